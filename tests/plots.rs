@@ -1,5 +1,5 @@
-//! The pictures under `docs/plots/`: the calls of the same traffic that each algorithm allows, as a
-//! real server answered them with its clock frozen between the calls.
+//! The pictures in `docs/plots/`: which calls each algorithm allows of the same traffic. A real
+//! server decides the calls, on a clock that is frozen between them.
 //!
 //! ```text
 //! make plots
@@ -7,9 +7,10 @@
 //! ```
 //!
 //! `DRAW=1`, which `make plots` sets, writes the pictures. Without it they are drawn in memory and
-//! compared with the committed ones. `SERVER` and `RL_MODULE` work as in the end-to-end suite.
+//! compared with the committed ones. `SERVER` and `RL_MODULE` have the same meaning as in the
+//! end-to-end suite.
 
-// The end-to-end suite uses parts of it that the pictures do not.
+// Only the end-to-end suite uses everything in this module.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -26,7 +27,7 @@ use support::Server;
 use traffic::{BURSTY, GREEDY, Passage, STEADY};
 
 #[test]
-fn the_pictures_show_what_a_server_lets_through() {
+fn committed_pictures_show_the_calls_that_a_server_allows() {
     let server = Server::start();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plots");
     for traffic in &[STEADY, BURSTY, GREEDY] {
@@ -43,9 +44,9 @@ fn the_pictures_show_what_a_server_lets_through() {
     }
 }
 
-/// Checks the remarks of the rows, so that a change of the traffic cannot make them untrue.
+/// Checks that the remarks in the picture are still true after a change of the traffic.
 #[test]
-fn each_row_of_the_greedy_picture_shows_what_its_remark_says() {
+fn each_remark_of_the_greedy_picture_is_true_for_its_row() {
     let passages = traffic::play(&mut Server::start().client(), &GREEDY);
     let [fixed, sliding, log, token_bucket, leaky_bucket, gcra, backoff] = &passages;
     assert_eq!([fixed, log, leaky_bucket].map(Passage::densest), [20, 10, 10]);

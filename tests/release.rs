@@ -1,5 +1,5 @@
-//! Checks that all files name the same version, and the files of deploy/ as far as possible without
-//! the programs that use them.
+//! Checks that all files have the same version, and checks the files of deploy/ as far as possible
+//! without the programs that use them.
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::fs;
@@ -16,13 +16,13 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the rest of the first line that begins with `start`.
+/// Returns the rest of the first line that starts with `start`.
 fn behind<'text>(text: &'text str, start: &str) -> &'text str {
     text.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("no {start}"))
 }
 
 #[test]
-fn the_changelog_tells_the_version_and_when_it_was_released() {
+fn changelog_has_the_version_and_its_release_date() {
     let changelog = text("CHANGELOG.md");
     let mut releases = changelog.lines().filter_map(|line| line.strip_prefix("## "));
     let first = releases.find(|title| *title != "Unreleased").expect("a release");
@@ -45,7 +45,7 @@ fn every_manifest_and_lock_file_has_the_version() {
         ("clients/node/package.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/node/package-lock.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/rust/Cargo.toml", format!("\nversion = \"{VERSION}\"\n")),
-        // A published client depends on the engine of the same release.
+        // A published client depends on exactly the engine of the same release.
         ("clients/rust/redis-throttle-client/Cargo.toml", format!(", version = \"={VERSION}\", ")),
     ];
     for (manifest, line) in of_clients {
@@ -79,7 +79,7 @@ fn module_list_shows_the_version_as_one_number() {
 }
 
 #[test]
-fn security_page_and_images_name_the_version() {
+fn security_page_and_images_have_the_version() {
     let (minor, _) = VERSION.rsplit_once('.').expect("three numbers");
     assert!(text("SECURITY.md").contains(&format!("\n| {minor} | yes |\n")));
     let operations = text("docs/operations.md");
@@ -91,7 +91,7 @@ fn security_page_and_images_name_the_version() {
 }
 
 #[test]
-fn every_command_is_since_a_version_that_was_released() {
+fn every_command_has_a_since_version_that_was_released() {
     let changelog = text("CHANGELOG.md");
     let commands = text("src/commands/table.rs");
     let since: Vec<_> = commands.split("c\"0.").skip(1).collect();
@@ -102,7 +102,7 @@ fn every_command_is_since_a_version_that_was_released() {
     }
 }
 
-/// Returns every file below a folder with one of these endings.
+/// Returns every file below a folder that has one of these endings.
 fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join(folder)).expect("a folder of the repository") {
@@ -131,7 +131,7 @@ fn yaml_and_json_files_parse() {
 }
 
 #[test]
-fn the_workflow_runs_the_usual_checks_on_a_tag_and_takes_no_secret() {
+fn release_workflow_runs_the_usual_checks_on_a_tag_and_uses_no_secret() {
     let workflow = text(".github/workflows/release.yml");
     let used: Vec<_> = workflow.lines().filter_map(|line| line.split_once("uses: ")).collect();
     assert!(!used.is_empty());
@@ -146,8 +146,8 @@ fn the_workflow_runs_the_usual_checks_on_a_tag_and_takes_no_secret() {
     assert!(text(".ci/run").contains("\nstep make dist\n"), "the packages are tested everywhere");
 }
 
-/// Returns the service actions of a maintainer script of the exporter's package, on a machine that
-/// runs systemd.
+/// Runs a maintainer script of the exporter's package as on a machine with systemd. Returns the
+/// service actions that the script takes.
 fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -155,7 +155,8 @@ fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> Str
         .replace("/run/systemd/system", &path(""))
         .replace("systemctl ", &format!("{} ", path("systemctl")));
     fs::write(path("script"), adapted).unwrap();
-    // A separate script, so that an unhandled failure shows: it always fails, as the real one can.
+    // Replaces systemctl with a program that always fails, so that a failure which the script does
+    // not handle is found.
     fs::write(path("systemctl"), format!("#!/bin/sh\necho $* >>{}\nexit 1\n", path("log")))
         .unwrap();
     let run = |program: &str, arguments: &[&str]| {
@@ -169,7 +170,7 @@ fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> Str
 }
 
 #[test]
-fn an_upgrade_restarts_the_exporter_where_it_runs_and_a_removal_stops_it() {
+fn upgrade_restarts_a_running_exporter_and_removal_stops_it() {
     let (postinst, prerm) = ("deploy/debian/postinst", "deploy/debian/prerm");
     let reload = "--system daemon-reload\n";
     let restart = format!("{reload}try-restart redis-throttle-exporter.service\n");

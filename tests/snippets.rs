@@ -1,4 +1,4 @@
-//! The programs and calls that the pages print for client libraries, run unchanged against a real
+//! Runs the programs and calls that the pages show for client libraries, unchanged, against a real
 //! server, with lost replies, and in a cluster.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! cargo test --locked --test snippets
 //! ```
 
-// The end-to-end suite uses parts of it that the snippets do not.
+// Only the end-to-end suite uses everything in this module.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -32,7 +32,7 @@ const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
 /// The page on clients.
 const CLIENTS: &str = "docs/clients/README.md";
 
-/// A driver whose program the page on clients prints and this suite runs.
+/// A driver for which the page on clients shows a program that this suite runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Snippet {
     RedisPy,
@@ -45,7 +45,7 @@ const SNIPPETS: [Snippet; 4] =
     [Snippet::RedisPy, Snippet::NodeRedis, Snippet::Ioredis, Snippet::RedisRs];
 
 impl Snippet {
-    /// Returns the output of the program with its server on that port.
+    /// Runs the program against a server on this port, and returns its output.
     fn run(self, port: u16) -> String {
         let (language, mark) = match self {
             Self::RedisPy => (Python, "import redis"),
@@ -64,13 +64,14 @@ fn server_on_tcp() -> Server {
     Server::setup().with_tcp().start()
 }
 
-/// Returns the number of `RL.GCRA` calls the server has decided.
+/// Returns the number of `RL.GCRA` calls that the server has decided.
 fn decisions(server: &Server) -> i64 {
     let mut client = server.client();
     client.info_number("rl", "rl_gcra_allowed") + client.info_number("rl", "rl_gcra_denied")
 }
 
-/// Returns the number of decisions for one program whose replies are lost, and its output.
+/// Runs a program whose replies are lost. Returns the number of calls that the server decided, and
+/// the output.
 fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
     let server = server_on_tcp();
     let way = LossyWay::to(server.port(), loss);
@@ -82,12 +83,12 @@ fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
 }
 
 #[test]
-fn the_page_prints_the_program_in_rust_that_is_compiled_here() {
+fn page_shows_the_rust_program_that_is_compiled_here() {
     let compiled = include_str!("snippets/redis_rs.rs");
     assert!(pages::page(CLIENTS).contains(&format!("\n```rust\n{compiled}```\n")));
 }
 
-/// Formats a reply as the pages do: integers separated by a blank, or the text of an error.
+/// Formats a reply as the pages do: integers separated by spaces, or the text of an error.
 fn printed(reply: &redis::Value) -> String {
     match integers(reply) {
         Some(integers) => integers.map(|integer| integer.to_string()).join(" "),
@@ -96,7 +97,7 @@ fn printed(reply: &redis::Value) -> String {
 }
 
 #[test]
-fn the_move_from_redis_cell_answers_what_its_page_says() {
+fn page_on_moving_from_redis_cell_shows_the_replies_of_a_real_server() {
     let page = "docs/moving-from-redis-cell.md";
     let text = pages::page(page);
     let setting = "\nloadmodule /usr/lib/redis/modules/libredis_throttle.so\nrl.redis-cell yes\n";
@@ -114,7 +115,7 @@ fn the_move_from_redis_cell_answers_what_its_page_says() {
     for (call, answer) in &calls {
         assert_eq!(printed(&client.run(call)), *answer, "{call}");
     }
-    // A call allowed on one side is allowed on the other, with the same numbers in another form.
+    // Each pair of calls has the same verdict and the same numbers, in the two forms.
     let mut compared = 0;
     for pair in pairs.chunks_exact(2) {
         let numbers = |answer: &str| -> Vec<i64> {
@@ -132,7 +133,7 @@ fn the_move_from_redis_cell_answers_what_its_page_says() {
 }
 
 #[test]
-fn the_programs_of_the_page_are_allowed_until_they_are_denied() {
+fn programs_of_the_page_are_allowed_until_they_are_denied() {
     for snippet in SNIPPETS {
         let server = server_on_tcp();
         let mut client = server.client();
@@ -144,7 +145,7 @@ fn the_programs_of_the_page_are_allowed_until_they_are_denied() {
 }
 
 #[test]
-fn a_program_of_the_page_whose_reply_is_lost_has_counted_once_and_says_so() {
+fn program_of_the_page_reports_a_lost_reply_and_is_counted_once() {
     for snippet in SNIPPETS {
         for loss in [Loss::Cut, Loss::Silence] {
             let outcome = counted(loss, |port| snippet.run(port));
@@ -154,7 +155,7 @@ fn a_program_of_the_page_whose_reply_is_lost_has_counted_once_and_says_so() {
 }
 
 #[test]
-fn a_call_whose_reply_is_lost_counts_eleven_times_with_the_defaults_of_redis_py() {
+fn call_with_a_lost_reply_counts_eleven_times_with_the_defaults_of_redis_py() {
     let program = "import redis\n\
         try:\n    redis.Redis(port=7777).execute_command('RL.GCRA', 'user:42', 6, 10, 60)\n\
         except redis.RedisError:\n    print('lost')\n";
@@ -163,7 +164,7 @@ fn a_call_whose_reply_is_lost_counts_eleven_times_with_the_defaults_of_redis_py(
 }
 
 #[test]
-fn with_the_defaults_of_ioredis_a_call_is_repeated_until_a_reply_comes_through() {
+fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_ioredis() {
     let program = "import { Redis } from 'ioredis';\n\
         const client = new Redis(7777);\n\
         client.on('error', () => {});\n\
@@ -174,7 +175,7 @@ fn with_the_defaults_of_ioredis_a_call_is_repeated_until_a_reply_comes_through()
     assert_eq!((times, printed.as_str()), (22, "78\n"));
 }
 
-/// Returns the number of redirections the nodes have answered.
+/// Returns the number of redirections with which the nodes have answered.
 fn redirections(cluster: &Cluster) -> i64 {
     let of_node = |node: &Server| {
         let told = node.client().info("errorstats");
@@ -184,7 +185,7 @@ fn redirections(cluster: &Cluster) -> i64 {
     cluster.nodes.iter().map(of_node).sum()
 }
 
-/// Returns the number of redirections of a program that makes sixty calls on sixty keys.
+/// Runs a program that makes sixty calls on sixty keys. Returns the number of redirections.
 fn redirected(cluster: &Cluster, program: (pages::Language, &str)) -> i64 {
     let before = redirections(cluster);
     let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
@@ -195,7 +196,7 @@ fn redirected(cluster: &Cluster, program: (pages::Language, &str)) -> i64 {
 }
 
 #[test]
-fn redis_py_and_node_redis_go_to_the_node_that_has_the_key() {
+fn redis_py_and_node_redis_call_the_node_that_has_the_key() {
     let cluster = Cluster::start();
     let python = "from redis.cluster import RedisCluster\n\
         cluster = RedisCluster(host='127.0.0.1', port=7777)\n\
@@ -212,13 +213,14 @@ fn redis_py_and_node_redis_go_to_the_node_that_has_the_key() {
 }
 
 #[test]
-fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it() {
+fn ioredis_calls_the_right_node_and_adds_its_prefix_only_with_the_wrapper_of_the_page() {
     let cluster = Cluster::start();
     let plain = "import { Cluster } from 'ioredis';\n\
         const cluster = new Cluster([{ port: 7777 }], { keyPrefix: 'app:' });\n\
         for (let n = 0; n < 60; n++) await cluster.call('RL.GCRA', `user:${n}`, 6, 10, 60);\n\
         cluster.disconnect();\n";
-    // Each call goes to one of three nodes at random, so about forty of sixty are redirected.
+    // ioredis sends each call to one of three nodes at random, so about forty of sixty are
+    // redirected.
     let moved = redirected(&cluster, (JavaScript, plain));
     assert!((20..=58).contains(&moved), "{moved} of 60 were redirected");
     let mut client = cluster.client();
@@ -240,7 +242,7 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
 }
 
 #[test]
-fn the_workers_of_the_page_on_leases_take_a_permit_and_give_it_back() {
+fn workers_of_the_page_on_leases_take_a_lease_and_release_it() {
     for (language, mark) in [(Python, "RL.RENEW"), (JavaScript, "RL.RENEW")] {
         let server = server_on_tcp();
         let program = pages::block("docs/leases.md", language, mark);
@@ -260,10 +262,10 @@ fn the_workers_of_the_page_on_leases_take_a_permit_and_give_it_back() {
     }
 }
 
-/// Runs a page's worker with a TTL of 1 s and a minute of work. The connection falls silent after
-/// the worker took its lease, or after two renewals.
+/// Runs a page's worker with a TTL of 1 s and a minute of work. The worker gets no more replies
+/// after it took its lease, or after two renewals.
 #[test]
-fn a_worker_of_the_page_on_leases_stops_when_its_renewals_are_not_answered() {
+fn worker_of_the_page_on_leases_stops_when_its_renewals_are_not_answered() {
     let slower = [
         (Python, "    pass\n", "    time.sleep(0.1)\n"),
         (JavaScript, "part) {}", "part) { await new Promise((done) => setTimeout(done, 100)); }"),

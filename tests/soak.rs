@@ -1,15 +1,15 @@
-//! Random traffic against a real server for some minutes, with faults and a clock that is set, and
-//! every answer compared with the naive models.
+//! Random traffic against a real server for some minutes, with faults and clock changes. Every
+//! answer is compared with naive models.
 //!
 //! ```text
 //! SOAK_MINUTES=5 cargo test --locked --test soak
 //! ```
 //!
-//! `SOAK_MINUTES` may be a fraction; without it a few seconds are enough to see that it works.
-//! `SOAK_SEED` makes the same calls and the same faults again. `SERVER` and `RL_MODULE` choose what
-//! is tested, as for the end-to-end suite. It ends with its counts, and fails on any difference.
+//! `SOAK_MINUTES` may be a fraction; without it, the test runs for a few seconds. `SOAK_SEED`
+//! repeats the same calls and faults. `SERVER` and `RL_MODULE` have the same meaning as in the
+//! end-to-end suite. The test ends by printing its counts, and fails on any difference.
 
-// The end-to-end suite uses parts of it that a soak does not.
+// Only the end-to-end suite uses everything in this module.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -44,7 +44,7 @@ const DEFAULT: Duration = Duration::from_secs(6);
 /// The number of batches of calls between two faults.
 const BATCHES: u64 = 60;
 
-/// Kinds of calls that even the shortest soak makes often.
+/// Kinds of calls that even the shortest soak must make.
 const MUST_HAPPEN: [&str; 19] = [
     "calls about leases",
     "calls beside reservations",
@@ -82,7 +82,7 @@ impl Counts {
         *self.0.entry(name).or_default() += number;
     }
 
-    /// Returns the required events that never happened. A soak without them proves little.
+    /// Returns the required kinds of calls that never happened. A soak without them proves little.
     fn missing(&self) -> Vec<&'static str> {
         MUST_HAPPEN
             .into_iter()
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays traffic and faults in turn until the time is up or an answer differs.
+/// Alternates traffic and faults until the time is up or an answer differs.
 fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut traffic = Traffic::new(&mut random);
@@ -156,14 +156,14 @@ fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
     unreachable!("there is always another fault")
 }
 
-/// Sets the clock: mostly it moves forward a little or stands still, sometimes it jumps by up to
+/// Sets the clock. Mostly it moves forward a little or does not move; sometimes it jumps by up to
 /// ten years.
 fn set_clock(random: &mut Random, traffic: &Traffic, fleet: &mut Fleet, counts: &mut Counts) {
     let is_set = random.below(12) == 0;
     let step = if is_set { Step::draw_set(random) } else { Step::draw_good(random) };
     let now = fleet.now_us();
     let moved = (now + step.us(traffic.some_span_us(random))).clamp(0, CLOCK_MAX_US);
-    // At the end of the range the clock could not move on: make some calls there, then go back.
+    // The clock cannot move past the end of its range. Go back after some calls there.
     let then = if now == CLOCK_MAX_US { BASE_US.into() } else { moved };
     match then - now {
         0 => return,

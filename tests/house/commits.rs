@@ -1,10 +1,11 @@
-//! Runs `scripts/check-commits.sh` on small repositories: `make check` runs it on this one.
+//! Tests `scripts/check-commits.sh` on small repositories. `make check` runs the script on this
+//! one.
 
 use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Runs git in a folder, with an identity and without any configuration of this machine.
+/// Runs git in a folder, with a fixed identity and without the machine's configuration.
 fn git(folder: &Path, arguments: &[&str]) {
     let mut command = Command::new("git");
     for (name, value) in [
@@ -21,7 +22,7 @@ fn git(folder: &Path, arguments: &[&str]) {
     assert!(status.success(), "git {arguments:?}");
 }
 
-/// Makes a repository with a first commit, tagged `start`, and a commit for each subject.
+/// Creates a repository with a first commit, tagged `start`, and one commit per subject.
 fn repository(subjects: &[&str]) -> TempDir {
     let folder = TempDir::new().expect("a folder");
     git(folder.path(), &["init", "--quiet"]);
@@ -34,7 +35,7 @@ fn repository(subjects: &[&str]) -> TempDir {
     folder
 }
 
-/// Runs the script in a folder, and returns whether it succeeds, and its output.
+/// Runs the script in a folder. Returns whether it succeeds, and its output.
 fn check(folder: &Path) -> (bool, String) {
     let script = super::root().join("scripts/check-commits.sh");
     let run = Command::new(script).arg("start").current_dir(folder).output();
@@ -44,7 +45,7 @@ fn check(folder: &Path) -> (bool, String) {
 
 #[test]
 fn check_commits_accepts_an_area_and_an_imperative_within_72_columns() {
-    // Six bytes, but three columns of the 72.
+    // The three `ü` are six bytes, but three of the 72 columns.
     let longest = format!("a: {}üüü", "a".repeat(66));
     let folder = repository(&[
         "clients/node: report NOPERM on every back end",
@@ -65,7 +66,7 @@ fn check_commits_names_each_invalid_subject() {
 }
 
 #[test]
-fn check_commits_passes_where_the_history_does_not_reach_the_start() {
+fn check_commits_passes_if_the_history_does_not_reach_the_start() {
     let folder = TempDir::new().expect("a folder");
     git(folder.path(), &["init", "--quiet"]);
     git(folder.path(), &["commit", "--quiet", "--allow-empty", "--message", "Shallow"]);

@@ -1,4 +1,5 @@
-//! Reads the imports of each file and fails on a circle: Rust, TypeScript and Python.
+//! Reads the imports of Rust, TypeScript and Python files, and fails if files import each other in
+//! a circle.
 
 mod rust_imports;
 
@@ -7,7 +8,7 @@ use rust_imports::rust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Folders that hold the root of a crate, `main.rs` or `lib.rs`.
+/// The folders that contain the root of a crate, `main.rs` or `lib.rs`.
 const RUST: [&str; 6] = [
     "src",
     "engine/src",
@@ -17,14 +18,15 @@ const RUST: [&str; 6] = [
     "exporter/src",
 ];
 const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
-/// The second folder holds programs, which import each other by their bare names.
+/// The folders with Python files. The second one holds programs, which import each other by bare
+/// names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
 const PACKAGE: &str = "redis_throttle_client";
-/// The file of a package that re-exports what its users import.
+/// The file of a package that re-exports the public names.
 const INIT: &str = "__init__";
 
-/// The name of each file of a folder, with its text. A name is the path below the folder without
-/// its ending: `drivers/ioredis`.
+/// The text of each file in a folder, by name: its path in the folder without the ending, for
+/// example `drivers/ioredis`.
 type Sources = BTreeMap<String, String>;
 
 /// The files that each file imports.
@@ -33,15 +35,16 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 fn sources(folder: &str, ending: &str) -> Sources {
     let name = |path: &str| Some(path.strip_prefix(folder)?.strip_suffix(ending)?.to_owned());
     let text = |name: &String| fs::read_to_string(root().join(format!("{folder}{name}{ending}")));
-    // A file that is deleted but not yet committed is still listed.
+    // git still lists a file that is deleted but not committed.
     let named = files().into_iter().filter_map(|path| name(&path));
     named.filter_map(|name| text(&name).ok().map(|text| (name, text))).collect()
 }
 
-/// Returns a circle, if there is one: each file imports the next, and the last one the first.
+/// Returns a circle of files, if there is one: each file imports the next, and the last imports the
+/// first.
 fn circle(imports: &Imports) -> Option<Vec<String>> {
     let mut left = imports.clone();
-    // A file that imports none of the remaining files is in no circle.
+    // A file that imports none of the remaining files is not part of a circle.
     while let Some(name) = left.iter().find(|(_, used)| used.is_empty()).map(|(name, _)| name) {
         let name = name.clone();
         left.remove(&name);
@@ -57,7 +60,7 @@ fn circle(imports: &Imports) -> Option<Vec<String>> {
     }
 }
 
-/// Asserts that a folder has imports and no circle among them.
+/// Asserts that the files of a folder import each other, and not in a circle.
 fn assert_no_circle(folder: &str, ending: &str, read: fn(&Sources) -> Imports) {
     let imports = read(&sources(&format!("{folder}/"), ending));
     let edges: usize = imports.values().map(BTreeSet::len).sum();
@@ -65,7 +68,8 @@ fn assert_no_circle(folder: &str, ending: &str, read: fn(&Sources) -> Imports) {
     assert_eq!(circle(&imports), None, "{folder} has a circle of imports");
 }
 
-/// Builds the imports of each file from the names that `imported` finds; drops other files' names.
+/// Builds the imports of each file from the names that `imported` finds. Ignores names of files
+/// outside the folder.
 fn imports_of(sources: &Sources, imported: impl Fn(&str, &str) -> Vec<String>) -> Imports {
     let of_file = |(name, text): (&String, &String)| {
         let mut used = BTreeSet::from_iter(imported(name, text));
@@ -75,8 +79,8 @@ fn imports_of(sources: &Sources, imported: impl Fn(&str, &str) -> Vec<String>) -
     sources.iter().map(of_file).collect()
 }
 
-/// Reads `from './x.js'`, which also ends an `export` and an `import type`, `import './x.js'` and
-/// `import('./x.js')`.
+/// Returns the imports in `from './x.js'` (also of an `export` or an `import type`), `import
+/// './x.js'` and `import('./x.js')`.
 fn typescript(sources: &Sources) -> Imports {
     imports_of(sources, |name, text| {
         let text = text.replace('"', "'");
@@ -88,7 +92,7 @@ fn typescript(sources: &Sources) -> Imports {
     })
 }
 
-/// Resolves a relative path of TypeScript against the name of the file that has it.
+/// Resolves a relative path in the TypeScript file `name`.
 fn below(name: &str, target: &str) -> String {
     let mut parts: Vec<&str> = name.split('/').collect();
     parts.pop();
@@ -102,12 +106,13 @@ fn below(name: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Reads `from .x import y`, `from . import x`, `import package.x` and `from package.x import y`
-/// wherever they stand, and in a folder without `__init__` the bare `import x`.
+/// Returns the imports in `from .x import y`, `from . import x`, `import package.x` and `from
+/// package.x import y`, anywhere in a file. In a folder without `__init__`, also the bare `import
+/// x`.
 fn python(sources: &Sources) -> Imports {
     let is_package = sources.contains_key(INIT);
     imports_of(sources, |_, text| {
-        // Text in triple quotes holds examples.
+        // Text in triple quotes is left out, because it contains examples.
         let code: String = text.split("\"\"\"").step_by(2).collect();
         let mut used = Vec::new();
         for line in on_one_line(&code).lines().map(str::trim_start) {
@@ -128,7 +133,7 @@ fn python(sources: &Sources) -> Imports {
     })
 }
 
-/// Puts each list in parentheses after an `import` on the line of the `import`.
+/// Puts the names of each parenthesised `import` on its first line.
 fn on_one_line(code: &str) -> String {
     let mut parts = code.split("import (");
     let mut lines = parts.next().unwrap_or_default().to_owned();
@@ -139,8 +144,8 @@ fn on_one_line(code: &str) -> String {
     lines
 }
 
-/// Returns the module of the folder that a path names: empty for the package itself, `None` for a
-/// module of another package.
+/// Returns the module of the folder in a path: empty for the package itself, `None` for a module of
+/// another package.
 fn module(path: &str, is_package: bool) -> Option<&str> {
     let within = path.strip_prefix('.').or_else(|| path.strip_prefix(PACKAGE));
     let within = within.or((!is_package).then_some(path))?;
@@ -153,21 +158,21 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn rust_files_form_no_circle() {
+fn rust_imports_have_no_circle() {
     for folder in RUST {
         assert_no_circle(folder, ".rs", rust);
     }
 }
 
 #[test]
-fn typescript_files_form_no_circle() {
+fn typescript_imports_have_no_circle() {
     for folder in TYPESCRIPT {
         assert_no_circle(folder, ".ts", typescript);
     }
 }
 
 #[test]
-fn python_files_form_no_circle() {
+fn python_imports_have_no_circle() {
     for folder in PYTHON {
         assert_no_circle(folder, ".py", python);
     }
@@ -178,7 +183,7 @@ fn sources_of(files: &[(&str, &str)]) -> Sources {
     files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-/// Returns the imports as `a > b` lines, for comparison.
+/// Returns the imports as lines `a > b`, for comparison.
 fn edges(imports: &Imports) -> Vec<String> {
     let of_file = |(name, used): (&String, &BTreeSet<String>)| {
         used.iter().map(|other| format!("{name} > {other}")).collect::<Vec<_>>()
@@ -187,7 +192,7 @@ fn edges(imports: &Imports) -> Vec<String> {
 }
 
 #[test]
-fn circle_is_found_where_one_was_planted() {
+fn circle_of_imports_is_found() {
     let imports = |pairs: &[(&str, &[&str])]| -> Imports {
         let used = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         pairs.iter().map(|(name, names)| ((*name).to_owned(), used(names))).collect()
@@ -254,7 +259,7 @@ fn rust_reads_uses_and_paths_in_code() {
 }
 
 #[test]
-fn rust_follows_what_a_module_hands_on_to_its_definer() {
+fn rust_attributes_a_re_exported_name_to_the_file_that_defines_it() {
     let files = [
         ("lib", "mod a;\nmod b;\n"),
         ("a/mod", "mod c;\nmod d;\npub use c::{Cost, Limit as Max};\npub use d::D;\nfn f(_: D) {}"),
@@ -268,7 +273,7 @@ fn rust_follows_what_a_module_hands_on_to_its_definer() {
 }
 
 #[test]
-fn rust_finds_a_circle_and_leaves_out_code_for_tests() {
+fn rust_finds_a_circle_and_ignores_code_for_tests() {
     let files = [
         ("main", "mod a;\nmod b;\n#[cfg(test)]\nmod tests;\n"),
         ("a", "use crate::b::B;\nmod inner {\n    use super::A;\n}\n"),

@@ -1,7 +1,7 @@
-//! Reads the imports of Rust files: `use` statements and paths in code.
+//! Reads the imports of Rust files: `use` statements, and paths in code.
 //!
-//! An import counts for the file that defines the item: a name that a module re-exports is followed
-//! further. A glob counts for the file of its module. Modules under `#[cfg(test)]` are left out,
+//! An import counts as one of the file that defines the item, even if another module re-exports it.
+//! A glob counts as an import of its module's file. Modules under `#[cfg(test)]` are ignored,
 //! because test code may use any module.
 
 use super::{Imports, Sources};
@@ -13,25 +13,25 @@ const ITEMS: [&str; 7] = ["const", "enum", "fn", "static", "struct", "trait", "t
 /// The imports and definitions of one file.
 #[derive(Default)]
 struct File<'a> {
-    /// The path of its module from the root of the crate.
+    /// The path of the file's module from the root of the crate.
     module: Vec<&'a str>,
-    /// The names that it imports, each with its path.
+    /// The names that the file imports, each with its path.
     bound: BTreeMap<&'a str, Vec<&'a str>>,
-    /// The names that it defines, outside of any braces.
+    /// The names that the file defines, outside of any braces.
     defined: BTreeSet<&'a str>,
-    /// The paths that it uses.
+    /// The paths that the file uses.
     used: BTreeSet<Vec<&'a str>>,
-    /// The modules below it that are compiled for tests only.
+    /// The submodules that are compiled only for tests.
     tests: Vec<Vec<&'a str>>,
 }
 
-/// The files of a crate by their names, and the name of each module's file.
+/// The files of a crate by name, and the name of each module's file.
 struct Crate<'a> {
     files: BTreeMap<&'a str, File<'a>>,
     modules: BTreeMap<Vec<&'a str>, &'a str>,
 }
 
-/// Reads the imports of a crate: `sources` holds its root, `main` or `lib`.
+/// Reads the imports of a crate. `sources` includes the crate's root, `main` or `lib`.
 pub fn rust(sources: &Sources) -> Imports {
     let mut files: BTreeMap<&str, File<'_>> =
         sources.iter().map(|(name, text)| (&**name, File::read(name, text))).collect();
@@ -47,12 +47,13 @@ pub fn rust(sources: &Sources) -> Imports {
     all.files.iter().map(of_file).collect()
 }
 
-/// More names than one import passes through. A name may be bound to itself: `use itoa::itoa`.
+/// The maximum number of re-exports that are followed. The limit ends the search if a name refers
+/// to itself: `use itoa::itoa`.
 const MOST_HOPS: usize = 9;
 
 impl<'a> Crate<'a> {
-    /// Finds the file that defines the item that `path` names in `file`. Returns `None` for a whole
-    /// module, whose items count where they are used, and for a name from outside the crate.
+    /// Finds the file that defines the item which `path` names in `file`. Returns `None` for a
+    /// whole module, whose items count where they are used, and for a name outside the crate.
     fn definer(&self, file: &File<'a>, path: &[&'a str], hops: usize) -> Option<&'a str> {
         let (first, rest) = path.split_first().filter(|_| hops < MOST_HOPS)?;
         let mut module = [&file.module[..], &[first]].concat();
@@ -69,7 +70,7 @@ impl<'a> Crate<'a> {
             }
             let found = self.modules.get(&module)?;
             let parent = &self.files[found];
-            // A function may have the name of a module that its file imports.
+            // A function of the module may have the same name as a module that its file imports.
             let bound = parent.bound.get(name).filter(|_| !parent.defined.contains(name));
             return match bound {
                 Some(bound) => self.definer(parent, &[bound, &rest[at + 1..]].concat(), hops + 1),
@@ -86,7 +87,8 @@ impl<'a> File<'a> {
         let mut file = Self { module: module.collect(), ..Self::default() };
         let tokens = file.without_tests(&tokens(text));
         let (mut handed_on, mut words) = (Vec::new(), BTreeSet::new());
-        // Modules inside the file, each with the number of open braces before it.
+        // The current module; for each module inside the file, the number of open braces before it;
+        // the open braces.
         let (mut here, mut inline, mut braces) = (file.module.clone(), Vec::new(), 0);
         let mut at = 0;
         while let Some(&token) = tokens.get(at) {
@@ -139,13 +141,13 @@ impl<'a> File<'a> {
             }
             at += 1;
         }
-        // A re-exported name is an import only if the file uses it too.
+        // A re-exported name counts as an import only if the file also uses it.
         let used = handed_on.into_iter().filter(|(name, _)| words.contains(name));
         file.used.extend(used.map(|(_, path)| path));
         file
     }
 
-    /// Drops the items under `#[cfg(test)]`, and notes the modules among them.
+    /// Drops the items under `#[cfg(test)]`, and collects the modules among them.
     fn without_tests(&mut self, tokens: &[&'a str]) -> Vec<&'a str> {
         let mut kept = Vec::new();
         let mut rest = tokens;
@@ -172,7 +174,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Reads a tree of `use` up to its end; finds each path with the name that it binds.
+/// Reads one `use` up to its end, and collects each path with the name that it introduces.
 fn use_tree<'a>(
     tokens: &[&'a str],
     at: &mut usize,
@@ -209,7 +211,7 @@ fn use_tree<'a>(
     }
 }
 
-/// Resolves `self` and `super` at the start of a path in the module `here`.
+/// Resolves `self` and `super` at the start of a path that is used in the module `here`.
 fn absolute<'a>(here: &[&'a str], path: Vec<&'a str>) -> Vec<&'a str> {
     let up = path.iter().take_while(|name| ["self", "super"].contains(name)).count();
     if up == 0 {
@@ -223,7 +225,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|char: char| char.is_alphabetic() || char == '_')
 }
 
-/// Splits a source into names, `::` and single characters, without comments and literals.
+/// Splits a source into names, `::` and single characters. Drops comments and literals.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -253,7 +255,7 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// Returns the length of the text or character literal that `rest` starts with.
+/// Returns the length of the text or character literal at the start of `rest`.
 fn literal(rest: &str) -> Option<usize> {
     let raw = rest.trim_start_matches(['b', 'c']);
     if let Some(raw) = raw.strip_prefix('r') {
@@ -265,7 +267,7 @@ fn literal(rest: &str) -> Option<usize> {
     }
     let body = raw.strip_prefix(['"', '\''])?;
     let quote = raw.chars().next()?;
-    // `'a` without a quote after it is a lifetime.
+    // `'a` without a closing quote is a lifetime.
     if quote == '\'' && !body.starts_with('\\') && body.chars().nth(1) != Some('\'') {
         return None;
     }

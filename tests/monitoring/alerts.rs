@@ -1,4 +1,4 @@
-//! The alert rules, checked with promtool.
+//! Tests the alert rules with promtool.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,12 +14,12 @@ fn promtool(arguments: &[&str], folder: &str) -> String {
 }
 
 #[test]
-fn the_alerts_are_rules_that_prometheus_takes() {
+fn prometheus_accepts_the_alert_rules() {
     let said = promtool(&["check", "rules", "alerts.yml"], "deploy/prometheus");
     assert!(said.contains("SUCCESS: 9 rules found"), "{said}");
 }
 
 #[test]
-fn each_alert_fires_on_its_fault_and_not_on_an_ordinary_day() {
+fn each_alert_fires_on_its_fault_and_not_on_ordinary_traffic() {
     promtool(&["test", "rules", "alerts.yml"], "tests/monitoring");
 }

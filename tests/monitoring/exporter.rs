@@ -1,4 +1,4 @@
-//! The exporter as a process of its own, ended by its process id when dropped.
+//! The exporter as a separate process, which is stopped by its process id when dropped.
 
 use crate::http;
 use std::fs::{self, File};
@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::{collections::BTreeMap, env, path::PathBuf};
 use tempfile::TempDir;
 
-/// The exporter's timeout for a server that hangs, in milliseconds.
+/// The exporter's timeout, in milliseconds, for a server that does not answer.
 pub const TIMEOUT_MS: u64 = 700;
 
 pub struct Exporter {
     child: Child,
     directory: TempDir,
-    /// The address it listens on, as `host:port`.
+    /// The address on which the exporter listens, as `host:port`.
     pub address: String,
-    /// The line it printed when it was ready.
+    /// The line that the exporter printed when it was ready.
     pub greeting: String,
 }
 
@@ -50,14 +50,14 @@ impl Exporter {
         Self { child, directory, address, greeting }
     }
 
-    /// Fetches the metrics page, and fails unless there is one.
+    /// Returns the metrics page. Fails the test if the exporter answers with an error.
     pub fn page(&self) -> String {
         let answer = http::get(&self.address, "/metrics");
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.body
     }
 
-    /// Returns the samples of a page by name and labels.
+    /// Returns the samples of the metrics page by name with labels.
     pub fn samples(&self) -> BTreeMap<String, f64> {
         let page = self.page();
         let lines = page.lines().filter(|line| !line.starts_with('#'));
@@ -68,7 +68,7 @@ impl Exporter {
         samples.collect()
     }
 
-    /// Returns the servers it shows, and whether they are up.
+    /// Returns for each server on the page whether it is up.
     pub fn up(&self) -> BTreeMap<String, bool> {
         let samples = self.samples().into_iter();
         let up = samples.filter_map(|(name, value)| {
@@ -78,7 +78,7 @@ impl Exporter {
         up.collect()
     }
 
-    /// Returns the lines it printed after the greeting.
+    /// Returns the lines that the exporter printed after its greeting.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).expect("a log")
     }
@@ -95,7 +95,8 @@ impl Drop for Exporter {
     }
 }
 
-/// Returns the message of a program that cannot start, and checks its exit status.
+/// Runs the exporter with arguments that it must refuse, checks its exit status, and returns its
+/// message.
 pub fn refusal(arguments: &[&str]) -> String {
     let output = Command::new(program()).args(arguments).output().expect("the exporter can be run");
     assert_eq!(output.status.code(), Some(2));

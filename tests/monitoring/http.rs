@@ -1,4 +1,4 @@
-//! A minimal HTTP client for the tests, and the exporter's answers to unusual requests.
+//! A minimal HTTP client for the tests, and tests of the exporter's answers to unusual requests.
 
 use crate::exporter::Exporter;
 use crate::support::Server;
@@ -20,7 +20,7 @@ pub fn get(address: &str, path: &str) -> Answer {
         .unwrap_or_else(|| panic!("{address}{path}: no answer"))
 }
 
-/// Sends these bytes and returns the answer; `None` if the connection is closed instead.
+/// Sends these bytes and returns the response; `None` if the connection is closed without one.
 pub fn ask(address: &str, request: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -39,7 +39,7 @@ fn exporter() -> (Server, Exporter) {
 }
 
 #[test]
-fn there_are_metrics_and_health_and_nothing_else() {
+fn exporter_serves_metrics_and_health_and_nothing_else() {
     let (_server, exporter) = exporter();
     let metrics = get(&exporter.address, "/metrics?name=x");
     assert_eq!(metrics.status, 200);
@@ -65,7 +65,7 @@ fn there_are_metrics_and_health_and_nothing_else() {
 }
 
 #[test]
-fn a_request_that_is_too_long_is_answered_with_an_error() {
+fn request_that_is_too_long_gets_an_error() {
     let (_server, exporter) = exporter();
     let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(2_000_000));
     assert_eq!(ask(&exporter.address, &endless).expect("an answer").status, 431);
@@ -81,8 +81,8 @@ fn silent_clients_delay_other_clients_only_briefly() {
     let started = Instant::now();
     assert_eq!(get(&exporter.address, "/metrics").status, 200);
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    // As many connections again as there are places: each is told that there is none, until the
-    // silent ones time out.
+    // Opens connections until the exporter has no free one. It then answers 503, until the silent
+    // clients time out.
     let mut more = Vec::new();
     let full = crate::support::eventually("there is no place", || {
         more.extend((0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()));
@@ -98,10 +98,10 @@ fn silent_clients_delay_other_clients_only_briefly() {
 }
 
 #[test]
-fn slow_readers_lose_their_page_and_block_no_other_client() {
+fn slow_readers_lose_their_page_and_do_not_block_other_clients() {
     let server = Server::setup().with_tcp().start();
     let mut client = server.client();
-    // A page larger than the socket buffers of a client that does not read.
+    // The page is larger than the socket buffers of a client that does not read.
     for number in 0..10_000 {
         client.ok(&format!("RL.POLICY SET policy-{number} GCRA 6 10 60"));
         client.run(&format!("RL.USE user:42 policy-{number}"));
@@ -109,7 +109,7 @@ fn slow_readers_lose_their_page_and_block_no_other_client() {
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
     let page = exporter.page();
     assert!(page.len() > 7_000_000, "{}", page.len());
-    // The receive buffer is tiny, or the system would read in place of the client.
+    // With a larger receive buffer, the operating system would read the page for the client.
     let ask_only = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(1_024).unwrap();
@@ -123,14 +123,14 @@ fn slow_readers_lose_their_page_and_block_no_other_client() {
     let told = crate::support::eventually("no place for another page", || {
         let answer = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n")?;
         if answer.status == 200 {
-            // There is a place left: another slow reader takes it.
+            // The exporter still has a free connection, which another slow reader takes.
             slow.push(ask_only());
         }
         (answer.status != 200).then_some(answer.status)
     });
     assert_eq!(told, 503);
     assert_eq!(get(&exporter.address, "/healthz").status, 200);
-    // Each keeps reading a little, which does not extend its deadline.
+    // Each client reads a few bytes from time to time, which does not extend its deadline.
     crate::support::eventually("there is a place again", || {
         for mut stream in &slow {
             stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();

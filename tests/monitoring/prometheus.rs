@@ -1,5 +1,5 @@
-//! A real Prometheus that scrapes the exporter, loads the alerts, and runs the queries of the
-//! dashboard.
+//! A real Prometheus that scrapes the exporter, evaluates the alerts, and answers the queries of
+//! the dashboard.
 
 use crate::exporter::Exporter;
 use crate::http;
@@ -23,8 +23,8 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts Prometheus with the files of deploy/prometheus, with intervals of hundreds of
-    /// milliseconds instead of seconds and without the waiting times of the alerts.
+    /// Starts Prometheus with the files of deploy/prometheus. Its intervals are hundreds of
+    /// milliseconds instead of seconds, and its alerts fire without a delay.
     fn scraping(exporter: &Exporter) -> Self {
         let directory = tempfile::tempdir().expect("a folder");
         let write =
@@ -65,7 +65,7 @@ impl Prometheus {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Returns the answer to an expression, as JSON, and fails on an error.
+    /// Returns the JSON result of an expression. Fails the test on an error.
     fn query(&self, expression: &str) -> String {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let answer = http::get(&self.address, &format!("/api/v1/query?query={encoded}"));
@@ -81,7 +81,7 @@ impl Prometheus {
         })
     }
 
-    /// Waits until this alert fires with these labels.
+    /// Waits until the alert fires with these labels.
     fn wait_for_alert(&self, name: &str, labels: &str) {
         self.wait_for(&format!("ALERTS{{alertstate=\"firing\",alertname=\"{name}\",{labels}}}"));
     }
@@ -100,7 +100,7 @@ impl Drop for Prometheus {
 }
 
 #[test]
-fn prometheus_stores_the_series_and_its_alerts_fire_when_a_server_panics_and_when_one_dies() {
+fn prometheus_stores_the_series_and_alerts_fire_for_panics_and_dead_servers() {
     let with_faults = Server::setup().module(module::path_with_faults()).with_tcp().start();
     let mut mortal = Server::setup().with_tcp().start();
     let names = [&with_faults, &mortal].map(|server| format!("127.0.0.1:{}", server.port()));
@@ -136,7 +136,7 @@ fn prometheus_stores_the_series_and_its_alerts_fire_when_a_server_panics_and_whe
     assert!(!log.contains("level=warn") && !log.contains("level=error"), "{log}");
 }
 
-/// Collects every text under `key`, at any depth.
+/// Collects the value of every text field named `key`, at any depth.
 fn texts_under<'a>(node: &'a Yaml<'a>, key: &str, found: &mut Vec<&'a str>) {
     if let Some(items) = node.as_sequence() {
         items.iter().for_each(|item| texts_under(item, key, found));
@@ -150,13 +150,13 @@ fn texts_under<'a>(node: &'a Yaml<'a>, key: &str, found: &mut Vec<&'a str>) {
 }
 
 #[test]
-fn every_panel_of_the_dashboard_asks_for_series_that_are_there() {
+fn every_panel_of_the_dashboard_queries_existing_series() {
     let server = Server::setup().with_tcp().start();
     let mut client = server.client();
     client.ok("RL.POLICY SET api GCRA 6 10 60");
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
     let prometheus = Prometheus::scraping(&exporter);
-    // A rate exists once a counter has grown between two scrapes.
+    // A rate has a value only after its counter has grown between two scrapes.
     for outcome in ["allowed", "denied"] {
         eventually("a rate", || {
             assert_eq!(raw_error(&client.run("RL.USE api:42 api")), None);

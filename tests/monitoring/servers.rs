@@ -1,4 +1,4 @@
-//! The servers that the exporter shows, and its page when some of them do not answer.
+//! The servers on the exporter's page, and the page when some servers do not answer.
 
 use crate::exporter::{Exporter, TIMEOUT_MS, program, refusal};
 use crate::http;
@@ -27,7 +27,7 @@ fn url(server: &Server) -> String {
     format!("redis://{}", name(server))
 }
 
-/// Returns the number of RL.METRICS calls a server has answered.
+/// Returns the number of RL.METRICS calls that a server has answered.
 fn times_asked(client: &mut Client) -> i64 {
     let told = client.info("commandstats");
     let calls = told.get("cmdstat_rl.metrics").map_or("calls=0", String::as_str);
@@ -35,7 +35,7 @@ fn times_asked(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn two_servers_are_one_page_with_each_metric_once_and_each_sample_with_its_server() {
+fn page_of_two_servers_has_each_metric_once_and_names_the_server_of_each_sample() {
     let (one, two) = (server(), server());
     one.client().decide("RL.GCRA user:42 6 10 60");
     for _ in 0..3 {
@@ -62,7 +62,7 @@ fn two_servers_are_one_page_with_each_metric_once_and_each_sample_with_its_serve
 }
 
 #[test]
-fn a_scrape_is_one_command_on_a_connection_that_stays() {
+fn scrape_is_one_command_on_a_kept_connection() {
     let server = server();
     let exporter = Exporter::of_servers(&[&url(&server)]);
     exporter.page();
@@ -82,7 +82,7 @@ fn a_scrape_is_one_command_on_a_connection_that_stays() {
 }
 
 #[test]
-fn a_server_that_dies_is_down_and_the_first_scrape_after_its_return_shows_it_up() {
+fn dead_server_is_down_and_the_first_scrape_after_its_restart_shows_it_up() {
     let (mut one, two) = (server(), server());
     let exporter = Exporter::of_servers(&[&url(&one), &url(&two)]);
     let state = |one_up: bool| BTreeMap::from([(name(&one), one_up), (name(&two), true)]);
@@ -93,7 +93,7 @@ fn a_server_that_dies_is_down_and_the_first_scrape_after_its_return_shows_it_up(
     assert_eq!(exporter.up(), down);
     one.start_again();
     assert_eq!(exporter.up(), up);
-    // No scrape came in between: the kept connection is to a process that has ended.
+    // There was no scrape meanwhile, so the exporter still has its connection to the ended process.
     one.start_again();
     assert_eq!(exporter.up(), up);
     let log = exporter.log();
@@ -102,7 +102,7 @@ fn a_server_that_dies_is_down_and_the_first_scrape_after_its_return_shows_it_up(
 }
 
 #[test]
-fn an_exporter_that_starts_before_its_server_shows_it_once_it_is_there() {
+fn exporter_that_starts_before_its_server_shows_the_server_once_it_runs() {
     let mut server = server();
     server.crash();
     let exporter = Exporter::of_servers(&[&url(&server)]);
@@ -112,7 +112,7 @@ fn an_exporter_that_starts_before_its_server_shows_it_once_it_is_there() {
 }
 
 #[test]
-fn exporter_answers_when_its_output_is_not_read() {
+fn exporter_answers_even_if_its_output_is_not_read() {
     let mut server = server();
     let address = format!("127.0.0.1:{}", free_port());
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
@@ -136,7 +136,7 @@ fn exporter_answers_when_its_output_is_not_read() {
     assert!(!up(&second.expect("an answer")));
 }
 
-/// Listens on a port and handles each connection with `behave`.
+/// Listens on a port and handles each connection with `behave`. Returns its address.
 fn port_of(behave: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = listener.local_addr().unwrap().to_string();
@@ -149,7 +149,7 @@ fn port_of(behave: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static)
     name
 }
 
-/// Returns a port that answers every command with this text.
+/// Listens on a port and answers every command with this text. Returns its address.
 fn port_that_answers(text: &str) -> String {
     let answer = format!("${}\r\n{text}\r\n", text.len());
     port_of(move |mut stream| {
@@ -161,7 +161,7 @@ fn port_that_answers(text: &str) -> String {
 }
 
 #[test]
-fn a_server_on_a_socket_is_named_by_its_path() {
+fn server_on_a_socket_is_named_by_its_path() {
     let server = server();
     let path = server.file("socket").display().to_string();
     let exporter = Exporter::of_servers(&[&format!("redis+unix://{path}")]);
@@ -169,14 +169,14 @@ fn a_server_on_a_socket_is_named_by_its_path() {
 }
 
 #[test]
-fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_the_others() {
+fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_other_servers() {
     let healthy = server();
     let forever = || thread::sleep(Duration::from_secs(600));
     let silent = port_of(move |stream| {
         forever();
         drop(stream);
     });
-    // One byte at a time: every read ends in time, but the answer never ends.
+    // The server sends one byte at a time: every read ends in time, but the answer never does.
     let trickling = port_of(|mut stream| {
         let _ = stream.write_all(b"$1000000\r\n");
         while stream.write_all(b"x").is_ok() {
@@ -204,10 +204,10 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_the_others() {
         let up = exporter.up();
         let took = started.elapsed();
         assert_eq!(up, expected);
-        // One server's timeout, plus a margin for a busy machine.
+        // The timeout of one server, plus a margin for a busy machine.
         assert!(took < Duration::from_millis(TIMEOUT_MS + 1500), "{took:?}");
     }
-    // A server that hangs has at most one thread, no matter how often it is scraped.
+    // The exporter has at most one thread per hanging server, however often it is scraped.
     let status = fs::read_to_string(format!("/proc/{}/status", exporter.pid())).unwrap();
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a count");
     assert!(threads.trim().parse::<u32>().unwrap() <= 1 + 4 + 1, "{threads}");
@@ -240,7 +240,7 @@ fn exporter_reports_a_server_down_when_a_line_is_too_long_or_has_too_many_labels
         let labels: String = (0..labels).map(|label| format!("l{label}=\"\",")).collect();
         format!("rl_odd{{{labels}}} 1\n")
     };
-    // The first is 3.2 MB long.
+    // The line of the first sample has 3.2 MB.
     let [long, many, most] = [sample_of(300_000), sample_of(65), sample_of(64)]
         .map(|line| port_that_answers(&format!("rl_errors_total 1\n{line}")));
     let urls = [&long, &many, &most].map(|name| format!("redis://{name}"));
@@ -258,7 +258,7 @@ fn exporter_reports_a_server_down_when_a_line_is_too_long_or_has_too_many_labels
 }
 
 #[test]
-fn a_user_needs_one_command_and_no_password_is_ever_shown() {
+fn user_needs_only_one_command_and_the_password_is_never_shown() {
     let server = server();
     let mut client = server.client();
     client.ok("ACL SETUSER metrics on >hunter2 -@all +rl.metrics");
@@ -291,7 +291,7 @@ fn a_user_needs_one_command_and_no_password_is_ever_shown() {
 }
 
 #[test]
-fn a_cluster_is_found_by_any_of_its_nodes_and_goes_on_without_the_one_that_was_named() {
+fn cluster_is_found_by_any_node_and_remains_visible_without_that_node() {
     let mut cluster = Cluster::start();
     let names: Vec<_> = cluster.nodes.iter().map(name).collect();
     let exporter = Exporter::start(&["--cluster", &url(&cluster.nodes[1])], &[]);
@@ -310,16 +310,16 @@ fn a_cluster_is_found_by_any_of_its_nodes_and_goes_on_without_the_one_that_was_n
     assert_eq!(exporter.up(), all(true));
 }
 
-/// Returns true if the exporter finds the nodes of the cluster with this seed.
+/// Returns true if the exporter finds the cluster's nodes through this node.
 fn found(exporter: &Exporter, seed: &str) -> bool {
     exporter.samples()[&format!("rl_exporter_discovery_up{{cluster=\"{seed}\"}}")] == 1.0
 }
 
 #[test]
-fn a_removed_node_removes_no_other_node_from_the_page() {
+fn removed_node_removes_no_other_node_from_the_page() {
     let cluster = Cluster::start();
     let names: Vec<_> = cluster.nodes.iter().map(name).collect();
-    // One exporter asks the node that leaves, the other a node that stays.
+    // One exporter asks the node that will be removed, and the other exporter a node that remains.
     let by_leaver = Exporter::start(&["--cluster", &url(&cluster.nodes[2])], &[]);
     let by_other = Exporter::start(&["--cluster", &url(&cluster.nodes[0])], &[]);
     for exporter in [&by_leaver, &by_other] {
@@ -340,7 +340,7 @@ fn a_removed_node_removes_no_other_node_from_the_page() {
 }
 
 #[test]
-fn a_cluster_that_does_not_tell_its_nodes_is_shown_and_logged_once() {
+fn cluster_that_does_not_list_its_nodes_is_shown_and_logged_once() {
     let cluster = Cluster::start();
     let (node, alone) = (&cluster.nodes[0], server());
     node.client().ok("ACL SETUSER metrics on >hunter2 -@all +rl.metrics");
@@ -357,14 +357,14 @@ fn a_cluster_that_does_not_tell_its_nodes_is_shown_and_logged_once() {
 }
 
 #[test]
-fn a_cluster_without_an_answer_is_shown_as_one_server_that_is_down() {
+fn cluster_that_does_not_answer_is_shown_as_one_server_that_is_down() {
     let exporter = Exporter::start(&["--cluster", "redis://127.0.0.1:1"], &[]);
     assert!(!found(&exporter, "127.0.0.1:1"));
     assert_eq!(exporter.up(), BTreeMap::from([("127.0.0.1:1".to_owned(), false)]));
 }
 
 #[test]
-fn tls_needs_a_certificate_of_the_named_authority() {
+fn tls_needs_a_certificate_of_the_configured_authority() {
     let folder = tempfile::tempdir().unwrap();
     let openssl = |line: &str| {
         let words = line.split(' ').map(|word| word.replace('~', " "));
@@ -401,7 +401,7 @@ fn tls_needs_a_certificate_of_the_named_authority() {
     assert_eq!(wary.up(), BTreeMap::from([(name, false)]), "{}", wary.log());
 }
 
-/// Returns the words of a list in the compose file.
+/// Returns the elements of a list in the compose file.
 fn composed(service: &str, keys: &[&str]) -> Vec<String> {
     let text =
         include_str!("../../deploy/compose.yaml").replace("${METRICS_PASSWORD:?choose one}", "pw");
@@ -412,7 +412,7 @@ fn composed(service: &str, keys: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_server_of_the_compose_file_decides_is_healthy_and_lets_the_exporter_in() {
+fn compose_server_answers_calls_reports_healthy_and_admits_the_exporter() {
     let folder = tempfile::tempdir().unwrap();
     let module = module::path().display().to_string();
     let installed = "/usr/lib/redis/modules/libredis_throttle.so";
@@ -437,7 +437,7 @@ fn the_server_of_the_compose_file_decides_is_healthy_and_lets_the_exporter_in() 
     let check = composed("limiter", &["healthcheck", "test"]);
     assert_eq!(check[..2], ["CMD", "valkey-cli"]);
     let healthy = Command::new("redis-cli").args(["-p", &port]).args(&check[2..]).output();
-    // By the server's own command first: the started process may be a script around it.
+    // Sends SHUTDOWN first, because the started process may be a script around the server.
     let _ = Command::new("redis-cli").args(["-p", &port, "SHUTDOWN", "NOSAVE"]).output();
     let _ = server.kill();
     let _ = server.wait();

@@ -1,10 +1,11 @@
-//! Checks the English of pages and comments: phrases that never appear, and how doc comments open.
+//! Checks the English of pages and comments: phrases that must not appear, and the first word of
+//! doc comments.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Phrases that never appear in pages and comments, each with a replacement.
+/// Phrases that must not appear in pages and comments, each with a replacement.
 const PHRASES: [(&str, &str); 14] = [
     ("anew", "again, from the start"),
     ("as if it had never been", "counts as new"),
@@ -22,19 +23,19 @@ const PHRASES: [(&str, &str); 14] = [
     ("whoever", "a caller, a client"),
 ];
 
-/// The words that a doc comment does not open with.
+/// Words with which a doc comment must not open.
 const OPENERS: [&str; 8] = ["how", "what", "where", "whether", "who", "whoever", "whom", "whose"];
 
-/// The maximum share of doc comments that open with one of these words, in per cent.
+/// The maximum percentage of doc comments that open with one of these words.
 const MAX_OPENERS_PER_CENT: usize = 3;
 
-/// The endings of the files that are checked.
+/// The endings of the checked files.
 const ENDINGS: [&str; 9] = ["js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "ts"];
 
 /// Folders of generated or fetched files.
 const SKIPPED: [&str; 6] = ["__pycache__", "artifacts", "corpus", "dist", "node_modules", "target"];
 
-/// Returns the checked files of the project, by their paths from the root, with their text.
+/// Returns the text of the checked files, by their paths from the root.
 fn sources() -> BTreeMap<String, String> {
     fn walk(folder: &Path, found: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("a folder of the repository") {
@@ -69,8 +70,8 @@ fn unreleased(text: &str) -> &str {
     &text[..end]
 }
 
-/// Returns each line that is a comment or part of one, without its marks, with its number; in a
-/// page, each line. Text in a literal is not a comment.
+/// Returns each line of a comment with its number and without its marks. In a page, returns every
+/// line. Text in a literal is not a comment.
 fn comments(path: &str, text: &str) -> Vec<(usize, String)> {
     let ending = path.rsplit_once('.').map_or("sh", |(_, ending)| ending);
     let mark = match ending {
@@ -108,8 +109,8 @@ fn comments(path: &str, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the phrases in the comments of a file, each as `path:line: phrase`. A phrase may be
-/// split between two lines that follow each other.
+/// Returns the unwanted phrases in the comments of a file, each as `path:line: phrase`. A phrase
+/// may continue on the next line.
 fn phrases(path: &str, text: &str) -> Vec<String> {
     let plain = |text: &str| {
         let lower = text.to_lowercase();
@@ -133,8 +134,8 @@ fn phrases(path: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the number of doc comments of a Rust file, and those with a bad opening. A field that is
-/// a `bool` may open with "Whether".
+/// Returns the number of doc comments in a Rust file, and those that open with an unwanted word. A
+/// field of type `bool` may open with "Whether".
 fn openings(path: &str, text: &str) -> (usize, Vec<String>) {
     let is_doc = |line: &&str| line.starts_with("///") && !line.starts_with("////");
     let lines: Vec<_> = text.lines().map(str::trim).collect();
@@ -162,7 +163,7 @@ fn openings(path: &str, text: &str) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn pages_and_comments_have_none_of_the_unwanted_phrases() {
+fn pages_and_comments_contain_no_unwanted_phrase() {
     let sources = sources();
     assert!(sources.len() > 300, "{}", sources.len());
     let found = sources.iter().flat_map(|(path, text)| {
@@ -187,7 +188,7 @@ fn doc_comments_open_with_a_verb_or_a_noun_phrase() {
 }
 
 #[test]
-fn phrases_finds_each_comment_and_no_literal() {
+fn phrases_are_found_in_comments_and_not_in_literals() {
     let rust = "/// It begins\n/// anew.\nlet a = \"whoever\"; // of ours\nlet anew = 1;\n";
     let found = |path, text| phrases(path, text).iter().map(|line| at(line)).collect::<Vec<_>>();
     fn at(line: &str) -> String {

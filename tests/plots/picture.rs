@@ -1,5 +1,5 @@
-//! A picture: a row for each algorithm, time from left to right, a bar for the calls of each time
-//! span. Positions are whole pixels, so that every machine draws the same bytes.
+//! A picture with one row per algorithm. Time runs from left to right, and each bar shows the calls
+//! of one time span. Positions are whole pixels, so every machine draws the same bytes.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -10,7 +10,7 @@ use crate::traffic::{Bar, END_MS, FIRST_EDGE_MS, Passage, RULES, Rule, Traffic, 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-/// The three columns: names, bars, numbers.
+/// The horizontal positions of the three columns: names, bars, numbers.
 const MARGIN: i32 = 16;
 const LEFT: i32 = 214;
 const PER_SECOND: i32 = 15;
@@ -25,18 +25,18 @@ const ROW: i32 = 62;
 const BOTTOM: i32 = TOP + ROW * RULES.len() as i32;
 const HEIGHT: i32 = BOTTOM + 44;
 
-/// The height of the highest bar, and the maximum height for one call.
+/// The maximum height of a bar, and of one call in a bar.
 const BAR: i32 = 48;
 const CALL: i32 = 20;
 
-/// The colours differ in brightness too.
+/// The colours also differ in brightness.
 const ACTING: RGBColor = RGBColor(0, 92, 160);
 const WAITING: RGBColor = RGBColor(134, 190, 230);
 const DENIED: RGBColor = RGBColor(222, 222, 222);
 const EDGE: RGBColor = RGBColor(200, 90, 0);
 const LINE: RGBColor = RGBColor(190, 190, 190);
 
-/// The style of a text, and the side of its position on which it stands.
+/// The style of a text, and its alignment at its position.
 struct Lettering {
     size: i32,
     colour: RGBColor,
@@ -73,7 +73,7 @@ impl Lettering {
     }
 }
 
-/// The picture as SVG.
+/// Returns the picture as SVG.
 pub fn draw(traffic: &Traffic, passages: &[Passage]) -> String {
     let mut svg = String::new();
     {
@@ -85,7 +85,7 @@ pub fn draw(traffic: &Traffic, passages: &[Passage]) -> String {
 }
 
 fn draw_on<'a>(area: &Area<'a>, traffic: &Traffic, passages: &[Passage]) -> Drawn<'a> {
-    // The background is white because some readers use dark pages, and the texts are dark.
+    // The background is white, because a dark page would make the dark texts unreadable.
     area.fill(&WHITE)?;
     TITLE.write(area, traffic.title, (MARGIN, 24))?;
     legend(area)?;
@@ -126,8 +126,8 @@ fn numbers<'a>(area: &Area<'a>, passage: &Passage, base: i32) -> Drawn<'a> {
     DENSEST.write(area, &passage.densest().to_string(), (DENSEST_AT, base - 20))
 }
 
-/// Draws the calls of a bar, the allowed below the denied, and in front of them the calls that act
-/// now. Where all allowed calls act at once, the front bar hides the other.
+/// Draws a bar: the denied calls on top of the allowed ones, and in front of them the calls that
+/// act in this span. If all allowed calls act at once, the front bar hides the allowed ones.
 fn stack<'a>(
     area: &Area<'a>,
     bar: &Bar,
@@ -155,7 +155,7 @@ fn stack<'a>(
 
 fn edges<'a>(area: &Area<'a>, base: i32) -> Drawn<'a> {
     for at_ms in (FIRST_EDGE_MS..END_MS).step_by(WINDOW_MS as usize) {
-        // In the gap between two bars.
+        // The edge is drawn in the gap between two bars.
         let at = x(at_ms) - 1;
         area.draw(&PathElement::new([(at, base - BAR - 6), (at, base)], EDGE.stroke_width(2)))?;
     }

@@ -1,22 +1,22 @@
-//! The traffic of the pictures, the rules that decide it, and the calls they allow.
+//! The traffic of the pictures, the rules that decide it, and the allowed calls.
 
 use crate::support::{BASE_US, Client};
 
-/// The length of each picture.
+/// The time span of each picture.
 pub const END_MS: i64 = 40_000;
 
-/// The window of the rules, and the time to refill a bucket or GCRA.
+/// The window of the rules, and the time in which a bucket or GCRA refills.
 pub const WINDOW_MS: i64 = 10_000;
 
 /// The end of the first window of FIXED and SLIDING. Their windows are aligned to the clock, and
-/// traffic rarely starts where a window does.
+/// traffic rarely begins with a window.
 pub const FIRST_EDGE_MS: i64 = 2_000;
 
 /// A named sequence of calls.
 pub struct Traffic {
     pub name: &'static str,
     pub title: &'static str,
-    /// The calls within this time share a bar.
+    /// The time span whose calls share a bar.
     pub bar_ms: i64,
     calls_ms: fn() -> Vec<i64>,
 }
@@ -33,8 +33,8 @@ pub const BURSTY: Traffic = Traffic {
     title: "Bursty: 12 calls at once, against a limit of 10 in 10 s",
     bar_ms: 1_000,
     calls_ms: || {
-        // The pause between two groups of three bursts separates the rules that accumulate an
-        // allowance from those that do not.
+        // The pause between two groups of three bursts shows the difference between rules that
+        // accumulate an allowance and rules that do not.
         let bursts_ms = [0, 5_000, 10_000, 25_000, 30_000, 35_000];
         bursts_ms.into_iter().flat_map(|at_ms| [at_ms; 12]).collect()
     },
@@ -47,13 +47,13 @@ pub const GREEDY: Traffic = Traffic {
     calls_ms: || (0..END_MS).step_by(200).collect(),
 };
 
-/// An algorithm under a limit of 10 in 10 s, or the closest it has.
+/// An algorithm with a limit of 10 in 10 s, or with the closest rule it has.
 pub struct Rule {
     pub algorithm: &'static str,
     pub arguments: &'static str,
-    /// A remark for the reader.
+    /// A remark for the reader, shown in the picture.
     pub remark: &'static str,
-    /// Whether its windows are aligned to the clock.
+    /// Whether the rule's windows are aligned to the clock.
     pub has_edges: bool,
 }
 
@@ -83,28 +83,28 @@ impl Rule {
     }
 }
 
-/// A call and its answer.
+/// A call and its reply.
 struct Answer {
     at_ms: i64,
     is_allowed: bool,
-    /// The time an allowed call waits before it acts: 0 except for the leaky bucket.
+    /// The time that an allowed call waits before it acts: 0, except with the leaky bucket.
     wait_ms: i64,
 }
 
-/// The answers of one rule to the traffic.
+/// The replies of one rule to the traffic.
 #[derive(Default)]
 pub struct Passage(Vec<Answer>);
 
-/// The calls that share a bar.
+/// The number of calls that share a bar.
 #[derive(Clone, Copy, Default)]
 pub struct Bar {
     pub allowed: i32,
     pub denied: i32,
-    /// The allowed calls that act in this time, no matter when they were made.
+    /// The allowed calls that act in this time span, even if they were made earlier.
     pub acting: i32,
 }
 
-/// Plays the traffic through every rule.
+/// Makes the calls of the traffic with each rule.
 pub fn play(client: &mut Client, traffic: &Traffic) -> [Passage; RULES.len()] {
     let mut passages: [Passage; RULES.len()] = Default::default();
     for at_ms in (traffic.calls_ms)() {
@@ -137,7 +137,7 @@ impl Passage {
         self.acts_ms().len()
     }
 
-    /// Returns the most calls that acted in any span as long as the window.
+    /// Returns the largest number of calls that acted in any span as long as the window.
     pub fn densest(&self) -> usize {
         let acts_ms = self.acts_ms();
         let acting_from = |start_ms: &i64| {
@@ -147,7 +147,7 @@ impl Passage {
         acts_ms.iter().map(acting_from).max().unwrap_or(0)
     }
 
-    /// Returns the bars in order, from the first call to the end of the picture.
+    /// Returns the bars in order, from the start to the end of the picture.
     pub fn bars(&self, bar_ms: i64) -> Vec<Bar> {
         let bar_at = |at_ms: i64| usize::try_from(at_ms / bar_ms).expect("time runs forward");
         let mut bars = vec![Bar::default(); bar_at(END_MS)];
@@ -156,7 +156,7 @@ impl Passage {
             bar.allowed += i32::from(answer.is_allowed);
             bar.denied += i32::from(!answer.is_allowed);
         }
-        // A call that waits past the end acts outside the picture.
+        // A call that waits beyond the end of the picture is not drawn.
         for at_ms in self.acts_ms().into_iter().filter(|at_ms| *at_ms < END_MS) {
             bars[bar_at(at_ms)].acting += 1;
         }

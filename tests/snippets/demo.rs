@@ -1,4 +1,4 @@
-//! `make demo`: the table of all algorithms first, then every command, or one of them.
+//! Tests `make demo`: it shows the table of all algorithms first, then every command, or only one.
 
 use crate::support::module;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn demo(only: &str) -> Result<String, String> {
 }
 
 #[test]
-fn the_demo_starts_with_the_table_and_shows_every_session() {
+fn demo_starts_with_the_table_and_shows_every_session() {
     let shown = demo("").expect("all sessions");
     let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text} is missing"));
     assert!(at("SLIDINGLOG   #") < at("> RL."), "{shown}");
@@ -25,7 +25,7 @@ fn the_demo_starts_with_the_table_and_shows_every_session() {
 }
 
 #[test]
-fn the_demo_shows_one_command_alone() {
+fn demo_can_show_a_single_command() {
     let gcra = demo("gcra").expect("GCRA");
     assert!(gcra.contains("> RL.GCRA") && !gcra.contains("RL.FIXED"), "{gcra}");
     assert!(demo("RL.RENEW").expect("leases").contains("> RL.RENEW"));

@@ -1,5 +1,5 @@
-//! A proxy to a server that drops the replies of the module's commands: the server has counted, and
-//! the caller never knows.
+//! A proxy that drops the server's replies to the module's commands: the server counts the calls,
+//! and the caller gets no reply.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// The fate of a reply, as the caller sees it.
+/// The way in which replies are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The connection ends.
+    /// The connection is closed instead of each reply.
     Cut,
-    /// The connection ends for the first `n` calls; then replies arrive.
+    /// The connection is closed instead of the first `n` replies; later replies arrive.
     CutFirst(usize),
     /// No reply arrives.
     Silence,
@@ -21,7 +21,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Returns true if the reply to a call is lost after `before` earlier calls.
+    /// Returns true if a reply is lost that follows `before` earlier calls.
     fn takes(self, before: usize) -> bool {
         match self {
             Self::CutFirst(calls) => before < calls,
@@ -31,18 +31,19 @@ impl Loss {
     }
 }
 
-/// The state shared by all connections of one proxy.
+/// The state that all connections of one proxy share.
 #[derive(Default)]
 struct Traffic {
-    /// The module's calls that went to the server.
+    /// The number of the module's calls that were sent to the server.
     calls: AtomicUsize,
-    /// Connections that the caller still holds.
+    /// The number of connections that callers have open.
     open: AtomicUsize,
-    /// A server whose connection ends may not read the bytes sent before: all are kept open.
+    /// The proxy's connections to the server. They are kept open, because a server may not read the
+    /// bytes that were sent before a connection is closed.
     kept: Mutex<Vec<TcpStream>>,
 }
 
-/// Listens on a port of its own and forwards everything except replies to commands `RL.*`.
+/// Listens on its own port and forwards everything except the replies to commands `RL.*`.
 pub struct LossyWay {
     pub port: u16,
     traffic: Arc<Traffic>,
@@ -65,18 +66,19 @@ impl LossyWay {
         Self { port, traffic }
     }
 
-    /// Returns the number of the module's calls at the server, once the caller has closed all
-    /// connections.
+    /// Returns the number of the module's calls that were sent to the server; `None` until all
+    /// callers have closed their connections.
     pub fn calls_when_all_have_left(&self) -> Option<usize> {
         (self.traffic.open.load(SeqCst) == 0).then(|| self.traffic.calls.load(SeqCst))
     }
 }
 
-/// Serves one connection, in two threads.
+/// Forwards one connection, in two threads.
 fn pass(caller: TcpStream, server: TcpStream, loss: Loss, traffic: &Arc<Traffic>) {
     let clone = |stream: &TcpStream| stream.try_clone().expect("a second handle");
     traffic.kept.lock().expect("no thread has panicked").push(clone(&server));
-    // Held while a call is sent, so that its reply cannot pass before the call is counted.
+    // Locked while a call is sent, so that its reply cannot be forwarded before the call is
+    // counted.
     let lost = Arc::new(Mutex::new(false));
     let (mut from_caller, mut to_server) = (clone(&caller), clone(&server));
     let (known, shared) = (Arc::clone(&lost), Arc::clone(traffic));

@@ -1,13 +1,13 @@
-//! Finds the programs that the pages print, and runs them unchanged.
+//! Finds the programs that the pages show, and runs them unchanged except for the port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The port that the pages use, and the tests replace.
+/// The port in the pages' programs, which the tests replace.
 const PRINTED_PORT: &str = "7777";
 
-/// A language that the machine runs, with the clients that `scripts/fetch-clients.sh` fetched.
+/// A language of the pages' programs. `scripts/fetch-clients.sh` fetches the client libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Python,
@@ -23,7 +23,7 @@ pub fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Returns the one fenced block of a page, in a language, that contains `mark`.
+/// Returns the only fenced block of a page that is in this language and contains `mark`.
 pub fn block(name: &str, language: Language, mark: &str) -> String {
     let fence = match language {
         Language::Python => "\n```python\n",
@@ -39,7 +39,7 @@ pub fn block(name: &str, language: Language, mark: &str) -> String {
     format!("{}\n", found[0])
 }
 
-/// Returns the calls that a section of a page shows with their answers, as `CALL -> answer`, in
+/// Returns the calls that a section of a page shows as `CALL -> answer`, each with its answer, in
 /// order.
 pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
     let text = page(name);
@@ -51,7 +51,7 @@ pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
     shown.map(|(call, answer)| (call.trim().to_owned(), answer.trim().to_owned())).collect()
 }
 
-/// Runs a program with its server on the given port, and returns its output.
+/// Runs a program against a server on this port, and returns its output.
 ///
 /// # Panics
 ///
@@ -72,7 +72,7 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
         Language::JavaScript => {
             let file = directory.path().join("snippet.mjs");
             fs::write(&file, &program).expect("the snippet is written");
-            // An import looks only next to the program.
+            // An import finds only packages next to the program.
             let modules = directory.path().join("node_modules");
             std::os::unix::fs::symlink(clients.join("node/node_modules"), modules)
                 .expect("a link to the clients");
@@ -87,14 +87,15 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Returns a command that ends a program after a deadline, or it would block the test for ever.
+/// Returns a command that ends a program after a deadline. Without it, a hanging program would
+/// block the test for ever.
 fn within_deadline(program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", program]);
     command
 }
 
-/// Returns the folder of the clients.
+/// Returns the folder with the client libraries.
 fn clients() -> PathBuf {
     let cache = root().join(".cache/clients");
     let versions = cache.join("versions");

@@ -1,6 +1,6 @@
-//! A primary and its replica, both with an append-only file that is synced at every write, and the
-//! faults injected into them. No fault may lose an allowed call: each fault waits until the data it
-//! needs is stored.
+//! A primary and its replica, and the faults that are injected into them. Both have an append-only
+//! file that is synced at every write. No fault may lose an allowed call: each fault waits until
+//! the data that it needs is stored.
 
 use std::process::Command;
 
@@ -11,14 +11,14 @@ use crate::support::{Client, Server, eventually};
 pub struct Fleet {
     primary: Server,
     replica: Server,
-    /// Connections to both.
+    /// Connections to the primary and to the replica.
     pub client: Client,
     pub reader: Client,
     now_us: i128,
     slots: i128,
 }
 
-/// A fault, and the name it is counted under.
+/// A fault, and the name under which it is counted.
 pub type Fault = (&'static str, fn(&mut Fleet));
 
 pub const FAULTS: [Fault; 7] = [
@@ -37,7 +37,7 @@ fn start() -> Server {
         .line("appendonly yes")
         .line("appendfsync always")
         .line("enable-debug-command yes")
-        // With a save point, a shutdown leaves a snapshot.
+        // With a save point, the server saves a snapshot when it is shut down.
         .line("save 86400 1000000")
         .start()
 }
@@ -56,7 +56,7 @@ impl Fleet {
         self.now_us
     }
 
-    /// Sets the clock of both servers.
+    /// Freezes the clock of both servers at this time.
     pub fn freeze(&mut self, now_us: i128) {
         self.now_us = now_us;
         let us = now_us.try_into().expect("a clock of 64 bits");
@@ -72,7 +72,7 @@ impl Fleet {
         self.reader.ok(&line);
     }
 
-    /// Sets the clock and the setting of each server again: a restart loses them.
+    /// Sets the clock and the slots of each server, which a restart resets.
     fn set_up(&mut self) {
         self.freeze(self.now_us);
         self.set_slots(self.slots);
@@ -86,7 +86,8 @@ impl Fleet {
     pub fn wait(&mut self) {
         let client = &mut self.client;
         eventually("WAIT counts the replica", || {
-            // WAIT acknowledges the writes of this connection, so a new one has to write something.
+            // WAIT waits only for the writes of its own connection, so a new connection must write
+            // first.
             client.ok("SET mark 1");
             (client.integer("WAIT 1 500") == 1).then_some(())
         });
@@ -128,10 +129,10 @@ impl Fleet {
         self.client.ok("DEBUG RELOAD");
     }
 
-    /// Stops the primary as an administrator does, and starts it on its snapshot alone.
+    /// Stops the primary with SIGTERM, and restarts it from its snapshot alone.
     fn shut_down(&mut self) {
         self.wait_for_rewrite();
-        // The log file is kept through restarts.
+        // The log file continues after a restart.
         let farewells = || self.primary.log().matches("bye bye").count();
         let before = farewells();
         let pid = self.client.info("server")["process_id"].clone();

@@ -1,4 +1,4 @@
-//! A key of leases in a soak, and its known holders.
+//! A key of leases in a soak, with a model of its holders.
 
 use redis::Value;
 use redis_throttle_engine::oracle::{Answer, DAY_US, Leases, Source as _};
@@ -7,10 +7,10 @@ use crate::Counts;
 use crate::support::Random;
 use crate::traffic::{Sent, five};
 
-/// The numbers of different holders: a few, and more than a compact encoding has room for.
+/// The number of different holders of each key: a few, and more than a compact encoding can hold.
 pub const HOLDERS: [u64; 3] = [4, 30, 400];
 
-/// One key.
+/// A key of leases, and its naive model.
 pub struct Held {
     pub name: String,
     pub leases: Leases,
@@ -22,7 +22,7 @@ impl Held {
         Self { name: format!("LEASE:{}", random.next()), leases: Leases::default(), holders }
     }
 
-    /// Draws a call with its expected answer. The list has already made the call.
+    /// Draws a call and its expected answer. The model changes as the call does.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let id = format!("h{}", random.below(self.holders));
         let limit = random.between(1, i128::from(self.holders));
@@ -56,7 +56,7 @@ impl Held {
         Sent { words, expected: Some(expected) }
     }
 
-    /// Returns a peek at this key by a new holder, with its expected answer.
+    /// Returns a peek at this key for a new holder, and its expected answer.
     pub fn look(&self, now_us: i128) -> Sent {
         let answer: Answer = self.leases.clone().lease(b"new", 1, 1_000_000, now_us);
         let words = ["RL.PEEK", &self.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();

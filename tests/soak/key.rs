@@ -1,11 +1,11 @@
-//! A key of a soak: its rules, in words, and the state it is known to hold.
+//! A key of a soak: its rules as words, and a model of its state.
 
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb};
 
 use crate::support::Random;
 
-/// One key and its two rules.
+/// A key, its two rules and the model of its state.
 pub struct Key {
     pub name: String,
     pub subject: AnySubject,
@@ -14,7 +14,7 @@ pub struct Key {
     pub calls: u64,
 }
 
-/// A call on a key: its limits, its cost, and whether a partial grant is enough.
+/// A call on a key: its limits, its cost, and whether it may be granted in part.
 #[derive(Clone, Copy)]
 pub struct Asked {
     pub limits: Limits,
@@ -40,15 +40,15 @@ impl Key {
         Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, partial: false }
     }
 
-    /// Returns a call for the full limit of the first rule.
+    /// Returns a call that costs the whole limit of the first rule.
     pub fn ask_for_all(&self, slots: i128) -> Asked {
         let limits = Limits { slots, ..self.rules[0] };
         let cost = if self.counts_delays() { 1 } else { limits.capacity };
         Asked { limits, cost, partial: false }
     }
 
-    /// Returns the rule as `RL.ALL` takes it: the algorithm's name, then the arguments that follow
-    /// the key in its own command.
+    /// Returns the rule as `RL.ALL` takes it: the algorithm's name, and the arguments that follow
+    /// the key in the algorithm's own command.
     pub fn rule(&self, asked: &Asked) -> String {
         let Asked { limits, cost, partial } = asked;
         let AnySubject { algorithm, words, .. } = self.subject;
@@ -62,7 +62,7 @@ impl Key {
         rule
     }
 
-    /// Returns the words of a call on this key alone.
+    /// Returns the words of a call on only this key.
     pub fn words(&self, verb: Verb, asked: &Asked) -> Vec<String> {
         let (key, rule) = (&self.name, self.rule(asked));
         let line = match verb {

@@ -1,8 +1,8 @@
-//! Keys of policies in a soak, and the known outcomes of their calls.
+//! Keys of policies in a soak, with models of their state and statistics.
 //!
-//! Half of the keys have their rule from the `DEFAULT` of each call, half from a policy in shadow
-//! mode. No other client calls them, so everything is known: the state, whether the key exists, and
-//! the counts of each policy.
+//! Half of the keys have their rule from the `DEFAULT` of each call, and half from a policy in
+//! shadow mode. No other client calls these keys, so the models know the state, whether the key
+//! exists, and the counts of each policy.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::support::Random;
 use crate::support::statistics::{Stats, listed};
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
 
-/// The keys, and the statistics expected on the primary.
+/// The keys, and the statistics that the primary should have.
 pub struct Named {
     keys: Vec<Use>,
     seen: BTreeMap<String, Stats>,
@@ -43,7 +43,7 @@ impl Use {
         Asked { limits, cost: 1, partial: false }
     }
 
-    /// Sets the policy on a server that has lost it or has another definition.
+    /// Sets the policy on a server that has lost it or has another definition of it.
     fn set(&self, fleet: &mut Fleet) {
         if self.is_shadow {
             let rule = self.key.rule(&self.asked(1_024));
@@ -61,14 +61,15 @@ impl Named {
         Self { keys: keys.collect(), seen: BTreeMap::new() }
     }
 
-    /// Sets the policies and resets the counts, on a server that may be another or have lost both.
+    /// Sets the policies and resets the statistics on the primary, which may be another server or
+    /// may have lost them.
     pub fn begin(&mut self, fleet: &mut Fleet) {
         self.keys.iter().for_each(|named| named.set(fleet));
         fleet.client.ok("RL.POLICY RESETSTAT");
         self.seen.clear();
     }
 
-    /// Draws a call with its expected answer. The model has already made the call.
+    /// Draws a call and its expected answer. The model changes as the call does.
     pub fn draw(
         &mut self,
         random: &mut Random,
@@ -129,7 +130,8 @@ impl Named {
         Sent { words, expected: Some(Value::Array(fields)) }
     }
 
-    /// Deletes keys that have had enough calls, and changes some policies with them.
+    /// Deletes keys that have had their maximum of calls, and gives them new limits, in their
+    /// policies too.
     pub fn retire(&mut self, random: &mut Random, fleet: &mut Fleet) {
         for named in self.keys.iter_mut().filter(|named| named.key.calls >= CALLS_PER_KEY) {
             fleet.client.integer(&format!("DEL {}", named.key.name));
@@ -141,7 +143,7 @@ impl Named {
         }
     }
 
-    /// Checks that the statistics of the primary are the sum of the answers its clients received.
+    /// Checks that the primary's statistics are the sum of the answers that its clients received.
     pub fn check(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         let counted = listed(&mut fleet.client, "RL.POLICY STATS").into_iter();
         let touched = counted.filter(|(_, stats)| *stats != Stats::default());

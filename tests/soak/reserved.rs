@@ -1,4 +1,4 @@
-//! A key with reservations in a soak, and the reservations and settlements it is known to hold.
+//! A key with reservations in a soak, with a model of its reservations and settlements.
 
 use redis_throttle_engine::oracle::{
     AnyCall, AnySubject, ReservationStep as Step, Reserved, Subject, Verb, WindowModel, act,
@@ -10,7 +10,7 @@ use crate::key::{Asked, Key, duration};
 use crate::support::Random;
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
 
-/// One key of an algorithm that counts in a window.
+/// A key whose algorithm counts in a window, and its naive model.
 pub struct Booked<S: Subject<Model: WindowModel>> {
     subject: AnySubject,
     key: Key,
@@ -22,7 +22,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
         Self { subject, key: Key::new(random, subject), model: Reserved::default() }
     }
 
-    /// Draws a call with its expected answer. The model has already made the call.
+    /// Draws a call and its expected answer. The model changes as the call does.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         if self.key.calls >= CALLS_PER_KEY {
             *self = Self::new(random, self.subject);
@@ -64,7 +64,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
                 format!("RL.RESERVE {name} {id} {} {}", duration(ttl_us), rule(cost))
             }
             Step::Commit(None) => format!("RL.COMMIT {name} {id} {}", rule(1)),
-            // A rule omits a cost of 1, and a commit of the reserved cost has none.
+            // A rule leaves out a cost of 1, and COMMIT without COST commits the reserved cost.
             Step::Commit(Some(1)) => format!("RL.COMMIT {name} {id} {} COST 1", rule(1)),
             Step::Commit(Some(cost)) => format!("RL.COMMIT {name} {id} {}", rule(cost)),
             Step::Cancel => format!("RL.CANCEL {name} {id} {}", rule(1)),
@@ -72,7 +72,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
         line.split(' ').map(str::to_owned).collect()
     }
 
-    /// Returns a peek at this key with its expected answer.
+    /// Returns a peek at this key, and its expected answer.
     pub fn look(&self, now_us: i128) -> Sent {
         let asked = self.key.ask_for_all(16);
         let mut model = self.model.clone();

@@ -1,4 +1,4 @@
-//! The calls of a soak: their forms, the ways they are sent, and their expected answers.
+//! The calls of a soak: their forms, how they are sent, and their expected answers.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm;
@@ -14,26 +14,26 @@ use crate::named::Named;
 use crate::reserved::Booked;
 use crate::support::{Random, raw_error};
 
-/// Keys for each algorithm.
+/// The number of keys for each algorithm.
 const KEYS: usize = 4;
 
-/// The maximum number of rules in one call.
+/// The maximum number of rules in a call.
 const RULES_MAX: usize = 16;
 
-/// The number of calls after which a key is deleted and gets other rules. More would make the
-/// models slow.
+/// The number of calls after which a key gets new limits, and may be deleted. A longer history
+/// would make the models slow.
 pub const CALLS_PER_KEY: u64 = 400;
 
-/// The values of `rl.sliding-log-slots` that a soak sets in turn.
+/// The values of `rl.sliding-log-slots` between which a soak changes.
 const SLOTS: [i128; 3] = [16, 256, 1_024];
 
 /// A script that makes any call.
 const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 
-/// A call that was sent.
+/// A call, and the reply that is expected.
 pub struct Sent {
     pub words: Vec<String>,
-    /// The expected answer; `None` if the call is to be refused.
+    /// The expected answer; `None` if the server must refuse the call.
     pub expected: Option<Value>,
 }
 
@@ -68,13 +68,13 @@ impl Traffic {
         self.slots
     }
 
-    /// Returns a time span that matters to one of the rules.
+    /// Returns the time span of one of the rules.
     pub fn some_span_us(&self, random: &mut Random) -> i128 {
         let key = random.pick(&self.keys);
         (key.subject.span_us)(random.pick(&key.rules))
     }
 
-    /// Makes some calls at one instant, in one of the ways clients use.
+    /// Makes some calls at one instant: as a pipeline, in a transaction, or from scripts.
     pub fn batch(
         &mut self,
         random: &mut Random,
@@ -109,7 +109,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Draws a call with its expected answer. The models have already made the call.
+    /// Draws a call and its expected answer. The models change as the call does.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         match random.below(13) {
             0 => self.draw_peek(random, now_us, counts),
@@ -164,7 +164,7 @@ impl Traffic {
         Sent { words, expected: done.map(|(answer, _)| five(answer)) }
     }
 
-    /// Draws a call with several rules, mostly few.
+    /// Draws a call with several rules, mostly with few.
     fn draw_several(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let most = if random.below(8) == 0 { RULES_MAX } else { 4 };
         let mut left: Vec<_> = (0..self.keys.len()).collect();
@@ -186,7 +186,7 @@ impl Traffic {
         sent
     }
 
-    /// Makes a call with several rules in the models and returns it with its expected answer.
+    /// Applies a call with several rules to the models. Returns the call and its expected answer.
     fn several(
         &self,
         command: &str,
@@ -206,10 +206,10 @@ impl Traffic {
         (Sent { words, expected: Some(Value::Array(fields.collect())) }, models)
     }
 
-    /// Deletes keys that have had enough calls, and replaces them.
+    /// Gives new limits to keys that have had their maximum of calls, and deletes half of them.
     fn retire(&mut self, random: &mut Random, fleet: &mut Fleet, counts: &mut Counts) {
         for key in self.keys.iter_mut().filter(|key| key.calls >= CALLS_PER_KEY) {
-            // Half of them continue under other limits.
+            // The other half keep their state under the new limits.
             if random.below(2) == 0 {
                 fleet.client.integer(&format!("DEL {}", key.name));
                 key.model = (key.subject.none)();
@@ -221,18 +221,18 @@ impl Traffic {
         }
     }
 
-    /// Sets its policies on the primary, which starts to count their calls.
+    /// Sets the policies on the primary and resets their statistics.
     pub fn begin_statistics(&mut self, fleet: &mut Fleet) {
         self.named.begin(fleet);
     }
 
-    /// Checks that the primary has counted under each policy the calls its clients made.
+    /// Checks that the primary's statistics agree with the calls that its clients made.
     pub fn check_statistics(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         self.named.check(fleet, counts)
     }
 
-    /// Checks that PEEK and PEEKALL answer on the replica as on the primary, once the replica has
-    /// received everything.
+    /// Checks that PEEK and PEEKALL answer the same on the replica as on the primary, once the
+    /// replica has received all writes.
     pub fn check_replica(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         fleet.wait();
         let now_us = fleet.now_us();
@@ -254,7 +254,7 @@ impl Traffic {
     }
 }
 
-/// Returns a peek at a key, which leaves its model unchanged.
+/// Returns a peek at a key, which does not change the key's model.
 fn look(key: &Key, asked: &Asked, now_us: i128) -> Sent {
     let verb = if asked.partial { Verb::Partly } else { Verb::Decide };
     let answer = key.model.copy().act(verb, &asked.limits, now_us, asked.cost);
@@ -267,7 +267,7 @@ fn integers(answer: Answer) -> [Value; 5] {
         .map(|number| Value::Int(number.try_into().expect("a number of 64 bits")))
 }
 
-/// Returns the five integers of an answer.
+/// Returns an answer as an array of five integers.
 pub fn five(answer: Answer) -> Value {
     Value::Array(integers(answer).into())
 }
