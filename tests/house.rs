@@ -183,7 +183,7 @@ fn every_server_function_in_use_is_checked_at_load() {
 }
 
 #[test]
-fn source_lines_have_at_most_100_columns_and_no_open_marks() {
+fn source_lines_have_at_most_100_columns_and_no_todo_marks() {
     for folder in ["engine", "src", "exporter", "tests", "benches"] {
         for (path, text) in sources(folder) {
             for (number, line) in text.lines().enumerate() {

@@ -117,7 +117,7 @@ fn gcra_stores_an_instant_and_not_tokens() {
 }
 
 #[test]
-fn two_rules_on_one_key_never_earn_gcra_more_than_the_faster_of_them() {
+fn two_gcra_rules_on_one_key_never_allow_more_than_the_faster_rule() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -32,7 +32,7 @@ fn calls_on(key: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_is_answered_only_by_the_owner_of_argument_1() {
+fn every_command_is_answered_only_by_the_node_that_owns_its_key() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
     // Hash tags, and texts that only look like one. The other arguments never affect the slot.

@@ -108,7 +108,7 @@ fn gcra_shows_its_arrival_time_and_the_magnitude_of_its_tolerance() {
 }
 
 #[test]
-fn a_missing_key_is_null_in_both_protocols() {
+fn inspect_of_a_missing_key_is_null_in_resp2_and_resp3() {
     let server = Server::start();
     assert_eq!(server.client().run("RL.INSPECT missing"), Value::Nil);
     assert_eq!(server.client3().run("RL.INSPECT missing"), Value::Nil);

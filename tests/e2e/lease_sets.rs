@@ -186,7 +186,7 @@ fn expected(
 }
 
 #[test]
-fn small_and_large_sets_answer_as_a_naive_map() {
+fn small_and_large_lease_sets_answer_as_a_naive_map() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(9);

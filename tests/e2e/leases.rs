@@ -338,7 +338,7 @@ fn keys_of_leases_and_of_algorithms_are_wrong_types_to_each_other() {
 }
 
 #[test]
-fn leases_renewals_and_releases_are_counted() {
+fn info_counts_leases_renewals_and_releases() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

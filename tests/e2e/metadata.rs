@@ -382,7 +382,7 @@ fn key_specifications_tell_commands_that_read_from_commands_that_write() {
 }
 
 #[test]
-fn peek_is_marked_as_not_deterministic() {
+fn command_info_marks_peek_as_nondeterministic() {
     let server = start();
     let mut client = server.client3();
     let tips = words(&described(&mut client, "rl.peek")[7]);

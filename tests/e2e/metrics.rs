@@ -20,7 +20,7 @@ fn traffic(client: &mut Client) {
 }
 
 #[test]
-fn every_field_of_info_is_a_sample_with_the_same_number() {
+fn every_info_field_is_a_metric_with_the_same_value() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

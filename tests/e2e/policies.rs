@@ -216,7 +216,7 @@ fn digests_are_equal_when_the_same_policies_apply() {
 }
 
 #[test]
-fn every_change_is_logged_with_its_user() {
+fn every_policy_change_is_logged_with_its_user() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -181,7 +181,7 @@ fn quota_commands_accept_only_a_valid_quota_state() {
         [&[0x93, 0xf5], &good[2..]].concat(), // an unknown kind
         [&[0x94, 0xf6], &good[2..], &[1]].concat(), // one number too many
         [&good[..11], &[0xcc, 4]].concat(),   // a longer encoding of the number
-        [&good[..11], &[0xcf, 0, 0, 1, 0xd1, 0xa9, 0x4a, 0x20, 1]].concat(), // more than the largest debt
+        [&good[..11], &[0xcf, 0, 0, 1, 0xd1, 0xa9, 0x4a, 0x20, 1]].concat(), // too large a debt
         b"hello".to_vec(),
     ];
     forged.push(Vec::new());

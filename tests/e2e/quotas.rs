@@ -137,7 +137,7 @@ fn quota_is_charged_into_debt_and_refunds_only_its_current_period() {
 }
 
 #[test]
-fn usage_counts_while_its_start_lies_in_the_current_period() {
+fn usage_counts_if_its_stored_period_start_lies_in_the_current_period() {
     let server = Server::start();
     // A Wednesday. The day began 12 hours ago.
     let noon = "2026-07-15T12:00";
@@ -358,7 +358,7 @@ fn quotas_do_not_depend_on_the_zone_and_zone_files_of_the_machine() {
 }
 
 #[test]
-fn of_6_400_calls_on_64_connections_exactly_1_000_are_allowed() {
+fn of_6_400_quota_calls_on_64_connections_exactly_1_000_are_allowed() {
     const CONNECTIONS: usize = 64;
     let server = Server::start();
     // On a frozen clock, midnight cannot pass between two calls.

@@ -520,7 +520,7 @@ fn any_key_and_any_byte_in_any_argument_is_answered() {
 }
 
 #[test]
-fn every_call_is_counted_as_allowed_denied_or_an_error() {
+fn every_call_is_counted_as_allowed_denied_or_error() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);

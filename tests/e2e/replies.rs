@@ -318,7 +318,7 @@ fn options_are_accepted_in_upper_and_lower_case() {
 }
 
 #[test]
-fn durations_are_read_in_every_unit_to_the_microsecond() {
+fn durations_are_exact_to_the_microsecond_in_every_unit() {
     // A new window reports its own length, rounded up to a millisecond.
     let rows: [(&str, i64); 20] = [
         ("1ms", 1),

@@ -73,7 +73,7 @@ fn full_refund_leaves_the_key_as_if_it_had_never_been_called() {
 }
 
 #[test]
-fn charges_and_refunds_have_effects_on_replicas_and_events_on_this_server() {
+fn charges_and_refunds_have_effects_on_replicas_and_local_events() {
     let primary = Server::setup().with_tcp().line("notify-keyspace-events EA").start();
     let replica = replica_of(&primary);
     let mut client = primary.client();
@@ -218,7 +218,7 @@ fn partial_call_takes_the_units_left_and_reports_their_number() {
 }
 
 #[test]
-fn delays_grow_from_base_to_max_and_are_forgotten() {
+fn backoff_delays_grow_from_base_to_max_and_are_forgotten() {
     let server = Server::start();
     let mut client = server.client();
     let call = "RL.BACKOFF k 3 1s 8s 1h";

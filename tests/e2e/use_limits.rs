@@ -229,7 +229,7 @@ fn panic_at_any_point_stops_one_call_and_leaves_key_and_policy_table_unchanged()
 }
 
 #[test]
-fn no_words_stop_the_server_and_refused_calls_change_nothing() {
+fn no_arguments_stop_the_server_and_refused_calls_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(112);

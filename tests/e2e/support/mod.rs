@@ -1,5 +1,5 @@
-//! What every end-to-end test uses: a server of its own, a client that returns raw replies, and the
-//! list of algorithms with a cost and a period.
+//! The base of every end-to-end test: a server of its own, a client that returns raw replies, and
+//! the list of algorithms with a cost and a period.
 //!
 //! Environment variables choose what is tested: `SERVER` is the server binary (default
 //! `redis-server`), `RL_MODULE` the module (default: a release build of this repository), and
