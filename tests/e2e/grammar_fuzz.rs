@@ -13,7 +13,7 @@ const STEPS_US: [u64; 6] = [0, 1, 999, 1_000_000, 86_400_000_000, 31_622_400_000
 
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
 
-/// One argument as it is documented.
+/// An argument of a command, as documented.
 struct Argument {
     name: String,
     kind: String,

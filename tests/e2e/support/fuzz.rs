@@ -12,7 +12,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use super::uses::{set, seven};
 use super::{Client, Reply, integers, listing, raw_error};
 
-/// One call, word by word.
+/// The words of one call.
 pub type Call = Vec<Vec<u8>>;
 
 /// The number of calls that are sent before their replies are read.
