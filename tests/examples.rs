@@ -286,8 +286,8 @@ fn answers_as(name: &str, example: &Example, file: &str) {
     }
 }
 
-/// Checks that a client may run one export at a time. The table cannot: this response is a stream
-/// of rows.
+/// Checks that each client may run only one export at a time. This is not in the table, because the
+/// response is a stream of rows.
 fn exports_one_at_a_time(name: &str, example: &Example) {
     let exporting = || {
         let mut stream = BufReader::new(example.ask("GET /export", ""));

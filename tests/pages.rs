@@ -149,7 +149,7 @@ fn every_test_named_in_the_page_on_clients_exists() {
 }
 
 #[test]
-fn readme_stays_within_its_lines() {
+fn readme_stays_within_its_line_limit() {
     let lines = pages()[Path::new("README.md")].lines().count();
     assert!(lines <= README_MAX_LINES, "README.md has {lines} lines");
 }
@@ -165,7 +165,7 @@ fn is_pointer(text: &str) -> bool {
 }
 
 #[test]
-fn every_page_stays_within_its_words() {
+fn every_page_stays_within_its_word_limit() {
     let mut pages = pages();
     let mut total = 0;
     for (page, max) in MAX_WORDS {

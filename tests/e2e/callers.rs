@@ -207,7 +207,7 @@ fn out_of_memory_refuses_calls_that_decide_and_allows_reads() {
 }
 
 #[test]
-fn script_passes_a_duration_exactly_as_a_string_and_as_a_number_exactly_or_not_at_all() {
+fn script_may_pass_a_duration_as_a_string_and_an_inexact_number_is_refused() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -78,7 +78,7 @@ fn debug_commands_cannot_be_changed_while_the_server_runs() {
 }
 
 #[test]
-fn log_is_exact_with_more_slots_than_the_limit_and_rounded_up_with_fewer() {
+fn sliding_log_is_exact_with_as_many_slots_as_units_and_rounds_up_with_fewer() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 300_000);

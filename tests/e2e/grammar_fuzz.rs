@@ -239,7 +239,7 @@ fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call,
     (words, spoils == 0)
 }
 
-/// Returns the call that is sent after every other call, to undo a change of the clock.
+/// Returns the call with which a fuzzer follows each of its calls, to undo a change of the clock.
 fn freeze_at(unix_us: i64) -> Call {
     ["RL.DEBUG", "CLOCK", "FREEZE", &unix_us.to_string()].map(|word| word.into()).to_vec()
 }

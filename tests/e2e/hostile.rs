@@ -102,7 +102,7 @@ fn many_arguments_and_long_arguments_are_answered() {
 }
 
 #[test]
-fn random_calls_of_the_modules_words_are_answered() {
+fn random_calls_made_of_the_modules_words_are_answered() {
     #[rustfmt::skip]
     const WORDS: [&str; 34] = [
         "RL.FIXED", "RL.PEEK",

@@ -56,7 +56,7 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
 }
 
 #[test]
-fn section_appears_once_in_info_everything() {
+fn modules_section_appears_once_in_info_everything() {
     let server = Server::start();
     let everything = text(&server.client().run("INFO everything"));
     let sections = everything.lines().filter(|line| line.starts_with("# rl"));

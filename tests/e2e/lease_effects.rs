@@ -152,7 +152,8 @@ fn key_outlives_its_last_lease_and_its_expiry_is_seldom_moved() {
     assert!(moved < calls / 2, "{moved} of {calls} calls moved the expiry");
 }
 
-/// Takes `count` leases of one second next to a long lease of `a`, and lets these expire.
+/// Takes `count` leases of one second next to a long lease of `a`, and lets the short leases
+/// expire.
 fn expired_beside_a(client: &mut Client, count: usize) {
     assert!(client.allows("RL.LEASE k a 1000000 366d"));
     for holder in 0..count {

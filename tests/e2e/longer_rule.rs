@@ -5,7 +5,7 @@ use crate::support::{Algorithm, Server, algorithms, eventually};
 
 /// The period of the shorter rule, in which even a busy machine can make a call.
 const SHORT: &str = "3s";
-/// The period of the longer rule, longer than the test.
+/// The period of the longer rule, which does not end during the test.
 const LONG: &str = "366d";
 const LIMIT: u64 = 100;
 

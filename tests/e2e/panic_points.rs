@@ -110,7 +110,7 @@ fn each_panic_under_load_stops_one_call_which_takes_no_unit() {
     const PANICS: i64 = 200;
     let server = start();
     let stop = AtomicBool::new(false);
-    // Two clients make calls until the limits are used up, while this one plants panics.
+    // Two clients make calls until the limits are used up, while a third client plants panics.
     let caller = || {
         let mut client = server.client();
         let (mut allowed, mut stopped) = (0, 0);

@@ -24,7 +24,7 @@ fn peek_gives_the_same_answer_as_the_call_that_follows() {
 }
 
 #[test]
-fn peek_takes_every_option_of_its_algorithm() {
+fn peek_accepts_every_option_of_its_algorithm() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 3_000_000);

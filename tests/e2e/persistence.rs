@@ -43,7 +43,7 @@ fn snapshot_survives_a_crash_and_a_restart() {
 }
 
 #[test]
-fn append_only_file_replays_to_exactly_the_same_state() {
+fn replay_of_an_append_only_file_gives_exactly_the_same_state() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     use_some(&mut client);
@@ -60,7 +60,7 @@ fn append_only_file_replays_to_exactly_the_same_state() {
 }
 
 #[test]
-fn long_log_replays_to_exactly_the_same_state() {
+fn replay_of_a_long_log_gives_exactly_the_same_state() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     client.freeze(BASE_US);

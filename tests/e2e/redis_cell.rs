@@ -1,5 +1,6 @@
-//! `CL.THROTTLE`, the command of redis-cell. Clients of redis-cell get the same answers, both use
-//! the same keys, and inputs that crash a server with redis-cell are answered.
+//! `CL.THROTTLE`, the command of redis-cell. Clients of redis-cell get the same answers, the module
+//! and redis-cell can use the same keys, and inputs that crash a server with redis-cell are
+//! answered.
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, Value};
 use redis_cell_rs::{Cmd, Key, Policy, Verdict};
@@ -208,7 +209,7 @@ fn states_of_redis_cell_are_understood() {
             write_digits(&mut client, "k", BASE_NS + 20 * SECOND_NS - before_ns, form);
             assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), expected, "form {form}");
             assert_eq!(arrival_ns(&mut client, "k"), BASE_NS + 22 * SECOND_NS - before_ns);
-            // The call gives a key without an expiry one again.
+            // The call sets an expiry on a key that has none.
             assert!(client.integer("PEXPIRETIME k") > 0, "form {form}");
         }
         // Denied, because redis-cell allowed all sixteen units before.

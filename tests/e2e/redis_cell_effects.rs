@@ -72,7 +72,7 @@ fn watchers_tracking_clients_and_listeners_see_an_allowed_call() {
         assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
         let events = listener.pushed();
         let names: Vec<_> = events.iter().filter_map(|push| push.data.last().map(text)).collect();
-        // A listener to all events also gets the event of a new key first.
+        // A listener to all classes of events gets the event of a new key before SET's.
         assert_eq!(names.last().map(String::as_str), Some("set"), "{events:?}");
         assert_eq!(tracker.pushed().len(), 1);
         watcher.ok("MULTI");

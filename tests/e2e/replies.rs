@@ -96,7 +96,7 @@ fn sliding_window_weights_the_previous_window_by_its_overlap() {
 }
 
 #[test]
-fn full_sliding_window_denies_into_the_next_window() {
+fn full_sliding_window_still_denies_at_the_start_of_the_next_window() {
     on_a_server(|client| {
         play(
             client,

@@ -110,7 +110,8 @@ fn effect(sends: Sends, seen: &Seen, expiry_before: &Value) -> Option<Effect> {
     Some(words)
 }
 
-/// Adds MULTI and EXEC around the effects, unless it is a plain call with a single effect.
+/// Adds MULTI and EXEC around the effects of a batch, if there are several and the calls were not
+/// sent one by one.
 fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     if way == Way::Plain || effects.len() < 2 {
         return effects;
@@ -119,7 +120,7 @@ fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     [frame("MULTI"), effects, frame("EXEC")].concat()
 }
 
-/// Makes one batch in one way, and compares the whole stream byte for byte.
+/// Makes the batch in this way, and compares the whole stream byte for byte.
 fn assert_sends(
     way: Way,
     client: &mut Client,

@@ -49,7 +49,7 @@ fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Sev
 }
 
 #[test]
-fn enforced_policy_replies_and_stores_as_its_rule() {
+fn enforced_policy_replies_and_stores_like_its_rule() {
     let server = Server::start();
     for mut client in [server.client(), server.client3()] {
         compare(&mut client, "", |five, _| enforced(five));
@@ -58,7 +58,7 @@ fn enforced_policy_replies_and_stores_as_its_rule() {
 }
 
 #[test]
-fn policy_in_shadow_mode_allows_and_stores_as_its_rule() {
+fn policy_in_shadow_mode_allows_and_stores_like_its_rule() {
     let server = Server::start();
     let mut client = server.client();
     for mode in ["SHADOW", "ENFORCE 0"] {

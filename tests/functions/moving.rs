@@ -21,7 +21,7 @@ const CALLS: [&str; 12] = [
 ];
 
 #[test]
-fn module_continues_exactly_where_the_function_stopped_and_the_function_where_the_module_stopped() {
+fn module_and_function_continue_each_others_counts_to_the_millisecond() {
     let (mut server, mut client, clock) = Clock::start(Server::setup().without_module());
     Library::load(&mut client);
     clock.set(&mut client, BASE_US);

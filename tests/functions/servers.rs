@@ -313,7 +313,7 @@ fn longest_calls_do_not_make_a_server_busy() {
     server.assert_alive();
 }
 
-/// The length of a long word, and a long number of words.
+/// The length in bytes of a long word, and of a longer text of many words.
 const LONG: usize = 2 << 20;
 const LONGER: usize = 16 << 20;
 

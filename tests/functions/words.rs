@@ -26,8 +26,7 @@ impl Kind {
     /// write its rules.
     pub fn of(algorithm: Algorithm) -> Option<Self> {
         use Argument::{Duration, Number};
-        // The library registers a function that needs the module with a flag, because it writes
-        // nothing, and every other function without flags.
+        // The library registers its functions without flags, except those that need the module.
         if !source().contains(&format!("'{}', {{}})", algorithm.name())) {
             return None;
         }
@@ -268,7 +267,7 @@ pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> 
         _ => &[(0xf7, 2), (0xf6, 2)],
     };
     let (mark, usual) = *random.pick(kinds);
-    // Mostly the number of fields of this kind, and sometimes another number of fields.
+    // Mostly the right number of fields for the kind, and occasionally another one.
     let count = if random.below(20) == 0 { 1 + random.below(5) as usize } else { usual };
     let mut bytes = vec![0x90 + 1 + count as u8, mark];
     let bound = *random.pick(&BOUNDS);

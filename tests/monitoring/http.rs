@@ -109,7 +109,7 @@ fn slow_readers_lose_their_page_and_do_not_block_other_clients() {
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
     let page = exporter.page();
     assert!(page.len() > 7_000_000, "{}", page.len());
-    // With a larger receive buffer, the operating system would read the page for the client.
+    // With a larger receive buffer, the operating system would read ahead for the client.
     let ask_only = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(1_024).unwrap();

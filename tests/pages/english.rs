@@ -206,7 +206,7 @@ fn phrases_are_found_in_comments_and_not_in_literals() {
 }
 
 #[test]
-fn openings_counts_doc_comments_and_exempts_only_bool_fields() {
+fn openings_are_counted_and_only_bool_fields_may_open_with_whether() {
     let text = "//! What.\n//! How.\n\n/// Whether.\n#[x]\npub a: bool,\n/// Whether.\n\
                 fn f(a: bool) {}\n/// Returns.\n/// Where.\nfn g() {}\n// Who.\n";
     let (count, bad) = openings("a.rs", text);
@@ -215,6 +215,6 @@ fn openings_counts_doc_comments_and_exempts_only_bool_fields() {
 }
 
 #[test]
-fn unreleased_ends_before_the_first_version() {
+fn unreleased_part_of_the_changelog_ends_before_the_first_version() {
     assert_eq!(unreleased("# A\n## Unreleased\nnew\n## 1.0\nold"), "# A\n## Unreleased\nnew");
 }

@@ -21,7 +21,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Returns true if a reply is lost that follows `before` earlier calls.
+    /// Returns true if the reply to a call is lost that was made after `before` other calls.
     fn takes(self, before: usize) -> bool {
         match self {
             Self::CutFirst(calls) => before < calls,

@@ -258,7 +258,7 @@ pub fn raw_error(value: &Value) -> Option<String> {
     })
 }
 
-/// Returns the text of a reply that is any kind of text.
+/// Returns the text of a reply of any text type.
 pub fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::{Client, text};
 
-/// The value of every sample, by its name with labels. Both are unchanged texts.
+/// The text of each sample's value, by the sample's name with labels.
 pub type Samples = BTreeMap<String, String>;
 
 /// Returns the samples of `RL.METRICS`. A duplicate sample fails the test.
