@@ -33,7 +33,7 @@ fn assert_within_the_limit(client: &mut Client) {
     assert!(counted <= limit + MEGABYTE, "{counted} of {limit} bytes");
 }
 
-/// Writes the call with this number: the six algorithms in turn, each number on another key.
+/// Writes the call with this number: the algorithms in turn, each number on another key.
 fn of_every_algorithm(number: usize, line: &mut Vec<u8>) {
     let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
     let (name, arguments) = (algorithm.name, algorithm.arguments(5, "1h"));

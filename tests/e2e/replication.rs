@@ -54,8 +54,8 @@ fn sufficient_expiry_is_neither_moved_nor_sent_again() {
         let kept = vec![b"SET".to_vec(), b"k".into(), client.bytes("GET k"), b"KEEPTTL".into()];
         assert_eq!(only_effect(&mut stream, &mut client), kept, "{call}");
         assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{call}");
-        // The call prolongs the state by half of its span, so the expiry moves, unless the end of the
-        // state is fixed.
+        // The call prolongs the state by half of its span, so the expiry moves, unless the end of
+        // the state is fixed.
         let left_ms = client.integer("PTTL k");
         let [allowed, _, _, _, reset_ms] = client.decide(&format!("{call} COST 49"));
         assert_eq!(allowed, 1, "{call}");

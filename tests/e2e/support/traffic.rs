@@ -1,4 +1,4 @@
-//! Random calls of six algorithms, repeatable by their seed.
+//! Random calls of the algorithms with a period, repeatable by their seed.
 
 use super::{ALGORITHMS, Client, Random};
 
