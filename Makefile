@@ -170,6 +170,7 @@ bench-module:
 check: ## check format, lint, docs, spelling and commit subjects; the clients too
 	@scripts/install-prerequisites.sh rust lint build clients
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	scripts/lua-script.py --check
 	scripts/check-spelling.sh
 	scripts/check-commits.sh

@@ -8,11 +8,14 @@ use libfuzzer_sys::fuzz_target;
 use redis_throttle_engine::algorithms::{NewState, State};
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::for_all_subjects;
-use redis_throttle_engine::oracle::{AnyCall, AnySubject, CLOCK_MAX_US, Fixed, Key, Limits, Quotas, Reserved, Reserving, Share, Source, Step, Subject, Twin, Verb, WindowModel, Wrote};
+use redis_throttle_engine::oracle::{
+    AnyCall, AnySubject, CLOCK_MAX_US, Fixed, Key, Limits, Quotas, Reserved, Reserving, Share,
+    Source, Step, Subject, Twin, Verb, WindowModel, Wrote,
+};
 use redis_throttle_engine::reservations::stored;
 use redis_throttle_engine::reservations::stored::Windowed;
-use redis_throttle_engine::state::{decode, encode, Change};
 use redis_throttle_engine::state::decimal::{decode_decimal, encode_decimal};
+use redis_throttle_engine::state::{Change, decode, encode};
 use redis_throttle_engine::time::Instant;
 
 /// The number of bytes that choose the calls; the rest is the value of the key.

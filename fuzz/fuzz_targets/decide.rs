@@ -8,7 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::for_all_subjects;
-use redis_throttle_engine::oracle::{call_all, AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, Fixed, Limits, Quotas, Reserving, Share, Source, Step, Subject, Twin, TwinOfAny, TwinPart, Verb, WindowModel};
+use redis_throttle_engine::oracle::{
+    AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, Fixed, Limits, Quotas, Reserving,
+    Share, Source, Step, Subject, Twin, TwinOfAny, TwinPart, Verb, WindowModel, call_all,
+};
 use redis_throttle_engine::redis_cell::Verdict;
 use redis_throttle_engine::time::Instant;
 

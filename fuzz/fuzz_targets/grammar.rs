@@ -5,18 +5,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle_engine::algorithms::{Algorithm, Rule};
 use redis_throttle_engine::algorithms::backoff::Backoff;
 use redis_throttle_engine::algorithms::quota::CalendarQuota;
+use redis_throttle_engine::algorithms::{Algorithm, Rule};
 use redis_throttle_engine::bounds::{Cost, Limit, Period, Slots};
-use redis_throttle_engine::calendar::{Calendar, Unit};
 use redis_throttle_engine::calendar::zone::Zone;
+use redis_throttle_engine::calendar::{Calendar, Unit};
 use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
-use redis_throttle_engine::grammar::lease::{lease, release, renew, LeaseRequest};
+use redis_throttle_engine::grammar::lease::{LeaseRequest, lease, release, renew};
 use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::packed::packed_rule;
-use redis_throttle_engine::grammar::redis_cell::{throttle, ThrottleRequest};
+use redis_throttle_engine::grammar::redis_cell::{ThrottleRequest, throttle};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_cost};
 use redis_throttle_engine::leases::Lease;

@@ -7,8 +7,8 @@
 use libfuzzer_sys::fuzz_target;
 use redis_throttle_engine::algorithms::Rule;
 use redis_throttle_engine::bounds::Slots;
-use redis_throttle_engine::grammar::policy::{definition, Definition};
-use redis_throttle_engine::grammar::policy_file::{policy_file, LineFault};
+use redis_throttle_engine::grammar::policy::{Definition, definition};
+use redis_throttle_engine::grammar::policy_file::{LineFault, policy_file};
 use redis_throttle_engine::policy::definition::Enforcement;
 use redis_throttle_engine::policy::families::Refusal;
 use redis_throttle_engine::policy::pattern::Pattern;
