@@ -85,7 +85,7 @@ impl AsRef<[i64]> for Numbers {
 /// call.
 fn shown(row: &Row) -> [i64; 5] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
-    if row.bites() {
+    if row.is_enforced() {
         [allowed, limit, remaining, retry_after_ms, reset_after_ms]
     } else {
         [1, limit, remaining, 0, reset_after_ms]
@@ -117,8 +117,8 @@ impl<'a> Several<'a> {
         let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
             rows.get(deciding).map(shown).unwrap_or_default();
         if allowed != 0 {
-            let biting = rows.iter().filter(|row| row.bites());
-            let waits = biting.filter_map(|row| row.decision.verdict.wait());
+            let enforced = rows.iter().filter(|row| row.is_enforced());
+            let waits = enforced.filter_map(|row| row.decision.verdict.wait());
             retry_after_ms = waits.max().map_or(0, ms);
         }
         let number = integer(deciding as u64 + 1);

@@ -161,7 +161,7 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
 ) -> Result<(), CommandError> {
     let mut first_denial = None;
     for (at, (rule, key)) in rules.iter_mut().zip(&mut *keys).enumerate() {
-        let mode = if first_denial.is_none() { Mode::Take } else { Mode::HoldBack };
+        let mode = if first_denial.is_none() { Mode::Take } else { Mode::TakeNothing };
         rule.decide(key, mode, now, rows, writes).map_err(|error| in_rule(at, error))?;
         if first_denial.is_none() && rows.last().is_some_and(Row::denies) {
             first_denial = Some(at);
@@ -172,10 +172,10 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
     for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
         if row.decision.verdict.is_allowed() {
-            let (mut held_back, mut repair) = (ArrayVec::<_, 1>::new(), ArrayVec::<_, 1>::new());
-            let decided = rule.decide(key, Mode::HoldBack, now, &mut held_back, &mut repair);
+            let (mut row_again, mut repair) = (ArrayVec::<_, 1>::new(), ArrayVec::<_, 1>::new());
+            let decided = rule.decide(key, Mode::TakeNothing, now, &mut row_again, &mut repair);
             decided.map_err(|error| in_rule(at, error))?;
-            held_back.into_iter().zip(repair).for_each(|decided| (*row, *write) = decided);
+            row_again.into_iter().zip(repair).for_each(|decided| (*row, *write) = decided);
         }
     }
     Ok(())

@@ -140,18 +140,18 @@ fn uses() -> [Kind; 7] {
         before: Some(words(before)),
         call: words(call),
     };
-    let (bites, shadow) = ("p GCRA 100 100 10d", "p SHADOW GCRA 100 100 10d");
+    let (enforced, shadow) = ("p GCRA 100 100 10d", "p SHADOW GCRA 100 100 10d");
     let (before, by_default) = ("RL.GCRA KEY 100 100 10d COST 25", "DEFAULT GCRA 100 100 10d");
     let all = ["RL.ALL", "KEY:g", "USE p", "KEY:t", "TOKENBUCKET 100 100 10d", "KEY:f"];
     let all = all.iter().map(|word| (*word).to_owned()).chain(["FIXED 100 10d".to_owned()]);
     [
-        kind("allowed", bites, before, "RL.USE KEY p"),
+        kind("allowed", enforced, before, "RL.USE KEY p"),
         kind("denied", "p GCRA 1 1 10d", "RL.GCRA KEY 1 1 10d", "RL.USE KEY p"),
         kind("allowed, shadow", shadow, before, "RL.USE KEY p"),
         kind("allowed, of a variant", "p@b GCRA 100 100 10d", before, "RL.USE KEY p FOR a FOR b"),
-        kind("allowed, with a default", bites, before, &format!("RL.USE KEY p {by_default}")),
+        kind("allowed, with a default", enforced, before, &format!("RL.USE KEY p {by_default}")),
         kind("allowed, by default", "q FIXED 1 1", before, &format!("RL.USE KEY p {by_default}")),
-        Kind { call: all.collect(), ..kind("allowed, three rules", bites, before, "") },
+        Kind { call: all.collect(), ..kind("allowed, three rules", enforced, before, "") },
     ]
 }
 

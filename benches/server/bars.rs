@@ -226,8 +226,8 @@ impl Bars {
         let names =
             |limiter: Limiter| ["", "-shadow"].map(|kind| format!("{}{kind}", limiter.name));
         for limiter in FOUR {
-            let [bites, shadow] = names(limiter);
-            limiter.set_policy(node, &bites, &[]);
+            let [enforced, shadow] = names(limiter);
+            limiter.set_policy(node, &enforced, &[]);
             limiter.set_policy(node, &shadow, &["SHADOW"]);
         }
         let mut set = 2 * FOUR.len();
@@ -238,8 +238,8 @@ impl Bars {
             }
             set = policies;
             for limiter in FOUR {
-                let [bites, shadow] = names(limiter);
-                let group = [limiter.allowed(), limiter.used(&bites), limiter.used(&shadow)];
+                let [enforced, shadow] = names(limiter);
+                let group = [limiter.allowed(), limiter.used(&enforced), limiter.used(&shadow)];
                 let figures = rounds::measure(node, &group, Shape::BASE, rounds);
                 for used in &figures[1..] {
                     let among = format!("{}, among {policies}", used.name);

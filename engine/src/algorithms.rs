@@ -196,7 +196,7 @@ macro_rules! algorithms {
                 self.decide_as(Mode::Take, stored, now, cost)
             }
 
-            /// Decides like [`Self::decide`], in the given mode: under [`Mode::HoldBack`] the call
+            /// Decides like [`Self::decide`], in the given mode: under [`Mode::TakeNothing`] the call
             /// takes nothing.
             ///
             /// # Errors

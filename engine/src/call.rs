@@ -105,7 +105,7 @@ pub enum Mode {
     /// The call takes its cost.
     Take,
     /// The call takes nothing, because another rule denies it. Only a repair is stored.
-    HoldBack,
+    TakeNothing,
 }
 
 /// The reason why a cost is not charged.

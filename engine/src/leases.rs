@@ -97,7 +97,7 @@ impl Lease {
     pub const LIMIT_MAX: Limit = Limit::ATTEMPTS_MAX;
 
     /// Decides at `now` if the caller may hold a lease. Returns the grant to store; `None` for a
-    /// denied call, and for any call under [`Mode::HoldBack`].
+    /// denied call, and for any call under [`Mode::TakeNothing`].
     ///
     /// `remaining` is the number of free permits, `retry_after` the time until enough leases expire
     /// by themselves, `reset_after` the time until the last one does.

@@ -32,13 +32,13 @@ pub enum Force {
 
 impl Row {
     /// Returns true if the rule is enforced.
-    pub fn bites(&self) -> bool {
+    pub fn is_enforced(&self) -> bool {
         self.force != Some(Force::Shadow)
     }
 
     /// Returns true if the rule denies the call.
     pub fn denies(&self) -> bool {
-        !self.decision.verdict.is_allowed() && self.bites()
+        !self.decision.verdict.is_allowed() && self.is_enforced()
     }
 }
 
@@ -52,7 +52,7 @@ impl Row {
 pub fn deciding(rows: &[Row]) -> usize {
     let denied = rows.iter().any(Row::denies);
     let precedence = |row: &Row| match row.decision.verdict {
-        verdict if verdict.is_allowed() && denied || !row.bites() => (0, 0),
+        verdict if verdict.is_allowed() && denied || !row.is_enforced() => (0, 0),
         Verdict::Allowed { .. } | Verdict::Granted { .. } => {
             (u64::MAX - calls_left(row), u64::MAX - row.decision.remaining)
         }

@@ -12,7 +12,7 @@ use crate::support::{ALGORITHMS, BASE_US, Client, Random, Server};
 
 /// Returns for each of 10,000 keys whether the policy is enforced, by a PEEK of more than the
 /// limit.
-fn bites(client: &mut Client, policy: &str) -> Vec<bool> {
+fn enforced_for(client: &mut Client, policy: &str) -> Vec<bool> {
     let calls = (0..10_000).map(|number| {
         let key = format!("user:{number}");
         ["RL.PEEK", &key, "USE", policy, "COST", "2"].map(str::to_owned).to_vec()
@@ -21,8 +21,8 @@ fn bites(client: &mut Client, policy: &str) -> Vec<bool> {
     replies.iter().map(|reply| seven(reply).expect("seven integers")[0] == 0).collect()
 }
 
-fn count(bitten: &[bool]) -> usize {
-    bitten.iter().filter(|bites| **bites).count()
+fn count(enforced: &[bool]) -> usize {
+    enforced.iter().filter(|is_enforced| **is_enforced).count()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     let mut server = Server::start();
     let mut client = server.client();
     set(&mut client, "p ENFORCE 10 FIXED 1 1h");
-    let ten = bites(&mut client, "p");
+    let ten = enforced_for(&mut client, "p");
     assert!((900..=1_100).contains(&count(&ten)), "{} of 10,000", count(&ten));
     // The documented hash of the policy's name, a zero byte and the key selects the keys.
     let fnv_1a = |bytes: &[u8]| {
@@ -50,7 +50,7 @@ fn rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     };
     assert_eq!(of_variant(&mut client), ten[..1_000]);
     set(&mut client, "q ENFORCE 10 FIXED 1 1h");
-    let other = bites(&mut client, "q");
+    let other = enforced_for(&mut client, "q");
     assert!((900..=1_100).contains(&count(&other)) && other != ten);
     // The same keys are selected after a restart, and on another server.
     server.crash();
@@ -59,14 +59,14 @@ fn rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     for server in [&server, &elsewhere] {
         let mut client = server.client();
         set(&mut client, "p ENFORCE 10 GCRA 1 1 1h");
-        assert_eq!(bites(&mut client, "p"), ten);
+        assert_eq!(enforced_for(&mut client, "p"), ten);
     }
     // A larger percentage keeps the selected keys.
     let mut client = elsewhere.client();
     let mut before = ten;
     for percent in [20, 50, 99, 100] {
         set(&mut client, &format!("p ENFORCE {percent} GCRA 1 1 1h"));
-        let now = bites(&mut client, "p");
+        let now = enforced_for(&mut client, "p");
         assert!(now.iter().zip(&before).all(|(now, before)| *now || !before), "{percent}");
         let expected = percent * 100;
         assert!(count(&now).abs_diff(expected) <= 150, "{percent}: {}", count(&now));
@@ -74,7 +74,7 @@ fn rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     }
     assert_eq!(count(&before), 10_000);
     set(&mut client, "p ENFORCE 0 GCRA 1 1 1h");
-    assert_eq!(count(&bites(&mut client, "p")), 0);
+    assert_eq!(count(&enforced_for(&mut client, "p")), 0);
 }
 
 #[test]
@@ -94,22 +94,22 @@ fn rollout_denies_selected_keys_and_applies_shadow_mode_to_the_others() {
             other => panic!("{call}: {other:?}"),
         }
     }
-    assert!((70..=130).contains(&denied), "{denied} denied, {shadows} in the shadow");
+    assert!((70..=130).contains(&denied), "{denied} denied, {shadows} in shadow mode");
 }
 
 #[test]
 fn policy_in_shadow_mode_counts_exactly_the_calls_that_enforcing_it_denies() {
     let (tried, enforced) = (Server::start(), Server::start());
-    let (mut in_shadow, mut biting) = (tried.client(), enforced.client());
+    let (mut in_shadow, mut denying) = (tried.client(), enforced.client());
     let mut random = Random::new(113);
     for (algorithm, limits) in *RULES {
         set(&mut in_shadow, &format!("{algorithm} SHADOW {algorithm} {limits}"));
-        set(&mut biting, &format!("{algorithm} {algorithm} {limits}"));
+        set(&mut denying, &format!("{algorithm} {algorithm} {limits}"));
     }
     let (mut shadow_denied, mut denied) = ([0; Algorithm::ALL.len()], [0; Algorithm::ALL.len()]);
     let mut now_us = BASE_US;
     in_shadow.freeze(now_us);
-    biting.freeze(now_us);
+    denying.freeze(now_us);
     for _ in 0..6_000 {
         let at = random.below(RULES.len() as u64) as usize;
         let (algorithm, _) = RULES[at];
@@ -123,15 +123,19 @@ fn policy_in_shadow_mode_counts_exactly_the_calls_that_enforcing_it_denies() {
         if random.below(3) == 0 {
             now_us += random.below(100_000_000) as i64;
             in_shadow.freeze(now_us);
-            biting.freeze(now_us);
+            denying.freeze(now_us);
         }
-        let (tried, bitten) = (ask(&mut in_shadow, &call), ask(&mut biting, &call));
+        let (tried, answered) = (ask(&mut in_shadow, &call), ask(&mut denying, &call));
         // The other fields are equal, because the key has the same state as under enforcement.
-        assert_eq!((tried[1], tried[2], tried[4]), (bitten[1], bitten[2], bitten[4]), "{call}");
-        assert_eq!(tried[5..], bitten[5..], "{call}");
+        assert_eq!(
+            (tried[1], tried[2], tried[4]),
+            (answered[1], answered[2], answered[4]),
+            "{call}"
+        );
+        assert_eq!(tried[5..], answered[5..], "{call}");
         assert!(tried[0] > 0 && tried[3] == 0, "{call}: {tried:?}");
         shadow_denied[at] += i64::from(tried[5] == 0);
-        denied[at] += i64::from(bitten[0] == 0);
+        denied[at] += i64::from(answered[0] == 0);
     }
     assert_eq!(shadow_denied, denied);
     assert!(denied.iter().all(|count| *count > 20), "{denied:?}");

@@ -216,12 +216,15 @@ fn call_with_shadow_policies_equals_the_call_without_them() {
             client.decide(&format!("RL.PEEK twin:{algorithm} {algorithm} {limits}{cost}"))
         });
         let alone: Vec<_> = alone.collect();
-        let bites = |at: usize| modes[at] == 0;
-        let passes = (0..alone.len()).all(|at| !bites(at) || alone[at][0] == 1);
+        let is_enforced = |at: usize| modes[at] == 0;
+        let passes = (0..alone.len()).all(|at| !is_enforced(at) || alone[at][0] == 1);
         let answer = ask(&mut client, "RL.ALL", &pairs);
         assert_eq!(answer.five[0] == 1, passes, "{pairs:?}: {answer:?}, alone {alone:?}");
-        let biting: Vec<_> = (0..alone.len()).filter(|at| bites(*at)).collect();
-        assert!(biting.is_empty() || bites(answer.rule as usize - 1), "{pairs:?}: {answer:?}");
+        let enforced: Vec<_> = (0..alone.len()).filter(|at| is_enforced(*at)).collect();
+        assert!(
+            enforced.is_empty() || is_enforced(answer.rule as usize - 1),
+            "{pairs:?}: {answer:?}"
+        );
         if passes {
             allowed += 1;
             let rows =
@@ -232,16 +235,24 @@ fn call_with_shadow_policies_equals_the_call_without_them() {
                     row_of(*mode, five).to_vec()
                 });
             assert_eq!(answer.rows, rows.collect::<Vec<_>>(), "{pairs:?}");
-            let waits = biting.iter().map(|at| alone[*at][3]).max().unwrap_or(0);
+            let waits = enforced.iter().map(|at| alone[*at][3]).max().unwrap_or(0);
             assert_eq!(answer.five[3], waits, "{pairs:?}: {answer:?}");
         } else {
             denied += 1;
             for (at, row) in answer.rows.iter().enumerate() {
                 assert_eq!((row[5], row[1]), (alone[at][0], alone[at][1]), "{pairs:?}: {answer:?}");
-                assert_eq!(row[0], if bites(at) { row[5] } else { 1 }, "{pairs:?}: {answer:?}");
+                assert_eq!(
+                    row[0],
+                    if is_enforced(at) { row[5] } else { 1 },
+                    "{pairs:?}: {answer:?}"
+                );
                 let retry_ms = if alone[at][0] == 1 { 0 } else { alone[at][3] };
                 assert_eq!(row[6], retry_ms, "{pairs:?}: {answer:?}");
-                assert_eq!(row[3], if bites(at) { retry_ms } else { 0 }, "{pairs:?}: {answer:?}");
+                assert_eq!(
+                    row[3],
+                    if is_enforced(at) { retry_ms } else { 0 },
+                    "{pairs:?}: {answer:?}"
+                );
             }
         }
         for (algorithm, _) in *RULES {

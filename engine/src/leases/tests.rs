@@ -89,10 +89,10 @@ fn release_returns_the_last_expiry_of_the_other_live_leases() {
 #[test]
 fn call_denied_by_another_rule_neither_takes_nor_renews_a_permit() {
     let mut leases = Leases::default();
-    let nobody = decide(&leases, b"a", (3, SECOND), NOW, Mode::HoldBack);
+    let nobody = decide(&leases, b"a", (3, SECOND), NOW, Mode::TakeNothing);
     leases.lease(b"a", 3, 60 * SECOND, NOW);
-    let one = decide(&leases, b"b", (3, 90 * SECOND), NOW, Mode::HoldBack);
-    let own = decide(&leases, b"a", (3, 90 * SECOND), NOW, Mode::HoldBack);
+    let one = decide(&leases, b"b", (3, 90 * SECOND), NOW, Mode::TakeNothing);
+    let own = decide(&leases, b"a", (3, 90 * SECOND), NOW, Mode::TakeNothing);
     let answer = |remaining, reset_after_ms| {
         let (allowed, limit, retry_after_ms) = (1, 3, 0);
         (Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms }, None)

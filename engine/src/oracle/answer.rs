@@ -169,7 +169,7 @@ pub trait AnyOracle {
     ) -> Option<(Answer, Wrote)>;
     /// Returns the expected answer if another rule denies the call: the current numbers, with
     /// nothing taken.
-    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
+    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
     /// Returns a copy in the same state.
     fn copy(&self) -> Box<dyn AnyOracle>;
 }
@@ -185,7 +185,7 @@ impl<O: Oracle + 'static> AnyOracle for O {
         act(self, verb, limits, now, cost)
     }
 
-    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
+    fn decide_only(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
         let repaired = cost > 0 && self.repair(limits, now);
         let (answer, _) = act(self, Verb::Decide, limits, now, 0).expect("a decision");
         let wrote = if repaired { Wrote::State } else { Wrote::Nothing };

@@ -123,7 +123,7 @@ pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracl
         {
             if answered.0.allowed > 0 {
                 *model = before.copy();
-                *answered = model.hold_back(limits, now, *cost);
+                *answered = model.decide_only(limits, now, *cost);
             }
         }
     }
@@ -232,13 +232,13 @@ fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>
     let (mut rows, mut writes) = decide(Mode::Take);
     let all_allow = rows.iter().all(|row| row.decision.verdict.is_allowed());
     if !all_allow {
-        (rows, writes) = decide(Mode::HoldBack);
+        (rows, writes) = decide(Mode::TakeNothing);
     }
     let answer = |row: &Row| {
         let answer = Answer::from(row.decision);
         // A rule that would have allowed the call has no wait.
-        let held_back = !all_allow && answer.allowed > 0;
-        Answer { retry_after_ms: if held_back { 0 } else { answer.retry_after_ms }, ..answer }
+        let allows = !all_allow && answer.allowed > 0;
+        Answer { retry_after_ms: if allows { 0 } else { answer.retry_after_ms }, ..answer }
     };
     let together = Together {
         rule: 1 + several::deciding(&rows),

@@ -234,7 +234,7 @@ impl Call<'_> {
         if decided.iter().any(|(row, _)| row.denies()) {
             for (at, ([key, _], part)) in pairs.iter().zip(&parts).enumerate() {
                 if decided[at].0.decision.verdict.is_allowed() {
-                    decided[at] = self.decide(key, part, Mode::HoldBack).map_err(in_rule(at))?;
+                    decided[at] = self.decide(key, part, Mode::TakeNothing).map_err(in_rule(at))?;
                 }
             }
         }
