@@ -18,8 +18,8 @@ pub struct Cost(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(Span);
 
-/// The number of slots into which a sliding log divides its window once its limit exceeds that
-/// number.
+/// The number of slots into which a sliding log divides its window. The log uses slots only if its
+/// limit exceeds their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots(u32);
 
@@ -62,7 +62,7 @@ impl Limit {
 impl Cost {
     /// The largest cost. A cost above the limit is never allowed in full.
     pub const MAX: u64 = Limit::MAX;
-    /// The largest total to which charges may bring a key.
+    /// The largest number of used units to which charges may bring a key.
     pub const TOTAL_MAX: u64 = 2 * Limit::MAX;
     /// The cost of a call that takes nothing.
     pub const ZERO: Self = Self(0);
@@ -133,12 +133,12 @@ impl Slots {
 }
 
 impl Refill {
-    /// The highest rate: 10^9 units per second.
+    /// The highest rate, in units per microsecond: 10^9 units per second.
     pub const RATE_MAX_PER_US: u64 = 1_000;
     /// The longest time that a refill from empty may take.
     pub const SPAN_MAX: Span = Span::from_days(36_525);
 
-    /// Makes a refill of a capacity at a rate.
+    /// Makes the refill of `capacity` at `rate` units per `period`.
     ///
     /// # Errors
     ///
@@ -170,8 +170,8 @@ impl Refill {
         self.period
     }
 
-    /// Returns the capacity in *parts*, in which both buckets count exactly: a unit has as many
-    /// parts as the period has microseconds, so one microsecond refills exactly `rate` parts.
+    /// Returns the capacity in *parts*, in which both kinds of bucket count exactly: a unit has as
+    /// many parts as the period has microseconds, so one microsecond refills exactly `rate` parts.
     pub fn full(&self) -> u128 {
         self.parts(self.capacity.units())
     }

@@ -1,4 +1,4 @@
-//! Calendar periods: the day, week, month, quarter or year of a time zone that holds an instant.
+//! Calendar periods: the day, week, month, quarter or year, in a time zone, that holds an instant.
 //!
 //! A period begins at the first instant of its first local day and ends where the next period
 //! begins. The first instant of a day is the earliest one at which the local date is that day or a
@@ -10,11 +10,12 @@
 //! period of its local date: in St. John's, until 2011, clocks went back from 00:01 to 23:01 of a
 //! day that had already ended.
 //!
-//! Periods are numbered, and the first day of each is computed from its number alone: day 31 means
-//! the last day of a shorter month, and this does not drift from month to month.
+//! Periods are numbered, and the first day of each is computed from its number alone, so starts do
+//! not drift from month to month. Day 31 means the last day of a shorter month.
 //!
 //! Each thread remembers the last period of up to 1,024 calendars in an array of 24 kB. A call
-//! within a remembered period needs no search. Two calendars may share a place in the array.
+//! within a remembered period needs no search. Two calendars may share a place in the array; it
+//! holds the period that was found last.
 
 pub mod zone;
 
@@ -52,7 +53,7 @@ pub struct Calendar {
 /// One period, from `start` up to but not including `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarPeriod {
-    /// The first instant; the epoch if the period began earlier.
+    /// The first instant; the epoch if the period began before the epoch.
     pub start: Instant,
     /// The first instant of the next period.
     pub end: Instant,
@@ -73,8 +74,9 @@ impl Unit {
         }
     }
 
-    /// Returns the valid starts, counted from 1, the default: a week starts on Monday to Sunday, a
-    /// month on one of its days, a year in one of its months. A day and a quarter have only one.
+    /// Returns the valid starts, counted from 1. The default is 1. A week starts on Monday to
+    /// Sunday, a month on one of its days, a year in one of its months. A day and a quarter have
+    /// only one start.
     pub const fn starts(self) -> RangeInclusive<u8> {
         1..=match self {
             Self::Day | Self::Quarter => 1,
@@ -101,18 +103,18 @@ enum Step {
     Months(i32),
 }
 
-/// A Thursday, from which days are counted.
+/// The Unix epoch, a Thursday. Days are counted from it.
 const EPOCH: Date = Date::constant(1970, 1, 1);
 /// The number of days from the epoch to the first Monday.
 const FIRST_MONDAY: i32 = 4;
 
-/// The start of the last period, which has no end: the year 9000, which `jiff` can still represent
-/// with room to spare.
+/// The start of the last period, which has no end: the beginning of the year 9000. `jiff` can
+/// represent later instants too.
 const LAST: Instant = Instant::from_us(221_845_392_000_000_000);
 
 impl Calendar {
-    /// Makes the calendar of `unit` in `zone` with the start `start`; `None` if that is not one of
-    /// [`Unit::starts`].
+    /// Makes the calendar of `unit` in `zone` with the start `start`; `None` if `start` is not one
+    /// of [`Unit::starts`].
     pub fn new(unit: Unit, start: u8, zone: Zone) -> Option<Self> {
         unit.starts().contains(&start).then_some(Self { unit, start, zone })
     }
@@ -181,7 +183,8 @@ impl Calendar {
             Step::Days(step) => (days_since_epoch(day) - self.offset()).div_euclid(step),
             Step::Months(step) => {
                 let month = i32::from(day.year()) * 12 + i32::from(day.month()) - 1;
-                // A day before the month's start belongs to the month before.
+                // A day before the period's start in its month belongs to the previous month's
+                // period.
                 let begun = i32::from(day.day() >= self.first_of_month(day));
                 (month - 1 + begun - self.offset()).div_euclid(step)
             }
@@ -246,11 +249,10 @@ impl CalendarPeriod {
 fn first_instant(clock: &TimeZone, day: Date) -> Result<Timestamp, jiff::Error> {
     let midnight = clock.to_ambiguous_timestamp(day.at(0, 0, 0, 0));
     let AmbiguousOffset::Gap { before, .. } = midnight.offset() else {
-        // The first of two midnights.
+        // Midnight comes once or twice: returns the first.
         return midnight.earlier();
     };
-    // Midnight is skipped: the day begins where the clock is set forward, which is no later than
-    // midnight would have been.
+    // The clock skips midnight: the day begins at the instant at which the clock is set forward.
     let unskipped = before.to_timestamp(day.at(0, 0, 0, 0))?;
     let forward = clock.preceding(unskipped.checked_add(SignedDuration::from_nanos(1))?).next();
     Ok(forward.map_or(unskipped, |transition| transition.timestamp()))
@@ -275,8 +277,8 @@ const UNSEEN: (u32, CalendarPeriod) =
     (0, CalendarPeriod { start: Instant::from_us(0), end: Instant::from_us(0) });
 
 thread_local! {
-    /// The periods found last by this thread. If two calendars share a place, it holds the one used
-    /// last. The array needs no destructor, so it lasts as long as the thread.
+    /// The periods found last by this thread. If two calendars share a place, it holds the period
+    /// of the calendar used last. The array needs no destructor, so it lasts as long as the thread.
     static LAST_SEEN: [Seen; 1 << SEEN_BITS] = const {
         [const { Cell::new(UNSEEN) }; 1 << SEEN_BITS]
     };

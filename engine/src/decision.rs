@@ -5,11 +5,11 @@ use crate::time::{Instant, Span};
 
 /// The verdict on a call.
 ///
-/// A charge and a refund always take effect; their verdict tells if the key is in debt: see
+/// A charge and a refund always take effect. Their verdict tells if the key is in debt: see
 /// [`call`](crate::call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call is allowed. Its caller should wait for `wait` before it acts. The wait is zero for
+    /// The call is allowed. The caller should wait for `wait` before it acts. The wait is zero for
     /// every algorithm except the leaky bucket, which queues calls.
     Allowed {
         /// The time until the units may be used.
@@ -32,7 +32,7 @@ pub enum Verdict {
     Impossible,
 }
 
-/// A verdict with the numbers of the reply: its five fields, in their own types.
+/// A verdict and its numbers, from which the five fields of the reply are made.
 ///
 /// For all algorithms: a cost of 0 is always allowed and stores nothing; a cost above the limit is
 /// impossible, whatever is stored; numbers are rounded in favour of the limit.
@@ -54,8 +54,8 @@ pub struct Decision {
 pub struct Next<S> {
     /// The state.
     pub state: S,
-    /// The instant of expiry, rounded up to the microsecond. From then on, under the limits that
-    /// wrote it, the state counts as a missing one.
+    /// The instant of expiry, rounded up to the microsecond. From then on, the rule that wrote the
+    /// state counts it as missing.
     pub lapses_at: Instant,
     /// The time by which the key may outlive the state, so that not every call has to extend its
     /// expiry.
@@ -73,9 +73,9 @@ pub enum StateWrite<S> {
     Forget,
 }
 
-/// The result of a call. A write follows from an allowed call with a cost, a charge, a refund that
-/// gives something back, and a repair. A denial without a repair carries no state, so it cannot
-/// write.
+/// The result of a call. These calls write: an allowed call with a cost, a charge, a refund that
+/// gives something back, and any call that repairs the state. A denial without a repair carries no
+/// state, so it cannot write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<S> {
     /// The reply.
@@ -108,9 +108,9 @@ impl<S> Next<S> {
         Self { state, lapses_at, ttl_slack: Span::ZERO }
     }
 
-    /// Makes a state whose expiry moves with every call. Its key may live longer by an eighth of
-    /// `span`, the longest time that such a state counts: extending the key's expiry in every call
-    /// would take a tenth of the call's time.
+    /// Makes a state whose expiry moves with every call. `span` is the longest time for which such
+    /// a state counts. The key may outlive the state by an eighth of `span`, because extending the
+    /// key's expiry in every call would take a tenth of the call's time.
     pub const fn drifting(lapses_at: Instant, span: Span, state: S) -> Self {
         Self { state, lapses_at, ttl_slack: span.eighth() }
     }

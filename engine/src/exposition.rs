@@ -1,8 +1,8 @@
 //! Prometheus' text format, version 0.0.4.
 //!
-//! A family has a name, a line of help, a kind and samples; it appears with its first sample.
-//! `HELP` and `TYPE` use the full name of the samples, `_total` included: checkers of this format
-//! refuse the short name that OpenMetrics uses.
+//! A family has a name, a line of help, a kind and samples. The text includes a family only if it
+//! has a sample. `HELP` and `TYPE` use the full name of the samples, `_total` included: checkers of
+//! this format refuse the short name that OpenMetrics uses.
 //!
 //! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
@@ -47,14 +47,14 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// Adds a number under labels that no other sample of the family has.
+    /// Adds a sample. No other sample of the family may have the same labels.
     pub fn sample(&mut self, labels: &[(&str, &str)], number: u64) {
         self.begin(labels);
         // Writing to a `String` does not fail.
         let _ = writeln!(self.text, " {number}");
     }
 
-    /// Adds microseconds under labels, as exact seconds with six decimals.
+    /// Adds a sample of `us` microseconds, written as exact seconds with six decimals.
     pub fn sample_us(&mut self, labels: &[(&str, &str)], us: u64) {
         self.begin(labels);
         let _ = writeln!(self.text, " {}.{:06}", us / 1_000_000, us % 1_000_000);

@@ -1,5 +1,5 @@
-//! A state of fixed size as numbers, each with its name and bounds, for writing, reading and
-//! showing it.
+//! The numbers of a state of fixed size, each with its name and bounds. States are written, read
+//! and shown through them.
 
 use crate::bounds::Period;
 use crate::time::Instant;
@@ -37,7 +37,7 @@ impl Field {
     }
 }
 
-/// A state, or one form of it, that consists of `N` numbers, and so borrows nothing.
+/// A state, or one stored form of it, that consists of `N` numbers and borrows nothing.
 pub trait Fields<const N: usize> {
     /// The state.
     type Stored;
@@ -47,7 +47,8 @@ pub trait Fields<const N: usize> {
     /// Returns the numbers to store for `state`.
     fn numbers(state: &Self::Stored) -> [u64; N];
 
-    /// Returns the state of numbers within their bounds; `None` if they contradict each other.
+    /// Returns the state with these numbers, each of which is within its bounds; `None` if they
+    /// contradict each other.
     fn state(numbers: [u64; N]) -> Option<Self::Stored>;
 
     /// Returns the state as names and numbers, for `RL.INSPECT`.

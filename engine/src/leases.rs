@@ -8,13 +8,13 @@
 //! limit 2, ttl 60 s:   0 s a   1 s b   2 s c denied, retry 58 s   60 s c, in the place of a
 //! ```
 //!
-//! A call with the id of a live lease renews the lease: it then expires `ttl` after the call, even
-//! if that is sooner than before. A renewal is allowed under a lowered limit too, so a caller that
-//! missed the reply may repeat the call. Lowering the limit ends no lease.
+//! A call with the id of a live lease renews that lease, which then expires `ttl` after the call,
+//! even if that is sooner than before. A renewal is allowed under a lowered limit too, so a caller
+//! that missed the reply may repeat the call. Lowering the limit ends no lease.
 //!
 //! Grants at most `limit` permits at once. States are never repaired: a clock that steps back
-//! lengthens the leases by its step, until they are renewed or released. A clock that steps forward
-//! ends them early.
+//! lengthens the leases by the length of that step, until they are renewed or released. A clock
+//! that steps forward ends them early.
 //!
 //! No call walks the set, which may be large: the rule asks [`Holders`] for a few numbers.
 //!
@@ -58,8 +58,8 @@ pub trait Holders {
     /// Returns an error if the lease cannot be read.
     fn mine(&mut self) -> Result<Option<Instant>, Self::Error>;
 
-    /// Returns the instant at which the last of the other live leases expires; `None` if there is
-    /// none.
+    /// Returns the instant at which the last live lease of another holder expires; `None` if no
+    /// other holder has a live lease.
     ///
     /// # Errors
     ///
@@ -99,8 +99,8 @@ impl Lease {
     /// Decides at `now` if the caller may hold a lease. Returns the grant to store; `None` for a
     /// denied call, and for any call under [`Mode::TakeNothing`].
     ///
-    /// `remaining` is the number of free permits, `retry_after` the time until enough leases expire
-    /// by themselves, `reset_after` the time until the last one does.
+    /// In the decision, `remaining` is the number of free permits, `retry_after` the time until
+    /// enough leases expire by themselves, and `reset_after` the time until the last lease expires.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Lease {
         let limit = self.limit.units();
         let verdict = match live.checked_sub(limit) {
             Some(too_many) if mine.is_none() => {
-                // Once `too_many` leases and one more have expired, one permit is free.
+                // One permit is free when `too_many` leases and one more have expired.
                 let enough = holders.lapse_at_rank(too_many)?;
                 Verdict::Denied { retry_after: enough.unwrap_or(now).since(now) }
             }

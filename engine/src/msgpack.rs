@@ -1,8 +1,9 @@
-//! The subset of MessagePack for states: a short array of a kind and unsigned numbers, each in its
-//! shortest encoding, which is the only one accepted.
+//! The subset of MessagePack for states: a short array of a kind and unsigned numbers. Each number
+//! is written in its shortest encoding, and only that encoding is accepted.
 //!
-//! It is written by hand because every call needs it. Decoding takes a fifth of the instructions of
-//! a generic decoder whose result is encoded again to check the encoding. Tests compare the two.
+//! This codec is written by hand because every call needs it. Decoding takes a fifth of the
+//! instructions of a generic decoder whose result is encoded again to check the encoding. Tests
+//! compare the two.
 
 use std::io::Write as _;
 
@@ -10,7 +11,7 @@ use std::io::Write as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAState;
 
-/// The largest array: a kind and three numbers, 1 + 1 + 3 x 9 bytes.
+/// The length in bytes of the longest array, a kind and three numbers: 1 + 1 + 3 x 9.
 const LEN_MAX: usize = 29;
 
 /// The header of an empty array. The number of elements is added to it.
@@ -30,7 +31,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// Encodes the array of a kind, a negative fixint, and at most three numbers.
+    /// Encodes the array of a kind, which is a negative fixint, and at most three numbers.
     #[inline(always)]
     pub fn new<const N: usize>(kind: i8, numbers: [u64; N]) -> Self {
         const { assert!(2 + N * 9 <= LEN_MAX, "an array has room for a kind and three numbers") };
@@ -112,8 +113,8 @@ pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), 
     Ok((numbers, rest))
 }
 
-/// Splits the number off the front of `bytes`; `None` if there is none, or if a shorter encoding
-/// exists for it.
+/// Splits the number off the front of `bytes`; `None` if they do not start with a number, or if
+/// that number has a shorter encoding.
 #[inline(always)]
 pub fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;

@@ -1,10 +1,10 @@
 //! Naive models of the algorithms, with which property tests compare them.
 //!
 //! A model keeps exact numbers or a list of events and answers one question only: would this cost
-//! be allowed at that time? `answer` derives everything else by repeating that question, also with
-//! a negative cost, which is allowed once the debt is no larger. The models therefore share no
-//! formula with the limiters. Times are in microseconds and, like all numbers, `i128`: nothing
-//! overflows.
+//! be allowed at that time? `answer` derives everything else by repeating that question, so the
+//! models share no formula with the limiters. It also asks about negative costs: a negative cost is
+//! allowed if the debt is not larger than its amount. Times are in microseconds and, like all
+//! numbers, `i128`: nothing overflows.
 //!
 //! Besides the models, this module holds the code shared by property tests, fuzz targets,
 //! simulation and soak: the stored `key` that is compared with a model, the `subject` with an

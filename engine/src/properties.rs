@@ -202,7 +202,7 @@ fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCa
     Ok(())
 }
 
-/// Checks that stepping back lengthens no wait by more than one span, compared with a steady clock.
+/// Checks that a clock that steps back lengthens the longest wait of a call by at most one span.
 fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
@@ -356,7 +356,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn writes_only_allowed_calls_while_the_clock_runs_forward(
+                fn writes_only_for_allowed_calls_while_the_clock_runs_forward(
                     rules in prop::collection::vec(limits(), 2),
                     calls in calls(steps(), 2),
                 ) {

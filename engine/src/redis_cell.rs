@@ -1,10 +1,10 @@
 //! GCRA as redis-cell decides it, for programs that use its command.
 //!
 //! The state is the theoretical arrival time in nanoseconds and nothing else, as redis-cell and
-//! Dragonfly store it, so a live key can move between them. The differences from
-//! [`gcra`](crate::algorithms::gcra) follow from that: the emission interval `T = period / count`
-//! is rounded *down* to the nanosecond; times in replies are whole seconds; nothing tells a debt
-//! from a clock that stepped back, so there is no repair.
+//! Dragonfly store it, so a live key can move between them. Three things differ from
+//! [`gcra`](crate::algorithms::gcra). The emission interval `T = period / count` is rounded *down*
+//! to the nanosecond. Times in replies are whole seconds. There is no repair, because nothing in
+//! the state tells a debt from a clock that stepped back.
 //!
 //! Allows at most `limit + t / T` units in any stretch of time `t`. The interval is shorter than
 //! requested by less than 1 ns.
@@ -15,7 +15,7 @@ use crate::bounds::{Cost, Limit, Refill};
 use crate::decision::Next;
 use crate::time::Instant;
 
-/// The smallest remainder that counts as one more second.
+/// The smallest remainder, in nanoseconds, for which a time in a reply counts one more second.
 const COUNTED_REST_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -92,12 +92,12 @@ impl RedisCell {
     }
 
     /// Decides a call of `quantity` at `now` on the stored state. The outcome holds the state to
-    /// store. A quantity of 0 takes nothing. It is limited while more units are owed than the
-    /// limit, which happens after the limit was lowered.
+    /// store. A call of quantity 0 takes nothing. Such a call is denied only if more units are
+    /// owed than the limit, which happens if the limit was lowered.
     pub fn decide(&self, stored: Option<State>, now: Instant, quantity: Cost) -> Outcome {
         let now_ns = now.as_us().saturating_mul(1_000);
         let owed_ns = stored.map_or(0, |state| state.arrival_ns.saturating_sub(now_ns));
-        // Arrival times above the maximum cannot be stored, so no call may exceed it.
+        // Arrival times above the maximum cannot be stored, so no call may move the time beyond it.
         let tolerance_ns = self.tolerance_ns.min(State::ARRIVAL_MAX_NS.saturating_sub(now_ns));
         let taken_ns = u128::from(quantity.units()) * u128::from(self.interval_ns);
         let wanted_ns = u128::from(owed_ns) + taken_ns;

@@ -156,7 +156,7 @@ fn a_sliding_window_weighs_the_previous_one_by_its_overlap() {
 }
 
 #[test]
-fn sliding_window_off_the_new_grid_counts_in_full() {
+fn sliding_window_that_starts_off_the_new_grid_counts_in_full() {
     let mut key = Key::default();
     // Ten in a window of 7 s that starts at 1,699,999,995 s, off the grid of 20 s.
     key.call(&sliding(10, seconds(7)), 0, 10);
@@ -182,7 +182,7 @@ fn a_sliding_log_never_exceeds_the_limit_in_any_window() {
 }
 
 #[test]
-fn a_sliding_log_above_its_slots_rounds_instants_up() {
+fn a_sliding_log_whose_limit_exceeds_its_slots_rounds_instants_up() {
     check(
         &log(17, seconds(16), 16),
         &[
@@ -243,7 +243,7 @@ fn a_token_bucket_of_30_a_minute_allows_a_call_every_1_9_s_for_ten_minutes() {
 fn a_token_bucket_keeps_its_tokens_when_the_limits_change() {
     let mut key = Key::default();
     key.call(&token(10, 1, seconds(1)), 0, 2);
-    // Capped by the new capacity.
+    // The new capacity caps the tokens.
     assert_eq!(key.call(&token(5, 1, seconds(1)), 0, 5), (1, 0, 0, 5_000));
     // Ten seconds at the new rate.
     assert_eq!(key.call(&token(10, 1, seconds(10)), 10_000, 1), (1, 0, 0, 100_000));
@@ -314,8 +314,8 @@ fn gcra_keeps_the_owed_time_when_the_limits_change() {
 }
 
 #[test]
-fn limiters_keep_a_rate_of_a_million_per_second() {
-    // A thousand calls in a millisecond. The key lives for a millisecond, and no unit is lost.
+fn gcra_enforces_a_rate_of_a_million_units_per_second() {
+    // A thousand units in a millisecond. The key lives for a millisecond, and no unit is lost.
     let rule = gcra(1_000, 1_000_000, seconds(1));
     check(
         &rule,
@@ -329,7 +329,7 @@ fn limiters_keep_a_rate_of_a_million_per_second() {
 }
 
 #[test]
-fn limiters_keep_the_highest_rate() {
+fn buckets_and_gcra_enforce_the_highest_rate() {
     let most = 1_000_000;
     let least = Period::new(Period::MIN).unwrap();
     for rule in [gcra(most, most, least), token(most, most, least), leaky(most, most, least)] {

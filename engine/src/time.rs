@@ -89,7 +89,7 @@ impl Span {
         Self(u64::try_from(us).unwrap_or(u64::MAX))
     }
 
-    /// Returns `ns` nanoseconds, rounded up to the microsecond.
+    /// Returns a span of `ns` nanoseconds, rounded up to the microsecond.
     pub const fn from_ns_ceil(ns: u64) -> Self {
         Self(ns.div_ceil(1_000))
     }
@@ -99,8 +99,7 @@ impl Span {
         self.0
     }
 
-    /// Returns the milliseconds, rounded up, so that a caller that waits that long does not come
-    /// early.
+    /// Returns the milliseconds, rounded up: a caller that waits that long does not come too early.
     pub const fn as_ms_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
     }

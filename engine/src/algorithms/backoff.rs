@@ -10,11 +10,12 @@
 //! ```
 //!
 //! Attempts are counted one by one: a call has no cost. A denied attempt changes nothing. To count
-//! it too, the caller charges it, which restarts the delay. A refund takes one attempt off the
-//! count and keeps the instant of the last one.
+//! a denied attempt too, the caller charges it, which restarts the delay. A refund takes one
+//! attempt off the count and keeps the instant of the last one.
 //!
 //! In any stretch of time shorter than `forget`, at most `attempts` calls are allowed, plus one for
-//! each delay that has passed: 5 in the first 3 s of the example.
+//! each delay that has passed. In the example, 5 calls are allowed from 0 s to 3 s: 3 free ones,
+//! and one after each of two delays.
 //!
 //! Source: the truncated exponential backoff of Ethernet, IEEE 802.3. There, senders delay
 //! themselves; here, the rule denies attempts that come too early.
@@ -59,7 +60,7 @@ pub struct State {
 }
 
 impl State {
-    /// The value at which the count stops. The longest delay is reached long before.
+    /// The largest count; further attempts do not raise it. The delay reaches `max` long before.
     pub const COUNT_MAX: u64 = u32::MAX as u64;
 }
 
@@ -117,7 +118,7 @@ impl Standing for AttemptsView<'_> {
         self.count.into()
     }
 
-    /// Returns the time until the next attempt may be made.
+    /// Returns the time until the next attempt is allowed.
     fn clear_in(&self) -> Span {
         match self.count.checked_sub(self.rule.attempts.into()) {
             Some(paid) => self.last.after(self.rule.delay(paid)).since(self.now),
@@ -127,7 +128,7 @@ impl Standing for AttemptsView<'_> {
 
     fn take(&mut self, cost: Cost) {
         self.count = self.count.saturating_add(cost.units()).min(State::COUNT_MAX);
-        // A clock that was set back does not shorten a delay.
+        // If the clock was set back, the later instant stays, so that the delay is not shortened.
         self.last = self.last.max(self.now);
     }
 
@@ -200,7 +201,8 @@ impl Backoff {
         Limit::new(self.attempts.into()).unwrap_or(Self::ATTEMPTS_MAX)
     }
 
-    /// Returns the delay between the last attempt and the next one, after `paid` delayed attempts.
+    /// Returns the delay between the last attempt and the next one. `paid` is the number of
+    /// attempts that already waited for a delay.
     fn delay(&self, paid: u64) -> Span {
         let base_us = { self.base }.as_us();
         // Stops doubling where the delay would overflow 64 bits.

@@ -2,17 +2,17 @@
 //! changes at a constant rate.
 //!
 //! A token bucket counts the units left and gains more; a leaky bucket counts the units used and
-//! drains. Both are computed from the amount *used*. It is counted in parts: a unit has one part
-//! for each microsecond of the period, so exactly `rate` parts drain per microsecond.
+//! drains. The code computes both from the amount *used*. This amount is counted in parts: a unit
+//! has one part for each microsecond of the period, so exactly `rate` parts drain per microsecond.
 //!
 //! The state is the instant of the last write, the whole units at that instant, and the remaining
 //! fraction of a unit, as a numerator over the period in microseconds. Nothing is lost to rounding.
-//! A fraction that was written under a longer period, and does not fit in the current one, counts
-//! as used.
+//! A fraction that a rule with a longer period wrote may be too large for the current period. It
+//! then counts as used.
 //!
 //! Units charged beyond the capacity are debt. Debt is stored separately, so a change of capacity
-//! caps the bucket's content and keeps the debt. It is stored in whole units, rounded up; the
-//! fraction is then the part of a unit that is already paid.
+//! caps the bucket's content and keeps the debt. The debt is stored in whole units, rounded up. The
+//! fraction of such a state is the part of one unit of debt that is already paid.
 //!
 //! Allows at most `capacity + rate x t` units in any stretch of time `t`.
 
@@ -22,7 +22,7 @@ use crate::decision::{Decision, Next};
 use crate::fields::{Field, Fields};
 use crate::time::{Instant, Span};
 
-/// The stored state of a bucket. An unused bucket has none.
+/// The stored state of a bucket. An unused bucket has no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The instant at which the units were counted.
@@ -31,13 +31,13 @@ pub struct State {
     pub units: u64,
     /// The remaining fraction of a unit: a numerator over the period in microseconds.
     pub fraction: u64,
-    /// Units charged beyond the capacity, rounded up; usually 0. If it is not 0, the token bucket
+    /// Units charged beyond the capacity, rounded up; usually 0. If this is not 0, the token bucket
     /// has no tokens left, the leaky bucket's queue is full, and `fraction` is the paid part of the
     /// debt.
     pub debt: u64,
 }
 
-/// The differences between the two buckets.
+/// The differences between the token bucket and the leaky bucket.
 pub trait Bucket {
     /// The field for the whole units of a state, with its range.
     const UNITS: Field;
@@ -51,11 +51,11 @@ pub trait Bucket {
     /// parts. The result is at most `full`.
     fn used(&self, full: u128, state: &State) -> u128;
 
-    /// Returns the units and the fraction to store when `used` of `full` parts are used, which
-    /// leaves `remaining` whole units.
+    /// Returns the units and the fraction to store when `used` of `full` parts are used.
+    /// `remaining` is the number of whole units that are then left.
     fn counted(&self, full: u128, used: u128, remaining: u64) -> (u64, u64);
 
-    /// Returns true if something is used according to `state`, whose numbers are in range.
+    /// Returns true if something is used according to `state`. All numbers of `state` are in range.
     fn is_used(state: &State) -> bool;
 }
 
@@ -104,7 +104,7 @@ impl<B: Bucket> BucketView<'_, B> {
         self.bucket.refill().parts(cost.units())
     }
 
-    /// Returns the state to store for a bucket in debt: more units are used than it holds.
+    /// Returns the state to store for a bucket in debt: one with more used than its capacity.
     #[cold]
     fn in_debt(&self) -> State {
         let period = u128::from(self.bucket.refill().period().as_us());
@@ -192,8 +192,8 @@ impl<B: Bucket> Standing for BucketView<'_, B> {
     }
 }
 
-/// Returns the parts used in a bucket in debt. A paid fraction that was written under a longer
-/// period, and does not fit in the current one, counts as unpaid.
+/// Returns the parts used in a bucket in debt. A paid fraction that a rule with a longer period
+/// wrote may be too large for the current period. It then counts as unpaid.
 #[cold]
 fn used_in_debt(bucket: &impl Bucket, full: u128, state: &State) -> u128 {
     let refill = bucket.refill();

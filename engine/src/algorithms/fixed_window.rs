@@ -21,7 +21,8 @@ pub struct FixedWindow {
     pub limit: Limit,
     /// Length of a window.
     pub window: Period,
-    /// Whether windows start at multiples of their length since the Unix epoch.
+    /// Whether windows start at multiples of their length since the Unix epoch. Otherwise a window
+    /// starts at its first allowed call.
     pub aligned: bool,
 }
 
@@ -61,7 +62,8 @@ impl FixedWindow {
         OpenWindow { start, used, until_end, lapses_at: start.after(self.window.span()), repaired }
     }
 
-    /// Returns the window that is open at `now`, and true if it had to be repaired.
+    /// Returns the window that is open at `now`. Returns true with it if the clock stepped back and
+    /// the stored usage moved to a new window.
     fn open_window(&self, stored: Option<Window>, now: Instant) -> (Window, bool) {
         let fresh = if self.aligned { now.floor_to(self.window.span()) } else { now };
         match stored {

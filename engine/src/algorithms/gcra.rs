@@ -1,11 +1,11 @@
 //! Generic cell rate algorithm: a token bucket in one timestamp.
 //!
 //! The state is the theoretical arrival time: the instant at which the next call would arrive if
-//! all calls had kept the emission interval `T = ceil(period / rate)`. A call may come early by the
-//! tolerance, `burst x T`. Units charged beyond the tolerance move the arrival time further ahead.
-//! The state also stores one byte: the exponent of a power of two, in nanoseconds, that is at least
-//! the tolerance of the rule that wrote it and at least the time owed then. It distinguishes a debt
-//! from a clock that stepped back.
+//! all calls had kept the emission interval `T = ceil(period / rate)`. A call may come early by at
+//! most the tolerance, `burst x T`. Units charged beyond the tolerance move the arrival time
+//! further ahead. The state also stores one byte: the exponent of a power of two, in nanoseconds,
+//! that is at least the tolerance of the rule that wrote it and at least the time owed then. An
+//! arrival time that lies further ahead than this power is no debt: the clock stepped back.
 //!
 //! Allows at most `burst + rate x t` units in any stretch of time `t`. The interval is rounded up
 //! to the nanosecond, which favours the limit: a unit takes less than 1 ns longer than requested.
@@ -59,8 +59,8 @@ impl Limiter<'_> for Gcra {
     type State = State;
     type NewState = State;
 
-    /// Returns the time owed at `now`. If it is more than the rule that wrote the state can have
-    /// left, the clock stepped back, and it is cut to the tolerance.
+    /// Returns the view of the time owed at `now`. If more time is owed than the rule that wrote
+    /// the state can have left, the clock stepped back, and the time owed is cut to the tolerance.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let now_ns = now.as_us().saturating_mul(1_000);
@@ -106,7 +106,8 @@ impl Standing for ArrivalView<'_> {
 
     #[inline(always)]
     fn take(&mut self, cost: Cost) {
-        // At most the tolerance if there was room. If a charge overflows, the caller refuses it.
+        // If there was room, the time owed is at most the tolerance. If the time owed after a
+        // charge overflows, the caller refuses the charge.
         self.owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
     }
 
@@ -157,13 +158,13 @@ impl Gcra {
     pub fn new(refill: Refill) -> Self {
         // At most 366 days in nanoseconds, 3.2 x 10^16.
         let interval_ns = (refill.period().as_us() * 1_000).div_ceil(refill.rate().units());
-        // At most 36,525 days and the rounding of 10^12 units, 3.2 x 10^18.
+        // At most 36,525 days, plus up to 1 ns of rounding for each of 10^12 units: 3.2 x 10^18.
         let tolerance_ns = interval_ns.saturating_mul(refill.capacity().units());
         Self { burst: refill.capacity(), interval_ns, tolerance_ns }
     }
 
-    /// Returns the time from `now` to the theoretical arrival time, and true if it had to be
-    /// repaired.
+    /// Returns the time from `now` to the theoretical arrival time. Returns true with it if the
+    /// clock stepped back and the time was cut to the tolerance.
     fn owed_ns(&self, stored: Option<State>, now_ns: u64) -> (u64, bool) {
         let Some(state) = stored else {
             return (0, false);
@@ -177,8 +178,8 @@ impl Gcra {
         }
     }
 
-    /// Returns the whole units in `room_ns`, rounded down. Most denials leave less than one unit:
-    /// they skip the division, the slowest instruction.
+    /// Returns the whole units in `room_ns`, rounded down. After most denials, less than one unit
+    /// is left. Such a call skips the division, the slowest instruction.
     fn units_in(&self, room_ns: u64) -> u64 {
         if room_ns < self.interval_ns { 0 } else { room_ns / self.interval_ns }
     }

@@ -29,7 +29,7 @@ use crate::time::Instant;
 pub struct CalendarQuota {
     /// Units per period.
     pub limit: Limit,
-    /// The periods.
+    /// The calendar, which computes the start and end of each period.
     pub calendar: Calendar,
 }
 
@@ -46,8 +46,8 @@ impl Limiter<'_> for CalendarQuota {
     }
 }
 
-/// Returns the open period if the stored one begins after `current`, because the clock stepped
-/// back. Returns its state, its end, and true if it had to be repaired.
+/// Returns the open period if the stored one begins after `current`, which happens if the clock
+/// stepped back. Returns its state, its end, and true if its usage moved to `current`.
 #[cold]
 fn open_ahead(
     state: Window,
@@ -84,7 +84,8 @@ impl CalendarQuota {
         OpenWindow { start, used, until_end: end.since(now), lapses_at: end, repaired }
     }
 
-    /// Returns the period that is open at `now`, its end, and true if it had to be repaired.
+    /// Returns the period that is open at `now`, and its end. Returns true with them if the clock
+    /// stepped back and the stored usage moved to the current period.
     #[inline(always)]
     fn open_period(&self, stored: Option<Window>, now: Instant) -> (Window, Instant, bool) {
         let current = self.calendar.period_at(now);

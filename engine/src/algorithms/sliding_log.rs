@@ -7,25 +7,25 @@
 //!             └ dead ┘└──── live ────┘         an event at t counts until t + window
 //! ```
 //!
-//! Entries hold running totals, so the cost used in a window is the difference of two of them,
-//! which a binary search finds in place. Calls in the same microsecond share an entry, and instants
-//! never decrease. Dead entries are dropped once there are half as many of them as live ones: the
+//! Entries hold running totals. The cost used in a window is the difference of two totals, which a
+//! binary search finds in place. Calls in the same microsecond share an entry, and instants never
+//! decrease. Dead entries are dropped when there are half as many of them as live ones: the
 //! amortised cost per call is constant.
 //!
 //! If the limit exceeds the number of slots, instants are rounded up to multiples of `window /
 //! slots`. The log then has at most one live entry more than slots. Any window still holds at most
 //! the limit, and a unit counts at most one slot longer than without rounding.
 //!
-//! A charge may exceed the limit, so the limit does not bound the number of entries. A charge that
-//! finds at least as many entries as slots is therefore rounded in the same way, under any limit:
-//! the number of live entries stays at most twice the number of slots, plus one. The log stores the
-//! width of its slots; otherwise a rule with a shorter window would take the rounded instant for a
-//! clock that stepped back.
+//! A charge may exceed the limit, so the limit does not bound the number of entries. The instant of
+//! a charge that finds at least as many entries as slots is therefore rounded up in the same way,
+//! under any limit: the number of live entries stays at most twice the number of slots, plus one.
+//! The log stores the width of its slots; otherwise a rule with a shorter window would take the
+//! rounded instant for a clock that stepped back.
 //!
-//! A refund gives back the newest units. No command shortens a string, so the refund overwrites the
-//! entries it removes with copies of the entry that is now the last one; equal entries count once.
-//! The next call that takes units overwrites these copies, so a log with copies never grows. If
-//! there are too many copies, that call rewrites the log without them.
+//! A refund gives back the newest units. The server has no command that shortens a string, so the
+//! refund overwrites the entries it removes with copies of the entry that is now the last one;
+//! equal entries count once. The next call that takes units overwrites these copies, so a log with
+//! copies never grows. If there are too many copies, that call rewrites the log without them.
 //!
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
@@ -49,7 +49,8 @@ pub struct SlidingLog {
     pub limit: Limit,
     /// Length of the window.
     pub window: Period,
-    /// The number of slots per window. Instants are rounded up to a slot if the limit exceeds it.
+    /// The number of slots per window. If `limit` exceeds this number, instants are rounded up to a
+    /// multiple of a slot.
     pub slots: Slots,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Log<'a> {
         self.entries.get(index).map_or(none, |raw| Entry::unpack(raw, self.base))
     }
 
-    /// Returns the last entry: the newest instant and the total of all.
+    /// Returns the last entry: the newest instant, and the total cost of all entries.
     pub fn last(&self) -> Entry {
         self.entry(self.entries.len().saturating_sub(1))
     }
@@ -112,8 +113,8 @@ impl<'a> Log<'a> {
 }
 
 impl Edit<'_> {
-    /// Returns the number of stored entries at the end that `last` replaces; 0 if it is appended.
-    /// Returns `None` if the log must be rewritten.
+    /// Returns the number of stored entries at the end that `last` replaces; 0 if `last` is
+    /// appended. Returns `None` if the log must be rewritten.
     pub fn overwritten(&self) -> Option<usize> {
         let log = self.log.filter(|log| {
             self.kept.start == 0
@@ -129,14 +130,14 @@ impl Edit<'_> {
 struct LogView<'a, 'log> {
     rule: &'a SlidingLog,
     now: Instant,
-    /// The rounding of the entry that a change adds. Set by the change.
+    /// The rounding of the entry that a change adds. The change sets this field.
     slot: Span,
     log: Option<Log<'log>>,
     /// The number of entries that no longer count.
     dead: usize,
     /// The total of the entries that no longer count.
     passed: u64,
-    /// The units that count.
+    /// The units that count as used.
     used: u64,
     /// The entries that a change would keep.
     kept: Range<usize>,
@@ -248,8 +249,8 @@ impl<'log> Standing for LogView<'_, 'log> {
         self.used = self.used.saturating_add(cost.units());
     }
 
-    /// Takes `cost`. If there are at least as many entries as slots, rounds its instant up to a
-    /// slot, under any limit.
+    /// Takes `cost`. If there are at least as many entries as slots, rounds the instant of the new
+    /// entry up to a slot, under any limit.
     #[cold]
     fn take_charged(&mut self, cost: Cost) {
         let is_full = self.kept.len() as u64 >= self.rule.slots.count();
@@ -324,8 +325,8 @@ impl SlidingLog {
         ]
     }
 
-    /// Returns the width to which instants are rounded up: 1 us, which is exact, unless the limit
-    /// exceeds the number of slots.
+    /// Returns the width of the grid to which instants are rounded up: a slot if the limit exceeds
+    /// the number of slots, otherwise 1 us, which is exact.
     fn slot(&self) -> Span {
         if self.limit.units() <= self.slots.count() { Span::from_us(1) } else { self.grid() }
     }
@@ -360,14 +361,14 @@ impl<'log> LogView<'_, 'log> {
     }
 
     /// Returns true if a refund rewrites the log instead of overwriting the removed entries with
-    /// copies. A copy is sent to replicas now, and may be sent once more when a later call
-    /// overwrites it.
+    /// copies. A copy costs bytes twice: it is sent to replicas now, and a later call that
+    /// overwrites it sends the new bytes.
     #[cold]
     fn is_worth_rewriting(&self, log: &Log<'_>, stale: usize) -> bool {
         let stays = self.kept.end.saturating_sub(self.dead);
         let gone = log.entries.len() - self.kept.end;
-        // There is at most one live entry per unit, and at most one more than slots. Charges may
-        // leave as many exact entries as slots in addition.
+        // The log has at most one live entry per unit, and at most one live entry more than slots.
+        // In addition, charges may leave as many exact entries as there are slots.
         let slots = self.rule.slots.count();
         let is_rounded = self.rule.slot() > Span::from_us(1);
         let counting_max = self.used.min(if is_rounded { slots + 1 } else { 2 * slots + 1 });
@@ -412,8 +413,9 @@ impl<'log> LogView<'_, 'log> {
             // entries that count.
             kept.start = self.dead.min(kept.end);
         }
-        // Kept entries that count keep their rounding, and so does an instant that `last` takes
-        // over. Otherwise a rounded instant would look like a clock that stepped back.
+        // The log keeps its stored rounding while a kept entry still counts, or if `last` takes
+        // over a stored instant. Otherwise a rounded instant would look like a clock that stepped
+        // back.
         let survivors = kept.start.max(self.dead) < kept.end;
         let taken_over = self.moved_to.is_none() && last.instant <= log.last().instant;
         let inherits = survivors || taken_over;
@@ -426,7 +428,8 @@ impl<'log> LogView<'_, 'log> {
 /// copies again.
 ///
 /// Each call that reaches the copies sends them again. The bound is the square root of twice the
-/// number of kept entries: a series of such calls then sends about as many bytes either way.
+/// number of kept entries: a series of such calls then sends about as many bytes by overwriting as
+/// by rewriting.
 fn is_too_many(stale: usize, stays: usize) -> bool {
     stale > (2 * stays).isqrt() + 1
 }

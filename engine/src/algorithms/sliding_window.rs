@@ -2,8 +2,8 @@
 //! the part that the sliding window still covers.
 //!
 //! Windows start at multiples of their length since the Unix epoch. The state is the start of the
-//! current one and the cost used in the previous and in the current one. The estimate is `previous
-//! x (window - elapsed) / window + current`.
+//! current window, the cost used in the previous window, and the cost used in the current one. The
+//! estimate is `previous x (window - elapsed) / window + current`.
 //!
 //! Allows less than twice the limit in any window, and at most the limit if traffic is even. The
 //! estimate is rounded up, which favours the limit.
@@ -39,8 +39,8 @@ pub struct State {
 }
 
 impl State {
-    /// The largest value of either counter. The counts of allowed calls are a thousand times lower.
-    /// Only changes of the window's length, under a clock that keeps stepping back, exceed that.
+    /// The largest value of either counter. Allowed calls alone reach at most a thousandth of it.
+    /// Only changes of the window's length, under a clock that keeps stepping back, add up to more.
     pub const COUNT_MAX: u64 = 1_000 * Limit::MAX;
 
     const fn empty(start: Instant) -> Self {
@@ -117,7 +117,7 @@ impl Standing for CounterView<'_> {
         self.windows = State { start, previous: previous_left, current: current_left };
         self.estimate = faded.saturating_add(current_left);
         if current_left == 0 {
-            // The units left in the previous window are stored as that window's own usage.
+            // The units left in the previous window become the usage of a state that starts there.
             let before = start.before(window);
             self.windows =
                 State { start: before.unwrap_or(start), previous: 0, current: previous_left };
@@ -162,7 +162,8 @@ impl Fields<3> for SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// Returns the two windows at `now`, and true if they had to be repaired.
+    /// Returns the two windows at `now`. Returns true with them if the clock stepped back and the
+    /// counters moved to the window of `now`.
     fn windows(&self, stored: Option<State>, now: Instant) -> (State, bool) {
         let window = self.window.span();
         let current_start = now.floor_to(window);
@@ -189,8 +190,8 @@ impl SlidingWindow {
         (windows, false)
     }
 
-    /// Returns the part of `previous` that still counts after `elapsed` of the current window,
-    /// rounded up.
+    /// Returns the units of `previous`, rounded up, that still count after `elapsed` of the current
+    /// window.
     fn still_counting(&self, previous: u64, elapsed: Span) -> u64 {
         let window = self.window.as_us();
         let overlap = window.saturating_sub(elapsed.as_us());

@@ -16,7 +16,7 @@ use crate::fields::Field;
 pub struct TokenBucket(pub Refill);
 
 impl Bucket for TokenBucket {
-    // A full bucket is not stored.
+    // A full bucket is not stored, so one token less than the largest capacity is the maximum.
     const UNITS: Field = Field::new("tokens", 0, Limit::MAX - 1);
     const QUEUES: bool = false;
 
@@ -25,7 +25,7 @@ impl Bucket for TokenBucket {
     }
 
     fn used(&self, full: u128, state: &State) -> u128 {
-        // A fraction that exceeds the period is dropped.
+        // A fraction that is not below the period is dropped.
         let fits = state.fraction < self.0.period().as_us();
         let fraction = if fits { u128::from(state.fraction) } else { 0 };
         full.saturating_sub(self.0.parts(state.units) + fraction)

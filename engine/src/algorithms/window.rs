@@ -26,7 +26,7 @@ pub struct OpenWindow {
     pub used: u64,
     /// The time until the window ends and its usage resets.
     pub until_end: Span,
-    /// The latest instant at which the window ends under this rule.
+    /// The latest instant at which the window ends under this rule, with or without `ALIGNED`.
     pub lapses_at: Instant,
     /// Whether the window had to be re-based because the clock stepped back.
     pub repaired: bool,

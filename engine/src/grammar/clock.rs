@@ -1,4 +1,4 @@
-//! `RL.DEBUG CLOCK`: time travel for tests.
+//! `RL.DEBUG CLOCK`: stops and moves the module's clock, for tests.
 
 use crate::grammar::error::GrammarError;
 use crate::grammar::number;

@@ -5,13 +5,13 @@ use crate::grammar::error::GrammarError;
 use crate::grammar::number;
 use crate::leases::Lease;
 
-/// The longest id of a holder.
+/// The length of the longest id of a holder, in bytes.
 const ID_LEN_MAX: usize = 128;
 
 /// A requested lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequest<'a> {
-    /// The holder.
+    /// The id of the holder.
     pub id: &'a [u8],
     /// The largest number of holders, and the ttl.
     pub rule: Lease,
@@ -37,7 +37,8 @@ pub fn lease<'a>(args: &[&'a [u8]]) -> Result<LeaseRequest<'a>, GrammarError> {
     Ok(LeaseRequest { id, rule: Lease { limit, ttl } })
 }
 
-/// Parses the arguments after the key of `RL.RENEW`: the holder and the ttl from now on.
+/// Parses the arguments after the key of `RL.RENEW`: the id of the holder, and the ttl, which
+/// starts now.
 ///
 /// # Errors
 ///
@@ -50,7 +51,7 @@ pub fn renew<'a>(args: &[&'a [u8]]) -> Result<(&'a [u8], Period), GrammarError> 
     Ok((id, number::period(ttl).ok_or(GrammarError::Ttl)?))
 }
 
-/// Parses the arguments after the key of `RL.RELEASE`: the holder.
+/// Parses the argument after the key of `RL.RELEASE`: the id of the holder.
 ///
 /// # Errors
 ///
@@ -62,8 +63,8 @@ pub fn release<'a>(args: &[&'a [u8]]) -> Result<&'a [u8], GrammarError> {
     holder(id)
 }
 
-/// Checks the id of a holder, which may be any bytes. An empty id is refused: the module stores it
-/// as the mark of its sets.
+/// Checks the id of a holder, which may be any bytes. An empty id is refused, because the module
+/// uses the empty id as the mark of its sets of holders.
 fn holder(id: &[u8]) -> Result<&[u8], GrammarError> {
     if (1..=ID_LEN_MAX).contains(&id.len()) { Ok(id) } else { Err(GrammarError::LeaseId) }
 }

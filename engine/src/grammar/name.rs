@@ -3,7 +3,7 @@
 use crate::algorithms::{Algorithm, for_algorithms};
 use crate::grammar::error::GrammarError;
 
-/// The name of a rule that takes a lease. It has a holder and no cost.
+/// The name of a rule that takes a lease. Such a rule has a holder and no cost.
 const LEASE: &[u8] = b"LEASE";
 
 /// The name of a rule that a policy defines.
@@ -47,7 +47,7 @@ pub fn is_name<const N: usize>(word: &[u8], name: &str) -> bool {
     capitals.is_ok_and(|capitals| capitals == name.as_bytes())
 }
 
-/// Returns the error for a name that is not an algorithm's.
+/// Returns the error for a name that no algorithm has.
 #[cold]
 fn unnamed(name: &[u8]) -> GrammarError {
     if name.eq_ignore_ascii_case(LEASE) {

@@ -69,7 +69,7 @@ fn span(duration: &[u8]) -> Option<Span> {
     }
 }
 
-/// Parses the rest of a duration of `whole` units, from the point on.
+/// Parses the rest of a duration, from the point on. `whole` is the number before the point.
 #[cold]
 fn span_with_decimals(whole: u64, rest: &[u8]) -> Option<Span> {
     let decimals = rest.strip_prefix(b".")?;
@@ -92,9 +92,9 @@ const fn unit_us(unit: &[u8]) -> Option<u64> {
     }
 }
 
-/// Converts the part of a duration after the point to microseconds: the `digits` digits have the
-/// value `decimals`, and the unit is `unit_us` long. Returns `None` if the result is not a whole
-/// number.
+/// Converts the part of a duration after the point to microseconds. The part has `digits` digits
+/// with the value `decimals`, and the unit is `unit_us` long. Returns `None` if the result is not a
+/// whole number.
 fn fraction_of(decimals: u64, digits: usize, unit_us: u64) -> Option<u64> {
     let digits = u32::try_from(digits).ok().filter(|digits| *digits <= DECIMALS_MAX)?;
     let scale = 10_u64.pow(digits);

@@ -15,8 +15,8 @@ pub const RULES_MAX: usize = 16;
 /// words that are parsed.
 const WORDS_MAX: usize = 12;
 
-/// Parses a rule whose words are separated by one or more spaces. Spaces around it are ignored;
-/// there is no quoting.
+/// Parses a rule whose words are separated by one or more spaces. Spaces before and after the rule
+/// are ignored; there is no quoting.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ struct KeptRule {
 const KEPT_MAX: usize = 1 << KEPT_BITS;
 const KEPT_BITS: u32 = 6;
 
-/// The longest text that is kept.
+/// The longest text that is kept, in bytes.
 const KEPT_TEXT_MAX: usize = 48;
 
 impl PackedRules {
@@ -151,8 +151,8 @@ pub(super) fn split<'a>(text: &'a [u8], words: &mut [&'a [u8]]) -> usize {
     len
 }
 
-/// Returns a mask with the highest bit of each byte that is a space. The first byte of `eight` is
-/// the lowest byte of the mask.
+/// Returns a mask in which the highest bit of a byte is set if that byte of `eight` is a space. The
+/// first byte of `eight` is the lowest byte of the mask.
 const fn spaces_in(eight: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const SPACES: u64 = 0x2020_2020_2020_2020;

@@ -84,8 +84,8 @@ pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
     FullName::parse(name).ok_or(GrammarError::PolicyName)
 }
 
-/// Parses the rule of a policy, which leaves the cost to each call. A sliding log gets the default
-/// slots; each call sets its own.
+/// Parses the rule of a policy. The rule has no cost: each call gives its own. A sliding log gets
+/// the default number of slots; each call replaces that number by the configured one.
 pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
     use GrammarError::{
         Arity, CostOfPolicy, Option, OptionOfPolicy, OptionOfQuota, OptionOrAligned, RuleArity,
@@ -96,8 +96,8 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
         error if GivenOptions::explain(error) => CostOfPolicy,
         error => error,
     })?;
-    // The rule is valid, so these words can only be options of a call, not numbers or values of
-    // other options.
+    // The rule is valid, so a word that names an option of a call is that option here, not a number
+    // or the value of another option.
     let mut options = args.iter().skip(algorithm.arguments().len());
     if options.any(|word| GivenOptions::has(word)) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }

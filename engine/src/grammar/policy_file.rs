@@ -41,7 +41,7 @@ pub enum LineFault {
     Grammar(GrammarError),
     /// The policy is refused because of an earlier line.
     Refused(Refusal),
-    /// The policy has an `EX`: policies of a file do not expire.
+    /// The policy has an `EX`, which a file may not contain: policies of a file do not expire.
     Ends,
     /// The line is too long.
     TooLong,

@@ -15,7 +15,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the request, or an error if the call is partial.
+    /// Returns the request unchanged, or an error if the call is partial.
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ impl Request {
     }
 }
 
-/// A parsed rule: of an algorithm, or a lease.
+/// A parsed rule: a rule of an algorithm, or a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// A call for units of an algorithm.
@@ -35,7 +35,7 @@ pub enum Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Returns the rule, or an error if the call is partial.
+    /// Returns the rule unchanged, or an error if the call is partial.
     ///
     /// # Errors
     ///

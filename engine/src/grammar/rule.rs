@@ -95,8 +95,8 @@ pub fn request(
     }
 }
 
-/// The errors about the capacity of a [`Refill`]: out of bounds, and too long to refill. Each
-/// command has its own name for the capacity.
+/// The two errors about the capacity of a [`Refill`]: one for a capacity out of bounds, one for a
+/// capacity that takes too long to refill. Each command has its own name for the capacity.
 type SizeErrors = (GrammarError, GrammarError);
 const CAPACITY: SizeErrors = (GrammarError::Capacity, GrammarError::CapacityRefill);
 const BURST: SizeErrors = (GrammarError::Burst, GrammarError::BurstRefill);

@@ -58,7 +58,7 @@ fn options_may_come_in_any_order_and_any_case() {
 }
 
 #[test]
-fn durations_have_a_unit_and_up_to_six_decimals() {
+fn duration_has_an_optional_unit_and_at_most_six_decimals() {
     let rows = [
         ("60", Some(60_000_000)),
         ("0.5", Some(500_000)),
@@ -84,7 +84,7 @@ fn durations_have_a_unit_and_up_to_six_decimals() {
         ("1.0005ms", None),
         ("2.0001ms", None),
         ("1.0000005h", None),
-        // Digits missing on a side of the point, or too many.
+        // No digit before or after the point, too many digits after it, or no single number.
         (".5", None),
         ("5.", None),
         (".", None),
@@ -148,7 +148,7 @@ fn integers_are_plain_digits_within_bounds() {
 }
 
 #[test]
-fn request_returns_the_first_error() {
+fn request_returns_the_first_error_from_the_left() {
     use Algorithm::{
         Backoff, CalendarQuota, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
         TokenBucket,
@@ -228,7 +228,7 @@ fn peek_takes_the_algorithm_before_its_arguments() {
         let name = algorithm.name().to_lowercase();
         let rule = example(algorithm);
         assert!(parse(algorithm, &rule).is_ok(), "{name} {rule}");
-        // The error is also the same with a cost, which not every algorithm takes.
+        // The result is also the same with a cost, which is an error for some algorithms.
         for args in [&rule, &format!("{rule} COST 2"), &format!("{rule} COST x")] {
             let text = format!("{name} {args}");
             assert_eq!(rule_with_cost(&words(&text), Slots::DEFAULT), parse(algorithm, args));
@@ -244,7 +244,7 @@ fn peek_takes_the_algorithm_before_its_arguments() {
 }
 
 #[test]
-fn backoff_takes_its_delays_in_order_and_a_cost_of_one() {
+fn backoff_takes_its_attempts_and_delays_in_order_and_costs_one_unit() {
     let period = |ms| Period::new(Span::from_ms(ms)).unwrap();
     let rule = |attempts, base_ms, max_ms, forget_ms| {
         let attempts = Limit::new(attempts).unwrap();
@@ -263,7 +263,7 @@ fn backoff_takes_its_delays_in_order_and_a_cost_of_one() {
 }
 
 #[test]
-fn quota_takes_a_unit_a_zone_and_a_start() {
+fn quota_takes_a_calendar_unit_and_optionally_a_zone_and_a_start() {
     let rule = |unit, start, zone: &str, cost, partial| {
         let zone = Zone::named(zone.as_bytes()).unwrap();
         let calendar = Calendar::new(unit, start, zone).unwrap();

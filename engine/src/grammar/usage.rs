@@ -32,7 +32,7 @@ pub struct Usage<'a> {
 }
 
 impl Usage<'_> {
-    /// Returns the usage, or an error if the call is partial.
+    /// Returns the usage unchanged, or an error if the call is partial.
     ///
     /// # Errors
     ///

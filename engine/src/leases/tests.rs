@@ -30,7 +30,7 @@ fn decide(
     (decision.into(), grant)
 }
 
-/// The instant in us, the id, the limit, the ttl in us, and the reply.
+/// The instant in us, the id, the limit, the ttl in us, and the expected reply.
 type Row = (i128, &'static [u8], i128, i128, [i128; 5]);
 
 #[test]
@@ -39,12 +39,12 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
         (0, b"job-1", 3, 60 * SECOND, [1, 3, 2, 0, 60_000]),
         (SECOND, b"job-2", 3, 60 * SECOND, [1, 3, 1, 0, 60_000]),
         (2 * SECOND, b"job-3", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
-        // The wait ends when the first lease expires, the reset when the last one does.
+        // The wait ends when the first lease expires, and the reset when the last lease expires.
         (2 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
         // A holder that calls again is allowed and still holds one lease, which now expires later.
         (3 * SECOND, b"job-1", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
         (3 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
-        // A shorter ttl ends the lease sooner: then another one is the last.
+        // A shorter ttl ends the lease sooner. Another lease is then the last to expire.
         (3 * SECOND, b"job-1", 3, 10 * SECOND, [1, 3, 0, 0, 59_000]),
         // A lease is live before the instant of its expiry, and no longer at that instant.
         (13 * SECOND - 1, b"job-4", 3, SECOND, [0, 3, 0, 1, 49_001]),
@@ -167,8 +167,8 @@ fn any_steps() -> impl Strategy<Value = i128> {
     ]
 }
 
-/// Plays calls on the rule and on the naive list, whose answers must agree. `limit` overrides the
-/// limits of the calls.
+/// Plays calls on the rule and on the naive list, and checks that their answers agree. If `limit`
+/// is given, it replaces the limits of the calls.
 fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
     let mut leases = Leases::default();
     let mut now = NOW;
@@ -206,7 +206,7 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
                     prop_assert!(is_live || live.len() as i128 <= limit);
                 } else {
                     prop_assert_eq!(live.len() as i128, before);
-                    // The call is allowed after exactly that many ms, and not 1 ms earlier.
+                    // The call is allowed after exactly `retry_after_ms`, and not 1 ms earlier.
                     let at = |ms: i128| decide(&leases, &id, rule, now + ms * 1_000, Mode::Take);
                     let retry_after_ms = answer.retry_after_ms;
                     prop_assert_eq!(at(retry_after_ms).0.allowed, 1);
@@ -218,7 +218,8 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the instant at which a lease that was just renewed expires.
+/// Returns the instant at which a lease expires; `None` if `renewed` says that there was none to
+/// renew.
 fn of(leases: &Leases, id: &[u8], now: i128, renewed: Option<Grant>) -> Option<Instant> {
     renewed.and_then(|_| leases.of(id, now)).map(instant)
 }

@@ -44,7 +44,7 @@ pub struct Answer {
     pub reset_after_ms: i128,
 }
 
-/// Returns the number of ms from `now` until `holds` is true.
+/// Returns the smallest number of ms from `now` after which `holds` is true.
 pub(super) fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let longest_ms = div_ceil(SPAN_MAX_US, 1_000);
     smallest(longest_ms, |ms| holds(now + ms * 1_000)).unwrap_or(longest_ms)
@@ -55,8 +55,8 @@ fn retry_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128)
     ms_until(now, |at| oracle.would_allow(limits, at, cost))
 }
 
-/// Returns the expected answer and write of a call; `None` if it must be refused. Updates `oracle`
-/// to the state after the call.
+/// Returns the expected answer and write of a call; `None` if the call must be refused. Updates
+/// `oracle` to the state after the call.
 pub fn act<O: Oracle>(
     oracle: &mut O,
     verb: Verb,

@@ -101,7 +101,7 @@ pub struct Delays;
 
 impl Subject for Delays {
     type Model = Backoff;
-    /// A refund keeps the instant from which delays are counted.
+    /// A refund keeps the instant of the charge, from which delays are counted.
     const REFUND_UNDOES_CHARGE: bool = false;
     fn rule(limits: &Limits) -> Rule {
         let (attempts, base_us, max_us, forget_us) = delays(limits);
@@ -144,7 +144,8 @@ impl Subject for Delays {
         (elapsed_us < forget_us).then_some(most)
     }
     fn bursts(limits: &Limits, forward: bool) -> i128 {
-        // Attempts forgotten too early allow all free attempts and short delays again.
+        // A clock set forward forgets attempts too early: all free attempts and all short delays
+        // are then available again.
         let (attempts, base_us, max_us, _) = delays(limits);
         let short = (0..64).take_while(|doublings| base_us << doublings < max_us).count();
         let again = attempts + short as i128 + 1;

@@ -115,8 +115,8 @@ fn units(source: &mut impl Source) -> i128 {
 }
 
 impl Step {
-    /// Draws a step of a steady clock, which may be off by 2 us: often 0, often near a multiple of
-    /// a sixteenth of the span.
+    /// Draws a step of a steady clock, which may be off by 2 us. The step is often 0, and often
+    /// near a multiple of a sixteenth of the span.
     pub fn draw_good(source: &mut impl Source) -> Self {
         let (sixteenths, us) = match source.below(13) {
             0..4 => (0, 0),
@@ -126,8 +126,8 @@ impl Step {
         Self::By { sixteenths, us }
     }
 
-    /// Draws a step, forward or back, that only setting a clock can cause: up to 2.5 spans or 10
-    /// years.
+    /// Draws a step, forward or back, of up to 2.5 spans or 10 years. Only setting a clock can
+    /// cause such a step.
     pub fn draw_set(source: &mut impl Source) -> Self {
         match source.below(3) {
             0 => Self::Days(source.between(-3_653, 3_653)),

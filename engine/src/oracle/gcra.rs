@@ -4,8 +4,8 @@ use crate::algorithms::{Rule, State, gcra};
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
 use crate::oracle::subject::{Subject, at_the_rate, refill};
 
-/// The theoretical arrival time, and the longest time ahead at which the rule that wrote it can
-/// have left it; both in ns.
+/// The theoretical arrival time, and the longest time by which the rule that wrote it can have set
+/// it ahead of the clock. Both are in nanoseconds.
 #[derive(Clone, Default)]
 pub struct Gcra {
     pub(super) arrival_ns: i128,

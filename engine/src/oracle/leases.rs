@@ -27,13 +27,13 @@ impl Leases {
         live
     }
 
-    /// Returns the instant at which the live lease of a holder expires.
+    /// Returns the instant at which the live lease of a holder expires; `None` if it has none.
     pub fn of(&self, id: &[u8], now: i128) -> Option<i128> {
         let held = self.held.iter().find(|(holder, lapse)| holder == id && *lapse > now);
         held.map(|(_, lapse)| *lapse)
     }
 
-    /// Requests a lease.
+    /// Requests a lease; returns the expected answer.
     pub fn lease(&mut self, id: &[u8], limit: i128, ttl_us: i128, now: i128) -> Answer {
         let is_full = |at| self.live(at).len() as i128 >= limit;
         let is_allowed = self.of(id, now).is_some() || !is_full(now);
@@ -74,7 +74,8 @@ impl Leases {
         is_live
     }
 
-    /// Drops the expired ones of the [`LOOKED_AT`] earliest leases, except the caller's own.
+    /// Looks at the [`LOOKED_AT`] leases that expire first, and drops those that have expired,
+    /// except the caller's own.
     fn drop_lapsed(&mut self, id: &[u8], now: i128) {
         self.held.sort_by(|(id, lapse), other| (lapse, id).cmp(&(&other.1, &other.0)));
         let earliest = self.held.drain(..LOOKED_AT.min(self.held.len()));

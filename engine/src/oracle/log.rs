@@ -9,8 +9,8 @@ use crate::oracle::subject::{Subject, limit, period};
 #[derive(Clone, Default)]
 pub struct SlidingLog {
     pub(super) calls: Vec<(i128, i128)>,
-    /// Copies of an entry, which refunds leave in place of the entries they remove. Each has its
-    /// instant and the total of all calls at that time.
+    /// The copies of entries that refunds leave in place of the entries they remove. A copy has the
+    /// instant of an entry, and the running total up to that entry.
     pub(super) echoes: Vec<(i128, i128)>,
     pub(super) coarsest_slot: i128,
     /// Whether the clock stepped back before the current call.
@@ -50,9 +50,9 @@ impl SlidingLog {
         }
     }
 
-    /// Removes the copies of the last entry. Returns the number of entries if the next call
-    /// overwrites the copies, which keeps that number, or 0 if it adds an entry or rewrites the
-    /// log.
+    /// Removes the copies of the last entry. Returns the number of entries that the log keeps when
+    /// the next call overwrites the copies. Returns 0 if the next call adds an entry or rewrites
+    /// the log.
     fn overwrite_stale(&mut self, limits: &Limits, now: i128) -> i128 {
         let (count, stale) = (self.entries().len() as i128, self.stale());
         let dead = self.count(|at| !Self::counts(limits, at, now)) as i128;
@@ -121,7 +121,7 @@ impl SlidingLog {
         entries
     }
 
-    /// Returns the number of entries whose instant satisfies `of_kind`.
+    /// Returns the number of entries whose instants satisfy `of_kind`.
     fn count(&self, of_kind: impl Fn(i128) -> bool) -> usize {
         self.entries().iter().filter(|(at, _)| of_kind(*at)).count()
     }

@@ -18,8 +18,8 @@ pub struct Limits {
 
 /// The naive model of one algorithm.
 pub trait Oracle: Default + Clone {
-    /// Moves a state that lies further ahead of `now` than its span to `now`. Returns true if it
-    /// did.
+    /// Moves the state to `now` if it lies ahead of `now` by more than its span. Returns true if
+    /// the state moved.
     fn repair(&mut self, limits: &Limits, now: i128) -> bool;
     /// Returns true if `cost` would be allowed at `now`, provided that no call comes until then.
     fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool;
@@ -62,7 +62,7 @@ pub trait Oracle: Default + Clone {
     fn is_blank(&self, limits: &Limits, now: i128) -> bool {
         self.is_unused(limits, now)
     }
-    /// Records that the state is written at `now`. Drops data without further effect.
+    /// Records that the state is written at `now`. Drops data that can affect no later answer.
     fn stored(&mut self, _limits: &Limits, _now: i128) {}
     /// Returns true if more than `units` units are used.
     fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {

@@ -1,5 +1,5 @@
-//! The model of redis-cell's command: an exact arrival time in nanoseconds, from which one question
-//! is answered again and again.
+//! The model of redis-cell's command: an exact arrival time in nanoseconds. All answers come from
+//! repeating one question: would this call be allowed at that time?
 
 use crate::bounds::{Limit, Period, Refill};
 use crate::oracle::model::Limits;

@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 pub trait WindowModel: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static {
     /// The algorithm.
     const OF: Windowed;
-    /// Makes a window in which one call used `used` units.
+    /// Makes a window that starts at `start`, in which one call used `used` units.
     fn used_since(start: i128, used: i128) -> Self;
     /// Returns true if the window's usage counts.
     fn is_open(&self, limits: &Limits, now: i128) -> bool;

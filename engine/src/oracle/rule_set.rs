@@ -1,5 +1,5 @@
 //! Several rules for one call: their keys and the models of these keys, combined as documented. All
-//! rules decide first; then all of them take their cost, or none does.
+//! rules decide first. Then either every rule takes its cost, or no rule does.
 
 use crate::algorithms::{Algorithm, Rule, State};
 use crate::call::Mode;

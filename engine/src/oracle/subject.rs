@@ -26,7 +26,7 @@ pub trait Subject {
         let arguments = Self::rule(limits).algorithm().arguments();
         arguments.iter().map(word).collect::<Vec<_>>().join(" ")
     }
-    /// Returns the arguments of a small rule: 5 units, an hour or a day.
+    /// Returns the arguments of a small rule: 5 units per hour or per day.
     fn example() -> String {
         Self::words(&SMALL)
     }
@@ -52,14 +52,15 @@ pub trait Subject {
     }
     /// Returns the longest time by which a state under `limits` may lie ahead of the clock.
     fn span_us(limits: &Limits) -> i128;
-    /// Returns the longest wait under a steady clock of a call of `cost`, which is at most the
-    /// capacity.
+    /// Returns the longest time that a call of `cost` may have to wait under a steady clock. `cost`
+    /// is at most the capacity.
     fn longest_wait_us(limits: &Limits, cost: i128) -> i128;
     /// Returns the most units that are allowed under a steady clock from one call to another
-    /// `elapsed_us` later, both included; `None` if no bound applies to a stretch of that length.
+    /// `elapsed_us` later, both calls included; `None` if no bound applies to a stretch of that
+    /// length.
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128>;
-    /// Returns the number of full capacities that setting the clock forward, or back, can add at
-    /// most.
+    /// Returns the largest number of full capacities that one setting of the clock can add.
+    /// `forward` is true if the clock is set forward, false if it is set back.
     fn bursts(_limits: &Limits, forward: bool) -> i128 {
         i128::from(forward)
     }

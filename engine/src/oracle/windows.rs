@@ -118,7 +118,7 @@ impl SlidingWindow {
         Self { start, previous: Vec::new(), current }
     }
 
-    /// Returns the two windows as seen at `now`, which may lie before the current one.
+    /// Returns the two windows as seen at `now`. `now` may lie before the current window.
     fn at(&self, limits: &Limits, now: i128) -> Self {
         let mut seen = self.on_grid(limits);
         let start = floor_to(now, limits.period_us);
@@ -172,7 +172,8 @@ impl TryFrom<State<'_>> for SlidingWindow {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, SlidingWindow);
-        // Above the largest count, the two counters cannot be added any more.
+        // If the sum exceeds the largest count, the limiter caps it on another grid. The model does
+        // not.
         if state.previous + state.current > sliding_window::State::COUNT_MAX {
             return Err(Unexplained);
         }
@@ -204,7 +205,8 @@ impl Subject for Sliding {
         let read = |start, previous, current| SlidingWindow { start, previous, current };
         let at = i128::from(counts.start.as_us());
         let start = floor_to(at, limits.period_us);
-        // On another grid, the counts are added up, at most to the largest count.
+        // On another grid, the limiter adds the two counts up and caps the sum at the largest
+        // count.
         let is_on_grid = start == at;
         Ok(if is_on_grid {
             read(at, vec![previous], vec![current])

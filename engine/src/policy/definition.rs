@@ -24,8 +24,8 @@ pub struct Setting {
     pub enforcement: Enforcement,
     /// The rule.
     pub rule: Rule,
-    /// The mode and the rule, in the words of a line of the policy file after the name. Equal
-    /// settings have equal texts.
+    /// The mode and the rule, written as in a policy file after the name. Equal settings have equal
+    /// texts.
     pub text: Box<str>,
 }
 
@@ -63,8 +63,8 @@ impl Enforcement {
     }
 }
 
-/// Maps a key under a policy to a number from 0 to 99: the same on every server, and for every
-/// variant. A percentage enforces the numbers below it.
+/// Maps a key under a policy to a number from 0 to 99. The number is the same on every server, and
+/// for every variant. A percentage enforces the policy for the keys whose number is below it.
 fn lot(policy: Name<'_>, subject: &[u8]) -> u64 {
     fnv_1a(policy.as_bytes().iter().chain(&[0]).chain(subject)) % 100
 }

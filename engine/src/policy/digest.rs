@@ -3,8 +3,9 @@
 use crate::policy::definition::{Setting, fnv_1a};
 use crate::policy::name::FullName;
 
-/// Returns the part of one setting in the digest. It differs if the setting expires (`ends`). The
-/// digest of a table is the sum of the parts of its settings, in any order.
+/// Returns the part of one setting in the digest. A setting that expires (`ends`) has another part
+/// than the same setting without an end. The digest of a table is the sum of the parts of its
+/// settings, in any order.
 pub fn part(name: &FullName, setting: &Setting, ends: bool) -> u64 {
     let until: &[u8] = if ends { b" EX " } else { b" " };
     let line = name.as_bytes().iter().chain(until).chain(setting.text.as_bytes());

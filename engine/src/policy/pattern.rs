@@ -56,8 +56,8 @@ fn one<'a>(pattern: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Returns true if `byte` is in a set, and the pattern after the set. A set without `]` ends with
-/// the pattern.
+/// Returns true if `byte` is in the set that `set` starts with, and returns the pattern after that
+/// set. A set without `]` ends with the pattern.
 fn in_set(mut set: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let mut is_in = false;
     loop {

@@ -120,7 +120,8 @@ struct Place {
 }
 
 impl Statistics {
-    /// Counts a call at `now`. It is near the limit if less than `near_limit_percent` is left.
+    /// Counts a call at `now`. The call is near the limit if less than `near_limit_percent` per
+    /// cent of the limit is left.
     #[inline]
     pub fn count(&mut self, key: Key, call: &Counted, near_limit_percent: u8, now: Instant) {
         let Some(counters) = self.counters_mut(key) else { return };
@@ -221,7 +222,8 @@ impl Statistics {
         self.other = Counters::default();
     }
 
-    /// Returns the counters under a full name, or under [`OTHER`] once a call was counted there.
+    /// Returns the counters under a full name. Returns those of [`OTHER`] only if a call was
+    /// counted there.
     pub fn of(&self, name: &[u8]) -> Option<&Counters> {
         if name == OTHER.as_bytes() {
             return (!self.other.are_untouched()).then_some(&self.other);
@@ -231,7 +233,7 @@ impl Statistics {
     }
 
     /// Returns all counters, sorted by name: those of the policies in the table, of the names known
-    /// from a `DEFAULT`, and of [`OTHER`] once a call was counted there.
+    /// from a `DEFAULT`, and of [`OTHER`] if a call was counted there.
     pub fn all(&self) -> Vec<(&[u8], &Counters)> {
         let names = self.by_name.keys().map(|name| &**name).chain([OTHER.as_bytes()]);
         let mut all: Vec<_> = names.filter_map(|name| Some((name, self.of(name)?))).collect();

@@ -1,7 +1,7 @@
 //! All policies of a server, and the look-up of the policy for a call.
 //!
-//! A name has a base setting, an override that expires, or both. The next change drops expired
-//! overrides, and the counters of names that are left without a setting.
+//! A name has a base setting, an override that expires, or both. The next change of the table drops
+//! expired overrides, and the counters of names that are left without a setting.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,8 @@ use std::collections::HashMap;
 pub struct Policies {
     by_name: HashMap<Box<[u8]>, Entry>,
     families: Families,
-    /// The end of the first override to expire. The epoch if an entry is left without a setting.
+    /// The end of the first override to expire. If an entry is left without a setting, the epoch,
+    /// so that the next change drops that entry.
     first_end: Option<Instant>,
     /// The counters of the calls under these policies.
     pub statistics: Statistics,
@@ -88,9 +89,9 @@ impl Change {
 }
 
 impl Policies {
-    /// Returns the setting at `now` of a policy itself, or of a variant of it; `None` if there is
-    /// none. Hashes the name once. An override that was found expired stays expired, even if the
-    /// clock steps back.
+    /// Returns the setting at `now` of `policy`, or of its `variant` if one is given; `None` if
+    /// there is no such setting. Hashes the name once. An override that was found expired stays
+    /// expired, even if the clock steps back.
     #[inline]
     pub fn find(
         &mut self,
@@ -117,8 +118,9 @@ impl Policies {
         Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })
     }
 
-    /// Returns the number of settings at `now`, variants included, and their digest. Equal settings
-    /// have equal digests, for any order of changes and any time left to overrides.
+    /// Returns the number of settings at `now`, variants included, and their digest. Two tables
+    /// with equal settings have equal digests, whatever the order of their changes and the time
+    /// left to their overrides.
     pub fn count_and_digest(&self, now: Instant) -> (usize, u64) {
         let held = self.by_name.values().filter_map(|entry| entry.at(now));
         held.fold((0, 0), |(count, digest), (held, _)| {

@@ -23,7 +23,7 @@ fn name_has_1_to_64_allowed_characters() {
 }
 
 #[test]
-fn full_name_contains_its_policy() {
+fn full_name_starts_with_the_name_of_its_policy() {
     let longest = format!("{}@{}", "a".repeat(64), "b".repeat(64));
     for (text, policy) in [("a", "a"), ("a@b", "a"), (&*longest, &*"a".repeat(64))] {
         let name = name(text);
@@ -110,7 +110,7 @@ fn percentage_enforces_the_same_keys_in_every_version() {
 }
 
 #[test]
-fn percentage_enforces_that_part_of_the_keys_and_keeps_them_when_it_grows() {
+fn percentage_enforces_about_that_share_of_the_keys_and_a_larger_one_keeps_them() {
     let counts = [
         ("search", [0, 102, 1011, 2005, 4986, 9899, 10_000]),
         ("login", [0, 101, 989, 1970, 4909, 9892, 10_000]),

@@ -16,8 +16,8 @@ proptest! {
     #![proptest_config(config())]
 
     /// Compares the rows, the deciding rule, the writes and the promised retry time with those of
-    /// the models, for any combination of algorithms, changing limits, charges and refunds in
-    /// between, and any clock.
+    /// the models. Draws any combination of algorithms, changing limits, charges and refunds
+    /// between the calls, and any clock.
     #[test]
     fn several_rules_agree_with_their_models_and_take_all_or_nothing(
         keys in rules(),

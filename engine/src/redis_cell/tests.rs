@@ -47,7 +47,7 @@ fn kept(outcome: &Outcome) -> Option<State> {
     Some(read)
 }
 
-/// The instant in us, the quantity, and the reply.
+/// The instant in us, the quantity, and the expected reply.
 type Row = (i128, i128, [i128; 5]);
 
 /// Plays a table on one key and on its model.
@@ -102,9 +102,10 @@ fn units_refill_one_by_one_and_a_denial_takes_nothing() {
         // A quantity of 0 shows the units left and writes nothing.
         (9_500 * MS, 0, [0, 5, 4, -1, 1]),
         (9_500 * MS, 2, [0, 5, 2, -1, 3]),
-        // More than is left, less than the limit.
+        // A quantity of more than is left, but not more than the limit.
         (9_500 * MS, 5, [1, 5, 2, 3, 3]),
-        // Exact to the microsecond; a wait of less than a millisecond is not 0.
+        // The wait is exact to the microsecond. A wait of less than a millisecond is shown as 1 s,
+        // not 0.
         (12_500 * MS - 1, 5, [1, 5, 4, 1, 0]),
         (12_500 * MS, 5, [0, 5, 0, -1, 5]),
     ];
@@ -167,8 +168,8 @@ fn clock_that_steps_back_is_not_repaired_and_a_denial_takes_nothing() {
 
 #[test]
 fn stored_arrival_always_fits_in_an_i64() {
-    // A limit worth a century, at the last instant of the clock: arrival times end in the year
-    // 2262.
+    // A limit that takes a century to refill, at the last instant of the clock. The largest arrival
+    // time is in the year 2262.
     let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
     let now = Instant::CLOCK_MAX;
     let ends_ns = u64::try_from(i64::MAX).unwrap();

@@ -59,8 +59,9 @@ impl<'a> Unread<'a> {
     /// The empty list.
     pub const NONE: Self = Self { bytes: &[FIXARRAY] };
 
-    /// Reads the reservations, and calls `each` with each of them and its length in bytes, even if
-    /// the list turns out to be invalid further on.
+    /// Reads the reservations, and calls `each` with each of them and its length in bytes. If the
+    /// list turns out to be invalid, `each` was already called for the reservations before the
+    /// error.
     ///
     /// # Errors
     ///
@@ -74,7 +75,8 @@ impl<'a> Unread<'a> {
         let mut last_id: &[u8] = &[];
         for _ in 0..count {
             let (reservation, after) = split_reservation(rest).ok_or(NotAState)?;
-            // No id is empty, so the first one is above the initial `last_id` too.
+            // No id is empty, so the id of the first reservation is above the initial, empty
+            // `last_id` too.
             if reservation.id <= last_id {
                 return Err(NotAState);
             }

@@ -8,7 +8,7 @@ use crate::time::{Instant, Span};
 pub struct Reservation<'a> {
     /// The id: 1 to [`Self::ID_LEN_MAX`] bytes.
     pub id: &'a [u8],
-    /// The instant at which it was made, or settled.
+    /// The instant at which the reservation was made, or settled if it is settled.
     pub since: Instant,
     /// The time after `since` for which the id is remembered.
     pub ttl: Period,
@@ -21,10 +21,10 @@ impl Reservation<'_> {
     pub const ID_LEN_MAX: usize = 64;
     /// The largest number of reservations remembered for one key at a time.
     pub const COUNT_MAX: usize = 1_024;
-    /// The shortest time after its commit for which an id is remembered, unless its ttl is shorter.
+    /// The shortest time for which an id is remembered after its commit, unless the ttl is shorter.
     pub const SETTLED_MIN: Span = Span::from_ms(60_000);
 
-    /// Returns the instant at which the id is forgotten, and the units it holds are free again.
+    /// Returns the instant from which the id is forgotten, and the units it holds are free again.
     pub const fn lapses_at(&self) -> Instant {
         self.since.after(self.ttl.span())
     }
@@ -39,13 +39,13 @@ impl Reservation<'_> {
         (now < self.lapses_at()).then_some(self)
     }
 
-    /// Returns the reservation, settled at `now`. Its id is remembered until the old end, or for
-    /// the shorter of its ttl and [`Self::SETTLED_MIN`] from `now` on, whichever ends later. A
-    /// repeated commit therefore finds the id, even if the first one was sent just before the old
-    /// end.
+    /// Returns the reservation, settled at `now`. Its id is remembered at least until the
+    /// reservation would have expired. It is also remembered, from `now` on, for the shorter of its
+    /// ttl and [`Self::SETTLED_MIN`]. A repeated commit therefore finds the id, even if the first
+    /// commit was sent just before the reservation expired.
     ///
-    /// Only a clock that stepped back puts the old end further ahead than the longest period; the
-    /// id is then remembered for the longest period.
+    /// Only if the clock stepped back would the reservation have expired later than the longest
+    /// period after `now`. The id is then remembered for the longest period.
     #[must_use]
     pub fn settled(self, now: Instant) -> Self {
         let left = self.lapses_at().since(now);

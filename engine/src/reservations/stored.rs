@@ -67,11 +67,11 @@ pub enum ListEdit {
     Keep,
     /// Expired reservations are dropped, and those too far ahead are re-based.
     Tidy,
-    /// As [`Self::Tidy`]; a reservation for a new id is inserted.
+    /// Does what [`Self::Tidy`] does, and inserts a reservation for a new id.
     Insert,
-    /// As [`Self::Tidy`]; the id's reservation is rewritten, open or settled.
+    /// Does what [`Self::Tidy`] does, and rewrites the reservation of the id, open or settled.
     Replace,
-    /// As [`Self::Tidy`]; the id's reservation is removed.
+    /// Does what [`Self::Tidy`] does, and removes the reservation of the id.
     Remove,
 }
 
@@ -120,7 +120,7 @@ impl State<'_> {
 /// Encodes a whole state with its edited list and the window.
 pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     let [kind] = kind.to_be_bytes();
-    // A reservation has at most 68 bytes besides its id.
+    // Room for a new reservation, which has at most 30 bytes besides its id, and for the window.
     let len_max = edit.stored.window_offset() + edit.id.len() + 128;
     let mut bytes = Vec::with_capacity(len_max);
     bytes.extend_from_slice(&[FIXARRAY + 3, kind]);

@@ -1,4 +1,4 @@
-//! A window with reservations: units held for one id count as used for every call.
+//! A window with reservations: units held for one id count as used for every other call.
 //!
 //! An expensive job holds its estimate before it starts, under an id and for a limited time
 //! ([`Step::Reserve`]). Later it reports the units it really used ([`Step::Commit`]), or that it
@@ -82,7 +82,8 @@ pub struct WindowView<'a> {
     window: OpenWindow,
     stored: Reservations<'a>,
     others: Totals,
-    /// The id of the call; empty if it has none. Its reservation is not counted in `others`.
+    /// The id of the call; empty if the call has none. `others` does not count the reservation of
+    /// this id.
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,
@@ -372,7 +373,7 @@ fn commit<'a>(
 }
 
 /// Frees the units that the id holds, and forgets the id. The verdict is allowed if the id was
-/// open. The verdict holds the time until the debt is paid.
+/// open. It also holds the time until the debt is paid.
 fn cancel<'a>(mut view: WindowView<'a>) -> Outcome<Edit<'a>> {
     let is_open = view.own.is_some_and(|own| own.held.is_some());
     let repairs = view.is_repaired();

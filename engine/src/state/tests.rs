@@ -42,7 +42,7 @@ pub(crate) const GOLDEN: [(&str, &str); 16] = [
     ("backoff", "93 f7 cf00060a24181e4000 ceffffffff"),
     ("calendar quota", "93 f6 cf00060a24181e4000 0f"),
     ("calendar quota in debt", "93 f6 cf00060a24181e4000 cf000001d1a94a2000"),
-    // Debt, stored under the kinds of version 0.1.0 as larger numbers.
+    // Debt in the kinds of version 0.1.0, in which it is only a larger number of units.
     ("fixed window in debt", "93 ff cf00060a24181e4000 cf000001d1a94a2000"),
     ("gcra in debt", "93 fa cf17979d0ef9b2d000 25"),
     (

@@ -121,8 +121,8 @@ fn sent(write: Option<oracle::Write>) -> usize {
     }
 }
 
-/// Fills a log with `filled` calls, then makes and refunds `row` calls, `rows` times. Returns the
-/// largest number of entries, and the bytes sent per call and its refund.
+/// Fills a log with `filled` calls. Then, `rows` times, makes `row` calls and refunds them all.
+/// Returns the largest number of entries, and the average number of bytes sent for one refund.
 fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
     let mut key = Key::default();
     let (mut at_ms, mut most_entries, mut bytes) = (0, 0, 0);
@@ -147,17 +147,17 @@ fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (
 }
 
 #[test]
-fn a_log_that_is_called_and_refunded_without_end_stays_small() {
+fn log_that_is_called_and_refunded_again_and_again_stays_small() {
     let hour = seconds(3_600);
     for (limit, filled) in [(2, 1), (20, 10), (1_024, 10), (1_024, 900)] {
         for row in [1, 7, 40].into_iter().filter(|row| filled + row <= limit) {
             let rule = log(limit as u64, hour, 1_024);
             let (entries, bytes) = called_and_refunded(&rule, filled, row, 2_000 / row);
             let case = format!("{entries} entries, {bytes} bytes: {filled} + {row} of {limit}");
-            // The entries that count, and half as many without further effect.
+            // The entries that count, and at most half as many dead entries and copies.
             assert!(entries <= (filled + row + 1) * 3 / 2 + 2, "{case}");
-            // One entry, and a part of the bytes to remove it. For several calls in a row, also a
-            // part that grows with the square root of the log's length.
+            // On average, a refund sends at most five entries. For several calls in a row, the
+            // average also grows with the square root of the log's length.
             let most = if row == 1 { 60 } else { 60 + 12 * (2 * (filled + row)).isqrt() };
             assert!(bytes <= most, "{case}");
         }
@@ -327,7 +327,7 @@ fn backoff_doubles_the_delay_after_the_free_attempts() {
 }
 
 #[test]
-fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
+fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_attempt_back() {
     let hour = 3_600_000;
     check(
         &backoff(3, 1_000, 8_000, hour as u64),
@@ -346,7 +346,7 @@ fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
 }
 
 #[test]
-fn backoff_keeps_count_and_last_instant_under_new_delays() {
+fn backoff_keeps_its_count_and_last_instant_when_the_delays_change() {
     let mut key = Key::default();
     let hour = 3_600_000;
     let many = backoff(5, 1_000, 8_000, hour);
@@ -359,7 +359,7 @@ fn backoff_keeps_count_and_last_instant_under_new_delays() {
 }
 
 #[test]
-fn attempts_stop_counting_at_the_largest_number() {
+fn count_of_attempts_stops_at_the_largest_number() {
     let rule = backoff(1, 1, 1_000, 10_000);
     let stored = crate::algorithms::backoff::State {
         last: Instant::from_us(START_US),

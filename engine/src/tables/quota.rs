@@ -69,16 +69,16 @@ fn quota_counts_until_its_day_ends_and_starts_again() {
 fn period_ahead_by_more_than_the_current_periods_length_is_repaired() {
     let rule = day(2);
     let wait = |at_ms: i128| 2 * DAY_MS - at_ms;
-    // The 15th is stored, and now is the very start of the 14th: one day before.
+    // The stored period is the 15th, and the clock shows the start of the 14th, one day before.
     let mut key = holding(DAY_MS, 2);
     assert_eq!(key.at(&rule, 0, 1), ((0, 0, wait(0), wait(0)), Wrote::Nothing));
     assert_eq!(key.at(&rule, HOUR_MS, 1), ((0, 0, wait(HOUR_MS), wait(HOUR_MS)), Wrote::Nothing));
-    // One ms earlier it is the 13th, and more than a day before.
+    // One ms earlier, the clock shows the 13th, more than a day before the stored start.
     assert_eq!(key.at(&rule, -1, 0), ((1, 0, 0, 1), Wrote::Nothing));
     assert_eq!(key.at(&rule, -1, 1), ((0, 0, 1, 1), Wrote::State));
     assert_eq!(key.bytes(), holding(-DAY_MS, 2).bytes(), "what was used is the 13th's");
     assert_eq!(key.at(&rule, 0, 1), ((1, 1, 0, DAY_MS), Wrote::State));
-    // A period ahead takes what fits, and stays where it is.
+    // A stored period ahead of the clock takes calls that fit, and its start stays as it is.
     let mut key = holding(DAY_MS, 1);
     assert_eq!(key.at(&rule, HOUR_MS, 1), ((1, 0, 0, wait(HOUR_MS)), Wrote::State));
     assert_eq!(key.bytes(), holding(DAY_MS, 2).bytes());
@@ -92,7 +92,7 @@ fn stored_start_is_kept_while_it_lies_in_the_open_period() {
     assert_eq!(key.at(&month, HOUR_MS, 1).0.1, 4);
     assert_eq!(key.bytes(), holding(0, 5).bytes());
     assert_eq!(key.at(&day(9), HOUR_MS, 1).0.1, 3);
-    // A month that starts on the 15th has one day left.
+    // A month that starts on the 15th ends in one day.
     let mut key = holding(0, 4);
     assert_eq!(key.at(&per(Unit::Month, 15, "UTC", 9), HOUR_MS, 1).0, (1, 4, 0, 23 * HOUR_MS));
     // The day in Tokyo began at 15:00 UTC the day before, the one in New York began at 05:00.

@@ -15,15 +15,15 @@ const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
 /// An instant and the running total up to and including it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The instant.
+    /// The instant of the calls that share this entry.
     pub instant: Instant,
     /// The cost of all entries up to and including this one.
     pub total: u64,
 }
 
 impl Entry {
-    /// Encodes the entry relative to `base`, with its total reduced by `passed`. A number that does
-    /// not fit in six bytes, which only a forged log can cause, becomes the largest that does.
+    /// Encodes the entry relative to `base`, with its total reduced by `passed`. Only a forged log
+    /// can hold a number that does not fit in six bytes; the largest number that fits replaces it.
     pub fn pack(self, base: Instant, passed: u64) -> RawEntry {
         let offset_us = self.instant.since(base).as_us().min(SIX_BYTES_MAX);
         let total = self.total.saturating_sub(passed).min(SIX_BYTES_MAX);

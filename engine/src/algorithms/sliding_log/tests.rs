@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const NOW: i128 = 1_800_000_000_000_000;
 const SECOND: i128 = 1_000_000;
 
-/// `SLIDINGLOG 10 16`, in slots of a second.
+/// `SLIDINGLOG 10 16` with 16 slots, each of which is one second wide.
 const TEN: Limits =
     Limits { capacity: 10, rate: 1, period_us: 16 * SECOND, aligned: false, slots: 16 };
 
@@ -31,7 +31,7 @@ fn make(twin: &mut Twin<Log>, verb: Verb, limits: &Limits, now: i128, cost: i128
 }
 
 #[test]
-fn charge_is_rounded_up_once_there_are_as_many_entries_as_slots() {
+fn instant_of_a_charge_is_rounded_up_to_its_slot_when_the_log_has_an_entry_for_each_slot() {
     let mut twin = Twin::<Log>::default();
     let mut charge = |at_us| {
         make(&mut twin, Verb::Charge, &TEN, NOW + at_us, 1);
@@ -50,8 +50,8 @@ fn charge_is_rounded_up_once_there_are_as_many_entries_as_slots() {
     // A rule with a shorter window does not take the rounded instant for a clock that stepped back.
     let (short, now) = (Limits { period_us: 1_000, ..TEN }, NOW + SECOND + 1);
     assert_eq!(make(&mut twin, Verb::Decide, &short, now, 10), [0, 6, 1_001]);
-    // 20 units are used, 16 of them charged exactly. There is room once eleven of those have
-    // expired.
+    // 20 units are used, and 16 of them were charged with exact instants. There is room when eleven
+    // of these 16 have expired.
     assert_eq!(make(&mut twin, Verb::Decide, &TEN, now, 1), [0, 0, 15_001]);
     assert_eq!(make(&mut twin, Verb::Decide, &TEN, NOW + 16 * SECOND + 11, 1), [1, 0, 0]);
 }
@@ -69,10 +69,10 @@ fn ten_thousand_charges_store_at_most_one_entry_more_than_twice_the_slots() {
     assert!(twin.key.bytes.unwrap().len() <= 20 + 12 * 2_049);
 }
 
-/// Guards against a bug of version 0.2.0, where each charge and refund grew the log by one entry:
-/// its refunds estimated the number of entries from the units used.
+/// Guards against a bug of version 0.2.0, where each charge with its refund added an entry to the
+/// log: the refund estimated the number of entries from the units used.
 #[test]
-fn charge_overwrites_the_entry_that_a_refund_gave_back() {
+fn charge_overwrites_the_copy_of_an_entry_that_a_refund_left() {
     let limits = Limits { slots: 1_024, period_us: 86_400 * SECOND, ..TEN };
     let (mut twin, mut now) = (Twin::<Log>::default(), NOW);
     make(&mut twin, Verb::Charge, &limits, now, 1_000_000_000);
@@ -85,7 +85,8 @@ fn charge_overwrites_the_entry_that_a_refund_gave_back() {
     }
 }
 
-/// Refunds a log in debt as version 0.2.0 could leave it: 10,000 entries, each stored twice.
+/// Refunds a unit of a log in debt, in a form that version 0.2.0 could leave: 10,000 entries, two
+/// for each instant.
 #[test]
 fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
     let limits = Limits { slots: 1_024, period_us: 86_400 * SECOND, ..TEN };
@@ -123,10 +124,10 @@ proptest! {
         }
     }
 
-    /// Mixes calls, charges and refunds, and checks that the number of live entries stays in its
-    /// bound.
+    /// Mixes calls, charges and refunds, and checks that the number of live entries stays within
+    /// its bound.
     #[test]
-    fn charges_calls_and_refunds_leave_at_most_one_live_entry_more_than_twice_the_slots(
+    fn any_mix_of_calls_leaves_at_most_one_live_entry_more_than_twice_the_slots(
         calls in prop::collection::vec((0..30_u8, 0..2_000_000_i128, 1..4_i128, 0..8_u8), 1..200),
         alternates in any::<bool>(),
         capacity in 1..30_i128,
@@ -137,7 +138,8 @@ proptest! {
         let done = twin.call(Verb::Charge, &limits, now, first);
         prop_assert!(done.is_ok(), "{done:?}");
         for (number, (pace, step, cost, verb)) in calls.into_iter().enumerate() {
-            // Steps of microseconds and, now and then, of a slot or of the window.
+            // Most steps are microseconds long. Now and then, one is as long as a slot or the
+            // window.
             now += [1, 10, 1_000, step / 4, step, 16 * step][usize::from(pace.saturating_sub(24))];
             let (verb, cost) = match verb {
                 _ if alternates => ([Verb::Charge, Verb::Refund][number % 2], 1),

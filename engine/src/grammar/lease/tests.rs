@@ -10,7 +10,7 @@ use crate::leases::Lease;
 use crate::time::Span;
 
 #[test]
-fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
+fn lease_takes_exactly_an_id_and_a_limit_and_a_ttl() {
     let long = "i".repeat(129);
     let lease_of = |id, limit, ttl_us| {
         let limit = Limit::new(limit).unwrap();
@@ -37,7 +37,7 @@ fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
     ];
     for (text, expected) in rows {
         assert_eq!(lease(&words(text)), expected, "{text}");
-        // Valid in place of any rule, except in a charge or refund.
+        // A lease may stand in place of any rule, except in a charge or a refund.
         let named = [&[&b"leASE"[..]], words(text).as_slice()].concat();
         assert_eq!(rule(&named, Slots::DEFAULT), expected.map(Asked::Lease), "{text}");
         assert_eq!(
@@ -45,7 +45,7 @@ fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
             Err(GrammarError::LeaseNotHere),
             "{text}"
         );
-        // In one argument, no word contains a space and none is empty.
+        // In a rule that is passed as one argument, no word contains a space and no word is empty.
         let packed = match expected {
             Err(GrammarError::Arity) => Err(GrammarError::LeaseArity),
             Err(GrammarError::LeaseId) if text.starts_with(' ') => Err(GrammarError::LeaseArity),
@@ -58,7 +58,7 @@ fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
 }
 
 #[test]
-fn renew_takes_an_id_and_a_ttl_and_release_an_id() {
+fn renew_takes_an_id_and_a_ttl_and_release_takes_only_an_id() {
     let minute = Period::new(Span::from_us(60_000_000)).unwrap();
     assert_eq!(renew(&words("job-1 60")), Ok((&b"job-1"[..], minute)));
     assert_eq!(renew(&words("job-1")), Err(GrammarError::Arity));

@@ -8,7 +8,7 @@ use crate::grammar::rule::rule;
 use crate::grammar::usage::{packed_usage, usage};
 use proptest::prelude::*;
 
-/// Beginnings of rules, each of which is valid up to there.
+/// Beginnings of rules. Each is valid as far as it goes.
 const STARTS: [&str; 6] = [
     "GCRA 6 10 1m",
     "fixed 6 1m",
@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn packed_rules_keep_similar_rules_apart() {
+fn cache_of_packed_rules_does_not_confuse_rules_with_similar_texts() {
     let mut rules = PackedRules::NONE;
     let texts: Vec<_> = (1..=2_000).map(|limit| format!("SLIDINGLOG {limit} 10d")).collect();
     for text in texts.iter().chain(&texts).flat_map(|text| [text, text]) {

@@ -63,7 +63,7 @@ fn mode_and_ex_may_come_in_either_order() {
 }
 
 #[test]
-fn definition_returns_the_first_error() {
+fn definition_returns_the_first_error_from_the_left() {
     let long = format!("{} GCRA 6 10 60", "a".repeat(65));
     let rows = [
         ("", PolicyName),

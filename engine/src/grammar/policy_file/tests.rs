@@ -7,7 +7,7 @@ use crate::policy::pattern::Pattern;
 use crate::policy::table::Policies;
 use crate::time::Instant;
 
-/// Returns the definitions in a table after it was loaded with a file.
+/// Loads the policy file `text` into a table, and returns the table's definitions.
 fn lines(text: &str) -> Vec<String> {
     let bases = policy_file(text.as_bytes()).expect(text);
     let mut table = Policies::default();
@@ -16,7 +16,7 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn file_may_have_comments_empty_lines_tabs_and_any_line_ends() {
+fn file_may_have_comments_and_tabs_and_empty_lines_and_both_kinds_of_line_end() {
     let expected = ["a GCRA 6 10 1m", "a@b SHADOW GCRA 6 10 1m", "c OFF FIXED 5 1h"];
     let files = [
         "a GCRA 6 10 60\na@b SHADOW GCRA 6 10 60\nc OFF FIXED 5 1h\n",

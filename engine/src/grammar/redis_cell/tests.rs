@@ -13,7 +13,7 @@ fn max_burst_is_the_limit_minus_one_and_the_quantity_is_optional() {
         ("15 30 60 0", 16, 0),
         ("999999999999 1000000000000 31622400 1000000000000", 1_000_000_000_000, 1_000_000_000_000),
         ("4 1000000000 1", 5, 1),
-        // A hundred years, rounded down to whole periods of 366 days.
+        // The longest refill in whole periods of 366 days: 99 periods, less than a hundred years.
         ("98 1 31622400", 99, 1),
     ];
     for (text, limit, quantity) in rows {
@@ -57,7 +57,7 @@ fn first_invalid_argument_from_the_left_has_its_own_error_text() {
         ("15 30 60 1000000000001", Quantity),
         ("15 1000000001 1", CountTooHigh),
         ("99 1 31622400", MaxBurstRefill),
-        // The first error from the left; each argument is checked before their combination.
+        // The first error from the left. Each argument is checked before all are checked together.
         ("x x x x", MaxBurst),
         ("15 x x x", CountPerPeriod),
         ("15 30 x x", PeriodInSeconds),

@@ -28,7 +28,7 @@ fn fixed(limit: u64, aligned: bool) -> Option<Rule> {
 }
 
 #[test]
-fn use_takes_a_cost_two_variants_and_a_default() {
+fn use_takes_options_and_up_to_two_variants_and_a_default() {
     let given = |cost: Option<u64>, partial| GivenOptions {
         cost: cost.map(|units| Cost::new(units).expect("in range")),
         partial,
@@ -151,7 +151,7 @@ fn use_in_place_of_a_rule_has_its_own_error() {
 }
 
 #[test]
-fn variants_keep_their_order() {
+fn variants_are_kept_in_the_order_of_the_call() {
     let variants = |text: &'static str| usage(&words(text)).expect("right").variants;
     let name = |text: &'static str| Name::new(text.as_bytes());
     assert_eq!(variants("search"), [None, None]);

@@ -47,7 +47,7 @@ fn every_field_counts_what_it_is_named_after() {
 }
 
 #[test]
-fn near_limit_is_exact_to_the_unit() {
+fn calls_near_the_limit_are_counted_exactly_to_the_unit() {
     const MOST: u64 = 1_000_000_000_000;
     // The limit, the units left, the percentage, and the number of calls near the limit.
     let table = [
@@ -62,7 +62,7 @@ fn near_limit_is_exact_to_the_unit() {
         (10, 0, 0, 0), // Zero is not less than zero.
         (10, 9, 100, 1),
         (10, 10, 100, 0),
-        (u64::MAX, u64::MAX - 1, 100, 1), // No product wraps.
+        (u64::MAX, u64::MAX - 1, 100, 1), // No multiplication overflows.
         (u64::MAX, u64::MAX, 100, 0),
     ];
     for (limit, left, percent, expected) in table {
@@ -109,7 +109,7 @@ fn key_of_a_deleted_policy_does_not_count_for_the_next_policy() {
 }
 
 #[test]
-fn name_known_from_a_default_keeps_its_counters_when_it_is_set() {
+fn name_known_from_a_default_keeps_its_counters_when_its_policy_is_set() {
     let mut statistics = Statistics::default();
     let key = statistics.key_of_default(b"search");
     statistics.count(key, &DENIED, 20, NOW);
@@ -124,7 +124,7 @@ fn name_known_from_a_default_keeps_its_counters_when_it_is_set() {
 }
 
 #[test]
-fn names_beyond_1024_are_counted_together() {
+fn names_known_only_from_a_default_are_counted_together_beyond_1024() {
     let mut statistics = Statistics::default();
     let policy = statistics.key_of_policy(b"search");
     for invented in 0..100_000 {
@@ -150,7 +150,7 @@ fn names_beyond_1024_are_counted_together() {
 }
 
 #[test]
-fn other_is_not_a_policy_name_and_is_listed_once_it_counted_a_call() {
+fn other_is_not_a_policy_name_and_is_listed_after_it_counted_a_call() {
     assert!(crate::policy::name::FullName::parse(OTHER.as_bytes()).is_none());
     let mut statistics = Statistics::default();
     assert!(statistics.all().is_empty());
@@ -216,8 +216,8 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The counters of all names, past and present, under numbers that are never reused. 0 is the
-/// number of [`OTHER`].
+/// The counters of all names, past and present, under numbers that are never reused. The number of
+/// [`OTHER`] is 0.
 #[derive(Default)]
 struct Model {
     known: BTreeMap<String, (usize, bool)>,

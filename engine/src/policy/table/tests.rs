@@ -91,8 +91,8 @@ fn expired_override_without_a_base_leaves_no_policy() {
     assert_eq!(table.count_and_digest(at(59)).0, 1);
     assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
     assert_eq!((got(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
-    // Once expired, the override no longer restricts the algorithm, takes no place, and cannot be
-    // deleted.
+    // After it has expired, the override no longer restricts the algorithm, takes no place, and
+    // cannot be deleted.
     assert!(table.delete(&[name("a")], at(60)).is_empty());
     let change = set(&mut table, "a@x FIXED 5 60", at(60)).expect("taken");
     assert_eq!(change.before, "none");
@@ -101,12 +101,12 @@ fn expired_override_without_a_base_leaves_no_policy() {
 }
 
 #[test]
-fn a_family_has_one_algorithm() {
+fn policy_and_its_variants_have_one_algorithm() {
     let mut table = Policies::default();
     let other = Err(Refusal::OtherAlgorithm);
     let take = |table: &mut Policies, line| set(table, line, at(0)).map(|change| change.after);
     take(&mut table, "a GCRA 6 10 60").expect("the first");
-    // A policy without variants may change its algorithm, but not by an override.
+    // `SET` may change the algorithm of a policy without variants, but an override may not.
     assert_eq!(take(&mut table, "a EX 60 FIXED 5 60"), other);
     take(&mut table, "a FIXED 5 60").expect("nobody else has it");
     take(&mut table, "a@x FIXED 6 60").expect("the same");
@@ -198,7 +198,7 @@ fn load_replaces_everything_and_returns_the_changes() {
 }
 
 #[test]
-fn policy_that_stays_keeps_its_counters_and_one_that_returns_does_not() {
+fn policy_keeps_its_counters_while_it_is_defined_and_gets_new_ones_after_a_removal() {
     let mut table = Policies::default();
     table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60"), at(0));
     let key = |table: &mut Policies, text| found(table, text, at(0)).map(|found| found.statistics);
@@ -245,7 +245,7 @@ fn told(table: &Policies, now: Instant) -> Vec<String> {
     let names = ["a", "a@x", "b", "a@y"];
     let found = names.iter().filter_map(|text| {
         let line = table.get(&name(text), now)?;
-        // Leaves out the time left.
+        // Removes the time left from the text.
         let words: Vec<_> = line.split(' ').collect();
         Some(if words[1] == "EX" { [&words[..2], &words[3..]].concat() } else { words }.join(" "))
     });

@@ -51,7 +51,7 @@ fn golden_reservations_decode_to_their_states() {
 }
 
 #[test]
-fn decode_rejects_reservations_out_of_bounds_out_of_order_or_malformed() {
+fn decode_rejects_reservations_that_are_out_of_bounds_or_out_of_order_or_malformed() {
     let rows = [
         "93 f5 90 c410 0000000000000000 0000000000000000", // no reservation
         "93 f5 91 94 c400 00 cd03e8 c0 c410 0000000000000000 0000000000000000", // no id

@@ -139,29 +139,31 @@ proptest! {
         play::<Fixed>(&source, true, |_, _, _, _, _, _| Ok(()))?;
     }
 
-    /// Checks the same for calendar periods.
+    /// Checks that replies, writes and promised times match the model on a quota, for any clock,
+    /// two alternating rules, and any order of plain calls, reservations, commits and
+    /// cancellations.
     #[test]
     fn reservations_on_a_quota_agree_with_their_model_under_any_clock(source in sources()) {
         play::<Quotas>(&source, true, |_, _, _, _, _, _| Ok(()))?;
     }
 
     #[test]
-    fn reservations_in_a_window_write_only_allowed_calls(source in sources()) {
+    fn reservations_in_a_window_write_only_for_allowed_calls(source in sources()) {
         writes_only_what_is_allowed::<Fixed>(&source)?;
     }
 
     #[test]
-    fn reservations_on_a_quota_write_only_allowed_calls(source in sources()) {
+    fn reservations_on_a_quota_write_only_for_allowed_calls(source in sources()) {
         writes_only_what_is_allowed::<Quotas>(&source)?;
     }
 
     #[test]
-    fn a_step_back_adds_at_most_one_span_to_the_wait_in_a_window(source in sources()) {
+    fn clock_step_back_adds_at_most_one_span_to_a_wait_in_a_window(source in sources()) {
         waits_are_bounded::<Fixed>(&source)?;
     }
 
     #[test]
-    fn a_step_back_adds_at_most_one_span_to_the_wait_for_a_quota(source in sources()) {
+    fn clock_step_back_adds_at_most_one_span_to_a_wait_on_a_quota(source in sources()) {
         waits_are_bounded::<Quotas>(&source)?;
     }
 

@@ -72,8 +72,8 @@ fn open_reservation_counts_as_used_until_it_expires() {
             (0, Call::Step("a", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
             (0, Plain(Verb::Decide, 1), [1, 10, 5, 0, 90_000]),
             (0, Call::Step("b", reserve(30, 5)), [1, 10, 0, 0, 90_000]),
-            // Cost 1 waits for the reservation of 30 s; 6 also for the end of the window; 7 for
-            // all.
+            // Cost 1 waits until the reservation of 30 s expires. Cost 6 also waits for the end of
+            // the window, and cost 7 for all reservations.
             (0, Plain(Verb::Decide, 1), [0, 10, 0, 30_000, 90_000]),
             (0, Plain(Verb::Decide, 6), [0, 10, 0, 60_000, 90_000]),
             (0, Plain(Verb::Decide, 7), [0, 10, 0, 90_000, 90_000]),
@@ -112,7 +112,7 @@ fn reservation_is_settled_once_for_the_amount_used() {
             // The id is unknown.
             (20_000, Call::Step("d", Step::Commit(Some(8))), [0, 10, 0, 50_000, 50_000]),
             (20_000, Call::Step("d", Step::Cancel), [0, 10, 0, 50_000, 50_000]),
-            // Once expired, a settled id is unknown too.
+            // After a settled id has expired, it is unknown too.
             (69_999, Call::Step("a", Step::Commit(None)), [1, 10, 0, 1, 1]),
             (70_000, Call::Step("a", Step::Commit(None)), [0, 10, 10, 0, 0]),
         ],
@@ -159,7 +159,7 @@ fn reservation_survives_its_window_and_counts_in_the_window_of_its_commit() {
 }
 
 #[test]
-fn second_reserve_replaces_amount_and_ttl_if_it_fits() {
+fn second_reserve_replaces_amount_and_ttl_if_the_new_amount_fits() {
     check(
         &TEN_A_MINUTE,
         &[
@@ -168,8 +168,8 @@ fn second_reserve_replaces_amount_and_ttl_if_it_fits() {
             // The amount that the id already holds does not count.
             (0, Call::Step("a", reserve(90, 8)), [1, 10, 0, 0, 90_000]),
             (0, Call::Step("a", reserve(30, 7)), [1, 10, 1, 0, 60_000]),
-            // A new amount that does not fit leaves the old one. Its wait depends only on the
-            // others.
+            // A new amount that does not fit leaves the old one. The wait in its reply depends only
+            // on the units that other calls use.
             (0, Call::Step("a", reserve(30, 9)), [0, 10, 1, 60_000, 60_000]),
             (0, Call::Step("a", reserve(30, 11)), [0, 10, 1, -1, 60_000]),
             (0, Plain(Verb::Decide, 2), [0, 10, 1, 30_000, 60_000]),
@@ -190,7 +190,7 @@ fn only_reservation(twin: &Twin) -> Reservation<'_> {
 }
 
 #[test]
-fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
+fn committed_id_is_remembered_for_60_s_or_its_ttl_even_if_it_was_about_to_expire() {
     // The ttl, the time of the commit, and the time at which the id is forgotten, in ms.
     let rows = [
         (10_000, 9_900, 19_900),
@@ -209,7 +209,7 @@ fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
         assert_eq!(step(at_ms, commit).remaining, 7);
         let again = step(forgotten_ms - 1, commit);
         assert_eq!(again.allowed, 1, "{ttl_ms} {at_ms}");
-        // The units are charged once: all are free again when the window of that charge ends.
+        // The units are charged once: all are free again when the window of the first commit ends.
         assert_eq!(again.reset_after_ms, (at_ms + 60_001 - forgotten_ms).max(0));
         assert_eq!(step(forgotten_ms, commit).allowed, 0, "{ttl_ms} {at_ms}");
         let Reservation { since, ttl, held, .. } = only_reservation(&twin);
@@ -221,7 +221,7 @@ fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
 }
 
 #[test]
-fn commit_after_the_clock_stepped_back_is_remembered_until_the_old_end() {
+fn id_committed_after_the_clock_stepped_back_is_remembered_until_its_old_end() {
     let mut twin = <Twin>::default();
     let mut step = |at: i128, step| {
         twin.step(&TEN_A_MINUTE, NOW + at * SECOND, b"a", step).unwrap().unwrap().allowed
@@ -230,7 +230,7 @@ fn commit_after_the_clock_stepped_back_is_remembered_until_the_old_end() {
     assert_eq!(step(-90, Step::Commit(None)), 1);
     assert_eq!(step(89, Step::Commit(None)), 1);
     assert_eq!(step(90, Step::Commit(None)), 0);
-    // The clock steps back by the longest ttl: the id is not remembered for longer than that.
+    // The clock steps back by the longest ttl: the id is remembered for the longest ttl only.
     let mut twin = <Twin>::default();
     let year = 366 * 86_400;
     twin.step(&TEN_A_MINUTE, NOW, b"a", reserve(year, 4)).unwrap();
@@ -332,7 +332,8 @@ fn clock_set_back_lengthens_a_reservation_by_at_most_its_ttl() {
     // The clock steps back by the ttl: the reservation stays, and the wait grows by as much.
     let denied = twin.call(Verb::Decide, limits, NOW - 20 * SECOND, 3).unwrap().unwrap();
     assert_eq!(denied.retry_after_ms, 40_000);
-    // Further back: the reservation starts now. That is written although the call is denied.
+    // The clock steps further back: the reservation starts now. The new start is written although
+    // the call is denied.
     let before = twin.key.clone();
     let back = NOW - 20 * SECOND - 1;
     let peeked = twin.call(Verb::Decide, limits, back, 0).unwrap().unwrap();
@@ -369,7 +370,8 @@ fn reservation_survives_midnight_before_a_day_of_23_hours() {
             // Nothing is used any more; the reservation still holds its units.
             (hour, Plain(Verb::Decide, 8), [0, 10, 7, hour, hour]),
             (hour, Plain(Verb::Decide, 7), [1, 10, 0, 0, 23 * hour]),
-            // More than reserved, in the new day: the debt ends with the day, after 23 hours.
+            // A commit of more than reserved, in the new day: the debt ends with the day, after 23
+            // hours.
             (hour, Call::Step("a", Step::Commit(Some(5))), [1, 10, 0, 23 * hour, 23 * hour]),
             (hour, Call::Step("a", Step::Commit(Some(9))), [1, 10, 0, 23 * hour, 23 * hour]),
             (24 * hour - 1, Plain(Verb::Decide, 1), [0, 10, 0, 1, 1]),
@@ -379,7 +381,7 @@ fn reservation_survives_midnight_before_a_day_of_23_hours() {
 }
 
 #[test]
-fn reservations_survive_another_calendar_and_usage_counts_by_its_start() {
+fn reservations_survive_a_new_calendar_and_usage_counts_if_its_start_is_in_the_open_period() {
     // 2027-01-15T08:00:00Z: 9:00 in Berlin. A UTC day ends an hour later than a day in Berlin.
     let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
     assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));

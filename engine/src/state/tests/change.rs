@@ -14,12 +14,12 @@ fn change_replaces_the_bytes_from_its_offset_on() {
         change.apply(&mut bytes);
         bytes
     };
-    // A new key, a longer value and a shorter one.
+    // The stored value is missing, longer than the new one, or shorter.
     for stored in [&[][..], &[7; 40], &[7; 2]] {
         assert_eq!(after(Change::Whole(array), stored), array.as_slice());
         assert_eq!(after(Change::Rewrite(vec![1, 2, 3]), stored), [1, 2, 3]);
     }
-    // Over the last entry, and after it.
+    // The change starts at the last entry, or after it.
     for offset in [8, 20] {
         let patched = after(Change::Patch { offset, entry }, &[7; 20]);
         assert_eq!(patched, [vec![7; offset], entry.to_vec()].concat());
