@@ -55,13 +55,13 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
 }
 
-/// Two units per ten seconds; for a quota, per month in New York that starts on the 31st.
+/// Two units per ten seconds. For a quota, two units per month in New York, in months that start on
+/// the 31st.
 const SMALL: Limits =
     Limits { capacity: 2, rate: 6, period_us: 10_000_000, aligned: true, slots: 1_024 };
 
-/// Calls `check` with each algorithm whose state has a fixed size, and the arguments of a call.
-///
-/// The first call that names a zone loads its data, so one call is made before `check`.
+/// Calls `check` with each algorithm whose state has a fixed size, and the arguments of a call. The
+/// first call that names a zone loads the zone's data, so each call is made once before `check`.
 fn for_fixed_sizes(check: impl Fn(Algorithm, &[&[u8]])) {
     for subject in AnySubject::ALL {
         let algorithm = subject.algorithm;
@@ -127,8 +127,8 @@ fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
 }
 
 /// Does all that a call by a policy needs except the decision: parses the call, looks up its
-/// policy, determines the effect on the key and counts the outcome. Returns that effect, or `None`
-/// if the call's own rule applies, and the number of allocations.
+/// policy, determines the effect on the key and counts the outcome. Returns the effect, or `None`
+/// if the call's own rule applies. Also returns the number of allocations.
 fn use_policy<'a>(
     table: &mut Policies,
     read: impl FnOnce() -> Result<Usage<'a>, GrammarError>,
@@ -183,7 +183,7 @@ fn call_by_a_policy_allocates_only_for_the_first_call_of_an_unknown_name() {
         let of_packed = use_policy(&mut table, || grammar::usage::packed_usage(packed.as_bytes()));
         assert_eq!(of_packed, (stance, 0), "{packed}");
     }
-    // Once [`DEFAULTS_MAX`] names are known, a new name allocates nothing either.
+    // After [`DEFAULTS_MAX`] names are known, a new name allocates nothing either.
     let names: Vec<_> = (0..DEFAULTS_MAX).map(|number| format!("caller:{number}")).collect();
     for name in &names {
         table.statistics.key_of_default(name.as_bytes());

@@ -32,7 +32,7 @@ struct Admission {
     number: u64,
     at_us: i128,
     cost: i128,
-    /// The number of additional bursts that changes of the clock had made possible until then.
+    /// The number of additional bursts that earlier changes of the clock had made possible.
     bursts: i128,
     /// Whether the server that had recorded it was lost.
     is_lost: bool,
@@ -40,8 +40,8 @@ struct Admission {
 
 pub struct Run<S: Subject> {
     random: Random,
-    /// Usually one rule. In some runs two rules share the key: only the model then knows the right
-    /// result.
+    /// Usually one rule. In some runs two rules share the key. The documented bounds hold for one
+    /// rule only, so such a run checks no bounds, and only compares answers with the model.
     rules: Vec<Limits>,
     cluster: Cluster<S::Model>,
     /// The true time, as a correct clock shows it.
@@ -49,7 +49,8 @@ pub struct Run<S: Subject> {
     admissions: Vec<Admission>,
     bursts: i128,
     was_set_back: bool,
-    /// Whether there are charges and refunds too: only the model then knows the right result.
+    /// Whether the run also has charges and refunds. The documented bounds do not cover them, so
+    /// such a run checks no bounds, and only compares answers with the model.
     settles: bool,
     pub counts: Counts,
 }
@@ -188,9 +189,9 @@ impl<S: Subject> Run<S> {
             .ok_or_else(|| format!("a wait of more than {most_ms} ms"))
     }
 
-    /// Checks every stretch of true time up to the last call: it allows no more than under a
-    /// correct clock, plus one burst for each time the clock was set, plus the calls that the
-    /// server never received.
+    /// Checks every stretch of true time up to the last call. Such a stretch allows no more than
+    /// under a correct clock, plus one burst for each time the clock was set, plus the calls that
+    /// the server never received.
     fn check_admissions(&mut self) -> Result<(), String> {
         let [limits] = self.rules[..] else { return Ok(()) };
         if self.settles {
@@ -257,7 +258,8 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Records a change of the clock that decides: it was set, or another server took over.
+    /// Records a jump of the deciding clock from `before`: the clock was set, or a server with
+    /// another clock took over.
     fn clock_has_moved(&mut self, before: i128) {
         let now = self.now();
         self.was_set_back |= now < before;
@@ -379,7 +381,8 @@ impl Counts {
         other.0.iter().for_each(|(name, number)| self.add_to(name, *number));
     }
 
-    /// Fails if one of these events never happened in many runs.
+    /// Fails if one of the events in [`MUST_HAPPEN`] never happened. Checks nothing after fewer
+    /// than 500 runs.
     pub fn check_that_all_happened(&self) {
         if self.0.get("runs").is_some_and(|runs| *runs >= 500) {
             for name in MUST_HAPPEN {
