@@ -1,5 +1,5 @@
-//! The cases of the engine's benches: one call of each algorithm, allowed and denied, split into
-//! its steps. Nothing here is random or reads a clock, so the work is always the same.
+//! The cases of the engine's benches: two calls of each algorithm, one allowed and one denied, each
+//! split into its steps. Nothing here is random or reads a clock, so the work is always the same.
 
 use redis_throttle_engine::algorithms::{Algorithm, Argument, NewState, State};
 use redis_throttle_engine::bounds::Slots;
@@ -13,7 +13,7 @@ use std::hint::black_box;
 /// 2027-01-15 08:00:00 UTC, in microseconds.
 const NOW_US: u64 = 1_800_000_000_000_000;
 
-/// One algorithm with a state on which the next call is allowed or denied.
+/// A call of one algorithm, and the stored state on which it is allowed or denied.
 pub struct Case {
     pub name: String,
     algorithm: Algorithm,
@@ -47,7 +47,8 @@ impl Step {
     }
 }
 
-/// Returns two cases of each algorithm: one unit used, and nothing left.
+/// Returns two cases of each algorithm: an allowed call after one unit was used, and a denied call
+/// after all units were used.
 pub fn all() -> Vec<Case> {
     let cases = |algorithm: Algorithm| {
         let mut durations = [&b"1h"[..], b"2h", b"1d"].into_iter();
@@ -68,7 +69,7 @@ pub fn all() -> Vec<Case> {
 }
 
 impl Case {
-    /// Returns the case after `calls` allowed calls, a millisecond apart.
+    /// Returns the case with the state that `calls` allowed calls, a millisecond apart, leave.
     fn after(mut self, calls: u64) -> Self {
         for call in 0..calls {
             let now = Instant::from_us(NOW_US + call * 1_000);
@@ -88,7 +89,8 @@ impl Case {
         state::decode(&self.bytes).expect("a state")
     }
 
-    /// Repeats one step. A denied call has nothing to encode: returns `false` and does nothing.
+    /// Repeats one step `times` times. Returns false, and repeats nothing, for [`Step::Encode`] of
+    /// a denied call, which has no new state.
     pub fn repeat(&self, step: Step, times: u64) -> bool {
         let (request, stored) = (self.request(), self.state());
         let now = Instant::from_us(NOW_US + 100_000);

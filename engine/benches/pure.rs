@@ -1,4 +1,4 @@
-//! Measures the steps of the engine: `make bench-pure`.
+//! Measures the steps of a call in the engine: `make bench-pure`.
 
 #[path = "cases.rs"]
 mod cases;
