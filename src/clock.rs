@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The time at which the clock is frozen, in microseconds; [`RUNNING`] if it is not frozen.
+/// The frozen time, in Unix microseconds; [`RUNNING`] if the clock is not frozen.
 static FROZEN_AT_US: AtomicU64 = AtomicU64::new(RUNNING);
 const RUNNING: u64 = u64::MAX;
 
@@ -28,8 +28,8 @@ pub fn now() -> Instant {
     frozen_at().unwrap_or_else(real)
 }
 
-/// Returns the expiry of a key whose state expires at `lapses_at` on the module's clock, in real
-/// Unix milliseconds, rounded up.
+/// Converts the expiry of a state to the expiry of its key. `lapses_at` is on the module's clock.
+/// The result is on the real clock, in Unix milliseconds, rounded up.
 pub fn expire_at_ms(lapses_at: Instant) -> u64 {
     let instant = match frozen_at() {
         None => lapses_at,
@@ -85,7 +85,7 @@ fn real() -> Instant {
     api::cached_time_us().map_or_else(system, Instant::from_us).min(Instant::CLOCK_MAX)
 }
 
-/// Returns the system's time, or the epoch if the system's clock is set before it.
+/// Returns the system's time, or the Unix epoch if the system's clock shows an earlier time.
 fn system() -> Instant {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Instant::from_us(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))

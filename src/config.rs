@@ -75,7 +75,7 @@ pub fn redis_cell() -> bool {
     REDIS_CELL.load(Relaxed)
 }
 
-/// The setting with the number of slots into which a sliding log divides its window.
+/// The setting for the number of slots into which a sliding log divides its window.
 struct SlidingLogSlots;
 
 static SLIDING_LOG_SLOTS: AtomicU32 = AtomicU32::new(Slots::DEFAULT.count() as u32);
@@ -139,7 +139,7 @@ pub fn near_limit_percent() -> u8 {
     NEAR_LIMIT_PERCENT.load(Relaxed)
 }
 
-/// The setting with the path of the policy file. Fixed at load.
+/// The setting for the path of the policy file. Fixed at load.
 struct PolicyFile;
 
 static POLICY_FILE_TEXT: KeptText = KeptText::new();

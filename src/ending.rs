@@ -1,12 +1,12 @@
 //! The last steps of a call, the same for all commands, in this order:
 //!
 //! 1. everything that can fail: the arguments, the decision, building the reply;
-//! 2. the commit: value, expiry and effect, and the key is closed ([`store`]);
+//! 2. the commit: value, expiry and effect are written, and the key is closed ([`store`]);
 //! 3. the announcement to clients that watch the key ([`Stored::announce`]);
 //! 4. the count for `INFO`, and the reply in one go ([`answer`]).
 //!
-//! A call with several keys (`rule_set`) commits all of them before it announces any: a client that
-//! is told of one change may read the other keys at once.
+//! A call with several keys (`rule_set`) commits every change before it announces the first one,
+//! because a client that is told of one change may read the other keys at once.
 
 use crate::api::call::Call;
 use crate::api::key::WriteKey;
@@ -19,7 +19,8 @@ use crate::keyspace::{Commit, CommitError, Committed};
 #[must_use]
 pub struct Stored<'call>(Option<Committed<'call>>);
 
-/// Commits `write`, if there is one, and closes the key. The caller must have completed the reply.
+/// Commits `write`, if there is one, and closes the key. The reply must already be complete, so
+/// that nothing can fail after the commit.
 ///
 /// # Errors
 ///
@@ -36,7 +37,7 @@ pub fn store<'call, W: Commit>(
 }
 
 impl<'call> Stored<'call> {
-    /// Announces the change. It borrows the whole call, so no key can be open.
+    /// Announces the change. This borrows the whole call, so that none of its keys can be open.
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ impl<'call> Stored<'call> {
     }
 }
 
-/// The reply of a command that decides, complete but not sent.
+/// The complete reply to a decided call, ready to be sent.
 pub trait Reply {
     /// Sends the reply.
     fn send(&self, context: Context<'_>);
@@ -63,14 +64,14 @@ impl<const N: usize> Reply for [i64; N] {
     }
 }
 
-/// Replies with 1 or 0.
+/// Sends true as 1 and false as 0.
 impl Reply for bool {
     fn send(&self, context: Context<'_>) {
         context.reply_integer((*self).into());
     }
 }
 
-/// Counts the decision of the command at `index` of the table, and sends its reply.
+/// Counts the decision for the command at `index` of the table, and sends `reply`.
 #[inline(always)]
 pub fn answer(index: usize, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
     info::count_decision(index, is_allowed);

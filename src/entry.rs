@@ -51,15 +51,16 @@ impl Commands for Table {
     }
 }
 
-/// Loads the module. The block above has bound the server's API before it calls this function.
+/// Loads the module. The `redis_module!` block binds the server's API before it calls this
+/// function.
 fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
     let Some(loader) = Loader::new(ctx) else { return Status::Err };
     let loaded = api::guard::guard(Err(Refused), || load(&loader, args.len()));
     if loaded.is_ok() {
         return Status::Ok;
     }
-    // Redis 7.0 keeps the cron subscription of a refused module, and would call into a closed
-    // library.
+    // Redis 7.0 keeps the cron subscription of a module whose load was refused, and would later
+    // call into the closed library.
     api::guard::guard((), || loader.unsubscribe_from_cron());
     Status::Err
 }
@@ -74,8 +75,8 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             "redis-throttle needs Redis 7.0 or Valkey 8.0 or newer: this server has no {name}"
         )));
     }
-    // This replaces the function that the block above registered, which is unsafe in a crash
-    // report.
+    // The `redis_module!` block registered a function for `INFO` that is unsafe in a crash report.
+    // This replaces it.
     loader.register_info::<info::Report>()?;
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("no message");
@@ -108,7 +109,8 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             return Err(refuse(&format!("redis-throttle could not read rl.policy-file: {text}")));
         }
     }
-    // Not every server can add a category, and one that can may still have it from an earlier load.
+    // A failure is ignored: some servers cannot add a category, and others may still have this one
+    // from an earlier load.
     let _ = loader.add_acl_category(ACL_CATEGORY);
     for (command, function) in COMMANDS.iter().zip(functions::<Table>()) {
         if !command.is_wanted() {
@@ -136,9 +138,10 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The number of commands that the server had served when it loaded the module. The server may undo
-/// the load until its first cron after the load; the count is needed until then. [`UNCOUNTED`] if
-/// the server does not count, [`SETTLED`] after that cron, [`ENDING`] when the server shuts down.
+/// The number of commands that the server had served when it loaded the module. The number is kept
+/// until the first cron after the load, because the server may undo the load until then.
+/// [`UNCOUNTED`] if the server does not count, [`SETTLED`] after that cron, [`ENDING`] when the
+/// server shuts down.
 static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
 const UNCOUNTED: u64 = u64::MAX - 2;
 const SETTLED: u64 = u64::MAX - 1;

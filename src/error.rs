@@ -16,7 +16,7 @@ use redis_throttle_engine::policy::families::Refusal;
 use redis_throttle_engine::reservations::window::ReservationError;
 use std::ffi::{CStr, CString};
 
-/// The reply after a panic.
+/// The error reply of a command that panicked.
 pub const INTERNAL: &CStr =
     c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
 
@@ -44,19 +44,20 @@ pub enum CommandError {
         /// The rule's error.
         error: RuleError,
     },
-    /// A charge exceeds the largest debt or total.
+    /// A charge is refused: the key has a state of another algorithm, or the charge would exceed
+    /// the largest debt or total.
     Charge(ChargeError),
     /// The server did not count the holders of a lease key.
     NotTold,
     /// The id of a new reservation was already committed.
     Settled,
-    /// The key stores the largest allowed number of ids.
+    /// The key already stores the largest allowed number of reservation ids.
     TooManyReservations,
     /// The server did not store the new state, or did not replicate its effect.
     Commit(CommitError),
     /// `RL.DEBUG` is disabled.
     DebugDisabled,
-    /// The clock would leave its range.
+    /// `RL.DEBUG CLOCK` would move the clock out of its range.
     ClockRange,
     /// `RL.POLICY` has no such subcommand.
     UnknownSubcommand,
@@ -196,12 +197,12 @@ fn file_error(error: FileError) -> &'static CStr {
     }
 }
 
-/// Inserts the rule's number after the first word of a text.
+/// Inserts `rule`, its number and a colon after the first word of an error text.
 fn numbered(text: &CStr, number: usize) -> CString {
     about(&format!("rule {number}"), text)
 }
 
-/// Inserts the subject of an error after the first word of its text.
+/// Inserts `subject` and a colon after the first word of an error text.
 fn about(subject: &str, text: &CStr) -> CString {
     let text = text.to_string_lossy();
     let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));

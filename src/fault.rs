@@ -1,36 +1,37 @@
-//! Deliberate panics, for the tests that prove that no panic reaches the server. A release has
-//! none: without the feature `fault-injection` a point is an empty function.
+//! Deliberate panics, for the tests that prove that no panic reaches the server. A release cannot
+//! panic here: without the feature `fault-injection`, `point` does nothing.
 
 /// A place where tests can plant a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// Before the arguments are read.
+    /// The point before the arguments are read.
     Parse = 1,
-    /// Before the decision, with the key open.
+    /// The point before the decision, with the key open.
     Decide,
-    /// Once the reply is complete.
+    /// The point after the reply is complete and before the key is written.
     Reply,
-    /// Before the key is written.
+    /// The point before the key is written.
     Store,
-    /// While `INFO` is written.
+    /// The point at which `INFO` is written.
     Info,
-    /// While the server reads a setting.
+    /// The point at which the server reads a setting.
     ConfigGet,
-    /// While the server changes a setting.
+    /// The point at which the server changes a setting.
     ConfigSet,
-    /// Before the policies of the file replace the current ones.
+    /// The point before the policies of the file replace the current ones.
     PolicyLoad,
-    /// Before the new policy file is created.
+    /// The point before the new policy file is created.
     SaveCreate,
-    /// Before the new policy file is written.
+    /// The point before the new policy file is written.
     SaveWrite,
-    /// Before the new policy file is synced.
+    /// The point before the new policy file is synced.
     SaveSync,
-    /// Before the new policy file replaces the old one.
+    /// The point before the new policy file replaces the old one.
     SaveRename,
-    /// Before the folder of the policy file is synced.
+    /// The point before the folder of the policy file is synced.
     SaveFolder,
-    /// While the module loads. The environment variable `RL_PANIC=load` plants this panic.
+    /// A point during the load of the module. The environment variable `RL_PANIC=load` plants this
+    /// panic.
     Load,
 }
 
@@ -68,7 +69,8 @@ mod injection {
         }
     }
 
-    /// Plants the panic of `RL.DEBUG PANIC point`. Returns false for any other call.
+    /// Plants a panic at the point that `RL.DEBUG PANIC point` names, and replies. Returns false
+    /// for any other call and for an unknown point.
     pub fn obeys(call: &Call<'_>) -> bool {
         let [b"PANIC", name] = call.args() else {
             return false;

@@ -5,8 +5,8 @@
 //! and the engine.
 //!
 //! `entry` has the functions that the server calls, and `api` the server's functions that the
-//! module calls. Between them, `commands` is the table, `handler` the path of a call, and each
-//! other file does what its name says. Dependencies go one way only, from `entry` to `api`.
+//! module calls. Between them, `commands` lists the commands, `handler` runs a call, and the name
+//! of each other file says what it does. Dependencies go one way only, from `entry` to `api`.
 
 mod api;
 mod clock;

@@ -1,5 +1,5 @@
-//! The path of `CL.THROTTLE`, the command of redis-cell: redis-cell's arguments, replies and keys,
-//! with the guarantees of the module's other commands.
+//! `CL.THROTTLE`, the command of redis-cell. It has the arguments, replies and keys of redis-cell,
+//! and the guarantees of the module's other commands.
 
 use crate::api::call::Call;
 use crate::error::CommandError;

@@ -1,5 +1,5 @@
-//! Replication: replicas and the append-only file receive the effect in absolute terms, never the
-//! command.
+//! Replication: replicas and the append-only file receive the effect of a call, which contains the
+//! new value and expiry, never the call itself.
 //!
 //! The effect is sent even without a replica or an append-only file, because it also triggers
 //! `save` points. `KEEPTTL` and `SETRANGE` depend on the receiver's value: they are correct if the

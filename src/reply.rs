@@ -1,5 +1,5 @@
-//! The replies: five integers for a decision, seven for a decision by a policy, these integers and
-//! rows for several rules, and a map for a state.
+//! The replies: five integers for a decision; seven for a decision by a policy; six integers and a
+//! row for each rule for a call with several rules; a map for a state.
 
 use crate::api::reply::{Context, Value};
 use crate::ending::Reply;
@@ -11,7 +11,8 @@ use redis_throttle_engine::time::{Instant, Span};
 use redis_throttle_engine::{redis_cell, rule_set as several};
 use std::iter;
 
-/// The fourth field of a call that can never be allowed.
+/// The fourth field of a reply if there is nothing to wait for: the call can never be allowed. In a
+/// reply of redis-cell's command, also if the call is allowed.
 const NEVER: i64 = -1;
 
 /// Returns a decision as `allowed limit remaining retry_after_ms reset_after_ms`.
@@ -32,8 +33,7 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
 }
 
 /// Returns a decision of redis-cell's command as `limited limit remaining retry_after_s
-/// reset_after_s`. The fourth is -1 if there is nothing to wait for: the call is allowed, or never
-/// will be.
+/// reset_after_s`. `retry_after_s` is -1 if the call is allowed, and if it can never be allowed.
 pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
     let (limited, retry_after_s) = match decision.verdict {
         redis_cell::Verdict::Allowed => (0, NEVER),
@@ -49,9 +49,9 @@ pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
     ]
 }
 
-/// Returns a decision by a policy: the five integers that the caller must obey, then the first and
-/// the fourth as if the policy were enforced. In shadow mode the call is allowed at once, with
-/// `full_units` granted.
+/// Returns a decision by a policy: the five integers that the caller must obey, then `allowed` and
+/// `retry_after_ms` as they are if the policy is enforced. In shadow mode, the five integers allow
+/// the call at once and grant it `full_units`.
 pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(decision);
     let (shown, wait_ms) = match force {
@@ -61,12 +61,12 @@ pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i6
     [shown, limit, remaining, wait_ms, reset_after_ms, allowed, retry_after_ms]
 }
 
-/// Returns true if these integers allow the call.
+/// Returns true if the integers of a reply allow the call.
 pub const fn is_yes<const N: usize>(integers: &[i64; N]) -> bool {
     integers[0] != 0
 }
 
-/// A row of the reply to several rules with a policy among them.
+/// A row of the reply to several rules, at least one of which comes from a policy.
 enum Numbers {
     Five([i64; 5]),
     Seven([i64; 7]),
@@ -81,8 +81,8 @@ impl AsRef<[i64]> for Numbers {
     }
 }
 
-/// Returns the five integers of a row that the caller must obey: a rule in shadow mode allows the
-/// call.
+/// Returns the five integers that the caller must obey under the rule of a row. A rule in shadow
+/// mode allows the call.
 fn shown(row: &Row) -> [i64; 5] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
     if row.is_enforced() {
@@ -92,8 +92,8 @@ fn shown(row: &Row) -> [i64; 5] {
     }
 }
 
-/// The reply of several rules: five integers, the number of the rule that they come from, and a row
-/// for each rule. A row has five integers, or seven for a policy.
+/// The reply to a call with several rules: the five integers of the deciding rule, the number of
+/// that rule, and a row for each rule. A row has five integers, or seven for a policy.
 pub struct Several<'a> {
     head: [i64; 6],
     rows: &'a [Row],
@@ -110,8 +110,8 @@ impl Reply for Several<'_> {
 }
 
 impl<'a> Several<'a> {
-    /// Creates the reply from the rows. For an allowed call, the wait is the longest one of its
-    /// enforced rules. For a denied call, a rule that allows it has no wait.
+    /// Creates the reply from the rows. For an allowed call, the wait in the reply is the longest
+    /// wait of an enforced rule. For a denied call, the rows of rules that allow it show no wait.
     pub fn of(rows: &'a [Row]) -> Self {
         let deciding = several::deciding(rows);
         let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
@@ -126,13 +126,13 @@ impl<'a> Several<'a> {
         Self { head, rows }
     }
 
-    /// Returns true if all rules allow the call.
+    /// Returns true if the call is allowed: all enforced rules allow it.
     pub fn is_allowed(&self) -> bool {
         let [allowed, ..] = self.head;
         allowed != 0
     }
 
-    /// Sends the reply of a call with a policy among its rules.
+    /// Sends the reply to a call in which at least one rule comes from a policy.
     #[cold]
     #[inline(never)]
     fn send_with_policies(&self, context: Context<'_>) {
@@ -155,7 +155,7 @@ impl<'a> Several<'a> {
     }
 }
 
-/// Returns a state at `now` as field and value pairs, its algorithm first.
+/// Returns a state at `now` as pairs of field and value. The first pair is the algorithm.
 ///
 /// # Errors
 ///

@@ -11,8 +11,8 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// The maximum number of arguments that are read. Every valid call has fewer, so a call cut off
-/// here is already an error.
+/// The maximum number of arguments that are read. Every valid call has fewer arguments, so a call
+/// with unread arguments is an error anyway.
 const ARGS_MAX: usize = 34;
 
 /// The commands of a module. The server identifies a command only by the function that it calls.
@@ -29,7 +29,7 @@ pub trait Commands {
     fn run(index: usize, call: &mut Call<'_>);
 }
 
-/// The error of a call that names no key, or whose keys were already taken.
+/// The error of [`Call::only_key`]: the call names no key, or its key was already handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey;
 
@@ -75,19 +75,19 @@ pub unsafe extern "C" fn trampoline<C: Commands, const INDEX: usize>(
 pub struct Call<'call> {
     context: Context<'call>,
     args: &'call [&'call [u8]],
-    /// The arguments from the first key to the last; empty once the keys were taken.
+    /// The arguments from the first key to the last; empty after [`Call::take_keys`] returned them.
     key_names: Cell<&'call [*mut raw::RedisModuleString]>,
     /// The distance from one key to the next, in arguments.
     key_step: usize,
 }
 
-/// The keys of a call that are not open yet, in the order of the arguments.
+/// The unopened keys of a call, in the order of its arguments.
 ///
-/// Opening a key consumes its item. So a key never has two handles, one of which would free what
-/// the other reads.
+/// Opening a key consumes its [`KeyName`], so a key never has two handles. With two, the use of one
+/// could free bytes that are read through the other.
 pub struct Keys<'open, 'call> {
     call: &'open Call<'call>,
-    /// The arguments from the next key on.
+    /// The arguments from the next unopened key to the last key.
     rest: &'call [*mut raw::RedisModuleString],
 }
 
@@ -105,12 +105,13 @@ impl<'open, 'call> Iterator for Keys<'open, 'call> {
 }
 
 impl<'call> Call<'call> {
-    /// Creates the call and writes its arguments to `room`, as many as fit.
+    /// Creates the call, and writes as many of its arguments to `room` as fit.
     ///
     /// # Safety
     ///
-    /// `ctx` must be the context of the running command and `argv` hold its `argc` arguments. All
-    /// of them must outlive `'call`, and no other `Call` may be made of them.
+    /// `ctx` must be the context of the running command, and `argv` must hold the command's `argc`
+    /// arguments. The context and the arguments must outlive `'call`, and no other `Call` may be
+    /// made of them.
     #[inline]
     unsafe fn new(
         ctx: *mut raw::RedisModuleCtx,
@@ -134,7 +135,7 @@ impl<'call> Call<'call> {
             place.write(unsafe { bytes_of(*string) });
         }
         let args_len = argv.len().min(ARGS_MAX);
-        // SAFETY: this number of places was just written, and they are not written again.
+        // SAFETY: the loop above wrote the first `args_len` places, and no code writes them again.
         let args = unsafe { slice::from_raw_parts(room.as_ptr().cast(), args_len) };
         Self { context, args, key_names: Cell::new(key_names), key_step }
     }
@@ -144,17 +145,17 @@ impl<'call> Call<'call> {
         self.args
     }
 
-    /// Returns the name of the first key, or an empty one if there is no key.
+    /// Returns the name of the first key, or an empty name if the call has no arguments.
     #[inline(always)]
     pub fn key_name(&self) -> &'call [u8] {
         self.args.first().copied().unwrap_or_default()
     }
 
-    /// Returns the only key of the call. It can be taken once.
+    /// Returns the only key of the call. A key can be requested only once.
     ///
     /// # Errors
     ///
-    /// [`NoKey`] if the call names no key, or its key was taken before.
+    /// [`NoKey`] if the call names no key, or its key was already requested.
     #[inline(always)]
     pub fn only_key(&self) -> Result<KeyName<'_, 'call>, NoKey> {
         self.take_keys().ok().and_then(|mut keys| keys.next()).ok_or(NoKey)
@@ -166,7 +167,7 @@ impl<'call> Call<'call> {
         self.args.get(1..).unwrap_or_default()
     }
 
-    /// Returns the arguments after the first key and after the word that follows the key.
+    /// Returns all arguments except the first key and the word after it.
     #[inline(always)]
     pub fn args_after_word(&self) -> &'call [&'call [u8]] {
         self.args.get(2..).unwrap_or_default()
@@ -177,8 +178,9 @@ impl<'call> Call<'call> {
         self.context
     }
 
-    /// Returns the keys of the call. A second call returns no keys. Each key is compared with every
-    /// other one, so call this only after the grammar has checked the number of arguments.
+    /// Returns the keys of the call, or no keys if they were returned before. Each key is compared
+    /// with every other key, so use this only after the grammar has checked the number of
+    /// arguments.
     ///
     /// # Errors
     ///
@@ -187,8 +189,8 @@ impl<'call> Call<'call> {
     pub fn take_keys(&self) -> Result<Keys<'_, 'call>, RepeatedKey> {
         let mut rest = self.key_names.take();
         if rest.len() > 1 {
-            // The first key is the first argument. A key beyond `ARGS_MAX`, whose bytes were not
-            // read, is not opened.
+            // The first key is the first argument. Keys beyond `ARGS_MAX` are left out, because
+            // their bytes were not read.
             let names = self.args.get(..rest.len()).unwrap_or(self.args);
             rest = rest.get(..names.len()).unwrap_or_default();
             if let Some(at) = repeated(names, self.key_step) {
@@ -199,14 +201,16 @@ impl<'call> Call<'call> {
     }
 
     /// Announces a change of a key. Clients and modules that receive the announcement may change
-    /// any key. So no key of this call is open at this time: an open key borrows the call.
+    /// any key, so no key of this call may be open. The exclusive borrow of the call ensures that,
+    /// because an open key borrows the call.
     pub fn announce(&mut self, changed: ChangedKey<'call>, event: Event) {
         changed.announce(event);
     }
 }
 
-/// Returns the number of the first name that repeats an earlier one, counted from 0. `names` holds
-/// a name at every `step`. A call has few names, so comparing each with each is the fastest.
+/// Returns the number, counted from 0, of the first name that equals an earlier name. `names` has a
+/// name at index 0 and at every `step` after it. A call has few names, so comparing each name with
+/// every other name is the fastest way.
 fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     let mut at = step;
     while let Some(name) = names.get(at) {

@@ -9,11 +9,11 @@ use std::ptr;
 /// The description of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The name. The name of a subcommand begins with its container's name and `|`.
+    /// The command's name. A subcommand's name begins with the name of its container and `|`.
     pub name: &'static CStr,
-    /// The purpose, in one sentence.
+    /// The command's purpose, in one sentence.
     pub summary: &'static CStr,
-    /// The time complexity.
+    /// The command's time complexity.
     pub complexity: &'static CStr,
     /// The first version of the module that has the command.
     pub since: &'static CStr,
@@ -21,29 +21,30 @@ pub struct Description {
     pub arity: i32,
     /// The server's command flags.
     pub flags: &'static CStr,
-    /// The ACL categories for a server to which a module cannot add a category.
+    /// The ACL categories, for a server that does not let a module add a category.
     pub categories: &'static CStr,
-    /// The same categories and the module's own category.
+    /// The same categories and the module's own category, for all other servers.
     pub categories_and_own: &'static CStr,
     /// The positions of the keys and the command's access to them; `None` if the command has no
     /// keys.
     pub keys: Option<(KeyRange, Access)>,
-    /// The command tips for proxies and clients.
+    /// The command's tips for proxies and clients; `None` if it has none.
     pub tips: Option<&'static CStr>,
-    /// The arguments.
+    /// The arguments that `COMMAND DOCS` shows.
     pub arguments: &'static [Argument],
 }
 
-/// The positions of keys: from argument 1 up to `last`, one every `step` arguments.
+/// The positions of a command's keys: argument 1, then every `step`-th argument up to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The last argument that may be a key; if negative, counted from the end, -1 being the last.
+    /// The position of the last argument that may be a key. A negative position counts from the
+    /// end: -1 is the last argument.
     pub last: i32,
-    /// The distance between keys, at least 1.
+    /// The distance from one key to the next, in arguments; at least 1.
     pub step: i32,
 }
 
-/// The access of a command to its keys.
+/// The access that a command needs to its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The command reads the keys.
@@ -69,14 +70,14 @@ pub struct Argument {
     pub multiple: bool,
 }
 
-/// The kinds of arguments.
+/// The type of an argument in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The key.
+    /// The name of a key.
     Key,
     /// A whole number.
     Integer,
-    /// Anything else.
+    /// Any other text.
     Text,
     /// A fixed word.
     Token,
@@ -95,7 +96,7 @@ impl Description {
 }
 
 impl KeyRange {
-    /// Only argument 1.
+    /// The range in which argument 1 is the only key.
     pub const FIRST: Self = Self { last: 1, step: 1 };
 
     /// Returns the arguments from the first key to the last position that may hold a key.
@@ -121,7 +122,7 @@ impl Argument {
         Self { name, kind, token: None, summary, optional: false, multiple: false }
     }
 
-    /// A fixed word.
+    /// Creates an argument that is a fixed word.
     pub const fn token(name: &'static CStr, token: &'static CStr) -> Self {
         Self { token: Some(token), ..Self::new(name, Kind::Token, None) }
     }
@@ -155,7 +156,7 @@ pub(super) const NO_KEY_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleC
     },
 };
 
-/// Builds the key spec of a range that begins at argument 1.
+/// Builds the server's key spec for a range of keys.
 pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleCommandKeySpec {
     let flags = match access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -165,7 +166,8 @@ pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleComma
                 | raw::REDISMODULE_CMD_KEY_UPDATE
         }
     };
-    // A spec counts the last key from the first one, or from the end as the range does.
+    // In a key spec, a positive last position counts from the first key. A negative one counts from
+    // the end, as in `range`.
     let last_from_first = if range.last > 0 { range.last - 1 } else { range.last };
     raw::RedisModuleCommandKeySpec {
         flags: flags.into(),
@@ -185,8 +187,8 @@ pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleComma
     }
 }
 
-/// Builds the server's form of an argument list. It ends with an entry without a name, and points
-/// to lists that `kept_alive` owns.
+/// Builds the server's form of an argument list, which ends with an entry without a name. Adds the
+/// list, and every list that it points to, to `kept_alive`, which owns their memory.
 pub(super) fn arguments(
     list: &[Argument],
     kept_alive: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
@@ -254,7 +256,7 @@ mod tests {
             (pairs, &["a", "1", "b", "2"], &["a", "b"]),
             (pairs, &["a", "1", "b"], &["a", "b"]),
             (pairs, &[], &[]),
-            // Up to the last but one.
+            // Every argument except the last.
             (KeyRange { last: -2, step: 1 }, &["a", "b", "timeout"], &["a", "b"]),
             (KeyRange { last: -2, step: 1 }, &[], &[]),
         ];

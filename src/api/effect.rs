@@ -1,4 +1,4 @@
-//! Effects: the commands that replicas and the append-only file receive. Each effect names its key.
+//! Effects: the commands that replicas and the append-only file receive. Each effect has one key.
 //!
 //! The server refuses an effect if it has no command of that name. The module checks this once, at
 //! load, with a sample of each effect ([`missing_effect`]).
@@ -33,7 +33,8 @@ const EFFECTS: [&[&CStr]; 9] = [
 ];
 
 /// Replicates a command on a key. The format has one letter for each argument, the key first: `s`
-/// is a string of the server, `b` a pointer and a length, `l` an integer.
+/// is a string of the server, `b` a pointer and a length, `l` an integer, `v` an array of strings
+/// of the server and its length.
 macro_rules! replicate {
     ($key:expr, $command:expr, $format:literal $(, $argument:expr)*) => {{
         let replicate = api!(RedisModule_Replicate);
@@ -44,8 +45,8 @@ macro_rules! replicate {
     }};
 }
 
-/// An option word of an effect, as a string of the server. It is created once, so that effects
-/// share it instead of copying it.
+/// An option word of an effect, as a string of the server. The string is created once, so that
+/// effects share it instead of copying it.
 struct Word(AtomicPtr<raw::RedisModuleString>, &'static CStr);
 
 static PXAT: Word = Word::new(c"PXAT");
@@ -56,7 +57,7 @@ impl Word {
         Self(AtomicPtr::new(ptr::null_mut()), text)
     }
 
-    /// Returns the server's string of this word. The string exists from `make` until `free`.
+    /// Returns the server's string of this word; [`Refused`] before `make` and after `free`.
     fn string(&self) -> Result<*mut raw::RedisModuleString, Refused> {
         let string = self.0.load(Relaxed);
         if string.is_null() { Err(Refused) } else { Ok(string) }
@@ -88,8 +89,8 @@ pub fn free_words() {
     free_empty();
 }
 
-/// Returns the command of the first effect or query that this server cannot run: it has no such
-/// command, or its command of that name has its keys in other places.
+/// Returns the name of the first command, of an effect or a query, that this server cannot run: the
+/// server has no command of that name, or its command has keys at other positions.
 pub fn missing_effect() -> Option<&'static str> {
     let missing = EFFECTS.into_iter().chain(QUERIES).find(|effect| !names_its_key(effect))?;
     missing.first()?.to_str().ok()
@@ -140,7 +141,8 @@ impl WriteKey<'_, '_> {
     /// Replicates `SET key bytes PXAT expire_at_ms`.
     #[inline(always)]
     pub fn replicate_set_pxat(&self, bytes: &[u8], expire_at_ms: u64) -> Result<(), Refused> {
-        // The server would need two allocations and twice the time to format the number.
+        // The number is formatted here, because the server would need two allocations and twice
+        // the time for that.
         let mut buffer = itoa::Buffer::new();
         let ms = buffer.format(expire_at_ms);
         let (bytes, len) = (bytes.as_ptr(), bytes.len());
@@ -177,7 +179,7 @@ impl WriteKey<'_, '_> {
         score: u64,
         member: &Member,
     ) -> Result<(), Refused> {
-        // As above: the server would format the number more slowly.
+        // The number is formatted here, because the server would need more time for that.
         let mut buffer = itoa::Buffer::new();
         let score = buffer.format(score);
         let (score, len, member) = (score.as_ptr(), score.len(), member.as_ptr());

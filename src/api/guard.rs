@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs `body`. If it panics, counts the panic and returns `otherwise`; the panic hook has logged
-/// it.
+/// Runs `body` and returns its result. If `body` panics, counts the panic and returns `otherwise`.
+/// The panic hook has already logged the panic.
 pub fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         PANICS.fetch_add(1, Relaxed);

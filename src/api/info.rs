@@ -1,9 +1,9 @@
 //! A module's part of `INFO`, which is also its part of a crash report.
 //!
-//! A signal handler writes a crash report, in a process whose heap may be broken and whose locks
-//! may be held. So a field takes only static texts and numbers, and the code here never locks or
-//! allocates, neither through the module's allocator nor through C's. (`redis-module` would capture
-//! a backtrace here, and C's allocator would then conflict with the server's.)
+//! A crash report is written by a signal handler, when the heap may be broken and locks may be
+//! held. So a field takes only static texts and numbers. The code here never locks, and it never
+//! allocates through the module's allocator or C's. (This is why it does not use `redis-module`,
+//! which would capture a backtrace here: C's allocator would then conflict with the server's.)
 
 use super::guard::guard;
 use super::load::Loader;
@@ -14,11 +14,11 @@ use std::marker::PhantomData;
 
 /// A module's part of `INFO`.
 pub trait Info {
-    /// Adds the fields. During a crash report this must not allocate, lock or panic.
+    /// Adds the module's fields. During a crash report this must not allocate, lock or panic.
     fn write(section: &Section<'_>, for_crash_report: bool);
 }
 
-/// One section of `INFO`, open until the next one is opened.
+/// The output of `INFO`. A field goes into the section that was opened last.
 pub struct Section<'info>(*mut raw::RedisModuleInfoCtx, PhantomData<&'info ()>);
 
 impl Section<'_> {
@@ -29,14 +29,14 @@ impl Section<'_> {
         accepted(result).is_ok()
     }
 
-    /// Adds a text.
+    /// Adds a field with a text.
     pub fn text(&self, name: &'static CStr, value: &'static CStr) {
         let add = api!(RedisModule_InfoAddFieldCString);
         // SAFETY: as in `open`.
         unsafe { add(self.0, name.as_ptr(), value.as_ptr()) };
     }
 
-    /// Adds a number as sixteen hexadecimal digits.
+    /// Adds a field with a number as sixteen hexadecimal digits.
     pub fn digits(&self, name: &'static CStr, value: u64) {
         let mut text = [0; 17];
         for (place, digit) in text.iter_mut().take(16).enumerate() {
@@ -48,7 +48,7 @@ impl Section<'_> {
         unsafe { add(self.0, name.as_ptr(), text.as_ptr().cast()) };
     }
 
-    /// Adds a number.
+    /// Adds a field with a decimal number.
     pub fn number(&self, name: &'static CStr, value: u64) {
         // SAFETY: as in `open`.
         unsafe { api!(RedisModule_InfoAddFieldULongLong)(self.0, name.as_ptr(), value) };
@@ -60,7 +60,7 @@ impl Loader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the server does not accept it.
+    /// [`Refused`] if the server does not accept the registration.
     pub fn register_info<I: Info>(&self) -> Result<(), Refused> {
         let register = api!(RedisModule_RegisterInfoFunc);
         // SAFETY: the context is that of the load. The server replaces a function registered

@@ -7,16 +7,16 @@
 //! ```
 //!
 //! Reading a value through one handle may move its bytes, and a second handle of the same key would
-//! then read freed memory. So a name can neither be copied nor used twice, and a call hands out at
-//! most one name for each key. A client or module that is told of a change may change any key. So a
+//! then read freed memory. So a [`KeyName`] cannot be copied or used twice, and a call hands out at
+//! most one for each key. A client or module that is told of a change may change any key. So a
 //! handle borrows the call for `'open`, and announcing a change needs exclusive access to the call.
 //!
 //! To send the server a command on an open key, the module closes the handle and opens the key
-//! again afterwards. This needs exclusive access to the key, so nothing read from the key is
-//! borrowed then.
+//! again afterwards. This needs exclusive access to the key, so no bytes of the key are borrowed
+//! while it is closed.
 //!
 //! One risk remains: opening a key may run another module's callback for `expired` or `keymiss`,
-//! and that callback may write. The servers forbid modules to write there.
+//! and that callback may write. The servers forbid modules to write in such a callback.
 
 use super::reply::Context;
 use super::{Refused, accepted, to_integer};
@@ -27,7 +27,8 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// The error of a call whose key at this place, counted from 0, equals an earlier key.
+/// The error of a call that names a key twice: the number of the second of the two equal keys,
+/// counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatedKey(pub usize);
 
@@ -44,7 +45,7 @@ pub struct ReadKey<'open, 'call> {
     /// `None` for a missing key that was opened for reading.
     handle: Option<NonNull<raw::RedisModuleKey>>,
     kind: KeyKind,
-    /// The mode in which the key is opened, also when it is opened again.
+    /// The mode in which `handle` opens the key: for reading, or for reading and writing.
     mode: c_int,
 }
 
@@ -60,22 +61,22 @@ pub struct ChangedKey<'call> {
 /// A change of a key, as keyspace events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The key has a new value: `set`, of class `$`.
+    /// The key has a new value. The event is `set`, of class `$`.
     Set,
-    /// The key was deleted: `del`, of class `g`.
+    /// The key was deleted. The event is `del`, of class `g`.
     Del,
     /// The members of the key's sorted set changed, and perhaps the key's expiry.
     SortedSet(MemberChanges),
 }
 
-/// The changes of a sorted set, in the order of their events.
+/// The kinds of changes to a sorted set. Their events are sent in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChanges {
-    /// Members were removed: `zrem`, of class `z`.
+    /// Members were removed. The event is `zrem`, of class `z`.
     pub removed: bool,
-    /// Members were added or have another score: `zadd`, of class `z`.
+    /// Members were added or have another score. The event is `zadd`, of class `z`.
     pub added: bool,
-    /// The key's expiry changed: `expire`, of class `g`.
+    /// The key's expiry changed. The event is `expire`, of class `g`.
     pub expires: bool,
 }
 
@@ -116,7 +117,8 @@ impl<'open, 'call> KeyName<'open, 'call> {
         ReadKey { name: self, handle, kind, mode }
     }
 
-    /// Returns a handle and the type of the value. No other handle of this key may exist.
+    /// Opens the key, and returns the handle and the type of the value. No other handle of this key
+    /// may exist.
     #[inline(always)]
     fn handle(&self, mode: c_int) -> (Option<NonNull<raw::RedisModuleKey>>, KeyKind) {
         let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
@@ -141,8 +143,8 @@ impl ReadKey<'_, '_> {
 
     /// Returns the bytes of a string without copying them; empty for any other type.
     ///
-    /// When the bytes are first read, the server converts a string in a compact form (a small one,
-    /// or an integer) to a plain one. The API has no other way to read them without a copy.
+    /// At the first read, the server converts a string in a compact form (a short text or an
+    /// integer) to a plain string. The API has no other way to read the bytes without a copy.
     pub fn bytes(&self) -> &[u8] {
         let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
             return &[];
@@ -163,8 +165,9 @@ impl ReadKey<'_, '_> {
         self.handle.filter(|_| self.kind == KeyKind::SortedSet).map(NonNull::as_ptr)
     }
 
-    /// Runs `ask`, which sends the server a command on this key, while the key is closed. The key
-    /// is then opened again and may have expired. Nothing read from it before is still borrowed.
+    /// Closes the key, runs `ask`, which sends the server a command on this key, and opens the key
+    /// again. The key may have expired in between. This needs exclusive access to the key, so no
+    /// bytes of the key are borrowed while it is closed.
     #[cold]
     pub(super) fn while_closed<T>(
         &mut self,
@@ -218,8 +221,8 @@ impl<'open, 'call> Deref for WriteKey<'open, 'call> {
 }
 
 impl<'call> WriteKey<'_, 'call> {
-    /// Sets the value to `bytes`. A new key gets a string as compact as that of `SET`; the string
-    /// of an existing key is overwritten in place.
+    /// Sets the value to `bytes`. A new key gets a string as compact as `SET` would store. The
+    /// string of an existing key is overwritten in place.
     ///
     /// # Errors
     ///
@@ -232,7 +235,7 @@ impl<'call> WriteKey<'_, 'call> {
         }
     }
 
-    /// Replaces the string from `offset` to its end with `bytes`.
+    /// Replaces everything from `offset` to the end of the string with `bytes`.
     ///
     /// # Errors
     ///
@@ -252,9 +255,9 @@ impl<'call> WriteKey<'_, 'call> {
         unsafe {
             let mut start = dma(handle.as_ptr(), &raw mut len, write);
             if len != len_wanted {
-                // The server reserves twice the length for a string that grows, which suits a log.
-                // A state that is replaced as a whole does not need the spare room: cutting off one
-                // extra byte frees it.
+                // When a string grows, the server reserves twice its length, which suits a log. A
+                // state that is replaced as a whole does not need the spare room. To free it, the
+                // string is made one byte too long, and that byte is cut off.
                 if offset == 0 && len_wanted > len {
                     truncate(handle.as_ptr(), len_wanted.saturating_add(1));
                 }
@@ -340,17 +343,17 @@ impl<'call> WriteKey<'_, 'call> {
         Ok(())
     }
 
-    /// Returns the handle for a value of any type.
+    /// Returns the open handle, whatever the type of the value is.
     pub(super) fn handle(&self) -> Option<NonNull<raw::RedisModuleKey>> {
         self.0.handle
     }
 
-    /// Records the type of the value after a change through the handle.
+    /// Records the type that the value has after a change through the handle.
     pub(super) fn holds(&mut self, kind: KeyKind) {
         self.0.kind = kind;
     }
 
-    /// Returns the context and the name, for an effect on this key.
+    /// Returns the context and the key's name, for an effect on this key.
     pub(super) fn effect_target(&self) -> (*mut raw::RedisModuleCtx, *mut raw::RedisModuleString) {
         (self.name.context.as_ptr(), self.name.string)
     }

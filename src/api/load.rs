@@ -1,4 +1,5 @@
-//! Functions that the module calls while the server loads it: set options and register commands.
+//! Functions that the module calls while the server loads it: they set options and register
+//! commands.
 
 use super::call::CommandFunction;
 use super::command::{Description, NO_KEY_SPEC, arguments, key_spec};
@@ -10,13 +11,13 @@ use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 
-/// The option of Valkey 9 without which the server refuses to migrate slots while the module is
-/// loaded.
+/// The option that declares support for slot migration. Without it, Valkey 9 refuses to migrate
+/// slots while the module is loaded.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 /// A receiver of the server's shutdown event.
 pub trait End {
-    /// Called when the server shuts down. It serves no client after that.
+    /// Called when the server shuts down. The server serves no client after this call.
     fn ends();
 }
 
@@ -47,12 +48,13 @@ pub fn commands_served() -> Option<u64> {
     (error == raw::REDISMODULE_OK as c_int).then_some(count)
 }
 
-/// Returns true if the server can safely remove a command with more than seven subcommands, as it
-/// does after it refuses a load.
+/// Returns true if the server can safely remove a command with more than seven subcommands. The
+/// server removes the module's commands after a refused load.
 ///
-/// Valkey 8.1 cannot: it reads freed memory and may crash. The loop that empties the table of
-/// subcommands makes the table shrink while it reads it; a smaller table never shrinks
-/// (valkey-io/valkey pull request 2753). No version of Redis has the number 8.1.
+/// In Valkey 8.1, a loop empties the table of subcommands, and the table shrinks while the loop
+/// still reads it. The loop then reads freed memory, and the server may crash. A table of at most
+/// seven never shrinks (valkey-io/valkey pull request 2753). No version of Redis has the number
+/// 8.1.
 pub fn frees_subcommands() -> bool {
     const VALKEY_8_1: c_int = 0x0801;
     // SAFETY: as in `api!`; the function takes nothing and only reads.
@@ -60,7 +62,7 @@ pub fn frees_subcommands() -> bool {
     version.is_none_or(|version| version >> 8 != VALKEY_8_1)
 }
 
-/// The module while it is being loaded.
+/// The access to the server's API while the module is being loaded.
 pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 
 impl<'load> Loader<'load> {
@@ -120,14 +122,14 @@ impl<'load> Loader<'load> {
         }
     }
 
-    /// Cancels the subscription to the cron that the `redis_module!` block makes for an
-    /// `#[cron_event_handler]` before it calls the module.
+    /// Cancels the module's subscription to the server's cron. The `redis_module!` block subscribes
+    /// an `#[cron_event_handler]` before it calls the module.
     pub fn unsubscribe_from_cron(&self) {
         // An error means that there is no subscription, or that the server is too old for one.
         let _ = self.subscribe(raw::REDISMODULE_EVENT_CRON_LOOP, None);
     }
 
-    /// Makes the server call `E` at an orderly shutdown.
+    /// Makes the server call `E::ends` at an orderly shutdown.
     ///
     /// # Errors
     ///
@@ -144,8 +146,8 @@ impl<'load> Loader<'load> {
         accepted(unsafe { subscribe(self.0, raw::RedisModuleEvent { id, dataver: 1 }, callback) })
     }
 
-    /// Registers a command with its description. `CONTAINER|NAME` is a subcommand of a container
-    /// registered earlier, without a function.
+    /// Registers a command with its description. A name `CONTAINER|NAME` registers a subcommand.
+    /// The container must be registered earlier, without a function.
     ///
     /// # Errors
     ///
@@ -236,8 +238,8 @@ impl<'load> Loader<'load> {
             args,
         };
         let registered = self.registered(command.name)?;
-        // SAFETY: the command was registered by this load. The server copies all of `info`, which
-        // lives until the end of this function, as do the lists that it points to.
+        // SAFETY: the command was registered by this load. The server copies `info` and the lists
+        // that it points to. All of them live until the end of this function.
         accepted(unsafe { api!(RedisModule_SetCommandInfo)(registered, &raw const info) })
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! Three rules hold. Every function that the server calls catches unwinding (`guard`), because a
 //! panic that leaves an `extern "C"` function aborts the process. Bytes from a client never pass
-//! panic that leaves an `extern "C"` function aborts the process. Bytes from a client never pass
-//! through a C string or a format. Every value that is handed out borrows from its call, so that
+//! through a C string or a format. Every value that is handed out borrows from its call, so that no
+//! value outlives the command.
 
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_longlong};
@@ -24,8 +24,8 @@ macro_rules! api {
     }};
 }
 
-/// Lists the given functions of the server's API: each name, and whether the server has the
-/// function.
+/// Returns an array with a pair for each given function of the server's API: its name, and true if
+/// the server has it.
 macro_rules! presence {
     ($($name:ident)*) => {
         // SAFETY: as in `api!`.
@@ -44,13 +44,13 @@ pub mod reply;
 pub mod setting;
 pub mod sorted_set;
 
-/// The error of a refused request: the server lacks the feature, the name is taken, or the value
-/// has another type.
+/// The server refused a request: it lacks the feature, the name is taken, or the value has another
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// Returns the name of the first function that the server lacks; `None` if it has all. A server
-/// that lacks one is too old.
+/// Returns the name of the first function that the module needs and the server lacks; `None` if the
+/// server has them all. A server that lacks one is too old.
 pub fn missing_function() -> Option<&'static str> {
     let functions = presence!(
         RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
@@ -101,7 +101,7 @@ pub fn log_warning(message: &str) {
     log(ptr::null_mut(), message);
 }
 
-/// Writes a line to the server's log. A null context is accepted.
+/// Writes a line to the server's log. `ctx` may be null.
 fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
     let printable: String = message.chars().filter(|char| *char != '\0').collect();
     let message = CString::new(printable).unwrap_or_default();
@@ -110,12 +110,12 @@ fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
     unsafe { api!(RedisModule_Log)(ctx, level, format, message.as_ptr()) };
 }
 
-/// Converts the result code of an API function.
+/// Returns [`Refused`] unless `result` is the success code of an API function.
 fn accepted(result: c_int) -> Result<(), Refused> {
     if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
 }
 
-/// Converts an unsigned number to the API's integer type.
+/// Converts a number to the API's integer type. A number that is too large becomes the maximum.
 fn to_integer(number: u64) -> c_longlong {
     c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
 }

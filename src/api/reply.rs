@@ -27,7 +27,7 @@ impl Context<'_> {
         Self(ctx, PhantomData)
     }
 
-    /// Returns the server's own pointer.
+    /// Returns the server's pointer to this context.
     pub(super) fn as_ptr(self) -> *mut raw::RedisModuleCtx {
         self.0
     }
@@ -46,7 +46,7 @@ impl Context<'_> {
         }
     }
 
-    /// Replies with an array of integers and, after them, rows of integers.
+    /// Replies with one array: first the integers, then each row as an array of integers.
     pub fn reply_integers_and_rows(
         self,
         integers: &[i64],
@@ -93,7 +93,8 @@ impl Context<'_> {
         }
     }
 
-    /// Replies with a map from names to maps, as [`Context::reply_map`] does.
+    /// Replies with a map from names to maps. A client that uses RESP2 receives every map as a flat
+    /// array.
     pub fn reply_maps<'a, const N: usize>(
         self,
         maps: impl ExactSizeIterator<Item = (&'a str, [(&'static str, Value); N])>,
@@ -107,7 +108,8 @@ impl Context<'_> {
         }
     }
 
-    /// Replies with a map of `pairs` and, last, `name` with a map of members and numbers.
+    /// Replies with a map: first all `pairs`, then one entry from `name` to a map, in which each
+    /// member has its number.
     pub fn reply_map_with_members<'a>(
         self,
         pairs: &[(&'static str, Value)],
@@ -161,7 +163,7 @@ impl Context<'_> {
     /// Returns the name of the calling user; `None` if there is no user, as for a call by another
     /// module.
     pub fn user_name(self) -> Option<Vec<u8>> {
-        // `GetCurrentUserName` would read the name of a user that does not exist.
+        // `GetCurrentUserName` is not used: it reads the name of the user even if there is no user.
         let id = api!(RedisModule_GetClientId);
         let name = api!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is that of the running command. This function frees the name once,
@@ -189,7 +191,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };
     }
 
-    /// Replies with the server's own error about the number of arguments.
+    /// Replies with the server's own error for a wrong number of arguments.
     pub fn reply_wrong_arity(self) {
         // SAFETY: the context is that of the running command.
         unsafe { api!(RedisModule_WrongArity)(self.0) };

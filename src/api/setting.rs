@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// A setting with the value yes or no, fixed when the server starts.
+/// A setting with the value yes or no. It is fixed when the module is loaded.
 pub trait Flag {
     /// The name, without the module's prefix.
     const NAME: &'static CStr;
@@ -22,7 +22,7 @@ pub trait Flag {
     fn set(value: bool);
 }
 
-/// A setting with a number, which can be changed at any time.
+/// A setting whose value is a number. It can be changed at any time.
 pub trait Number {
     /// The name, without the module's prefix.
     const NAME: &'static CStr;
@@ -40,25 +40,26 @@ pub trait Number {
     fn set(value: i64) -> bool;
 }
 
-/// A setting with a text, fixed when the server starts.
+/// A setting whose value is a text. It is fixed when the module is loaded.
 pub trait Text {
     /// The name, without the module's prefix.
     const NAME: &'static CStr;
     /// The default value.
     const DEFAULT: &'static CStr;
 
-    /// Returns the place where the server's string of the value is stored.
+    /// Returns the place that stores the current value in the form that the server reads.
     fn kept() -> &'static KeptText;
 
     /// Applies the configured value. Returns false if it is not accepted.
     fn set(value: &[u8]) -> bool;
 }
 
-/// A text in the form that the server reads: a string of the server that the module owns.
+/// The place that stores the value of a [`Text`] setting in the form that the server reads: as a
+/// string of the server, owned by the module.
 pub struct KeptText(AtomicPtr<raw::RedisModuleString>);
 
 impl KeptText {
-    /// Creates an empty place.
+    /// Creates a place that stores no value yet.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
@@ -104,7 +105,7 @@ impl Loader<'_> {
         accepted(result)
     }
 
-    /// Registers a setting with a number.
+    /// Registers a setting whose value is a number.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl Loader<'_> {
         accepted(result)
     }
 
-    /// Registers a setting with a text.
+    /// Registers a setting whose value is a text.
     ///
     /// # Errors
     ///

@@ -2,7 +2,8 @@
 //!
 //! The server's API functions walk a set from a given score, but can neither count members nor find
 //! one by rank. If a walk would take too many steps, the module uses the server's own commands. The
-//! key is closed for them, because a command that changed it would leave a dangling handle.
+//! module closes the key before such a command, because a command that changed the key would leave
+//! a dangling handle.
 
 use super::key::{KeyKind, ReadKey, WriteKey};
 use super::reply::Context;
@@ -14,9 +15,9 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// Counts the members between two scores.
+/// The command that counts the members between two scores.
 const ZCOUNT: &CStr = c"ZCOUNT";
-/// Returns the member at a rank.
+/// The command that returns the member at a rank.
 const ZRANGE: &CStr = c"ZRANGE";
 
 /// A sample of each command that queries a set, with arguments of the same form.
@@ -46,16 +47,16 @@ impl Member {
         }
     }
 
-    /// Returns the server's own pointer.
+    /// Returns the server's pointer to the member's string.
     pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleString {
         self.0.as_ptr()
     }
 }
 
-/// The empty member, created once.
+/// The member without bytes, created once at load.
 static EMPTY: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
-/// Creates the empty member. Nothing in this step of a load can be refused.
+/// Creates the empty member. This step of a load cannot fail.
 pub(super) fn make_empty() {
     let empty =
         Member::new(b"").map_or(ptr::null_mut(), |member| ManuallyDrop::new(member).as_ptr());
@@ -134,7 +135,7 @@ impl<'open, 'call> ReadKey<'open, 'call> {
         unsafe { api!(RedisModule_ValueLength)(handle) as u64 }
     }
 
-    /// Returns the score of a member; `None` if it is not in the set.
+    /// Returns the score of a member; `None` if the set does not contain the member.
     pub fn score(&self, member: &Member) -> Option<f64> {
         let handle = self.sorted_set()?;
         let mut score = 0.0;
@@ -190,8 +191,9 @@ impl<'open, 'call> ReadKey<'open, 'call> {
         })
     }
 
-    /// Returns the member with `rank` members before it, in logarithmic time; `None` if the set is
-    /// too small. The key is closed during the query and opened again, and may then have expired.
+    /// Returns the member that has `rank` members with lower scores before it, in logarithmic time;
+    /// `None` if the set is too small. The key is closed during the query and opened again, and may
+    /// then have expired.
     ///
     /// # Errors
     ///
@@ -222,12 +224,11 @@ impl WriteKey<'_, '_> {
         Ok(())
     }
 
-    /// Removes a member. It refuses to remove the last one, because the server would then delete
-    /// the key.
+    /// Removes a member, but never the only one: the server would then delete the key.
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the key holds another type of value, or only one member.
+    /// [`Refused`] if the key holds another type of value, or a set with only one member.
     pub fn remove_member(&mut self, member: &Member) -> Result<(), Refused> {
         let handle = self.sorted_set().filter(|_| self.members() > 1).ok_or(Refused)?;
         let remove = api!(RedisModule_ZsetRem);
@@ -241,7 +242,7 @@ impl WriteKey<'_, '_> {
 struct Reply(NonNull<raw::RedisModuleCallReply>);
 
 impl Reply {
-    /// Runs a query on the key of this name. The key must not be open.
+    /// Runs the query `command name from to`. The key of this name must not be open.
     fn of(
         context: Context<'_>,
         command: &'static CStr,
@@ -268,7 +269,7 @@ impl Reply {
         }
     }
 
-    /// Returns the first element of an array; `None` if it is empty.
+    /// Returns the first element of an array; `None` if the array is empty.
     fn first(&self) -> Result<Option<Member>, Refused> {
         let reply = self.0.as_ptr();
         // SAFETY: the reply is alive, and is read as an array only if it is one. The reply owns its

@@ -1,5 +1,5 @@
-//! The path of a call on a lease. It differs from other calls in two ways: a holder has an id, and
-//! the state is not a string.
+//! The commands on leases. They differ from the other commands in two ways: each call names the id
+//! of a holder, and the state is not a string.
 
 use crate::api::call::Call;
 use crate::api::key::ReadKey;
@@ -49,7 +49,8 @@ pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, id, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
 }
 
-/// Stores the change of a live lease. Replies with 1, or with 0 if the holder has no live lease.
+/// Runs `act`, and stores the change that it returns for a live lease. Replies with 1, or with 0 if
+/// the holder `id` has no live lease.
 fn settle(
     index: usize,
     call: &mut Call<'_>,
@@ -70,7 +71,8 @@ fn settle(
     Ok(())
 }
 
-/// Decides a request on the holders of a key.
+/// Decides a request for a lease. Returns the decision, and the change to store if the lease is
+/// granted.
 ///
 /// # Errors
 ///
@@ -90,7 +92,7 @@ pub fn decide(
     Ok((decision, grant.map(write)))
 }
 
-/// Shows the holders of a key.
+/// Replies to `RL.INSPECT` with the live holders of a key.
 #[cold]
 pub fn inspect(call: &Call<'_>, mut key: ReadKey<'_, '_>) -> Result<(), CommandError> {
     let shown = holders::show(&mut key, clock::now()).map_err(|_| CommandError::NotAState)?;

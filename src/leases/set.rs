@@ -11,7 +11,7 @@
 //! A set without the mark belongs to another program. So does a set in which the module reads a
 //! score that is not a whole number from 1 to 2^53 - 1. Expired holders stay in the set until a
 //! call takes a lease: the call adds at most one holder and removes up to [`REMOVED_MAX`] expired
-//! ones. So every expired holder is removed in time, and no call must remove many.
+//! ones. So expired holders do not accumulate, and no call must remove many.
 
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
@@ -24,13 +24,14 @@ use redis_throttle_engine::time::{Instant, Span};
 use std::slice;
 
 /// The largest number of expired holders that a call removes. A call adds at most one holder, so
-/// every expired holder is removed in time.
+/// expired holders do not accumulate.
 const REMOVED_MAX: usize = 8;
 
-/// The number of holders that are read one by one. Beyond it, the server is asked to count.
+/// The largest number of holders that are read one by one. To count or skip more, the module asks
+/// the server.
 const STEPS_MAX: u64 = REMOVED_MAX as u64;
 
-/// The largest number of holders in `RL.INSPECT`.
+/// The largest number of holders in a reply of `RL.INSPECT`.
 const SHOWN_MAX: usize = 100;
 
 /// The reason why the holders of a key cannot be read.
@@ -38,7 +39,7 @@ const SHOWN_MAX: usize = 100;
 pub enum HoldersError {
     /// The key holds a value that the module did not write.
     WrongType,
-    /// The server did not answer a query on its own sorted set.
+    /// The server did not answer a query about the key's sorted set.
     NotTold,
 }
 
@@ -48,7 +49,7 @@ impl From<Refused> for HoldersError {
     }
 }
 
-/// The holders of an open key, as the holder `me` sees them at `now`.
+/// The holders of an open key at `now`, for a call of the holder `me`.
 pub struct Stored<'key, 'open, 'call> {
     key: &'key mut ReadKey<'open, 'call>,
     me: &'key Member,
@@ -71,7 +72,7 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
         Ok(Self { key, me, now, lapsed: 0 })
     }
 
-    /// Returns true if the last count found expired holders.
+    /// Returns true if the latest call of `live` found expired holders.
     pub const fn has_lapsed(&self) -> bool {
         self.lapsed > 0
     }
@@ -125,7 +126,8 @@ fn check(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
 }
 
 /// Returns the number of expired holders of a key. The first member is skipped, because it is the
-/// mark. If another member came first or had the mark's score, the next score would not be valid.
+/// mark in a valid set. If it is not the mark, the next member has a score of at most 0, the score
+/// of the mark, and that is an error.
 fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
     let mut members = key.ascending();
     members.pass();
@@ -141,14 +143,14 @@ fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> 
     if is_all { Ok(lapsed) } else { Ok(key.count_members(1, now.as_us())?) }
 }
 
-/// Returns the number of live holders.
+/// Returns the number of live holders: all members except the mark and the expired holders.
 fn live(key: &ReadKey<'_, '_>, lapsed: u64) -> u64 {
     key.members().saturating_sub(1 + lapsed)
 }
 
-/// A change to the holders of a key.
+/// The change to store for one holder of a key.
 pub struct HolderWrite {
-    /// The change that one holder makes.
+    /// The kind of change.
     pub change: Change,
     /// The holder's id.
     pub id: Member,
@@ -158,7 +160,7 @@ pub struct HolderWrite {
     pub has_lapsed: bool,
 }
 
-/// The change that a holder makes.
+/// The kind of change that a holder makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The holder takes or renews a lease.
@@ -167,14 +169,14 @@ pub enum Change {
     Release(Release),
 }
 
-// Implemented for the reference, because moving the change costs more than reading it.
+// Implemented for a reference, because moving a `HolderWrite` costs more than reading it.
 impl Commit for &HolderWrite {
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
         commit(key, self)
     }
 }
 
-/// Stores and replicates `write`, and closes the key. When a holder is added, a few expired ones
+/// Stores and replicates `write`, and closes the key. When a holder is added, a few expired holders
 /// are removed. When the last live lease is released, the key is unlinked.
 ///
 /// # Errors
@@ -192,10 +194,11 @@ pub fn commit<'call>(
     Ok(Committed { key: key.close(), event, replicated })
 }
 
-/// The change of the key, and the server's answer to the effects.
+/// The event of the key's change, and the server's answer to the effects of that change.
 type Done = (Event, Result<(), Refused>);
 
-/// Adds or renews a holder, and removes some expired ones. Sets a new expiry if the key needs one.
+/// Adds or renews a holder, and removes a few expired holders. Sets a new expiry on the key if it
+/// cannot keep its present one.
 fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result<Done, Refused> {
     let removed = lapsed_others(key.as_mut(), write);
     removed.iter().try_for_each(|id| key.remove_member(id))?;
@@ -219,7 +222,8 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
     Ok((Event::SortedSet(MemberChanges { removed, added: true, expires }), replicate()))
 }
 
-/// Returns the expired holders to remove, the earliest first, without the calling holder.
+/// Returns up to [`REMOVED_MAX`] expired holders to remove, the earliest expiry first. The calling
+/// holder is not among them.
 fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Member, REMOVED_MAX> {
     if !write.has_lapsed {
         return ArrayVec::new();
@@ -230,9 +234,9 @@ fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Mem
     lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
-/// Removes a holder. Sets an earlier expiry if the other leases do not need the present one. If no
-/// live lease is left, the key is unlinked, because it may still hold any number of expired
-/// holders.
+/// Removes a holder. Sets an earlier expiry on the key if the other leases do not need the present
+/// one. If no live lease is left, unlinks the key: it may hold many expired holders, and the server
+/// frees them in the background.
 fn release(
     key: &mut WriteKey<'_, '_>,
     write: &HolderWrite,
@@ -253,9 +257,9 @@ fn release(
     Ok((Event::SortedSet(changes), replicate()))
 }
 
-/// Returns a new expiry for the key, or `None` if the present one is suitable. A new expiry is
-/// later than that of the last lease by an eighth of the lease's remaining time, so that not every
-/// call sets it. The present one is suitable if it is later by at most all of the remaining time.
+/// Returns a new expiry for the key, or `None` if the key can keep its present one. A new expiry is
+/// `left / 8` after the last lease expires, where `left` is the time from `now` to that instant, so
+/// that not every call sets one. The key keeps an expiry from 0 to `left` after that instant.
 fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> Option<u64> {
     let left = last_lapse.since(now);
     let serves = clock::expire_at_ms(last_lapse)..=clock::expire_at_ms(last_lapse.after(left));
@@ -267,11 +271,11 @@ fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> O
 pub struct Shown {
     /// The number of live holders.
     pub count: u64,
-    /// The holders that expire first, and the remaining time of each.
+    /// Up to [`SHOWN_MAX`] live holders with the remaining time of each, the earliest expiry first.
     pub first: Vec<(Member, Span)>,
 }
 
-/// Returns the live holders of a key at `now`.
+/// Returns the number of live holders of a key at `now`, and those that expire first.
 ///
 /// # Errors
 ///

@@ -36,7 +36,7 @@ pub enum FileError {
     TooLong,
     /// The system refused to read the file.
     NotRead,
-    /// The system refused to write the new file, or to set the owner and the mode of the old one.
+    /// The system refused to write the new file, or to give it the owner and mode of the old file.
     NotWritten,
     /// The new file replaced the old one, but the system did not confirm that this is on disk.
     NotLasting,
@@ -49,12 +49,12 @@ pub enum FileError {
 }
 
 /// Replaces all policies by those of the file, and returns the changes. A file without policies is
-/// refused unless the table is empty, as it is when the module loads: such a file is more often
-/// truncated than intended.
+/// refused, because it is more often truncated than intended. It is accepted only if the table is
+/// empty, as when the module loads.
 ///
 /// # Errors
 ///
-/// [`FileError`] if the file cannot be read; nothing changes.
+/// [`FileError`] if the file cannot be read or is refused. The policies are then unchanged.
 pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
     let bases = read(&path()?)?;
     fault::point(Point::PolicyLoad);
@@ -119,8 +119,7 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
     new_path.push(NEW);
     let new_path = PathBuf::from(new_path);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    // The folder is opened before anything is written: without that, the renamed file could not be
-    // synced.
+    // The folder must be synced after the rename. If it cannot be opened, nothing is written.
     let folder = File::open(folder).map_err(|_| FileError::NotWritten)?;
     fault::point(Point::SaveCreate);
     let file = claim(&new_path)?;
@@ -129,7 +128,7 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
         fs::rename(&new_path, &path)
     });
     if written.is_err() {
-        // The unfinished file is useless, and it still belongs to this server.
+        // Remove the unfinished file. This server holds the lock on it, so no other server uses it.
         let _ = fs::remove_file(&new_path);
         return Err(FileError::NotWritten);
     }
@@ -142,8 +141,8 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
 fn claim(new_path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
-    // The flags refuse a symbolic link and do not wait for a pipe. A file that a killed server left
-    // behind is reused.
+    // The flags refuse a symbolic link, and do not let the open wait at a pipe. A file that a
+    // killed server left behind is reused.
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(new_path);
     let file = file.map_err(|_| FileError::NotWritten)?;
     file.try_lock().map_err(|error| match error {

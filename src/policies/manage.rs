@@ -1,5 +1,5 @@
-//! `RL.POLICY`: the commands for operators. Each change is written to the server's log, up to
-//! [`LINES_MAX`] lines for a command.
+//! `RL.POLICY`: the commands for operators. Each change is written to the server's log, in up to
+//! [`LINES_MAX`] lines per command.
 
 use crate::api::call::Call;
 use crate::api::reply::Context;
@@ -15,11 +15,12 @@ use redis_throttle_engine::policy::name::FullName;
 use redis_throttle_engine::policy::pattern::Pattern;
 use redis_throttle_engine::policy::table::Change;
 
-/// The largest number of names in one `DEL`. The module does not read more arguments than that.
+/// The largest number of names in one `DEL`. It must stay below the number of arguments that a
+/// [`Call`] reads.
 const NAMES_MAX: usize = 32;
 
-/// The largest number of changes for which one command writes a line each to the log. The server
-/// waits for every line, and blocks if its log is a full pipe: 10,000 lines took up to 160 ms.
+/// The largest number of changes that one command logs with a line each. The server waits for every
+/// line: 10,000 lines took up to 160 ms. If its log is a full pipe, the server blocks.
 const LINES_MAX: usize = 100;
 
 /// The reply of `HELP`.
@@ -46,7 +47,8 @@ const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// Finds the subcommand and runs it. Most servers do this themselves.
+/// Finds the subcommand that the first argument names, and runs it. Most servers find it
+/// themselves.
 #[cold]
 pub fn find(call: &Call<'_>) -> Result<(), CommandError> {
     let name = call.args().first().ok_or(GrammarError::Arity)?;
@@ -97,7 +99,7 @@ fn set(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Deletes policies, and replies with the number that existed.
+/// Deletes policies, and replies with the number of those that existed.
 fn delete(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     if args.len() > NAMES_MAX {
         return Err(CommandError::Grammar(GrammarError::TooManyNames));
@@ -180,8 +182,8 @@ fn summary(changes: &[Change]) -> String {
     )
 }
 
-/// Escapes a user-chosen name as one word of the log: bytes that could end a line or the word, or
-/// imitate other text, are escaped, and a long name is cut off.
+/// Formats a name that a user chose as one word of a log line. Escapes bytes that could end the
+/// line or the word, or imitate other text, and cuts off a long name.
 fn escaped(name: &[u8]) -> String {
     const LEN_MAX: usize = 64;
     let start = name.get(..LEN_MAX).unwrap_or(name);

@@ -9,7 +9,8 @@ use redis_throttle_engine::policy::metrics;
 /// The bytes to reserve for all text that does not depend on policies.
 const TEXT_LEN: usize = 8 * 1024;
 
-/// Returns all counters of `INFO rl`, and those of the policies that were used.
+/// Returns the text of `RL.METRICS`: all counters of `INFO rl`, and the counters of all policies
+/// that were used.
 pub fn text() -> String {
     let mut text = Exposition::default();
     text.reserve(TEXT_LEN);

@@ -10,8 +10,7 @@ use redis_throttle_engine::policy::statistics::Counters;
 /// Replies with the counters of all policies, or of the named one; with an empty map if that policy
 /// is unknown.
 pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
-    // The counters are copied, because the table is locked and the server must not be called
-    // meanwhile.
+    // The counters are copied, because the server must not be called while the table is locked.
     let copy = |(name, counters): (&[u8], &Counters)| {
         (String::from_utf8_lossy(name).into_owned(), counters.clone())
     };

@@ -1,7 +1,7 @@
 //! The policies of this server: their only table, and the lock around it.
 //!
 //! Commands run one at a time. The compiler demands the lock, which also protects the table if one
-//! command calls another. It is never held while the module calls the server.
+//! command calls another. The module never calls the server while it holds the lock.
 
 use crate::config;
 use redis_throttle_engine::bounds::Cost;
@@ -13,7 +13,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
 
-/// Locks the table. A panic leaves it consistent: every change is made in one step.
+/// Locks the table. After a panic in an earlier call the table is still consistent, because every
+/// change is made in one step.
 pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -40,7 +41,7 @@ pub enum Counter<'a> {
     Of(Key),
     /// The counters of a policy that is known only from the `DEFAULT` of calls.
     OfDefault(Name<'a>),
-    /// The counters that all calls without counters of their own share.
+    /// The counters shared by all calls that have no counters of their own.
     Other,
 }
 
