@@ -7,10 +7,10 @@
 --   FCALL rl_all 2 {a}:u {a}:t "GCRA 6 10 60" "FIXED 9 60"
 --                                    as RL.ALL {a}:u "GCRA 6 10 60" {a}:t "FIXED 9 60"
 --
--- A function takes its key, then the arguments of the module's command. rl_all and rl_peekall take
--- all keys first, then one rule per key in the same order, each rule in one argument. rl_version
--- returns the version. A function for a feature that needs the module, such as QUOTA, returns an
--- error that says so.
+-- A function takes its key, then the arguments that the module's command has after the key. rl_all
+-- and rl_peekall take all keys first, then one rule per key in the same order, each rule in one
+-- argument. rl_version returns the version. A function for a feature that needs the module, such as
+-- QUOTA, returns an error that says so.
 --
 -- scripts/lua-script.py makes functions/redis_throttle_script.lua from this file, for EVALSHA. The
 -- script takes the command's name before its arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
@@ -20,15 +20,14 @@
 -- second number. Products that do not fit are computed in limbs: see wide_numbers.
 --
 -- Differences from the module:
--- - A wait beyond 2^53 ms (285,000 years), and the expiry that belongs to it, are rounded to the
---   nearest number that Lua has. Only a debt left by a rule with a much higher rate takes that
---   long.
+-- - A wait beyond 2^53 ms (285,000 years) is rounded to the nearest number that Lua has, and so is
+--   the key's expiry. Only a debt left by a rule with a much higher rate takes that long.
 -- - A key with reservations is an error.
 -- - SLIDINGLOG rounds to SLOTS and ignores the module's rl.sliding-log-slots.
--- - A script ends at the first command that the server refuses. So beyond maxmemory REFUND and
---   RENEW fail, too; on a replica only calls that write fail.
--- - A value of another program is read whole before it is rejected, which takes time if it has
---   hundreds of MB.
+-- - A script ends at the first command that the server refuses. So beyond maxmemory, REFUND and
+--   RENEW fail, too. On a replica, a script fails only if its call writes.
+-- - A value that another program stored is read whole before it is rejected. That takes time if the
+--   value has hundreds of MB.
 -- - Keyspace events are those of the commands called here. They equal the module's, except that a
 --   state stored with a new expiry sends expire after set, and that a call added to a SLIDINGLOG
 --   sends setrange instead of set.
@@ -36,17 +35,17 @@
 -- The caller needs permission for all commands called here: del get pexpireat pexpiretime set
 -- setrange time unlink zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis
 -- 7.0 also pttl. If some of these are not permitted, a call may end in an error. A call with one
--- key has then changed it completely or not at all. A call with several keys may have changed only
--- the first ones; the units taken there return as if the call had been allowed.
+-- key has then changed the key completely or not at all. A call with several keys may have changed
+-- only the first keys; the units taken from them return as if the call had been allowed.
 --
--- Structure. An algorithm is a table of functions on one key at a time; its function standing reads
--- the key's state. decide and settling apply calls to it, as engine/src/call.rs does in the module.
--- An algorithm is created at its first use, because a script runs this file from the top at every
--- call.
+-- Structure. An algorithm is a table of functions on one key at a time. Its function standing reads
+-- the key's state. decide and settling apply calls to that state, as engine/src/call.rs does in the
+-- module. An algorithm is created at its first use, because a script runs this file from the top at
+-- every call.
 
 local VERSION = '0.2.0'
--- The limit above which SLIDINGLOG rounds, and the slots per window that it rounds to:
--- rl.sliding-log-slots of the module.
+-- The number of slots into which SLIDINGLOG divides its window. With a limit above this number, it
+-- rounds times up to the next slot. The module's setting rl.sliding-log-slots has this default.
 local SLOTS = 1024
 
 local LIMIT_MAX = 1000000000000
@@ -81,8 +80,8 @@ end
 
 -- Creates the arithmetic of wide numbers: whole numbers from 0 up in limbs of 8 bits, the lowest
 -- limb first. Sums and products accept one wide and one plain operand. Both sides of a comparison
--- must be wide, and a subtrahend at most as large as the minuend. A quotient is rounded down, and
--- plain if a plain number holds it exactly.
+-- must be wide. A number may only be subtracted from one that is at least as large. A quotient is
+-- rounded down; it is plain if a plain number holds it exactly.
 local function wide_numbers()
   local wide = {}
 
@@ -107,14 +106,15 @@ local function wide_numbers()
     return setmetatable(limbs, wide)
   end
 
-  -- Returns a plain number: exact below 2^53, otherwise rounded.
+  -- Converts a wide number to a plain number: exact below 2^53, otherwise rounded.
   local function rounded(a)
     local number = 0
     for at = #a, 1, -1 do number = number * 256 + a[at] end
     return number
   end
 
-  -- Returns a plain number if it is exact, otherwise the wide one.
+  -- Converts a wide number to a plain number if that is exact; returns any other wide number
+  -- unchanged.
   local function fitting(a)
     if #a <= 7 then
       local number = rounded(a)
@@ -173,7 +173,7 @@ local function wide_numbers()
   function wide.__le(a, b) return not wide.__lt(b, a) end
 
   -- Returns the quotient and the remainder. With a divisor below 2^45, divides limb by limb. With a
-  -- larger one, whose quotient is small, estimates the quotient and corrects it.
+  -- larger divisor, the quotient is small: estimates it and corrects the estimate.
   local function divided(a, b)
     local plain = fitting(new(b))
     a = new(a)
@@ -203,7 +203,7 @@ local function wide_numbers()
   return { new = new, fitting = fitting, rounded = rounded }
 end
 
--- Created for the first number that must be wide.
+-- The arithmetic of wide numbers, created when the first number must be wide.
 local wide
 
 local function widened(number)
@@ -215,17 +215,17 @@ local function is_wide(number)
   return wide and type(number) == 'table'
 end
 
--- Returns a number below 2^53 as a plain one, and any other number unchanged.
+-- Converts a number below 2^53 to a plain number; returns any other number unchanged.
 local function plain(number)
   return is_wide(number) and wide.fitting(number) or number
 end
 
--- Returns true if a number exceeds a plain bound. A wide number is 2^53 or more.
+-- Returns true if a number exceeds a plain bound. A wide number is 2^53 or more, so it exceeds any.
 local function exceeds(number, bound)
   return is_wide(number) or number > bound
 end
 
--- The longest span that 64 bits hold in microseconds, in ms. Only wide numbers can exceed it.
+-- The longest span in ms whose microseconds fit into 64 bits. Only wide numbers can exceed it.
 local SPAN_MAX_MS = 18446744073709552
 
 -- Converts a span from microseconds to ms, rounded up.
@@ -252,8 +252,9 @@ end
 
 -- Errors ---------------------------------------------------------------------------------------
 
--- Returns an error reply for a failed call of a command. For one of several rules, the text names
--- the rule's number after its first word. For a wrong number of arguments it is the server's text.
+-- Returns an error reply for a failed call of the command `verb`. If one of several rules failed,
+-- the number of that rule, `rule`, stands after the first word of the text. For a wrong number of
+-- arguments, the text is the server's own.
 local function failed(failure, verb, rule)
   local function integer(name, least, most)
     return 'ERR invalid ' .. name .. ': expected an integer from ' .. least .. ' to ' .. most
@@ -330,25 +331,25 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------
 
--- Longer than every name, and than every valid number without its leading zeros.
+-- A length in bytes above that of every name, and of every valid number without its leading zeros.
 local WORD_LEN_MAX = 24
 
--- Removes the leading zeros of a long word. Returns nil if the rest is still too long for a number:
--- an argument may have hundreds of MB, and the server waits while it is read.
+-- Removes leading zeros from a long word. Returns nil if the rest is still too long for a number.
+-- An argument may have hundreds of MB, and the server would wait while it is read as a number.
 local function shortened(word)
   local _, zeros = find(word, '^0*')
   if zeros > 0 and #word - zeros < WORD_LEN_MAX then return word:sub(zeros) end
 end
 
--- Reads a number of digits, with or without leading zeros. Returns nil for anything else, or if it
--- is out of bounds.
+-- Reads a number written in digits, with or without leading zeros. Returns nil for any other word,
+-- and for a number that is out of bounds.
 local function integer(word, least, most)
   if #word > WORD_LEN_MAX then word = shortened(word) end
   local number = word and not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
 end
 
--- Returns a word as a name in upper case: names are not case-sensitive.
+-- Converts a word to a name in upper case, because names are not case-sensitive.
 local function name_of(word)
   return upper(word:sub(1, WORD_LEN_MAX))
 end
@@ -376,8 +377,8 @@ local function units(word)
   return remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 
--- Reads a duration that is not in the cache, in microseconds. Returns nil for anything else, or if
--- it is out of bounds.
+-- Reads a duration that is not in the cache, and returns it in microseconds. Returns nil for any
+-- other word, and for a duration that is out of bounds.
 local function duration(word)
   if #word > WORD_LEN_MAX then word = shortened(word) end
   if not word then return end
@@ -410,8 +411,8 @@ local function duration(word)
   end
 end
 
--- Reads the options that begin at place `at`. Returns the cost, whether it may be granted in part,
--- and whether the window is aligned; or nil and the failure.
+-- Reads the options that begin at place `at`. Returns the cost, true if the cost may be granted in
+-- part, and true if the window is aligned; or nil and the failure.
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
@@ -437,7 +438,7 @@ local function options(args, at, may_align)
   return cost or 1, partial or false, aligned or false
 end
 
--- The two functions below are implementations of read: see Algorithms.
+-- The two functions below implement read, which is explained under Algorithms.
 local function limit_and_window(args, at, may_align)
   local limit, window = args[at], args[at + 1]
   if not window then return nil, 'arity' end
@@ -473,7 +474,7 @@ end
 
 -- States ---------------------------------------------------------------------------------------
 
--- Encodes an unsigned number in MessagePack's shortest form, the only one that is valid here.
+-- Encodes an unsigned number in MessagePack's shortest form, the only form that is valid here.
 local function spelled(number)
   if number < 128 then return char(number) end
   if number < 256 then return char(0xcc, number) end
@@ -496,8 +497,8 @@ local function pair(kind, instant, count)
   return front_of(0x93, kind, instant) .. spelled(count)
 end
 
--- Returns the number encoded at a place, and the place after it; nil if no valid number is there. A
--- number of 2^53 or more is rounded, but not below 2^53.
+-- Returns the number encoded at a place, and the place after its encoding; nil if no valid number
+-- is there. A number of 2^53 or more is rounded, but not below 2^53.
 local function number_at(bytes, at)
   local first = byte(bytes, at)
   if not first then return end
@@ -546,24 +547,25 @@ end
 
 -- Algorithms -----------------------------------------------------------------------------------
 
--- Each algorithm is a table of functions on one key at a time, whose state standing reads. Spans
--- are in microseconds, and numbers that may not fit below 2^53 are wide.
+-- Each algorithm is a table of functions on one key at a time. The function standing reads the
+-- key's state, and the functions below it work on that state. Spans are in microseconds, and
+-- numbers that may not fit below 2^53 are wide.
 --
---   read(args, at, term)              reads the arguments of a rule from at on. Returns its cost,
---                                     whether it may be granted in part, and its numbers; or nil
---                                     and the failure, the first one from left to right
+--   read(args, at, term)              reads the arguments of a rule from at on. Returns the cost,
+--                                     true if the cost may be granted in part, and the numbers of
+--                                     the rule; or nil and the first failure from left to right
 --   term                              an argument for read: the name of the capacity in its errors,
 --                                     or an additional option besides COST and PARTIAL
 --   standing(bytes, now, cost, ...)   reads the stored bytes, nil if there are none, under the
 --                                     numbers of a rule. cost is the amount to take or give back.
---                                     Returns the limit, and whether a clock that stepped back
---                                     made it re-base the state; nil if the bytes are not a state
---                                     of the algorithm.
+--                                     Returns the limit, and true if it moved the state to now
+--                                     because the clock stepped back; nil if the bytes are not a
+--                                     state of the algorithm.
 --   lacks(cost)                       returns the time until there is room for cost, nil if there
 --                                     is room now
 --   in_use()                          returns the used units, rounded up
 --   take(cost, is_charged), give_back(cost)
---   after()                           returns the units left, and the time until all are back
+--   after()                           returns the units left, and the time until none is in use
 --   wait()                            returns the delay of an allowed call; only LEAKYBUCKET has it
 --   next(remaining, reset)            returns the bytes to store, how long after now they expire,
 --                                     and how much longer the key may live; for SLIDINGLOG also
@@ -571,13 +573,14 @@ end
 
 -- GCRA: the state is the theoretical arrival time, in microseconds and additional nanoseconds.
 local function gcra()
-  -- The rule and the values derived from it, reused by the next call of the same rule.
+  -- The numbers of the rule and the values derived from them. The next call reuses them if it has
+  -- the same rule.
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
   -- The time owed after a charge, if the two numbers cannot hold it. The charge is then refused.
   local owed_beyond
 
-  -- Multiplies the interval by a count.
+  -- Multiplies the rule's emission interval by a count.
   local function intervals(count)
     local ns = count * interval_ns
     local rest = ns % 1000
@@ -592,7 +595,8 @@ local function gcra()
     return (us - low_us) / 4294967296 * 1000 + (low - rest) / 4294967296, rest
   end
 
-  -- Returns how far the stored arrival time lies ahead of now, and the exponent stored with it.
+  -- Returns the time from now to the stored arrival time, in microseconds and additional
+  -- nanoseconds, and the exponent stored with it. The time is 0 if the arrival time has passed.
   local function stored(bytes)
     local head, kind, mark, high, low, exponent
     if #bytes == 12 then
@@ -606,7 +610,8 @@ local function gcra()
       high = 0
     end
     if head ~= 0x93 or kind ~= 0xfa or exponent > 62 then return end
-    -- The latest valid arrival time: the last instant, plus the longest tolerance and its rounding.
+    -- Reject a time after the latest valid arrival time: the last instant, plus the longest
+    -- tolerance and its rounding.
     if high > 2831909864 or high == 2831909864 and low > 3641183256 then return end
     local rest = high % 1000
     local low_ns = rest * 4294967296 + low
@@ -640,7 +645,8 @@ local function gcra()
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
-      -- The rule is recorded last, because FUNCTION KILL may end the call at any line.
+      -- The burst is set to nil first and recorded last, so that these values are never reused if
+      -- FUNCTION KILL ends the call in between.
       burst = nil
       local rest = its_period % its_rate
       interval_us = (its_period - rest) / its_rate
@@ -713,7 +719,7 @@ local function gcra()
     local room = us * 1000 + ns
     local remaining = floor(room / (interval_us * 1000 + interval_ns))
     if room < EXACT then return remaining, reset end
-    -- The rounded quotient is off by one at most. Correct it.
+    -- The quotient was rounded, so it is off by at most one. Correct it.
     local whole_us, whole_ns = intervals(remaining)
     if whole_us > us or whole_us == us and whole_ns > ns then
       remaining = remaining - 1
@@ -753,12 +759,13 @@ end
 -- has microseconds, and rate parts drain per microsecond.
 local function bucket(queues)
   local now, capacity, rate, period, refill
-  -- The parts of a unit, the parts of a full bucket, the parts in use when draining starts at
-  -- `origin`, and whether these numbers fit below 2^53. If they may not fit, all three are wide.
+  -- unit: the parts of a unit. full: the parts of a full bucket. used: the parts in use at origin,
+  -- when draining starts. fits: true if these three numbers fit below 2^53; if they may not fit,
+  -- all three are wide.
   local unit, full, used, origin, fits
 
-  -- Returns the contents of a state: its time, and the units, the fraction and the debt at that
-  -- time.
+  -- Returns the contents of a state: its time, then the units, the fraction of a unit and the debt
+  -- at that time.
   local function stored(bytes)
     local kind = byte(bytes, 2)
     local in_debt = kind == (queues and 0xf8 or 0xf9)
@@ -780,8 +787,9 @@ local function bucket(queues)
     return updated, units, fraction, debt
   end
 
-  -- Returns the parts used in a stored bucket. A fraction stored under a longer period may not fit
-  -- into this period: it then counts as used, or as unpaid if it belongs to a debt.
+  -- Returns the parts used in a stored bucket. A fraction stored under a longer period may have
+  -- more parts than a unit has under this period. The whole unit then counts as used, or as unpaid
+  -- if the fraction belongs to a debt.
   local function used_in(units, fraction, debt)
     local paid = 0
     if debt > 0 then
@@ -799,7 +807,7 @@ local function bucket(queues)
     return held + debt * unit - paid
   end
 
-  -- Returns the time until a number of parts has drained.
+  -- Returns the time from now until this number of parts has drained.
   local function drained_in(parts)
     local whole = (parts + (rate - 1)) / rate
     if fits or not is_wide(whole) then whole = floor(whole) end
@@ -964,8 +972,8 @@ local function sliding()
     return faded + current
   end
 
-  -- Returns the time from the start of a window until the count of the window before it has faded
-  -- to `room`.
+  -- Returns the time from the start of a window until the previous window's count, `count`, has
+  -- faded to `room`.
   local function fades_to(count, room)
     local overlap = count > 0 and scaled(room, window, count) or window
     return exceeds(overlap, window) and 0 or window - overlap
@@ -985,7 +993,8 @@ local function sliding()
       end
       local into = start % window
       if into > 0 then
-        -- A rule with another window wrote this state: both counts are taken as the current one.
+        -- A rule with another window wrote this state: both counts together become the current
+        -- count.
         start, previous, current = start - into, 0, previous + current
         if current > COUNT_MAX then current = COUNT_MAX end
       end
@@ -1031,12 +1040,14 @@ local function sliding()
     end
     estimate = estimated()
     if current > 0 then return end
-    -- The rest of the previous window is stored as that window's own count.
+    -- Only the previous window has a count left. The state is stored as if that window were the
+    -- current one.
     previous, current = 0, previous
     if start >= window then
       start = start - window
     else
-      -- The first window has no previous one: the rest counts as used in the first.
+      -- The first window of all times has no window before it: the rest counts as used in the first
+      -- window.
       estimate = current
     end
   end
@@ -1138,18 +1149,19 @@ end
 local function sliding_log()
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
-  -- The width of a slot under this rule, and the step to which instants are rounded up, in
-  -- microseconds.
+  -- grid: the width of a slot under this rule. rule_slot: the step to which this rule rounds
+  -- instants up. Both in microseconds.
   local grid, rule_slot
-  -- The stored log, its base, its coarsest rounding, the number of its entries, and the number of
-  -- bytes before them.
+  -- log: the stored log. base: the instant from which it counts. slot: its coarsest rounding.
+  -- count: the number of its entries. front: the number of bytes before the entries.
   local log, base, slot, count, front
-  -- The number of expired entries, the running total at the last of them, and the units in use.
+  -- dead: the number of expired entries. passed: the running total at the last expired entry.
+  -- used: the units in use.
   local dead, passed, used
-  -- The entries that a change keeps, from kept_from to before kept_to, and the entry that it puts
-  -- after them.
+  -- A change keeps the entries from kept_from to kept_to - 1, and puts one entry after them: the
+  -- instant last with the running total last_total.
   local kept_from, kept_to, last, last_total
-  -- If the clock stepped back: the instant that the entries after the kept ones are moved to.
+  -- If the clock stepped back: the instant to which the entries after the kept entries are moved.
   local moved_to
   -- True if a change rewrites the whole log, even if only its end changes.
   local rewrites
@@ -1159,7 +1171,8 @@ local function sliding_log()
     return base + offset, total
   end
 
-  -- Returns the first entry of from..to - 1 for which comes_before is false; `to` if there is none.
+  -- Returns the number of the first entry in from..to - 1 for which comes_before is false; `to` if
+  -- there is no such entry.
   local function first_not(from, to, comes_before)
     while from < to do
       local middle = floor((from + to) / 2)
@@ -1197,7 +1210,7 @@ local function sliding_log()
     last, last_total = now, 0
     if not bytes then return limit, false end
     if not is_log(bytes) then
-      -- The value may be large, and this variable would keep it in memory until the next call.
+      -- The bytes may be large, and the variable log would keep them in memory until the next call.
       log = nil
       return
     end
@@ -1224,7 +1237,7 @@ local function sliding_log()
     return limit, rewrites
   end
 
-  -- Returns the instant at which `excess` of the units in use are free again.
+  -- Returns the instant at which `excess` units, of those in use, are free again.
   local function freed_at(excess)
     local freed = last
     if log then
@@ -1244,8 +1257,8 @@ local function sliding_log()
 
   local function in_use() return used end
 
-  -- Returns the number of stale entries at the end: refunds have overwritten them with copies of
-  -- the last valid entry.
+  -- Returns the number of stale entries at the end of the log. A refund makes an entry stale by
+  -- overwriting it with a copy of the last valid entry.
   local function stale_entries()
     local _, newest_total = entry(count - 1)
     return count - 1 - first_not(dead, count - 1, function(_, total)
@@ -1253,7 +1266,8 @@ local function sliding_log()
     end)
   end
 
-  -- Returns true if rewriting the remaining entries costs less than overwriting stale ones again.
+  -- Returns true if rewriting the remaining entries costs less than overwriting the stale entries
+  -- again.
   local function is_too_many(stale)
     local stays = kept_to > dead and kept_to - dead or 0
     return stale > floor(math.sqrt(2 * stays)) + 1
@@ -1270,7 +1284,7 @@ local function sliding_log()
 
   local function take(cost, is_charged)
     if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
-      -- In a log with this many entries, a charge is rounded under any limit.
+      -- In a log with SLOTS entries or more, a charge is rounded under any limit.
       rule_slot = grid
     end
     if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
@@ -1295,7 +1309,7 @@ local function sliding_log()
     last_total = last_total > given and last_total - given or 0
     if not log then return end
     local stale = stale_entries()
-    -- The first entry that reaches the remaining total becomes the last one.
+    -- The first entry that reaches the remaining total becomes the last entry.
     local reached = first_not(dead, kept_to, function(_, total) return total < last_total end)
     if reached < kept_to then
       last = entry(reached)
@@ -1303,7 +1317,8 @@ local function sliding_log()
       if moved_to ~= last then moved_to = nil end
     end
     local _, oldest_total = entry(0)
-    -- This also covers a forged log, whose totals may fall.
+    -- If the remaining total is below that of the oldest entry, keep no entry. In a forged log, in
+    -- which totals may fall, this can happen after any refund.
     if last_total < oldest_total then kept_to = kept_from end
     if rewrites or is_worth_rewriting(stale) then
       rewrites = true
@@ -1320,8 +1335,8 @@ local function sliding_log()
     return front_of(0x93, 0xfd, from) .. spelled(its_slot)
   end
 
-  -- Encodes an entry relative to an instant and a total. Values that do not fit into six bytes,
-  -- which only a forged log produces, become the largest that fit.
+  -- Encodes an entry relative to an instant and a total. A value that does not fit into six bytes
+  -- becomes the largest that fits. Only a forged log produces such values.
   local function packed(instant, total, from, total_before)
     local offset = instant > from and instant - from or 0
     total = total > total_before and total - total_before or 0
@@ -1329,9 +1344,9 @@ local function sliding_log()
       total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
   end
 
-  -- Encodes the log with the entries from..to - 1 and the last one. Only the ends of a stored log
-  -- are checked, so a forged one may be out of order between them; the log written here is always
-  -- readable.
+  -- Encodes the log with the entries from..to - 1 and the new last entry. Only the ends of a stored
+  -- log are checked, so a forged log may be out of order between them. The log written here is
+  -- always readable.
   local function rewritten(from, to, its_slot)
     local total_before = 0
     if from > 0 then
@@ -1367,7 +1382,7 @@ local function sliding_log()
     local from, to = kept_from, kept_to
     if to - 1 >= from then
       local instant, total = entry(to - 1)
-      -- An entry at the same instant is replaced by one with the new total.
+      -- A kept entry at the same instant is replaced by the new entry, which has the new total.
       if instant == last and (total ~= last_total or rewrites) then to = to - 1 end
     end
     if last - base > SIX_BYTES_MAX or last_total > SIX_BYTES_MAX then
@@ -1375,8 +1390,8 @@ local function sliding_log()
       -- entry that still counts.
       from = dead < to and dead or to
     end
-    -- Entries that still count keep their rounding. So does an instant that the last entry takes
-    -- over from the stored log.
+    -- The log keeps its coarsest rounding if entries that still count stay, or if the last entry
+    -- has an instant of the stored log.
     local inherits = (from > dead and from or dead) < to
       or not moved_to and last <= entry(count - 1)
     local its_slot = inherits and slot > rule_slot and slot or rule_slot
@@ -1396,7 +1411,7 @@ end
 
 local made = {}
 
--- Returns the algorithm of a name, created at its first use.
+-- Returns the algorithm of this name, or nil if there is none. Creates it at its first use.
 local function algorithm_of(name)
   local algorithm = made[name]
   if algorithm then return algorithm end
@@ -1426,16 +1441,17 @@ local function unnamed(name)
   return 'algorithm'
 end
 
--- Returns the failure for a key whose value is not a string of at least four bytes, the minimum of
--- a state.
+-- Returns the failure for a key whose value is not a string of at least four bytes, the length of
+-- the shortest state.
 local function unfit(bytes)
   if type(bytes) == 'table' and not find(bytes.err, 'WRONGTYPE', 1, true) then return bytes.err end
   return 'wrong_type'
 end
 
--- The functions below return a verdict, the time to wait, and what to write: 'keep', 'forget' or
--- nil. The verdict is 1 (or the units granted) for an allowed call, 0 for a denied one, and -1 for
--- one that can never be allowed.
+-- The functions below return a verdict, the time to wait, and what to write: 'keep' to store the
+-- state, 'forget' to delete the key, or nil to write nothing. The verdict is 1 (or the number of
+-- units granted) for an allowed call, 0 for a denied call, and -1 for a call that can never be
+-- allowed.
 
 -- Takes the cost if there is room. If `holds_back` is true, another rule has denied the call, and
 -- nothing is taken.
@@ -1459,11 +1475,11 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 
--- Returns functions for the rarer kinds of calls. They are created at the first use.
+-- Returns functions for the rarer kinds of calls. They are created when one of them is first used.
 local function settling()
   local settle = {}
 
-  -- Takes the units left, up to the cost, which is at least 1.
+  -- Takes as many units as are left, up to the cost. The cost is at least 1.
   function settle.PARTIAL(self, _, repaired, cost)
     local granted = self.after()
     if granted > cost then granted = cost end
@@ -1489,8 +1505,8 @@ local function settling()
     return fits and 1 or 0, self.lacks(0) or 0, 'keep'
   end
 
-  -- Gives the cost back, but never more than is in use. The verdict is denied if the key is still
-  -- in debt.
+  -- Gives the cost back, but never more units than are in use. The verdict is denied if the key is
+  -- still in debt.
   function settle.REFUND(self, _, repaired, cost)
     local finds = cost > 0 and self.in_use() ~= 0
     if finds then self.give_back(cost) end
@@ -1512,8 +1528,9 @@ local function expiry_of(key, now)
   return left >= 0 and left + floor(now / 1000) or -1
 end
 
--- Returns a new expiry for a key whose state expires `lapse` after `now`. Returns nil and the
--- present expiry if that one is not before the state's, and at most `slack` later.
+-- Returns a new expiry for a key whose state expires `lapse` after `now`. If the key can keep its
+-- present expiry, returns nil and that expiry: it is not before the state expires, and at most
+-- `slack` later.
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
@@ -1522,15 +1539,15 @@ local function new_expiry(key, now, lapse, slack, is_new)
   return nil, expiry
 end
 
--- Checks the permission to set an expiry, before a value is written and then given this expiry.
--- Without it the call fails here, with nothing written. Servers before 7.0 have no such check:
--- there, the expiry of the old value is set.
+-- Checks the permission to set an expiry, before a value and then its expiry are written. Without
+-- the permission, the call fails here, before anything is written. Servers before 7.0 cannot check
+-- a permission. There, this sets the expiry of the old value, which fails without the permission.
 local function check_right_to_expire(key, expiry)
   local allows = redis.acl_check_cmd
   if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
--- Stores bytes as the whole value, or as the end of the value from `offset` on.
+-- Stores `bytes` as the whole value, or in place of everything from `offset` to the value's end.
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
   if slack == 0 then
@@ -1559,8 +1576,8 @@ local function five(verdict, limit, remaining, wait, reset)
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
 
--- Runs a call with one rule, whose arguments begin at place `at`. The verb is PEEK, CHARGE, REFUND,
--- or the algorithm's name for a call that takes its cost if there is room.
+-- Runs a call with one rule. The rule's arguments begin at place `at`. The verb is PEEK, CHARGE or
+-- REFUND, or the algorithm's name: such a call takes its cost if there is room.
 local function apply(self, verb, keys, args, at)
   local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
@@ -1607,7 +1624,8 @@ local function leases()
     end
   end
 
-  -- Returns whether the key exists, and the score of its first lease; or nil and the failure.
+  -- Returns true and the score of the first lease if the key exists, and false if it does not; or
+  -- nil and the failure.
   local function look_at(key)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
@@ -1615,14 +1633,14 @@ local function leases()
     end
     if first[1] == '' and first[2] == '0' then return true, first[4] end
     if not first[1] then return false end
-    -- In a set that another program made, an empty member may come later.
+    -- In a set that another program made, the empty member may come later than first.
     local mark = call('ZSCORE', key, '')
     if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
     return true, first[4]
   end
 
   -- Returns the number of expired holders, given the score of the first holder; nil if a score is
-  -- invalid. The mark comes before all holders.
+  -- invalid. The mark has rank 0, so the holders begin at rank 1.
   local function count_lapsed(key, now, score)
     if not score then return 0 end
     local lapse = instant_of(score)
@@ -1647,7 +1665,8 @@ local function leases()
     return lapse and lapse > now and lapse or lapse and false
   end
 
-  -- Returns the same for the other holder whose lease expires last.
+  -- Returns the instant at which the last lease of the other holders expires; false if no other
+  -- lease is live, nil if the score is invalid.
   local function last_of_others(key, id, now)
     local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
@@ -1656,8 +1675,8 @@ local function leases()
     return lapse and lapse > now and lapse or lapse and false
   end
 
-  -- Returns the instant at which the live lease with `rank` live leases before it expires; nil if
-  -- its score is invalid.
+  -- Returns the instant at which the live lease of this rank expires: `rank` live leases expire
+  -- before it. Returns nil if the score of the lease is invalid.
   local function lapse_at(key, now, lapsed, rank)
     local found
     if rank <= REMOVED_MAX then
@@ -1728,9 +1747,9 @@ local function leases()
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
-  -- Adds or renews the holder and removes a few expired ones. The key expires after its last lease.
-  -- An expiry set here is later than the lease by an eighth of the remaining time; the present one
-  -- is kept if it is later by at most all of that time.
+  -- Adds or renews a holder and removes a few expired holders. The key expires after its last
+  -- lease, which expires in `left`. A new expiry of the key is `left / 8` after the lease's. The
+  -- key keeps a present expiry that is from 0 to `left` after the lease's.
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
@@ -1777,7 +1796,7 @@ local function leases()
     local last = last_of_others(key, id, now)
     if last == nil then return nil, 'wrong_type' end
     if not last then
-      -- The key may still hold any number of expired holders.
+      -- UNLINK frees the members in the background: there may be many expired holders.
       call('UNLINK', key)
       return 1
     end
@@ -1817,18 +1836,19 @@ end
 
 -- Several rules --------------------------------------------------------------------------------
 
--- Returns the function that decides a call by several rules: it takes from all keys or from none.
+-- Returns the function that decides a call with several rules. The call takes from all keys or from
+-- none.
 local function several()
   local RULES_MAX = 16
-  -- More words than any valid rule has.
+  -- A number of words above that of any valid rule.
   local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   -- Caches the rules read from arguments, as limits_read does for limits.
   local rules_read, rules_read_count = {}, 0
 
-  -- Reads a rule from one argument, whose words are separated by spaces. Returns nil and the
-  -- failure if it is invalid. Of the words beyond the longest rule only the first is read, which
-  -- makes the rule invalid.
+  -- Reads a rule from one argument, in which spaces separate the words. Returns nil and the failure
+  -- if the rule is invalid. A rule with too many words is read only up to its first superfluous
+  -- word, which is enough to make it invalid.
   local function read_rule(text)
     local words, from = {}, 1
     for count = 1, RULE_WORDS_MAX do
@@ -1856,14 +1876,14 @@ local function several()
     return rule
   end
 
-  -- The rules of a call, the row of each rule, and the change to its key. Index n of each table
-  -- belongs to rule n. Each call fills the tables before it reads them; keeping them saves new
-  -- tables.
+  -- The rules of a call, and for each rule its row of the reply and the change to its key. Index n
+  -- of each table belongs to rule n. Each call fills the tables before it reads them. They are kept
+  -- from call to call, so that no call creates new ones.
   local rules, rows = {}, {}
   local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
 
-  -- Reads the rules of a call. Returns their number; or nil, the failure and the number of the
-  -- rule.
+  -- Reads the rules of a call. Returns how many there are; or nil, the failure, and the number of
+  -- the rule that failed.
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
     if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
@@ -1886,9 +1906,9 @@ local function several()
     return count
   end
 
-  -- Decides under one rule. Returns its row of the reply and the change to its key: for a lease the
-  -- grant; for other rules whether the key was missing, then the results of next. Or nil and the
-  -- failure.
+  -- Decides under one rule. Returns the rule's row of the reply, then the change to its key: for a
+  -- lease, the grant; for any other rule, true if the key was missing, then the results of next. In
+  -- an error, returns nil and the failure.
   local function decide_one(key, rule, now, holds_back)
     if rule.id then
       local verdict, remaining, wait, reset, grant =
@@ -1908,9 +1928,9 @@ local function several()
     return row, not bytes, self.next(remaining, reset)
   end
 
-  -- Returns true if the reply shows row instead of other. A denial comes before an allowed row; of
-  -- denials the longest wait; of allowed rows the one with the fewest calls of its cost left, then
-  -- the one with fewer units left.
+  -- Returns true if the reply shows row instead of other. A denied row comes before an allowed row.
+  -- Of two denied rows, the one with the longer wait comes first. Of two allowed rows, the one with
+  -- fewer calls of its cost left comes first, then the one with fewer units left.
   local function comes_before(row, cost, other, other_cost)
     if row[1] <= 0 then
       return other[1] > 0 or other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
@@ -1956,7 +1976,7 @@ local function several()
       wait_ms = answer[4]
       for place = 1, count do
         if rows[place][1] > 0 then
-          -- The call is denied: decide this rule again, without taking anything.
+          -- Another rule denies the call. Decide this rule again, without taking anything.
           local row
           row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
             decide_one(keys[place], rules[place], now, true)
@@ -1998,7 +2018,8 @@ local function run(verb, keys, args, at)
   elseif verb ~= 'PEEK' and verb ~= 'CHARGE' and verb ~= 'REFUND' then
     return failed('command', verb)
   end
-  -- In front of the module, the server checks this number of arguments before the grammar does.
+  -- A call with too few arguments gets the error that the server returns for a command of the
+  -- module, before the grammar checks the arguments.
   if not args[at + 1] then return failed('arity', verb) end
   local name = name_of(args[at])
   self = algorithm_of(name)
@@ -2034,7 +2055,7 @@ register('rl_release', 'RELEASE', { 'allow-oom' })
 register('rl_peek', 'PEEK', { 'no-writes' })
 register('rl_peekall', 'PEEKALL', { 'no-writes' })
 register('rl_version', 'VERSION', { 'no-writes' })
--- These need the module: they return an error that says so.
+-- The features of these functions need the module: the functions return an error that says so.
 register('rl_quota', 'QUOTA', { 'no-writes' })
 register('rl_use', 'USE', { 'no-writes' })
 register('rl_reserve', 'RESERVE', { 'no-writes' })
