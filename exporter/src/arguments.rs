@@ -22,7 +22,7 @@ variables REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS to URLs separated b
 an authority that the system does not know, set SSL_CERT_FILE to its certificate.
 ";
 
-/// The shortest and the longest valid `--timeout-ms`.
+/// The valid values of `--timeout-ms`.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
 /// The servers to ask, and the address to listen on.
@@ -33,7 +33,7 @@ pub struct Arguments {
     pub clusters: Vec<ConnectionInfo>,
     /// The address to listen on, as `host:port`.
     pub listen: String,
-    /// Time for an answer to arrive and be parsed.
+    /// The time for the answer of a server to arrive and be parsed.
     pub timeout: Duration,
 }
 
@@ -48,12 +48,12 @@ pub enum Asked {
 }
 
 impl Arguments {
-    /// Reads a command line, and the environment through `variable`.
+    /// Reads the words of a command line, and environment variables through `variable`.
     ///
     /// # Errors
     ///
-    /// Returns a line that says what is wrong. It never repeats a URL, which may contain a
-    /// password.
+    /// Returns a line that says what is wrong. The line never contains a URL, because a URL may
+    /// contain a password.
     pub fn parse(
         words: impl Iterator<Item = OsString>,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_fault_and_no_password() {
+    fn parse_errors_name_the_fault_but_no_password() {
         let lines = [
             ("", "no server"),
             ("--server", "--server needs a value"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf_8_is_refused_and_not_shown() {
+    fn parse_refuses_text_that_is_not_utf_8_and_does_not_show_it() {
         use std::os::unix::ffi::OsStringExt as _;
         let odd = || OsString::from_vec(b"redis://u:secret@a\xff".to_vec());
         let words = ["--server".into(), odd()].into_iter();

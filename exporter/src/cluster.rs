@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Cluster {
     /// The configured node. The cluster may list it under another address.
     pub seed: Arc<Server>,
-    /// The nodes of the last answer, sorted by name.
+    /// The nodes that the last successful search found, sorted by name.
     nodes: Vec<Arc<Server>>,
     told: Told,
 }
@@ -23,7 +23,7 @@ struct View {
 }
 
 impl View {
-    /// Returns true if the answer lists that node.
+    /// Returns true if the answer lists the node of this name.
     fn names(&self, node: &str) -> bool {
         self.nodes.iter().any(|named| named.name == node)
     }
@@ -36,8 +36,8 @@ impl Cluster {
     }
 
     /// Asks the configured node and all known nodes for the nodes of the cluster. Returns the
-    /// nodes, and true if a node has answered. If none has, returns the nodes of the last scrape,
-    /// or only the configured one.
+    /// nodes, and true if at least one node answered. If no node answers, returns the nodes known
+    /// from earlier scrapes and false; without such nodes, only the configured node.
     pub fn nodes(&mut self, timeout: Duration) -> (Vec<Arc<Server>>, bool) {
         let mut command = redis::cmd("CLUSTER");
         command.arg("NODES");
@@ -77,7 +77,7 @@ impl Cluster {
         (known, found.is_ok())
     }
 
-    /// Parses an answer. Nodes that are already known keep their connections.
+    /// Parses the answer of the node `asked`. Nodes that are already known keep their connections.
     fn read(&self, text: &str, asked: &ConnectionInfo) -> View {
         let mut view = View { myself: None, nodes: Vec::new() };
         for node in text.lines().filter_map(Node::read) {
@@ -98,7 +98,8 @@ impl Cluster {
 }
 
 /// Returns the nodes of all answers, sorted by name. A node that no other node lists has left the
-/// cluster, and may have joined another one: its answer is ignored if other nodes list each other.
+/// cluster, and may have joined another cluster. Its answer is used only if no answering node is
+/// listed by another node.
 fn union(views: &[View]) -> Vec<Arc<Server>> {
     let is_member = |view: &&View| {
         let myself = view.myself.as_deref();
@@ -142,9 +143,10 @@ impl<'line> Node<'line> {
         Some(Self { ip, hostname, port, is_myself })
     }
 
-    /// Returns the address to connect to, with the transport of the node that answered. With TLS it
-    /// uses the host name, because a certificate is for a name. A node that has never met another
-    /// does not know its own address: it is then the host that was asked.
+    /// Returns the address at which to connect to this node, with the transport of `asked`, the
+    /// node that answered. With TLS, the address has the host name, because a certificate is for a
+    /// name. A node that has never met another node does not know its own address. Its host is then
+    /// that of `asked`.
     fn address(&self, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
         let named = |host: &str| {
             let host = if self.ip.is_empty() { host } else { self.ip };
@@ -190,14 +192,14 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     }
 
     #[test]
-    fn cluster_has_the_nodes_with_an_address() {
+    fn cluster_contains_every_listed_node_that_has_an_address() {
         let expected = ["10.0.0.1:7000", "10.0.0.2:7001", "::1:7002"];
         assert_eq!(names("redis://seed:1", TEXT), expected);
         assert_eq!(names("redis://seed:1", "what\n\nis this"), Vec::<String>::new());
     }
 
-    /// Returns the names that `union` finds in the answers, each given as the name of the node that
-    /// answers and the names of the other nodes that it lists.
+    /// Returns the names of the nodes that `union` returns. Each answer is given as the name of the
+    /// node that answers, and the names of the other nodes that it lists.
     fn told(views: &[(&str, &[&str])]) -> Vec<String> {
         let views: Vec<_> = views
             .iter()
@@ -240,7 +242,7 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     }
 
     #[test]
-    fn every_node_is_asked_with_the_configured_user_and_password() {
+    fn every_node_of_a_cluster_gets_the_user_and_password_of_the_configured_node() {
         let seed = server("redis://app:secret@seed:1");
         let information = seed.information().clone();
         for node in Cluster::new(seed).read(TEXT, &information).nodes {

@@ -1,8 +1,9 @@
-//! The shared time for all servers of a scrape to answer and be parsed.
+//! The shared deadline for all servers of a scrape: by then their answers must have arrived and be
+//! parsed.
 
 use std::time::{Duration, Instant};
 
-/// A deadline that all servers share, counted from the moment when they were asked.
+/// A deadline that all servers of a scrape share. Its time starts when the servers are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     started: Instant,
@@ -20,12 +21,12 @@ impl Deadline {
         self.started.elapsed()
     }
 
-    /// Returns the time left, zero once the deadline has passed.
+    /// Returns the time until the deadline, or zero if the deadline has passed.
     pub fn left(&self) -> Duration {
         self.timeout.saturating_sub(self.elapsed())
     }
 
-    /// Checks that parsing may continue.
+    /// Checks that the deadline has not passed, so that parsing may continue.
     ///
     /// # Errors
     ///

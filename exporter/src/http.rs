@@ -1,9 +1,9 @@
 //! A minimal HTTP server for a scraper: one GET per connection, one answer, then it closes.
 //!
-//! Every connection has a short time for its request head and a deadline for its answer. The number
-//! of clients that are sending a request, and of those that are reading a page, is limited, so that
-//! no client blocks the exporter by sending nothing or by reading slowly. A client above the limit
-//! gets status 503.
+//! Every connection has a short time for its request head and a deadline for its answer. There is a
+//! limit on the number of clients that are sending a request, and another on the number of clients
+//! that are reading a page. So no client blocks the exporter by sending nothing or by reading
+//! slowly. A client above a limit gets status 503.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -18,17 +18,18 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// The time for a client to read the whole answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_MOST_BYTES: usize = 8192;
-/// The maximum number of clients that are sending a request, and of clients that are reading a
-/// page, each of which takes memory.
+/// The maximum number of clients that are sending a request.
 const ASKING_MOST: usize = 64;
+/// The maximum number of clients that are reading a page. Each page takes memory.
 const READING_MOST: usize = 16;
-/// The maximum number of refused connections that stay open until the client has read the reason.
+/// The maximum number of refused connections that stay open, so that their clients can read the
+/// reason.
 const REFUSED_MOST: usize = 64;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers requests for ever. `metrics` makes the page of `GET /metrics`.
+/// Answers requests and never returns. `metrics` makes the page of `GET /metrics`.
 pub fn serve(
     listener: &TcpListener,
     metrics: impl Fn() -> Arc<String> + Send + Sync + 'static,
@@ -38,7 +39,8 @@ pub fn serve(
     let mut refused = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // The process has probably run out of file descriptors. Closing connections frees some.
+            // The process has probably run out of file descriptors. Closing the refused connections
+            // frees some.
             refused.clear();
             thread::sleep(Duration::from_millis(100));
             continue;
@@ -53,13 +55,13 @@ pub fn serve(
     }
 }
 
-/// One of a limited number of places for connections, given back when dropped.
+/// One of a limited number of places for connections. Dropping it frees the place.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
     fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        // Counts the connection first. If there is no place for it, the drop takes it off the
-        // count.
+        // The connection is counted first. If there is no place for it, dropping `place` subtracts
+        // it from the count.
         let place = Self(Arc::clone(taken));
         (taken.fetch_add(1, AcqRel) < most).then_some(place)
     }
@@ -71,9 +73,9 @@ impl Drop for Place {
     }
 }
 
-/// Answers 503 to a client without waiting for it. If the connection were closed before all
-/// received bytes are read, it would be reset and the answer lost. So it stays open until
-/// [`REFUSED_MOST`] more connections are refused.
+/// Answers 503 to a client without waiting for the client to read it. Closing the connection before
+/// all received bytes are read would reset it and lose the answer. So the connection stays open
+/// until [`REFUSED_MOST`] more connections are refused.
 fn refuse(mut stream: TcpStream, refused: &mut VecDeque<TcpStream>) {
     let text = head(FULL, PLAIN, FULL_TEXT.len()) + FULL_TEXT;
     let said = stream
@@ -117,8 +119,8 @@ fn answer(
         && path(target) == "/metrics"
         && let Some(_place) = Place::take(reading, READING_MOST)
     {
-        // Give the place back first: a slow reader must not keep other clients from sending
-        // requests.
+        // Free the place among the sending clients first: a client that reads slowly must not keep
+        // other clients from sending requests.
         drop(place);
         let page = metrics();
         let body = if method == "HEAD" { "" } else { page.as_str() };
@@ -155,7 +157,8 @@ fn path(target: &str) -> &str {
     path.split('?').next().unwrap_or("")
 }
 
-/// Writes a whole answer before its deadline, however few bytes the client accepts at a time.
+/// Writes a whole answer. Fails at the deadline of the answer, even if the client still accepts a
+/// few bytes at a time.
 fn write(stream: &mut TcpStream, head: &str, body: &str) -> io::Result<()> {
     let started = Instant::now();
     for mut rest in [head.as_bytes(), body.as_bytes()] {
@@ -170,13 +173,14 @@ fn write(stream: &mut TcpStream, head: &str, body: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the time left. It is never zero, which a socket would take as "no timeout".
+/// Returns the part of `patience` that is left, or an error if none is left. The result is never
+/// zero, because a socket takes zero as "no timeout".
 fn left(patience: Duration, started: Instant) -> io::Result<Duration> {
     let left = patience.saturating_sub(started.elapsed());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Reads the available bytes, within the time for a request head.
+/// Reads the next available bytes. Fails if the client's time for its request head has passed.
 fn read_some(stream: &mut TcpStream, piece: &mut [u8], started: Instant) -> io::Result<usize> {
     stream.set_read_timeout(Some(left(HEAD_PATIENCE, started)?))?;
     stream.read(piece)
@@ -187,7 +191,7 @@ fn ends(head: &[u8]) -> bool {
     head.windows(2).any(|end| end == b"\n\n") || head.windows(3).any(|end| end == b"\n\r\n")
 }
 
-/// Reads up to the end of a request head, or up to its maximum length.
+/// Reads up to the end of a request head, or until it exceeds the maximum length.
 fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     let started = Instant::now();
     let mut head = Vec::new();
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_path_or_a_whole_url() {
+    fn path_accepts_a_path_and_a_whole_url_as_the_target() {
         let targets = ["/metrics", "/metrics?x=/y", "http://h:1/metrics", "http://h/metrics?x"];
         for target in targets {
             assert_eq!(path(target), "/metrics", "{target}");
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_limited_and_given_back_when_dropped() {
+    fn place_is_refused_above_the_limit_until_another_is_dropped() {
         let taken = Arc::default();
         let (first, second) = (Place::take(&taken, 2), Place::take(&taken, 2));
         assert!(first.is_some() && second.is_some() && Place::take(&taken, 2).is_none());
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_has_one_deadline_for_all_its_writes() {
+    fn time_left_for_an_answer_ends_although_single_writes_succeed() {
         let long_ago = Instant::now().checked_sub(ANSWER_PATIENCE).expect("a past");
         assert!(left(ANSWER_PATIENCE, long_ago).is_err());
         assert!(left(ANSWER_PATIENCE, Instant::now()).expect("time") <= ANSWER_PATIENCE);

@@ -14,7 +14,8 @@ pub fn say(line: &str) {
 pub struct Told(Mutex<Option<Option<String>>>);
 
 impl Told {
-    /// Records the state. Returns true if it, or the reason for it, differs from the last one.
+    /// Records the state. Returns true if the state, or the reason for being down, differs from the
+    /// last one.
     pub fn changes<T>(&self, state: &Result<T, String>) -> bool {
         let state = state.as_ref().err().cloned();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

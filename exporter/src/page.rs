@@ -17,13 +17,13 @@ const OWN: [&str; 4] =
 /// The valid kinds of a `TYPE` line.
 const KINDS: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
 
-/// The longest line of an answer, without its end.
+/// The longest valid line of an answer, not counting its line ending.
 const LINE_MOST_BYTES: usize = 64 * 1024;
 
 /// The most labels of a sample, not counting the exporter's own.
 const LABELS_MOST: usize = 64;
 
-/// A fault of one line, for which the whole answer of a server is refused.
+/// A fault of one line. The whole answer of the server is then refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     TooLong,
@@ -82,12 +82,12 @@ impl Page {
         self.metric(name).samples.push_str(&sample);
     }
 
-    /// Parses the answer of a server. Calls `check` before each line, and stops if it fails.
+    /// Parses the answer of a server. Calls `check` before each line, and stops if `check` fails.
     ///
     /// # Errors
     ///
-    /// Returns the number of the first invalid line and the expected form, or the error of `check`.
-    /// One invalid line would make Prometheus refuse the samples of every server on the page.
+    /// Returns a text with the number of the first invalid line and its expected form, or the error
+    /// of `check`. One invalid line would make Prometheus refuse the samples of every server.
     pub fn parse(
         server: &str,
         text: &str,
@@ -102,7 +102,7 @@ impl Page {
         Ok(page)
     }
 
-    /// Adds the metrics of another page.
+    /// Adds the metrics of another page to this one.
     pub fn add(&mut self, page: Self) {
         for (name, metric) in page.metrics {
             let all = self.metric(&name);
@@ -141,7 +141,7 @@ impl Page {
         Ok(())
     }
 
-    /// Returns the whole page.
+    /// Returns the page as text, without the metrics that have no samples.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (name, metric) in self.metrics.iter().filter(|(_, metric)| !metric.samples.is_empty()) {
@@ -156,8 +156,8 @@ impl Page {
     }
 }
 
-/// Splits a `HELP` or `TYPE` comment into this word, the metric's name and the rest; `None` for any
-/// other comment.
+/// Splits a `HELP` or `TYPE` comment into the word `HELP` or `TYPE`, the metric's name and the
+/// rest. Returns `None` for any other comment.
 fn described(comment: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = comment.trim_start().split_once(' ')?;
     let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -170,7 +170,8 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| starts(byte) || byte.is_ascii_digit())
 }
 
-/// Returns the name of a sample, and the sample with the label `server` before its own labels.
+/// Returns the name of a sample, and the sample's line with the label `server` added before the
+/// other labels.
 fn labelled<'line>(line: &'line str, server: &str) -> Result<(&'line str, String), Fault> {
     let end = line.find(['{', ' ']).ok_or(Fault::NoMetric)?;
     let (name, rest) = line.split_at(end);
@@ -192,11 +193,12 @@ fn labelled<'line>(line: &'line str, server: &str) -> Result<(&'line str, String
     Ok((name, sample))
 }
 
-/// Returns true for the rest of a sample after its labels: a blank, a number, and an optional time.
+/// Returns true if the text can follow the labels of a sample: a blank, a number, and an optional
+/// time.
 fn is_value(text: &str) -> bool {
     let mut words = text.strip_prefix(' ').into_iter().flat_map(|words| words.split(' '));
     let is_number = words.next().is_some_and(|number| {
-        // Prometheus refuses a page with a number out of range, which is infinite here.
+        // Prometheus refuses a page with a number out of range, which is parsed as infinite here.
         let has_digits = number.bytes().any(|byte| byte.is_ascii_digit());
         number.parse::<f64>().is_ok_and(|value| !(value.is_infinite() && has_digits))
     });
@@ -204,7 +206,7 @@ fn is_value(text: &str) -> bool {
     is_number && is_timed && words.next().is_none()
 }
 
-/// Returns the length of the labels, up to the brace that ends them.
+/// Returns the length of the labels at the start of a text, up to the brace that ends them.
 fn labels_length(inside: &str) -> Result<usize, Fault> {
     let mut at = 0;
     let mut names = HashSet::new();
@@ -221,7 +223,8 @@ fn labels_length(inside: &str) -> Result<usize, Fault> {
     Ok(at)
 }
 
-/// Returns the name of the first label, and its length including the comma after it.
+/// Returns the name of the first label in a text, and the label's length including the comma after
+/// it, if any.
 fn label(text: &str) -> Option<(&str, usize)> {
     let (name, value) = text.split_once("=\"")?;
     if !is_name(name) || name.contains(':') || name == SERVER {
@@ -250,7 +253,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Adds the answer of a server, without a deadline.
+    /// Parses the answer of a server without a deadline, and adds it to the page.
     fn add(page: &mut Page, server: &str, text: &str) -> Result<(), String> {
         Page::parse(server, text, || Ok(())).map(|parsed| page.add(parsed))
     }
@@ -260,7 +263,7 @@ mod tests {
                        # HELP rl_b B.\n# TYPE rl_b gauge\nrl_b 1\n";
 
     #[test]
-    fn each_metric_appears_once_with_the_samples_of_all_servers() {
+    fn page_has_each_metric_once_with_the_samples_of_all_servers() {
         let mut page = Page::default();
         page.begin("rl_up", "Whether it answers.");
         page.about("rl_up", "server", "h:1", 1);
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_any_text_are_kept_byte_for_byte() {
+    fn labelled_keeps_labels_of_any_text_byte_for_byte() {
         let cases = [
             (r#"a{b="}"} 1"#, r#"a{server="s",b="}"} 1"#),
             (r#"a{b="\\",c="\"}"} +Inf"#, r#"a{server="s",b="\\",c="\"}"} +Inf"#),
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_histogram_stay_together() {
+    fn page_keeps_the_parts_of_a_histogram_together() {
         let text = "# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\nh_other 1\n";
         let mut page = Page::default();
         add(&mut page, "a", text).expect("of the format");
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_one_invalid_line_adds_nothing() {
+    fn answer_with_one_invalid_line_adds_nothing_to_the_page() {
         let odd = [
             "nonsense",
             "a b",
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_stops_before_the_next_line_when_its_check_fails() {
+    fn parse_stops_before_the_next_line_when_the_check_fails() {
         let mut left = 2;
         let check = || {
             left -= 1;
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_reads_no_label_after_the_64th() {
+    fn parse_does_not_read_a_label_after_the_64th() {
         let odd = sample_of(64).replace('}', "nonsense");
         let parsed = Page::parse("s", &odd, || Ok(())).map(|page| page.text());
         assert_eq!(parsed, Err(Fault::TooManyLabels.of_line(1)));

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 pub struct Exporter {
     servers: Vec<Arc<Server>>,
     clusters: Mutex<Vec<Cluster>>,
-    /// The time when the last scrape began, and its page as long as a client reads it. The lock is
-    /// held for a whole scrape, while other threads ask the servers and parse their answers.
+    /// The time when the last scrape began, and the page of that scrape while a client still reads
+    /// it. The lock is held for a whole scrape, while other threads ask the servers and parse their
+    /// answers.
     last: Mutex<Option<(Instant, Weak<String>)>>,
     timeout: Duration,
 }
@@ -24,7 +25,7 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// Returns the reason for an unusable address, or for one that is named twice.
+    /// Returns a reason if an address is unusable or named twice.
     pub fn new(arguments: Arguments) -> Result<Self, String> {
         let mut seen = HashSet::new();
         let mut open = |information| -> Result<Arc<Server>, String> {
@@ -46,8 +47,8 @@ impl Exporter {
         })
     }
 
-    /// Returns a page whose scrape began after this call. Calls during a scrape wait until it ends,
-    /// and share the next one.
+    /// Returns the page of a scrape that began after this call. All calls made during a scrape wait
+    /// until that scrape ends, and then share the next scrape.
     pub fn page(&self) -> Arc<String> {
         let asked = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +62,8 @@ impl Exporter {
         page
     }
 
-    /// Scrapes all servers. Takes at most twice the timeout, once for all clusters and once for all
-    /// servers, however many of them hang.
+    /// Scrapes all servers. Takes at most one timeout for each cluster, and one for all servers
+    /// together, however many servers hang.
     fn scrape(&self) -> String {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         let mut servers = self.servers.clone();
@@ -79,7 +80,8 @@ impl Exporter {
             let name = &cluster.seed.name;
             page.about("rl_exporter_discovery_up", "cluster", name, i32::from(found));
             for node in nodes {
-                // A server in two lists is shown once.
+                // A server that is both configured and in a cluster, or in two clusters, is shown
+                // once.
                 if !servers.iter().any(|server| server.name == node.name) {
                     servers.push(node);
                 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// The maximum length of a logged reason, which may be a text of the server.
+/// The maximum length of a logged reason. The reason may be a text that the server sent.
 const REASON_MOST_CHARS: usize = 200;
 
 /// A server that is asked at every scrape.
@@ -53,7 +53,7 @@ impl Server {
         self.client.get_connection_info()
     }
 
-    /// Logs whether the server is up, if that has changed since the last log line.
+    /// Logs that the server is up, or down and why, if that has changed since the last log line.
     pub fn tell(&self, answer: &Result<(), String>) {
         if self.told.changes(answer) {
             match answer {
@@ -63,7 +63,8 @@ impl Server {
         }
     }
 
-    /// Asks on the kept connection, or on a new one if there is none or it is broken.
+    /// Runs a command on the kept connection. Opens a new connection if there is none, or if the
+    /// server has closed the kept one.
     fn ask(&self, command: &Cmd, timeout: Duration) -> Answer {
         let mut kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = match kept.take() {
@@ -92,7 +93,7 @@ impl Server {
 }
 
 /// Runs a command, and keeps the connection in `kept` if the server answered, even with an error.
-/// After any other failure the connection may hold half an answer.
+/// After any other failure the connection is dropped, because it may hold half an answer.
 fn query(
     mut connection: Connection,
     command: &Cmd,
@@ -105,7 +106,7 @@ fn query(
     answer
 }
 
-/// The right of one thread to ask a server, given back when dropped.
+/// The exclusive right of one thread to ask a server. Dropping it lets another thread ask.
 struct Turn(Arc<Server>);
 
 impl Turn {
@@ -120,12 +121,12 @@ impl Drop for Turn {
     }
 }
 
-/// Asks all servers at once and parses their answers, each in a thread of its own that holds no
-/// lock of another server. Waits at most `timeout` for all of them together. A late thread, whose
-/// server sends slowly or whose name resolver does not answer, runs on. Until it ends, no second
-/// thread asks the same server. `parse` must end soon after its deadline.
+/// Asks all servers at once and parses their answers. Each server has a thread of its own, which
+/// holds no lock of another server. Waits at most `timeout` for all threads together. A thread that
+/// is late, because its server sends slowly or its name resolver does not answer, runs on. Until it
+/// ends, no second thread asks the same server. `parse` must end soon after its deadline.
 ///
-/// Returns the result of `parse` for each answer, with the time it took.
+/// Returns the result of `parse` for each server, with the time until the answer was parsed.
 pub fn ask_all<T: Send + 'static>(
     servers: &[Arc<Server>],
     command: &Cmd,
@@ -148,7 +149,8 @@ pub fn ask_all<T: Send + 'static>(
             let turn = turn;
             let server = &turn.0;
             let parsed = server.ask(&command, timeout).and_then(|text| {
-                // This error is the result unless the parsed answer follows in time.
+                // This error is the server's result, unless the parsed answer arrives in time and
+                // replaces it.
                 let _ = sender.send((index, Err(deadline.unparsed()), timeout));
                 parse(server, text, deadline)
             });
@@ -160,7 +162,7 @@ pub fn ask_all<T: Send + 'static>(
             answers[index] = (Err(format!("cannot start a thread: {error}")), Duration::ZERO);
         }
     }
-    // From here on only the threads can send. The channel closes when the last thread ends.
+    // From here on only the threads have a sender. The channel closes when the last thread ends.
     drop(sender);
     while let Ok((index, answer, took)) = receiver.recv_timeout(deadline.left()) {
         answers[index] = (answer, took);
@@ -234,7 +236,8 @@ mod tests {
             assert_ne!(server.name, odd, "a parser that panics");
             Ok(text)
         };
-        // The thread that panicked gave its turn back, so the server is asked again.
+        // The second round shows that the thread that panicked dropped its `Turn`: the server is
+        // asked again.
         for _ in 0..2 {
             let answers = ask_all(&servers, &ping(), PATIENCE, parse.clone());
             let expected = Err("its answer was not parsed within 60000 ms");
