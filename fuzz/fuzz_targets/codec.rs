@@ -1,6 +1,6 @@
 //! Feeds any bytes as the value of a key. If the bytes decode to a state, that state must encode to
-//! the same bytes, only its own algorithm may decide on it, and calls under any rule must answer as
-//! the naive model does.
+//! the same bytes, and only the state's own algorithm may decide on it. Calls under any rule of
+//! that algorithm must answer as the naive model does.
 
 #![no_main]
 
@@ -27,7 +27,8 @@ const CALLS: usize = 3;
 fuzz_target!(|bytes: &[u8]| {
     let Some((mut calls, stored)) = bytes.split_at_checked(CALLS_LEN) else { return };
     if let Ok(state) = decode_decimal(stored) {
-        // The digits of redis-cell, which no command of the module's own reads.
+        // The value is a state of redis-cell in digits, so `decode`, which all other commands use,
+        // must reject it.
         let Change::Whole(digits) = encode_decimal(&state) else { panic!("{state:?}") };
         assert_eq!(digits.as_slice(), stored);
         assert!(decode(stored).is_err(), "{stored:?}");
@@ -50,7 +51,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 macro_rules! by_algorithm {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
-        /// Makes calls on the key under rules of its state's algorithm.
+        /// Makes calls on the key under rules of the algorithm whose state it holds.
         fn call_own(state: State<'_>, stored: &[u8], limits: Limits, calls: &[u8]) {
             match state {
                 $(State::$algorithm(_) => {
@@ -63,7 +64,7 @@ macro_rules! by_algorithm {
 
         fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
             let new_state = match state {
-                // Not compared here: the engine's tests encode the list again.
+                // The encoding of a reservation list is compared by the engine's tests, not here.
                 State::Reserved(_) => return stored.to_vec(),
                 $(State::$algorithm(state) => NewState::$algorithm(state.into()),)*
             };
@@ -79,7 +80,7 @@ macro_rules! by_algorithm {
 
 for_all_subjects!(by_algorithm);
 
-/// Makes plain calls and reservation steps at times near that of a stored reservation.
+/// Makes plain calls and calls on reservations, at times near that of a stored reservation.
 fn reserve<S: Subject<Model: WindowModel>>(
     stored: &[u8],
     state: stored::State<'_>,
@@ -111,7 +112,7 @@ fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
     assert_eq!(decided.count(), usize::from(is_one));
 }
 
-/// Makes calls at times near the one in the state.
+/// Makes calls at times near the time in the state, `about_us`.
 fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u8]) {
     let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
     let model = S::Model::try_from(decode(stored).expect("a state")).ok();
@@ -127,7 +128,8 @@ fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u
         if let Some(twin) = &mut twin {
             twin.call(verb, &limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
         }
-        // Even on a log that no calls can produce, a call gets an answer and leaves a valid state.
+        // A call gets an answer and leaves a valid state, even if no calls can produce the stored
+        // state.
         let carried_out = forged.carry_out(verb, &S::rule(&limits), now, cost);
         let Ok((answer, wrote)) = carried_out else { continue };
         assert!((0..=limits.capacity).contains(&answer.remaining), "{answer:?}");

@@ -1,6 +1,6 @@
-//! Runs any schedule of calls of any kind, with any clock: under one or two rules on one key, or
-//! under several rules at once on several keys. The answers must be those of the naive models. The
-//! bytes choose the algorithms, the limits and the steps.
+//! Runs any schedule of calls of any kind, with any clock: on one key under two rules, or on
+//! several keys, each under its own rules. The answers must be those of the naive models. The bytes
+//! choose the algorithms, the limits and the steps.
 
 #![no_main]
 
@@ -17,10 +17,10 @@ use redis_throttle_engine::time::Instant;
 
 const START_US: i128 = 1_800_000_000_000_000;
 
-/// The maximum number of calls. Naive models become slower as their memory grows.
+/// The maximum number of calls in a schedule. Naive models become slower as their memory grows.
 const CALLS_MAX: usize = 60;
 
-/// The number of keys in a schedule with several.
+/// The number of keys in a schedule with several keys.
 const KEYS: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -36,14 +36,14 @@ fuzz_target!(|bytes: &[u8]| {
 
 macro_rules! plays {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
-        /// A schedule for each algorithm.
+        /// The functions that run a schedule, one for each algorithm.
         const PLAYS: [fn(&[u8]); Algorithm::ALL.len()] = [$(play::<$subject>),*];
     };
 }
 
 for_all_subjects!(plays);
 
-/// The schedules with reservations, and that of redis-cell.
+/// The functions that run a schedule with reservations, and the one for redis-cell's command.
 const OTHERS: [fn(&[u8]); 3] = [reserve::<Fixed>, reserve::<Quotas>, redis_cell];
 
 fn play<S: Subject>(mut source: &[u8]) {
@@ -78,8 +78,8 @@ fn redis_cell(mut source: &[u8]) {
         let limits = CellLimits::of(drawn);
         let Some(rule) = limits.rule() else { return };
         let step = Step::draw_good(&mut source);
-        // The stored form ends in the year 2262. The time must leave room for the longest
-        // allowance, a century.
+        // The stored form cannot hold a time after the year 2262. So `now` must stay a century
+        // below that, because a state can lie a century ahead of it.
         now = (now + step.us(drawn.period_us)).clamp(0, CLOCK_MAX_US / 7 * 5);
         let quantity = Share::draw(&mut source).of(drawn);
         let cost = Cost::new(quantity.try_into().expect("not negative")).expect("in range");
@@ -121,7 +121,7 @@ fn reserve<S: Subject<Model: WindowModel>>(mut source: &[u8]) {
     }
 }
 
-/// Runs calls with several rules, mixed with calls of any kind on one of their keys.
+/// Runs calls with several rules, mixed with calls of any kind on one of the same keys.
 fn play_several(mut source: &[u8]) {
     let mut twins = Vec::new();
     for _ in 0..KEYS {
@@ -147,7 +147,7 @@ fn play_several(mut source: &[u8]) {
                 twin.call(verb, limits, now, cost).err()
             }
             None => {
-                // Each bit selects a key.
+                // Each bit of `chosen` selects a key for the call.
                 let chosen = source.below(1 << KEYS);
                 let mut parts = Vec::<TwinPart<'_>>::new();
                 for (at, (twin, rules)) in twins.iter_mut().enumerate() {

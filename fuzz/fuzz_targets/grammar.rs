@@ -1,6 +1,6 @@
-//! Feeds any arguments, separated by spaces, and any rule in one argument. Nothing may panic, and
-//! the grammar must accept the same arguments with the same meaning as a naive implementation of
-//! the design.
+//! Feeds any bytes to the grammar, as arguments separated by spaces and as a rule in one argument.
+//! The grammar must not panic. It must accept the same arguments as a naive implementation of the
+//! design, with the same meaning.
 
 #![no_main]
 
@@ -60,8 +60,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Checks that a rule in one argument, as in `RL.ALL`, means the same as its words, separated by
-/// any number of spaces, do as separate arguments.
+/// Checks that a rule in one argument, as in `RL.ALL`, means the same as its words do as separate
+/// arguments. In the one argument, any number of spaces may separate the words.
 fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: Algorithm) {
     let slots = Slots::DEFAULT;
     let words: Vec<&[u8]> = args.iter().copied().filter(|word| !word.is_empty()).collect();
@@ -74,7 +74,7 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
         error => error,
     });
     assert_eq!(read, in_words.map(Asked::Units), "the same meaning, or the same mistake");
-    // The name of the rule may be any bytes, too.
+    // The rule is also read without the algorithm's name, so that any bytes stand in its place.
     let read = packed_rule(rule, slots);
     match words.is_empty() {
         true => assert_eq!(read, Err(GrammarError::Algorithm)),
@@ -114,7 +114,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule: (AnySubject::of(algorithm).rule)(&limits), options })
 }
 
-/// The options that every call that counts units accepts.
+/// The options that all calls that count units accept.
 #[derive(Default)]
 struct Given {
     cost: Option<i128>,
@@ -122,8 +122,8 @@ struct Given {
 }
 
 impl Given {
-    /// Reads the option of this name, in capital letters; `None` if the grammar must reject the
-    /// call.
+    /// Reads the option `name`, which is in capital letters, and its value from `rest`. Returns
+    /// `None` if the grammar must reject the call.
     fn read(&mut self, name: &[u8], rest: &mut slice::Iter<'_, &[u8]>) -> Option<()> {
         match name {
             b"COST" if self.cost.is_none() => self.cost = Some(integer(rest.next()?, 0)?),
@@ -140,7 +140,8 @@ impl Given {
     }
 }
 
-/// Reads a holder's id, a limit of holders and a ttl.
+/// Returns the expected meaning of a holder's id, a limit of holders and a ttl; `None` if the
+/// grammar must reject them.
 fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     let [id, limit, ttl] = args else { return None };
     let limit = integer(limit, 1).filter(|limit| *limit <= 1_000_000)?;
@@ -150,7 +151,8 @@ fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
 }
 
-/// Reads four numbers. The last is optional.
+/// Returns the expected meaning of the four numbers of `CL.THROTTLE`, of which the last is
+/// optional; `None` if the grammar must reject them.
 fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     let (positional, quantity) = args.split_at_checked(3)?;
     let quantity = match quantity {
@@ -160,13 +162,15 @@ fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     };
     let limit = digits_of(positional[0])? + 1;
     let (count, period_s) = (digits_of(positional[1])?, digits_of(positional[2])?);
-    // The period is cut to the largest number that is read. `rule` then checks the combination.
+    // A period above the largest valid number becomes that number. `rule` then checks the
+    // combination.
     let rule = CellLimits { limit, count, period_s: period_s.min(UNITS_MAX) }.rule()?;
     let quantity = Cost::new(quantity.try_into().expect("not negative"))?;
     Some(ThrottleRequest { rule, quantity })
 }
 
-/// Reads attempts, then three durations in ascending order; only the first two may be equal.
+/// Reads a number of attempts, then three durations in ascending order. Only the first two
+/// durations may be equal.
 fn backoff(args: &[&[u8]]) -> Option<Request> {
     let [attempts, base, max, forget] = args else { return None };
     let attempts = integer(attempts, 1).filter(|attempts| *attempts <= 1_000_000)?;
@@ -237,7 +241,7 @@ fn digits_of(digits: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(digits).ok()?;
     let plain = !text.is_empty() && text.chars().all(|char| char.is_ascii_digit());
     let significant = text.trim_start_matches('0');
-    // A number of twenty digits is above every bound, and still fits into 128 bits.
+    // Longer numbers are above every bound. One of twenty digits still fits into 128 bits.
     let short = plain && significant.len() <= 20;
     short.then(|| format!("0{significant}").parse().expect("digits"))
 }

@@ -1,6 +1,6 @@
-//! Feeds any bytes as a definition and as a file of policies. Nothing may panic. A line of a file
-//! must mean what its words mean as arguments, and formatting what was read must give a text with
-//! the same meaning.
+//! Feeds any bytes to the grammar, as a definition of a policy and as a policy file. The grammar
+//! must not panic. A line of a file must mean the same as its words do as arguments. Formatting a
+//! policy that was read must give a text with the same meaning.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     one_line_is_one_definition(bytes);
     a_file_is_its_lines(bytes);
-    // Matching ends for every pattern and every name.
+    // Matching must end for every pattern and every name.
     if let Some((pattern, name)) = bytes.split_at_checked(bytes.len() / 2) {
         if let Some(pattern) = Pattern::new(pattern) {
             let _ = pattern.matches(name.get(..129).unwrap_or(name));
@@ -46,7 +46,7 @@ fn reads_as_it_is_written(read: &Definition) {
     }
 }
 
-/// Splits a line at blanks, up to a `#`.
+/// Returns the words of a line, which blanks separate. A comment from the first `#` on is left out.
 fn words_of(line: &[u8]) -> Vec<&[u8]> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let end = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
