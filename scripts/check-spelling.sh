@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the spelling of all files with codespell. .codespellrc configures it, and lists correct
-# words that codespell would reject.
+# Checks the spelling of all files with codespell. .codespellrc configures codespell, and lists the
+# correct words that it would reject.
 #
 #   scripts/check-spelling.sh [FILE...]
 #
@@ -18,7 +18,7 @@ if [ "$(cat "$venv/version" 2>/dev/null)" != "$codespell" ]; then
     echo "$codespell" >"$venv/version"
 fi
 
-# Without a repository, as in an archive, the files are found by name.
+# Outside of a Git repository, as in an unpacked archive, codespell itself finds the files.
 if [ $# -eq 0 ] && git rev-parse --git-dir >/dev/null 2>&1; then
     git ls-files -z --cached --others --exclude-standard | xargs -0 "$venv/bin/codespell"
 else

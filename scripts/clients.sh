@@ -12,7 +12,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# Debian 12 has Node 18, and the client needs 20: npm then fetches it, with its own npm, as packages.
+# Debian 12 has Node 18, and the client needs Node 20. npm then fetches this version and its npm, as
+# packages.
 node_version=20.20.2
 npm_version=10.9.4
 
@@ -26,8 +27,8 @@ step() {
     "$@"
 }
 
-# Succeeds if $1 was made from exactly these files. Once $1 is complete, made_from stores their
-# checksums in it.
+# Succeeds if the folder $1 was made from exactly the files after it. made_from stores the checksums
+# of these files in $1 after $1 is complete.
 is_made_from() {
     made=$1/.made-from
     shift
@@ -60,8 +61,8 @@ use_node() {
     fi
 }
 
-# Creates the virtual environment $1 with the requirements $2 and the packages in the folders after
-# them.
+# Creates the virtual environment $1 with the requirements of the file $2, and with the packages in
+# the folders $3 and following.
 venv() {
     venv=$1
     requirements=$2
@@ -142,7 +143,8 @@ check_rust() {
     step cargo fmt --all --check
     step cargo clippy --locked --workspace --all-targets -- -D warnings
     step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
-    # Only `testing` uses the engine: an application links none of its crates.
+    # Only the feature `testing` uses the engine. An application must link neither the engine nor the
+    # crates that only the engine needs.
     linked=$(step cargo tree --locked --package redis-throttle-client --edges normal \
         --features cluster,connection-manager --prefix none)
     case $linked in
@@ -152,7 +154,8 @@ check_rust() {
 
 test_rust() {
     cd clients/rust
-    # The suites of Python and Node choose the back ends themselves.
+    # The suites of Python and Node run on every back end by themselves; this one needs a run for
+    # each.
     for backend in module functions script; do
         step env RL_BACKEND=$backend cargo test --locked --workspace --all-features
     done
@@ -193,7 +196,7 @@ check | test | example)
         case $language in
         python | node | rust)
             printf '\n== %s: %s\n' "$verb" "$language"
-            # In a subshell, because each function changes the folder.
+            # Run each function in a subshell, because it changes the working folder.
             ("${verb}_$language")
             ;;
         *) fail "unknown language $language: expected python, node or rust" ;;

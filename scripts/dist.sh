@@ -34,7 +34,8 @@ maintainer='The redis-throttle maintainers <maintainers@redis-throttle.invalid>'
 # --- the files to pack -------------------------------------------------------------------------
 
 build() {
-    # The folder of the crates' sources must be known before the first compilation.
+    # Fetch the crates before the first compilation, because the folder of their sources must be
+    # known then.
     cargo fetch --locked --target "$host"
     RUSTFLAGS="--remap-path-prefix=$PWD=redis-throttle"
     for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
@@ -70,8 +71,8 @@ linked_crates() {
         grep -v '^redis-throttle' | sort -u
 }
 
-# Prints every crate of the release with its licence texts. Each line of twins is a crate without
-# such texts and a crate of the same repository that has them.
+# Prints every crate of the release with its licence texts. Each line of `twins` names a crate
+# without licence texts, and a crate of the same repository that has them.
 third_parties() {
     twins='redis-module-common redis-module'
     folders=$(cargo metadata --locked --format-version 1 --filter-platform "$host" |
@@ -91,7 +92,7 @@ third_parties() {
             printf '\nFrom the same repository as %s: see its texts.\n' "$twin"
         fi
         for text in $texts; do
-            # The Apache License is the same for all: see LICENSE-APACHE.
+            # The Apache License has the same text in all crates: LICENSE-APACHE has it.
             case $text in
             *[Aa][Pp][Aa][Cc][Hh][Ee]*) ;;
             *) printf '\n--- %s\n\n' "${text##*/}"; cat "$text" ;;
@@ -134,7 +135,7 @@ END
 
 # --- the Debian packages ----------------------------------------------------------------------
 
-# Packs the files below $root, after adding the files that every package has.
+# Adds the files that every package has to $root, and packs all files below $root.
 pack_deb() {
     package=$1
     summary=$2

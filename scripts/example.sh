@@ -1,10 +1,10 @@
 #!/bin/sh
-# Starts a server with the module and an example application on it, and ends both at Ctrl-C.
+# Starts a server with the module and an example application that uses it. Ctrl-C ends both.
 #
 #   scripts/example.sh NAME MODULE PORT HTTP_PORT [ARGUMENT...]
 #
-# NAME is fastapi, express or axum; the arguments are passed to the server. The application keeps
-# running when the server is stopped.
+# NAME is fastapi, express or axum. Each ARGUMENT is passed to the server. The application keeps
+# running if the server is stopped.
 #
 # $SERVER replaces redis-server, $RL_CLIENTS is the target directory of the example in Rust.
 set -eu
@@ -75,7 +75,8 @@ start_application() {
     esac
 }
 
-# Waits for $1 while the process $2 runs; the remaining arguments are the command that checks it.
+# Waits for $1 while the process $2 runs. The remaining arguments are a command that succeeds once $1
+# is there.
 await() {
     what=$1
     process=$2

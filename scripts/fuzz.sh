@@ -4,12 +4,13 @@
 #   scripts/fuzz.sh [SECONDS] [TARGET...]     default: 20 seconds each of grammar, codec, decide,
 #                                             policies
 #
-# New inputs are kept in fuzz/corpus, where a later run continues; a failing input is kept in
-# fuzz/artifacts. A long run has more seconds:
+# New inputs are kept in fuzz/corpus, and a later run continues with them. A failing input is kept in
+# fuzz/artifacts. A long run of one target:
 #
 #   scripts/fuzz.sh 3600 decide
 #
-# Needs only a stable Rust and a C++ compiler. With cargo-fuzz installed, this does the same:
+# Needs only a stable Rust and a C++ compiler. If cargo-fuzz is installed, this command does the
+# same:
 #
 #   RUSTC_BOOTSTRAP=1 cargo fuzz run decide -- -max_total_time=3600
 set -eu

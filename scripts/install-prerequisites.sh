@@ -12,7 +12,7 @@
 #   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm; if that is
 #                                               older than Node 20, scripts/clients.sh fetches a newer one
 #
-# One call may name several. If nothing is missing, it prints nothing and does not call apt.
+# One call may name several of these. If nothing is missing, it prints nothing and does not call apt.
 set -eu
 
 fail() {
@@ -46,12 +46,12 @@ check_lint() {
         fail "rustfmt and clippy are needed: rustup component add rustfmt clippy"
 }
 
-# A compiler also needs the headers of the C library.
+# Looks for a compiler that finds the headers of the C library, which are a package of their own.
 has_c_compiler() {
     has cc && printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1
 }
 
-# Looks for the development package: bindgen needs the headers of libclang, too.
+# Looks for the development package, because bindgen also needs the headers of libclang.
 has_libclang() {
     [ -n "${LIBCLANG_PATH:-}" ] && return 0
     for library in /usr/lib/llvm-*/lib/libclang.so /usr/lib*/libclang.so /usr/local/lib*/libclang.so; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes functions/redis_throttle_script.lua from functions/redis_throttle.lua, for EVALSHA.
 
-    scripts/lua-script.py            writes it
+    scripts/lua-script.py            writes the script
     scripts/lua-script.py --check    fails if the committed script differs
 
-The script is the library without its last section, which registers functions. Instead, the script
-chooses the command by the first argument. Every call runs the script from its top, and creating a
-function there costs time: see with_functions_in_place. Comments are left out.
+The script is the library without comments and without its last section, which registers functions.
+Instead, the script chooses the command by its first argument. Every call runs the script from the
+top, and each function created there costs time: see with_functions_in_place.
 """
 
 import re
@@ -23,8 +23,8 @@ HEAD = """\
 -- Made by scripts/lua-script.py from functions/redis_throttle.lua: see the comments there.
 """
 
-# The section where the functions begin. The script wraps all of them in one function: each call
-# creates them, and the variables of a function are cheaper to access from them.
+# The section where the functions begin. Each call of the script creates all of them, so the script
+# wraps them in one function: they can access the variables of that function at less cost.
 FIRST_SECTION = "-- Numbers beyond "
 MIDDLE = "local function script()\n"
 TAIL = """\
@@ -41,7 +41,8 @@ def without_comments(text):
 
 
 def with_functions_in_place(code):
-    """Moves each function that is used once to its place of use: other calls do not create it."""
+    """Moves each function that is used once to its place of use, so that calls that do not reach
+    this place do not create the function."""
     for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
         name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
         others = code.replace(found, "")

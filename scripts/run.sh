@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts a real server with the module in the foreground, on 127.0.0.1 and without persistence.
 #
-#   scripts/run.sh MODULE PORT [directive...]      passes more directives to the server
+#   scripts/run.sh MODULE PORT [DIRECTIVE...]      each DIRECTIVE is passed to the server
 #
 # $SERVER replaces redis-server.
 set -eu
@@ -22,7 +22,7 @@ running() {
     kill -0 "$pid" 2>/dev/null
 }
 
-# Another server may hold the port: only an answer of the started process counts.
+# Succeeds if the started process answers. An answer from another server on the port does not count.
 ready() {
     redis-cli -p "$port" INFO server 2>/dev/null | tr -d '\r' | grep -qx "process_id:$pid"
 }

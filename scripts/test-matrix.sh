@@ -24,7 +24,8 @@ while read -r name server; do
     fi
     version=$("$server" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')
     log=$cache/$name.log
-    # One server comes with another module. Without one, the test of other modules proves less.
+    # One server comes with another module. With the other servers, the test that loads another
+    # module proves less.
     neighbour=$(dirname "$server")/falkordb.so
     [ -e "$neighbour" ] || neighbour=
     printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also with ${neighbour##*/}}"
