@@ -19,7 +19,7 @@ ONE_AT_A_TIME = "one key, one at a time"
 
 @dataclass
 class Figures:
-    """The figures of one contestant in one scenario, with one value per round."""
+    """The figures of one contestant in one scenario. Each list has one value per round."""
 
     rate: list[float] = field(default_factory=list)
     p50_us: list[float] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Figures:
 
 @dataclass
 class Excess:
-    """Calls above a limit and units not refunded, with prefetched permits, per round."""
+    """The calls allowed above a limit and the units not refunded, in each round with prefetch."""
 
     over: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Results:
 
 
 def ratio(of: Figures, to: Figures, value: Callable[[Figures], list[float]]) -> float:
-    """Returns the median, over all rounds, of the ratio within a round."""
+    """Returns the median over all rounds of the ratio `of` / `to` within a round."""
     pairs = zip(value(of), value(to), strict=True)
     return statistics.median(ours / max(theirs, 1e-9) for ours, theirs in pairs)
 
@@ -126,7 +126,7 @@ Table = list[list[str]]
 
 
 def aligned(head: list[str], rows: Table) -> str:
-    """Formats a table for the screen and the page: texts left, figures right."""
+    """Formats a table for the screen and the page, with texts aligned left and figures right."""
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     left = [not all(re.match(r"[-<>= ]*[\d.]", row[at]) for row in rows) for at in range(len(head))]
 

@@ -48,7 +48,7 @@ Answer = dict[str, Any]
 
 
 class Program:
-    """The process of one language: reads one job per line, writes one answer per line."""
+    """The program of one language, a process that reads jobs and writes answers, one per line."""
 
     def __init__(self, language: str, command: list[str], path: str) -> None:
         self._command = [*command, path]
@@ -84,7 +84,7 @@ class Program:
 
 
 def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job]:
-    """Yields the jobs of a round. Jobs to be compared follow each other."""
+    """Yields the jobs of a round. Jobs that are compared with each other are next to each other."""
 
     def job(name: str, contestant: str, scenario: str, **more: object) -> Job:
         plain = {"limit": UNREACHED, "period_s": MINUTE_S, "denial_cache": False, "prefetch": 1}
@@ -128,8 +128,8 @@ def measure(
     for contestant in [] if warm is None else ours:
         rate = statistics.median(results.figures[contestant, "one key"].rate)
         for prefetch in PREFETCHES:
-            # The limit is reached in the first half of the job, and should leave part of a grant
-            # unused.
+            # The job reaches this limit in its first half. The limit is half a grant above the
+            # calls of that time, so that part of a grant should remain unused.
             limit = max(prefetch, round(rate * seconds / 4)) + prefetch // 2
             job = {"contestant": contestant, "scenario": "hot", "seconds": seconds,
                    "in_flight": IN_FLIGHT, "limit": limit, "period_s": YEAR_S,
@@ -153,7 +153,7 @@ def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
 
 
 def options() -> argparse.Namespace:
-    """Parses the command line; `make` passes options in the environment."""
+    """Parses the command line. `make` passes the default values in environment variables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     environ = os.environ.get
     module = environ("RL_MODULE", str(ROOT / "target/release/libredis_throttle.so"))
@@ -188,7 +188,7 @@ def measured(chosen: argparse.Namespace, languages: list[str], server: Server, b
 
 
 def main() -> None:
-    """Measures and prints; writes the page if all languages were measured."""
+    """Measures and prints the results; writes the page if all languages were measured."""
     chosen = options()
     languages = chosen.only.split()
     busy = os.getloadavg()[0]

@@ -54,7 +54,7 @@ class Server:
         return RuntimeError(rest.decode()) if kind == b"-" else rest.decode()
 
     def calls(self) -> int:
-        """Counts the commands so far, except those of this connection and those inside scripts."""
+        """Returns the number of commands received, except from this connection and in scripts."""
         lines = re.findall(r"^cmdstat_(\S+?):calls=(\d+)", self.call("INFO", "commandstats"), re.M)
         ours = {"info", "flushall", "keys", "rl.peek", "config|resetstat"}
         # The server also counts commands inside scripts. If there are scripts, count only the
@@ -64,7 +64,7 @@ class Server:
         return scripts or sum(count for name, count in counts.items() if not is_of_setup(name))
 
     def used(self, limit: int, period_s: int) -> int | None:
-        """Returns the units used on the only key; None if there are other keys, or no limit."""
+        """Returns the units used on the only key; None if there is not one key with a limit."""
         keys = self.call("KEYS", "*")
         if len(keys) != 1:
             return None

@@ -1,5 +1,5 @@
-//! Whole commands in a real server: the instructions of the module, and of the server's functions
-//! that it calls.
+//! The instructions of whole commands in a real server: those of the module, and those of the
+//! server's functions that the module calls.
 
 use crate::count::{self, Costs};
 use crate::judge::Figure;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The number of calls of each kind in the first run; the second run makes twice as many.
 const CALLS: u64 = 400;
 
-/// The callgrind name of the functions that the server calls.
+/// The pattern with which callgrind finds the module's functions that the server calls.
 const COMMAND_FUNCTION: &str = "*trampoline*";
 
 /// Returns the key with this number. All keys have the same length.
@@ -23,8 +23,8 @@ fn key_of(index: u64) -> String {
     format!("key:{index:08}")
 }
 
-/// A kind of call: its name, the policy that it needs, the call that prepares each key (made
-/// twice), and the measured call.
+/// A kind of call: its name, the policy that it needs, the call that prepares each key (it is made
+/// twice on each key), and the measured call.
 struct Kind {
     name: String,
     policy: Option<&'static str>,
@@ -68,8 +68,8 @@ fn kinds() -> Vec<Kind> {
         .collect()
 }
 
-/// Returns the arguments of a rule: `number` for each number, and ten days for each duration; for a
-/// quota, a year.
+/// Returns the arguments of a rule of this algorithm: `number` for each number, ten days for each
+/// duration, and a year for the unit of a quota.
 fn arguments(algorithm: Algorithm, number: &str) -> String {
     let argument = |argument: &Argument| match argument {
         Argument::Number => number,
@@ -89,7 +89,7 @@ fn takes_cost(algorithm: Algorithm) -> bool {
     request(algorithm, &words, Slots::DEFAULT).is_ok()
 }
 
-/// Returns calls with three rules, to compare with single calls.
+/// Returns kinds of calls with three rules, to compare with calls with one rule.
 fn several() -> [Kind; 3] {
     let call = |limit: &str, cost: u32, last: &str| {
         let gcra = format!("GCRA {limit} 100 10d COST {cost}");
@@ -104,16 +104,17 @@ fn several() -> [Kind; 3] {
         before: Some(before),
         call,
     };
-    // In a denied call the last rule denies, so the rules that would allow it are decided twice.
+    // In a denied call the last rule denies. The other rules, which allow the call, are then
+    // decided twice.
     [
         kind("allowed", before(), call("100", 1, "100")),
         kind("denied", call("100", 25, "1"), call("100", 1, "1")),
-        // Every text of a rule is new, so the module has kept none of them.
+        // The text of every rule is new, so the module finds none of the rules in its cache.
         kind("new texts", before(), call("1NUMBER", 1, "1NUMBER")),
     ]
 }
 
-/// Returns calls for a lease: on a new key, with one other holder, and denied.
+/// Returns kinds of calls for a lease: on a new key, on a key with one other holder, and denied.
 fn leases() -> [Kind; 3] {
     let lease = |id: &str, limit: &str| ["RL.LEASE", "KEY", id, limit, "10d"].map(str::to_owned);
     let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
@@ -130,8 +131,8 @@ fn leases() -> [Kind; 3] {
     ]
 }
 
-/// Returns calls under a policy, alone and as one of three rules, to compare with calls under its
-/// rule.
+/// Returns kinds of calls under a policy, alone and as one of three rules, to compare with calls
+/// under the same rules without a policy.
 fn uses() -> [Kind; 7] {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let kind = |what: &str, policy, before: &str, call: &str| Kind {
@@ -155,7 +156,7 @@ fn uses() -> [Kind; 7] {
     ]
 }
 
-/// Returns calls of redis-cell's command, with the rule of GCRA above.
+/// Returns kinds of calls of redis-cell's command, with the same rule as the calls of GCRA.
 fn redis_cell() -> [Kind; 3] {
     let call = |arguments: &str| {
         let line = format!("CL.THROTTLE KEY {arguments}");
@@ -243,9 +244,9 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
         let words: Vec<_> = ["RL.POLICY", "SET"].into_iter().chain(policy.split(' ')).collect();
         redis::cmd(words[0]).arg(&words[1..]).query::<()>(&mut connection).expect("a policy");
     }
-    // Both runs prepare the same number of keys, so the difference excludes them. The second call
-    // on a key makes the server convert its compact string to a plain one, so each key gets two
-    // calls here.
+    // Both runs prepare the same number of keys, so the preparation is not in the difference. The
+    // second call on a key makes the server convert the key's compact string to a plain one, so
+    // each key gets two calls here.
     for index in (0..2 * CALLS).chain(0..2 * CALLS) {
         if let Some(before) = &kind.before {
             call(&mut connection, before, index);

@@ -22,7 +22,7 @@ pub fn of_program(program: Command) -> u64 {
     read(&out).objects.values().sum()
 }
 
-/// Returns the same program under callgrind, which writes to `out`.
+/// Returns a command that runs `program` under callgrind, which writes to `out`.
 pub fn under_callgrind(out: &Path, program: &Command) -> Command {
     let mut command = Command::new("valgrind");
     command
@@ -36,15 +36,16 @@ pub fn under_callgrind(out: &Path, program: &Command) -> Command {
 /// The counts that callgrind reports.
 #[derive(Debug, Default)]
 pub struct Costs {
-    /// The instructions inside each object file, without those of the functions that it calls
-    /// elsewhere, by the file's path.
+    /// The instructions inside each object file, by the file's path. Functions that the file calls
+    /// in other files are not included.
     pub objects: HashMap<String, u64>,
-    /// The instructions of calls from one object file into another, with everything called there,
-    /// by the path of the calling file and the called function.
+    /// The instructions of calls from one object file into another, including everything that the
+    /// called function calls, by the path of the calling file and the name of the called function.
     pub calls_out: HashMap<(String, String), u64>,
 }
 
-/// Names by their number: `ob=(7) /usr/bin/server` names an object, and later `ob=(7)` is enough.
+/// The names that callgrind abbreviates to numbers: `ob=(7) /usr/bin/server` names an object, and
+/// from then on `ob=(7)` stands for it.
 #[derive(Default)]
 struct Names(HashMap<String, String>);
 
@@ -61,8 +62,8 @@ impl Names {
 }
 
 /// Reads the output of callgrind. A cost line is a position and a number. The number is the
-/// object's own cost, except after a `calls=` line: there it is the cost of the called function and
-/// of everything that it calls.
+/// object's own cost. But on the line after a `calls=` line, it is the cost of the called function
+/// and of everything that this function calls.
 pub fn read(out: &Path) -> Costs {
     let text = fs::read_to_string(out).expect("callgrind has written");
     let (mut objects, mut functions) = (Names::default(), Names::default());

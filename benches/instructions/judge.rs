@@ -1,11 +1,11 @@
-//! The verdict: the counts compared with the baseline.
+//! The verdict: a comparison of the counted instructions with those of the baseline.
 
 use std::fmt;
 
 /// The maximum growth of a figure, in percent.
 const TOLERANCE_PERCENT: u64 = 3;
 
-/// Instructions of one call.
+/// The instructions of one call or one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     pub name: String,
@@ -15,16 +15,16 @@ pub struct Figure {
     pub theirs: u64,
 }
 
-/// The result of a comparison.
+/// The difference of a figure from the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// Grown, by this percentage.
+    /// The figure has grown by this percentage.
     Grown(u64),
-    /// Shrunk, by this percentage: worth a new baseline.
+    /// The figure has shrunk by this percentage, so the baseline should be updated.
     Shrunk(u64),
-    /// Not in the baseline.
+    /// The figure is not in the baseline.
     New,
-    /// In the baseline, but no longer counted.
+    /// The figure is in the baseline, but is no longer counted.
     Missing,
 }
 
@@ -79,8 +79,8 @@ pub fn write(compiler: &str, figures: &[Figure]) -> String {
     format!("# {compiler}\n{}", lines.collect::<String>())
 }
 
-/// Reads the compiler and the figures from the text of [`write`]. An invalid line is skipped, so
-/// its figure is then missing.
+/// Reads the compiler and the figures from a text that [`write`] made. An invalid line is skipped,
+/// and its figure is then missing.
 pub fn read(text: &str) -> (String, Vec<Figure>) {
     let compiler = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
     let figures = text.lines().filter_map(|line| {

@@ -1,10 +1,10 @@
-//! Counts the instructions of a call, which are repeatable where times are not: `make
-//! bench-instructions`.
+//! Counts the instructions of a call: `make bench-instructions`. Unlike times, these counts are
+//! repeatable.
 //!
-//! Callgrind counts fixed work twice, the second time with more repetitions. The difference,
-//! divided by the repetitions, is the figure. The steps of the engine run in this program. Whole
-//! commands run in a real server, where the module's instructions are separated from those of the
-//! server's functions. The program fails if a figure of the module is more than 3 % above
+//! Callgrind counts the same work twice, the second time with more repetitions. A figure is the
+//! difference divided by the additional repetitions. The steps of the engine run in this program.
+//! Whole commands run in a real server, where the module's instructions are separated from those of
+//! the server's functions. The program fails if a figure of the module is more than 3 % above
 //! `benches/instructions/baseline.tsv`.
 //!
 //! The make target sets `RL_MODULE`, the module with its symbols, and `SERVER`, the server.
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Repeats one step of one case. Callgrind measures the program in this mode.
+/// Repeats one step of one case. This is the work of the program when it runs under callgrind.
 fn do_work(name: &str, step: &str, times: u64) -> ExitCode {
     let case = cases::all().into_iter().find(|case| case.name == name).expect("a case");
     let step = Step::ALL.into_iter().find(|found| found.name() == step).expect("a step");

@@ -1,4 +1,5 @@
-//! `make bench`: the figures that a release must reach, each with its bar, the required value.
+//! `make bench`: the figures that decide if a version can be released. Each has a bar, the value
+//! that it must reach.
 
 use crate::contestants::{
     Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
@@ -12,7 +13,7 @@ use crate::reserving;
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
-/// The four limiters with bars.
+/// The four limiters whose speed has a bar.
 pub const FOUR: [Limiter; 4] = [GCRA, FIXED, TOKENBUCKET, SLIDING];
 
 /// Settings with which the server appends every write to a file and never rewrites the file.
@@ -23,7 +24,7 @@ pub const AOF: [&str; 3] =
 pub struct Bars {
     pub server: String,
     pub rows: Vec<Bar>,
-    /// All contestants in the base case, `SET PX` first.
+    /// The figures of all contestants in the base case, those of `SET PX` first.
     pub figures: Vec<Figures>,
     pub command_lines: Vec<String>,
 }
@@ -34,7 +35,7 @@ pub struct Bar {
     pub value: f64,
     /// `None` for a figure shown only for comparison.
     pub bar: Option<f64>,
-    /// Whether the bar is a maximum; otherwise it is a minimum.
+    /// Whether the bar is a maximum. If not, it is a minimum.
     pub is_most: bool,
 }
 
@@ -46,7 +47,7 @@ impl Bar {
     }
 }
 
-/// The bars that differ between servers, because the cost of the module API does.
+/// The bars that differ between servers, because the module API costs more on some servers.
 struct Held {
     allowed: f64,
     quiet: f64,
@@ -142,9 +143,9 @@ impl Bars {
         Self { server, rows: Vec::new(), figures: Vec::new(), command_lines: Vec::new() }
     }
 
-    /// Returns the calls per second relative to `SET PX`: of the four limiters, then of their
-    /// scripts. A script ran only next to its limiter, so its value is the limiter's value divided
-    /// by how much faster the limiter was.
+    /// Returns the calls per second of the four limiters, then of their scripts, divided by those
+    /// of `SET PX`. A script was only compared with its limiter, so its value is the limiter's
+    /// value divided by the ratio of limiter to script.
     pub fn by_set(&self) -> [[f64; 4]; 2] {
         let value = |limiter: Limiter, against: &str| {
             let figure = format!("{}, against {against}", limiter.command);
@@ -169,8 +170,8 @@ impl Bars {
         self.rows.push(Bar { figure, value, bar: Some(bar), is_most: true });
     }
 
-    /// Measures several rules in one call, against the same number of single calls in the same
-    /// round, and against an equivalent script.
+    /// Measures calls with several rules, against single calls with one of these rules each in the
+    /// same round, and against an equivalent script.
     fn measure_several(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: several rules", self.server);
         let twice = FOUR.repeat(2);
@@ -220,8 +221,8 @@ impl Bars {
         self.figures.extend(figures.into_iter().skip(1));
     }
 
-    /// Measures calls under a policy, enforced and in shadow mode, against calls under its rule:
-    /// with few policies and with the maximum number.
+    /// Measures calls under a policy, enforced and in shadow mode, against calls under the same
+    /// rule without a policy. Does so with few policies, and with the maximum number of policies.
     fn measure_policies(&mut self, node: &Node, rounds: usize) {
         let names =
             |limiter: Limiter| ["", "-shadow"].map(|kind| format!("{}{kind}", limiter.name));
@@ -251,7 +252,7 @@ impl Bars {
         }
     }
 
-    /// Measures leases taken and released, with few holders and with many.
+    /// Measures taking and releasing leases, with few holders and with many.
     fn measure_leases(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: leases", self.server);
         for (holders, figures) in leases::HOLDERS.into_iter().zip(leases::measure(node, rounds)) {

@@ -1,6 +1,7 @@
-//! Compares the cost of a call on one of three cluster nodes with that on a single node. The nodes
-//! share a core here, so each is loaded alone, with keys of its own slots. Three nodes on three
-//! machines can carry three times the load if no node spends time on calls to another node.
+//! Compares the cost of a call on one of three cluster nodes with its cost on a single node. The
+//! nodes share a core here, so only one of them gets load at a time, with keys of its own slots.
+//! Three nodes on three machines can carry three times the load of one, if no node spends time on
+//! the calls that another node receives.
 
 use crate::contestants::Contestant;
 use crate::load::{self, Shape};
@@ -9,7 +10,7 @@ use crate::rounds::median;
 use redis::Value;
 use std::path::Path;
 
-/// The number of slots of a cluster.
+/// The number of hash slots in a cluster.
 const SLOTS: usize = 16_384;
 
 /// A node, and a hash tag that maps keys to one of its slots.
@@ -32,7 +33,7 @@ pub fn cpu_us(
         members.iter().map(|member| run(contestant, member)).sum::<f64>() / members.len() as f64
     };
     let mut runs = vec![Vec::new(); contestants.len()];
-    // The first round warms up.
+    // The first round is a warm-up.
     for _ in 0..=rounds {
         for (contestant, runs) in contestants.iter().zip(&mut runs) {
             runs.push([0, 1].map(|index: usize| mean(contestant, &clusters[index])));

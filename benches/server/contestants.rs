@@ -1,5 +1,5 @@
-//! The contestants: plain commands, calls of the six limiters that are allowed, denied or peeked,
-//! and the same limiters as Lua scripts.
+//! The contestants: plain commands, calls of the six limiters (allowed, denied and peeked), and the
+//! same limiters as Lua scripts.
 
 use crate::node::Node;
 use redis::Value;
@@ -14,33 +14,33 @@ pub struct Contestant {
     /// call.
     before: Option<Vec<String>>,
     pub expected: Expected,
-    /// The number of events in all its logs together in a steady state; 0 if there is no log to
-    /// fill.
+    /// The number of events that all logs of this contestant hold together in a steady state; 0 if
+    /// the contestant has no logs.
     pub live: u64,
-    /// Whether the command takes its window in us, as the scripts for a single limiter do;
-    /// otherwise it takes seconds.
+    /// Whether the command takes its window in microseconds, as the scripts for a single limiter
+    /// do. If not, it takes seconds.
     takes_us: bool,
 }
 
 /// The expected decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// There is no decision, or it does not matter.
+    /// The call has no decision, or its decision does not matter.
     Any,
     Allowed,
-    /// A few denials are normal in this case.
+    /// The call is allowed, but a few denials are normal.
     MostlyAllowed,
     Denied,
 }
 
-/// One of the six limiters: its rules in the form of the module and of its script.
+/// One of the six limiters, as a command of the module and as a script of this benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limiter {
     pub name: &'static str,
     pub command: &'static str,
     /// Two letters that distinguish this limiter's keys from those of the others.
     prefix: &'static str,
-    /// Whether its rule has a rate besides a size and a time.
+    /// Whether the limiter's rule has a rate, in addition to a size and a time.
     has_rate: bool,
     script: &'static str,
 }
@@ -64,21 +64,22 @@ pub const SLIDING: Limiter = limiter!(SlidingWindow, "sl", "sliding");
 pub const LEAKYBUCKET: Limiter = limiter!(LeakyBucket, "le", "leakybucket");
 pub const SLIDINGLOG: Limiter = limiter!(SlidingLog, "lo", "slidinglog");
 
-/// The limiters with a state of fixed size.
+/// The limiters whose state has a fixed size: all except the sliding log.
 pub const FIXED_SIZE: [Limiter; 5] = [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET];
 
-/// The three limiters for calls with several rules.
+/// The three limiters whose rules the calls with several rules use.
 pub const THREE: [Limiter; 3] = [GCRA, FIXED, TOKENBUCKET];
 
-/// Rules that deny nothing and expire no key during a measurement: with a rate above that of the
-/// load, each call would find its key expired. The last word is the time in us, for scripts.
+/// Rules under which no call is denied and no key expires during a measurement. With a rate above
+/// that of the load, each call would find its key expired. The last word is the time in
+/// microseconds, for scripts.
 const AMPLE_RATE: [&str; 4] = ["10000000", "1", "180", "180000000"];
 const AMPLE_WINDOW: [&str; 3] = ["1000000000000", "3600", "3600000000"];
 
-/// A placeholder for the window of a log until it is known.
+/// The placeholder for the window of a log, which is only known after a first run.
 const WINDOW: &str = "WINDOW";
 
-/// The short names that scripts use.
+/// The line with which every script begins: it defines short names for functions.
 const LOCALS: &str = "local call, ceil, floor = redis.call, math.ceil, math.floor\n";
 
 const LIBRARY: &str = include_str!("../../functions/redis_throttle.lua");
@@ -91,25 +92,26 @@ impl Limiter {
         Contestant { name, words, before: None, expected, live: 0, takes_us: false }
     }
 
-    /// Returns the words with a key in place of `KEY`. The load generator picks the key's number.
+    /// Returns the words with a key of this limiter in place of `KEY`. The key ends in a
+    /// placeholder, which the load generator replaces by a random number.
     fn with_key(self, mark: &str, words: &[&str]) -> Vec<String> {
         let key = format!("{}{mark}:__rand_int__", self.prefix);
         words.iter().map(|word| word.replace("KEY", &key)).collect()
     }
 
-    /// Returns the ample rule in the module's units.
+    /// Returns a rule that denies nothing, with its time in the module's unit, seconds.
     fn ample(self) -> &'static [&'static str] {
         if self.has_rate { &AMPLE_RATE[..3] } else { &AMPLE_WINDOW[..2] }
     }
 
-    /// Returns the ample rule in the script's units.
+    /// Returns the rule of [`Self::ample`] with its time in the scripts' unit, microseconds.
     fn ample_us(self) -> Vec<&'static str> {
         let in_us = if self.has_rate { AMPLE_RATE[3] } else { AMPLE_WINDOW[2] };
         let (_, rest) = self.ample().split_last().expect("a time");
         [rest, &[in_us]].concat()
     }
 
-    /// Returns calls that are all allowed and written.
+    /// Returns calls that are all allowed and all write their key.
     pub fn allowed(self) -> Contestant {
         let words = [&[self.command, "KEY"], self.ample()].concat();
         let mut contestant = self.contestant("allowed", "a", &words, Expected::Allowed);
@@ -130,13 +132,14 @@ impl Limiter {
         self.contestant("peeked", "a", &words, Expected::Allowed)
     }
 
-    /// Returns charges, all within the limit.
+    /// Returns charges, all of which stay within the limit.
     pub fn charged(self) -> Contestant {
         let words = [&["RL.CHARGE", "KEY", self.name], self.ample()].concat();
         self.contestant("charged", "c", &words, Expected::Allowed)
     }
 
-    /// Returns refunds of earlier charges, which are larger than all refunds together.
+    /// Returns refunds of earlier charges. The charge on each key is larger than all refunds of
+    /// that key together.
     pub fn refunded(self) -> Contestant {
         let words = [&["RL.REFUND", "KEY", self.name], self.ample()].concat();
         let charge = [&["RL.CHARGE", "KEY", self.name], self.ample(), &["COST", "10000"]];
@@ -144,13 +147,14 @@ impl Limiter {
         Contestant { before, ..self.contestant("refunded", "r", &words, Expected::Allowed) }
     }
 
-    /// Returns calls under a policy with the rule of [`Self::allowed`], which the server must have.
+    /// Returns calls under a policy. The server must have this policy, with the rule of
+    /// [`Self::allowed`].
     pub fn used(self, policy: &str) -> Contestant {
         let kind = format!("by RL.USE {policy}");
         self.contestant(&kind, "u", &["RL.USE", "KEY", policy], Expected::Allowed)
     }
 
-    /// Sets a policy of this name with the ample rule.
+    /// Sets a policy of this name with the rule of [`Self::allowed`].
     pub fn set_policy(self, node: &Node, policy: &str, mode: &[&str]) {
         let head = [&["RL.POLICY", "SET", policy], mode, &[self.name]].concat();
         node.run(&[&head, self.ample()].concat());
@@ -177,7 +181,8 @@ impl Limiter {
         self.contestant("FCALL", "f", &words, Expected::Allowed)
     }
 
-    /// Returns calls under a rule of `limit` units, in logs that hold `live` events together.
+    /// Returns calls under a rule of `limit` units. All logs of these calls together hold `live`
+    /// events.
     pub fn steady(self, limit: u64, live: u64) -> Contestant {
         let limit = limit.to_string();
         let rule: &[&str] = if self.has_rate { &[&limit, "1", WINDOW] } else { &[&limit, WINDOW] };
@@ -202,27 +207,28 @@ impl Limiter {
         Contestant { live, takes_us: true, ..contestant }
     }
 
-    /// Returns the calls of [`Self::allowed`] by the library, which the server must have loaded.
+    /// Returns the calls of [`Self::allowed`] as calls of the library's function. The server must
+    /// have loaded the library.
     pub fn by_function(self) -> Contestant {
         let function = self.function();
         let words = [&["FCALL", &function, "1", "KEY"], self.ample()].concat();
         self.contestant("by the library (FCALL)", "w", &words, Expected::Allowed)
     }
 
-    /// Returns the calls of [`Self::allowed`] by the library's script.
+    /// Returns the calls of [`Self::allowed`] as calls of the library's script.
     pub fn by_script(self, sha: &str) -> Contestant {
         let words = [&["EVALSHA", sha, "1", "KEY", self.name], self.ample()].concat();
         self.contestant("by the library's script", "x", &words, Expected::Allowed)
     }
 
-    /// Returns the calls of [`Self::steady`] by the library.
+    /// Returns the calls of [`Self::steady`] as calls of the library's function.
     pub fn steady_by_function(self, limit: u64, live: u64) -> Contestant {
         let words = ["FCALL", &self.function(), "1", "KEY", &limit.to_string(), WINDOW];
         let name = "by the library (FCALL)";
         Contestant { live, ..self.contestant(name, "y", &words, Expected::MostlyAllowed) }
     }
 
-    /// Returns the calls of [`Self::steady`] by the library's script.
+    /// Returns the calls of [`Self::steady`] as calls of the library's script.
     pub fn steady_by_script(self, sha: &str, limit: u64, live: u64) -> Contestant {
         let words = ["EVALSHA", sha, "1", "KEY", self.name, &limit.to_string(), WINDOW];
         let name = "by the library's script";
@@ -246,12 +252,12 @@ impl Limiter {
     }
 }
 
-/// Loads a script of `lua/`; returns the digest that `EVALSHA` calls it by.
+/// Loads a script of `lua/`. Returns the digest by which `EVALSHA` calls it.
 pub fn load_script(node: &Node, script: &str) -> String {
     load(node, &format!("{LOCALS}local keys, args = KEYS, ARGV\n{script}"))
 }
 
-/// Loads the library as functions and as a script; returns the digest of the script.
+/// Loads the library as functions and as a script. Returns the digest of the script.
 pub fn load_library(node: &Node) -> String {
     node.run(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]);
     load(node, LIBRARY_SCRIPT)
@@ -282,7 +288,7 @@ impl Contestant {
         Self { words, expected: Expected::Allowed, ..Self::plain(&name, &[]) }
     }
 
-    /// Returns calls under a calendar quota, all allowed and written.
+    /// Returns calls under a calendar quota. All are allowed, and all write their key.
     pub fn quota(mark: &str, periods: &[&str]) -> Self {
         let key = format!("q{mark}a:__rand_int__");
         let words = [&["RL.QUOTA", &key, AMPLE_WINDOW[0]], periods].concat();
@@ -290,7 +296,8 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain(&name, &words) }
     }
 
-    /// Loads a script that applies the rules of [`THREE`], all or nothing, and returns calls of it.
+    /// Loads a script that takes under all rules of [`THREE`] or under none, and returns calls of
+    /// that script.
     pub fn three_evalsha(node: &Node) -> Self {
         let sha = load_script(node, include_str!("lua/several.lua"));
         let keys = [0, 1, 2].map(|at| format!("{}e:__rand_int__", THREE[at].prefix));
@@ -300,12 +307,12 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain("three rules, EVALSHA", &words) }
     }
 
-    /// Returns calls under the rules of [`THREE`] by the library.
+    /// Returns calls of the library's function under the rules of [`THREE`].
     pub fn three_by_function() -> Self {
         Self::three("three rules by the library (FCALL)", &["FCALL", "rl_all", "3"], "w", &[])
     }
 
-    /// Returns calls under the rules of [`THREE`] by the library's script.
+    /// Returns calls of the library's script under the rules of [`THREE`].
     pub fn three_by_script(sha: &str) -> Self {
         Self::three("three rules by the library's script", &["EVALSHA", sha, "3"], "x", &["ALL"])
     }
@@ -319,8 +326,8 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain(name, &words) }
     }
 
-    /// Returns the call with which all others are compared: it stores a value as long as a state,
-    /// with an expiry.
+    /// Returns the call with which all others are compared. It stores a value as long as a state,
+    /// and an expiry.
     pub fn set() -> Self {
         Self::plain("SET PX", &["SET", "set:__rand_int__", "twelve-bytes", "PX", "3600000"])
     }
@@ -344,7 +351,7 @@ impl Contestant {
         Some(Self { words, before: None, ..self.unchecked() })
     }
 
-    /// Returns the same calls, whose decisions are then not checked.
+    /// Returns the same calls, but without a check of their decisions.
     pub fn unchecked(&self) -> Self {
         Self { expected: Expected::Any, ..self.clone() }
     }
@@ -356,7 +363,8 @@ impl Contestant {
         Self { words, ..self.clone() }
     }
 
-    /// Returns the same calls with this window, in the units of the module or of a script.
+    /// Returns the same calls with this window, written in the unit that the contestant takes:
+    /// microseconds or seconds.
     pub fn with_window(&self, window_us: u64) -> Self {
         let window = match self.takes_us {
             true => window_us.to_string(),

@@ -1,4 +1,4 @@
-//! `make bench-full`: all other measurements, on a page per server.
+//! `make bench-full`: all measurements without a bar, on one page per server.
 
 use crate::bars::AOF;
 use crate::contestants::{Contestant, FIXED_SIZE, GCRA, Limiter, SLIDINGLOG};
@@ -11,11 +11,11 @@ use crate::{cluster, latency, memory};
 use std::fs;
 use std::path::Path;
 
-/// The number of calls in a run whose effects a replica applies.
+/// The number of calls in a run that measures a replica, which applies the effects of these calls.
 const REPLICATED: u64 = 51_200;
 
-/// Measures every server. Measuring latency needs the load generator of `valkey`, which can offer
-/// a fixed rate.
+/// Measures every server. Latency is measured with the load generator of the server `valkey`,
+/// because only that one can offer a fixed rate of calls.
 pub fn run(binaries: &[Binary], valkey: Option<&Binary>, module: &Path, rounds: usize, out: &Path) {
     for binary in binaries {
         let mut page = Page {
@@ -57,8 +57,8 @@ fn six() -> impl Iterator<Item = Limiter> {
     FIXED_SIZE.into_iter().chain([SLIDINGLOG])
 }
 
-/// Returns plain commands and the limiters with constant memory. A log whose events never expire
-/// grows, so it is measured separately in a steady state.
+/// Returns plain commands and the limiters whose memory is constant. A log grows as long as its
+/// events do not expire, so logs are measured separately, in a steady state.
 fn some() -> Vec<Contestant> {
     let plain = [Contestant::set(), Contestant::incr(), Contestant::noop()];
     plain.into_iter().chain(FIXED_SIZE.map(Limiter::allowed)).collect()
@@ -69,7 +69,8 @@ fn all(node: &Node) -> Vec<Contestant> {
     let mut all = some();
     all.insert(1, Contestant::ping());
     all.extend(six().map(Limiter::denied));
-    // Fill the logs for the peeks with ten events each: no other contestant does so.
+    // Fill the logs that the peeks read with ten events each, because no other contestant fills
+    // them.
     load::run(node, &SLIDINGLOG.allowed(), Shape::BASE, 10 * Shape::BASE.keys);
     all.extend(six().map(Limiter::peeked));
     all.extend(FIXED_SIZE.map(|limiter| limiter.evalsha(node)));

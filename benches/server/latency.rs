@@ -1,4 +1,5 @@
-//! Latency under half the load that a server can carry, by a generator that offers a fixed rate.
+//! Latency under half the load that a server can carry. The load generator offers a fixed rate of
+//! calls.
 
 use crate::contestants::Contestant;
 use crate::load::{self, Shape};
@@ -6,14 +7,14 @@ use crate::node::{Binary, Node};
 use crate::rounds::median;
 use std::process::Command;
 
-/// The number of turns per contestant, and the length of a turn in seconds.
+/// The number of turns of each contestant, and the length of a turn in seconds.
 const TURNS: usize = 3;
 const TURN_S: u64 = 3;
 
 /// One contestant's latency.
 pub struct Latency {
     pub name: String,
-    /// The offered calls per second: half of the contestant's highest rate.
+    /// The calls per second that the load generator offers: half of the contestant's highest rate.
     pub offered: f64,
     /// The 50th, 99th and 99.9th percentile, each the median of the turns.
     pub percentiles_ms: [f64; 3],
@@ -65,8 +66,8 @@ fn turn(node: &Node, contestant: &Contestant, valkey: &Binary, offered: u64) -> 
     [50.0, 99.0, 99.9].map(|percentile| at(&text, percentile))
 }
 
-/// Reads the first line of the distribution at or above a percentile, in milliseconds: `99.902% <=
-/// 1.231 milliseconds (cumulative count 59941)`.
+/// Returns the latency at a percentile, in milliseconds. Reads the first line of the distribution
+/// at or above that percentile, such as `99.902% <= 1.231 milliseconds (cumulative count 59941)`.
 fn at(text: &str, percentile: f64) -> f64 {
     let lines = text.lines().filter_map(|line| {
         let (share, rest) = line.split_once("% <= ")?;

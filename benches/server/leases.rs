@@ -1,15 +1,16 @@
-//! Leases taken and released, compared with scripts over a sorted set, with few holders and with
-//! many.
+//! The cost of taking and releasing leases, compared with scripts over a sorted set. It is measured
+//! with few holders and with many.
 //!
-//! `redis-benchmark` cannot send pairs of commands that belong together. So the load is a pipeline
-//! on a connection of this program, and the measure is the CPU time of the server.
+//! `redis-benchmark` cannot send pairs of commands that belong together. So this program sends the
+//! load itself, as pipelines on one connection, and measures the CPU time of the server.
 
 use crate::contestants::{load_library, load_script};
 use crate::node::{Node, command_of};
 use crate::rounds::median;
 use redis::{Connection, ConnectionLike as _, Value};
 
-/// The number of pairs of calls in flight, enough to make the cost of waking the server negligible.
+/// The number of pairs of calls in a pipeline. It is large, so that the cost of waking the server
+/// is negligible.
 const PIPELINE: usize = 128;
 /// The number of pipelines in one run.
 const RUN: usize = 32;
@@ -17,30 +18,30 @@ const RUN: usize = 32;
 /// The numbers of holders during the measurement.
 pub const HOLDERS: [u64; 3] = [10, 1_000, 100_000];
 
-/// The medians of all rounds with one number of holders.
+/// The figures for one number of holders: each is a median over all rounds.
 pub struct Figures {
-    /// CPU time of the server for a lease taken and released, in us.
+    /// The CPU time of the server to take and release a lease, in microseconds.
     pub own_us: f64,
-    /// The same time for the scripts.
+    /// The CPU time of the server to do the same with the scripts, in microseconds.
     pub script_us: f64,
     /// The scripts' time divided by the module's in the same round.
     pub ratio: f64,
-    /// The module's time divided by that with the fewest holders in the same round.
+    /// The module's time divided by its time with the fewest holders in the same round.
     pub growth: f64,
     /// The time of the library's functions divided by that of the scripts in the same round.
     pub library: f64,
-    /// The same ratio for the library's script.
+    /// The time of the library's script divided by that of the scripts in the same round.
     pub library_script: f64,
 }
 
-/// A contestant that takes and releases leases of one key.
+/// A contestant that takes and releases leases on one key.
 struct Contestant {
     pipeline: Vec<u8>,
-    /// The CPU time of a pair, in each round.
+    /// The CPU time of the server for a pair of calls, in each round.
     rounds_us: Vec<f64>,
 }
 
-/// Measures all numbers of [`HOLDERS`] in each round, one after the other.
+/// Measures with every number of holders of [`HOLDERS`] in each round, one after the other.
 pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
     let mut connection = node.connect();
     let [lease, release] = [include_str!("lua/lease.lua"), include_str!("lua/release.lua")]

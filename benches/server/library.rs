@@ -8,7 +8,7 @@ use crate::node::{Binary, Node};
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
-/// The maximum CPU time of a call, relative to the script that does less.
+/// The maximum CPU time of a library call, divided by that of the script under `lua/`.
 const BAR: f64 = 1.6;
 
 /// One figure: its name, its value relative to another contestant, and its bar.
@@ -74,8 +74,8 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
 }
 
 impl Shares {
-    /// Measures a group of contestants: the script, in some groups also as a function, then the
-    /// library's script, the library's function, and the module.
+    /// Measures a group of contestants: the script under `lua/`, in some groups the same script as
+    /// a function, then the library's script, the library's function, and the module.
     fn add(&mut self, node: &Node, name: &str, group: &[Contestant], shape: Shape, rounds: usize) {
         let figures = rounds::measure(node, group, shape, rounds);
         let [scripts @ .., library_script, library, module] = &figures[..] else {

@@ -1,5 +1,5 @@
-//! The load: `redis-benchmark` on its own core, and the figures of a run, from its output and from
-//! the server.
+//! The load: `redis-benchmark` on its own core. The figures of a run come from the output of
+//! `redis-benchmark` and from the server.
 
 use crate::contestants::{Contestant, Expected};
 use crate::node::Node;
@@ -11,14 +11,14 @@ const CORE: &str = "1";
 /// The number of connections.
 const CONNECTIONS: &str = "32";
 
-/// The shape of the load.
+/// The shape of a load: its calls in flight, its keys and its transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The number of calls in flight on each connection.
     pub pipeline: u32,
-    /// The number of keys to pick from.
+    /// The number of keys from which each call picks at random.
     pub keys: u64,
-    /// Whether to use TCP on the loopback address; otherwise the unix socket is used.
+    /// Whether to use TCP on the loopback address. If not, the unix socket is used.
     pub tcp: bool,
 }
 
@@ -26,11 +26,12 @@ pub struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub calls_per_s: f64,
-    /// CPU time of the server for one call.
+    /// The CPU time of the server for one call, in microseconds.
     pub cpu_us: f64,
     /// The time inside the command alone, as the server reports it.
     pub usec_per_call: f64,
-    /// The fraction of time that the server was busy. Far below 1, the load generator was too slow.
+    /// The fraction of time during which the server was busy. If it is far below 1, the load
+    /// generator was too slow.
     pub busy: f64,
     /// The fraction of calls decided as expected; 1 if the calls have no decision.
     pub share: f64,
@@ -40,11 +41,11 @@ impl Shape {
     /// The shape of most figures: pipeline 32, 10,000 keys.
     pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
 
-    /// A shape with a number of keys at which almost no call finds its key. The load generator
-    /// counts keys in 31 bits.
+    /// A shape in which almost every call creates its key, because there are far more keys than
+    /// calls. The load generator counts keys in 31 bits.
     pub const NEW_KEYS: Self = Self { keys: 2_000_000_000, ..Self::BASE };
 
-    /// Returns the words of the load generator before the command.
+    /// Returns the arguments of the load generator that come before the command.
     fn words(self, node: &Node, calls: u64) -> Vec<String> {
         let place = match self.tcp {
             true => vec!["-p".into(), node.port.to_string()],
@@ -65,16 +66,16 @@ impl Shape {
     }
 }
 
-/// Returns the shape of calls on logs with this limit, and the number of events that the logs hold
-/// together. All logs together have room for 100,000 events, and are as full as random picks allow
-/// without an overflow.
+/// Returns the shape of calls on logs with this limit, and the number of events that all logs
+/// together hold. All logs together have room for 100,000 events. They hold fewer, because random
+/// picks fill some logs more than others and no log may overflow.
 pub fn log_case(limit: u64) -> (Shape, u64) {
     let keys = 100_000 / limit;
     let share = (1.0 - 2.5 / (limit as f64).sqrt()).clamp(0.3, 0.9);
     (Shape { keys, ..Shape::BASE }, (100_000.0 * share) as u64)
 }
 
-/// Makes this number of calls and measures them.
+/// Makes `calls` calls and measures them.
 ///
 /// # Panics
 ///
@@ -117,9 +118,9 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
     Run { calls_per_s, cpu_us: cpu_us / made, usec_per_call, busy, share }
 }
 
-/// Returns the number of calls decided as expected so far. The module counts them. For a script the
-/// number follows from the server's count of writes: an allowed call makes one per key, a denied
-/// call none.
+/// Returns the number of calls decided as expected so far; `None` if any decision is expected. The
+/// module counts its decisions. For a script, the number is calculated from the server's count of
+/// writes: an allowed call makes one write per key, and a denied call makes none.
 fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     let outcome = match contestant.expected {
         Expected::Any => return None,

@@ -1,10 +1,11 @@
 //! Measures the cost of a decision inside a server, compared with plain commands and with scripts
-//! that do the same.
+//! that make the same decision.
 //!
-//! `make bench` measures the figures with a bar, `make bench-full` all others; both write a page
-//! and pictures under `docs/bench/`. The argument `library` measures and prints only the library,
-//! for servers without the module. Absolute figures of a shared machine mean little: runs are
-//! short, contestants take turns, and the measure is the ratio within a round.
+//! `make bench` measures the figures that have a bar, and `make bench-full` all others. Both write
+//! pages and pictures under `docs/bench/`. With the argument `library`, the program measures and
+//! prints only the library for servers without the module. Absolute figures of a shared machine
+//! mean little. So runs are short, contestants take turns, and the measure is the ratio within a
+//! round.
 //!
 //! The make targets set `RL_MODULE`, the module built with the feature `noop-command`, and
 //! `SERVERS`, the list of `scripts/fetch-servers.sh`. `ROUNDS` sets the number of rounds, `ONLY`

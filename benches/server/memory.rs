@@ -1,4 +1,4 @@
-//! Numbers of bytes: the memory of a key, and the traffic of a call to a replica.
+//! Numbers of bytes: the memory of a key, and the traffic that a call causes to a replica.
 
 use crate::contestants::{Contestant, FIXED_SIZE, Limiter, SLIDINGLOG};
 use crate::load::{self, Shape};
@@ -9,13 +9,13 @@ use std::path::Path;
 /// The number of keys measured.
 const KEYS: u64 = 200_000;
 
-/// A window in which nothing expires.
+/// A window so long that no event expires during a measurement.
 const HOUR_US: u64 = 3_600_000_000;
 
 /// The memory of one limiter's keys, and of `SET` with values of the same length.
 pub struct KeySize {
     pub name: &'static str,
-    /// Length of the value after one call and after two.
+    /// The length of the value after one call and after two calls.
     pub state_bytes: [u64; 2],
     pub bytes_per_key: [f64; 2],
     pub set_bytes_per_key: [f64; 2],
@@ -43,7 +43,7 @@ pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     let node = Node::start(binary, module, &[], false);
     let set = |key: &str, round: usize| {
         let value = "v".repeat(state_bytes[round] as usize);
-        // The prefix of the key is as long as the limiter's.
+        // This key's prefix is as long as that of the limiter's keys.
         let key = format!("set:{key}");
         ["SET", &key, &value, "PX", "3600000"].map(str::to_owned).to_vec()
     };
@@ -51,13 +51,14 @@ pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     KeySize { name: limiter.name, state_bytes, bytes_per_key, set_bytes_per_key }
 }
 
-/// Measures the growth of memory per key, after one call on each key and after a second one.
+/// Returns the bytes by which memory has grown per key: after one call on each key, and after a
+/// second call on each key.
 fn grow(
     node: &Node,
     call: impl Fn(&str, usize) -> Vec<String>,
     mut after: impl FnMut(&Node, usize),
 ) -> [f64; 2] {
-    // Exclude the one-time allocations of a first connection and a first call.
+    // Make the one-time allocations of a first connection and a first call before the measurement.
     node.run(&["PING"]);
     let before = node.used_memory();
     [0, 1].map(|round| {
@@ -70,7 +71,7 @@ fn grow(
             pipeline.query::<()>(&mut connection).expect("every call is accepted");
         }
         // The server resizes its table of keys in steps, and has two tables until the last step.
-        // Each access to a key makes a step.
+        // Each access to a key makes a step, so these calls complete the resize.
         for first in (0..KEYS).step_by(10_000) {
             let mut pipeline = redis::pipe();
             for index in first..first + 10_000 {
@@ -85,13 +86,13 @@ fn grow(
     })
 }
 
-/// Formats a key's number as the load generator does.
+/// Formats the number of a key in the form of the load generator, with 12 digits.
 fn name_of(index: u64) -> String {
     format!("{index:012}")
 }
 
-/// Returns the bytes of a log with this number of entries, and of the sorted set that its script
-/// stores.
+/// Returns the bytes of a log with this number of entries, and those of the sorted set that the
+/// log's script stores for the same calls.
 pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
     let node = Node::start(binary, module, &[], false);
     let contestants =

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// The core of the servers. The load generator uses the other core.
 const CORE: &str = "0";
 
-/// The maximum time for a server to start, to copy its primary or to join its cluster.
+/// The maximum time to wait until a server has started, copied its primary or joined its cluster.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server binary and its name.
@@ -134,7 +134,7 @@ impl Node {
         self.wait_until(name, || self.info(section).get(name).is_some_and(|found| found == value));
     }
 
-    /// Waits until a field of `INFO` has this value or a larger one.
+    /// Waits until a field of `INFO` is at least `value`.
     pub fn wait_for_at_least(&self, section: &str, name: &str, value: u64) {
         let reached = |found: &String| found.parse::<u64>().is_ok_and(|found| found >= value);
         self.wait_until(name, || self.info(section).get(name).is_some_and(reached));
@@ -163,8 +163,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The server has another process id than the child if the binary is a script that did not
-        // exec.
+        // The server is not the child process itself if the binary is a script that starts the
+        // server without exec. So the server is ended by its own process id.
         let _ = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
         let _ = self.child.wait();
     }
@@ -185,7 +185,7 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
     pairs.into_iter().find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())
 }
 
-/// Finds a free port below 50,000, because the cluster bus needs the port 10,000 above.
+/// Finds a free port below 50,000, because the cluster bus uses the port number plus 10,000.
 fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

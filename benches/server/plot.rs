@@ -4,10 +4,10 @@ use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use std::path::Path;
 
-/// A line, or one bar of each group.
+/// The data of one line, or of one bar in each group of bars.
 pub struct Series {
     pub name: String,
-    /// x and y of a line; for bars, x is the index of the group.
+    /// The points x and y of a line. For bars, x is the index of the group.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -17,11 +17,11 @@ pub struct Labels<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
-    /// The label of a dashed line at 1, if that line is drawn.
+    /// The label of a dashed line at 1; `None` if that line is not drawn.
     pub at_one: Option<&'a str>,
     /// Whether every second series is drawn as a paler variant of the one before.
     pub is_paired: bool,
-    /// Whether both axes are logarithmic; otherwise only the x axis of lines is.
+    /// Whether both axes are logarithmic. If not, only the x axis of a picture with lines is.
     pub is_log: bool,
 }
 
@@ -111,7 +111,7 @@ fn builder_on<'a, 'b>(
     builder
 }
 
-/// Draws bars in groups, one bar per series, with the names of the groups below.
+/// Draws groups of bars: each group has one bar per series, and its name below.
 pub fn bars<'a>(
     path: &'a Path,
     labels: &Labels<'_>,

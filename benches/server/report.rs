@@ -1,4 +1,5 @@
-//! The pages under `docs/bench/`: tables in Markdown, and the command lines to repeat them.
+//! The pages under `docs/bench/`: tables in Markdown, and the command lines that repeat the
+//! measurements.
 
 use crate::bars::Bars;
 use crate::node::Binary;
@@ -51,7 +52,7 @@ impl Table {
     }
 }
 
-/// Formats `1234567.8` as `1,234,568`.
+/// Formats a number without decimals and with commas: `1234567.8` becomes `1,234,568`.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut grouped = String::new();
@@ -64,8 +65,8 @@ pub fn thousands(number: f64) -> String {
     grouped
 }
 
-/// Returns a table of the rates, spread, CPU time and ratios of a group. The first row is the
-/// reference.
+/// Returns a table with the rates, spread, CPU times and ratios of a group of contestants. The
+/// first row is the reference.
 pub fn rates(figures: &[Figures]) -> String {
     let mut table = Table::new(&[
         "contestant",
@@ -79,8 +80,8 @@ pub fn rates(figures: &[Figures]) -> String {
         "busy",
     ]);
     for Figures { name, median, spread, ratio, cpu_ratio, .. } in figures {
-        // The server waited for something else: the CPU time is still valid, the calls per second
-        // are not.
+        // The star marks a server that was often idle. Its CPU time is valid, but its calls per
+        // second show the speed of the load generator.
         let idle = if median.busy < 0.9 { " *" } else { "" };
         table.row(vec![
             name.clone(),

@@ -1,6 +1,6 @@
-//! The cost of a reservation and its settlement, compared with a plain call. No load generator
-//! alternates two commands with unique ids, so this file makes the calls itself: on one connection,
-//! in pipelines.
+//! The cost of a reservation and its settlement, compared with that of a plain call. No load
+//! generator alternates two commands with unique ids, so this program makes the calls itself, in
+//! pipelines on one connection.
 
 use crate::load::Shape;
 use crate::node::{Node, command_of};
@@ -17,7 +17,8 @@ const RULE: [&str; 3] = ["FIXED", "1000000000000", "3600"];
 /// The time for which a settled reservation is remembered: about one pass over the keys.
 const TTL: &str = "100ms";
 
-/// Makes the calls of `words` for each key, in pipelines. Returns the number of replies with 1.
+/// Makes the calls that `words` returns for each key, in pipelines. Returns the number of replies
+/// whose first field is 1.
 fn run(connection: &mut Connection, keys: u64, words: impl Fn(u64) -> Vec<Vec<String>>) -> u64 {
     let mut allowed = 0;
     let mut send = |pipeline: &mut Pipeline| {
@@ -49,8 +50,8 @@ fn call(command: &str, key: u64, before_rule: &[&str], after_rule: &[&str]) -> V
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns the CPU time of a reservation and its settlement on a key with ten open reservations,
-/// divided by that of a plain call on a key with none.
+/// Returns a ratio of CPU times: that of a reservation and its settlement on a key with [`OPEN`]
+/// open reservations, divided by that of a plain call on a key without reservations.
 pub fn cpu_of_both(node: &Node, rounds: usize) -> f64 {
     let keys = Shape::BASE.keys;
     let mut connection = node.connect();

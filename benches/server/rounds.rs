@@ -1,4 +1,4 @@
-//! Rounds: every contestant of a group runs once per round, next to its reference, so that
+//! Rounds: every contestant of a group runs once per round, shortly after the reference, so that
 //! disturbances of a shared machine affect both. The measure is the ratio within the round.
 
 use crate::contestants::{Contestant, Expected};
@@ -13,17 +13,17 @@ const RUN_S: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub struct Figures {
     pub name: String,
-    /// Medians of the rounds.
+    /// The medians of all rounds, one for each field of a run.
     pub median: Run,
     /// The run of each round.
     pub runs: Vec<Run>,
-    /// Smallest and largest calls per second.
+    /// The smallest and the largest number of calls per second in a round.
     pub spread: (f64, f64),
     /// The median of the calls per second divided by those of the reference in the same round.
     pub ratio: f64,
     /// The median of the reference's CPU time divided by the contestant's in the same round.
     pub cpu_ratio: f64,
-    /// The number of events in each log, if there are logs: those that arrive within its window.
+    /// The number of events in each log, or 0 without logs: the events that arrive in one window.
     pub live: f64,
     /// The command line of the last run.
     pub command_line: String,
@@ -35,7 +35,7 @@ struct Entrant {
     calls: u64,
     window_us: u64,
     runs: Vec<Run>,
-    /// The number of events in each log, per run.
+    /// The mean number of events in a log, for each run.
     live: Vec<f64>,
 }
 
@@ -55,21 +55,21 @@ impl Entrant {
     /// Touches every key, and determines the number of calls in a run.
     fn warm(node: &Node, contestant: &Contestant, shape: Shape) -> Self {
         let live = contestant.live;
-        // This window is right at a million calls per second. At any real speed the logs stay
-        // almost empty with it.
+        // With this window, a log holds the wanted number of events at a million calls per second.
+        // Real speeds are lower, so the logs stay almost empty until `fill` adjusts the window.
         let window_us = live;
         let (contestant, calls) = (contestant.clone(), 20_000);
         let mut new = Self { contestant, calls, window_us, runs: Vec::new(), live: Vec::new() };
         if live > 0 {
             (0..3).for_each(|_| new.fill(node, shape));
         } else if shape.keys != Shape::NEW_KEYS.keys {
-            // With ten random picks per key, one of 20,000 keys is missed. The first call on it is
-            // allowed.
+            // A key counts as denied only after its first call, which is allowed. With ten random
+            // picks per key, only one of 20,000 keys is never picked.
             let picks = if new.contestant.expected == Expected::Denied { 10 } else { 2 };
             let touches = (shape.keys * picks).max(20_000);
             let shape = Shape { pipeline: 32, ..shape };
             if let Some(before) = new.contestant.before() {
-                // Most keys are picked repeatedly, almost none is missed.
+                // With this many random picks, almost no key is left unprepared.
                 load::run(node, &before, shape, 10 * touches);
             }
             load::run(node, &new.any(), shape, touches);
@@ -150,8 +150,8 @@ impl Entrant {
     }
 }
 
-/// Returns the median of the CPU time per rule of a call with several rules, divided by that of
-/// single calls in the same round.
+/// Returns a median over all rounds: the CPU time per rule of a call with several rules, divided by
+/// the CPU time of a single call in the same round.
 pub fn cpu_a_rule(several: &Figures, rules: usize, singles: &[Figures]) -> f64 {
     median(several.runs.iter().enumerate().map(|(round, run)| {
         let of_singles = singles.iter().map(|single| single.runs[round].cpu_us).sum::<f64>();
@@ -159,12 +159,13 @@ pub fn cpu_a_rule(several: &Figures, rules: usize, singles: &[Figures]) -> f64 {
     }))
 }
 
-/// Returns the median of one contestant's CPU time divided by another's in the same round.
+/// Returns a median over all rounds: the CPU time of `own` divided by that of `other` in the same
+/// round.
 pub fn cpu_by(own: &Figures, other: &Figures) -> f64 {
     median(own.runs.iter().zip(&other.runs).map(|(own, other)| own.cpu_us / other.cpu_us))
 }
 
-/// Returns the median; for an even count the upper one.
+/// Returns the median. For an even count, this is the larger of the two numbers in the middle.
 pub fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);

@@ -11,7 +11,10 @@ import { fixed, Limiter } from 'redis-throttle-client';
 const [path] = process.argv.slice(2);
 const { dependencies } = createRequire(import.meta.url)('./package.json'); // pinned
 
-/** Functions that return `ask`, which makes one call (true, false, or an error), and `close`. */
+/**
+ * For each contestant, a function that returns `ask` and `close`. `ask` makes one call: it returns
+ * true if the call is allowed and false if it is denied, and throws in an error.
+ */
 const contestants = {
   ours: async ({ key, limit, period_s, denial_cache, prefetch = 1 }) => {
     const client = new Redis({ path });
@@ -50,7 +53,7 @@ const contestants = {
   },
 };
 
-/** A growing list of latencies. */
+/** A list of latencies, in an array that grows when it is full. */
 class Latencies {
   #values = new Float64Array(1 << 16);
   #length = 0;

@@ -46,7 +46,7 @@ def contestants() -> dict[str, str]:
 
 
 def rule(job: dict[str, Any]) -> Rule:
-    """Returns the rule of a job. The other contestant has the same limit and period."""
+    """Returns the rule of the limiter for a job. The other contestant has its limit and period."""
     return fixed("bench", job["limit"], job["period_s"])
 
 
@@ -60,14 +60,14 @@ def options(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(decision: Any) -> Outcome:
-    """Returns the outcome to count for a decision."""
+    """Returns the outcome that a decision counts as: allowed, denied or errors."""
     if decision.degraded:
         return "errors"
     return "allowed" if decision.allowed else "denied"
 
 
 class Count:
-    """The results of one caller."""
+    """The calls that one caller has made: their times and outcomes."""
 
     def __init__(self) -> None:
         self.took_ns: list[int] = []
@@ -123,7 +123,7 @@ async def tasks(job: dict[str, Any], call: AsyncCall) -> list[Count]:
 
 
 def ours(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
-    """Measures the limiter with threads; closes it at the end, to refund unused permits."""
+    """Measures the limiter with threads. Closes it at the end, which refunds unused permits."""
     limited = rule(job)
     with redis.Redis(unix_socket_path=socket) as client, Limiter(client, **options(job)) as limiter:
         limiter.ready()
@@ -210,7 +210,7 @@ def run(job: dict[str, Any], socket: str, *, with_tasks: bool) -> dict[str, Any]
 
 
 def main() -> None:
-    """Answers jobs until there are no more."""
+    """Reads jobs from standard input and answers each of them, until the input ends."""
     socket, with_tasks = sys.argv[1], sys.argv[2:] == ["asyncio"]
     language = "python, asyncio" if with_tasks else "python"
     print(json.dumps({"language": language, "contestants": contestants()}), flush=True)

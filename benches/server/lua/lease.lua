@@ -10,7 +10,7 @@ if held >= limit and not call('ZSCORE', keys[1], args[1]) then
   return {0, limit, 0, ceil((enough[2] - now) / 1000), ceil((last[2] - now) / 1000)}
 end
 held = held + call('ZADD', keys[1], now + ttl, args[1])
--- The key must outlive the last lease, which may be a longer one of another holder.
+-- The key must outlive the last lease, which may be that of another holder.
 local last = call('ZRANGE', keys[1], -1, -1, 'WITHSCORES')
 local reset_ms = ceil((last[2] - now) / 1000)
 call('PEXPIRE', keys[1], reset_ms)

@@ -1,5 +1,5 @@
 -- GCRA, FIXED and TOKENBUCKET, all or nothing. burst, rate, period; limit, window; capacity, rate,
--- period; times in us. States as in the scripts of each; one MGET reads them all.
+-- period; times in us. States as in the script of each limiter; one MGET reads all three.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local states = call('MGET', keys[1], keys[2], keys[3])

@@ -1,5 +1,5 @@
--- limit, window in us. State: start, previous and current count as three packed doubles, which
--- costs less than three fields of a hash or a text to split.
+-- limit, window in us. State: start, previous and current count as three packed doubles: they cost
+-- less than three fields of a hash, or than a text that must be split.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local limit, window = tonumber(args[1]), tonumber(args[2])

@@ -10,7 +10,7 @@ if used >= limit then
   local retry_ms = ceil((first[2] + window - now) / 1000)
   return {0, limit, 0, retry_ms, ceil((last[2] + window - now) / 1000)}
 end
--- The count tells two events of one microsecond apart.
+-- The count in the member's name distinguishes two events of the same microsecond.
 call('ZADD', keys[1], now, time[1] .. time[2] .. used)
 local reset_ms = ceil(window / 1000)
 call('PEXPIRE', keys[1], reset_ms)

@@ -1,9 +1,9 @@
 //! Measures calls per second and their latency through redis-rs, for `make bench-clients`.
 //!
 //! `bench-rust-client SOCKET` prints its contestants as one line of JSON, then answers each job on
-//! standard input with one line. The usual way is a Lua script through redis-rs that counts in a
-//! fixed window, the most common and the cheapest one. Both contestants use the same driver, one
-//! multiplexed connection per job, and the same loop.
+//! standard input with one line. One contestant is the client. The other is the usual way in Rust:
+//! a Lua script through redis-rs that counts in a fixed window, the most common and the cheapest
+//! kind of limit. Both use the same driver, one multiplexed connection per job, and the same loop.
 
 use std::future::Future;
 use std::io::{BufRead, Write};
@@ -17,7 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The timeout of both contestants: long, so that a slow call is not an error for only one.
+/// The timeout of both contestants. It is long, so that a slow call is not an error for only one of
+/// them.
 const PATIENT_MS: u64 = 10_000;
 const DENIALS: usize = 1000;
 const SCRIPT: &str = "
@@ -65,7 +66,7 @@ enum Outcome {
     Failed,
 }
 
-/// The results of one caller.
+/// The calls that one caller has made: their times and outcomes.
 #[derive(Debug, Default)]
 struct Seen {
     took_ns: Vec<u64>,
@@ -137,7 +138,7 @@ fn told(decision: &Result<Decision, Error>) -> Outcome {
     }
 }
 
-/// Measures the limiter; closes it at the end, to refund unused permits.
+/// Measures the limiter. Closes it at the end, which refunds unused permits.
 async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
     let denials = if job.denial_cache { DENIALS } else { 0 };
     let options = Options::default().timeout_ms(PATIENT_MS).prefetch(job.prefetch);
@@ -154,7 +155,7 @@ async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Fa
     answer
 }
 
-/// Measures the script, called by its hash after the first call.
+/// Measures the script. After the first call, it is called by its hash.
 async fn usual(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
     let script = Arc::new(Script::new(SCRIPT));
     let (key, limit, period_ms) =
