@@ -1,5 +1,5 @@
 //! Finds the client's address: the peer's, or the one that a trusted proxy forwards. The leftmost
-//! entry of `X-Forwarded-For` is never taken as it is, because a client can forge it.
+//! entry of `X-Forwarded-For` is never trusted by itself, because a client can forge it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -44,7 +44,8 @@ impl ClientAddress {
     /// the address is unknown.
     ///
     /// `forwarded` holds the values of `X-Forwarded-For`, in order. They are read only if the peer
-    /// is a trusted proxy, from the right, up to the first address that is not a trusted proxy.
+    /// is a trusted proxy. Reading begins at the right and ends at the first address that is not a
+    /// trusted proxy.
     #[must_use]
     pub fn find<'a>(
         &self,
@@ -73,7 +74,7 @@ impl ClientAddress {
     }
 }
 
-/// Parses an address as proxies write it: with a port, in brackets, with a zone, as mapped IPv4.
+/// Parses an address, which may have brackets, a port or a zone, or be IPv4 mapped to IPv6.
 pub(crate) fn parsed(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches(BLANK);
     let (address, port) = match text.strip_prefix('[') {

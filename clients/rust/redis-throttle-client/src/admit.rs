@@ -1,4 +1,4 @@
-//! Taking leases, alone or with other rules.
+//! Takes leases, alone or in one call with other rules.
 
 use redis::Value;
 use uuid::Uuid;
@@ -22,8 +22,9 @@ impl Limiter {
         leases.pop().ok_or_else(|| Error::LeaseDenied(Box::new(decision)))
     }
 
-    /// Checks several rules, leases among them, in one call. Middleware uses it. A lease is held
-    /// while its guard lives. It is released if the answer never reaches the caller.
+    /// Checks several rules in one call. Some of them may be leases. Middleware uses this method.
+    /// Each lease is held until its guard is released or dropped. If the answer never reaches the
+    /// caller, the leases are released.
     ///
     /// # Errors
     /// The same as [`check_all`](Limiter::check_all).
@@ -66,8 +67,8 @@ impl Limiter {
         self.decide(&command, std::slice::from_ref(keyed), clock::now(), read).await
     }
 
-    /// Returns the guard of a lease's permit that is about to be requested; `None` for other rules.
-    /// The guard releases the permit if the answer never reaches the caller.
+    /// Returns a guard for the permit that a lease is about to request; `None` for other rules. The
+    /// guard releases the permit if the answer never reaches the caller.
     fn asked(&self, call: &Keyed<'_>) -> Option<Asked> {
         let id = call.id.filter(|_| call.rule.kind() == Kind::Lease)?.to_owned();
         let (rule, key) = (call.rule.clone(), call.key.clone());

@@ -22,24 +22,27 @@ const NO_FUNCTION: &str = "Function not found";
 /// The maximum number of times that a call is sent: at first, after another call's search, and
 /// after its own search.
 const TRIES_MAX: usize = 3;
-/// The maximum number of attempts to load the library. Another client may load one between the
-/// version check and the load.
+/// The maximum number of attempts to load the library. An attempt fails if another client loads a
+/// library between the version check and the load.
 const LOADS_MAX: usize = 3;
-/// The maximum duration of a search. It may last longer than its call, for the use of later calls.
+/// The maximum duration of a search. A search may outlast the call that started it, because later
+/// calls use its result.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-/// The back end on the server. The option selects one; [`Limiter::ready`] returns the one in use.
+/// The code that decides on the server: the module, or the library as functions or as a script.
+/// [`Options::backend`] selects one; [`Limiter::ready`] returns the one in use.
 ///
+/// [`Options::backend`]: crate::Options::backend
 /// [`Limiter::ready`]: crate::Limiter::ready
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Backend {
-    /// The first one that is available: module, functions, script. Never returned by `ready`.
+    /// The first available one, in the order module, functions, script. `ready` never returns it.
     #[default]
     Auto,
     /// The module.
     Module,
-    /// The function library, for Valkey and for Redis 7.0 and later. The client loads it if it is
-    /// missing or older.
+    /// The function library, for Valkey and for Redis 7.0 and later. The client loads its own copy
+    /// if the server has none or an older one.
     Functions,
     /// The same library as a script, for servers without functions and users who may not call them.
     Script,
@@ -91,7 +94,7 @@ impl Backends {
     pub fn new(connection: impl Connection, wanted: Backend) -> Self {
         let found = match wanted {
             Backend::Auto => Backend::Module,
-            // An older library answers calls too, so start with a search, which checks its version.
+            // An older library would answer too, so start with a search, which checks the version.
             Backend::Functions => Backend::Auto,
             one => one,
         };
@@ -126,12 +129,13 @@ impl Backends {
                 return Ok(reply);
             }
             backend = self.search(command.key(), backend, since).await?;
-            // Another call's search may have been for another node, so do not reuse one again.
+            // Another call's search may have been for another node, so the next one is this call's
+            // own.
             since = u64::MAX;
         }
         match self.attempt(command, backend).await? {
             Outcome::Reply(reply) => Ok(reply),
-            // A back end that is missing again after each search is not a temporary error.
+            // The back end that each search found was then missing. This is not temporary.
             Outcome::NotRun(Some(error)) => Err(error.into()),
             Outcome::NotRun(None) => Err(Error::away("no back end was found")),
         }
@@ -142,7 +146,7 @@ impl Backends {
             Backend::Auto if command.words()[0].starts_with("RL.") => {
                 return Ok(Outcome::NotRun(None));
             }
-            // Commands that every server knows need no back end.
+            // Every server knows the commands other than the module's, so they need no back end.
             Backend::Auto | Backend::Module => None,
             Backend::Functions => protocol::as_function(command),
             Backend::Script => protocol::as_script(command, &self.script_sha),
@@ -160,8 +164,8 @@ impl Backends {
         }
     }
 
-    /// Notes a lost connection. After a restart the server may have the module, so the next call
-    /// tries the module first.
+    /// Makes the next call try the module first if the connection was lost, because the server may
+    /// have been restarted with the module.
     fn lost(&self, error: &RedisError) {
         let away = match error.kind() {
             ErrorKind::Io => !error.is_timeout(),
@@ -174,9 +178,9 @@ impl Backends {
         }
     }
 
-    /// Finds the back end of the key's node. One search runs at a time per node. The result of a
-    /// search newer than `since` is reused. A search runs in its own task, so it continues when its
-    /// call is abandoned.
+    /// Finds the back end of the key's node. One search runs at a time per node. If a search with a
+    /// number above `since` has ended, its result is reused. A search runs in its own task, so it
+    /// continues when its call is abandoned.
     async fn search(
         self: &Arc<Self>,
         key: &str,
@@ -244,7 +248,7 @@ fn takes_no_library(error: &Error) -> bool {
     }
 }
 
-/// Finds the first available back end, without trying the module again if it has just failed.
+/// Finds the first available back end. Skips the module if the module has just been tried.
 async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Backend, Error> {
     if wanted == Backend::Auto && tried != Backend::Module && node.has_module().await? {
         return Ok(Backend::Module);
@@ -259,7 +263,7 @@ async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Back
     node.load_script().await.map(|()| Backend::Script)
 }
 
-/// The node that has the key.
+/// The node that has `key`. The commands of a search go to it.
 struct Node<'a> {
     connection: &'a Wire,
     key: &'a str,
@@ -285,9 +289,9 @@ impl Node<'_> {
         }
     }
 
-    /// Loads the bundled library, unless the server has the same or a newer one. A newer one serves
-    /// older clients too. A missing library is loaded without REPLACE, so that the load does not
-    /// replace a newer one that another client loads in the meantime.
+    /// Loads the bundled library, unless the server has the same or a newer one. A newer library
+    /// serves older clients too. A missing library is loaded without REPLACE, so that the load does
+    /// not replace a newer library that another client loads in the meantime.
     async fn load_library(&self) -> Result<(), Error> {
         let ours = bundled_version();
         let mut left = LOADS_MAX;
@@ -309,9 +313,9 @@ impl Node<'_> {
         }
     }
 
-    /// Loads the script with EVAL, which also stores it. A user who may run the script needs no
-    /// further permission. Sends the hash first: the server rejects an unauthenticated user there.
-    /// The long text would make the server close that user's connection.
+    /// Loads the script with EVAL, which also stores it and needs no permission beyond running the
+    /// script. Sends EVALSHA first: to an unauthenticated user the server answers with an error;
+    /// after the long text of EVAL it would close the connection.
     async fn load_script(&self) -> Result<(), Error> {
         match self.ask(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
             Ok(_) => return Ok(()),
@@ -323,7 +327,8 @@ impl Node<'_> {
     }
 }
 
-/// Returns true if the server already has a library of this name, bundled or foreign.
+/// Returns true if a load failed because the server already has a library of this name, the
+/// limiter's or a foreign one.
 fn is_taken(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.starts_with("Library"))
 }

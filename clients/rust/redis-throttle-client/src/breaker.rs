@@ -50,7 +50,8 @@ impl Gate {
         }
         state.in_flight += 1;
         let probe = state.shut_until.is_some();
-        // A probe may still be in flight if an older call closed the breaker in the meantime.
+        // An earlier probe may still be in flight, if an older call closed the breaker in the
+        // meantime.
         state.probing |= probe;
         Ok(Pass { gate: self, probe, answered: None })
     }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn sends_one_probe_at_a_time_after_an_older_call_ends() {
+    async fn breaker_sends_no_second_probe_when_an_older_call_ends_during_the_first() {
         let pause = Duration::from_millis(10);
         let gate = Gate::new(9, 1, pause);
         let older = gate.enter(clock::now()).unwrap();

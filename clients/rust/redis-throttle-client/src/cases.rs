@@ -22,8 +22,8 @@ fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field].as_str().unwrap_or_else(|| panic!("{field} of {of} is text"))
 }
 
-/// Reads an unsigned integer. Any other number is invalid; Rust's types rule it out at compile
-/// time.
+/// Reads an unsigned integer. Any other number is an error here; in a program, Rust's types rule it
+/// out at compile time.
 fn natural(of: &Value, field: &'static str) -> Result<u64, Error> {
     of[field].as_u64().ok_or_else(|| Error::invalid(field, "expected an integer"))
 }
@@ -289,7 +289,7 @@ fn client_passes_every_shared_case() {
     assert!(run > 200, "{run} cases");
 }
 
-/// Converts a call for another back end back to the module's command.
+/// Converts a call of the functions or the script back to the module's command.
 fn read_back(written: &Command<'_>, name_at: usize) -> Vec<String> {
     let words = written.words();
     let (keys, rest) = words[3..].split_at(words[2].parse().expect("how many keys"));

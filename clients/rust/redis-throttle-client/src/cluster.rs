@@ -17,9 +17,8 @@ const TOPOLOGY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection to a cluster.
 ///
-/// It uses the options of the given client but without its retries, because a repeated call would
-/// count again. It follows one redirection per call: a node that redirects has not counted the
-/// call.
+/// It uses the options of the given builder, but never retries, because a repeated call would count
+/// again. It follows one redirection per call: a node that redirects has not counted the call.
 #[derive(Clone)]
 pub struct Cluster {
     connection: ClusterConnection,
@@ -47,11 +46,11 @@ type Address = (String, u16);
 type SlotRange = std::ops::RangeInclusive<u16>;
 
 impl Cluster {
-    /// Opens the connections in the background. An unavailable cluster is not an error here. Call
-    /// it within a tokio runtime.
+    /// Opens the connections in the background. An unavailable cluster is not an error here. Must
+    /// be called within a tokio runtime.
     ///
     /// # Errors
-    /// The driver's errors about the builder.
+    /// The driver's error if it rejects the options of the builder.
     pub fn new(builder: ClusterClientBuilder) -> Result<Self, RedisError> {
         let client = builder.retries(0).build()?;
         let connection = client.get_pending_async_connection_with_config(ClusterConfig::new());
@@ -60,7 +59,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Fetches the slots in the background, unless a fetch is already running.
+    /// Fetches the node of each slot in the background, unless such a fetch is already running.
     fn learn(&self) {
         let (mut connection, topology) = (self.connection.clone(), self.topology.clone());
         if topology.asking.swap(true, Ordering::AcqRel) {
@@ -141,8 +140,8 @@ impl Connection for Cluster {
         })
     }
 
-    /// Returns the id of the key's node. `None` for an unassigned slot, and until the slots are
-    /// known: these keys share one circuit breaker.
+    /// Returns the id of the key's node. `None` if the slot is unassigned or its node is not known
+    /// yet. Keys without an id share one circuit breaker.
     fn node(&self, key: &str) -> Option<Arc<str>> {
         let slot = slot_of(key);
         let slots = self.topology.slots.read().unwrap_or_else(PoisonError::into_inner);

@@ -32,8 +32,9 @@ impl<'a> Command<'a> {
         &self.words
     }
 
-    /// Returns the key that routes the command. It is the command's first key; all its keys are in
-    /// one slot. For a command without keys, it is a key of the command's node.
+    /// Returns the key that routes the command. It is the command's first key; all keys of a
+    /// command are in one slot. For a command without keys, it is a key of the node that the
+    /// command is for.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or_else(|| &self.words[1])
@@ -51,7 +52,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The future of a reply.
+/// The future of a server's reply, which [`Connection::send`] returns.
 pub type Reply<'a> = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send + 'a>>;
 
 /// A connection for a limiter. The connections of redis-rs implement it, and so do fakes.
@@ -67,7 +68,7 @@ pub trait Connection: Send + Sync + 'static {
     }
 }
 
-/// Converts an error reply to `Err`. The driver may return it as a value.
+/// Returns an error reply as `Err`, because the driver may return it as a value.
 pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
     match reply? {
         Value::ServerError(error) => Err(error.into()),
@@ -75,8 +76,8 @@ pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisE
     }
 }
 
-/// The connection of a limiter. The driver's own connections are called without a boxed future: the
-/// box would be too large for the allocator's per-thread cache, and threads would contend for
+/// The connection of a limiter. The driver's own connections are called without a boxed future.
+/// Such a box would be too large for the allocator's per-thread cache, so threads would contend for
 /// memory.
 pub(crate) enum Wire {
     Multiplexed(redis::aio::MultiplexedConnection),

@@ -13,7 +13,7 @@ pub enum Source {
     /// [`OnError::Local`](crate::OnError::Local).
     Local,
     /// The rule's `on_error`: the server gave no answer, and the call was allowed or denied without
-    /// a limit.
+    /// a check of the limit.
     Error,
 }
 
@@ -59,7 +59,8 @@ pub struct Decision {
     pub would_retry_after_ms: i64,
     /// 1 if the call is allowed, otherwise 0, regardless of its cost.
     pub granted: u64,
-    /// The length of the rule's window or its time to refill, if it has one.
+    /// The length of the rule's window, or the time to refill its bucket, in microseconds. `None`
+    /// if the rule has neither.
     pub window_us: Option<u64>,
     /// The decision of each rule, in order, if the call has several rules.
     pub rows: Vec<Decision>,

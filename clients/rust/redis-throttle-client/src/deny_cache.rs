@@ -16,8 +16,8 @@ struct Denials {
     /// The denials and the instant before each request. The map's key is the call's words joined by
     /// NUL, which occurs in no word.
     by_words: LruCache<String, (Decision, Instant)>,
-    /// The last time that any key was forgotten. Denials requested before it are not stored,
-    /// whatever their key: this costs at most one request.
+    /// The last instant at which any key was forgotten. Denials requested before that instant are
+    /// not stored, whatever their key. Each costs at most one more request.
     forgotten: Option<Instant>,
 }
 
@@ -60,8 +60,8 @@ impl DenyCache {
         }
     }
 
-    /// Removes the denials of a key that was refunded or deleted here. Denials that pending calls
-    /// return are not stored.
+    /// Removes the denials of a key that was refunded or deleted here. Denials of calls that are
+    /// pending at `now` are not stored either.
     pub fn forget(&self, key: &str, now: Instant) {
         let Some(mut denials) = self.denials() else { return };
         denials.forgotten = Some(now);

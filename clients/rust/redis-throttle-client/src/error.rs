@@ -34,7 +34,7 @@ pub enum Error {
         /// The driver's error.
         source: RedisError,
     },
-    /// The reply is not a decision.
+    /// The server's reply cannot be read as a decision.
     #[error("the reply is not a decision")]
     Protocol,
     /// No permit is free. The decision says when to retry.
@@ -78,8 +78,8 @@ fn hint(source: &RedisError) -> &'static str {
     if unknown { " (is the module loaded on this server?)" } else { "" }
 }
 
-/// Returns true if an error of the driver is temporary. An error of an unknown kind is not, so that
-/// `on_error` does not allow its call.
+/// Returns true if an error of the driver is temporary. An error of an unknown kind counts as
+/// permanent, so that `on_error` does not allow the call.
 fn passes(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Io

@@ -13,9 +13,9 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 pub enum HeaderStyle {
     /// `RateLimit-Policy` and `RateLimit` of revision 11 of the draft.
     Draft11,
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` in seconds left.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`. The reset is in seconds from now.
     Draft6,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` as Unix time in seconds.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`. The reset is Unix time in seconds.
     XRateLimit,
 }
 
@@ -32,14 +32,14 @@ impl FromStr for HeaderStyle {
     }
 }
 
-/// Returns the seconds of `Retry-After`, rounded up and at least 1: a client that returns too early
-/// is denied again. `None` if a retry never helps.
+/// Returns `Retry-After` in seconds, rounded up and at least 1, because a client that retries too
+/// early is denied again. `None` if a retry never helps.
 pub(crate) fn retry_after_s(ms: i64) -> Option<u64> {
     u64::try_from(ms).ok().map(|ms| ms.div_ceil(1000).max(1))
 }
 
 impl Decision {
-    /// Returns the HTTP header fields of this decision in the given forms. A denial always includes
+    /// Returns the HTTP header fields of this decision in the given forms. A denial includes
     /// `Retry-After`, unless a retry never helps. A decision with source [`Source::Error`] has no
     /// other fields.
     #[must_use]
@@ -109,7 +109,8 @@ impl Decision {
         (policies, limits)
     }
 
-    /// Returns the seconds until a row's reset or retry; on a denial at most `Retry-After`.
+    /// Returns the seconds until the row's retry if the row denies, otherwise until its reset. If
+    /// this decision denies, returns at most its `Retry-After`.
     fn t(&self, row: &Self) -> u64 {
         let seconds = row.denied_for_s().unwrap_or_else(|| row.reset_after_ms.div_ceil(1000));
         self.denied_for_s().map_or(seconds, |whole| seconds.min(whole))
@@ -127,7 +128,7 @@ fn text(number: u64) -> String {
 pub struct Problem {
     /// The kind of problem, as a URI.
     pub kind: &'static str,
-    /// The name of the status.
+    /// The name of the status, such as `Too Many Requests`.
     pub title: &'static str,
     /// The status code.
     pub status: u16,
@@ -138,8 +139,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates the problem of a denial: 429; 413 if the cost is above the limit; 503 if `on_error`
-    /// denied without an answer.
+    /// Creates the problem for a denial: status 429; 413 if the cost is above the limit; 503 if
+    /// `on_error` denied because the server gave no answer.
     #[must_use]
     pub fn of(decision: &Decision) -> Self {
         if decision.source == Source::Error {
@@ -162,13 +163,14 @@ impl Problem {
         }
     }
 
-    /// Creates the problem of a request without a subject.
+    /// Creates the problem for a request without a subject: status 400.
     #[must_use]
     pub fn no_subject() -> Self {
         Self::plain(400, "Bad Request", "The request does not say who it is from.")
     }
 
-    /// Creates the problem of a call that returned an error. The body contains no details.
+    /// Creates the problem for a call that returned an error: status 500. It contains no details of
+    /// the error.
     #[must_use]
     pub fn mistake() -> Self {
         Self::plain(500, "Internal Server Error", "The rate limiter could not be asked.")
@@ -179,8 +181,8 @@ impl Problem {
         Self { kind: "about:blank", title, status, detail: detail.to_owned(), violated_policies }
     }
 
-    /// Returns the body. Nothing in it needs escaping: rule names consist of letters, digits and
-    /// `._:/-`.
+    /// Returns the problem as JSON. Nothing in it needs escaping: rule names consist of letters,
+    /// digits and `._:/-`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let Self { kind, title, status, detail, violated_policies } = self;

@@ -1,8 +1,8 @@
 //! Keys: `prefix:rule:subject`, encoded so that no two subjects share a key.
 //!
 //! `%`, `:`, `{`, `}`, space and control characters of a subject are percent-encoded. An encoded
-//! subject longer than 128 bytes is replaced by a colon and a hash. With a secret, every subject
-//! is. No other encoded subject begins with a colon.
+//! subject longer than 128 bytes is replaced by a colon and a hash. With a secret, every subject is
+//! replaced in this way. No other encoded subject begins with a colon.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::{Error, HashTag};
 
 const BYTES_MAX: usize = 128;
-/// Room for the braces and colons between the parts of a key.
+/// The bytes to reserve for the braces and colons between the parts of a key.
 const SIGNS_BYTES: usize = 8;
 const SECRET_BYTES_MIN: usize = 16;
 const SUBJECT_HASH_DIGITS: usize = 16;
@@ -72,7 +72,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Appends a subject or a tag in the encoding of a key.
+    /// Appends a subject or a tag to `into`, encoded as a part of a key.
     fn encode(&self, text: &str, argument: &'static str, into: &mut String) -> Result<(), Error> {
         if text.is_empty() {
             return Err(Error::invalid(argument, "expected a text that is not empty"));

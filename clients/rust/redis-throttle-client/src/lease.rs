@@ -16,7 +16,7 @@ use crate::{Decision, Error, Limiter, Rule, clock, protocol};
 /// The number of renewals per ttl: two may fail before the lease is lost.
 const RENEWALS_IN_TTL: u32 = 3;
 
-/// A permit's limiter, rule, key and holder name.
+/// The data that renews or releases a permit. `id` is the holder's name.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub limiter: Limiter,
@@ -36,13 +36,13 @@ impl Holder {
 
     async fn release(&self) {
         let Ok(command) = protocol::release(&self.key, &self.id) else { return };
-        // Without an answer the permit expires by itself. An error is counted.
+        // Ignore the result: without an answer the permit expires by itself, and `ask` counts
+        // errors.
         let _ = self.limiter.ask(&command, clock::now(), protocol::held).await;
     }
 }
 
-/// A permit that was requested and has no answer yet. It is released if the answer never reaches
-/// the caller.
+/// A permit whose request has no answer yet. It is released if the answer never reaches the caller.
 #[derive(Debug)]
 pub(crate) struct Asked(Option<Holder>);
 
@@ -51,13 +51,13 @@ impl Asked {
         Self(Some(holder))
     }
 
-    /// Returns the permit's holder, after an answer.
+    /// Returns the permit's holder, and does not release the permit. Called after an answer.
     pub fn answered(mut self) -> Option<Holder> {
         self.0.take()
     }
 
-    /// Returns the permit's holder, when there was no answer, and releases the permit, which the
-    /// server may have granted.
+    /// Returns the permit's holder, and releases the permit. Called if there was no answer, because
+    /// the server may have granted the permit.
     pub fn unanswered(self) -> Option<Holder> {
         self.0.clone()
     }
@@ -161,7 +161,7 @@ impl Lease {
     /// Waits until the permit is lost. Stop the work then: another holder may have the permit.
     pub async fn lost(&self) {
         let mut lost = self.held.lost.subscribe();
-        // The sender lives as long as this lease.
+        // The wait cannot fail: the sender lives as long as this lease.
         let _ = lost.wait_for(|lost| *lost).await;
     }
 

@@ -28,8 +28,8 @@ use crate::{
 
 const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
-/// Decides calls over the given connection. Each call is sent once and ends within `timeout_ms`. It
-/// is cheap to clone; clones share all state.
+/// Decides calls over the given connection. Each call is sent once and ends within `timeout_ms`. A
+/// limiter is cheap to clone; its clones share all state.
 #[derive(Clone)]
 pub struct Limiter(pub(crate) Arc<Inner>);
 
@@ -118,8 +118,8 @@ impl Limiter {
         }
     }
 
-    /// Gives units back, up to the full allowance. Do not repeat the call: each one gives units
-    /// back.
+    /// Gives units back, up to the full allowance. Do not repeat the call: each repetition gives
+    /// units back again.
     ///
     /// # Errors
     /// [`Error::Unavailable`] without an answer, otherwise the same as [`check`](Limiter::check).
@@ -156,7 +156,7 @@ impl Limiter {
         let Keyed { key, .. } = self.keyed_call(&call)?;
         self.forget_here(&key);
         let forgotten = self.ask(&protocol::forget(&key), clock::now(), |_| Ok(())).await;
-        // Also remove what calls that were pending before have stored in the meantime.
+        // Remove again: calls that were already pending may have stored results in the meantime.
         self.forget_here(&key);
         forgotten
     }
@@ -171,7 +171,8 @@ impl Limiter {
     /// each rule's decision.
     ///
     /// In a cluster, all keys need one hash tag, `tag`. A lease among the rules needs an
-    /// [`id`](Call::id), and the caller must release it. [`admit`](Limiter::admit) needs neither.
+    /// [`id`](Call::id), and the caller must release it. [`admit`](Limiter::admit) does both by
+    /// itself.
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no calls, more
@@ -190,7 +191,7 @@ impl Limiter {
         Ok(self.told(decision, deciding, began))
     }
 
-    /// Returns the call with its key. Fails if the rule's `on_error` could not decide the call.
+    /// Returns the call with its key. Fails if the rule's `on_error` cannot decide its calls.
     fn keyed_call<'a>(&self, call: &Call<'a>) -> Result<Keyed<'a>, Error> {
         call.rule.can_follow(self.on_error_of(call.rule))?;
         call.keyed(&self.0.keys)
@@ -256,8 +257,8 @@ impl Limiter {
         }
     }
 
-    /// Checks the call and sleeps for the decision's wait time; after a denial it then checks
-    /// again. Returns a denial if the sleep would end after `max_wait`.
+    /// Checks the call, then sleeps for the decision's wait time. After a denial, checks again. If
+    /// a sleep would end later than `max_wait` from the start, returns a denial instead.
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
@@ -292,7 +293,7 @@ impl Limiter {
         Ok(Decision { allowed: false, granted: 0, ..decision })
     }
 
-    /// Returns the numbers of decisions since the limiter was created.
+    /// Returns the counts of decisions and mistakes since the limiter was created.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.counts.so_far()
@@ -409,7 +410,7 @@ impl Limiter {
         }
         let now_us = u64::try_from((clock::now() - self.0.made).as_micros()).unwrap_or(u64::MAX);
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
-        // Start at 1: an instant of 0 marks a window that is not open.
+        // Add 1 to the instant, because 0 marks a window that is not open.
         let mut row = |at: usize, peek| {
             let call = &calls[at];
             local_decision(&mut local, call.rule, &call.key, call.cost, now_us + 1, peek)

@@ -21,8 +21,8 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Scales a rule to a share. The capacity is rounded down, but is at least one unit. The rate
-    /// is lowered by a longer period, rounded up. If a window's share is less than one unit, the
-    /// window allows one unit and is made longer.
+    /// is lowered by a longer period, which is rounded up to a microsecond. If a window's share is
+    /// less than one unit, the window allows one unit and is made longer.
     pub fn of(rule: &Rule, share: f64) -> Self {
         let terms = rule.terms();
         let terms = terms.default.as_ref().map_or(terms, Rule::terms);
@@ -73,7 +73,7 @@ struct State {
     log: VecDeque<(u64, u64)>,
 }
 
-/// The integers of a reply: allowed, limit, remaining, retry and reset in ms.
+/// The integers of a reply: allowed, limit, remaining, and the times until retry and reset in ms.
 type Row = [i64; 5];
 
 /// The states of a bounded number of keys. The least recently used ones are evicted.
@@ -123,7 +123,7 @@ fn signed(number: u64) -> i64 {
 }
 
 impl State {
-    /// Removes the usage that has expired.
+    /// Removes the usage that has expired or drained by `now_us`.
     fn lapse(&mut self, limits: Limits, now_us: u64) {
         let ends = |at: u64| at.saturating_add(limits.period_us) <= now_us;
         if limits.is_log() {

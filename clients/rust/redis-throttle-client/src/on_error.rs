@@ -29,7 +29,7 @@ impl FromStr for OnError {
     }
 }
 
-/// Returns the strictest one.
+/// Returns the strictest value: `Deny` is stricter than `Local`, and `Local` than `Allow`.
 pub(crate) fn strictest(all: impl IntoIterator<Item = OnError>) -> OnError {
     all.into_iter().max().unwrap_or_default()
 }

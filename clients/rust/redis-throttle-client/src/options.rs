@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::rule::checked_prefetch;
 use crate::{Backend, Decision, Error, OnError, Rule};
 
-/// The part of a key in braces, which places keys of a cluster into one slot.
+/// The part of a key that is put in braces. In a cluster, keys with the same part share a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HashTag {
     /// No braces, unless a call has a tag.
     #[default]
     None,
-    /// The subject: all its rules share a slot.
+    /// The subject, so that its keys under all rules share a slot.
     Subject,
 }
 
@@ -84,7 +84,8 @@ impl Options {
         self
     }
 
-    /// Sets the length of that pause, in ms. Default: 1000. After it, one call probes the node.
+    /// Sets the length of the pause after `breaker_failures` failures in a row, in ms. Default:
+    /// 1000. After the pause, one call probes the node.
     pub fn breaker_pause_ms(mut self, ms: u64) -> Self {
         self.breaker_pause_ms = ms;
         self
@@ -119,7 +120,7 @@ impl Options {
         self
     }
 
-    /// Sets the part of a key in braces. Default: none.
+    /// Sets the part of a key that is put in braces. Default: none.
     pub fn hash_tag(mut self, hash_tag: HashTag) -> Self {
         self.hash_tag = hash_tag;
         self

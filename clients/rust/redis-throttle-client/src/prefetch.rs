@@ -2,8 +2,9 @@
 //! the reset time of their grant, because from then on the server allows those units again.
 //!
 //! Each permit of a pending fetch is promised to one caller. When all are promised, the next caller
-//! starts another fetch, so no caller waits for two fetches. For the same reason a key never has
-//! more than `prefetch` permits that are not promised, stored or pending.
+//! starts another fetch, so no caller waits for two fetches. A fetch starts only if the key has no
+//! unpromised permit left, stored or pending. So a key never has more than `prefetch` unpromised
+//! permits.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -20,8 +21,8 @@ use tokio::time::Instant;
 use crate::call::Keyed;
 use crate::{Decision, Error, Limiter, Rule, Source, clock, protocol};
 
-/// The maximum number of keys with permits. The least recently used are dropped, which errs on the
-/// strict side.
+/// The maximum number of keys with permits. The permits of the least recently used key are dropped,
+/// which only makes the limit stricter.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
 #[derive(Debug)]
@@ -84,13 +85,13 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
 }
 
 /// Denies a caller whose promised permit did not arrive and who has no time for another fetch: the
-/// server had no more permits. The grant's reset time is when all units are available again. In a
-/// bucket, which refills evenly, the time until one unit is available follows from it. The result
-/// is an upper bound, because it ignores units that have refilled since the grant.
+/// server had no more permits. `retry_after_ms` is the grant's reset time, when all units are back;
+/// in a bucket, which refills evenly, it is the earlier time when one unit is back. It may be too
+/// long: it counts from the grant, and in a window some units may be back before the reset.
 fn none_left(rule: &Rule, grant: Decision) -> Decision {
     let terms = rule.terms();
     let others_us = u128::from(grant.limit.saturating_sub(1)) * u128::from(terms.period_us);
-    // Only buckets have a rate.
+    // Only buckets have a rate; for other rules it is 0.
     let all_but_one_us = others_us.checked_div(u128::from(terms.rate)).unwrap_or(0);
     let all_but_one_ms = u64::try_from(all_but_one_us / 1000).unwrap_or(u64::MAX);
     let retry_ms = grant.reset_after_ms.saturating_sub(all_but_one_ms).max(1);
@@ -273,7 +274,8 @@ impl Limiter {
                 None => self.fallback(std::slice::from_ref(call), false),
             }),
             Ok((kept, place)) => {
-                // The fetch itself counts the error once, for the caller that started it.
+                // The fetch counts the error for the caller that started it. Count it for other
+                // callers.
                 if kept.is_err() && place > 0 {
                     self.0.counts.mistake();
                 }
@@ -292,8 +294,8 @@ async fn without_answer(fetching: JoinHandle<()>) -> Error {
     }
 }
 
-/// A running fetch. When dropped, it ends even if its task did not finish, as after the shutdown of
-/// its runtime.
+/// A running fetch. Dropping it ends the fetch for its waiters, even if its task did not finish
+/// because the runtime shut down.
 struct Fetching {
     limiter: Limiter,
     fetch: Arc<Fetch>,

@@ -91,8 +91,8 @@ fn write_rule<'a>(
     Ok(())
 }
 
-/// Builds the command that decides and takes the cost, or with `partial` as many units of it as are
-/// left.
+/// Builds the command that decides a call and takes its cost. With `partial`, the command takes as
+/// many units of the cost as are left.
 pub(crate) fn check<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     no_lease(call.rule)?;
     deciding(call, partial)
@@ -123,7 +123,7 @@ pub(crate) fn forget(key: &str) -> Command<'_> {
     Command::new(["DEL", key].map(Cow::from))
 }
 
-/// Builds the command that takes a permit or, with the id of its holder, extends it.
+/// Builds the command that takes a permit, or renews the permit that the same holder already has.
 pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     if call.rule.kind() != Kind::Lease {
         return Err(expected_lease(call.rule));
@@ -131,7 +131,7 @@ pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     deciding(call, false)
 }
 
-/// Builds the command that extends a permit by one ttl.
+/// Builds the command that renews a permit for one ttl from now.
 pub(crate) fn renew<'a>(rule: &'a Rule, key: &'a str, id: &'a str) -> Result<Command<'a>, Error> {
     let ttl = rule.terms().words.last().map_or("", String::as_str);
     let words = ["RL.RENEW", key, checked_id(Some(id))?, ttl];

@@ -28,7 +28,7 @@ pub(crate) struct Terms {
     /// The rule as the server reads it, without the key and the options.
     pub words: Vec<String>,
     pub options: Vec<String>,
-    /// The length of the rule's window or its time to refill, if it has one.
+    /// The rule's window, or the time to refill its bucket, if it has one.
     pub window_us: Option<u64>,
     pub limit: Option<u64>,
     /// The period of the rate, the window, or the ttl, in microseconds.
@@ -96,7 +96,7 @@ impl Rule {
     }
 
     /// Creates a fixed window: `limit` per window. A window opens at the first call; if
-    /// [`aligned`], at multiples of its length on the clock.
+    /// [`aligned`], at multiples of its length since 1970.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12, or the window not 1 ms to 366
@@ -123,7 +123,7 @@ impl Rule {
         Self::windowed(Kind::SlidingLog, name, limit, window)
     }
 
-    /// Creates a backoff: `attempts` without delay, then `base`, twice that, and so on up to `max`.
+    /// Creates a backoff: `attempts` without delay, then delays that double from `base` to `max`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `attempts` is not 1 to 10^6, `base` is above `max`, or
@@ -185,7 +185,7 @@ impl Rule {
         Self::made(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
     }
 
-    /// Makes windows open at multiples of their length on the clock, not at the first call.
+    /// Makes windows open at multiples of their length since 1970, not at the first call.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the rule is not a fixed window.
@@ -328,8 +328,8 @@ impl Rule {
         !matches!(self.kind(), Kind::Backoff | Kind::Lease)
     }
 
-    /// Returns true if permits may be prefetched. Not in a leaky bucket, where each call has its
-    /// own time to act.
+    /// Returns true if permits may be prefetched. They may not in a leaky bucket, where each call
+    /// has its own time to act.
     pub(crate) fn takes_partial(&self) -> bool {
         self.takes_cost() && !matches!(self.kind(), Kind::LeakyBucket | Kind::Policy)
     }

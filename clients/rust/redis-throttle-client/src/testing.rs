@@ -17,10 +17,10 @@
 //! # }
 //! ```
 //!
-//! It decides with the module's engine: all algorithms, several rules, refunds, charges and leases
-//! get the replies of a server with the module and the default settings. There are no policies, so
-//! a rule of a policy needs a default. The clock starts on Monday, 2024-01-01 00:00:00 UTC, and so
-//! does every calendar period in UTC.
+//! It decides with the module's engine. Calls of all algorithms, calls of several rules, refunds,
+//! charges and leases get the same replies as from a server that has the module and the default
+//! settings. There are no policies, so a rule of a policy needs a default. The clock starts on
+//! Monday, 2024-01-01 00:00:00 UTC, when a day, week, month, quarter and year begin in UTC.
 
 mod commands;
 mod keys;
@@ -108,7 +108,7 @@ impl FakeServer {
         self.state().failure = Some(Failure::Hangs);
     }
 
-    /// Answers every call from now on with this error: `OOM command not allowed`, `WRONGTYPE ...`.
+    /// Answers every call from now on with this error, such as `OOM command not allowed`.
     pub fn reply_with(&self, error: &str) {
         self.state().failure = Some(Failure::Replies(error.to_owned()));
     }

@@ -1,4 +1,5 @@
-//! The body of a response: the service's body with its leases, or a complete body of the layer.
+//! The body of a response: the service's body, which holds the request's leases, or a complete body
+//! that the layer made.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

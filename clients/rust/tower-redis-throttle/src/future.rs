@@ -15,7 +15,7 @@ use crate::plan::{Plan, Verdict};
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
 
 /// Checks the request, then calls the service. Holds the request's leases until they move to the
-/// body of the response; releases them if it is dropped or the service fails.
+/// body of the response; releases them if this future is dropped or the service fails.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture<B, E>(Boxed<B, E>);
 

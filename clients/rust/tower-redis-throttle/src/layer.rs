@@ -69,7 +69,7 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Adds a rule under the layer's key function. A layer checks 1 to 16 rules together.
+    /// Adds a rule that uses the layer's key function. A layer checks 1 to 16 rules in one call.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.plan.rules.push(KeyedRule { rule, key: None });
         self
@@ -86,8 +86,8 @@ impl Builder {
     }
 
     /// Sets the key function, which returns the user, IP or tenant of a request. Default: the
-    /// client's address. `None` or an empty text is answered with 400, or counted under the rule
-    /// set by [`anonymous`](Builder::anonymous).
+    /// client's address. If the key is `None` or empty, the request is answered with 400, or
+    /// limited by the rule set by [`anonymous`](Builder::anonymous).
     pub fn key(
         mut self,
         key: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
@@ -140,7 +140,7 @@ impl Builder {
     }
 
     /// Sets the rule for requests without a key, counted by the client's address. Default: none;
-    /// they are answered with 400.
+    /// such requests are answered with 400.
     pub fn anonymous(mut self, rule: Rule) -> Self {
         self.plan.anonymous = Some(rule);
         self
@@ -156,8 +156,8 @@ impl Builder {
         self
     }
 
-    /// Sets a request header that the layer sets to `1` when the limiter was unavailable, to tell
-    /// the service. A value from the client is removed. Default: none.
+    /// Sets the name of a request header that tells the service that the limiter was unavailable.
+    /// Its value is then `1`. A value from the client is removed. Default: none.
     pub fn degraded_header(mut self, name: impl Into<String>) -> Self {
         self.degraded_header = Some(name.into());
         self
@@ -166,8 +166,8 @@ impl Builder {
     /// Creates the layer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with the name of the option: no rule or more than 16, a repeated
-    /// rule name, a cost that no rule takes, an invalid proxy or header name.
+    /// [`Error::InvalidArgument`] with the name of the invalid option: no rule or more than 16, a
+    /// repeated rule name, a cost that no rule takes, an invalid proxy or header name.
     pub fn build(self) -> Result<RateLimitLayer, Error> {
         let Self { mut plan, trusted_proxies, degraded_header } = self;
         let invalid = |argument, expected: &str| {

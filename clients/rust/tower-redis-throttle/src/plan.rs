@@ -54,8 +54,8 @@ pub(crate) enum Verdict {
     Answered(Response<Bytes>),
 }
 
-/// The degraded header, as a request extension: an outer layer has already removed the client's
-/// value.
+/// The name of the degraded header, as a request extension. Its presence means that an outer layer
+/// has already removed the client's value.
 #[derive(Debug, Clone)]
 struct Cleaned(HeaderName);
 
@@ -143,7 +143,7 @@ impl Plan {
     }
 }
 
-/// Makes a response of a problem.
+/// Creates the response whose body is the problem.
 fn answer(problem: &Problem) -> Response<Bytes> {
     let body = Bytes::from(problem.to_json());
     let mut answer = Response::new(body);

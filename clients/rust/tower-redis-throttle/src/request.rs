@@ -10,11 +10,11 @@ use redis_throttle_client::{ClientAddress, Rule};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of the connecting client, as a request extension. Servers other than axum set it.
+/// The address of the connecting client, as a request extension. Applications without axum set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// A request without its body, with its client's address.
+/// A request without its body, and the client's address.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestParts<'a> {
     /// Method, target, header fields and extensions.
@@ -57,7 +57,7 @@ fn peer(head: &Parts) -> Option<IpAddr> {
 }
 
 /// Returns the client's address. Bytes beyond ASCII are read as Latin-1, as in the other clients;
-/// no address contains one.
+/// no address contains such bytes.
 pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<String> {
     let forwarded = forwarded(&head.headers);
     proxies.find(peer(head), forwarded.iter().map(String::as_str))

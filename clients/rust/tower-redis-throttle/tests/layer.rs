@@ -85,7 +85,7 @@ async fn statuses(service: &RateLimit<Inner>, count: usize) -> Vec<u16> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_the_seventh_request_with_a_problem() {
+async fn layer_answers_the_seventh_request_with_a_problem() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), api()).layer(Inner);
     let first = answer(&service, request()).await;
@@ -110,7 +110,7 @@ async fn answers_the_seventh_request_with_a_problem() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_a_denied_request_gets_503_and_an_allowed_one_is_marked() {
+async fn without_a_server_a_denied_request_gets_503_and_an_allowed_one_is_marked() {
     let server = FakeServer::new();
     server.go_away();
     let closed = api().on_error(OnError::Deny).unwrap();
@@ -146,7 +146,7 @@ async fn inner_layer_keeps_the_degraded_header_of_an_outer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_a_permanent_denial_with_413_and_a_rejected_command_with_500() {
+async fn layer_answers_a_permanent_denial_with_413_and_a_rejected_command_with_500() {
     let server = FakeServer::new();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
     let service = built(builder.cost(|request| request.header("x-cost").unwrap().parse().unwrap()));
@@ -163,7 +163,7 @@ async fn answers_a_permanent_denial_with_413_and_a_rejected_command_with_500() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_a_request_without_a_key_with_400_or_the_anonymous_rule() {
+async fn request_without_a_key_gets_400_or_the_anonymous_rule() {
     let server = FakeServer::new();
     let key = |request: &tower_redis_throttle::RequestParts<'_>| {
         request.header("x-api-key").map(str::to_owned)
@@ -193,7 +193,7 @@ async fn answers_a_request_without_a_key_with_400_or_the_anonymous_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_400_when_one_of_several_keys_is_missing() {
+async fn layer_answers_400_when_one_of_several_keys_is_missing() {
     let server = FakeServer::new();
     let day = Rule::fixed("day", 9, "1d").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api()).rule_by(day, |_| None);
@@ -222,7 +222,7 @@ async fn client_address_is_the_peer_or_from_a_trusted_proxy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_rules_take_one_call() {
+async fn several_rules_are_checked_in_one_call() {
     let server = FakeServer::new();
     let day = Rule::fixed("day", 2, "1d").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
@@ -240,7 +240,7 @@ async fn several_rules_take_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn applies_skip_and_handler_and_header_styles() {
+async fn layer_applies_skip_handler_and_header_styles() {
     let server = FakeServer::new();
     let once = Rule::gcra("once", 1, 1, "60s").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(once);
@@ -286,7 +286,7 @@ async fn released(server: &FakeServer) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_the_lease_when_the_body_ends() {
+async fn layer_releases_the_lease_when_the_body_ends() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
     let response = service.clone().oneshot(request().body(()).unwrap()).await.unwrap();
@@ -301,7 +301,7 @@ async fn releases_the_lease_when_the_body_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_the_lease_when_the_client_disconnects() {
+async fn layer_releases_the_lease_when_the_client_disconnects() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
     drop(service.clone().oneshot(request().body(()).unwrap()).await.unwrap());
@@ -317,7 +317,7 @@ async fn releases_the_lease_when_the_client_disconnects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_the_lease_and_returns_the_error_when_the_service_fails() {
+async fn layer_releases_the_lease_and_returns_the_error_when_the_service_fails() {
     let server = FakeServer::new();
     let failing =
         tower::service_fn(|_: Request<()>| ready(Err::<Response<Full<Bytes>>, _>("broken")));
@@ -354,7 +354,7 @@ impl Service<Request<()>> for OnlyWhenReady {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_the_service_that_was_polled_ready() {
+async fn layer_calls_the_service_that_was_polled_ready() {
     let server = FakeServer::new();
     let layer = RateLimitLayer::new(server.limiter(), api());
     let mut service = layer.layer(OnlyWhenReady { ready: false });

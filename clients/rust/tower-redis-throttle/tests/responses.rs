@@ -55,7 +55,7 @@ impl Body for Parts {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holds_the_lease_until_the_last_part_of_the_body() {
+async fn layer_holds_the_lease_until_the_last_part_of_the_body() {
     for last in [Ok("end"), Err("broken")] {
         let server = FakeServer::new();
         let parts = move |_: Request<()>| async move {
@@ -74,7 +74,7 @@ async fn holds_the_lease_until_the_last_part_of_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeps_the_size_of_the_body() {
+async fn layer_keeps_the_size_hint_of_the_body() {
     let server = FakeServer::new();
     let parts =
         |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Parts([Ok("four")].into()))) };
@@ -86,7 +86,7 @@ async fn keeps_the_size_of_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeps_the_fields_of_both_layers() {
+async fn response_keeps_the_header_fields_of_both_layers() {
     let server = FakeServer::new();
     let layer = |rule| RateLimitLayer::new(server.limiter(), rule);
     let empty =
@@ -100,7 +100,7 @@ async fn keeps_the_fields_of_both_layers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_among_rules_takes_no_cost() {
+async fn lease_among_several_rules_takes_one_permit_regardless_of_the_cost() {
     let server = FakeServer::new();
     let builder = RateLimitLayer::builder(server.limiter());
     let builder = builder.rule(Rule::gcra("api", 6, 10, "60s").unwrap()).rule(jobs());

@@ -1,5 +1,5 @@
-//! The commands of a fake server. The engine reads, decides and stores them; the replies are those
-//! of the module.
+//! The commands of a fake server. The engine parses and decides them; the replies are those of the
+//! module.
 
 use std::convert::Infallible;
 
@@ -112,7 +112,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Runs a command, its name first.
+/// Runs a command. `words` begins with the command's name.
 pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value, Refused> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let [command, args @ ..] = words.as_slice() else { return Err(Refused::UnknownCommand) };

@@ -9,7 +9,7 @@ use redis_throttle_engine::leases::{Grant, Holders};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
-/// The error for a key that holds another type.
+/// The error for a command on a key that holds a value of another type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WrongType;
 
@@ -85,7 +85,7 @@ impl Keys {
         }
     }
 
-    /// Returns the live holders of a key, from the point of view of the holder `me`.
+    /// Returns the live holders of a key, for a decision about the holder `me`.
     pub fn holders<'a>(
         &'a self,
         name: &[u8],
@@ -147,8 +147,7 @@ impl Keys {
     }
 }
 
-/// The live holders of leases, in the order of their expiry, from the point of view of the holder
-/// `me`.
+/// The live holders of leases, in the order of their expiry, for a decision about the holder `me`.
 pub(super) struct LiveHolders<'a> {
     live: Vec<(Instant, &'a [u8])>,
     me: &'a [u8],

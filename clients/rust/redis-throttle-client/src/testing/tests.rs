@@ -40,7 +40,7 @@ fn lease_expires_at_its_ttl_and_frees_its_permit() {
 }
 
 #[test]
-fn key_of_another_kind_is_refused_until_it_expires() {
+fn command_is_refused_on_a_key_of_another_type_until_the_key_expires() {
     let wrong_type = "WRONGTYPE the key does not hold a state of this algorithm";
     let refused = |error: &str| Err(error.to_owned());
     let keys = &mut Keys::default();
@@ -55,7 +55,7 @@ fn key_of_another_kind_is_refused_until_it_expires() {
 }
 
 #[test]
-fn error_in_a_rule_of_several_names_the_rule() {
+fn error_in_one_of_several_rules_names_that_rule() {
     let keys = &mut Keys::default();
     let refused = |error: &str| Err(error.to_owned());
     let all = |keys: &mut Keys, line| at(keys, 0, line);

@@ -60,7 +60,7 @@ async fn search_outlives_the_call_that_started_it() {
 /// Happens behind a proxy to several servers of which one has the library, or if a function is
 /// forbidden. The error is not temporary, so `on_error` must not decide.
 #[tokio::test(start_paused = true)]
-async fn returns_an_error_when_the_back_end_is_missing_again_after_each_search() {
+async fn call_returns_an_error_when_the_back_end_is_missing_again_after_each_search() {
     let far = Far { forgets: true, ..Far::default() };
     for backend in [Backend::Auto, Backend::Functions] {
         let options = Options::default().timeout_ms(10_000).backend(backend);
@@ -104,7 +104,7 @@ fn allowed() -> Result<Value, RedisError> {
 }
 
 #[tokio::test]
-async fn returns_an_error_when_the_server_has_renamed_a_command() {
+async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
     // Without EVALSHA the script cannot run, even if EVAL works.
     let (limiter, server) = told(|name, _| match name {
         "EVAL" => Ok(Value::Okay),
@@ -115,7 +115,7 @@ async fn returns_an_error_when_the_server_has_renamed_a_command() {
         assert!(matches!(error, Error::Rejected { .. }), "{error}");
     }
     assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
-    // A command that is not one of the module's has no other back end.
+    // A command that is not the module's cannot run on another back end.
     let (_, server) = told(|name, _| unknown(name));
     let functions = Options::default().backend(Backend::Functions);
     let limiter = Limiter::with_options(server.clone(), functions).unwrap();
@@ -125,7 +125,7 @@ async fn returns_an_error_when_the_server_has_renamed_a_command() {
 }
 
 #[tokio::test]
-async fn reports_noauth_without_sending_the_script() {
+async fn limiter_reports_noauth_without_sending_the_script() {
     let answers: [fn(&str, &str) -> _; 2] = [
         |name, _| if name.starts_with("RL.") { unknown(name) } else { refused("NOAUTH it") },
         |name, _| if name.starts_with("EVAL") { refused("NOAUTH it") } else { unknown(name) },
@@ -141,7 +141,7 @@ async fn reports_noauth_without_sending_the_script() {
 }
 
 #[tokio::test]
-async fn uses_the_script_to_read_a_replica_that_lacks_the_library() {
+async fn limiter_uses_the_script_to_read_a_replica_that_lacks_the_library() {
     let (limiter, _) = told(|name, second| match (name, second) {
         ("FCALL", _) => refused("ERR Function not found"),
         ("FUNCTION", _) => refused("READONLY You can't write against a read only replica."),

@@ -39,7 +39,7 @@ async fn breaker_opens_and_closes_as_set_in_the_options() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sends_a_new_probe_after_one_is_abandoned() {
+async fn breaker_sends_a_new_probe_after_one_is_abandoned() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
     server.go_away();
@@ -55,7 +55,7 @@ async fn sends_a_new_probe_after_one_is_abandoned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejects_calls_beyond_max_in_flight_at_once() {
+async fn limiter_rejects_calls_beyond_max_in_flight_at_once() {
     for (options, most) in [(Options::default(), 256), (Options::default().max_in_flight(2), 2)] {
         let server = FakeServer::new();
         server.hang();

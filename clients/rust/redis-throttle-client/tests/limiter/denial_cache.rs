@@ -11,7 +11,7 @@ fn caching(server: &FakeServer, size: usize) -> Limiter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_a_denial_until_it_expires() {
+async fn limiter_caches_a_denial_until_its_retry_time() {
     let server = FakeServer::new();
     let (limiter, api) = (caching(&server, 10), api());
     times(&limiter, &api, 7).await;
@@ -29,14 +29,14 @@ async fn caches_a_denial_until_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sends_every_call_when_the_cache_is_off() {
+async fn limiter_sends_every_call_when_the_denial_cache_is_off() {
     let server = FakeServer::new();
     times(&server.limiter(), &api(), 9).await;
     assert_eq!(server.calls().len(), 9);
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget() {
+async fn denial_cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget() {
     let server = FakeServer::new();
     let (limiter, api) = (caching(&server, 1), api());
     let source =
@@ -59,7 +59,7 @@ async fn cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn does_not_cache_leases_or_permanent_denials() {
+async fn limiter_does_not_cache_denied_leases_or_permanent_denials() {
     let server = FakeServer::new();
     let limiter = caching(&server, 10);
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();

@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance};
 use crate::{allowed, api, first_denied, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn call_is_sent_once_and_ends_after_100_ms() {
+async fn call_without_an_answer_is_sent_once_and_ends_after_100_ms() {
     let server = FakeServer::new();
     server.hang();
     let began = Instant::now();
@@ -51,7 +51,7 @@ async fn on_error_local_enforces_the_local_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_share_is_one_by_default_and_lengthens_a_window_below_one_unit() {
+async fn local_share_is_one_by_default_and_below_one_unit_lengthens_the_window() {
     let server = FakeServer::new();
     server.go_away();
     let limiter = server.limiter();

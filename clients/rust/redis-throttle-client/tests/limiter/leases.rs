@@ -27,7 +27,7 @@ async fn lease_renews_itself_until_it_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_a_dropped_lease_once() {
+async fn dropped_lease_is_released_once() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     drop(limiter.lease(jobs.of("42")).await.unwrap());
@@ -39,7 +39,7 @@ async fn releases_a_dropped_lease_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loses_a_lease_one_ttl_after_the_last_answered_renewal() {
+async fn lease_is_lost_one_ttl_after_the_last_answered_renewal() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42")).await.unwrap();
@@ -48,7 +48,7 @@ async fn loses_a_lease_one_ttl_after_the_last_answered_renewal() {
     let began = Instant::now();
     held.lost().await;
     assert!(!held.held());
-    // The lease was renewed at 20 s, so it lasts 60 s from then.
+    // The last renewal was at 20 s, so the lease lasts until 80 s. `began` is 20.001 s.
     assert_eq!(began.elapsed(), ms(59_999));
 }
 
@@ -66,7 +66,7 @@ async fn lease_is_lost_when_a_renewal_reports_it_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_a_lease_when_its_answer_is_lost() {
+async fn lease_is_released_when_its_answer_is_lost() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     server.hang();
@@ -97,7 +97,7 @@ async fn lease_with_on_error_deny_is_denied_without_a_server_and_check_rejects_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn admits_rules_and_leases_in_one_call() {
+async fn admit_checks_rules_and_leases_in_one_call() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();

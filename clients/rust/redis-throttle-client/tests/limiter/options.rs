@@ -29,7 +29,7 @@ async fn hook_gets_no_subject_and_changes_no_decision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn counts_decisions_and_mistakes() {
+async fn limiter_counts_decisions_and_mistakes() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().denial_cache(9)).unwrap();
     times(&limiter, &api(), 8).await;
@@ -44,7 +44,7 @@ async fn counts_decisions_and_mistakes() {
 }
 
 #[tokio::test]
-async fn rejects_options_out_of_range() {
+async fn limiter_rejects_options_out_of_range() {
     let of = Options::default;
     for (named, options) in [
         ("timeout_ms", of().timeout_ms(0)),

@@ -46,7 +46,7 @@ async fn one_call_fetches_several_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn does_not_prefetch_by_default() {
+async fn limiter_does_not_prefetch_by_default() {
     let server = FakeServer::new();
     times(&server.limiter(), &api(), 2).await;
     assert!(server.calls().iter().all(|call| call.len() == 5));
@@ -70,7 +70,7 @@ async fn prefetch_of_a_rule_overrides_that_of_the_limiter() {
 
 /// Happens when a customer's plan changes and the new rule has the name of the old one.
 #[tokio::test(start_paused = true)]
-async fn does_not_use_permits_of_another_rule_with_the_same_name() {
+async fn limiter_does_not_use_permits_of_another_rule_with_the_same_name() {
     let server = FakeServer::new();
     let limiter = prefetching(&server, 4);
     for limit in [100, 5] {
@@ -107,7 +107,7 @@ async fn close_refunds_unused_permits_but_not_expired_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn does_not_prefetch_under_rules_that_allow_no_partial_calls() {
+async fn limiter_does_not_prefetch_under_rules_that_allow_no_partial_calls() {
     let server = FakeServer::new();
     let limiter = prefetching(&server, 4);
     let queue = Rule::leaky_bucket("q", 9, 9, "9s").unwrap();
@@ -229,7 +229,7 @@ fn fetch_ends_with_its_runtime() {
 
 /// Happens when a thread runs async code only now and then.
 #[test]
-fn does_not_wait_for_a_fetch_of_an_idle_runtime() {
+fn caller_does_not_wait_for_a_fetch_of_an_idle_runtime() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     let resting = runtime();
@@ -247,7 +247,7 @@ fn does_not_wait_for_a_fetch_of_an_idle_runtime() {
 
 /// The waiter's own runtime still runs, and so does the server.
 #[test]
-fn waiter_fetches_when_the_fetching_runtime_ends() {
+fn waiter_starts_a_fetch_when_the_fetching_runtime_ends() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     let ending = runtime();
@@ -264,7 +264,7 @@ fn waiter_fetches_when_the_fetching_runtime_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_refunds_permits_that_arrive_meanwhile() {
+async fn close_refunds_permits_that_arrive_while_it_runs() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(4));
     let asked = begun(&limiter, &api());

@@ -73,7 +73,7 @@ async fn only_failures_in_a_row_open_the_circuit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejects_other_calls_while_a_probe_runs() {
+async fn breaker_rejects_other_calls_while_a_probe_runs() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
     server.go_away();
@@ -174,7 +174,7 @@ async fn forget_and_refund_remove_a_cached_denial() {
     assert_eq!(allowed(&times(&limiter, &one(), 1).await), [true]);
 }
 
-/// The denial arrives after the key was forgotten.
+/// The denial arrives after the key was forgotten or refunded.
 #[tokio::test(start_paused = true)]
 async fn forget_and_refund_remove_a_pending_denial() {
     let server = FakeServer::new();
@@ -260,7 +260,7 @@ async fn ready_sends_a_call_that_takes_nothing() {
 // -- the hook and the tags --
 
 #[tokio::test(start_paused = true)]
-async fn hook_gets_a_keyed_hash_and_the_latency() {
+async fn hook_gets_the_latency_and_a_hash_keyed_by_the_secret() {
     let told = Arc::new(Mutex::new(Vec::new()));
     for secret in [None, Some("0123456789abcdef")] {
         let telling = told.clone();
@@ -308,21 +308,21 @@ async fn tag_is_in_every_key_of_its_call() {
 const SUBJECTS: usize = 10_001;
 
 #[tokio::test(start_paused = true)]
-async fn keeps_permits_of_a_bounded_number_of_keys() {
+async fn limiter_keeps_permits_of_a_bounded_number_of_keys() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().prefetch(3)).unwrap();
     let api = api();
     for subject in 0..SUBJECTS {
         let _ = limiter.check(api.of(&subject.to_string())).await.unwrap();
     }
-    // The oldest was evicted, which errs on the strict side.
+    // The permits of the oldest key were evicted, which only makes the limit stricter.
     let newest = limiter.check(api.of("10000")).await.unwrap();
     let oldest = limiter.check(api.of("0")).await.unwrap();
     assert_eq!((newest.source, oldest.source), (Source::Local, Source::Server));
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeps_local_states_of_a_bounded_number_of_keys() {
+async fn limiter_keeps_local_states_of_a_bounded_number_of_keys() {
     let server = FakeServer::new();
     server.go_away();
     let (limiter, one) = (server.limiter(), one().on_error(OnError::Local).unwrap());

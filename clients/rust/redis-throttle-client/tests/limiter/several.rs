@@ -39,7 +39,7 @@ async fn wait_sleeps_for_the_retry_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_refunds_a_place_that_comes_too_late() {
+async fn wait_refunds_a_leaky_bucket_place_whose_turn_comes_too_late() {
     let server = FakeServer::new();
     let (limiter, queue) = (server.limiter(), Rule::leaky_bucket("q", 4, 1, "1s").unwrap());
     let waits: Vec<_> =

@@ -33,7 +33,7 @@ async fn version(server: &Server) -> Option<String> {
 }
 
 #[tokio::test]
-async fn finds_the_available_back_end_and_continues_its_counts() {
+async fn limiter_finds_the_available_back_end_and_continues_its_counts() {
     let with = [Backend::Module, Backend::Functions, Backend::Script];
     for there in with {
         let server = Server::of(there, &[]).await;
@@ -51,7 +51,7 @@ async fn finds_the_available_back_end_and_continues_its_counts() {
 }
 
 #[tokio::test]
-async fn sends_calls_only_to_the_selected_back_end() {
+async fn limiter_sends_calls_only_to_the_selected_back_end() {
     let plain = Server::plain(&[]).await;
     let error = limiter(&plain, Backend::Module).await.ready().await.unwrap_err();
     assert!(error.to_string().contains("is the module loaded"), "{error}");
@@ -86,7 +86,7 @@ async fn call_takes_one_command_after_the_search() {
 }
 
 #[tokio::test]
-async fn loads_a_flushed_library_again_and_counts_the_call_once() {
+async fn limiter_loads_a_flushed_library_again_and_counts_the_call_once() {
     let server = Server::of(Backend::Functions, &[]).await;
     for backend in [Backend::Functions, Backend::Script] {
         server.freeze().await;
@@ -117,7 +117,7 @@ async fn loads_a_flushed_library_again_and_counts_the_call_once() {
 }
 
 #[tokio::test]
-async fn replaces_an_older_library_and_keeps_a_newer_one() {
+async fn limiter_replaces_an_older_library_and_keeps_a_newer_one() {
     let server = Server::of(Backend::Functions, &[]).await;
     assert!(LIBRARY.contains(VERSION));
     for (there, wanted) in [("0.1.9", "0.2.0"), ("0.2.0", "0.2.0"), ("0.10.0", "0.10.0")] {
@@ -132,7 +132,7 @@ async fn replaces_an_older_library_and_keeps_a_newer_one() {
 }
 
 #[tokio::test]
-async fn uses_the_script_for_a_user_without_functions() {
+async fn limiter_uses_the_script_for_a_user_without_functions() {
     let server = Server::of(Backend::Functions, &[]).await;
     for rights in [&["-function"][..], &["-fcall"]] {
         let connection = without(&server, rights).await;
@@ -147,7 +147,7 @@ async fn uses_the_script_for_a_user_without_functions() {
 }
 
 #[tokio::test]
-async fn returns_an_error_when_the_user_may_not_call_the_module() {
+async fn call_returns_an_error_when_the_user_may_not_call_the_module() {
     let server = Server::of(Backend::Module, &[]).await;
     let connection = without(&server, &["-rl.gcra", "-rl.peek"]).await;
     let limiter = Limiter::with_options(connection, patient()).unwrap();
@@ -155,7 +155,7 @@ async fn returns_an_error_when_the_user_may_not_call_the_module() {
     let error = limiter.check(open.of("42")).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error}");
     assert_eq!(version(&server).await, None);
-    // A back end found earlier does not answer in its place either.
+    // A back end found earlier does not answer instead of the module either.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     left(&limiter).await;
@@ -168,7 +168,7 @@ async fn returns_an_error_when_the_user_may_not_call_the_module() {
 }
 
 #[tokio::test]
-async fn finds_another_back_end_after_the_server_changes() {
+async fn limiter_finds_another_back_end_after_the_server_changes() {
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);
@@ -184,8 +184,9 @@ async fn finds_another_back_end_after_the_server_changes() {
 }
 
 #[tokio::test]
-async fn uses_the_module_after_the_server_restarts_with_it() {
-    // The server restores the library with its data, so no call would fail for lack of it.
+async fn limiter_uses_the_module_after_the_server_restarts_with_it() {
+    // The server restores the library with its data, so no call would fail because the library is
+    // missing.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);
@@ -205,7 +206,7 @@ async fn uses_the_module_after_the_server_restarts_with_it() {
 }
 
 #[tokio::test]
-async fn keeps_libraries_of_other_programs() {
+async fn limiter_keeps_libraries_of_other_programs() {
     let others = [
         "#!lua name=redis_throttle\nredis.register_function('other', function() end)",
         "#!lua name=other\nredis.register_function('rl_gcra', function() end)",
@@ -232,7 +233,7 @@ fn options() -> Options {
 }
 
 #[tokio::test]
-async fn keeps_its_back_end_when_the_server_is_out_of_memory() {
+async fn limiter_keeps_its_back_end_when_the_server_is_out_of_memory() {
     let server = Server::of(Backend::Functions, &[]).await;
     let limiter = limiter(&server, Backend::Auto).await;
     left(&limiter).await;

@@ -76,7 +76,7 @@ async fn source(limiter: &Limiter, rule: &Rule, subject: &str) -> Source {
 }
 
 #[tokio::test]
-async fn sends_every_call_to_the_right_node() {
+async fn limiter_sends_every_call_to_the_right_node() {
     let nodes = three_nodes().await;
     let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
     let (api, before) = (api(), moved(&nodes).await);
@@ -122,7 +122,7 @@ async fn sends_every_call_to_the_right_node() {
 
 /// The back end that a concurrent call finds may be that of another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loads_a_library_flushed_on_all_nodes_during_concurrent_calls() {
+async fn limiter_loads_a_library_flushed_on_all_nodes_during_concurrent_calls() {
     let nodes = three_nodes().await;
     let options = || Options::default().timeout_ms(10_000);
     let many = Rule::gcra("many", 1000, 1, "1h").unwrap();
@@ -154,7 +154,7 @@ async fn loads_a_library_flushed_on_all_nodes_during_concurrent_calls() {
 }
 
 #[tokio::test]
-async fn follows_a_moved_slot_with_one_redirection() {
+async fn limiter_follows_a_moved_slot_with_one_redirection() {
     let nodes = three_nodes().await;
     let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
     let (api, key) = (api(), "rl:api:moves");
@@ -199,7 +199,7 @@ async fn follows_a_moved_slot_with_one_redirection() {
 }
 
 #[tokio::test]
-async fn decides_again_after_a_failover() {
+async fn limiter_decides_again_after_a_failover() {
     let mut nodes = three_nodes().await;
     let (api, key) = (api(), "rl:api:f");
     let mut at = 0;
@@ -262,7 +262,7 @@ async fn decides_again_after_a_failover() {
 }
 
 #[tokio::test]
-async fn does_not_repeat_a_call_when_its_connection_breaks() {
+async fn limiter_does_not_repeat_a_call_when_its_connection_breaks() {
     let nodes = three_nodes().await;
     let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
     let rule = Rule::fixed("lost", 9, "1h").unwrap();

@@ -56,7 +56,7 @@ async fn lead(mut client: TcpStream, mut server: TcpStream, mut until: usize) {
 }
 
 #[tokio::test]
-async fn does_not_repeat_calls_that_lost_their_answers() {
+async fn limiter_does_not_repeat_calls_whose_answers_are_lost() {
     let server = Server::of(Backend::Functions, &[]).await;
     let many = Rule::gcra("many", 1000, 1, "1h").unwrap();
     for wanted in [Backend::Auto, Backend::Script] {

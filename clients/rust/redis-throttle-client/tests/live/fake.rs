@@ -35,7 +35,7 @@ async fn schedule(limiter: &Limiter, rule: &Rule, step: usize) -> Decision {
 }
 
 #[tokio::test]
-async fn fake_decides_as_the_module() {
+async fn fake_server_decides_as_the_module_does() {
     let server = Server::start().await;
     let real = limiter(&server).await;
     let rules = [
@@ -177,7 +177,7 @@ async fn run_at_random(recorder: &Recorder, random: &mut Random) {
 }
 
 #[tokio::test]
-async fn fake_sends_the_replies_of_the_module_on_random_schedules() {
+async fn fake_server_sends_the_replies_of_the_module_on_random_schedules() {
     if backend() != Backend::Module {
         return;
     }

@@ -96,7 +96,7 @@ async fn server_accepts_every_kind_of_rule() {
 }
 
 #[tokio::test]
-async fn several_rules_and_a_lease_take_one_call() {
+async fn several_rules_and_a_lease_are_checked_in_one_call() {
     let server = Server::start().await;
     server.freeze().await;
     let limiter = limiter(&server).await;
@@ -173,7 +173,7 @@ async fn full_server_counts_as_unavailable() {
 }
 
 #[tokio::test]
-async fn hung_server_takes_one_timeout_and_counts_once() {
+async fn call_to_a_hung_server_takes_one_timeout_and_counts_once() {
     let server = Server::start().await;
     let limiter = Limiter::new(manager(&server.url()));
     until("it answers", async || limiter.ready().await.is_ok()).await;
@@ -189,7 +189,7 @@ async fn hung_server_takes_one_timeout_and_counts_once() {
 }
 
 #[tokio::test]
-async fn does_not_repeat_a_call_when_its_connection_breaks_before_the_answer() {
+async fn limiter_does_not_repeat_a_call_when_its_connection_breaks_before_the_answer() {
     // Reads each call and closes the connection, like a server that dies before its answer.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -219,7 +219,7 @@ async fn does_not_repeat_a_call_when_its_connection_breaks_before_the_answer() {
 }
 
 #[tokio::test]
-async fn decides_again_after_the_server_returns() {
+async fn limiter_decides_again_after_the_server_returns() {
     let mut server = Server::start().await;
     let options = patient().breaker_pause_ms(20);
     let limiter = Limiter::with_options(manager(&server.url()), options).unwrap();

@@ -1,5 +1,5 @@
-//! Starts and stops real servers by their process ids: with the module, or as its function library
-//! or script needs it, depending on `$RL_BACKEND`.
+//! Starts and stops real servers by their process ids: with the module, or configured for its
+//! function library or script, depending on `$RL_BACKEND`.
 
 // Several test programs include this file, and each uses a part of it.
 #![allow(dead_code)]
@@ -208,7 +208,7 @@ impl Server {
         self.freeze_at(START_US).await;
     }
 
-    /// Freezes the clock at Unix microseconds.
+    /// Freezes the clock at a Unix time in microseconds.
     pub async fn freeze_at(&self, us: i64) {
         match &self.clock {
             Some(clock) => self.show(clock, us).await,

@@ -80,7 +80,7 @@ async fn quick_start_sends_one_call() {
 }
 
 #[tokio::test]
-async fn cluster_starts_without_its_nodes() {
+async fn cluster_limiter_is_created_without_its_nodes() {
     over_a_cluster::over_a_cluster().unwrap();
 }
 
@@ -126,7 +126,7 @@ impl axum::extract::connect_info::Connected<Connected> for SocketAddr {
 }
 
 #[tokio::test]
-async fn holds_a_lease_during_work() {
+async fn lease_is_held_during_work() {
     let server = FakeServer::new();
     assert_eq!(leases::work(&server.limiter(), 3).await.unwrap(), 3);
     let names: Vec<_> = server.calls().into_iter().map(|call| call[0].clone()).collect();
@@ -134,7 +134,7 @@ async fn holds_a_lease_during_work() {
 }
 
 #[tokio::test]
-async fn advances_a_frozen_clock() {
+async fn page_advances_a_frozen_clock() {
     let _server = server().await;
     with_a_server::the_fourth_waits().await.unwrap();
 }
