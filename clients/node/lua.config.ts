@@ -1,4 +1,4 @@
-/** Loads `.lua` files as modules of their text, for the build and for the tests. */
+/** Loads `.lua` files as modules that export their text, for the build and for the tests. */
 export const lua = {
   name: 'lua',
   transform(code: string, file: string) {

@@ -1,7 +1,7 @@
 /**
  * The address of a client: the peer's, or behind trusted proxies the rightmost address of
- * `X-Forwarded-For` that is not a trusted proxy. The leftmost address is not used as it is, because
- * the client can write anything there.
+ * `X-Forwarded-For` that is not a trusted proxy. The leftmost address is not trusted by itself,
+ * because the client can write anything there.
  */
 import { BlockList, isIP, isIPv4 } from 'node:net';
 import { ArgumentError } from './errors.js';

@@ -19,8 +19,8 @@ export interface Verdict<State> {
 export interface Algorithm<State = unknown> {
   decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /**
-   * Takes units even if that many are not left. The wait in the verdict is until the debt is paid.
-   * Cost 0 only reports the debt.
+   * Takes units even if fewer are left; the difference is a debt. The verdict's `retryAfterMs` is
+   * the time until the debt is paid. Cost 0 only reports the debt.
    */
   charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /** Gives units back. Returns undefined if no units are in use any more. */
@@ -31,7 +31,10 @@ const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
 const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
 
-/** Returns the algorithm for a `share` of a rule; below one unit, for one unit in a longer time. */
+/**
+ * Returns the algorithm for a `share` of a rule. A share below one unit is one unit in a longer
+ * time.
+ */
 export function algorithmOf(rule: Rule, share = 1): Algorithm {
   const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
   const kind = (rule.fallback ?? rule).kind;
@@ -54,7 +57,7 @@ interface Level {
   at: bigint;
 }
 
-/** Makes a leaky bucket. GCRA is a leaky bucket whose unit is a whole number of ns. */
+/** Makes GCRA, a token bucket or a leaky bucket. For GCRA a unit is a whole number of ns. */
 function bucket(
   kind: RuleKind,
   limit: number,
@@ -119,7 +122,7 @@ function counted(limit: number, used: number, cost: number, leftUs: bigint) {
   };
 }
 
-/** Reports on a counter that may be above its limit. */
+/** Returns the verdict on a counter that may be above its limit. */
 function owed(limit: number, used: number, leftUs: bigint) {
   const allowed = used <= limit;
   return {
@@ -277,8 +280,8 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
 type Entries = readonly { at: bigint; units: number }[];
 
 /**
- * Makes a sliding log of the units taken. Each entry counts for one window. Its instant is rounded
- * up to a multiple of `slot`.
+ * Makes a sliding log of the units taken. Each entry counts for one window from its instant, which
+ * is rounded up to a multiple of `slot`.
  */
 function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
   /** Returns the instant of the entry that must expire for `units` to become free. */

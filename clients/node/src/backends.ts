@@ -9,7 +9,7 @@ import { ArgumentError, classified, MistakeError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
-/** A back end: the module, or the library as functions or as a script. */
+/** The code that decides on the server: the module, or the library as functions or as a script. */
 export type Backend = 'module' | 'functions' | 'script';
 
 interface Choice {
@@ -19,15 +19,19 @@ interface Choice {
 }
 
 const MODULE: Choice = { backend: 'module' };
-/** Matches the server's error. An error of the library does not have quotes around the name. */
+/** Matches the server's error for an unknown command. The library's own has no quotes. */
 const UNKNOWN_COMMAND = /^ERR unknown command ['`]([^'`]*)/i;
 const NO_FUNCTION = /^ERR Function not found/i;
 const NO_SCRIPT = /^NOSCRIPT/;
 const LIBRARY_EXISTS = /^ERR Library '.*' already exists/i;
-/** The maximum number of attempts to load the library. Another client may load one in between. */
+/**
+ * The maximum number of attempts to load the library. An attempt fails if another client loads a
+ * library after the version check.
+ */
 const LOADS_MAX = 3;
 /**
- * The maximum duration of a search. It may last longer than its call, for the use of later calls.
+ * The maximum duration of a search. A search may outlast the call that started it, because later
+ * calls use its result.
  */
 const SEARCH_MAX_MS = 1000;
 
@@ -47,7 +51,8 @@ function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
 }
 
 /**
- * Returns true if version `one` is older: 0.9.1 before 0.10.0. An unreadable version is the oldest.
+ * Returns true if version `one` is older than `other`. 0.9.1 is older than 0.10.0. An unreadable
+ * version is the oldest.
  */
 function isOlder(one: string, other: string): boolean {
   const [ours, theirs] = [one, other].map((version) => version.split('.').map(Number));
@@ -65,8 +70,8 @@ export class Backends implements Connection {
   #search: { found: Promise<Choice>; waiting: Waiting } | undefined;
 
   /**
-   * @param wanted A back end, or `auto`: the first that the server has of module, functions,
-   * script.
+   * @param wanted A back end, or `auto` for the first available one, in the order module,
+   * functions, script.
    */
   constructor(
     connection: Connection,
@@ -91,7 +96,7 @@ export class Backends implements Connection {
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const choice = this.#choice;
-    // Every server knows the commands that are not the module's; they need no back end.
+    // Every server knows the commands other than the module's, so they need no back end.
     const needsOne = choice === undefined && (call.args[0] as string).startsWith('RL.');
     if (needsOne) return this.#sendAnew(choice, call, waiting);
     const sent = written(call, choice ?? MODULE);
@@ -105,8 +110,8 @@ export class Backends implements Connection {
   }
 
   /**
-   * Notes an error. After a lost connection the next call tries the module, which a restarted
-   * server may have.
+   * Returns the error. After a lost connection, also makes the next call try the module first,
+   * because the server may have been restarted with the module.
    */
   #noted(error: unknown): unknown {
     if (this.#wanted === 'auto' && this.#choice !== MODULE) {

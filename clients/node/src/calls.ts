@@ -79,7 +79,7 @@ export class Calls {
     });
   }
 
-  /** Sends a call. Whatever the application's connection does becomes a reply or an error. */
+  /** Sends a call. If the application's connection throws, returns a rejected promise. */
   #sent(call: Call, pending: Pending): Promise<unknown> {
     try {
       return this.connection.send(call, pending);
@@ -94,7 +94,7 @@ interface Terms {
   node: Node;
   isProbe: boolean;
   timeoutMs: number;
-  /** The end of the deadline, in ms of the clock passed in. */
+  /** The instant of the deadline, in ms of the limiter's clock. */
   endsAtMs: number;
 }
 

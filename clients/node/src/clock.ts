@@ -5,13 +5,13 @@ export interface Clock {
   /** The ms since some fixed moment. The value never goes back. */
   nowMs(): number;
   /**
-   * Runs `call` after at least `ms`, and returns a function that cancels it. Does not keep the
-   * process alive.
+   * Runs `call` after at least `ms`, and returns a function that cancels it. A pending call does
+   * not keep the process alive.
    */
   after(ms: number, call: () => void): () => void;
 }
 
-/** The longest time that a timer of Node can wait; a longer one fires at once. */
+/** The longest time that a timer of Node can wait; a longer timer fires at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = Object.freeze({
@@ -23,7 +23,7 @@ export const systemClock: Clock = Object.freeze({
       // then first reads the replies that have arrived. Otherwise those replies would count as
       // missing.
       const timer = setTimeout(() => {
-        // Not unref'ed, because the loop might then sleep until another event wakes it.
+        // Do not `unref` it: the loop might then sleep until another event wakes it.
         late = setImmediate(call);
       }, ms);
       timer.unref();

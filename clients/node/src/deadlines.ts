@@ -5,7 +5,7 @@ import type { Clock } from './clock.js';
 
 /** A call that has a deadline. */
 export interface Due {
-  /** The end of the deadline, in ms of the clock passed in. */
+  /** The instant of the deadline, in ms of the limiter's clock. */
   readonly endsAtMs: number;
   /** The call's index in the list of deadlines; -1 while it is not in the list. */
   place: number;
@@ -14,7 +14,7 @@ export interface Due {
 }
 
 export class Deadlines {
-  /** In no order. A `Set` would keep deleted entries from the garbage collector for long. */
+  /** The calls, in no order. A `Set` would delay the garbage collection of deleted entries. */
   readonly #due: Due[] = [];
   #timer: { atMs: number; stop: () => void } | undefined;
 
@@ -47,7 +47,7 @@ export class Deadlines {
     this.#timer = { atMs, stop };
   }
 
-  /** Expires the calls that are due at `atMs`. By rounding, a timer may fire slightly before. */
+  /** Expires the calls that are due at `atMs`. A timer may fire slightly earlier, by rounding. */
   #pass(atMs: number): void {
     this.#timer = undefined;
     const nowMs = Math.max(atMs, this.clock.nowMs());

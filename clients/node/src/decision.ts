@@ -30,7 +30,7 @@ const NONE: readonly Decision[] = Object.freeze([]);
 export class Decision {
   readonly #rule: Rule;
   readonly allowed: boolean;
-  /** The name of the rule; if the call had several, of the rule that decided. */
+  /** The name of the rule; if the call had several rules, the name of the one that decided. */
   readonly rule: string;
   /** The rule's window or time to refill, in ms; undefined if it has neither. */
   readonly windowMs: number | undefined;
@@ -44,7 +44,7 @@ export class Decision {
    * acting.
    */
   readonly retryAfterMs: number;
-  /** The time until the full allowance is available if there are no further calls, in ms. */
+  /** The time in ms until the full allowance is available, if no further call takes units. */
   readonly resetAfterMs: number;
   /** The units taken. A partial call may get fewer than its cost. */
   readonly granted: number;
@@ -56,7 +56,9 @@ export class Decision {
    * `allowed`.
    */
   readonly wouldAllow: boolean;
-  /** The `retryAfterMs` of the policy if it were enforced. */
+  /**
+   * The `retryAfterMs` if the policy were enforced; without a policy the same as `retryAfterMs`.
+   */
   readonly wouldRetryAfterMs: number;
   /** The reason that the server was not called or did not answer, if `onError` decided. */
   readonly error: Error | undefined;
@@ -120,8 +122,8 @@ export class Decision {
 }
 
 /**
- * Combines the decisions of several rules. The longest denial decides; if all rules allow, the one
- * with the fewest calls left.
+ * Combines the decisions of several rules. The denial with the longest retry time decides; if all
+ * rules allow, the rule with the fewest calls left decides.
  */
 export function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
   const wait = ({ retryAfterMs }: Decision) =>

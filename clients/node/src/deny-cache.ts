@@ -22,7 +22,7 @@ export function joint(
 
 interface Held {
   decision: Decision;
-  /** The time before the call was sent. */
+  /** The instant before the call was sent, in ms. */
   atMs: number;
 }
 
@@ -54,7 +54,7 @@ export class DenyCache {
   }
 
   /**
-   * @param askedAtMs The time before the call was sent, so that the denial expires here no later
+   * @param askedAtMs The instant before the call was sent, so that the denial expires here no later
    * than on the server.
    */
   put(key: string, cost: number | string, decision: Decision, askedAtMs: number): void {

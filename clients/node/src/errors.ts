@@ -45,9 +45,9 @@ export class MistakeError extends RateLimitError {
 }
 
 /**
- * The reason that there is no answer. `timeout`: the deadline passed. `connection`: there is none,
- * or it broke. `server`: it cannot decide now. `overloaded`: too many calls are in flight.
- * `circuit`: the circuit breaker is open.
+ * The reason that there is no answer. `timeout`: the deadline passed. `connection`: there is no
+ * connection, or it broke. `server`: the server cannot decide now. `overloaded`: too many calls are
+ * in flight. `circuit`: the circuit breaker is open.
  */
 export type UnavailableReason = 'timeout' | 'connection' | 'server' | 'overloaded' | 'circuit';
 
@@ -83,8 +83,8 @@ const PASSING = new Set([
 ]);
 
 /**
- * Matches the error for a command that the library may not call for this user; servers report it as
- * `ERR`.
+ * Matches the error if the user lacks a permission that the library needs. Servers report it with
+ * the word `ERR`, not `NOPERM`.
  */
 const RIGHTS_IN_LIBRARY = /^ERR (ACL failure in script|The user executing the script can't)/;
 

@@ -39,7 +39,7 @@ interface TheirOptions {
   passOnStoreError?: boolean;
 }
 
-/** The kinds of rules that do not count hits. */
+/** The kinds of rules that the store rejects, because their decisions are not a number of hits. */
 const NOT_COUNTED = ['lease', 'backoff', 'policy', 'leaky_bucket'];
 
 export class RedisThrottleStore {
@@ -61,7 +61,7 @@ export class RedisThrottleStore {
       throw new ArgumentError('rule', 'a rule without prefetch, which hides hits');
     }
     this.#limiter = limiter;
-    // Nor does the `prefetch` of the limiter apply.
+    // Prefetch nothing, even if the limiter's options set `prefetch`.
     this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });
     this.#name = name;
     this.prefix = `${rule?.name ?? name}:`;

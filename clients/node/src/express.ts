@@ -31,9 +31,9 @@ export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage
 ) => Promise<void>;
 
 /**
- * Limits the requests that pass through it. A denial is a response. An error in the program or its
- * setup goes to `next`. The decision is in `request.rateLimit`. Leases are released when the
- * response ends or the client disconnects.
+ * Limits the requests that pass through it. The middleware answers a denied request itself. An
+ * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
+ * are released when the response ends or the client disconnects.
  */
 export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   options: ExpressOptions<Incoming>,
@@ -54,7 +54,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
       if (marker !== undefined) clean(request, marker);
       const { decision, headers, problem, leases } = await decide(request);
       releaseAfter(response, leases);
-      // If this middleware skips the request, the decision of an earlier one stays.
+      // If this middleware skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
       for (const [name, value] of Object.entries(headers)) {
         if (LISTS.has(name)) response.appendHeader(name, value);
@@ -86,8 +86,8 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
 }
 
 /**
- * The names of the request headers that this package controls. The client's values are removed
- * once.
+ * The names of the request headers that this package controls. The client's values are removed once
+ * per request.
  */
 const cleaned = new WeakMap<IncomingMessage, Set<string>>();
 

@@ -17,9 +17,9 @@ export interface DecisionValues {
 }
 
 /**
- * The form of the headers. `draft-11`: `RateLimit` and `RateLimit-Policy`. `draft-6`, older:
- * `RateLimit-Limit`, `-Remaining` and `-Reset`, with the seconds left. `x-ratelimit`, older: the
- * same with an `X-`, and the reset as Unix time in seconds.
+ * The form of the headers. `draft-11`: `RateLimit` and `RateLimit-Policy`. `draft-6`, an older
+ * form: `RateLimit-Limit`, `-Remaining` and `-Reset`; the reset is in seconds from now.
+ * `x-ratelimit`, an older form: the same names with `X-`; the reset is Unix time in seconds.
  */
 export type HeaderStyle = (typeof STYLES)[number];
 
@@ -29,7 +29,8 @@ export interface HeaderOptions {
   /** The forms to write. Default: `['draft-11']`. */
   styles?: readonly HeaderStyle[] | undefined;
   /**
-   * The Unix time in ms, which only `X-RateLimit-Reset` needs. Default: the clock of this process.
+   * The current Unix time in ms, which only `X-RateLimit-Reset` needs. Default: the clock of this
+   * process.
    */
   nowMs?: number | undefined;
 }
@@ -75,14 +76,17 @@ function structured(
   return { 'RateLimit-Policy': all.map(policy).join(', '), RateLimit: all.map(state).join(', ') };
 }
 
-/** Returns a policy's item. `w` is in whole seconds and left out for a window below one second. */
+/**
+ * Returns a rule's item of `RateLimit-Policy`. `w` is the window in whole seconds, left out if the
+ * window is below one second.
+ */
 function policy({ rule, limit, windowMs = 0 }: DecisionValues): string {
   return `"${rule}";q=${limit}${windowMs < 1000 ? '' : `;w=${Math.ceil(windowMs / 1000)}`}`;
 }
 
 /**
- * Returns `t`, the seconds until a rule's reset, or until the retry if it denies; at most
- * `Retry-After`.
+ * Returns `t`: the seconds until a rule's retry if the rule denies, otherwise until its reset; at
+ * most `retryAfter`.
  */
 function secondsLeft(part: DecisionValues, retryAfter = Number.POSITIVE_INFINITY): number {
   const own = part.allowed ? undefined : retryAfterSeconds(part.retryAfterMs);
@@ -111,7 +115,9 @@ export interface Problem {
 
 const QUOTA_EXCEEDED = 'https://iana.org/assignments/http-problem-types#quota-exceeded';
 
-/** Returns the body of a denial: 429; 413 if a retry never helps; 503 if `onError` decided. */
+/**
+ * Returns the body of a denial: status 429; 413 if a retry never helps; 503 if `onError` decided.
+ */
 export function problemOf(decision: DecisionValues): Problem {
   const { source, retryAfterMs } = decision;
   if (source === 'error') {
@@ -132,7 +138,7 @@ export function problemOf(decision: DecisionValues): Problem {
   };
 }
 
-/** Returns the body for a request without a subject. */
+/** Returns the body of the response to a request without a subject. */
 export function noSubjectProblem(): Problem {
   return plain(400, 'Bad Request', 'The request does not say who it is from.');
 }

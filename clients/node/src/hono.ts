@@ -10,15 +10,15 @@ export interface ContextLike {
   readonly req: { raw: Request };
   res: Response;
   set(name: 'rateLimit', decision: Decision): void;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever the runtime hands in
+  // biome-ignore lint/suspicious/noExplicitAny: the runtime may pass any value
   readonly env?: any;
 }
 
 export interface HonoOptions<Context extends ContextLike = ContextLike>
   extends MiddlewareOptions<Context> {
   /**
-   * Returns the address of the peer, which a `Request` does not contain. Default: that of
-   * `@hono/node-server`. Other runtimes need this option or `key`.
+   * Returns the address of the peer, which a `Request` does not contain. Default: the one that
+   * `@hono/node-server` provides. Other runtimes need this option or `key`.
    */
   peer?: ((context: Context) => string | undefined) | undefined;
   /** Answers a denial instead of the problem body. The middleware adds the headers. */
@@ -28,7 +28,7 @@ export interface HonoOptions<Context extends ContextLike = ContextLike>
 export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
   context: Context,
   next: () => Promise<void>,
-  // biome-ignore lint/suspicious/noConfusingVoidType: as middleware is typed there
+  // biome-ignore lint/suspicious/noConfusingVoidType: Hono declares middleware this way
 ) => Promise<Response | void>;
 
 /**
@@ -69,7 +69,8 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       throw error;
     }
     if (context.res.status === 101) {
-      // The answer to an upgrade cannot be copied. The connection after it is no longer a response.
+      // Release now: the answer to an upgrade cannot be copied, and the connection after it is no
+      // longer a response.
       release(leases);
       return;
     }
@@ -86,14 +87,14 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
   };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: the env of the runtime is its own affair
+// biome-ignore lint/suspicious/noExplicitAny: the runtime may pass any value
 function nodePeer({ env }: { env?: any }): string | undefined {
   return (env?.incoming ?? env?.server?.incoming)?.socket?.remoteAddress;
 }
 
 /**
- * The names of the request headers that this package controls. The client's values are removed
- * once.
+ * The names of the request headers that this package controls. The client's values are removed once
+ * per request.
  */
 const cleaned = new WeakMap<ContextLike, Set<string>>();
 

@@ -22,7 +22,7 @@ import type { Rule } from './rules.js';
 /** A value, or a function that returns the value for a request. */
 export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
 
-/** One rule of a request. */
+/** A rule for requests, with its own subject and cost if given. */
 export interface RequestRule<Incoming> {
   rule: PerRequest<Incoming, Rule>;
   /** Returns the subject. Default: the middleware's `key`. */
@@ -50,8 +50,8 @@ export interface MiddlewareOptions<Incoming> {
   /** Returns the subject. Default: the client's address. */
   key?: KeyFunction<Incoming> | undefined;
   /**
-   * The rule for a request without a subject. It limits the client's address and replaces all other
-   * rules. Default: none; the request is answered 400.
+   * The rule for a request without a subject. It limits by the client's address and replaces all
+   * other rules. Default: none; the request is answered 400.
    */
   anonymous?: Rule | undefined;
   /** The proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none. */
@@ -97,7 +97,7 @@ const PASSED: Outcome = Object.freeze({
 /** The syntax of a header's name. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Compiles the options once, and returns a function that checks a request. */
+/** Validates the options, and returns a function that checks a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
@@ -117,7 +117,7 @@ export function requestLimiter<Incoming>(
   if (styles?.some((style) => !STYLES.includes(style))) {
     throw new ArgumentError('headers', `some of ${STYLES.join(', ')}`);
   }
-  // A rule that is a function is checked when it is called, for each request.
+  // A rule that a function returns is validated for each request.
   const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
   if (known.filter(({ kind }) => kind === 'lease').length > 1) {
     throw new ArgumentError('rule', 'at most one lease');
@@ -204,5 +204,5 @@ export const PROBLEM_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Cache-Control': 'no-store',
 });
 
-/** The fields that are lists: values of another limiter are kept. */
+/** The header fields that are lists. A limiter appends its values to those of another limiter. */
 export const LISTS: ReadonlySet<string> = new Set(['RateLimit', 'RateLimit-Policy']);

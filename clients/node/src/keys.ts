@@ -5,7 +5,9 @@ import { ArgumentError } from './errors.js';
 export interface KeyOptions {
   /** The first part of all keys. Default `rl`. If it is empty, keys begin with the rule. */
   prefix?: string | undefined;
-  /** `subject` puts the subject in braces, so that all its rules are in one slot of a cluster. */
+  /**
+   * `subject` puts the subject in braces, so that its keys under all rules are in one cluster slot.
+   */
   hashTag?: 'subject' | undefined;
   /**
    * The secret, at least 16 characters, with which subjects and tags are hashed. Keys then contain
@@ -18,7 +20,7 @@ export interface KeyOptions {
 const LENGTH_MAX = 128;
 
 /** The characters that would end a part or a hash tag, or are unreadable in a log. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the regex matches control characters
 const SPECIAL = /[%:{} \u0000-\u001f\u007f]/g;
 
 /** Matches a part that needs no encoding. Most subjects match, so they need only this one test. */
@@ -33,7 +35,7 @@ export class Keys {
   readonly #secret: string | undefined;
 
   constructor({ prefix = 'rl', hashTag, hmacSecret }: KeyOptions = {}) {
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: the regex matches control characters
     if (/[{}\s\u0000-\u001f\u007f]/.test(prefix)) {
       throw new ArgumentError('prefix', 'no braces, spaces or controls');
     }

@@ -61,7 +61,10 @@ export class Lease {
     return this.allowed && this.decision.source === 'server';
   }
 
-  /** Releases the permit, once. If the server gives no answer, the permit expires by itself. */
+  /**
+   * Releases the permit. Later calls do nothing. If the server gives no answer, the permit expires
+   * by itself.
+   */
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
@@ -90,7 +93,7 @@ export class Lease {
         const kept = await this.#calls.renew();
         this.#heldUntilMs = kept ? askedAtMs + this.#ttlMs : 0;
       } catch {
-        // Further renewals follow before the permit expires.
+        // Ignore the error: further renewals follow before the permit expires.
       }
     }
     if (!this.#released) this.#schedule();

@@ -113,7 +113,7 @@ export class Limiter {
   }
 
   /**
-   * Takes a cost even if that many units are not left, which makes a debt. Throws as `refund` does.
+   * Takes a cost even if fewer units are left; the difference is a debt. Throws as `refund` does.
    */
   async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     return this.#settle('charge', rule, subject, options);
@@ -223,7 +223,7 @@ export class Limiter {
   }
 
   /**
-   * Takes one of the rule's permits. It renews itself until it is released: use `await using` or
+   * Takes one of the rule's permits. The lease renews itself until released: use `await using` or
    * `finally`.
    *
    * @param options.id The name of the holder, 1 to 128 bytes. Random by default. Each piece of work
@@ -334,7 +334,7 @@ export class Limiter {
     await this.close();
   }
 
-  /** Returns the key, after a check that this rule's `onError` can decide. */
+  /** Returns the key. Throws if the `onError` of the rule cannot decide its calls. */
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const { kind } = rule.fallback ?? rule;
     if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
@@ -388,7 +388,7 @@ export class Limiter {
     return protocol.settledOf(reply, rule);
   }
 
-  /** Takes a permit from the stock. Other callers may share the fetch, so no signal ends it. */
+  /** Takes a permit from a fetch. Other callers may share the fetch, so no signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
     const prefetch = this.#prefetchOf(ask.rule);
     const fetch = async () => {

@@ -1,4 +1,4 @@
-/** Types of the `.lua` files, which the build imports as their text. */
+/** Types of the `.lua` files, which the build imports as text. */
 declare module '*.lua' {
   const text: string;
   export default text;

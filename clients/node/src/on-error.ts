@@ -24,7 +24,8 @@ export interface Unanswered {
 }
 
 /**
- * Decides by the strictest `onError` of the rules. If it is `local`, by those rules that have it.
+ * Decides by the strictest `onError` of the rules. If that is `local`, the rules with `local`
+ * decide.
  */
 export function withoutAnswer(
   { asks, onErrors, error, peek, retryAfterMs }: Unanswered,

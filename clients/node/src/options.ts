@@ -40,12 +40,15 @@ export interface LimiterOptions extends KeyOptions {
    * Default 5.
    */
   breakerFailures?: number | undefined;
-  /** The length of that pause, in ms. After it, one call probes the server. Default 1000. */
+  /**
+   * The length of the circuit breaker's pause, in ms. After the pause, one call probes the server.
+   * Default 1000.
+   */
   breakerPauseMs?: number | undefined;
   /**
    * The maximum number of denials to cache, each until its retry time. Default 0: no cache. If
    * another process deletes or refunds the key or changes the limit, a cached denial still applies
-   * until then.
+   * until its retry time.
    */
   denialCache?: number | undefined;
   /**
@@ -102,7 +105,7 @@ export interface SeveralOptions {
 }
 
 export interface WaitOptions extends CallOptions {
-  /** The maximum time to sleep in all, in ms. */
+  /** The maximum total time to sleep, in ms. */
   maxWaitMs: number;
 }
 

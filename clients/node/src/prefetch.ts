@@ -20,7 +20,10 @@ interface Stock {
   lapsesAtMs: number;
   /** The units that were left on the server after the grant. */
   remaining: number;
-  /** The fields of the next decision. One object serves all of them, because this path is hot. */
+  /**
+   * The fields of the next decision. The decisions of a stock share this one object, because this
+   * path is hot.
+   */
   fields: DecisionFields;
 }
 
@@ -35,7 +38,7 @@ interface Limits {
    * permits.
    */
   timeoutMs: number;
-  /** Ends the wait, but not the fetch, because other callers may wait for it. */
+  /** Ends the wait, but not the fetch, because other callers may wait for the fetch. */
   signal: AbortSignal | undefined;
 }
 
@@ -50,8 +53,8 @@ interface Fetch {
 /**
  * Prefetches permits. While a fetch is in flight, each new caller waits for one of its permits.
  * When all of them are promised, the next caller starts another fetch, so no caller waits for two
- * fetches. For the same reason at most `prefetch` permits of a key are not promised, in flight or
- * in stock.
+ * fetches. A fetch starts only if the key has no unpromised permit left, in flight or in stock. So
+ * a key never has more than `prefetch` unpromised permits.
  */
 export class Prefetcher {
   readonly #stocks = new Map<string, Stock>();
@@ -106,7 +109,8 @@ export class Prefetcher {
   }
 
   /**
-   * Closes a fetch to new waiters. Returns false if another fetch or `forget` has done so before.
+   * Closes a fetch to new waiters. Returns false if another fetch or `forget` has already closed
+   * it.
    */
   #close(key: string, fetch: Fetch): boolean {
     return this.#open.get(key) === fetch && this.#open.delete(key);
@@ -192,9 +196,10 @@ function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number):
 }
 
 /**
- * Denies a waiter whose fetch brought too few permits. The grant's reset time is when all units are
- * available again. In a bucket, which refills evenly, the time of the first unit follows from it.
- * The result is an upper bound, because it ignores units that have refilled since the grant.
+ * Denies a waiter whose fetch brought too few permits. `retryAfterMs` is the grant's reset time,
+ * when all units are back; in a bucket, which refills evenly, it is the earlier time when one unit
+ * is back. It may be too long: it counts from the grant, and in a window some units may be back
+ * before the reset.
  */
 function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
   let retryAfterMs = grant.resetAfterMs;
@@ -219,7 +224,7 @@ function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
 class Waiter implements Due {
   place = -1;
   isWaiting = true;
-  /** A grant with fewer permits than were promised. */
+  /** The grant of a fetch that brought no permit for this waiter. */
   smaller: Decision | undefined;
   readonly #onAbort: (() => void) | undefined;
 

@@ -10,7 +10,7 @@ import { ArgumentError } from './errors.js';
 /** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
 export type Duration = number | string;
 
-/** The decision on a call under this rule if the server does not answer. */
+/** The decision on the calls of a rule if the server does not answer. */
 export type OnError = 'allow' | 'deny' | 'local';
 
 export type RuleKind =
@@ -40,8 +40,8 @@ export interface RuleOptions {
   localShare?: number | undefined;
   /**
    * The number of permits to fetch in one call and use in this process, 1 to 10,000; for hot keys.
-   * A window may then allow up to this number more than the limit for each process. Default: the
-   * limiter's `prefetch`, which is 1.
+   * For each process, a window may then allow up to this number of units above the limit. Default:
+   * the limiter's `prefetch`, which is 1.
    */
   prefetch?: number | undefined;
 }
@@ -269,7 +269,9 @@ export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> 
   'FIXED',
 );
 
-/** Creates a rule that counts the current window and a decreasing part of the one before. */
+/**
+ * Creates a sliding window: it counts the current window and a decreasing part of the one before.
+ */
 export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 
 /**

@@ -7,7 +7,7 @@ const DAY_MS = 86_400_000;
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-it('waits longer than a single timer of Node can', () => {
+it('the system clock waits longer than a single timer of Node can', () => {
   const call = vi.fn();
   systemClock.after(60 * DAY_MS, call);
   vi.advanceTimersByTime(60 * DAY_MS - 1);
@@ -17,7 +17,7 @@ it('waits longer than a single timer of Node can', () => {
   expect(call).toHaveBeenCalledOnce();
 });
 
-it('cancels a wait, also after the first part of a long one', () => {
+it('the system clock cancels a wait, also after the first part of a long one', () => {
   const call = vi.fn();
   const stop = systemClock.after(60 * DAY_MS, call);
   vi.advanceTimersByTime(30 * DAY_MS);

@@ -24,7 +24,7 @@ function far(ms: number, options: LimiterOptions = {}): { server: Far; limiter: 
   return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
 }
 
-it('treats a connection that throws as one that rejects', async () => {
+it('the limiter treats a connection that throws as one that rejects', async () => {
   const { server } = over();
   let down = true;
   const send = (call: Call) => {
@@ -37,7 +37,7 @@ it('treats a connection that throws as one that rejects', async () => {
   expect((await limiter.check(api, '42')).source).toBe('server');
 });
 
-it('accepts a connection that returns plain thenables', async () => {
+it('the limiter accepts a connection that returns plain thenables', async () => {
   const { server } = over();
   const send = (call: Call) => {
     const reply = server.send(call);
@@ -49,7 +49,7 @@ it('accepts a connection that returns plain thenables', async () => {
   expect(found.map(({ source }) => source)).toEqual(['server', 'server']);
 });
 
-it('sends one probe while the circuit is open, even if older calls end', async () => {
+it('the breaker sends one probe while the circuit is open, even if older calls end', async () => {
   const { server, limiter } = over({ timeoutMs: 5000, breakerFailures: 1, breakerPauseMs: 10 });
   const gone = new AbortController();
   server.hang();
@@ -68,7 +68,7 @@ it('sends one probe while the circuit is open, even if older calls end', async (
   expect(server.calls.length - before).toBe(1);
 });
 
-it('does not count a busy program as an outage of the server', async () => {
+it('the limiter does not count a busy program as an outage of the server', async () => {
   const send = () =>
     new Promise((resolve) => {
       stat('.', () => resolve([1, 6, 5, 0, 6000]));
@@ -82,7 +82,7 @@ it('does not count a busy program as an outage of the server', async () => {
   expect((await asked).source).toBe('server');
 });
 
-it('follows the fake timers of a test', async () => {
+it('the limiter follows the fake timers of a test', async () => {
   vi.useFakeTimers();
   try {
     const server = new FakeServer();
@@ -97,7 +97,7 @@ it('follows the fake timers of a test', async () => {
   }
 });
 
-it('gives each fetch of permits the full timeout, even if the server is slow', async () => {
+it('each fetch of permits has the full timeout, even if the server is slow', async () => {
   const { server, limiter } = far(60);
   const rules = [1, 2, 3, 4, 5].map((at) => gcra(`hot${at}`, 100, 100, '60s', { prefetch: 2 }));
   const three = rules.flatMap((rule) => [rule, rule, rule]);
@@ -109,7 +109,7 @@ it('gives each fetch of permits the full timeout, even if the server is slow', a
   expect((await after(server, 100, limiter.check(api, '42'))).source).toBe('server');
 });
 
-it('lets each call of a burst wait for one fetch only, even over a slow link', async () => {
+it('each call of a burst waits for one fetch only, even over a slow link', async () => {
   const { server, limiter } = far(60);
   const hot = fixed('hot', 100, '1h', { prefetch: 10 });
   const burst = Array.from({ length: 200 }, () => limiter.check(hot, '42'));
@@ -122,7 +122,7 @@ it('lets each call of a burst wait for one fetch only, even over a slow link', a
   expect(server.calls).toHaveLength(20);
 });
 
-it('fetches again when fewer permits arrive than were promised', async () => {
+it('a waiter fetches again when fewer permits arrive than were promised', async () => {
   const { server, limiter } = far(10);
   const few = fixed('few', 3, '1h', { prefetch: 10 });
   const ten = Array.from({ length: 10 }, () => limiter.check(few, '42'));
@@ -131,7 +131,7 @@ it('fetches again when fewer permits arrive than were promised', async () => {
   expect(server.calls).toHaveLength(2);
 });
 
-it('denies a waiter whose permit does not arrive, until the next unit is free', async () => {
+it('a waiter whose permit does not arrive is denied until the next unit is free', async () => {
   const { server, limiter } = far(60);
   const rate = gcra('rate', 3, 1, '10s', { prefetch: 10 });
   const ten = Array.from({ length: 10 }, () => limiter.check(rate, '42'));
@@ -142,7 +142,7 @@ it('denies a waiter whose permit does not arrive, until the next unit is free', 
   for (const one of denied) expect(one).toMatchObject(none);
 });
 
-it('fetches separately for two rules with the same name', async () => {
+it('two rules with the same name have separate fetches', async () => {
   const { server, limiter } = far(10);
   const plan = (limit: number) => fixed('plan', limit, '1h', { prefetch: 2 });
   const [large, small] = [plan(1000), plan(5)];
@@ -156,7 +156,7 @@ it('fetches separately for two rules with the same name', async () => {
   expect((await asked).source).not.toBe('error');
 });
 
-it('refunds permits that arrive during close', async () => {
+it('close refunds permits that arrive while it runs', async () => {
   const { server, limiter } = over();
   const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
   server.hang();
@@ -167,7 +167,7 @@ it('refunds permits that arrive during close', async () => {
   expect(server.calls[1]?.slice(0, 2)).toEqual(['RL.REFUND', 'rl:hot:42']);
 });
 
-it('drops the permits of a pending fetch when their key is forgotten', async () => {
+it('forget drops the permits of a pending fetch', async () => {
   const { server, limiter } = over({ denialCache: 9 });
   await limiter.check(api, '42', { cost: 6 });
   const hot = fixed('hot', 10, '1h', { prefetch: 10 });

@@ -305,7 +305,7 @@ describe('Hono', () => {
     expect(response.headers.get('RateLimit')).toBe('"day";r=8;t=86400, "api";r=5;t=6');
   });
 
-  it('reads the peer, and releases when the body ends or the client disconnects', async () => {
+  it('reads the peer, and releases the lease when the body ends or the client leaves', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: lease('one', 1, '60s') }));

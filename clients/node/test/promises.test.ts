@@ -47,7 +47,7 @@ describe('a call that has ended', () => {
     expect((await limiter.check(api, '42')).source).toBe('server');
   });
 
-  it('opens the circuit only after failures in a row', async () => {
+  it('opens the circuit only if five in a row have failed', async () => {
     const { server, limiter } = over();
     for (let turn = 0; turn < 3; turn += 1) {
       server.fail();

@@ -62,7 +62,7 @@ describe('denialCache', () => {
     expect((await limiter.checkAll([[plan(100), 'acme']])).source).toBe('server');
   });
 
-  it('caches a call of several rules, until one of its keys is refunded or forgotten', async () => {
+  it('caches the denial of several rules until a key is refunded or forgotten', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const day = fixed('day', 2, '1d');
     const both = () =>

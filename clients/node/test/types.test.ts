@@ -4,7 +4,7 @@ import { createClient, createClientPool, createCluster } from 'redis';
 import { expect, it } from 'vitest';
 import { Limiter } from '../src/index.js';
 
-it('accepts each client without a cast', () => {
+it('the limiter accepts the client of each driver without a cast', () => {
   const made = [
     () => new Limiter(createClient()),
     () => new Limiter(createClientPool()),

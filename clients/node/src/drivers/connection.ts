@@ -1,12 +1,12 @@
 /** The connection of a limiter: the application's own client, behind the adapter for its driver. */
 import type { Call } from '../protocol.js';
 
-/** The caller of a call, who may have given up. */
+/** The caller that waits for a call, and may have given up. */
 export interface Waiting {
   readonly ended: boolean;
   /**
-   * Aborted when the caller stops waiting. Created on first use, because it costs more than the
-   * rest of a call.
+   * Aborted when the caller stops waiting. Created on first use, because creating it costs more
+   * than the rest of a call.
    */
   readonly signal: AbortSignal;
 }

@@ -31,8 +31,8 @@ export function connectionOf(client: Client): Connection {
   if (client !== null && typeof client === 'object') {
     if ('isCluster' in client && client.isCluster) return new IoRedisClusterConnection(client);
     if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client);
-    // Version 4 ends the process if its connection breaks at a wrong moment. It has no `destroy`. A
-    // client in callback style (`legacy()`) has no promises and no `isOpen`.
+    // node-redis 4, which has no `destroy`, ends the process if its connection breaks at a wrong
+    // moment. A client in callback style (`legacy()`) has no promises and no `isOpen`.
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)

@@ -62,8 +62,8 @@ async function opened(
 }
 
 /**
- * Adds the `keyPrefix`. The driver adds it itself, but only to commands that it knows, which the
- * module's are not.
+ * Adds the `keyPrefix` to the keys. The driver adds it only to commands that it knows, and it does
+ * not know the module's.
  */
 function prefixed({ args, keys }: Call, prefix = '', ownPrefix = ''): readonly string[] {
   const isAdded = ownPrefix !== '' && !args[0]?.startsWith('RL.');
@@ -105,8 +105,8 @@ function mayRepeat(options: IoRedisOptions): boolean {
   const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
   const keepsNone = autoResendUnfulfilledCommands === false && enableOfflineQueue === false;
   if (maxRetriesPerRequest !== 0 && !keepsNone) return true;
-  // A pipeline waits for the one before. `reconnectOnError` may return 2, which means to send
-  // again.
+  // With auto-pipelining, a call waits for the pipeline before it. `reconnectOnError` may return 2,
+  // which means to send again.
   return options.enableAutoPipelining === true || !!options.reconnectOnError;
 }
 
@@ -144,7 +144,8 @@ export class IoRedisConnection implements Connection {
       enableAutoPipelining: false,
       stringNumbers: false,
       lazyConnect: false,
-      // 2 would send the refused call again. A `MistakeError` is no reason to reconnect.
+      // Return a boolean, because 2 would send the refused call again. A `MistakeError` is no
+      // reason to reconnect.
       reconnectOnError: (error: Error) =>
         classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
     });
@@ -193,7 +194,8 @@ export class IoRedisClusterConnection implements Connection {
   constructor(cluster: IoRedisClusterLike) {
     const { enableAutoPipelining, stringNumbers } = cluster.options.redisOptions ?? {};
     if (enableAutoPipelining || stringNumbers) {
-      // Calls go over the node clients themselves. A pipeline would wait for the one before.
+      // The node clients send the calls. With auto-pipelining, a call waits for the pipeline before
+      // it.
       throw new ArgumentError('client', 'no enableAutoPipelining and no stringNumbers');
     }
     this.#cluster = cluster;

@@ -7,7 +7,7 @@ export function away(message: string): UnavailableError {
 }
 
 /** The type of a listener, as Node declares it. */
-// biome-ignore lint/suspicious/noExplicitAny: what an event has is its own affair
+// biome-ignore lint/suspicious/noExplicitAny: an event may have any arguments
 export type Listener = (...args: any[]) => void;
 
 /** The methods that the clients of both drivers have. */
@@ -34,7 +34,7 @@ function openingOf(client: Emitter): Promise<void> {
     client.on('ready', onReady);
     for (const event of ['error', 'close', 'end']) client.on(event, onEnd);
   });
-  // All callers may have given up, so the rejection may be unhandled.
+  // All callers may have given up. Without this handler, the rejection would then be unhandled.
   opening.catch(() => {});
   openings.set(client, opening);
   return opening;
@@ -63,8 +63,8 @@ export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<
 }
 
 /**
- * Keeps the error with which the server refused to let a client in. It is a mistake in the program
- * or its setup. No call would get it, because no call is sent.
+ * Keeps the error with which the server refused a client's login. The error is a mistake in the
+ * program or its setup. No call would get it otherwise, because no call is sent.
  */
 export class Refusal {
   readonly #client: Emitter;
@@ -73,7 +73,7 @@ export class Refusal {
   readonly #onError = (error: unknown) => {
     // A cluster of ioredis reports the errors of its nodes together.
     const { message = '' } = (error as { lastNodeError?: Error }).lastNodeError ?? (error as Error);
-    // ioredis puts in front of the server's text what it was about to do.
+    // ioredis puts a text of its own in front of the server's text.
     const said = /(?:^|: )((WRONGPASS|NOAUTH|NOPERM) .*)/s.exec(message);
     this.#error = said
       ? new MistakeError(said[2] as string, said[1] as string, { cause: error })

@@ -172,7 +172,7 @@ describe('a server without the module', () => {
     }
   });
 
-  it.each(['functions', 'script'] as const)('restarts without data: %s', async (backend) => {
+  it.each(['functions', 'script'] as const)('works after losing all data: %s', async (backend) => {
     const limiter = over(server, { backend });
     expect(await taken(limiter, 3)).toBe(3);
     await server.stop();
@@ -314,7 +314,7 @@ describe('a server without the module', () => {
     Object.entries(openers).flatMap(([name, open]) =>
       (['auto', 'script'] as const).map((backend) => [name, backend, open] as const),
     ),
-  )('counts a call whose answer is lost only once: %s, %s', async (name, backend, open) => {
+  )('counts a call at most once if its answer is lost: %s, %s', async (name, backend, open) => {
     const client = (await open(await cutting())) as unknown as Client;
     const options = { timeoutMs: 10_000, breakerFailures: 1_000_000, backend };
     const limiter = new Limiter(client, options);
@@ -367,7 +367,7 @@ describe('a server with the module', () => {
   });
   afterAll(() => ended(server));
 
-  it.each(['auto', ...ALL] as const)('is called through the selected one: %s', async (backend) => {
+  it.each(['auto', ...ALL] as const)('is called as `backend` selects: %s', async (backend) => {
     const limiter = over(server, { backend });
     expect(await limiter.ready()).toBe(backend === 'auto' ? 'module' : backend);
     expect(await taken(limiter, 3)).toBe(3);

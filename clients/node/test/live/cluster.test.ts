@@ -99,7 +99,7 @@ describe('a cluster of three nodes', () => {
   });
 
   it.each(clusters)(
-    'does not repeat a call whose connection breaks, by $name',
+    'gets no call twice if its connection breaks, by $name',
     async ({ name, open }) => {
       const { client, close } = await open();
       const limiter = new Limiter(client, { timeoutMs: 10_000 });
@@ -130,7 +130,7 @@ describe('a cluster of three nodes', () => {
     },
   );
 
-  it.each(clusters)('calls the other nodes when one hangs, by $name', async ({ name, open }) => {
+  it.each(clusters)('is still called when one node hangs, by $name', async ({ name, open }) => {
     const { client, close } = await open();
     // The pause is longer than the test, so every call through an open circuit breaker would be
     // refused.
@@ -170,7 +170,7 @@ describe('a cluster of three nodes', () => {
     close();
   });
 
-  it.each(clusters)('follows a slot that moves, by $name', async ({ name, open }) => {
+  it.each(clusters)('is still called after a slot has moved, by $name', async ({ name, open }) => {
     const { client, close } = await open();
     const limiter = new Limiter(client, { timeoutMs: 2000, onError: 'deny', prefix: name });
     await limiter.ready();
@@ -189,11 +189,11 @@ describe('a cluster of three nodes', () => {
     await source.admin.call('MIGRATE', '127.0.0.1', target.port, key, 0, 1000);
     // The target node of the slot does not have the library yet.
     await target.admin.call(BACKEND === 'functions' ? 'FUNCTION' : 'SCRIPT', 'FLUSH');
-    expect((await limiter.check(api, 'moves')).remaining).toBe(4); // by ASK
+    expect((await limiter.check(api, 'moves')).remaining).toBe(4); // redirected by ASK
     for (const { admin } of [target, source]) {
       await admin.call('CLUSTER', 'SETSLOT', slot, 'NODE', String(ids[to]));
     }
-    expect((await limiter.check(api, 'moves')).remaining).toBe(3); // by MOVED
+    expect((await limiter.check(api, 'moves')).remaining).toBe(3); // redirected by MOVED
     await until('the new place is known', async () => {
       await source.admin.config('RESETSTAT');
       await limiter.peek(api, 'moves');
@@ -204,7 +204,7 @@ describe('a cluster of three nodes', () => {
   });
 
   it.each(clusters)(
-    'survives a failover, by $name',
+    'decides again after a failover, by $name',
     async ({ name, open }) => {
       const fast = ['--cluster-node-timeout', '1000', '--repl-diskless-sync-delay', '0'];
       const replica = await serve('--cluster-enabled', 'yes', ...fast);

@@ -188,7 +188,7 @@ describe.each(drivers)('$name', ({ open }) => {
     let asked = 0;
     for (; late.length < 3; asked += 1) {
       const [decision, lateMs] = await beyondTimeout(() => quick.check(api, `${asked}`));
-      if (decision.source === 'server') continue; // It came before the sleep.
+      if (decision.source === 'server') continue; // This call came before the sleep.
       late.push(lateMs);
       expect(decision).toMatchObject({ allowed: true, source: 'error' });
       expect(decision.error).toMatchObject({ reason: 'timeout' });

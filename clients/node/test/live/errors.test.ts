@@ -131,7 +131,7 @@ describe('the process', () => {
   };
 
   it.each(Object.entries(programs))(
-    'ends when the client of %s does, with calls and leases left open',
+    'ends when the client of %s ends, with calls and leases left open',
     async (_, program) => {
       const text = `${program.replaceAll('PORT', String(server.port))}
         import { lease, gcra, Limiter } from '${ours}';

@@ -57,7 +57,7 @@ function numbers(seed: number): (below: number) => number {
   };
 }
 
-it.each(rules.map((rule) => [rule.name, rule] as const))('%s', async (_, rule) => {
+it.each(rules.map((rule) => [rule.name, rule] as const))('equal under %s', async (_, rule) => {
   await server.clock.freeze(START_MS);
   const fake = new FakeServer(new FakeClock(START_MS));
   const real = new Limiter(redis as unknown as Client, { timeoutMs: 5000 });
@@ -82,7 +82,7 @@ it.each(rules.map((rule) => [rule.name, rule] as const))('%s', async (_, rule) =
   }
 });
 
-it('several rules in one call', async () => {
+it('the fake decides several rules in one call like the server', async () => {
   await server.clock.freeze(START_MS);
   const fake = new FakeServer(new FakeClock(START_MS));
   const real = new Limiter(redis as unknown as Client, { timeoutMs: 5000, prefix: 'all' });

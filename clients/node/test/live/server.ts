@@ -180,8 +180,8 @@ export async function serveCluster(backend = BACKEND): Promise<Server[]> {
 }
 
 /**
- * Introduces two nodes to each other until both know `count` nodes. Repeats it, because the command
- * may have no effect.
+ * Introduces two nodes to each other until both know `count` nodes. Repeats the introduction,
+ * because the command may have no effect.
  */
 export async function meet(one: Server, other: Server, count: number): Promise<void> {
   const known = new RegExp(`cluster_known_nodes:${count}\\b`);
@@ -197,7 +197,7 @@ export async function meet(one: Server, other: Server, count: number): Promise<v
 }
 
 /**
- * Returns the result of `what`, and by how many ms it took longer than a timer of the default
+ * Returns the result of `what`, and the ms by which `what` took longer than a timer of the default
  * timeout. Both run at once, because a busy machine delays both. An unavailable server may cost 150
  * ms, 50 ms more than the timeout.
  */
