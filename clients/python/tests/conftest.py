@@ -1,4 +1,4 @@
-"""Starts and stops real servers, with the module and without. Tests skip if there is no server."""
+"""Starts and stops real servers, with the module and without. Tests are skipped without one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Server:
         until(self._up)
 
     def _show(self, us: int) -> None:
-        """Sets the time that a server without the module reads; 0 is the real time."""
+        """Sets the time that a server without the module reads; 0 means the real time."""
         self._shown_us = us
         with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
             file.write(struct.pack("=q", us))
@@ -115,7 +115,7 @@ class Server:
             return client.execute_command(*args)
 
     def counted(self, rule: str = "gcra") -> int:
-        """Returns the number of decisions; without the module, of those that took units."""
+        """Returns the number of decisions; without the module, only of those that took units."""
         if self.backend != "module":
             return self.calls("set")
         info = self.command("INFO", "rl")

@@ -319,7 +319,7 @@ def own() -> Iterator[Server]:
 @pytest.mark.live
 @pytest.mark.anyio
 async def test_the_module_is_used_after_the_server_restarts_with_it(own: Server) -> None:
-    """The server restores the library with its data, so no call fails for lack of it."""
+    """The server restores the library with its data, so no call finds it missing."""
     options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
     limiter = Limiter(own.client(), **options)
     waiting = AsyncLimiter(redis.asyncio.Redis(port=own.port), **options)

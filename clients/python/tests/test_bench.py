@@ -59,6 +59,6 @@ def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
     assert flood["allowed"] == 5
     assert flood["denied"] > 0
     reached = shared_server.counted("fixed") - before
-    # All calls of `check`; five allowed calls and the first denials of the flood; of the hot key
-    # one fetch for ten calls, and one for each of the four callers.
+    # Calls that reach the server: all of `check`; in the flood, five allowed calls and the first
+    # denials; for the hot key, one fetch for every ten calls and one for each of the four callers.
     assert reached <= check["calls"] + 5 + 4 + hot["calls"] / 10 + 4

@@ -9,7 +9,7 @@ SUBJECTS = 10_001
 """One more than the maximum number of keys with permits or local states."""
 
 
-def test_the_denial_cache_stores_at_most_its_configured_number() -> None:
+def test_the_denial_cache_stores_at_most_the_configured_number_of_denials() -> None:
     server = FakeServer()
     limiter = server.limiter(denial_cache=100)
     one = fixed("one", 1, "1h")

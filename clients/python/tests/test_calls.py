@@ -173,7 +173,7 @@ def test_the_hook_gets_no_subject_and_changes_no_decision(
     assert "on_decision failed" in caplog.text
 
 
-def test_the_hook_gets_the_deciding_subject_if_one_rule_has_two_subjects(
+def test_the_hook_gets_the_deciding_subject_if_a_rule_is_checked_for_two_subjects(
     server: FakeServer
 ) -> None:
     seen: list[str] = []

@@ -46,7 +46,7 @@ def test_every_section_of_the_shared_cases_is_run() -> None:
 
 
 @cases("durations")
-def test_duration(given: Any, expect: Any) -> None:
+def test_durations_follow_the_shared_cases(given: Any, expect: Any) -> None:
     if expect == INVALID:
         with pytest.raises(InvalidArgument):
             duration_us(given, "period")
@@ -55,7 +55,7 @@ def test_duration(given: Any, expect: Any) -> None:
 
 
 @cases("calls")
-def test_call(given: dict[str, Any], expect: Any) -> None:
+def test_calls_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> None:
     if expect == INVALID:
         with pytest.raises(InvalidArgument):
             arguments(given)
@@ -83,7 +83,7 @@ def arguments(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 @cases("calls_all")
-def test_call_of_several(given: dict[str, Any], expect: Any) -> None:
+def test_calls_of_several_rules_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> None:
     def ask() -> tuple[str, ...]:
         calls = []
         for call in given["calls"]:
@@ -107,7 +107,7 @@ def test_an_invalid_rule_names_its_argument(given: dict[str, Any], expect: str) 
 
 
 @cases("keys")
-def test_key(given: dict[str, Any], expect: Any) -> None:
+def test_keys_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> None:
     options = {n: given[n] for n in ("prefix", "hash_tag", "hmac_secret") if n in given}
     if expect == INVALID:
         with pytest.raises(InvalidArgument):
@@ -121,7 +121,7 @@ def fields_of(decision: Decision, expect: dict[str, Any]) -> dict[str, Any]:
 
 
 @cases("replies")
-def test_reply(given: dict[str, Any], expect: dict[str, Any]) -> None:
+def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str, Any]) -> None:
     rule = made(given["rule"])
 
     def read() -> Decision:
@@ -136,7 +136,9 @@ def test_reply(given: dict[str, Any], expect: dict[str, Any]) -> None:
 
 
 @cases("replies_all")
-def test_reply_of_several(given: dict[str, Any], expect: dict[str, Any]) -> None:
+def test_replies_of_several_rules_follow_the_shared_cases(
+    given: dict[str, Any], expect: dict[str, Any]
+) -> None:
     rules = [made(rule) for rule in given["rules"]]
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
@@ -149,7 +151,7 @@ def test_reply_of_several(given: dict[str, Any], expect: dict[str, Any]) -> None
 
 
 @cases("retry_after")
-def test_retry_after(given: int, expect: str | None) -> None:
+def test_retry_after_follows_the_shared_cases(given: int, expect: str | None) -> None:
     if expect is None:
         assert "Retry-After" not in Decision(False, 1, 1, given, 0, "api").headers()
     else:
@@ -169,7 +171,7 @@ def decided(given: dict[str, Any]) -> Decision | None:
 
 
 @cases("headers")
-def test_headers(given: dict[str, Any], expect: dict[str, str]) -> None:
+def test_headers_follow_the_shared_cases(given: dict[str, Any], expect: dict[str, str]) -> None:
     decision = decided(given)
     assert decision is not None
     styles = given.get("styles", ["draft-11"])
@@ -177,13 +179,13 @@ def test_headers(given: dict[str, Any], expect: dict[str, str]) -> None:
 
 
 @cases("problems")
-def test_problem(given: dict[str, Any], expect: dict[str, Any]) -> None:
+def test_problems_follow_the_shared_cases(given: dict[str, Any], expect: dict[str, Any]) -> None:
     body = problem(decided(given))
     assert {"status": body["status"], "body": body} == expect
 
 
 @cases("addresses")
-def test_address(given: dict[str, Any], expect: str | None) -> None:
+def test_addresses_follow_the_shared_cases(given: dict[str, Any], expect: str | None) -> None:
     assert ClientAddress(given["trusted"]).find(given["peer"], given["forwarded"]) == expect
 
 
@@ -194,7 +196,7 @@ def test_the_strictest_on_error_decides(given: list[Any], expect: str) -> None:
 
 @pytest.mark.parametrize("driver", ["redis", "valkey"])
 @cases("errors")
-def test_error(given: str, expect: str, driver: str) -> None:
+def test_errors_follow_the_shared_cases(given: str, expect: str, driver: str) -> None:
     parsers = pytest.importorskip(f"{driver}._parsers.resp2")
     error = parsers._RESP2Parser(4096).parse_error(given)
     assert ("mistake" if is_mistake(error) else "unavailable") == expect

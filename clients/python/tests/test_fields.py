@@ -37,7 +37,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_r_calls_within_t_are_not_denied(shared_server: Server, rule: Rule) -> None:
+def test_r_calls_within_t_seconds_are_not_denied(shared_server: Server, rule: Rule) -> None:
     chance = random.Random(42)
 
     def pause(most_ms: int) -> None:

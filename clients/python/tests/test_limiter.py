@@ -260,14 +260,14 @@ def test_a_denial_is_cached_until_its_retry_time(server: FakeServer) -> None:
     assert limiter.check(API, "42").source == "server"
 
 
-def test_every_call_is_sent_when_the_cache_is_off(server: FakeServer) -> None:
+def test_every_call_is_sent_when_the_denial_cache_is_off(server: FakeServer) -> None:
     limiter = server.limiter()
     for _ in range(9):
         limiter.check(API, "42")
     assert len(server.calls) == 9
 
 
-def test_the_cache_is_per_cost_and_bounded_and_cleared(server: FakeServer) -> None:
+def test_the_denial_cache_is_per_cost_and_bounded_and_cleared(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=1)
     limiter.check(API, "42", 4)
     assert not limiter.check(API, "42", 3)

@@ -38,7 +38,7 @@ def storage(server: Server) -> ThrottleStorage:
 
 
 @pytest.mark.live
-def test_gcra(storage: ThrottleStorage, server: Server) -> None:
+def test_gcra_allows_a_burst_and_then_the_rate(storage: ThrottleStorage, server: Server) -> None:
     strategy = GCRARateLimiter(storage)
     assert storage.check()
     assert strategy.get_window_stats(TEN, "a").remaining == 10
@@ -86,7 +86,7 @@ def test_unsupported_strategies_and_options_fail_at_setup(strategy: Any) -> None
         ThrottleStorage("redis-throttle://x", on_error="open")  # type: ignore[arg-type]
 
 
-def test_an_unavailable_server_is_handled_as_on_error_says() -> None:
+def test_on_error_decides_the_calls_to_an_unavailable_server() -> None:
     server = FakeServer()
     server.fail()
     with pytest.raises(Unavailable):
@@ -166,7 +166,7 @@ def got(client: FlaskClient, path: str = "/", user: str = "alice") -> int:
 
 
 @pytest.mark.live
-def test_flask_limiter(server: Server) -> None:
+def test_flask_limiter_denies_above_the_limit_and_refills(server: Server) -> None:
     client, limiter = flask_app(server)
     assert [got(client) for _ in range(4)] == [200, 200, 200, 429]
     assert got(client, user="bob") == 200
@@ -192,7 +192,7 @@ def test_flask_limiter_counts_in_fixed_windows_too(server: Server) -> None:
 
 
 @pytest.mark.live
-def test_flask_limiter_without_a_server(own_server: Server) -> None:
+def test_flask_limiter_follows_on_error_without_a_server(own_server: Server) -> None:
     options: list[tuple[dict[str, Any], list[int]]] = [
         ({}, [500] * 4),
         ({"swallow_errors": True}, [200] * 4),
@@ -218,7 +218,7 @@ def test_flask_limiter_rejects_unsupported_strategies(server: Server) -> None:
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_slowapi(server: Server) -> None:
+async def test_slowapi_denies_above_the_limit(server: Server) -> None:
     slowapi: Any = pytest.importorskip("slowapi")
     limiter = slowapi.Limiter(
         lambda request: request.headers["X-User"], headers_enabled=True, **served(server)

@@ -93,7 +93,7 @@ async def test_a_burst_is_allowed_and_then_denied_in_asyncio(server: Server, nam
         assert (await limiter.check(API, "42")).remaining == 5
 
 
-def test_several_rules_and_leases(server: Server) -> None:
+def test_several_rules_take_from_all_or_none_and_a_lease_excludes_others(server: Server) -> None:
     jobs = lease("jobs", 1, "60s")
     with Limiter(server.client(), timeout_ms=2000) as limiter:
         both = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
@@ -110,14 +110,14 @@ def test_several_rules_and_leases(server: Server) -> None:
             pass
 
 
-def test_a_policy_and_its_default(shared_server: Server) -> None:
+def test_a_missing_policy_uses_its_default_or_raises(shared_server: Server) -> None:
     with Limiter(shared_server.client(), timeout_ms=2000) as limiter:
         assert limiter.check(policy("search", default=API), "42").would_allow
         with pytest.raises(CommandRejected, match="policy"):
             limiter.check(policy("none"), "42")
 
 
-def test_prefetched_permits_are_refunded(server: Server) -> None:
+def test_prefetched_permits_are_refunded_on_close(server: Server) -> None:
     hot = gcra("hot", 1000, 1000, "1h")
     before = server.counted()
     with Limiter(server.client(), prefetch=100, timeout_ms=2000) as limiter:
@@ -202,7 +202,9 @@ def test_a_hung_server_costs_one_timeout_and_counts_once(hung: Server, connected
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("connected", [False, True])
-async def test_a_hung_server_in_asyncio(hung: Server, connected: bool) -> None:
+async def test_a_hung_server_costs_one_timeout_and_counts_once_in_asyncio(
+    hung: Server, connected: bool
+) -> None:
     took_s: list[float] = []
     for _ in range(ROUNDS):
         made = AsyncLimiter(redis.asyncio.Redis(port=hung.port), **ONCE)

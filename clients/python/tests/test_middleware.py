@@ -175,7 +175,7 @@ async def test_the_client_address_is_the_peer_or_from_a_trusted_proxy(server: Fa
 
 
 @pytest.mark.anyio
-async def test_several_rules_take_one_call(server: FakeServer) -> None:
+async def test_several_rules_are_checked_in_one_call(server: FakeServer) -> None:
     async def tenant(request: Request) -> str:
         return "acme"
 

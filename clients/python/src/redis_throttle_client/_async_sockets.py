@@ -25,7 +25,7 @@ class _Pool:
         self.closed = False
 
     def offer(self, connection: Any) -> None:
-        """Gives the connection to the longest waiting call, or stores it as idle."""
+        """Gives the connection to the call that has waited longest, or stores it as idle."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -34,7 +34,7 @@ class _Pool:
         self.idle.append(connection)
 
     def refuse(self, error: BaseException) -> None:
-        """Fails the longest waiting call."""
+        """Raises the error in the call that has waited longest."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -69,7 +69,7 @@ class AsyncSockets:
         return pool
 
     async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
-        """Sends the call on one connection, and reads its reply by ``deadline`` of the loop."""
+        """Sends the call on one connection, and reads the reply by ``deadline``, in loop time."""
         pool = self._pool
         connection = await self._take(pool, deadline)
         try:
@@ -114,7 +114,8 @@ class AsyncSockets:
             with contextlib.suppress(ValueError):
                 pool.waiters.remove(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # The waiter got a connection in the same turn of the loop.
+                # The waiter got a connection in the same turn of the loop, so pass the connection
+                # on.
                 pool.offer(waiter.result())
             if isinstance(error, TimeoutError):
                 raise Unsent("no connection in time") from error

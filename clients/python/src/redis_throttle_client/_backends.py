@@ -20,7 +20,8 @@ from ._steps import Send, Turn
 Backend = Literal["module", "functions", "script"]
 BackendOption = Literal["auto", "module", "functions", "script"]
 _Steps = Generator[Send | Turn, Any, Any]
-# Another client may load a library between this client's FCALL and its LOAD; that happens once.
+# The maximum number of attempts to load the library. An attempt fails if another client loads a
+# library between this client's FCALL and its LOAD.
 _MOST_LOADS = 3
 _MOST_REPEATS = 2
 
@@ -87,7 +88,9 @@ def _is_lost(error: Exception) -> bool:
 
 
 class Found(NamedTuple):
-    """A back end and the number of searches so far. A guess is the start of the next search."""
+    """A back end and the number of searches so far. If ``is_guess`` is true, the next search starts
+    with this back end.
+    """
 
     by: Backend | None
     searches: int
@@ -101,8 +104,8 @@ class Choice:
         self, wanted: BackendOption, clock: Callable[[], float], find_node: Callable[[str], Any]
     ) -> None:
         self._wanted, self._clock, self._find_node = wanted, clock, find_node
-        # An older library answers calls too, so ``functions`` starts with a search, which checks
-        # it.
+        # An older library would answer too, so ``functions`` starts with a search, which checks the
+        # version.
         first: Backend | None = (
             "module" if wanted == "auto" else None if wanted == "functions" else wanted
         )
@@ -224,7 +227,7 @@ class Choice:
                 return
 
     def _load_script(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
-        """Loads the script by running it, which needs no further permission."""
+        """Loads the script by running it, which needs no permission beyond running it."""
         said = ("1", key_of(args), "VERSION") if node is None else ("0", "VERSION")
         if tried != "script":
             # Send EVALSHA first, because a server refuses it to an unauthenticated client. For a

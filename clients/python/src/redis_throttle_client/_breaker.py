@@ -35,7 +35,7 @@ class Gate:
                 raise Unavailable(f"{self._most} calls wait for the server already")
             self._in_flight += 1
             probe = self._shut_until is not None
-            # An older call may be answered during a probe. The probe then stays the probe.
+            # An older call may be answered during a probe. That probe then stays in flight.
             self._probing = self._probing or probe
             return probe
 

@@ -55,7 +55,7 @@ class Calls:
         self, options: Options, find_node: Callable[[str], Any], *,
         here: Callable[[], object], event: Callable[[], Any],
     ) -> None:  # fmt: skip
-        """``here`` returns the running loop. ``event`` creates an event to wait for in it."""
+        """``here`` returns the running loop. ``event`` creates an event for that loop."""
         self.options, self._here, self._event = options, here, event
         self.keys = Keys(
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
@@ -131,7 +131,7 @@ class Calls:
         yield from self.forget_key(self._key(rule, subject, tag))
 
     def forget_key(self, key: str) -> Steps[int]:
-        """Resets a key. Returns the number of deleted keys. Drops the permits of pending calls."""
+        """Resets a key and drops permits of pending fetches. Returns the number of deleted keys."""
         self._denials.drop(key)
         self._local.forget(key)
         try:
@@ -181,7 +181,7 @@ class Calls:
         self, made: Sequence[Keyed], calls: Sequence[Call], rows: Sequence[Decision]
     ) -> Steps[None]:
         for (rule, _, cost), call, row in zip(made, calls, rows, strict=False):
-            # A degraded call may not have counted. Without a refund the limit stays enforced.
+            # A degraded call may not have counted, so do not refund it: that keeps the limit.
             if row.allowed and not row.degraded:
                 with contextlib.suppress(ThrottleError):
                     yield from self.settle("REFUND", rule, call[1], cost, None)
@@ -189,7 +189,7 @@ class Calls:
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
     ) -> Steps[Decision]:
-        """Sleeps and checks again after a denial; sleeps until an allowed call may act."""
+        """After a denial, sleeps and checks again. If allowed, sleeps until the call may act."""
         began = self.clock()
         while True:
             decision = yield from self.check(rule, subject, cost, tag)
@@ -278,7 +278,7 @@ class Calls:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
             if isinstance(judged, Unsent) and gate.answers != answers:
-                # The server answered other calls in the meantime: all its connections were in use.
+                # All connections were in use, but the server answered other calls meanwhile.
                 answered = None
             if answered:
                 self._count("mistakes")
@@ -302,7 +302,7 @@ class Calls:
             return self._turns.setdefault(key, make())
 
     def _gate(self, node: object) -> Gate:
-        """Returns the breaker of a node. Each has its own, so a dead node blocks no other."""
+        """Returns the breaker of a node. Each node has one, so a dead node blocks no other."""
         gate = self._gates.get(node)
         if gate is None:
             options = self.options
@@ -329,7 +329,7 @@ class Calls:
         return decision
 
     def _fetched(self, rule: Rule, key: str, began: float) -> Steps[Decision]:
-        """Waits for a permit of a call that fetches permits for all waiters."""
+        """Waits for a permit from a fetch that serves several callers."""
         denied = self._denials.get(_protocol.check(rule, key), began)
         if denied is not None:
             return denied
@@ -356,7 +356,7 @@ class Calls:
     def _fetch(self, key: str, fetch: Fetch) -> Steps[None]:
         """Fetches the permits of all waiters, or more, within a full timeout."""
         asked, rule = self.clock(), fetch.rule
-        # If the fetch is denied, each single call would be denied too.
+        # If the fetch is denied, cache that denial for single calls, which would be denied too.
         one = _protocol.check(rule, key)
         drops = self._denials.drops(one)
         came: Decision | Exception = Unavailable("the program is ending")
@@ -371,7 +371,7 @@ class Calls:
             self._grants.end(key, fetch, asked, came)
 
     def _key(self, rule: Rule, subject: str, tag: str | None) -> str:
-        """Returns the key, after a check that this rule's ``on_error`` can decide."""
+        """Returns the key. Raises if the ``on_error`` of the rule cannot decide its calls."""
         if rule.on_error is None and self.options.on_error != "allow":
             checked_on_error(self.options.on_error, local=rule.keeps_locally)
         return self.keys.key(rule.name, subject, tag)

@@ -178,7 +178,7 @@ class AsyncClusterTransport:
 
     async def _known(self) -> Dial:
         if self._dial is None:
-            # If the caller gives up, the reading goes on and serves the next caller.
+            # If the caller gives up, the map is still read, for the next caller.
             await asyncio.shield(self._task(self._client.initialize()))
             template = self._client.get_nodes()[0]
             self._dial = Dial(
@@ -213,7 +213,7 @@ class AsyncClusterTransport:
     async def close(self) -> None:
         """Closes the sockets."""
         if self._tasks:
-            # If the reading of the map were cancelled, the driver would leak its sockets.
+            # Do not cancel the tasks that read the map: the driver would leak its sockets.
             await asyncio.wait(self._tasks, timeout=self._timeout_s)
         for task in list(self._tasks):
             task.cancel()

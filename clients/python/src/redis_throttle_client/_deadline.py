@@ -16,10 +16,10 @@ _TURNS = 4
 
 
 class Deadline:
-    """A timeout like ``asyncio.timeout_at`` that first reads what has arrived by then.
+    """A timeout like ``asyncio.timeout_at`` that first reads what has arrived by the deadline.
 
-    If the program was busy past the deadline, the reply may have arrived as well. The server then
-    was not unavailable.
+    If the program was busy past the deadline, the reply may have arrived in the meantime. Such a
+    call must not count as unanswered.
     """
 
     def __init__(self, at: float) -> None:

@@ -25,9 +25,9 @@ class Decision:
     ``source`` is ``server``; ``local`` if this process decided, by a cached denial, a prefetched
     permit or ``on_error="local"``; or ``error`` if there was no answer and ``on_error`` allowed or
     denied. ``degraded`` is true if the server gave no answer and ``on_error`` decided.
-    ``would_allow`` and ``would_retry_after_ms`` differ from the other two only under a policy in
-    shadow mode. ``rows`` has the decision of each rule of a call with several; ``deciding`` is the
-    index of the one that decided, from 0.
+    ``would_allow`` and ``would_retry_after_ms`` differ from ``allowed`` and ``retry_after_ms`` only
+    under a policy in shadow mode. ``rows`` has the decision of each rule if the call has several;
+    ``deciding`` is the index, from 0, of the rule that decided.
     """
 
     allowed: bool
@@ -91,7 +91,9 @@ class Decision:
         }
 
     def _t(self, row: Decision) -> int:
-        """Returns the seconds until a row's reset or retry; in a denial at most Retry-After."""
+        """Returns the seconds until the row's retry if it denies, else its reset; at most
+        Retry-After.
+        """
         reset = _ceil_s(row.reset_after_ms)
         if not row.allowed and row.retry_after_ms >= 0:
             reset = retry_after_s(row.retry_after_ms)
@@ -112,5 +114,5 @@ def _ceil_s(ms: int) -> int:
 
 
 def retry_after_s(ms: int) -> int:
-    """Returns ``Retry-After``: rounded up and at least 1, as an early retry is denied again."""
+    """Returns ``Retry-After`` in seconds, rounded up and at least 1: an early retry is denied."""
     return max(1, _ceil_s(ms))

@@ -40,7 +40,8 @@ class DenialCache:
 
     def drops(self, args: tuple[str, ...]) -> int:
         """Returns a number that changes if a key of the call is forgotten, and rarely otherwise."""
-        # For a call with one key, this includes words of its rule, which does no harm.
+        # For a call with one key, the sum includes counters of words of its rule. This does no
+        # harm.
         return sum(self._drops[hash(key) % _SLOTS] for key in args[1::2]) if self._size else 0
 
     def put(self, args: tuple[str, ...], decision: Decision, asked: float, drops: int) -> None:
@@ -60,7 +61,7 @@ class DenialCache:
                 self._denials.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Removes the denials of a changed key. Those that pending calls return are not cached."""
+        """Removes the denials of a changed key. Denials of pending calls are not cached."""
         with self._lock:
             self._drops[hash(key) % _SLOTS] += 1
             for args in [args for args in self._denials if key in args]:

@@ -65,7 +65,7 @@ _TITLES = {
 
 
 def problem(decision: Decision | None) -> dict[str, Any]:
-    """Returns the problem (RFC 9457) of a denial; for None, of a request without a subject."""
+    """Returns the problem (RFC 9457) for a denial or, for None, for a request without a subject."""
     if decision is None:
         return _plain(400, "The request does not say who it is from.")
     if decision.source == "error":
@@ -85,7 +85,7 @@ def _plain(status: int, detail: str) -> dict[str, Any]:
 
 
 def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response:
-    """Returns the default response to a denial."""
+    """Returns the default response to a denial or, for None, to a request without a subject."""
     body = problem(decision)
     fields = {} if decision is None else decision.headers(styles)
     data = json.dumps(body, separators=(",", ":")).encode()
@@ -180,7 +180,7 @@ class Plan:
 
 RulesArgument = Rule | Sequence[Rule | tuple[Rule, KeyFunction]]
 
-# The fields that are lists: values of another limiter are kept.
+# The header fields that are lists. A limiter appends its values to those of another limiter.
 LISTS = frozenset({"ratelimit", "ratelimit-policy"})
 
 

@@ -2,8 +2,8 @@
 
 ``%``, ``:``, ``{``, ``}``, space and control characters of a subject are percent-encoded. An
 encoded subject longer than 128 bytes is replaced by a colon and a hash. With a secret, every
-subject is. No other encoded subject begins with a colon. Lone surrogates, which JSON can contain,
-are rejected.
+subject is replaced in this way. No other encoded subject begins with a colon. Lone surrogates,
+which JSON can contain, are rejected.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Limiter:
 
         If a later rule denies, or the server refuses its call, the earlier costs are refunded.
         Until then other callers cannot use those units. If a refund gets no answer, its cost stays
-        taken: at most one cost for each denied call, which only makes the limit stricter.
+        taken. This only makes the limit stricter, by at most one cost for each denied call.
         """
         return self._run(self._calls.check_each(calls))
 

@@ -15,7 +15,7 @@ from ._decision import Decision, Source
 from ._rules import Rule
 
 Row = tuple[int, int, int, int, int]
-"""The five integers of a reply."""
+"""The integers of a reply: allowed, limit, remaining, and the times until retry and reset in ms."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Limits:
     def made(
         cls, kind: str, capacity: int, rate: int, period_us: int, share: float = 1.0
     ) -> Limits:
-        """Scales a rule to ``share``. If that is below one unit, allows one in a longer time."""
+        """Scales a rule to ``share``. A share below one unit is one unit in a longer time."""
         wanted = capacity * share
         capacity = max(1, floor(wanted))
         if kind not in _BUCKETS:
@@ -83,7 +83,7 @@ class LocalLimiter:
         """Returns the reply to a check. With ``partial``, grants as many units as are left."""
         state = self._current(limits, key, now_us)
         if partial:
-            # If no units are left, the reply has the time until one is.
+            # If no units are left, the reply has the time until one unit is free.
             cost = min(cost, max(1, self._left(limits, state)))
         allowed = cost == 0 or cost <= self._left(limits, state)
         retry_us = 0
@@ -172,7 +172,7 @@ class LocalLimiter:
 
     @staticmethod
     def _until(limits: Limits, state: _State, cost: int, now_us: int) -> int:
-        """Returns the microseconds until ``cost`` units are left."""
+        """Returns the microseconds until ``cost`` units are free."""
         if limits.kind in _BUCKETS:
             excess = state.used - (limits.capacity - cost) * limits.unit
             return max(0, -(-excess // limits.drain))

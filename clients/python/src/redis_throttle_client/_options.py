@@ -20,9 +20,9 @@ OnDecision = Callable[[Decision, Rule, str, float], None]
 class Counters:
     """The counts of a limiter since it was created.
 
-    ``degraded`` and ``local`` are parts of the decisions: those that ``on_error`` made, and those
-    made without a call, by a cached denial or a prefetched permit. ``mistakes`` counts the raised
-    errors that the program or the setup caused. They are not decisions.
+    ``degraded`` and ``local`` count some of these decisions again: those that ``on_error`` made,
+    and those made without a call, by a cached denial or a prefetched permit. ``mistakes`` counts
+    the raised errors that the program or the setup caused. They are not decisions.
     """
 
     allowed: int = 0

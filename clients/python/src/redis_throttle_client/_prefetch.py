@@ -210,7 +210,7 @@ class Grants:
                     del self._forgetting[key]
 
     def close(self, here: object) -> list[Fetch]:
-        """Stops prefetching. Returns the pending fetches of this loop."""
+        """Stops prefetching. Returns the pending fetches of the loop ``here``."""
         with self._lock:
             self._closed = True
             return [
@@ -244,9 +244,10 @@ def _permit(base: Decision, others: int, left_s: float) -> Decision:
 def _none_left(rule: Rule, grant: Decision) -> Decision:
     """Denies a waiter whose fetch brought too few permits.
 
-    The grant does not say when the next unit is available, and the caller may have no time for
-    another call. So the retry time is an upper bound: the time until all units are available, or in
-    a bucket, which is below one unit, the time until it has gained one.
+    The caller may have no time for another call, so the retry time comes from the grant. It is the
+    grant's reset time, when all units are back; in a bucket, which refills evenly, it is the
+    earlier time when one unit is back. It may be too long: it counts from the grant, and in a
+    window some units may be back before the reset.
     """
     retry_ms = grant.reset_after_ms
     if rule.kind in ("gcra", "token_bucket") and rule.rate:

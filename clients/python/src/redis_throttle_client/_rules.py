@@ -87,8 +87,8 @@ def checked_cost(cost: object) -> int:
 class Rule:
     """One rule. Create it with :func:`gcra`, :func:`fixed` or another function of this module.
 
-    ``words`` is the rule as the server reads it, without the key. ``window_us`` is the length of
-    its window or the time to refill, if it has one.
+    ``words`` is the rule as the server reads it, without the key. ``window_us`` is the rule's
+    window, or the time to refill its bucket, if it has one.
     """
 
     kind: str
@@ -239,7 +239,7 @@ def backoff(
     name: str, attempts: int, base: Duration, max: Duration, forget: Duration, *,
     on_error: OnError | None = None,
 ) -> Rule:  # fmt: skip
-    """Creates a rule of ``attempts`` without delay, then ``base``, twice that, up to ``max``."""
+    """Allows ``attempts`` without delay, then delays that double from ``base`` to ``max``."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(attempts, "attempts", 10**6)

@@ -162,7 +162,7 @@ class Sockets:
     def _dial_more(self, more: int = 0) -> None:
         """Opens connections for the waiting calls, at least ``more`` besides those being opened.
 
-        Must be called under the lock, as the next method.
+        Must be called under the lock.
         """
         wanted = min(max(len(self._waiters), self._dialling + more), MOST_DIALS)
         while self._dialling < wanted and self._open + self._dialling < self._most:
@@ -174,7 +174,9 @@ class Sockets:
             self._dialling += 1
 
     def _offer(self, line: _Line) -> bool:
-        """Returns True if a waiter takes the connection or, before ``close``, it is stored."""
+        """Gives the connection to a waiter, or stores it. Returns False after ``close``. Must be
+        called under the lock.
+        """
         if self._waiters:
             waiter = self._waiters.popleft()
             waiter.line = line

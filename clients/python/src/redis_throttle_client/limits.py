@@ -37,7 +37,7 @@ _NAMES = ("counts", "limits")
 
 
 class ThrottleStorage(Storage):
-    """Counts on the server.
+    """A storage whose counts are on the server.
 
     The options are ``client``, a client of redis-py or valkey-py to use instead of the URI;
     ``limiter``, a complete :class:`Limiter`; ``on_error``; and those of a limiter.
@@ -68,7 +68,7 @@ class ThrottleStorage(Storage):
         return ThrottleError
 
     def gcra(self, item: RateLimitItem) -> Rule:
-        """Returns the rule for an item of the library ``limits``."""
+        """Returns the rule that enforces an item of the library ``limits``."""
         on_error: OnError = "deny" if self.on_error == "raise" else self.on_error
         return gcra("limits", item.amount, item.amount, item.get_expiry(), on_error=on_error)
 
@@ -152,7 +152,7 @@ class GCRARateLimiter(RateLimiter):
         return self._peek(item, identifiers, cost).allowed
 
     def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
-        """Returns the units left, and the time of the full reset or, if none is left, the retry."""
+        """Returns the units left, and the time of the reset or, if none is left, of the retry."""
         status = self._peek(item, identifiers, 1)
         after_ms = status.reset_after_ms if status.allowed else status.retry_after_ms
         status = self._peek(item, identifiers, 0)

@@ -115,7 +115,7 @@ class FakeServer:
         return [*rows[at][:3], retry, rows[at][4], at + 1, *rows]
 
     def _standing(self, key: str, words: list[str]) -> _REPLY:
-        """Returns fields 3 to 5 of a rule that allows a call which another rule denies."""
+        """Returns reply fields 3 to 5 of a rule that allows a call that another rule denies."""
         if words[0].upper() != "LEASE":
             status = self._rule(key, _without_cost(words), peek=True)
             return [status[2], 0, status[4]]
