@@ -85,7 +85,7 @@ def route(
     path: str, handler: Callable[..., Any], *rules: Rule, methods: Sequence[str] = READ,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Adds a path with its rules. ``skip`` applies them to this path only."""
+    """Adds a path with its rules. ``skip`` limits these rules to this path."""
     limit(rules=rules, skip=lambda at: at.path != path or at.method not in methods, **options)
     for method in methods:
         app.add_api_route(path, handler, methods=[method], include_in_schema=method != "HEAD")

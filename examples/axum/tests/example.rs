@@ -19,8 +19,8 @@ struct Example {
 }
 
 impl Example {
-    /// Starts the example with the given timeout of a call, in ms: a long one, or the default in
-    /// tests about it.
+    /// Starts the example. `timeout_ms` is the timeout of a call: the default in tests about the
+    /// timeout, otherwise a long one.
     fn start(server: &Server, timeout_ms: u64) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_example-axum"));
         command.env("REDIS_URL", server.url()).env("PORT", "0");
@@ -68,7 +68,7 @@ fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
+async fn example_serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 5000);
@@ -110,7 +110,7 @@ async fn serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
 }
 
 #[tokio::test]
-async fn several_rules_take_one_call() {
+async fn several_rules_are_checked_in_one_call() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 5000);
@@ -141,7 +141,7 @@ async fn median_of_five(example: &Example, source: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn follows_each_on_error_while_the_server_is_dead_and_recovers() {
+async fn example_follows_each_on_error_while_the_server_is_down_and_recovers() {
     let mut server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 100);
@@ -164,7 +164,7 @@ async fn follows_each_on_error_while_the_server_is_dead_and_recovers() {
 }
 
 #[tokio::test]
-async fn hung_server_takes_one_timeout_and_counts_once() {
+async fn request_to_a_hung_server_takes_one_timeout_and_counts_once() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 100);
@@ -183,7 +183,7 @@ async fn hung_server_takes_one_timeout_and_counts_once() {
 }
 
 #[tokio::test]
-async fn releases_the_lease_when_the_client_hangs_up() {
+async fn example_releases_the_lease_when_the_client_hangs_up() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 5000);
@@ -199,7 +199,7 @@ async fn releases_the_lease_when_the_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn starts_without_its_server() {
+async fn example_starts_without_its_server() {
     let mut server = Server::start().await;
     server.end();
     let example = Example::start(&server, 100);
