@@ -80,7 +80,7 @@ pub fn is_at_least(client: &mut Client, redis: (u32, u32), valkey: (u32, u32)) -
 }
 
 #[test]
-fn usual_categories_apply_where_the_server_gives_module_commands_categories() {
+fn builtin_categories_apply_on_servers_that_put_module_commands_into_them() {
     let server = Server::start();
     let mut client = server.client();
     if !is_at_least(&mut client, (7, 2), (8, 0)) {
@@ -116,14 +116,14 @@ fn usual_categories_apply_where_the_server_gives_module_commands_categories() {
 }
 
 #[test]
-fn category_rl_holds_the_commands_that_decide_or_read_a_key_on_servers_that_allow_it() {
+fn category_rl_holds_commands_that_decide_or_read_on_servers_that_let_modules_add_categories() {
     let server = Server::start();
     let mut client = server.client();
     let reply = client.run("ACL CAT");
     let redis::Value::Array(categories) = &reply else { panic!("{reply:?}") };
     let has_ours = categories.iter().any(|category| text(category) == "rl");
-    // Modules can add a category since Redis 7.4 and Valkey 8; elsewhere the module loads without
-    // one.
+    // Modules can add a category since Redis 7.4 and Valkey 8. On older servers the module loads
+    // without a category.
     assert_eq!(has_ours, is_at_least(&mut client, (7, 4), (8, 0)));
     if has_ours {
         make_user(&mut client, "limits", "~* -@all +@rl");

@@ -36,8 +36,8 @@ fn noise(random: &mut Random, length: u64) -> Vec<u8> {
     (0..length).map(|_| random.next() as u8).collect()
 }
 
-/// Returns a number at a bound of the module or of a machine word, or one less or more, with random
-/// zeros, sign and unit.
+/// Returns a number at a bound of the module or of a machine word, or 1 below or above that bound.
+/// Leading zeros, the sign and the unit are random.
 fn number(random: &mut Random) -> Vec<u8> {
     const BOUNDS: [u128; 12] = [
         0,
@@ -65,7 +65,7 @@ fn number(random: &mut Random) -> Vec<u8> {
     format!("{sign}{zeros}{near}{unit}").into_bytes()
 }
 
-/// Damages one argument of a call; the key counts as an argument.
+/// Damages one random argument of a call, possibly the key.
 fn hurt(random: &mut Random, call: &mut Call) {
     let place = 1 + random.below(call.len() as u64 - 1) as usize;
     let word = &mut call[place];
@@ -85,7 +85,7 @@ fn hurt(random: &mut Random, call: &mut Call) {
 }
 
 #[test]
-fn random_bytes_as_arguments_are_answered_and_errors_change_nothing() {
+fn calls_with_random_bytes_as_arguments_are_answered_and_errors_change_nothing() {
     let seed = fuzz::seed("bytes", 21);
     let server = Server::start();
     let mut client = server.client();

@@ -161,8 +161,8 @@ fn functions_call_like_scripts() {
     }
 }
 
-/// Asserts one instant on servers that cache the time of a command. On others the time never runs
-/// backwards.
+/// Asserts that both calls have the same time on servers that cache the time during a script. On
+/// other servers, asserts that the time of the second call is not earlier.
 #[test]
 fn calls_of_one_script_happen_at_one_instant() {
     let server = Server::setup().without_debug_commands().start();
@@ -207,13 +207,13 @@ fn out_of_memory_refuses_calls_that_decide_and_allows_reads() {
 }
 
 #[test]
-fn script_may_pass_a_duration_as_a_string_and_an_inexact_number_is_refused() {
+fn script_may_pass_a_duration_as_a_string_and_a_number_is_exact_or_refused() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     let script = |period| format!("return redis.call('RL.GCRA', KEYS[1], 2, 1, {period})");
-    // Lua 5.1 formats the number 0.1 with seventeen digits. Some servers pass them on unchanged:
-    // the call is then refused, and never decided with another duration.
+    // Lua 5.1 formats the number 0.1 with seventeen digits. Some servers pass all of these digits
+    // to the module, which then refuses the call and never decides it with another duration.
     let number = client.call(&["EVAL", &script("0.1"), "1", "number"]);
     match raw_error(&number) {
         Some(error) => assert!(error.contains("invalid period"), "{error}"),

@@ -108,7 +108,7 @@ fn real_time_applies_again_after_resume() {
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 1, "1h");
-        // A year ago: the units used then have been available again for a long time.
+        // Uses units at a time that is a year ago. By the real time, they have long returned.
         let year_ago_us = client.server_time_us() - 365 * 86_400_000_000;
         client.freeze(year_ago_us);
         assert!(client.allows(&call), "{call}");
@@ -128,14 +128,14 @@ fn restart_forgets_a_frozen_clock() {
 }
 
 #[test]
-fn wrong_words_get_an_error_that_names_them_and_do_not_move_the_clock() {
+fn invalid_debug_calls_get_an_error_that_says_what_is_expected_and_do_not_move_the_clock() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     let rows = [
         ("WRONG FREEZE", SUBCOMMAND),
         ("CLOCKS FREEZE", SUBCOMMAND),
-        // The released module does not have the fault injection of the tests.
+        // PANIC exists only in the build for tests of panics, not in the released module.
         ("PANIC parse", SUBCOMMAND),
         ("CLOCK WRONG", ACTION),
         ("CLOCK FREEZED", ACTION),

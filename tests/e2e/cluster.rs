@@ -1,5 +1,5 @@
-//! In a cluster the key in argument 1 selects the node, and calls on a slot that moves are all
-//! counted.
+//! In a cluster, the key in argument 1 selects the node. Calls on a slot are all counted while the
+//! slot moves.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,7 +35,8 @@ fn calls_on(key: &str) -> Vec<String> {
 fn every_command_is_answered_only_by_the_node_that_owns_its_key() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
-    // Hash tags, and texts that only look like one. The other arguments never affect the slot.
+    // Keys with a hash tag, and keys that only look as if they had one. The other arguments never
+    // affect the slot.
     let keys = ["a", "user:1", "{user:1}:login", "x{user:1}y", "{}z", "{user:1", "\x01\u{fe}"];
     let mut answered = [0; 3];
     for key in keys {
@@ -90,7 +91,7 @@ fn transactions_and_scripts_use_several_keys_of_one_hash_tag() {
 }
 
 #[test]
-fn during_a_slot_move_ask_leads_to_the_node_that_has_or_will_have_the_key() {
+fn ask_redirections_during_a_slot_move_lead_to_the_node_that_has_or_will_have_the_key() {
     let cluster = Cluster::start();
     let source = cluster.settled_owner("{t}");
     let target = (source + 1) % 3;
@@ -108,7 +109,7 @@ fn during_a_slot_move_ask_leads_to_the_node_that_has_or_will_have_the_key() {
         let key = format!("{{t}}:{}", algorithm.name);
         let call = algorithm.call(&key, 5, PERIOD);
         let peek = algorithm.peek(&key, 5, PERIOD);
-        // The keys are still at the source, which answers. The target redirects.
+        // The keys are still at the source, which answers the call. The target redirects it.
         assert_eq!(at_source.decide(&call)[..3], [1, 5, 3], "{call}");
         assert_eq!(at_target.error(&call), moved, "{call}");
         let before = at_source.snapshot(&key);
@@ -123,7 +124,8 @@ fn during_a_slot_move_ask_leads_to_the_node_that_has_or_will_have_the_key() {
         at_target.ok("ASKING");
         let expiry = at_target.integer(&format!("PEXPIRETIME {key}"));
         assert_eq!(dump, before.0, "{key}");
-        // MIGRATE sends the remaining time, and each node adds it to its own rounded clock.
+        // The expiry may change a little: MIGRATE sends the remaining time, and each node adds it
+        // to the rounded time of its own clock.
         assert!((expiry - before.1).abs() < 60_000, "{key}: {expiry} was {}", before.1);
         for (line, remaining) in [(&peek, 2), (&call, 2), (&call, 1)] {
             at_target.ok("ASKING");
@@ -147,7 +149,7 @@ fn hot_key(algorithm: Algorithm) -> String {
     format!("{{t}}:{}", algorithm.name)
 }
 
-/// Calls the limiters of one slot in turn, until `stop` is set and each has denied a call.
+/// Calls the limiters of one slot in turn, until `stop` is set and each limiter has denied a call.
 fn caller(client: &mut ClusterClient<'_>, slot: i64, stop: &AtomicBool) -> Vec<(usize, Reply)> {
     let mut replies = Vec::new();
     let mut denials = [0; ALGORITHMS.len()];
@@ -271,7 +273,7 @@ fn a_replica_answers_peek_and_inspect_after_readonly() {
 }
 
 #[test]
-fn several_rules_follow_their_slot_are_refused_across_slots_and_stay_whole_while_it_moves() {
+fn call_with_several_rules_needs_keys_of_one_slot_and_stays_atomic_while_the_slot_moves() {
     let cluster = Cluster::start();
     let source = cluster.settled_owner("{t}");
     let target = (source + 1) % 3;

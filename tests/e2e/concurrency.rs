@@ -17,7 +17,8 @@ fn rush(server: &Server, call: &str) -> Vec<Reply> {
             let start = &start;
             scope.spawn(move || {
                 let mut client = server.client();
-                // The first connections make one more call, so that the total is exact.
+                // The first connections make one call more than the others, so that the total is
+                // exact.
                 let calls = CALLS / CONNECTIONS + usize::from(number < CALLS % CONNECTIONS);
                 start.wait();
                 (0..calls).map(|_| client.decide(call)).collect::<Vec<_>>()

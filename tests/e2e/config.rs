@@ -27,7 +27,7 @@ fn defaults_are_the_documented_values() {
 }
 
 #[test]
-fn configuration_file_sets_both_settings() {
+fn configuration_file_sets_debug_commands_and_sliding_log_slots() {
     let server = Server::setup().line("rl.sliding-log-slots 64").start();
     let mut client = server.client();
     assert_eq!(get(&mut client, "rl.debug-commands"), "yes");
@@ -78,7 +78,7 @@ fn debug_commands_cannot_be_changed_while_the_server_runs() {
 }
 
 #[test]
-fn sliding_log_is_exact_with_as_many_slots_as_units_and_rounds_up_with_fewer() {
+fn sliding_log_is_exact_with_a_slot_per_unit_and_rounds_times_up_with_fewer_slots() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 300_000);
@@ -86,7 +86,7 @@ fn sliding_log_is_exact_with_as_many_slots_as_units_and_rounds_up_with_fewer() {
     client.ok("CONFIG SET rl.sliding-log-slots 20");
     assert_eq!(client.decide("RL.SLIDINGLOG exact 20 10 COST 20"), [1, 20, 0, 0, 10_000]);
     assert_eq!(client.decide("RL.SLIDINGLOG exact 20 10"), [0, 20, 0, 10_000, 10_000]);
-    // Sixteen slots of 625 ms: units used at 0.3 s count as used at the end of their slot.
+    // With sixteen slots of 625 ms, units used at 0.3 s count as used at the end of their slot.
     client.ok("CONFIG SET rl.sliding-log-slots 16");
     assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10 COST 20"), [1, 20, 0, 0, 10_325]);
     assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10"), [0, 20, 0, 10_325, 10_325]);

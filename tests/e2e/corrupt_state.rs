@@ -94,7 +94,8 @@ fn is_plausible(state: &State<'_>, limits: &Limits, reply: Reply) -> bool {
         }
 }
 
-/// The number of forged states, how many of them INSPECT could read, and the verdicts on these.
+/// The number of forged states, of those that INSPECT could read, and of the verdicts on the
+/// latter.
 #[derive(Debug, Default)]
 struct Outcomes {
     forgeries: u64,
@@ -126,7 +127,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
     } else {
         outcomes.states += 1;
     }
-    // First the other algorithms, which must refuse the state and leave it unchanged.
+    // Calls the other algorithms first. They must refuse the state and leave it unchanged.
     let owner = state.as_ref().map(|(algorithm, _)| *algorithm);
     let strangers = ALL.into_iter().filter(|algorithm| Some(*algorithm) != owner);
     let mut calls: Vec<_> = strangers.map(|other| words(&deciding(other, &limits))).collect();
@@ -158,7 +159,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
         assert_eq!(after, Some(algorithm), "{:?}: what an allowed call leaves", shown());
     } else {
         outcomes.denied += 1;
-        // A denial changes nothing unless it repairs the state: then it writes one that expires.
+        // A denial changes the state only to repair it. The repaired state has an expiry.
         if client.run("GET k") != *stored {
             assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", shown());
             let after = inspected(&replies[2]).map(|(algorithm, _)| algorithm);
@@ -201,8 +202,8 @@ fn state_with_one_byte_overwritten_is_refused_or_decided_as_inspect_shows() {
         let state = written(&mut client, algorithm);
         for place in 0..state.len() {
             let at = place.to_string();
-            // All values for the first four bytes, which hold kinds and markers; every fifth value
-            // elsewhere.
+            // Tests every value of the first four bytes, which hold kinds and markers, and every
+            // fifth value of the other bytes.
             let step = if place < 4 { 1 } else { 5 };
             for value in (0..=255_u8).step_by(step) {
                 let write = [
@@ -262,7 +263,7 @@ fn forged_state_with_random_numbers_is_refused_or_decided_as_inspect_shows() {
 }
 
 #[test]
-fn restored_forgery_is_refused_or_decided_as_inspect_shows_and_corrupt_payload_refused() {
+fn restored_forged_state_is_refused_or_decided_as_inspect_shows_and_corrupt_payload_refused() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let mut random = Random::new(32);
@@ -271,7 +272,7 @@ fn restored_forgery_is_refused_or_decided_as_inspect_shows_and_corrupt_payload_r
             let bytes = forge(&mut random, algorithm, BASE_US as u64);
             client.call(&call(&[b"SET", b"forged", &bytes]));
             let payload = client.bytes("DUMP forged");
-            // Restored without an expiry, with one, and in place of a live state of the same name.
+            // Restores the state without an expiry, with an expiry, and in place of a live state.
             let alone = [call(&[b"RESTORE", b"k", b"0", &payload])];
             confront(&mut client, &alone, (7, 10), &mut outcomes);
             let brief = [call(&[b"RESTORE", b"k", b"100000", &payload])];

@@ -9,8 +9,8 @@ const SEGFAULT: i32 = 11;
 
 #[test]
 fn crash_report_is_complete_with_the_modules_part_in_it() {
-    // The server's memory test writes to memory in use. It runs after the module's part of the
-    // report, and can cut the report short, with the module or without.
+    // The server's memory test runs after the module's part of the report and writes to memory in
+    // use. It can cut the report short, with or without the module.
     let setup = Server::setup().line("enable-debug-command yes");
     let mut server = setup.line("crash-memcheck-enabled no").start();
     let mut client = server.client();

@@ -107,7 +107,7 @@ fn every_wrong_argument_of_the_rate_algorithms_has_its_own_text() {
 }
 
 #[test]
-fn only_the_fixed_window_takes_aligned() {
+fn aligned_is_accepted_once_and_only_by_the_fixed_window() {
     let server = Server::start();
     let mut client = server.client();
     let rows = [
@@ -135,7 +135,7 @@ fn peek_error_names_every_algorithm() {
 }
 
 #[test]
-fn error_lists_every_algorithm_or_option_that_fits() {
+fn error_lists_every_algorithm_or_option_that_is_valid_there() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET slow BACKOFF 3 1s 8s 1h");
@@ -174,7 +174,7 @@ fn error_lists_every_algorithm_or_option_that_fits() {
 }
 
 #[test]
-fn rule_with_too_few_words_in_a_call_of_several_lists_its_arguments() {
+fn error_for_a_rule_with_too_few_words_in_rl_all_lists_the_rules_arguments() {
     let server = Server::start();
     let mut client = server.client();
     #[rustfmt::skip]
@@ -211,7 +211,7 @@ fn integers_may_contain_only_digits() {
             assert_eq!(raw_error(&reply).as_deref(), Some(COST), "cost {word:?}");
         }
     }
-    // Their bounds are accepted, and leading zeros are allowed.
+    // The bounds of integers are accepted, and so are leading zeros.
     let largest = "1000000000000";
     let zeros = format!("{}1", "0".repeat(60));
     for word in ["1", largest, &zeros] {

@@ -64,7 +64,8 @@ fn total(permits: &[Permits; ALGORITHMS.len()]) -> u64 {
 }
 
 /// Makes calls until the primary is gone. With `confirm`, waits for the replica after every call.
-/// Otherwise stops when half of the permits are granted, until the replica is promoted.
+/// Otherwise pauses once half of the permits are granted, and continues after the replica is
+/// promoted.
 fn call_until_it_is_gone(
     mut client: Client,
     permits: &[Permits; ALGORITHMS.len()],
@@ -93,8 +94,8 @@ fn call_until_it_is_gone(
 }
 
 /// Kills a primary during the traffic of four callers, promotes its replica, and uses up the
-/// remaining permits there. Returns the number of permits granted twice, and of those that WAIT had
-/// confirmed.
+/// remaining permits there. Returns the number of permits granted twice, and the number of permits
+/// that WAIT had confirmed.
 ///
 /// Without `confirm`, the replica is promoted while the primary still decides, so some permits
 /// never reach it.

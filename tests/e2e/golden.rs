@@ -69,7 +69,8 @@ const GOLDEN: [Golden; 16] = [
         rule: "10 60",
         status: [1, 10, 4, 0, 60_000],
     },
-    // Instants rounded up to 1/1024 of a minute: the newest one is ahead of the clock.
+    // A log whose instants are rounded up to 1/1024 of a minute: its newest instant is ahead of the
+    // clock.
     Golden {
         algorithm: SLIDINGLOG,
         dump: "00c329320e93fdcf00066517289aaea6cde4e200e000000103e8400a80110107d020\

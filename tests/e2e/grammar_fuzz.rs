@@ -8,7 +8,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use crate::support::fuzz::{self, CROSS_BOUNDS, Call, Outcomes, check_all, shown};
 use crate::support::{BASE_US, Client, Random, Server, integers, listing, raw_error, text};
 
-/// The time between two batches, from zero to a year: the clock only moves forward.
+/// The possible times between two batches, from zero to a year. The clock only moves forward.
 const STEPS_US: [u64; 6] = [0, 1, 999, 1_000_000, 86_400_000_000, 31_622_400_000_000];
 
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
@@ -186,7 +186,7 @@ fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) 
             let mut option = Vec::new();
             right_words(random, argument, &mut option);
             let place = match argument.name.as_str() {
-                // Every word after DEFAULT belongs to the default rule.
+                // DEFAULT comes last, because every word after it belongs to the default rule.
                 "default-rule" => options.len(),
                 _ => random.below(options.len() as u64 + 1) as usize,
             };
@@ -239,7 +239,7 @@ fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call,
     (words, spoils == 0)
 }
 
-/// Returns the call with which a fuzzer follows each of its calls, to undo a change of the clock.
+/// Returns the call that a fuzzer makes after each of its own calls, to undo a change of the clock.
 fn freeze_at(unix_us: i64) -> Call {
     ["RL.DEBUG", "CLOCK", "FREEZE", &unix_us.to_string()].map(|word| word.into()).to_vec()
 }
@@ -321,7 +321,7 @@ fn every_documented_argument_is_required_and_no_token_stands_for_another() {
             needed.for_each(|argument| right_words(&mut random, argument, &mut words));
             client.run("FLUSHALL");
             assert_understood(&mut client, &words);
-            // With any one word removed, the call is invalid, except for optional words.
+            // Removes each word in turn. The call is then invalid, unless the word is optional.
             for place in 1..words.len() {
                 let mut fewer = words.clone();
                 fewer.remove(place);

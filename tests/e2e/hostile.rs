@@ -32,7 +32,7 @@ fn assert_sane(call: &[Vec<u8>], reply: &Value) {
 }
 
 #[test]
-fn any_single_byte_in_any_argument_is_answered() {
+fn calls_with_any_single_byte_in_any_argument_are_answered() {
     let server = Server::start();
     let mut client = server.client();
     let plain = RULES.iter().map(|(name, rule)| format!("RL.{name} k {rule}"));
@@ -50,7 +50,8 @@ fn any_single_byte_in_any_argument_is_answered() {
         let mut calls = Vec::new();
         for place in 1..template.len() {
             for byte in 0..=255 {
-                // The byte replaces the argument, and is inserted into it.
+                // In one call the byte replaces the argument, in the other it is inserted into the
+                // argument.
                 let mut replaced = template.clone();
                 replaced[place] = vec![byte];
                 let mut inserted = template.clone();
@@ -69,7 +70,7 @@ fn any_single_byte_in_any_argument_is_answered() {
 }
 
 #[test]
-fn many_arguments_and_long_arguments_are_answered() {
+fn calls_with_many_or_long_arguments_are_answered() {
     let server = Server::start();
     let mut client = server.client();
     let long = [vec![b'9'; 5_000_000], vec![b'0'; 5_000_000], vec![0xff; 5_000_000]];
@@ -302,7 +303,7 @@ fn random_bytes_are_refused_as_a_state() {
 }
 
 #[test]
-fn huge_forged_log_is_answered_without_harm() {
+fn calls_on_a_huge_forged_log_are_answered_and_do_not_stop_the_server() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

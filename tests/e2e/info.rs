@@ -28,7 +28,7 @@ fn counter(command: &str, verdict: &str) -> String {
 }
 
 #[test]
-fn the_section_has_the_documented_fields_and_starts_at_zero() {
+fn info_section_has_the_documented_fields_and_its_counters_start_at_zero() {
     let server = Server::start();
     let mut client = server.client();
     let fields = counts(&mut client);
@@ -72,8 +72,8 @@ fn every_verdict_is_counted_under_its_command() {
     for algorithm in ALGORITHMS {
         let call = algorithm.call("k", 2, "1h");
         let before = counts(&mut client);
-        // Three allowed calls, one of them of cost 0, and three denied calls, one of them denied
-        // for ever.
+        // Makes three allowed calls, one of them with cost 0, and three denied calls, one of them
+        // denied for ever.
         for cost in [1, 0, 1, 1, 1, 3] {
             client.decide(&format!("{call} COST {cost}"));
         }
@@ -121,8 +121,8 @@ fn argument_and_type_errors_are_counted_and_errors_of_the_server_are_not() {
 }
 
 #[test]
-fn section_has_the_same_length_with_many_keys_as_with_none() {
-    // The cost is O(1): the section names commands, never keys.
+fn info_section_has_the_same_length_with_many_keys_as_with_none() {
+    // The section takes O(1) time, because it names commands and never keys.
     let server = Server::start();
     let mut client = server.client();
     let before = counts(&mut client).len();

@@ -81,7 +81,7 @@ fn token_bucket_shows_its_tokens_and_the_fraction_of_a_token() {
     check(
         "TOKENBUCKET",
         &[(0, "RL.TOKENBUCKET k 30 30 60"), (1_000, "RL.TOKENBUCKET k 30 30 60")],
-        // Half a token is half of the period in microseconds.
+        // Half a token is stored as half of the period, in microseconds.
         &[("tokens", 28), ("fraction", 30_000_000), ("updated_us", BASE_US + 1_000_000)],
     );
 }
@@ -91,7 +91,7 @@ fn leaky_bucket_shows_its_level_and_the_fraction_of_a_unit() {
     check(
         "LEAKYBUCKET",
         &[(0, "RL.LEAKYBUCKET k 10 10 30"), (1_000, "RL.LEAKYBUCKET k 10 10 30")],
-        // A third of a unit has drained. The other two thirds take twenty of thirty seconds.
+        // A third of a unit has drained. The other two thirds take 20 of the 30 s.
         &[("level", 1), ("fraction", 20_000_000), ("updated_us", BASE_US + 1_000_000)],
     );
 }
@@ -169,7 +169,7 @@ fn state_is_as_small_as_documented() {
     ];
     for (call, most) in states {
         assert!(client.allows(call), "{call}");
-        // A little later, so that a bucket has a fraction to store.
+        // Makes the call a little later, so that a bucket has a fraction to store.
         client.advance_ms(7);
         client.decide(&format!("{} COST 1", call.split(" COST").next().unwrap()));
         let bytes = client.integer("STRLEN k");

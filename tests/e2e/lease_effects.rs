@@ -36,7 +36,7 @@ fn every_effect_is_absolute_and_effects_of_one_call_travel_together() {
     let expires = format!("PEXPIREAT k {}", expiry(&mut client));
     let zadd = format!("ZADD k 0 <empty> {} a", lapse(60_000));
     assert_eq!(sent(&mut client), ["MULTI", &zadd, &expires, "EXEC"]);
-    // Shortly after, the expiry is still sufficient, so it is not sent.
+    // Shortly after, the expiry is still sufficient, so the next calls do not send it.
     client.advance_ms(1_000);
     assert!(client.allows("RL.LEASE k b 2 60s"));
     assert_eq!(sent(&mut client), [format!("ZADD k {} b", lapse(61_000))]);
@@ -172,7 +172,8 @@ fn release_shortens_the_expiry_to_what_the_other_leases_need() {
     assert!(client.allows("RL.LEASE k b 1000000 80s"));
     assert!(client.allows("RL.LEASE k c 1000000 10s"));
     stream.effects(&mut client);
-    // The lease of `b` needs its remaining time plus an eighth of it, as after a renewal.
+    // After the release, the key lives for the remaining time of the lease of `b` plus an eighth of
+    // it, as after a renewal.
     let now = client.server_time_us() / 1_000;
     assert_eq!(client.integer("RL.RELEASE k a"), 1);
     let expires = expiry(&mut client);
@@ -192,7 +193,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
     let mut client = server.client();
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
-    // In both encodings of a sorted set, also with more holders than one call removes one by one.
+    // Tests both encodings of a sorted set, and more holders than one call removes one by one.
     for expired in [1, 20, 2_000] {
         expired_beside_a(&mut client, expired);
         stream.effects(&mut client);
@@ -201,7 +202,8 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
         assert_eq!(client.integer("RL.RELEASE k a"), 1, "{expired}");
         assert_eq!(client.integer("EXISTS k"), 0, "{expired}");
         assert_eq!(lines(stream.effects(&mut client)), ["UNLINK k"], "{expired}");
-        // A server counts an object as freed shortly after it stops counting it as pending.
+        // A server stops counting an object as pending shortly before it counts the object as
+        // freed.
         eventually("a large set alone is freed in the background", || {
             let freed = client.info_number("memory", "lazyfreed_objects");
             let pending = client.info_number("memory", "lazyfree_pending_objects");
@@ -259,7 +261,7 @@ fn events_match_the_effects() {
 }
 
 #[test]
-fn denial_breaks_no_watch_invalidates_nothing_and_saves_nothing() {
+fn lease_call_without_an_effect_breaks_no_watch_and_sends_no_invalidation() {
     let server = Server::start();
     let (mut client, mut watcher, mut tracker) =
         (server.client(), server.client(), server.client3());
@@ -377,7 +379,7 @@ fn replica_peeks_and_inspects_an_equal_copy() {
 }
 
 #[test]
-fn failover_exceeds_the_limit_by_unreplicated_leases_only_and_after_wait_by_none() {
+fn failover_exceeds_the_limit_only_by_leases_that_wait_has_not_confirmed() {
     const LIMIT: usize = 40;
     let mut random = Random::new(3);
     for round in 0..3 {
@@ -397,7 +399,7 @@ fn failover_exceeds_the_limit_by_unreplicated_leases_only_and_after_wait_by_none
         primary.crash();
         let granted = (0..2 * LIMIT).filter(|n| ask(&mut promoted, &format!("new-{n}"))).count();
         assert_eq!(received + granted, LIMIT, "what was received counts");
-        // RENEW tells a holder whose lease was not replicated that it has none.
+        // A holder whose lease was not replicated learns from RENEW that it has no lease.
         for number in 0..lost {
             assert_eq!(promoted.integer(&format!("RL.RENEW k lost-{number} 1h")), 0);
         }

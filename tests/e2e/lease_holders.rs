@@ -25,7 +25,7 @@ fn watched(client: &mut Client, limit: i64) -> i64 {
 }
 
 /// Takes, renews and releases leases until `stop` is set, and leaves some of them unreleased. Adds
-/// the number of leases that it got to `told`.
+/// to `told` the number of leases that the server granted.
 fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &AtomicU64) {
     let mut random = Random::new(seed);
     let mut given = 0;
@@ -42,7 +42,8 @@ fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &Atomic
             for _ in 0..random.below(4) {
                 client.integer(&format!("RL.RENEW k {id} 40ms"));
             }
-            // Otherwise the lease is left: its holder disconnects, or takes it again.
+            // Otherwise the lease is not released: its holder disconnects, or takes the lease
+            // again.
             if random.below(4) > 0 {
                 client.integer(&format!("RL.RELEASE k {id}"));
             }
@@ -151,7 +152,8 @@ fn time_of_a_call_does_not_grow_with_the_number_of_holders() {
         ("denied by the limit 1", 0, repeated("RL.LEASE KEY new 1 1h")),
         ("peeked at when all has lapsed", 2 * hour_us, repeated("RL.PEEK KEY LEASE new 1 1h")),
         ("taken when all has lapsed", 2 * hour_us, numbered("RL.LEASE KEY ID 1000000 1h")),
-        // Half of the leases have expired: the retry time is that of a lease deep inside the set.
+        // Half of the leases have expired. The retry time is when a lease deep inside the set
+        // expires.
         ("denied when half has lapsed", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
         ("shown", 0, repeated("RL.INSPECT KEY")),
     ];

@@ -18,7 +18,8 @@ const LEASING: [&str; 6] = [
     "RL.PEEKALL k LEASE-new-3-60",
 ];
 
-/// Makes the call. In the text of the call, a rule that is one argument has dashes for its spaces.
+/// Makes the call. A rule of RL.PEEKALL is one argument, so `line` has dashes in place of its
+/// spaces.
 fn ask(client: &mut Client, line: &str) -> Value {
     let spaced = |word: &str| match line.starts_with("RL.PEEKALL") {
         true => word.replace('-', " "),
@@ -27,8 +28,9 @@ fn ask(client: &mut Client, line: &str) -> Value {
     client.call(&line.split(' ').map(spaced).collect::<Vec<_>>())
 }
 
-/// Asserts that every call that reads the invalid part refuses the key and does not change it.
-/// `RL.RENEW` and `RL.RELEASE` read only the mark, their own lease and the last other one.
+/// Asserts that every call that reads the invalid part of the set refuses the key and does not
+/// change it. `RL.RENEW` and `RL.RELEASE` read only the mark, their own lease and the last other
+/// lease.
 fn assert_foreign(client: &mut Client, what: &str) {
     let (before, changes) = (client.snapshot("k"), client.changes());
     let has_mark = client.call(&["ZSCORE", "k", ""]) == Value::BulkString(b"0".to_vec());
@@ -66,7 +68,7 @@ fn foreign_sorted_set_is_refused_and_left_unchanged() {
         &["0", "", "-1", "z", &ours, "a"],
         &["0", "", "-inf", "z", &ours, "a"],
         &["0", "", "0", "z", &ours, "a"],
-        // Sets with a score that is not an integer in range, where a call reads it.
+        // Sets in which a call reads a score that is not an integer in range.
         &["0", "", &half, "a"],
         &["0", "", "0.5", "a"],
         &["0", "", &bound, "a"],
@@ -105,7 +107,7 @@ fn removing_a_holder_by_hand_ends_its_lease() {
     assert_eq!(client.integer("ZREM k a"), 1);
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.integer("ZREM k b"), 1);
-    // Only the mark is left: no lease is held.
+    // Only the mark is left, which is not a lease.
     assert_eq!(super::leases::inspected(&mut client, "k"), (0, vec![]));
     assert_eq!(client.decide("RL.PEEK k LEASE c 2 60s"), [1, 2, 1, 0, 60_000]);
     assert_eq!(client.integer("RL.RELEASE k c"), 0);
@@ -190,8 +192,8 @@ fn small_and_large_lease_sets_answer_as_a_naive_map() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(9);
-    // The server stores a few holders in a listpack and many in a skip list. One size is near that
-    // switch.
+    // The server stores a few holders in a listpack and many in a skip list. One of the sizes is
+    // near the number at which it switches.
     for (ids, limits) in [(6, 1..=5), (60, 10..=50), (160, 100..=150), (900, 1..=800)] {
         client.ok("FLUSHALL");
         let (mut held, mut now) = (BTreeMap::new(), BASE_US);
@@ -318,7 +320,7 @@ fn full_server_grants_no_lease_but_renews_and_releases() {
     assert_eq!(client.integer("EXISTS k"), 0);
     client.ok("CONFIG SET maxmemory 0");
     assert!(client.allows("RL.LEASE k h1 20 60s"));
-    // A server that evicts keys ends leases. The next RENEW reports it.
+    // Evicting a key ends its leases. The next RENEW tells the holder that it has no lease.
     client.ok("CONFIG SET maxmemory-policy allkeys-random");
     client.ok("CONFIG SET maxmemory 1");
     assert_eq!(client.integer("RL.RENEW k h1 60s"), 0);
@@ -369,7 +371,7 @@ fn acl_rules_for_keys_commands_and_categories_apply_to_leases() {
 }
 
 #[test]
-fn in_a_cluster_the_key_selects_the_node_and_its_replica_peeks() {
+fn in_a_cluster_the_key_of_a_lease_selects_the_node_whose_replica_answers_peek() {
     let mut cluster = Cluster::start();
     let owner = cluster.settled_owner("k");
     let replica = cluster.add_replica(owner);

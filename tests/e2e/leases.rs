@@ -146,7 +146,7 @@ fn clock_that_steps_back_lengthens_a_lease_until_it_is_renewed_or_released() {
 }
 
 #[test]
-fn lease_works_among_several_rules_and_a_denied_call_stores_none() {
+fn lease_works_among_several_rules_and_a_denied_call_stores_no_lease() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -165,7 +165,7 @@ fn lease_works_among_several_rules_and_a_denied_call_stores_none() {
     assert_eq!(ask(&mut client, "RL.PEEKALL", "a", 3), allowed);
     assert_eq!(client.integer("DBSIZE"), 0);
     assert_eq!(ask(&mut client, "RL.ALL", "a", 3), allowed);
-    // The lease has one unit left and the rate two. For the lease, the call costs 1.
+    // The call would leave one permit of the lease and no unit of the rate, so the rate decides.
     let decided_by_rate = ask(&mut client, "RL.PEEKALL", "a", 2);
     assert_eq!(decided_by_rate[..6], [1, 2, 0, 0, 10_000, 2]);
     // The rate denies: no lease is stored, and a live lease is not renewed.
@@ -183,7 +183,7 @@ fn lease_works_among_several_rules_and_a_denied_call_stores_none() {
     let answer = ask(&mut client, "RL.ALL", "b", 3);
     assert_eq!(answer[..6], [0, 2, 0, 59_000, 60_000, 1]);
     assert_eq!(answer[11..], [1, 3, 2, 0, 9_000]);
-    // Two leases in one call, one of which exists: the call takes both or none.
+    // One call asks for two leases. The second key is full, so the call takes neither lease.
     let reply = client.call(&["RL.ALL", "{k}:x", "LEASE b 1 60s", "{k}:l", "LEASE b 2 60s"]);
     let Value::Array(fields) = &reply else { panic!("{reply:?}") };
     assert_eq!(fields[0], Value::Int(0));
@@ -304,7 +304,7 @@ fn inspect_shows_the_number_of_holders_and_the_first_hundred_by_remaining_time()
 }
 
 #[test]
-fn keys_of_leases_and_of_algorithms_are_wrong_types_to_each_other() {
+fn lease_calls_refuse_keys_of_algorithms_and_algorithms_refuse_keys_of_leases() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -113,8 +113,8 @@ impl Second for Value {
 }
 
 #[test]
-fn load_is_refused_if_an_effect_could_not_be_replicated() {
-    // A command of the effects is renamed, removed, or replaced by another command.
+fn load_is_refused_if_a_command_that_replicates_effects_is_renamed_or_removed() {
+    // Renames or removes each command that the effects use, or puts another command in its place.
     let effects = ["SET", "SETRANGE", "PEXPIREAT", "DEL", "UNLINK", "ZADD", "ZREM"];
     for command in effects.into_iter().chain(["ZCOUNT", "ZRANGE"]) {
         for renaming in [format!("{command} HIDDEN{command}"), format!("{command} \"\"")] {
@@ -127,8 +127,8 @@ fn load_is_refused_if_an_effect_could_not_be_replicated() {
             assert!(line.contains("rename-command"), "it says what to do: {line}");
         }
         if matches!(command, "DEL" | "UNLINK") {
-            // A command that takes a key and any arguments, as TOUCH does, is accepted in place of
-            // these.
+            // In place of these two commands, the module accepts a command that takes a key and any
+            // arguments, as TOUCH does.
             continue;
         }
         let setup = Server::setup().line(&format!("rename-command {command} HIDDEN{command}"));
@@ -150,7 +150,7 @@ fn load_into_a_running_server_is_refused_if_a_command_of_the_effects_is_missing(
     }
     assert!(modules(&mut client).is_empty());
     server.assert_alive();
-    // Commands that are not among the effects may have any name.
+    // Commands that the effects do not use may be renamed or removed.
     let server = Server::setup().line("rename-command FLUSHALL \"\"").start();
     assert!(server.client().allows("RL.GCRA k 1 1 1h"));
 }

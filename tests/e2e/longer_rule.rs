@@ -1,5 +1,5 @@
-//! A rule that gets longer, on the real clock. A key lives as long as the rule of its last write
-//! needs, so the longer rule takes effect with the first call that it allows.
+//! A rule that gets longer, on the real clock. A key lives only as long as the rule of its last
+//! write needs. The longer rule therefore takes effect with the first call that it allows.
 
 use crate::support::{Algorithm, Server, algorithms, eventually};
 

@@ -67,7 +67,7 @@ fn every_call_is_decided_under_every_eviction_policy() {
         assert!(evicted > 1_000 && kept > 100, "{policy}: {evicted} evicted, {kept} kept");
         assert_eq!(evicted + kept, CALLS as i64, "{policy}: nothing else removes a key");
         assert_within_the_limit(&mut client);
-        // An evicted key starts again: its calls are never answered incorrectly or more strictly.
+        // A call on an evicted key is decided as on a new key, so no call is denied.
         let again = Pump::new(&server).run(600, of_every_algorithm);
         assert_eq!(again.allowed, 600, "{policy}");
         client.ok("CONFIG SET maxmemory 0");
@@ -413,8 +413,8 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
     subjects
 }
 
-/// Deletes three quarters of the second half at random, and keeps the first half: defragmentation
-/// moves values only in memory that is emptier than average.
+/// Deletes three quarters of the second half of the subjects at random, and keeps the first half.
+/// Defragmentation moves values only in memory that is emptier than average.
 fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
     let mut random = Random::new(82);
     let half = subjects.len() / 2;

@@ -299,8 +299,8 @@ static COMMANDS: [Described; 34] = [
     policy("rl.policy|help", 2, ""),
 ];
 
-/// Describes an operators' command: it has no keys, applies to one server, and scripts may not call
-/// it.
+/// Describes a command for operators. It has no keys, applies to one server, and cannot be called
+/// by scripts.
 const fn policy(name: &'static str, arity: i64, syntax: &'static str) -> Described {
     Described {
         name,
@@ -387,7 +387,8 @@ fn command_info_marks_peek_as_nondeterministic() {
     let mut client = server.client3();
     let tips = words(&described(&mut client, "rl.peek")[7]);
     assert_eq!(tips, ["nondeterministic_output"]);
-    // RL.GCRA is replicated as its effect, so it needs no such tip.
+    // RL.GCRA sends its effect to replicas and not the call, so it needs no tip about
+    // nondeterminism.
     assert!(words(&described(&mut client, "rl.gcra")[7]).is_empty());
 }
 

@@ -136,8 +136,8 @@ fn each_panic_under_load_stops_one_call_which_takes_no_unit() {
         let callers = [(); 2].map(|()| scope.spawn(caller));
         let mut client = server.client();
         for round in 1..=PANICS {
-            // Once the limits are used up no call stores anything, so the point `store` comes
-            // first.
+            // The point `store` comes first, because no call stores anything once the limits are
+            // used up.
             plant(&mut client, if round <= 10 { "store" } else { POINTS[round as usize % 3] });
             eventually("the next call panics", || {
                 (client.info_number("rl", "rl_panics") == round).then_some(())

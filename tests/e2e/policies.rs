@@ -34,7 +34,7 @@ pub fn digest(client: &mut Client) -> (String, String) {
     (info["rl_policies"].clone(), info["rl_policies_digest"].clone())
 }
 
-/// Returns the log lines about changed policies, from the name of the command on.
+/// Returns the log lines about changed policies. Each begins with the subcommand, such as `SET`.
 fn audit(server: &Server) -> Vec<String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| line.split_once("<rl> RL.POLICY "));

@@ -95,7 +95,7 @@ fn server_starts_with_the_policies_of_its_file_and_with_saved_ones_after_a_resta
 }
 
 #[test]
-fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
+fn load_refuses_a_file_without_policies_while_the_table_holds_policies() {
     let refused = "ERR policy file: it has no policies, so loading it would remove all: add \
          policies, or use RL.POLICY DEL";
     let folder = Folder::with("# a GCRA 6 10 60\n");
@@ -414,7 +414,8 @@ fn server_killed_at_any_byte_of_a_save_leaves_a_complete_file() {
     let folder = Folder::with(TEXT);
     let mut server = Server::setup().line(&folder.line()).start();
     let new = "a GCRA 6 10 1m\n".len() + TEXT.len();
-    // At the first byte, in the middle of a name and of a line, and at the last byte.
+    // The size limits end the save at the first byte, in the middle of a name, in the middle of a
+    // line, or at the last byte.
     for bytes in [0, 1, 15, 16, 40, new - 14, new - 13] {
         let mut client = server.client();
         client.ok("RL.POLICY SET a GCRA 6 10 60");
@@ -432,7 +433,7 @@ fn server_killed_at_any_byte_of_a_save_leaves_a_complete_file() {
 }
 
 #[test]
-fn server_killed_at_any_time_leaves_the_old_file_or_the_new_one() {
+fn server_killed_at_any_time_during_saves_leaves_a_complete_old_or_new_file() {
     let text = |mode: &str| -> String {
         (0..2_000).map(|number| format!("p{number:04} {mode}GCRA 6 10 1m\n")).collect()
     };

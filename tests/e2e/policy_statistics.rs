@@ -48,17 +48,17 @@ fn every_field_counts_the_calls_that_its_name_says() {
     type Row = (&'static str, fn(&mut Stats));
     let table: [Row; 10] = [
         ("RL.USE a search", |s| (s.allowed, s.created, s.units) = (1, 1, 1)),
-        ("RL.USE a search COST 7", |s| (s.allowed, s.units) = (2, 8)), // 2 of 10 left: a fifth.
+        ("RL.USE a search COST 7", |s| (s.allowed, s.units) = (2, 8)), // A fifth left: not near.
         ("RL.USE a search", |s| (s.allowed, s.units, s.near_limit) = (3, 9, 1)),
         ("RL.USE a search COST 5 PARTIAL", |s| (s.allowed, s.units, s.near_limit) = (4, 10, 2)),
         ("RL.USE a search", |s| (s.denied, s.last_denied_us) = (1, BASE_US as u64)),
-        ("RL.USE a search COST 11", |s| s.denied = 2), // It never will be.
+        ("RL.USE a search COST 11", |s| s.denied = 2), // It can never be allowed.
         ("RL.USE a search COST 3 PARTIAL", |s| s.denied = 3),
         ("RL.USE b search COST 9", |s| {
             (s.allowed, s.created, s.units, s.near_limit) = (5, 2, 19, 3)
         }),
-        ("RL.CHARGE b USE search COST 4", |s| s.units = 23), // Debt.
-        ("RL.CHARGE c USE search COST 1", |s| s.units = 24), // A first state, but no call of USE.
+        ("RL.CHARGE b USE search COST 4", |s| s.units = 23), // Into debt.
+        ("RL.CHARGE c USE search COST 1", |s| s.units = 24), // Only RL.USE counts as created.
     ];
     let mut expected = Stats::default();
     for (call, change) in table {
@@ -334,7 +334,7 @@ fn statistics_end_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET search GCRA 9 9 1h");
     client.ok("RL.POLICY SET search@plan:gold GCRA 99 99 1h");
     calls(&mut client);
-    // Another setting or an override does not reset the statistics.
+    // Setting the policy again or overriding it does not reset its statistics.
     client.ok("RL.POLICY SET search SHADOW GCRA 5 5 1h");
     client.ok("RL.POLICY SET search EX 1m OFF GCRA 5 5 1h");
     calls(&mut client);
@@ -349,12 +349,12 @@ fn statistics_end_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
     assert_eq!(stats(&mut client, "search"), Some(Stats::default()));
     assert_eq!(stats(&mut client, "other"), Some(Stats::default()));
-    // A policy known from a DEFAULT, then set, then deleted.
+    // This policy is first known from a DEFAULT, then set, then deleted.
     client.run("RL.USE a new DEFAULT GCRA 5 5 1h");
     client.ok("RL.POLICY SET new GCRA 5 5 1h");
     client.run("RL.USE a new");
     assert_eq!(allowed(&mut client, "new"), Some(2));
-    // A call still names the policy with a DEFAULT, so its counts are kept.
+    // Later calls still name the policy with a DEFAULT, so its counts are kept.
     assert_eq!(client.integer("RL.POLICY DEL new"), 1);
     client.run("RL.USE a new DEFAULT GCRA 5 5 1h");
     assert_eq!(allowed(&mut client, "new"), Some(3));

@@ -1,5 +1,5 @@
-//! The promise of `retry_after_ms`: one millisecond earlier the same call is still denied, and at
-//! that time it is allowed. Tested on random schedules, for every algorithm.
+//! The promise of `retry_after_ms`: one millisecond before that time the same call is still denied,
+//! and at that time it is allowed. Tested on random schedules, for every algorithm.
 
 use crate::support::algorithms::SLIDINGLOG;
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Random, Reply, Server};
@@ -7,7 +7,7 @@ use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Random, Reply, Serv
 /// The number of denials that the test checks for each set of arguments.
 const DENIALS: usize = 12;
 
-/// Returns limits with irregular time spans, and the words of each after the key.
+/// Returns rules with irregular time spans: the limit of each, and its arguments after the key.
 fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
     if algorithm.has_rate {
         vec![
@@ -28,7 +28,7 @@ fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
         vec![
             (15, "15 10"),
             (3, "3 1"),
-            // Not a whole number of milliseconds, and not divisible by the limit.
+            // A window that is not a whole number of milliseconds, and not divisible by the limit.
             (7, "7 12.347ms"),
             (1, "1 1ms"),
             (100, "100 60"),
@@ -161,7 +161,7 @@ fn key_is_full_again_exactly_at_its_reset_time() {
 }
 
 #[test]
-fn no_time_span_allows_more_than_the_algorithms_bound() {
+fn calls_allowed_in_any_span_shorter_than_the_window_stay_within_the_algorithms_bound() {
     let server = Server::start();
     let mut client = server.client();
     let (limit, window_ms) = (20, 10_000);
@@ -180,7 +180,7 @@ fn no_time_span_allows_more_than_the_algorithms_bound() {
             now_ms += step_ms;
         }
         let most = busiest(&allowed_at_ms, window_ms);
-        // The log is exact. The others can allow almost twice the limit: around the edge of a
+        // The log is exact. Other algorithms can allow almost twice the limit: around the edge of a
         // window, or as a burst plus the units that return within the span.
         let bound = if algorithm == SLIDINGLOG { limit } else { 2 * limit - 1 } as usize;
         assert!(most <= bound, "{}: {most} in one window", algorithm.name);

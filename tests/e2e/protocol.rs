@@ -15,7 +15,7 @@ fn conversation(client: &mut Client) -> Vec<Value> {
             call.clone(),
             peek.clone(),
             call.clone(),
-            // Calls that are denied, can never be allowed, and only ask for the status.
+            // These calls are denied, can never be allowed, or only ask for the status.
             call.clone(),
             format!("{call} COST 3"),
             format!("{peek} COST 0"),

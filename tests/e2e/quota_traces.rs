@@ -1,5 +1,5 @@
-//! The effects of `RL.QUOTA` on this server, on replicas and on disk (none if it denies), and its
-//! answers on keys of other kinds.
+//! The effects of `RL.QUOTA` on this server, on replicas and on disk, and its answers on keys of
+//! other kinds. A denied call has no effect unless it repairs the state.
 
 use redis::{PushInfo, Value};
 
@@ -74,7 +74,7 @@ fn allowed_quota_call_has_an_absolute_effect_and_a_denied_one_has_none() {
 }
 
 #[test]
-fn denied_quota_call_notifies_no_watcher_tracking_client_or_listener() {
+fn denied_quota_call_breaks_no_watch_and_sends_no_invalidation_or_event() {
     let server = Server::setup().line("notify-keyspace-events KEA").start();
     let (mut client, mut watcher) = (server.client(), server.client());
     let mut listener = server.client3();
@@ -174,8 +174,8 @@ fn quota_commands_accept_only_a_valid_quota_state() {
     let mut forged: Vec<Vec<u8>> = vec![
         [good.as_slice(), &[0]].concat(),  // a byte too many
         good[..11].to_vec(),               // a byte too few
-        state(utc("2026-07-14T22:00"), 0), // nothing used is no state
-        state(1 << 53, 4),                 // later than any state
+        state(utc("2026-07-14T22:00"), 0), // no used units
+        state(1 << 53, 4),                 // a start above the maximum
         state(-1, 4),
         [&[0x93, 0xff], &good[2..]].concat(), // a fixed window's kind
         [&[0x93, 0xf5], &good[2..]].concat(), // an unknown kind

@@ -147,10 +147,10 @@ fn usage_counts_if_its_stored_period_start_lies_in_the_current_period() {
         &[
             (noon, "RL.QUOTA k 10 day COST 3", [1, 10, 7, 0, half]),
             (noon, "RL.QUOTA k 10 month", [1, 10, 6, 0, 16 * DAY + half]),
-            // The state keeps the start of the day, so two periods on one key do not refill each
-            // other.
+            // The call for a month has kept the start of the day in the state. Calls with two
+            // periods on one key therefore do not return each other's units.
             (noon, "RL.QUOTA k 10 day", [1, 10, 5, 0, half]),
-            // It is 21:00 of the same day in Tokyo. That day began before the stored start.
+            // It is 21:00 of the same day in Tokyo, where the day began before the stored start.
             (noon, "RL.QUOTA k 10 day ZONE Asia/Tokyo", [1, 10, 4, 0, 3 * HOUR]),
             (noon, "RL.QUOTA k 10 week START thu", [1, 10, 3, 0, half]),
             (noon, "RL.QUOTA k 4 week START thu", [0, 4, 0, half, half]),

@@ -104,7 +104,7 @@ fn raw_calls_of_other_clients_are_answered() {
     }
 }
 
-/// Returns true if the server has the command. Mail servers check it in this way at their start.
+/// Returns true if the server has `CL.THROTTLE`. Mail servers check it in this way at their start.
 fn is_offered(client: &mut Client) -> bool {
     match client.run("COMMAND INFO CL.THROTTLE") {
         Value::Array(commands) => commands.iter().any(|command| *command != Value::Nil),
@@ -113,7 +113,7 @@ fn is_offered(client: &mut Client) -> bool {
 }
 
 #[test]
-fn command_exists_only_if_the_configuration_enables_it() {
+fn cl_throttle_exists_only_if_the_configuration_enables_it() {
     for (line, expected) in
         [(None, false), (Some("rl.redis-cell no"), false), (Some("rl.redis-cell yes"), true)]
     {
@@ -138,7 +138,7 @@ fn command_exists_only_if_the_configuration_enables_it() {
 }
 
 #[test]
-fn setting_is_fixed_when_the_module_loads_and_survives_a_rewrite() {
+fn redis_cell_setting_is_fixed_when_the_module_loads_and_survives_config_rewrite() {
     let mut server = setup().start();
     let mut client = server.client();
     for value in ["no", "yes"] {
@@ -183,8 +183,8 @@ fn module_can_be_loaded_with_the_setting_into_a_running_server() {
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[..3], [0, 16, 15]);
 }
 
-/// Writes an arrival time in one of the forms that servers store: as modules write it, or as `SET`,
-/// a snapshot or a replayed append-only file leaves it.
+/// Writes an arrival time in one of the forms that servers store: as modules write it, or as it is
+/// after `SET`, a snapshot or the replay of an append-only file.
 fn write_digits(client: &mut Client, key: &str, digits: i64, form: usize) {
     client.integer(&format!("DEL {key}"));
     match form {
@@ -288,7 +288,7 @@ fn module_and_redis_cell_can_use_a_live_key_in_turn() {
 }
 
 #[test]
-fn foreign_value_is_refused_without_harm() {
+fn foreign_value_is_refused_and_left_unchanged() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -434,7 +434,8 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
     let too_long = "ERR invalid max_burst: (max_burst + 1) x period / count_per_period, the time \
          to refill from empty, must not exceed 36525d";
     let rows = [
-        // Accepted, these would return units, or allow every call with a rate of zero.
+        // If these numbers were accepted, a call would return units or, with a rate of zero, always
+        // be allowed.
         ("15 30 60 -1", quantity),
         ("15 30 60 -9223372036854775808", quantity),
         ("-1 30 60", burst),
@@ -485,7 +486,7 @@ fn quantity_of_zero_writes_nothing() {
 }
 
 #[test]
-fn any_key_and_any_byte_in_any_argument_is_answered() {
+fn calls_with_any_key_and_any_byte_in_any_argument_are_answered() {
     let server = setup().start();
     let mut client = server.client();
     // redis-cell accepts only UTF-8 keys, and crashes the server on others.

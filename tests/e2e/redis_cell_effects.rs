@@ -1,5 +1,5 @@
-//! The effects of `CL.THROTTLE`. A denied call has none; replicas, files and watchers receive those
-//! of an allowed call as those of every other command of the module.
+//! The effects of `CL.THROTTLE`. A denied call has none. The effects of an allowed call reach
+//! replicas, files and watchers, as with every other command of the module.
 
 use std::fs;
 use std::sync::Barrier;
@@ -19,7 +19,7 @@ const PANICKED: &str = "ERR internal error: the call was stopped and the key lef
      see the server's log";
 
 #[test]
-fn denied_call_has_no_effect() {
+fn denied_cl_throttle_call_has_no_effect() {
     let server = setup().line("notify-keyspace-events KEA").start();
     let mut client = server.client();
     let (mut listener, mut tracker) = (server.client3(), server.client3());
@@ -36,7 +36,8 @@ fn denied_call_has_no_effect() {
         (format!("{CALL} 2"), [1, 2, 0, 60, 60]),
         (format!("{CALL} 3"), [1, 2, 0, -1, 60]),
         (format!("{CALL} 0"), [0, 2, 0, -1, 60]),
-        // After a step back of the clock nothing is repaired: this format cannot show the step.
+        // After the clock has stepped back, nothing is repaired, because this state format cannot
+        // show the step.
         (CALL.to_owned(), [1, 2, 0, 3_630, 3_660]),
     ] {
         if expected[4] > 60 {
@@ -326,7 +327,7 @@ fn of_10_000_calls_of_cl_throttle_on_64_connections_exactly_1_000_are_allowed() 
 }
 
 #[test]
-fn full_server_refuses_the_command() {
+fn full_server_refuses_cl_throttle() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);

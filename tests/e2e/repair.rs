@@ -56,16 +56,17 @@ fn state_is_repaired_only_if_it_is_further_ahead_than_its_span() {
     // The longest step back that needs no repair, in ms. A step of one millisecond more is
     // repaired.
     let endured: [(Algorithm, i64); 6] = [
-        // A window may begin one window from now.
+        // The start of a window may be one window ahead of the clock.
         (FIXED, 10_000),
         (SLIDING, 10_000),
-        // The newest entry of a log may be one window from now.
+        // The newest entry of a log may be one window ahead of the clock.
         (SLIDINGLOG, 10_000),
-        // A bucket may have been updated as long from now as it takes to refill.
+        // The update time of a bucket may be ahead of the clock by the time that a full refill
+        // takes.
         (TOKENBUCKET, 10_000),
         (LEAKYBUCKET, 10_000),
-        // The arrival time may be up to 17.179 s (2^34 ns, the stored magnitude) ahead. By the rule
-        // it is already 10 s ahead.
+        // The arrival time may be up to 17.179 s ahead (2^34 ns, the stored magnitude). Without a
+        // step back, it is already 10 s ahead.
         (GCRA, 7_179),
     ];
     let server = Server::start();
@@ -104,7 +105,7 @@ fn peek_and_cost_zero_repair_nothing() {
 }
 
 #[test]
-fn repair_gives_a_key_without_expiry_one_again() {
+fn repair_sets_an_expiry_on_a_key_that_has_none() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {

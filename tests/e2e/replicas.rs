@@ -77,11 +77,11 @@ fn outrun_the_backlog(client: &mut Client) {
 }
 
 #[test]
-fn full_resync_that_swaps_databases_answers_peek_meanwhile_and_ends_equal() {
+fn replica_answers_peek_during_a_full_resync_that_swaps_databases_and_ends_equal() {
     let primary = primary_with(&["repl-backlog-size 16kb", "repl-diskless-sync yes"]);
     let swapping = Server::setup()
         .line("repl-diskless-load swapdb")
-        // Loads slowly enough to be observed, and answers calls meanwhile.
+        // The replica loads slowly enough to be observed, and answers calls meanwhile.
         .line("key-load-delay 1000")
         .line("loading-process-events-interval-bytes 1024");
     let replica = replica_with(&primary, swapping);
@@ -166,8 +166,8 @@ fn key_without_expiry_from_a_replica_gets_one_after_the_promotion() {
         assert!(client.allows(&call(algorithm)));
     }
     wait_for_offset(&primary, &replica);
-    // A replica that evicts keys itself, against the advice, loses the states that later effects
-    // change.
+    // A replica that evicts keys itself, against the documented advice, loses states that later
+    // effects change.
     promoted.ok("CONFIG SET maxmemory-policy allkeys-random");
     promoted.ok("CONFIG SET maxmemory 1");
     eventually("the replica evicts", || (promoted.integer("DBSIZE") == 0).then_some(()));

@@ -49,7 +49,7 @@ fn sufficient_expiry_is_neither_moved_nor_sent_again() {
         let expiry_ms = client.integer("PEXPIRETIME k");
         stream.effects(&mut client);
         // The call prolongs the state by a hundredth of its span. A key may outlive its state by an
-        // eighth.
+        // eighth of the span.
         assert!(client.allows(&call));
         let kept = vec![b"SET".to_vec(), b"k".into(), client.bytes("GET k"), b"KEEPTTL".into()];
         assert_eq!(only_effect(&mut stream, &mut client), kept, "{call}");

@@ -75,20 +75,20 @@ fn sliding_window_weights_the_previous_window_by_its_overlap() {
         play(
             client,
             &[
-                // Forty units, which have a weight until the end of the next window.
+                // Uses forty units, which have a weight until the end of the next window.
                 (0, "RL.SLIDING k 100 60 COST 40", [1, 100, 60, 0, 120_000]),
                 // At the boundary all forty still count.
                 (60_000, "RL.SLIDING k 100 60 COST 61", [0, 100, 60, 1_500, 60_000]),
-                // Half of forty plus eighty is the limit of a hundred.
+                // Half of forty units, plus eighty, is the limit of a hundred.
                 (90_000, "RL.SLIDING k 100 60 COST 80", [1, 100, 0, 0, 90_000]),
                 // Half a minute into the window, cost 1 is denied: it needs 40 x (60 - t) / 60 <=
                 // 19, so t = 31.5 s.
                 (90_000, "RL.SLIDING k 100 60", [0, 100, 0, 1_500, 90_000]),
-                // One millisecond too early.
+                // One millisecond before that time, the call is still denied.
                 (91_499, "RL.SLIDING k 100 60", [0, 100, 0, 1, 88_501]),
                 // After 40 s the call is allowed: 13.33 and 81 leave 5.67.
                 (100_000, "RL.SLIDING k 100 60", [1, 100, 5, 0, 80_000]),
-                // Two windows after their start, no unit counts.
+                // Two windows after the start of their window, units no longer count.
                 (180_000, "RL.SLIDING k 100 60 COST 0", [1, 100, 100, 0, 0]),
             ],
         );
@@ -124,14 +124,14 @@ fn sliding_log_returns_each_unit_one_window_after_it_was_used() {
                 (0, "RL.SLIDINGLOG k 3 10", [1, 3, 2, 0, 10_000]),
                 (1_000, "RL.SLIDINGLOG k 3 10", [1, 3, 1, 0, 10_000]),
                 (2_000, "RL.SLIDINGLOG k 3 10", [1, 3, 0, 0, 10_000]),
-                // The first unit returns at 10 s; all units have returned at 12 s.
+                // The first unit returns at 10 s. The last one returns at 12 s.
                 (3_000, "RL.SLIDINGLOG k 3 10", [0, 3, 0, 7_000, 9_000]),
                 // A cost of two also waits for the second unit.
                 (3_000, "RL.SLIDINGLOG k 3 10 COST 2", [0, 3, 0, 8_000, 9_000]),
-                // An event at t counts before t + window, and no longer at t + window.
+                // An event at t counts until just before t + window.
                 (9_999, "RL.SLIDINGLOG k 3 10", [0, 3, 0, 1, 2_001]),
                 (10_000, "RL.SLIDINGLOG k 3 10", [1, 3, 0, 0, 10_000]),
-                // One unit is left and two are needed: the call made at second 2 still counts.
+                // One unit is left and two are needed. The unit used at 2 s still counts.
                 (11_000, "RL.SLIDINGLOG k 3 10 COST 2", [0, 3, 1, 1_000, 9_000]),
                 (12_000, "RL.SLIDINGLOG k 3 10 COST 2", [1, 3, 0, 0, 10_000]),
             ],
@@ -164,7 +164,7 @@ fn token_bucket_starts_full_and_refills_continuously() {
 }
 
 #[test]
-fn token_bucket_loses_nothing_to_rounding_in_ten_minutes() {
+fn token_bucket_loses_no_token_to_rounding_in_ten_minutes() {
     on_a_server(|client| {
         // At 30 per 60 s, with a call every 1.9 s, the bucket is not empty before 600 s.
         let mut allowed = 0;
@@ -173,7 +173,7 @@ fn token_bucket_loses_nothing_to_rounding_in_ten_minutes() {
             allowed += client.decide("RL.TOKENBUCKET k 30 30 60")[0];
         }
         assert_eq!(allowed, 316);
-        // The remaining tokens show that all 299 whole tokens of 598.5 s were added.
+        // The remaining tokens show that all 299 whole tokens of the 598.5 s were added.
         assert_eq!(client.decide("RL.TOKENBUCKET k 30 30 60 COST 0")[2], 30 + 299 - 316);
     });
 }
@@ -208,7 +208,7 @@ fn leaky_bucket_tells_each_call_how_long_to_wait_for_its_turn() {
                 (0, "RL.LEAKYBUCKET k 4 2 1", [0, 4, 0, 500, 2_000]),
                 (499, "RL.LEAKYBUCKET k 4 2 1", [0, 4, 0, 1, 1_501]),
                 (500, "RL.LEAKYBUCKET k 4 2 1", [1, 4, 0, 1_500, 2_000]),
-                // Room for half a call does not count.
+                // There is room for half a call, which is not sufficient.
                 (750, "RL.LEAKYBUCKET k 4 2 1 COST 0", [1, 4, 0, 1_750, 1_750]),
             ],
         );

@@ -201,7 +201,7 @@ fn wrong_arguments_get_an_error_that_names_them_and_change_nothing() {
 }
 
 #[test]
-fn ids_are_binary_and_a_key_remembers_1024_of_them() {
+fn reservation_ids_may_have_any_bytes_and_a_key_remembers_1024_ids() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -515,7 +515,7 @@ fn panic_at_any_point_of_a_call_leaves_the_reservations_unchanged() {
 }
 
 #[test]
-fn of_64_connections_that_reserve_settle_and_cancel_none_exceeds_the_limit() {
+fn reserving_settling_and_cancelling_on_64_connections_never_exceeds_the_limit() {
     const LIMIT: i64 = 40;
     let server = Server::start();
     let stop = AtomicBool::new(false);

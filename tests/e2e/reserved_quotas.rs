@@ -188,7 +188,8 @@ fn keys_of_fixed_and_of_quota_with_reservations_are_not_confused() {
         }
         assert_eq!(client.snapshot(key), before);
     }
-    // The first two bytes name the kind. With those of FIXED, the same bytes are a window's state.
+    // The first two bytes name the kind. With the first two bytes of FIXED, the rest of this state
+    // is valid as a window.
     let quota = client.bytes("GET q");
     let as_fixed = [&[0x93, 0xf5], &quota[2..]].concat();
     client.call(&[b"SET".as_slice(), b"x", &as_fixed]);

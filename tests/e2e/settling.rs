@@ -17,7 +17,7 @@ fn bytes(word: &[u8]) -> String {
 }
 
 #[test]
-fn charge_takes_units_that_are_not_left_and_a_refund_returns_them() {
+fn charge_takes_more_units_than_are_left_and_a_refund_returns_them() {
     let server = Server::start();
     let mut client = server.client();
     // The examples of the documentation, on new keys and at one instant.
@@ -105,7 +105,7 @@ fn charges_and_refunds_have_effects_on_replicas_and_local_events() {
 }
 
 #[test]
-fn debt_survives_a_restart_and_ends_exactly_when_its_reply_says() {
+fn debt_survives_a_restart_and_ends_exactly_at_the_retry_time_of_the_reply() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -121,7 +121,7 @@ fn debt_survives_a_restart_and_ends_exactly_when_its_reply_says() {
     server.start_again();
     let mut client = server.client();
     assert_eq!(client.contents(), before);
-    // On a frozen clock, the debt ends at exactly that instant.
+    // On a frozen clock, the debt ends exactly at the retry time of the reply.
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US + 123_456);
         let key = format!("frozen:{}", algorithm.name);
@@ -218,7 +218,7 @@ fn partial_call_takes_the_units_left_and_reports_their_number() {
 }
 
 #[test]
-fn backoff_delays_grow_from_base_to_max_and_are_forgotten() {
+fn backoff_delays_grow_from_base_to_max_and_attempts_are_forgotten() {
     let server = Server::start();
     let mut client = server.client();
     let call = "RL.BACKOFF k 3 1s 8s 1h";

@@ -143,8 +143,8 @@ fn error_names_the_rule_and_changes_nothing() {
         }
         assert_eq!(client.contents(), before, "{rest:?}");
     }
-    // Errors are reported in this order: arguments, an argument without a pair, repeated keys,
-    // states.
+    // Errors are reported in this order: an invalid argument, a key without a rule, a repeated key,
+    // an invalid state.
     let order: [(&[&str], &str); 4] = [
         (&["text", "GCRA 5 5 1h", "text", "GCRA 5 x 1h", "odd"], "rule 2: invalid rate"),
         (&["text", "GCRA 5 5 1h", "text", "GCRA 5 5 1h", "odd"], "wrong number of arguments for"),

@@ -110,8 +110,8 @@ fn effect(sends: Sends, seen: &Seen, expiry_before: &Value) -> Option<Effect> {
     Some(words)
 }
 
-/// Adds MULTI and EXEC around the effects of a batch, if there are several and the calls were not
-/// sent one by one.
+/// Adds MULTI and EXEC around the effects of a batch, if there are several effects and the calls
+/// were not sent one by one.
 fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     if way == Way::Plain || effects.len() < 2 {
         return effects;

@@ -154,7 +154,7 @@ fn denied_call_causes_no_keyspace_event_and_an_allowed_call_causes_set() {
         assert!(events(&mut subscriber).is_empty(), "{}: a denial", algorithm.name);
         use_the_last(&mut caller, algorithm, "k");
         assert_eq!(events(&mut subscriber), ["set k"], "{}: a known key", algorithm.name);
-        // Denied without a key. Commands that decide open the key for writing, which is not a miss.
+        // Calls on a missing key. Commands that decide open it for writing, which is not a miss.
         let absent = algorithm.call("absent", 1, "366d");
         caller.decide(&format!("{absent} COST 2"));
         caller.decide(&format!("{absent} COST 0"));

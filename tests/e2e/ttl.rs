@@ -89,7 +89,8 @@ fn time_to_live_is_the_reset_time_of_the_reply() {
         for cost in [1, 3, 2] {
             let reset_ms = client.decide(&format!("{call} COST {cost}"))[4];
             let left_ms = client.integer("PTTL k");
-            // Both are rounded up: the expiry is an instant, and the reset time a span.
+            // The expiry, an instant, and the reset time, a span, are each rounded up to a
+            // millisecond.
             let expected = reset_ms - SLACK_MS..=reset_ms + 1 + slack_ms(algorithm);
             assert!(expected.contains(&left_ms), "{call}: PTTL {left_ms}, reset {reset_ms}");
         }

@@ -1,4 +1,4 @@
-//! Policies that change while clients call them, and the keys for which a rollout enforces them.
+//! Tests policies that change while clients call them, and which keys a rollout selects.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -218,7 +218,7 @@ fn call_during_policy_changes_gets_the_old_policy_or_the_new_one() {
 }
 
 #[test]
-fn changing_limits_of_a_policy_behave_as_with_the_plain_commands() {
+fn policy_with_changing_limits_decides_and_stores_like_the_plain_commands() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(114);

@@ -1,5 +1,5 @@
-//! The effects of `RL.USE`. A call that is denied, in shadow mode or by its policy, or whose policy
-//! is OFF or BLOCK, has none.
+//! The effects of `RL.USE`. A denied call has none, whether its policy is enforced or in shadow
+//! mode. A call whose policy is OFF or BLOCK has none.
 
 use redis::Value;
 

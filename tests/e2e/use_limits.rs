@@ -66,7 +66,7 @@ fn errors_name_the_wrong_argument_and_change_nothing() {
         assert!(client.error(call).starts_with("ERR invalid algorithm: expected FIXED or QUOTA"));
     }
     assert_eq!(client.integer("DBSIZE"), 0);
-    // The policy's rule decides if COST is valid. The unused default does not.
+    // The policy's rule decides whether COST is valid, and the unused default does not.
     assert_eq!(ask(&mut client, "RL.USE k p COST 2 DEFAULT BACKOFF 3 1s 8s 1h")[2], 3);
 }
 
@@ -83,14 +83,14 @@ fn invalid_state_is_refused_and_left_unchanged() {
     client.decide("RL.LEASE lease me 5 1h");
     client.decide("RL.GCRA cut 5 5 1h");
     client.run("SETRANGE cut 5 \u{1}\u{1}");
-    // Two bytes more than any algorithm's state.
+    // Appends two bytes to a state of each algorithm, which makes it too long.
     for (algorithm, limits) in *RULES {
         client.decide(&format!("RL.{algorithm} long:{algorithm} {limits}"));
         client.integer(&format!("APPEND long:{algorithm} xx"));
     }
     client.decide("RL.RESERVE broken id 1h FIXED 5 1h");
     let mut bytes = client.bytes("GET broken");
-    // The length of a reservation's array: five, where only four are valid.
+    // Changes the length of a reservation's array from four, the only valid length, to five.
     bytes[3] += 1;
     client.call(&[b"SET".as_slice(), b"broken", &bytes]);
     let before = client.contents();
@@ -229,7 +229,7 @@ fn panic_at_any_point_stops_one_call_and_leaves_key_and_policy_table_unchanged()
 }
 
 #[test]
-fn no_arguments_stop_the_server_and_refused_calls_change_nothing() {
+fn random_arguments_never_stop_the_server_and_refused_calls_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(112);

@@ -68,7 +68,7 @@ fn enforced_policy_has_a_row_of_seven_and_decides_like_its_rule() {
         1,
         &[&[1, 2, 0, 0, 120_000, 1, 0], &[1, 8, 0, 0, 60_000], &[1, 9, 3, 0, 360_000, 1, 0]],
     );
-    // Two rules deny for the same time. A rule that would allow shows the units left and no wait.
+    // Two rules deny with the same wait. A rule that would allow shows the units left and no wait.
     assert_answers(
         &mut client,
         &pairs,
@@ -121,8 +121,7 @@ fn policy_in_shadow_mode_does_not_deny_decide_or_delay_the_call() {
     client.decide("RL.LEAKYBUCKET q 2 1 10");
     let rows: [&[i64]; 3] = [&[1, 2, 0, 0, 20_000, 0, 10_000], &never, &[1, 9, 6, 0, 60_000]];
     assert_answers(&mut client, &denied, never, 2, &rows);
-    // If all rules are in shadow mode, one of them gives the first five integers, as in shadow
-    // mode.
+    // If all rules are in shadow mode, the row of one of them gives the first five integers.
     assert_answers(
         &mut client,
         &[("q", "USE queue"), ("r", "USE queue")],
@@ -178,7 +177,8 @@ fn off_policy_does_not_affect_the_call_and_blocked_policy_denies_it() {
     assert_answers(&mut client, &pairs, [1, 3, 2, 0, 60_000], 1, &rows);
 }
 
-/// Returns the row of a rule under a policy: mode 0 is enforced, every other mode is shadow mode.
+/// Returns the row of a policy whose rule alone answers `five`. Mode 0 is enforced, and every other
+/// mode is shadow mode.
 fn row_of(mode: usize, five: Reply) -> Seven {
     if mode == 0 { enforced(five) } else { shadowed(five, 1) }
 }

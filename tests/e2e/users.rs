@@ -99,7 +99,7 @@ fn command_permissions_of_a_user_apply() {
 }
 
 #[test]
-fn read_category_allows_reads_only_on_servers_with_categories_for_module_commands() {
+fn read_category_permits_only_reads_on_servers_that_put_module_commands_into_categories() {
     let server = Server::start();
     let files = files_module_commands(&server);
     assert_eq!(files, is_at_least(&mut server.client(), (7, 2), (8, 0)), "as its version can");
@@ -150,7 +150,7 @@ fn call_refused_by_acl_takes_nothing_and_appears_in_the_acl_log() {
 }
 
 #[test]
-fn debug_clock_cannot_be_used_unless_it_is_configured() {
+fn debug_clock_works_only_if_the_configuration_enables_it() {
     let server = Server::setup().without_debug_commands().start();
     let mut client = server.client();
     let disabled = "ERR RL.DEBUG is disabled";

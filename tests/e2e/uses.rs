@@ -4,8 +4,8 @@ use crate::support::statistics::{Stats, listed};
 use crate::support::uses::{RULES, Seven, ask, enforced, set, shadowed};
 use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error};
 
-/// Options after the policy, and the cost granted in full under each. `BACKOFF` takes only the
-/// first.
+/// Options after the policy, and the first integer of the reply if the call is granted in full.
+/// `BACKOFF` takes only the first row.
 const OPTIONS: [(&str, i64); 8] = [
     ("", 1),
     (" COST 2", 1),
@@ -21,8 +21,8 @@ fn options_of(algorithm: &str) -> &'static [(&'static str, i64)] {
     if algorithm == "BACKOFF" { &OPTIONS[..1] } else { &OPTIONS }
 }
 
-/// Makes the same calls with a policy in this mode and with its plain rule, first often, then
-/// seldom, and asserts that both take the same.
+/// Makes the same calls with a policy in this mode and with its plain rule, first at short and then
+/// at long intervals. Asserts that the replies match and that both store the same state.
 fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Seven) {
     for (algorithm, limits) in *RULES {
         client.freeze(BASE_US);
@@ -112,7 +112,7 @@ fn blocked_policy_denies_for_ever_or_for_its_remaining_time() {
         }
         client.advance_ms(89_999);
         assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, 1, 1, 0, 1]);
-        // The earlier definition applies again, exact to the microsecond.
+        // The earlier definition applies again at exactly this microsecond.
         client.freeze(BASE_US + 90_000_000);
         assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, -1, 0, 0, -1]);
         client.integer("RL.POLICY DEL p");
@@ -258,7 +258,7 @@ fn state_of_the_former_algorithm_counts_as_missing_and_is_replaced() {
     }
 }
 
-/// Returns calls of every command whose policy is `GCRA`, and calls with the same rule as a
+/// Returns calls of every command with a policy by `GCRA`, and calls with the same rule as a
 /// DEFAULT.
 fn calls_by_another_algorithm() -> Vec<Vec<&'static str>> {
     let mut calls = Vec::new();
@@ -386,7 +386,7 @@ fn charge_and_refund_follow_the_rule_in_shadow_mode_and_rollout() {
 }
 
 #[test]
-fn log_rounds_by_the_setting_at_the_time_of_the_call() {
+fn log_rounds_its_instants_by_the_slots_setting_at_the_time_of_the_call() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 1);

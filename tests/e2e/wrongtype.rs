@@ -26,7 +26,8 @@ fn make_foreign_keys(client: &mut Client) -> Vec<&'static str> {
     }
     client.call(&["SET", "empty", ""]);
     client.call(&["SET", "long", &"x".repeat(4000)]);
-    // A MessagePack array that is not a state, and one of the module's kinds without its fields.
+    // A MessagePack array that is not a state, and an array with one of the module's kinds but
+    // without the fields of that kind.
     client.call(&[&b"SET"[..], b"msgpack", b"\x93\x01\x02\x03"]);
     client.call(&[&b"SET"[..], b"kind-only", b"\x91\xfa"]);
     let keys = commands.map(|command| command.split(' ').nth(1).unwrap());
@@ -98,7 +99,7 @@ fn wrong_argument_is_reported_before_a_wrong_type() {
 }
 
 #[test]
-fn deleting_a_foreign_key_makes_the_name_usable() {
+fn deleting_a_foreign_key_makes_its_name_usable_for_a_limiter() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -107,7 +108,7 @@ fn deleting_a_foreign_key_makes_the_name_usable() {
         assert_eq!(client.integer("DEL k"), 1);
         assert!(client.allows(&algorithm.call("k", 1, "60")), "{}", algorithm.name);
         assert_eq!(client.integer("DEL k"), 1);
-        // Deleting a key also forgets the calls of its user.
+        // Deleting a key of the module also deletes its used units.
         assert!(client.allows(&algorithm.call("k", 1, "60")), "{}", algorithm.name);
         assert_eq!(client.integer("DEL k"), 1);
     }

@@ -16,7 +16,7 @@ pub struct Cluster {
     pub met: Met,
 }
 
-/// Counts of the redirections and refusals that only a cluster answers with.
+/// Counts of the answers that only a cluster gives: redirections and refusals.
 #[derive(Debug, Default)]
 pub struct Met {
     pub moved: AtomicU64,
@@ -212,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// Moves a slot, three keys at a time, in the way of `redis-cli --cluster reshard`.
+    /// Moves a slot, three keys at a time, as `redis-cli --cluster reshard` does.
     pub fn reshard(&self, slot: i64, source: usize, target: usize) {
         self.reshard_with_pauses(slot, source, target, |_| ());
     }
@@ -276,8 +276,8 @@ pub struct ClusterClient<'cluster> {
 }
 
 impl ClusterClient<'_> {
-    /// Makes a call, follows redirections, and repeats it after TRYAGAIN. Returns the first other
-    /// reply.
+    /// Makes a call, follows redirections, and repeats the call after TRYAGAIN. Returns the first
+    /// reply of another kind.
     pub fn call(&mut self, slot: i64, words: &[&str]) -> Value {
         let mut asking = None;
         eventually("a node answers", || {

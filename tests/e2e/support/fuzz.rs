@@ -1,4 +1,4 @@
-//! Checks the properties of every call, for thousands of calls at once.
+//! Makes thousands of calls, and checks the properties that every reply must have.
 //!
 //! Between calls the clock must not move back. Then no state needs a repair, and every denial must
 //! leave its key unchanged.

@@ -25,7 +25,7 @@ pub fn samples(text: &str) -> Samples {
     samples
 }
 
-/// Returns a counter that each policy has once; `None` if the policy is omitted.
+/// Returns the value of a counter that each policy has once; `None` if the policy is omitted.
 pub fn of_policy(samples: &Samples, family: &str, policy: &str, variant: &str) -> Option<u64> {
     let name = format!("rl_policy_{family}{{policy=\"{policy}\",variant=\"{variant}\"}}");
     samples.get(&name).map(|value| value.parse().expect("a number"))

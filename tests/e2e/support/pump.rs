@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use super::Server;
 use super::poll::DEADLINE;
 
-/// The number of calls per write. Up to two batches of replies may be unread, which a socket
-/// buffers.
+/// The number of calls per write. The replies to up to two writes may be unread at once; a socket
+/// buffer holds them.
 const BATCH: usize = 500;
 
 /// The number of replies of each kind.

@@ -47,7 +47,7 @@ impl Stats {
     }
 }
 
-/// Returns all policies and their counters in the reply to `call`, in order.
+/// Makes the call, and returns all policies and their counters in the reply, in order.
 pub fn listed(client: &mut Client, call: &str) -> Vec<(String, Stats)> {
     let reply = client.run(call);
     let Value::Array(fields) = &reply else { panic!("no map: {reply:?}") };

@@ -1,4 +1,4 @@
-//! Random calls of the algorithms with a period, repeatable by their seed.
+//! Random calls of all [`ALGORITHMS`]. The same seed gives the same calls.
 
 use super::{ALGORITHMS, Client, Random};
 

@@ -37,13 +37,14 @@ pub fn set(client: &mut Client, definition: &str) {
     client.ok(&format!("RL.POLICY SET {definition}"));
 }
 
-/// Returns the seven integers that an enforced policy answers if its rule answers these five.
+/// Returns the seven integers that a call with an enforced policy answers if the rule alone answers
+/// these five.
 pub const fn enforced([allowed, limit, remaining, retry_ms, reset_ms]: Reply) -> Seven {
     [allowed, limit, remaining, retry_ms, reset_ms, allowed, retry_ms]
 }
 
-/// Returns the seven integers that a policy in shadow mode answers if its rule answers these five.
-/// An allowed call in shadow mode grants `granted` units.
+/// Returns the seven integers that a call with a policy in shadow mode answers if the rule alone
+/// answers these five. An allowed call in shadow mode grants `granted` units.
 pub const fn shadowed(
     [allowed, limit, remaining, retry_ms, reset_ms]: Reply,
     full_units: i64,
