@@ -2,7 +2,7 @@
 //! them, and loads the module with one line of configuration. `RL_DIST` is the folder of these
 //! files.
 
-// Only the end-to-end suite uses everything in this module.
+// The end-to-end suite uses everything in this module; this suite uses a part of it.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -28,7 +28,8 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
     let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).env("PATH", path);
-    // Removes the variables that cargo sets for a test: with them, cargo runs build scripts again.
+    // Removes the variables that cargo sets for a test. With them, a cargo that the program starts
+    // would run build scripts again.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_") && name != "CARGO_HOME" {
@@ -69,7 +70,7 @@ fn unpacked() -> (TempDir, PathBuf) {
     (folder, top)
 }
 
-/// A separate root folder, in which dpkg believes the packages of this machine to be installed.
+/// A separate root folder for dpkg, with a copy of this machine's list of installed packages.
 struct Root(TempDir);
 
 impl Root {
@@ -94,7 +95,7 @@ impl Root {
         run("dpkg", &[&forced, arguments].concat(), &dist())
     }
 
-    /// Returns the installed files, except dpkg's own.
+    /// Returns the files that dpkg has installed under this root, except its own records.
     fn files(&self) -> BTreeSet<String> {
         files(self.path()).into_iter().filter(|file| !file.starts_with("var/lib/dpkg/")).collect()
     }

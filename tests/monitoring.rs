@@ -2,7 +2,7 @@
 //!
 //! `RL_EXPORTER` is the path of the exporter; `make exporter` builds it.
 
-// Only the end-to-end suite uses everything in this module.
+// The end-to-end suite uses everything in this module; this suite uses a part of it.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;

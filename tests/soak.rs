@@ -9,7 +9,7 @@
 //! repeats the same calls and faults. `SERVER` and `RL_MODULE` have the same meaning as in the
 //! end-to-end suite. The test ends by printing its counts, and fails on any difference.
 
-// Only the end-to-end suite uses everything in this module.
+// The end-to-end suite uses everything in this module; this suite uses a part of it.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;

@@ -91,7 +91,8 @@ fn equal_calls_of_the_module_leave_equal_keys() {
     run("module", 11, &KINDS, &SAME, calls() / 20);
 }
 
-/// Plays one algorithm. If the schedules do not support it, asserts that the library refuses it.
+/// Plays one algorithm. If the schedules do not support the algorithm, asserts that the library
+/// refuses it.
 fn run_algorithm(algorithm: Algorithm) {
     if let Some(kind) = Kind::of(algorithm) {
         return run_twins(kind, algorithm as u64 + 1);
@@ -198,14 +199,15 @@ fn library_equals_the_module_at_every_bound() {
     let most = 1_000_000_000_000_000;
     let mut steps = vec![
         Step::Clock(BASE_US),
-        // The delay has doubled up to its maximum, an hour after the last attempt.
+        // A backoff whose delay has doubled up to its maximum, and whose last attempt was an hour
+        // ago.
         store("b", 0xf7, &[now_us - 3_600_000_000, 4_294_967_295]),
         ask("PEEK b BACKOFF 3 1s 1m 2h"),
         ask("BACKOFF b 3 1s 1m 2h"),
         ask("CHARGE b BACKOFF 3 1s 1m 2h"),
         ask("REFUND b BACKOFF 3 1s 1m 2h"),
     ];
-    // The most that two windows can hold, read by rules with other windows.
+    // The largest counts of two windows, read by rules with other windows.
     for (previous, current) in [(most, most), (most, most - 1), (most - 1, most)] {
         steps.push(store("s", 0xfe, &[now_us - 1, previous, current]));
         for rule in ["1000000000000 366d", "999999999999 7d COST 3", "7 1"] {

@@ -12,7 +12,8 @@ use crate::words::{self, Kind};
 /// The last instant of the module's clock: 2200-01-01.
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
 
-/// An instant slightly later, where the limiters' clock has stopped and no key expires soon.
+/// An instant shortly after the end of the module's clock, where that clock has stopped and no key
+/// expires soon.
 const LATEST_US: i64 = CLOCK_MAX_US + 100;
 
 /// The number of steps of an ordinary schedule, small enough to read a failing one.
@@ -58,8 +59,8 @@ pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
     steps
 }
 
-/// Returns a schedule with one large key: a log of thousands of calls, or hundreds of holders whose
-/// leases are taken, released and expire in dozens.
+/// Returns a schedule with one large key: a log of thousands of calls, or a set of hundreds of
+/// leases, which are taken, released and expire in dozens.
 pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
     let mut now_us = BASE_US;
     let mut steps = Vec::new();
@@ -259,7 +260,8 @@ fn forget(random: &mut Random, subjects: &[Subject]) -> Step {
     Step::Meddle(vec![vec![Word::Text(b"DEL".to_vec()), Word::Key(key)]])
 }
 
-/// Returns a command with which another client changes a key.
+/// Returns commands by which another client overwrites, edits or deletes a key, or changes its
+/// expiry.
 fn meddle(random: &mut Random, subjects: &[Subject], now_us: i64) -> Step {
     let subject = random.pick(subjects);
     let other = random.pick(subjects);

@@ -8,7 +8,7 @@ use crate::library::{Asked, FORMS, Form, Library, script, source};
 use crate::support::cluster::Cluster;
 use crate::support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
 
-/// A call of each kind that stores a state, in an order in which all of them do.
+/// Calls of each kind, in an order in which every call stores a state.
 pub const CALLS: [&str; 16] = [
     "GCRA g 6 10 60",
     "GCRA g 6 10 60 COST 2",
@@ -280,7 +280,7 @@ fn keyspace_events_are_those_of_the_commands_that_a_function_calls() {
     }
 }
 
-/// One second, a fifth of the default time after which a server answers BUSY and operators kill
+/// One second. A server answers BUSY after five seconds by default, and operators then kill
 /// scripts.
 const BUSY_MS: &str = "1000";
 

@@ -268,8 +268,8 @@ fn executed(replies: &[Value]) -> Result<&[Value], String> {
 }
 
 /// Returns true if two replies are equal. Lua's integer replies are exact up to 2^53, which is
-/// 285,000 years in ms; larger ones may differ a little. They occur only if another rule reads a
-/// debt.
+/// 285,000 years in ms. Larger integers may differ a little; they occur only if a rule reads a debt
+/// that another rule stored.
 fn is_same(own: &Value, other: &Value) -> bool {
     match (own, other) {
         (Value::Int(own), Value::Int(other)) => {

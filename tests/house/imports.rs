@@ -25,8 +25,8 @@ const PACKAGE: &str = "redis_throttle_client";
 /// The file of a package that re-exports the public names.
 const INIT: &str = "__init__";
 
-/// The text of each file in a folder, by name: its path in the folder without the ending, for
-/// example `drivers/ioredis`.
+/// The text of each file in a folder, by the name of the file. The name is the path in the folder
+/// without the ending, for example `drivers/ioredis`.
 type Sources = BTreeMap<String, String>;
 
 /// The files that each file imports.

@@ -52,8 +52,8 @@ pub fn rust(sources: &Sources) -> Imports {
 const MOST_HOPS: usize = 9;
 
 impl<'a> Crate<'a> {
-    /// Finds the file that defines the item which `path` names in `file`. Returns `None` for a
-    /// whole module, whose items count where they are used, and for a name outside the crate.
+    /// Finds the file that defines the item which `path` names in `file`. Returns `None` for a name
+    /// outside the crate, and for a whole module, because only the use of its items counts.
     fn definer(&self, file: &File<'a>, path: &[&'a str], hops: usize) -> Option<&'a str> {
         let (first, rest) = path.split_first().filter(|_| hops < MOST_HOPS)?;
         let mut module = [&file.module[..], &[first]].concat();

@@ -126,8 +126,8 @@ fn numbers<'a>(area: &Area<'a>, passage: &Passage, base: i32) -> Drawn<'a> {
     DENSEST.write(area, &passage.densest().to_string(), (DENSEST_AT, base - 20))
 }
 
-/// Draws a bar: the denied calls on top of the allowed ones, and in front of them the calls that
-/// act in this span. If all allowed calls act at once, the front bar hides the allowed ones.
+/// Draws a bar: the denied calls on top of the allowed ones, and in front of both the calls that
+/// act in this span. If all allowed calls act at once, the front part hides the allowed ones.
 fn stack<'a>(
     area: &Area<'a>,
     bar: &Bar,

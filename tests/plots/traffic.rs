@@ -95,7 +95,7 @@ struct Answer {
 #[derive(Default)]
 pub struct Passage(Vec<Answer>);
 
-/// The number of calls that share a bar.
+/// The numbers of calls that share a bar: those made in its time span, and those that act in it.
 #[derive(Clone, Copy, Default)]
 pub struct Bar {
     pub allowed: i32,

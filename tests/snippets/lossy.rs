@@ -21,7 +21,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Returns true if the reply to a call is lost that was made after `before` other calls.
+    /// Returns true if the reply to the call that follows `before` other calls is lost.
     fn takes(self, before: usize) -> bool {
         match self {
             Self::CutFirst(calls) => before < calls,

@@ -132,7 +132,7 @@ impl Fleet {
     /// Stops the primary with SIGTERM, and restarts it from its snapshot alone.
     fn shut_down(&mut self) {
         self.wait_for_rewrite();
-        // The log file continues after a restart.
+        // The log file continues after a restart, so it may already contain this text.
         let farewells = || self.primary.log().matches("bye bye").count();
         let before = farewells();
         let pid = self.client.info("server")["process_id"].clone();

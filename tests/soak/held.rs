@@ -22,7 +22,7 @@ impl Held {
         Self { name: format!("LEASE:{}", random.next()), leases: Leases::default(), holders }
     }
 
-    /// Draws a call and its expected answer. The model changes as the call does.
+    /// Draws a call and applies it to the model. Returns the call and its expected answer.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let id = format!("h{}", random.below(self.holders));
         let limit = random.between(1, i128::from(self.holders));

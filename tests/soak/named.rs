@@ -69,7 +69,7 @@ impl Named {
         self.seen.clear();
     }
 
-    /// Draws a call and its expected answer. The model changes as the call does.
+    /// Draws a call and applies it to the model. Returns the call and its expected answer.
     pub fn draw(
         &mut self,
         random: &mut Random,

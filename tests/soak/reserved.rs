@@ -22,7 +22,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
         Self { subject, key: Key::new(random, subject), model: Reserved::default() }
     }
 
-    /// Draws a call and its expected answer. The model changes as the call does.
+    /// Draws a call and applies it to the model. Returns the call and its expected answer.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         if self.key.calls >= CALLS_PER_KEY {
             *self = Self::new(random, self.subject);

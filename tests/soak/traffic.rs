@@ -109,7 +109,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Draws a call and its expected answer. The models change as the call does.
+    /// Draws a call and applies it to the models. Returns the call and its expected answer.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         match random.below(13) {
             0 => self.draw_peek(random, now_us, counts),
