@@ -119,7 +119,7 @@ async def test_the_next_call_continues_an_abandoned_search(bare: Server) -> None
 @pytest.mark.live
 @pytest.mark.anyio
 async def test_concurrent_calls_to_all_nodes_of_a_cluster_find_the_back_end(
-    cluster: list[Server]
+    cluster: list[Server],
 ) -> None:
     """A waiter may reuse a search although its own call was refused by another node."""
     wanted = cluster[0].backend

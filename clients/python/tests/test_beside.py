@@ -206,7 +206,7 @@ def test_close_waits_no_longer_than_one_timeout() -> None:
 
 @pytest.mark.parametrize("answered", [True, False, None])
 def test_only_one_call_is_the_probe_even_if_older_calls_end_during_it(
-    answered: bool | None
+    answered: bool | None,
 ) -> None:
     gate = Gate(9, 1, 1)
     older = [gate.enter(0) for _ in range(2)]

@@ -174,7 +174,7 @@ def test_the_hook_gets_no_subject_and_changes_no_decision(
 
 
 def test_the_hook_gets_the_deciding_subject_if_a_rule_is_checked_for_two_subjects(
-    server: FakeServer
+    server: FakeServer,
 ) -> None:
     seen: list[str] = []
     limiter = server.limiter(on_decision=lambda decision, rule, who, ms: seen.append(who))
@@ -187,7 +187,7 @@ def test_the_hook_gets_the_deciding_subject_if_a_rule_is_checked_for_two_subject
 
 
 def test_check_each_validates_all_calls_before_the_first_one_takes_units(
-    server: FakeServer
+    server: FakeServer,
 ) -> None:
     limiter = server.limiter()
     with pytest.raises(InvalidArgument):

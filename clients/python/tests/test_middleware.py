@@ -108,7 +108,7 @@ async def test_an_unavailable_limiter_under_deny_answers_503(server: FakeServer)
 
 @pytest.mark.anyio
 async def test_an_unavailable_limiter_under_allow_serves_with_the_degraded_header(
-    server: FakeServer
+    server: FakeServer,
 ) -> None:
     made = app(server, degraded_header="X-Degraded")
     assert (await get(made, x_degraded="1")).json()["degraded"] is None
@@ -120,7 +120,7 @@ async def test_an_unavailable_limiter_under_allow_serves_with_the_degraded_heade
 
 @pytest.mark.anyio
 async def test_a_middleware_that_skips_a_request_keeps_the_decision_of_an_outer_one(
-    server: FakeServer
+    server: FakeServer,
 ) -> None:
     """A regression: the inner middleware set the decision to None and removed the header."""
     inner = app(server, skip=lambda request: True, degraded_header="X-Degraded")
@@ -141,7 +141,7 @@ async def test_a_cost_above_the_limit_is_answered_413(server: FakeServer) -> Non
 
 @pytest.mark.anyio
 async def test_a_missing_subject_is_answered_400_or_gets_the_anonymous_rule(
-    server: FakeServer
+    server: FakeServer,
 ) -> None:
     def user(request: Request) -> str | None:
         return request.header("x-user")

@@ -248,7 +248,7 @@ def test_ready_sends_a_call_that_takes_nothing(server: FakeServer) -> None:
 
 
 def test_a_rejected_command_is_also_counted_for_calls_without_a_decision(
-    server: FakeServer
+    server: FakeServer,
 ) -> None:
     limiter = server.limiter()
     server.fail("NOPERM x")
