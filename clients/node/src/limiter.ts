@@ -112,17 +112,12 @@ export class Limiter {
     return this.#settle('refund', rule, subject, options);
   }
 
-  /**
-   * Takes a cost even if fewer units are left; the difference is a debt. Throws as `refund` does.
-   */
+  /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
   async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     return this.#settle('charge', rule, subject, options);
   }
 
-  /**
-   * Deletes the state of a subject under a rule, which resets its allowance. Returns true if the
-   * key existed.
-   */
+  /** Deletes the state of a subject under a rule. Returns true if there was one. */
   async forget(
     rule: Rule,
     subject: string,
@@ -137,10 +132,7 @@ export class Limiter {
     return protocol.replyInteger(reply) > 0;
   }
 
-  /**
-   * Checks several rules at once. Takes from all or from none. `parts` has the decision of each
-   * rule.
-   */
+  /** Checks several rules at once, and takes from all or none. `parts` has their decisions. */
   async checkAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
     return this.#several(calls, options, false);
   }
@@ -281,10 +273,7 @@ export class Limiter {
     );
   }
 
-  /**
-   * Decides leases. If the deadline passes or the call is aborted, releases them, because the
-   * server may have granted them.
-   */
+  /** Decides leases. Without an answer in time, releases them: they may be granted. */
   async #abandoning(
     leases: readonly protocol.Ask[],
     id: string | undefined,
@@ -403,9 +392,7 @@ export class Limiter {
     return this.#stocks.take(ask, limits, fetch);
   }
 
-  /**
-   * Decides a call, with `onError` if there is no answer. Counts the decision and calls the hook.
-   */
+  /** Decides a call, by `onError` if there is no answer. Counts it and calls the hook. */
   async #decided(
     asks: readonly protocol.Ask[],
     decide: () => Promise<Decision>,
