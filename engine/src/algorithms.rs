@@ -196,8 +196,8 @@ macro_rules! algorithms {
                 self.decide_as(Mode::Take, stored, now, cost)
             }
 
-            /// Decides like [`Self::decide`], in the given mode: under [`Mode::TakeNothing`] the call
-            /// takes nothing.
+            /// Decides like [`Self::decide`], in the given mode: the call takes nothing under
+            /// [`Mode::TakeNothing`].
             ///
             /// # Errors
             ///
