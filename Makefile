@@ -129,12 +129,12 @@ fuzz: ## run each fuzz target for SECONDS=20
 	@scripts/install-prerequisites.sh rust build
 	scripts/fuzz.sh $(SECONDS)
 
-test-matrix: ## run the end-to-end suite on every supported server
+test-matrix: ## run the end-to-end suite on every supported server, or ONLY='valkey-9.1'
 	@scripts/install-prerequisites.sh rust build server promtool
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		scripts/test-matrix.sh $(servers)
+		scripts/test-matrix.sh $(servers) $(ONLY)
 
 bench: bench-module ## measure the figures that have a limit, on three servers; ROUNDS=15 ONLY=valkey-9.1
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
