@@ -235,7 +235,7 @@ pub struct Committed<'call> {
     pub key: ChangedKey<'call>,
     /// The change.
     pub event: Event,
-    /// The server's answer to the effect.
+    /// Whether the server accepted the change for replicas and the append-only file.
     pub replicated: Result<(), Refused>,
 }
 

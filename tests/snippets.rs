@@ -242,7 +242,7 @@ fn ioredis_calls_the_right_node_and_adds_its_prefix_only_with_the_wrapper_of_the
 }
 
 #[test]
-fn workers_of_the_page_on_leases_take_a_lease_and_release_it() {
+fn example_workers_in_docs_leases_release_their_lease_and_say_when_all_are_held() {
     for (language, mark) in [(Python, "RL.RENEW"), (JavaScript, "RL.RENEW")] {
         let server = server_on_tcp();
         let program = pages::block("docs/leases.md", language, mark);
@@ -265,7 +265,7 @@ fn workers_of_the_page_on_leases_take_a_lease_and_release_it() {
 /// Runs a page's worker with a TTL of 1 s and a minute of work. The worker gets no more replies
 /// after it took its lease, or after two renewals.
 #[test]
-fn worker_of_the_page_on_leases_stops_when_its_renewals_are_not_answered() {
+fn example_worker_in_docs_leases_stops_when_its_renewals_are_not_answered() {
     let slower = [
         (Python, "    pass\n", "    time.sleep(0.1)\n"),
         (JavaScript, "part) {}", "part) { await new Promise((done) => setTimeout(done, 100)); }"),

@@ -61,9 +61,9 @@ impl Names {
     }
 }
 
-/// Reads the output of callgrind. A cost line is a position and a number. The number is the
-/// object's own cost. But on the line after a `calls=` line, it is the cost of the called function
-/// and of everything that this function calls.
+/// Reads the output of callgrind. A cost line is a position and a number of instructions. The
+/// number counts for the object file that the last `ob=` line names. After a `calls=` line, it is
+/// instead the cost of the called function with everything that it calls.
 pub fn read(out: &Path) -> Costs {
     let text = fs::read_to_string(out).expect("callgrind has written");
     let (mut objects, mut functions) = (Names::default(), Names::default());

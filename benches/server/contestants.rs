@@ -138,8 +138,8 @@ impl Limiter {
         self.contestant("charged", "c", &words, Expected::Allowed)
     }
 
-    /// Returns refunds of earlier charges. The charge on each key is larger than all refunds of
-    /// that key together.
+    /// Returns the contestant whose calls are `RL.REFUND`. Each key is charged beforehand, with
+    /// more than all its refunds together, so that every refund gives a unit back.
     pub fn refunded(self) -> Contestant {
         let words = [&["RL.REFUND", "KEY", self.name], self.ample()].concat();
         let charge = [&["RL.CHARGE", "KEY", self.name], self.ample(), &["COST", "10000"]];

@@ -2,7 +2,7 @@
 //! store.
 //!
 //! An algorithm implements [`Standing`]: the usage of a key at an instant, and how it changes when
-//! a cost is taken or given back. Only this module turns that into calls:
+//! a cost is taken or given back. Each kind of call is built on that here, and nowhere else:
 //!
 //! | call | takes | stores |
 //! |---|---|---|

@@ -67,7 +67,7 @@ pub struct Next<S> {
 pub enum StateWrite<S> {
     /// The key stays as it is.
     Nothing,
-    /// The key stores this state.
+    /// This state is written to the key, with its expiry.
     Keep(Next<S>),
     /// The key is deleted, since nothing is used any more.
     Forget,

@@ -174,7 +174,7 @@ fn error_lists_every_algorithm_or_option_that_is_valid_there() {
 }
 
 #[test]
-fn error_for_a_rule_with_too_few_words_in_rl_all_lists_the_rules_arguments() {
+fn rl_all_with_an_incomplete_rule_answers_with_the_arguments_that_the_rule_takes() {
     let server = Server::start();
     let mut client = server.client();
     #[rustfmt::skip]

@@ -365,7 +365,7 @@ fn statistics_end_with_their_policy_and_with_the_server() {
 }
 
 #[test]
-fn statistics_of_an_expired_override_without_a_base_end_at_the_next_change() {
+fn next_policy_change_drops_the_statistics_of_an_expired_override_that_has_no_base() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -385,7 +385,7 @@ fn statistics_of_an_expired_override_without_a_base_end_at_the_next_change() {
 }
 
 #[test]
-fn load_keeps_the_statistics_of_policies_that_remain_and_drops_the_others() {
+fn policy_load_keeps_the_statistics_of_policies_that_remain_and_drops_the_others() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("policies");
     let write = |lines: &str| std::fs::write(&file, lines).expect("a file");

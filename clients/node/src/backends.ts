@@ -52,7 +52,7 @@ function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
 
 /**
  * Returns true if version `one` is older than `other`. 0.9.1 is older than 0.10.0. An unreadable
- * version is the oldest.
+ * `one` counts as older.
  */
 function isOlder(one: string, other: string): boolean {
   const [ours, theirs] = [one, other].map((version) => version.split('.').map(Number));

@@ -282,7 +282,7 @@ export const slidingLog: WindowRule = windowRule('sliding_log', 'SLIDINGLOG');
 
 /**
  * Creates a rule for logins: some attempts without delay, then a delay that doubles with each
- * further attempt, from `base` to `max`. It resets after `forget` without an attempt.
+ * further attempt, from `base` to `max`. It resets after `forget` without an allowed attempt.
  */
 export function backoff(
   name: string,

@@ -15,7 +15,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the request unchanged, or an error if the call is partial.
+    /// Returns the request unchanged, or an error if it has the option `PARTIAL`.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ pub enum Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Returns the rule unchanged, or an error if the call is partial.
+    /// Returns the rule unchanged, or an error if the call has the option `PARTIAL`.
     ///
     /// # Errors
     ///

@@ -18,8 +18,8 @@ pub struct Limits {
 
 /// The naive model of one algorithm.
 pub trait Oracle: Default + Clone {
-    /// Moves the state to `now` if it lies ahead of `now` by more than its span. Returns true if
-    /// the state moved.
+    /// Repairs a state that lies further ahead of `now` than the algorithm allows, as after the
+    /// clock stepped back: moves it to a time that is valid at `now`. Returns true if it moved.
     fn repair(&mut self, limits: &Limits, now: i128) -> bool;
     /// Returns true if `cost` would be allowed at `now`, provided that no call comes until then.
     fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool;

@@ -55,9 +55,8 @@ pub trait Subject {
     /// Returns the longest time that a call of `cost` may have to wait under a steady clock. `cost`
     /// is at most the capacity.
     fn longest_wait_us(limits: &Limits, cost: i128) -> i128;
-    /// Returns the most units that are allowed under a steady clock from one call to another
-    /// `elapsed_us` later, both calls included; `None` if no bound applies to a stretch of that
-    /// length.
+    /// Returns the most units that a steady clock allows in a stretch of `elapsed_us`, with the
+    /// calls at its start and at its end included; `None` if no bound applies to such a stretch.
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128>;
     /// Returns the largest number of full capacities that one setting of the clock can add.
     /// `forward` is true if the clock is set forward, false if it is set back.

@@ -100,7 +100,7 @@ function written(client: IoRedisLike, args: readonly string[]): Promise<unknown>
   return client.call(...(args as [string, ...string[]]));
 }
 
-/** Returns true if the client may send a call twice, or after its caller gave up. */
+/** Returns true if the client may send a call twice, or send it after its deadline has passed. */
 function mayRepeat(options: IoRedisOptions): boolean {
   const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
   const keepsNone = autoResendUnfulfilledCommands === false && enableOfflineQueue === false;

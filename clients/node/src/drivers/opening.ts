@@ -63,8 +63,8 @@ export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<
 }
 
 /**
- * Keeps the error with which the server refused a client's login. The error is a mistake in the
- * program or its setup. No call would get it otherwise, because no call is sent.
+ * Keeps the error with which the server refused a client's login, so that calls can throw it: after
+ * a refused login no call is sent. The error is a mistake in the program or its setup.
  */
 export class Refusal {
   readonly #client: Emitter;

@@ -124,7 +124,7 @@ class ThrottleStorage(Storage):
         return count
 
     def clear(self, key: str) -> None:
-        """Resets the key under both strategies."""
+        """Resets the key under both strategies, `fixed-window` and `gcra`."""
         for rule in _NAMES:
             self._forget(self.limiter._calls.keys.key(rule, key))
 
