@@ -222,7 +222,8 @@ fn replica_of_a_server_with_redis_cell_decides_the_calls_it_receives() {
 #[test]
 fn file_written_by_redis_cell_loads_only_where_the_command_is_enabled() {
     let lines = |setup: crate::support::server::Setup| {
-        setup.line("appendonly yes").line("aof-use-rdb-preamble no")
+        // With another policy, the server may still hold back its last writes when it is killed.
+        setup.line("appendonly yes").line("appendfsync always").line("aof-use-rdb-preamble no")
     };
     let mut server = lines(passing_on()).start();
     let mut client = server.client();
