@@ -29,13 +29,15 @@ while read -r name server; do
     neighbour=$(dirname "$server")/falkordb.so
     [ -e "$neighbour" ] || neighbour=
     printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also with ${neighbour##*/}}"
-    if SERVER=$server NEIGHBOUR=$neighbour cargo test --locked --no-fail-fast \
+    # The suites take two to five minutes. One that hangs must not take the time of the others.
+    if SERVER=$server NEIGHBOUR=$neighbour timeout 1200 cargo test --locked --no-fail-fast \
         --test e2e --test functions </dev/null >"$log" 2>&1; then
         result=passed
     else
         result=FAILED
         failed=1
         sed -n '/^failures:/,$p' "$log"
+        tail -n 3 "$log"
     fi
     counts=$(sed -n 's/^test result: [a-zA-Z]*\. \(.* failed\).*finished in \(.*\)$/\1 in \2/p' "$log" |
         sed ':all; N; $!b all; s/\n/; /g')

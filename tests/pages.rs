@@ -32,7 +32,7 @@ const MAX_WORDS: [(&str, usize); 21] = [
     ("docs/quick-start.md", 900),
     ("docs/quotas-and-reservations.md", 1_800),
     ("docs/why.md", 900),
-    ("docs/without-the-module.md", 1_100),
+    ("docs/without-the-module.md", 1_160),
 ];
 
 /// The maximum number of words of README.md and docs together, without the figures in docs/bench.

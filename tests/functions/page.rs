@@ -38,8 +38,9 @@ fn run(block: &str, places: &[Place]) {
     let ported = places.iter().fold(block.to_owned(), |block, place| {
         block.replace(place.port, &place.server.port().to_string())
     });
-    let output = Command::new("sh")
-        .args(["-euc", &ported])
+    // A block waits in loops. One that never ends must fail, and not hold up all suites.
+    let output = Command::new("timeout")
+        .args(["60", "sh", "-euc", &ported])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("a shell");
