@@ -324,9 +324,9 @@ and the last two integers are the verdict it would have. Enforced, the same stat
     for _ in 1 2 3; do
         row RL.USE user:2 search
     done
-    row RL.POLICY SET search GCRA 2 1 60
+    row RL.POLICY SET search ENFORCE 100
     row RL.USE user:2 search
-    row RL.POLICY SET search EX 1m OFF GCRA 2 1 60
+    row RL.POLICY SET search EX 1m OFF
     row RL.USE user:2 search
     row RL.POLICY GET search
     show RL.POLICY STATS search

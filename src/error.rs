@@ -153,6 +153,7 @@ fn refusal_text(refusal: Refusal) -> &'static CStr {
             c"ERR invalid algorithm: a policy, its variants and its override must share one"
         }
         Refusal::Repeated => c"ERR repeated policy: each policy may be in the file once",
+        Refusal::NoRule => c"ERR no such policy: give a rule",
         Refusal::TooMany => c"ERR too many policies: expected at most 10000",
     }
 }

@@ -7,7 +7,8 @@
 use libfuzzer_sys::fuzz_target;
 use redis_throttle_engine::algorithms::Rule;
 use redis_throttle_engine::bounds::Slots;
-use redis_throttle_engine::grammar::policy::{Definition, definition};
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::policy::{Assignment, Definition, assignment, definition};
 use redis_throttle_engine::grammar::policy_file::{LineFault, policy_file};
 use redis_throttle_engine::policy::definition::Enforcement;
 use redis_throttle_engine::policy::families::Refusal;
@@ -18,6 +19,11 @@ use redis_throttle_engine::time::Instant;
 fuzz_target!(|bytes: &[u8]| {
     let args: Vec<&[u8]> = bytes.split(|byte| *byte == b' ').collect();
     let read = definition(&args);
+    match assignment(&args) {
+        Ok(Assignment::Whole(whole)) => assert_eq!(read.as_ref(), Ok(&whole)),
+        Ok(Assignment::Mode(_)) => assert_eq!(read, Err(GrammarError::MissingPolicyRule)),
+        Err(error) => assert_eq!(read, Err(error)),
+    }
     if let Ok(read) = &read {
         reads_as_it_is_written(read);
     }

@@ -233,6 +233,10 @@ pub const EX: Argument = Argument {
     )
     .optional()
 };
+pub const NEW_RULE: Argument = Argument {
+    summary: Some(c"may be left out after a mode: the policy's rule stays"),
+    ..RULE_OF_POLICY.optional()
+};
 pub const PATTERN: Argument =
     Argument::new(c"pattern", Kind::Text, Some(c"glob-style pattern of names, as in KEYS"))
         .optional();

@@ -362,8 +362,11 @@ commands! {
         PolicyVerb::Set,
         Description {
             arity: -4,
-            arguments: &[POLICY, MODE, EX, RULE_OF_POLICY],
-            ..operating(c"rl.policy|set", c"Creates or replaces a policy on this server.")
+            arguments: &[POLICY, MODE, EX, NEW_RULE],
+            ..operating(
+                c"rl.policy|set",
+                c"Creates or replaces a policy on this server, or changes its mode.",
+            )
         },
     ),
     PolicyDel: policy(

@@ -11,9 +11,11 @@ use crate::fault::{self, Point};
 use crate::policies::{file as policy_file, statistics as policy_statistics, table as policies};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::policy::{Assignment, Definition, ModeChange};
 use redis_throttle_engine::policy::name::FullName;
 use redis_throttle_engine::policy::pattern::Pattern;
 use redis_throttle_engine::policy::table::Change;
+use redis_throttle_engine::time::Span;
 
 /// The largest number of names in one `DEL`. It must stay below the number of arguments that a
 /// [`Call`] reads.
@@ -26,9 +28,9 @@ const LINES_MAX: usize = 100;
 /// The reply of `HELP`.
 const HELP: &[&str] = &[
     "RL.POLICY <subcommand> [<arg> ...]. Changes apply to this server only.",
-    "SET <name>[@<variant>] [SHADOW|OFF|BLOCK|ENFORCE <percent>] [EX <duration>] <rule> ...",
-    "    Create or replace a policy. With EX, override the current policy for that long. A restart",
-    "    loses the policy unless SAVE writes it.",
+    "SET <name>[@<variant>] [SHADOW|OFF|BLOCK|ENFORCE <percent>] [EX <duration>] [<rule> ...]",
+    "    Create or replace a policy; a mode without a rule keeps the rule. With EX, override the",
+    "    current policy for that long. A restart loses the policy unless SAVE writes it.",
     "DEL <name> [<name> ...]",
     "    Delete policies, at most 32 at once. Return how many of them existed.",
     "GET <name>",
@@ -87,13 +89,20 @@ pub fn run(verb: PolicyVerb, call: &Call<'_>) -> Result<(), CommandError> {
     }
 }
 
-/// Creates or replaces a policy.
+/// Creates or replaces a policy, or changes its mode.
 fn set(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
-    let definition = grammar::policy::definition(args)?;
+    let assignment = grammar::policy::assignment(args)?;
     let now = clock::now();
-    let ends_at = definition.lasts.map(|span| now.after(span));
+    let ends_at = |lasts: Option<Span>| lasts.map(|span| now.after(span));
     fault::point(Point::Decide);
-    let change = policies::table().set(&definition.name, definition.setting, ends_at, now)?;
+    let change = match assignment {
+        Assignment::Whole(Definition { name, setting, lasts }) => {
+            policies::table().set(&name, setting, ends_at(lasts), now)?
+        }
+        Assignment::Mode(ModeChange { name, enforcement, lasts }) => {
+            policies::table().set_mode(&name, enforcement, ends_at(lasts), now)?
+        }
+    };
     tell(context, "SET", &[change]);
     context.reply_ok();
     Ok(())

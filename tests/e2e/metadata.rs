@@ -282,12 +282,11 @@ static COMMANDS: [Described; 34] = [
     policy(
         "rl.policy|set",
         -4,
-        "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] \
-         <FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
-         TOKENBUCKET capacity rate period | LEAKYBUCKET capacity rate period | \
-         GCRA burst rate period | \
-         BACKOFF attempts base max forget | \
-         QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]>",
+        concat!(
+            "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] [<",
+            algorithms!(),
+            ">]"
+        ),
     ),
     policy("rl.policy|del", -3, "policy [policy ...]"),
     policy("rl.policy|get", 3, "policy"),

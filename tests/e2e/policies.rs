@@ -90,8 +90,10 @@ fn errors_name_the_expected_argument_and_change_nothing() {
         ("SET b LEASE me 5 60", expected_rule),
         ("SET b USE a x", expected_rule),
         ("SET b SHADE GCRA 6 10 60", expected_rule),
+        ("SET b SHADOW EX 60", "ERR no such policy: give a rule"),
+        ("SET b@x BLOCK", "ERR no such policy: give a rule"),
         (
-            "SET b SHADOW EX 60",
+            "SET a EX 60",
             "ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60",
         ),
         (
@@ -131,10 +133,8 @@ fn errors_name_the_expected_argument_and_change_nothing() {
         ("DEL", "ERR wrong number of arguments for 'rl.policy|del' command"),
         ("SET b", "ERR wrong number of arguments for 'rl.policy|set' command"),
         ("SET b GCRA", "ERR wrong number of arguments: expected GCRA burst rate period"),
-        (
-            "SET b OFF",
-            "ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60",
-        ),
+        ("SET b OFF", "ERR no such policy: give a rule"),
+        ("SET a COST 1", expected_rule),
         ("LOAD x", "ERR wrong number of arguments for 'rl.policy|load' command"),
     ];
     let knows_subcommands = client.knows_subcommands();
@@ -193,6 +193,53 @@ fn override_expires_by_the_clock_and_the_base_applies_again() {
     let line = get(&mut client, "search").expect("it is there");
     client.ok(&format!("RL.POLICY SET {line}"));
     assert_eq!(get(&mut client, "search"), Some(line));
+}
+
+#[test]
+fn mode_without_a_rule_keeps_the_rule_and_ends_an_override() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    client.ok("RL.POLICY SET api TOKENBUCKET 10 10 60");
+    client.ok("RL.POLICY SET api@plan:gold SHADOW TOKENBUCKET 100 100 60");
+    // An override for an hour, of a policy, of a variant, and of a variant without its own rule.
+    let rows = [
+        ("api EX 1h OFF", "api EX 1h OFF TOKENBUCKET 10 10 1m"),
+        ("api@plan:gold BLOCK EX 60", "api@plan:gold EX 1m BLOCK TOKENBUCKET 100 100 1m"),
+        ("api@tenant:acme EX 1h block", "api@tenant:acme EX 1h BLOCK TOKENBUCKET 10 10 1m"),
+    ];
+    for (line, expected) in rows {
+        client.ok(&format!("RL.POLICY SET {line}"));
+        let name = line.split(' ').next().expect("a name");
+        assert_eq!(get(&mut client, name).as_deref(), Some(expected), "{line}");
+    }
+    assert_eq!(client.run("RL.USE t api FOR tenant:acme"), {
+        let blocked = [0, 10, 0, 3_600_000, 3_600_000, 0, 3_600_000];
+        Value::Array(blocked.map(Value::Int).to_vec())
+    });
+    // The bases have their old modes.
+    let bases = ["api TOKENBUCKET 10 10 1m", "api@plan:gold SHADOW TOKENBUCKET 100 100 1m"];
+    assert_eq!(list(&mut client, ""), bases);
+    // Without EX, the mode becomes that of the base, and the override ends.
+    client.ok("RL.POLICY SET api ENFORCE 10");
+    assert_eq!(get(&mut client, "api").as_deref(), Some("api ENFORCE 10 TOKENBUCKET 10 10 1m"));
+    client.ok("RL.POLICY SET api@plan:gold ENFORCE 100");
+    client.ok("RL.POLICY SET api@tenant:evil BLOCK");
+    let bases = [
+        "api ENFORCE 10 TOKENBUCKET 10 10 1m",
+        "api@plan:gold TOKENBUCKET 100 100 1m",
+        "api@tenant:evil BLOCK TOKENBUCKET 10 10 1m",
+    ];
+    assert_eq!(list(&mut client, ""), bases);
+    let said = "SET by default: api: EX 1h OFF TOKENBUCKET 10 10 1m over TOKENBUCKET 10 10 1m \
+         -> ENFORCE 10 TOKENBUCKET 10 10 1m";
+    assert!(audit(&server).iter().any(|line| line == said), "{:?}", audit(&server));
+    // An override without a base has no rule to give.
+    client.ok("RL.POLICY SET once EX 60 GCRA 6 10 60");
+    let expected = "ERR no such policy: give a rule";
+    for line in ["once OFF", "once EX 1h OFF", "once@x SHADOW", "nobody BLOCK"] {
+        assert_eq!(client.error(&format!("RL.POLICY SET {line}")), expected, "{line}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::policy::definition::{Enforcement, Setting};
 use crate::policy::name::FullName;
 use crate::time::Span;
 
-/// A policy to set.
+/// A policy with its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// The name.
@@ -27,6 +27,26 @@ pub struct Definition {
     pub lasts: Option<Span>,
 }
 
+/// A new mode for a policy, which keeps its rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModeChange {
+    /// The name.
+    pub name: FullName,
+    /// The mode.
+    pub enforcement: Enforcement,
+    /// The lifetime; `None` if the mode does not expire.
+    pub lasts: Option<Span>,
+}
+
+/// The arguments of `RL.POLICY SET`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// A policy with its rule.
+    Whole(Definition),
+    /// A mode without a rule.
+    Mode(ModeChange),
+}
+
 /// Parses `name[@variant] [SHADOW | OFF | BLOCK | ENFORCE percent] [EX duration] rule...`, mode and
 /// EX in either order. Names are case sensitive, other words are not.
 ///
@@ -34,17 +54,31 @@ pub struct Definition {
 ///
 /// Returns the first error, from left to right.
 pub fn definition(words: &[&[u8]]) -> Result<Definition, GrammarError> {
+    match assignment(words)? {
+        Assignment::Whole(definition) => Ok(definition),
+        Assignment::Mode(_) => Err(GrammarError::MissingPolicyRule),
+    }
+}
+
+/// Parses like [`definition`], but the rule may be left out after a mode.
+///
+/// # Errors
+///
+/// Returns the first error, from left to right.
+pub fn assignment(words: &[&[u8]]) -> Result<Assignment, GrammarError> {
     let (name, mut words) = words.split_first().ok_or(GrammarError::Arity)?;
     let name = policy_name(name)?;
     let (mut enforcement, mut lasts) = (None, None);
     loop {
-        let (word, rest) = words.split_first().ok_or(GrammarError::MissingPolicyRule)?;
+        let Some((word, rest)) = words.split_first() else {
+            let enforcement = enforcement.ok_or(GrammarError::MissingPolicyRule)?;
+            return Ok(Assignment::Mode(ModeChange { name, enforcement, lasts }));
+        };
         if let Ok(algorithm) = named(word) {
             let rule = rule_of_policy(algorithm, rest)?;
             let enforcement = enforcement.unwrap_or(Enforcement::Percent(100));
-            let text = format!("{}{}", mode_text(enforcement), rule_text(&rule, rest));
-            let setting = Setting { enforcement, rule, text: text.into() };
-            return Ok(Definition { name, setting, lasts });
+            let setting = Setting::new(enforcement, rule, &rule_text(&rule, rest));
+            return Ok(Assignment::Whole(Definition { name, setting, lasts }));
         }
         words = rest;
         if word.eq_ignore_ascii_case(b"EX") {
@@ -104,15 +138,4 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
 
 fn percent(digits: &[u8]) -> Option<u8> {
     u8::try_from(number::integer(digits)?).ok().filter(|percent| *percent <= 100)
-}
-
-/// Returns the words of a mode and the space after them; empty for `ENFORCE 100`.
-fn mode_text(enforcement: Enforcement) -> String {
-    match enforcement {
-        Enforcement::Percent(100) => String::new(),
-        Enforcement::Percent(percent) => format!("ENFORCE {percent} "),
-        Enforcement::Shadow => "SHADOW ".to_owned(),
-        Enforcement::Off => "OFF ".to_owned(),
-        Enforcement::Block => "BLOCK ".to_owned(),
-    }
 }

@@ -3,6 +3,7 @@
 use crate::algorithms::Rule;
 use crate::policy::name::Name;
 use crate::time::{Instant, Span};
+use std::borrow::Cow;
 
 /// The mode of a policy: the way its rule is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,20 @@ pub struct Setting {
     pub text: Box<str>,
 }
 
+impl Setting {
+    /// Makes a setting. `rule_text` is the canonical text of `rule`.
+    pub fn new(enforcement: Enforcement, rule: Rule, rule_text: &str) -> Self {
+        Self { enforcement, rule, text: format!("{}{rule_text}", enforcement.words()).into() }
+    }
+
+    /// Returns the setting with the same rule in another mode.
+    #[must_use]
+    pub fn in_mode(&self, enforcement: Enforcement) -> Self {
+        let rule_text = self.text.strip_prefix(&*self.enforcement.words()).unwrap_or(&self.text);
+        Self::new(enforcement, self.rule, rule_text)
+    }
+}
+
 /// The effect of a policy on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
@@ -43,6 +58,17 @@ pub enum Stance {
 }
 
 impl Enforcement {
+    /// Returns the words of the mode and the space after them; empty for `ENFORCE 100`.
+    fn words(self) -> Cow<'static, str> {
+        match self {
+            Self::Percent(100) => "".into(),
+            Self::Percent(percent) => format!("ENFORCE {percent} ").into(),
+            Self::Shadow => "SHADOW ".into(),
+            Self::Off => "OFF ".into(),
+            Self::Block => "BLOCK ".into(),
+        }
+    }
+
     /// Returns the effect of `policy` on the key `subject` at `now`. The policy expires at
     /// `ends_at`.
     #[inline]

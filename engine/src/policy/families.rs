@@ -15,6 +15,8 @@ pub enum Refusal {
     OtherAlgorithm,
     /// A file defines the policy twice.
     Repeated,
+    /// A mode is set without a rule, and there is no policy to take the rule from.
+    NoRule,
     /// There are [`COUNT_MAX`] policies already.
     TooMany,
 }

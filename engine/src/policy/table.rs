@@ -199,6 +199,26 @@ impl Policies {
         Ok(Change { name: *name, before, after })
     }
 
+    /// Sets the mode of `name`, like [`Self::set`], with the rule of its base setting. A variant
+    /// without one takes the rule of its policy.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Refusal::NoRule`] if there is no such base setting, and the errors of
+    /// [`Self::set`].
+    pub fn set_mode(
+        &mut self,
+        name: &FullName,
+        enforcement: Enforcement,
+        ends_at: Option<Instant>,
+        now: Instant,
+    ) -> Result<Change, Refusal> {
+        let base = |name: &[u8]| self.by_name.get(name)?.base.as_ref();
+        let base = base(name.as_bytes()).or_else(|| base(name.policy())).ok_or(Refusal::NoRule)?;
+        let setting = base.setting.in_mode(enforcement);
+        self.set(name, setting, ends_at, now)
+    }
+
     /// Deletes the policies `names`, and returns the changes.
     pub fn delete(&mut self, names: &[FullName], now: Instant) -> Vec<Change> {
         self.drop_what_is_over(now);

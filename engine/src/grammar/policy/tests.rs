@@ -3,14 +3,21 @@
 use crate::algorithms::Algorithm;
 use crate::calendar::zone::Zone;
 use crate::grammar::error::GrammarError::{self, *};
-use crate::grammar::policy::{Definition, definition, rule_of_policy};
+use crate::grammar::policy::{
+    Assignment, Definition, ModeChange, assignment, definition, rule_of_policy,
+};
 use crate::policy::definition::{Enforcement, Setting};
 use crate::policy::duration::duration_text;
+use crate::policy::name::FullName;
 use crate::time::Span;
 use proptest::prelude::*;
 
 fn read(line: &str) -> Result<Definition, GrammarError> {
     definition(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+}
+
+fn assigned(line: &str) -> Result<Assignment, GrammarError> {
+    assignment(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }
 
 #[test]
@@ -59,6 +66,26 @@ fn mode_and_ex_may_come_in_either_order() {
         assert_eq!(read.setting.enforcement, enforcement, "{words}");
         assert_eq!(read.lasts, Some(Span::from_us(lasts_us)), "{words}");
         assert_eq!(read.name.as_str(), "Search");
+    }
+}
+
+#[test]
+fn mode_without_a_rule_is_an_assignment_and_no_definition() {
+    let rows = [
+        ("OFF", Enforcement::Off, None),
+        ("EX 60 block", Enforcement::Block, Some(60_000_000)),
+        ("Shadow EX 1ms", Enforcement::Shadow, Some(1_000)),
+        ("ENFORCE 100", Enforcement::Percent(100), None),
+    ];
+    for (words, enforcement, lasts_us) in rows {
+        let line = format!("search@plan:gold {words}");
+        let name = FullName::parse(b"search@plan:gold").expect("a name");
+        let change = ModeChange { name, enforcement, lasts: lasts_us.map(Span::from_us) };
+        assert_eq!(assigned(&line), Ok(Assignment::Mode(change)), "{words}");
+        assert_eq!(read(&line), Err(MissingPolicyRule), "{words}");
+    }
+    for words in ["", " EX 60"] {
+        assert_eq!(assigned(&format!("search{words}")), Err(MissingPolicyRule), "{words}");
     }
 }
 
@@ -185,6 +212,22 @@ proptest! {
         prop_assert_eq!(read(&text), Ok(first), "{}", text);
     }
 
+    /// Checks that a mode without a rule gives the setting that the same mode with the rule gives.
+    #[test]
+    fn setting_in_another_mode_has_the_text_of_that_mode(line in lines(), percent in 0..=100_u8) {
+        let Ok(first) = read(&line) else { return Ok(()) };
+        let rule = first.setting.in_mode(Enforcement::Percent(100)).text;
+        let percent = Enforcement::Percent(percent);
+        for mode in [percent, Enforcement::Shadow, Enforcement::Off, Enforcement::Block] {
+            let words = match mode {
+                Enforcement::Percent(percent) => format!("ENFORCE {percent}"),
+                mode => format!("{mode:?}").to_uppercase(),
+            };
+            let expected = read(&format!("a {words} {rule}")).map(|read| read.setting);
+            prop_assert_eq!(Ok(first.setting.in_mode(mode)), expected, "{}", line);
+        }
+    }
+
     /// Checks that different policies have different texts.
     #[test]
     fn different_policies_have_different_texts(one in lines(), other in lines()) {
@@ -199,7 +242,7 @@ proptest! {
     #[test]
     fn any_words_parse_without_a_panic(words in prop::collection::vec(any::<Vec<u8>>(), 0..20)) {
         let words: Vec<_> = words.iter().map(Vec::as_slice).collect();
-        let _ = definition(&words);
+        let _ = assignment(&words);
         for algorithm in Algorithm::ALL {
             let _ = rule_of_policy(algorithm, &words);
         }

@@ -1,6 +1,6 @@
 //! The table: look-ups, refusals, and the changes it reports.
 
-use crate::grammar::policy::definition;
+use crate::grammar::policy::{Assignment, assignment};
 use crate::grammar::policy_file::policy_file;
 use crate::policy::families::Refusal;
 use crate::policy::file_set::FileSet;
@@ -20,8 +20,15 @@ fn name(text: &str) -> FullName {
 
 fn set(table: &mut Policies, line: &str, now: Instant) -> Result<Change, Refusal> {
     let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-    let read = definition(&words).expect(line);
-    table.set(&read.name, read.setting, read.lasts.map(|span| now.after(span)), now)
+    match assignment(&words).expect(line) {
+        Assignment::Whole(read) => {
+            table.set(&read.name, read.setting, read.lasts.map(|span| now.after(span)), now)
+        }
+        Assignment::Mode(read) => {
+            let ends_at = read.lasts.map(|span| now.after(span));
+            table.set_mode(&read.name, read.enforcement, ends_at, now)
+        }
+    }
 }
 
 fn bases(text: &str) -> FileSet {
@@ -98,6 +105,43 @@ fn expired_override_without_a_base_leaves_no_policy() {
     assert_eq!(change.before, "none");
     // The override stays expired if the clock steps back.
     assert_eq!(got(&mut table, "a", at(1)), None);
+}
+
+#[test]
+fn mode_without_a_rule_takes_the_rule_of_its_base_or_of_its_policy() {
+    let mut table = Policies::default();
+    let none = Err(Refusal::NoRule);
+    let take = |table: &mut Policies, line, now| set(table, line, now).map(|change| change.after);
+    assert_eq!(take(&mut table, "a OFF", at(0)), none);
+    take(&mut table, "a@x SHADOW GCRA 3 1 60", at(0)).expect("the first");
+    // A policy does not take the rule of its variant.
+    assert_eq!(take(&mut table, "a OFF", at(0)), none);
+    assert_eq!(take(&mut table, "a@y OFF", at(0)), none);
+    take(&mut table, "a ENFORCE 10 GCRA 6 10 60", at(0)).expect("the same algorithm");
+    let rows = [
+        ("a@x BLOCK", "BLOCK GCRA 3 1 1m"),
+        ("a@y BLOCK", "BLOCK GCRA 6 10 1m"),
+        ("a EX 60 OFF", "EX 1m OFF GCRA 6 10 1m over ENFORCE 10 GCRA 6 10 1m"),
+        // A variant takes the rule of the base, not of its override.
+        ("a@x EX 60 GCRA 9 9 9", "EX 1m GCRA 9 9 9s over BLOCK GCRA 3 1 1m"),
+        ("a@x EX 30 SHADOW", "EX 30s SHADOW GCRA 3 1 1m over BLOCK GCRA 3 1 1m"),
+        ("a SHADOW", "SHADOW GCRA 6 10 1m"),
+        ("a ENFORCE 100", "GCRA 6 10 1m"),
+        ("a@z EX 60 OFF", "EX 1m OFF GCRA 6 10 1m"),
+    ];
+    for (line, after) in rows {
+        assert_eq!(take(&mut table, line, at(0)).as_deref(), Ok(after), "{line}");
+    }
+    // An override without a base gives no rule, also while it applies.
+    take(&mut table, "b EX 60 GCRA 6 10 60", at(0)).expect("taken");
+    assert_eq!(take(&mut table, "b EX 60 OFF", at(30)), none);
+    assert_eq!(take(&mut table, "b@x OFF", at(30)), none);
+    assert_eq!(got(&mut table, "b", at(30)).as_deref(), Some("b EX 30s GCRA 6 10 1m"));
+    // A mode for a name that is not in the table yet needs a place.
+    let all: String = (0..10_000).map(|number| format!("p{number} GCRA 6 10 60\n")).collect();
+    table.load(bases(&all), at(60));
+    assert_eq!(take(&mut table, "p0@x OFF", at(60)), Err(Refusal::TooMany));
+    take(&mut table, "p0 OFF", at(60)).expect("it is there");
 }
 
 #[test]
@@ -270,6 +314,7 @@ fn played(changes: &[(u8, u8, u8, bool)]) -> (Policies, Instant) {
             2 => format!("{name} {ends}GCRA 2 1 1"),
             3 => format!("{name} {ends}OFF GCRA 1 1 1"),
             4 => format!("{name} {ends}FIXED 1 1"),
+            5 if *all => format!("{name} {ends}BLOCK"),
             _ => format!("{name} {ends}SHADOW FIXED 1 1"),
         };
         let _ = set(&mut table, &line, at(second));
