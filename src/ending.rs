@@ -19,21 +19,22 @@ use crate::keyspace::{Commit, CommitError, Committed};
 #[must_use]
 pub struct Stored<'call>(Option<Committed<'call>>);
 
-/// Commits `write`, if there is one, and closes the key. The reply must already be complete, so
-/// that nothing can fail after the commit.
+/// Commits `write`, if there is one, for the command at `index` of the table, and closes the key.
+/// The reply must already be complete, so that nothing can fail after the commit.
 ///
 /// # Errors
 ///
 /// [`CommitError::NotStored`] if the server does not accept the change.
 #[inline(always)]
 pub fn store<'call, W: Commit>(
+    index: usize,
     key: WriteKey<'_, 'call>,
     write: Option<W>,
 ) -> Result<Stored<'call>, CommitError> {
     fault::point(Point::Reply);
     let Some(write) = write else { return Ok(Stored(None)) };
     fault::point(Point::Store);
-    Ok(Stored(Some(write.commit(key)?)))
+    Ok(Stored(Some(write.commit(index, key)?)))
 }
 
 impl<'call> Stored<'call> {

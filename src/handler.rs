@@ -115,7 +115,7 @@ fn apply_as<'call>(
     let decision = outcome.decision;
     let write = KeyWrite::of(&outcome.next);
     let integers = reply::integers(&decision);
-    ending::store(key, write)?.announce(call)?;
+    ending::store(index, key, write)?.announce(call)?;
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static ALLOWED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
+/// The numbers of keys that commands created.
+static CREATED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
 /// The version of the module, as a C string.
@@ -40,6 +42,14 @@ pub fn count_decision(index: usize, allowed: bool) {
     }
 }
 
+/// Counts a key that the command at `index` of the table created.
+#[cold]
+pub fn count_created(index: usize) {
+    if let Some(counter) = CREATED.get(index) {
+        count(counter);
+    }
+}
+
 /// Counts an error reply.
 pub fn count_error() {
     count(&ERRORS);
@@ -61,10 +71,15 @@ pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
     let counted =
         counted.filter(|((command, _), _)| command.counters.is_some() && command.is_wanted());
     counted.map(|((command, allowed), denied)| {
-        let name = command.description.name.to_str().unwrap_or_default();
-        let (_, name) = name.split_once('.').unwrap_or_default();
-        (name, allowed.load(Relaxed), denied.load(Relaxed))
+        (command.short_name(), allowed.load(Relaxed), denied.load(Relaxed))
     })
+}
+
+/// Returns, for each command that creates keys, its name without the prefix and the number of keys.
+pub fn created() -> impl Iterator<Item = (&'static str, u64)> {
+    let counted = COMMANDS.iter().zip(&CREATED);
+    let counted = counted.filter(|(command, _)| command.creates_keys() && command.is_wanted());
+    counted.map(|(command, created)| (command.short_name(), created.load(Relaxed)))
 }
 
 /// The contents of `INFO rl`. It is also part of every crash report: see [`Info`] for the
@@ -87,6 +102,7 @@ impl Info for Report {
         section.number(c"clock_frozen", clock::is_frozen().into());
         section.number(c"errors", ERRORS.load(Relaxed));
         section.number(c"panics", api::guard::panics());
+        section.number(c"keys_created", created().map(|(_, created)| created).sum());
         if let Some((count, digest)) = policies {
             section.number(c"policies", count as u64);
             section.digits(c"policies_digest", digest);

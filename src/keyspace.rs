@@ -4,7 +4,7 @@ use crate::api::Refused;
 use crate::api::call::Call;
 use crate::api::key::{ChangedKey, Event, KeyKind, ReadKey, WriteKey};
 use crate::fault::{self, Point};
-use crate::{clock, replication};
+use crate::{clock, info, replication};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
@@ -177,22 +177,31 @@ pub enum CommitError {
 
 /// A change to one key, of any type of value.
 pub trait Commit {
-    /// Stores and replicates the change, and closes the key.
+    /// Stores and replicates the change that the command at `index` of the table makes, and closes
+    /// the key.
     ///
     /// # Errors
     ///
     /// [`CommitError::NotStored`] if the server does not accept the change.
-    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError>;
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError>;
 }
 
 impl Commit for KeyWrite {
     #[inline(always)]
-    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
-        commit(key, self)
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        commit(index, key, self)
     }
 }
 
-/// Stores and replicates `write`, and closes the key.
+/// Stores and replicates `write` for the command at `index` of the table, and closes the key.
 ///
 /// The key always has an expiry afterwards, even if another client removed the old one. An expiry
 /// that is neither too early nor too late for the new state is kept, on replicas too: reading it
@@ -205,6 +214,7 @@ impl Commit for KeyWrite {
 // several. With a single copy, each call of one rule would take fifty instructions more.
 #[inline(always)]
 pub fn commit<'call>(
+    index: usize,
     mut key: WriteKey<'_, 'call>,
     write: &KeyWrite,
 ) -> Result<Committed<'call>, CommitError> {
@@ -215,7 +225,12 @@ pub fn commit<'call>(
     let relaxed_ms = clock::expire_at_ms(kept.lapses_at.after(kept.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
+    // A missing key has no expiry, so calls that keep an expiry do not ask.
+    let creates = new_expiry_ms.is_some() && key.kind() == KeyKind::Missing;
     store(&mut key, &kept.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
+    if creates {
+        info::count_created(index);
+    }
     let replicated = replication::send(&key, &kept.change, new_expiry_ms);
     Ok(Committed { key: key.close(), event: Event::Set, replicated })
 }

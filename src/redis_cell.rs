@@ -18,7 +18,7 @@ pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
-    ending::store(key, write)?.announce(call)?;
+    ending::store(index, key, write)?.announce(call)?;
     ending::answer(index, call, decision.verdict == Verdict::Allowed, &integers);
     Ok(())
 }

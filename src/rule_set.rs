@@ -80,7 +80,7 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
             fault::point(Point::Store);
             for (key, write) in keys.drain(..).zip(&writes) {
                 if let (Some(key), Some(write)) = (key, write) {
-                    committed.push(commit(key, write));
+                    committed.push(commit(index, key, write));
                 }
             }
         }
@@ -181,10 +181,14 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     Ok(())
 }
 
-fn commit<'call>(key: WriteKey<'_, 'call>, write: &Write) -> Result<Committed<'call>, CommitError> {
+fn commit<'call>(
+    index: usize,
+    key: WriteKey<'_, 'call>,
+    write: &Write,
+) -> Result<Committed<'call>, CommitError> {
     match write {
-        Write::State(write) => keyspace::commit(key, write),
-        Write::Lease(write) => holders::commit(key, write),
+        Write::State(write) => keyspace::commit(index, key, write),
+        Write::Lease(write) => holders::commit(index, key, write),
     }
 }
 

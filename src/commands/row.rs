@@ -28,6 +28,36 @@ impl Command {
         }
     }
 
+    /// Returns the name without the prefix: `gcra` for `rl.gcra`.
+    pub fn short_name(&self) -> &'static str {
+        let name = self.description.name.to_str().unwrap_or_default();
+        name.split_once('.').map_or(name, |(_, name)| name)
+    }
+
+    /// Returns true if the command stores state where no key was before.
+    pub const fn creates_keys(&self) -> bool {
+        match self.action {
+            Action::Decide(_)
+            | Action::Use
+            | Action::Charge
+            | Action::Reserve(ReservationVerb::Reserve)
+            | Action::DecideAll
+            | Action::Lease
+            | Action::Throttle => true,
+            Action::Peek
+            | Action::Refund
+            | Action::Reserve(ReservationVerb::Commit | ReservationVerb::Cancel)
+            | Action::PeekAll
+            | Action::Renew
+            | Action::Release
+            | Action::Inspect
+            | Action::Metrics
+            | Action::Debug
+            | Action::Container
+            | Action::Policy(_) => false,
+        }
+    }
+
     /// Returns true if the server calls a function for the command. A container needs no function
     /// on a server that finds the subcommands itself.
     pub fn has_function(&self) -> bool {

@@ -22,7 +22,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let mut key = call.only_key()?.open_for_writing();
     let (decision, write) = decide(key.as_mut(), &request, Mode::Take, clock::now())?;
     let integers = reply::integers(&decision);
-    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::store(index, key, write.as_ref())?.announce(call)?;
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
@@ -66,7 +66,7 @@ fn settle(
     let has_lapsed = stored.has_lapsed();
     let is_live = change.is_some();
     let write = change.map(|change| HolderWrite { change, id: me, now, has_lapsed });
-    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::store(index, key, write.as_ref())?.announce(call)?;
     ending::answer(index, call, is_live, &is_live);
     Ok(())
 }

@@ -16,8 +16,8 @@
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
 use crate::api::sorted_set::Member;
-use crate::clock;
 use crate::keyspace::{Commit, CommitError, Committed};
+use crate::{clock, info};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::leases::{Grant, Holders, Release};
 use redis_throttle_engine::time::{Instant, Span};
@@ -171,26 +171,36 @@ pub enum Change {
 
 // Implemented for a reference, because moving a `HolderWrite` costs more than reading it.
 impl Commit for &HolderWrite {
-    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
-        commit(key, self)
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        commit(index, key, self)
     }
 }
 
-/// Stores and replicates `write`, and closes the key. When a holder is added, a few expired holders
-/// are removed. When the last live lease is released, the key is unlinked.
+/// Stores and replicates `write` for the command at `index` of the table, and closes the key. When
+/// a holder is added, a few expired holders are removed. When the last live lease is released, the
+/// key is unlinked.
 ///
 /// # Errors
 ///
 /// [`CommitError::NotStored`] if the server does not accept the change.
 pub fn commit<'call>(
+    index: usize,
     mut key: WriteKey<'_, 'call>,
     write: &HolderWrite,
 ) -> Result<Committed<'call>, CommitError> {
+    let creates = key.kind() == KeyKind::Missing;
     let done = match write.change {
         Change::Hold(grant) => hold(&mut key, write, grant),
         Change::Release(left) => release(&mut key, write, left),
     };
     let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
+    if creates {
+        info::count_created(index);
+    }
     Ok(Committed { key: key.close(), event, replicated })
 }
 

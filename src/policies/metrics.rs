@@ -39,6 +39,10 @@ pub fn text() -> String {
         family.sample(&[("command", command), ("outcome", "allowed")], allowed);
         family.sample(&[("command", command), ("outcome", "denied")], denied);
     }
+    let mut family = text.counter("rl_keys_created_total", "Keys created by a command.");
+    for (command, created) in info::created() {
+        family.sample(&[("command", command)], created);
+    }
     let (count, digest) = policies::table().count_and_digest(clock::now());
     text.gauge("rl_policies", "Policies in effect, including variants.").sample(&[], count as u64);
     text.gauge("rl_policies_info", "Digest of all policies in effect, as a label of a constant 1.")

@@ -105,7 +105,7 @@ fn settle(
         decision = outcome.decision;
         integers = reply::integers(&decision);
         let write = keyspace::KeyWrite::of(&outcome.next);
-        ending::store(key, write)?.announce(call)?;
+        ending::store(index, key, write)?.announce(call)?;
         if takes {
             applied.counter.charge(applied.request.options.cost);
         }
@@ -237,7 +237,7 @@ impl<'call> Applied<'call> {
             let write = keyspace::KeyWrite::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
             integers = self.integers(&decision);
-            ending::store(key, write)?.announce(call)?;
+            ending::store(index, key, write)?.announce(call)?;
         }
         self.count(&decision, created, now);
         ending::answer(index, call, reply::is_yes(&integers), &integers);

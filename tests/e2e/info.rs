@@ -35,7 +35,7 @@ fn info_section_has_the_documented_fields_and_its_counters_start_at_zero() {
     assert_eq!(fields["rl_version"], env!("CARGO_PKG_VERSION"));
     assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
     let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
-    zero.push("rl_policies".to_owned());
+    zero.extend(["rl_policies".to_owned(), "rl_keys_created".into()]);
     let deciding = ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra"];
     for name in deciding
         .into_iter()
@@ -69,7 +69,7 @@ fn every_verdict_is_counted_under_its_command() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    for algorithm in ALGORITHMS {
+    for (round, algorithm) in (1..).zip(ALGORITHMS) {
         let call = algorithm.call("k", 2, "1h");
         let before = counts(&mut client);
         // Makes three allowed calls, one of them with cost 0, and three denied calls, one of them
@@ -77,10 +77,12 @@ fn every_verdict_is_counted_under_its_command() {
         for cost in [1, 0, 1, 1, 1, 3] {
             client.decide(&format!("{call} COST {cost}"));
         }
-        let expected = vec![
+        let mut expected = vec![
             (counter(algorithm.command, "allowed"), 3),
             (counter(algorithm.command, "denied"), 3),
+            ("rl_keys_created".to_owned(), round),
         ];
+        expected.sort();
         assert_eq!(changed(&before, &counts(&mut client)), expected, "{call}");
         client.integer("DEL k");
     }
@@ -151,6 +153,7 @@ fn call_with_several_rules_counts_as_one_decision() {
         ("rl_all_allowed", 1),
         ("rl_all_denied", 1),
         ("rl_errors", 1),
+        ("rl_keys_created", 2),
         ("rl_peekall_allowed", 1),
         ("rl_peekall_denied", 1),
     ];

@@ -21,6 +21,7 @@ mod grammar_fuzz;
 mod hostile;
 mod info;
 mod inspect;
+mod keys_created;
 mod lease_effects;
 mod lease_holders;
 mod lease_sets;

@@ -39,6 +39,14 @@ fn every_info_field_is_a_metric_with_the_same_value() {
                     format!("rl_decisions_total{{command=\"{command}\",outcome=\"{outcome}\"}}")
                 }
                 _ if ["errors", "panics"].contains(&name) => format!("rl_{name}_total"),
+                _ if name == "keys_created" => {
+                    let family = samples
+                        .iter()
+                        .filter(|(sample, _)| sample.starts_with("rl_keys_created_total{"));
+                    let numbers = family.map(|(_, number)| number.parse::<u64>().unwrap());
+                    assert_eq!(numbers.sum::<u64>().to_string(), *number, "{samples:?}");
+                    continue;
+                }
                 _ if name == "policies_digest" => {
                     let sample = format!("rl_policies_info{{digest=\"{number}\"}}");
                     assert_eq!(samples.get(&sample).map(String::as_str), Some("1"), "{samples:?}");
