@@ -23,7 +23,8 @@
 -- - A wait beyond 2^53 ms (285,000 years) is rounded to the nearest number that Lua has, and so is
 --   the key's expiry. Only a debt left by a rule with a much higher rate takes that long.
 -- - A key with reservations is an error.
--- - SLIDINGLOG rounds to SLOTS and ignores the module's rl.sliding-log-slots.
+-- - SLIDINGLOG without the option SLOTS rounds to 1024 slots and ignores the module's
+--   rl.sliding-log-slots.
 -- - A script ends at the first command that the server refuses. So beyond maxmemory, REFUND and
 --   RENEW fail, too. On a replica, a script fails only if its call writes.
 -- - A value that another program stored is read whole before it is rejected. That takes time if the
@@ -44,9 +45,10 @@
 -- every call.
 
 local VERSION = '0.2.0'
--- The number of slots into which SLIDINGLOG divides its window. With a limit above this number, it
--- rounds times up to the next slot. The module's setting rl.sliding-log-slots has this default.
-local SLOTS = 1024
+-- The number of slots into which SLIDINGLOG divides its window if the option SLOTS is not given.
+-- With a limit above the number of slots, it rounds times up to the next slot. The module's setting
+-- rl.sliding-log-slots has this default.
+local SLOTS_DEFAULT = 1024
 
 local LIMIT_MAX = 1000000000000
 local TOTAL_MAX = 2000000000000
@@ -304,9 +306,13 @@ local function failed(failure, verb, rule)
     lease_not_here = 'ERR invalid algorithm: LEASE has no cost to charge or refund',
     option = option .. 'expected COST n or PARTIAL',
     option_or_aligned = option .. 'expected COST n, PARTIAL or ALIGNED',
+    option_or_slots = option .. 'expected COST n, PARTIAL or SLOTS n',
     no_option = option .. 'BACKOFF takes no options',
     repeated_cost = 'ERR repeated option: COST may be given once',
     repeated_aligned = 'ERR repeated option: ALIGNED may be given once',
+    repeated_slots = 'ERR repeated option: SLOTS may be given once',
+    missing_slots = 'ERR missing slots: expected SLOTS followed by an integer from 16 to 65536',
+    slots = integer('slots', 16, 65536),
     repeated_partial = 'ERR repeated option: PARTIAL may be given once',
     partial_of_nothing = 'ERR invalid cost: with PARTIAL, expected an integer from 1 to ' .. most,
     partial_not_here = option .. 'PARTIAL is for RL.PEEK and commands that decide by one rule',
@@ -411,10 +417,12 @@ local function duration(word)
   end
 end
 
--- Reads the options that begin at place `at`. Returns the cost, true if the cost may be granted in
--- part, and true if the window is aligned; or nil and the failure.
-local function options(args, at, may_align)
-  local cost, partial, aligned
+-- Reads the options that begin at place `at`. own_name is the option that the algorithm has besides
+-- COST and PARTIAL, if it has one. Returns the cost, true if the cost may be granted in part, and
+-- the own option: true for ALIGNED, the number for SLOTS, false if it is not given; or nil and the
+-- failure.
+local function options(args, at, own_name)
+  local cost, partial, own
   while args[at] do
     local name = name_of(args[at])
     at = at + 1
@@ -427,19 +435,25 @@ local function options(args, at, may_align)
     elseif name == 'PARTIAL' then
       if partial then return nil, 'repeated_partial' end
       partial = true
-    elseif may_align and name == 'ALIGNED' then
-      if aligned then return nil, 'repeated_aligned' end
-      aligned = true
+    elseif name == own_name then
+      if own then return nil, 'repeated_' .. name:lower() end
+      own = true
+      if name == 'SLOTS' then
+        if not args[at] then return nil, 'missing_slots' end
+        own = integer(args[at], 16, 65536)
+        if not own then return nil, 'slots' end
+        at = at + 1
+      end
     else
-      return nil, may_align and 'option_or_aligned' or 'option'
+      return nil, own_name and 'option_or_' .. own_name:lower() or 'option'
     end
   end
   if partial and cost == 0 then return nil, 'partial_of_nothing' end
-  return cost or 1, partial or false, aligned or false
+  return cost or 1, partial or false, own or false
 end
 
 -- The two functions below implement read, which is explained under Algorithms.
-local function limit_and_window(args, at, may_align)
+local function limit_and_window(args, at, own_name)
   local limit, window = args[at], args[at + 1]
   if not window then return nil, 'arity' end
   limit = limits_read[limit] or units(limit)
@@ -447,9 +461,9 @@ local function limit_and_window(args, at, may_align)
   window = durations_read[window] or duration(window)
   if not window then return nil, 'window' end
   if not args[at + 2] then return 1, false, limit, window, false end
-  local cost, partial, aligned = options(args, at + 2, may_align)
+  local cost, partial, own = options(args, at + 2, own_name)
   if not cost then return nil, partial end
-  return cost, partial, limit, window, aligned
+  return cost, partial, limit, window, own
 end
 
 local function quota(args, at, size)
@@ -467,7 +481,7 @@ local function quota(args, at, size)
     return nil, size .. '_refill'
   end
   if not args[at + 3] then return 1, false, capacity, rate, period end
-  local cost, partial = options(args, at + 3, false)
+  local cost, partial = options(args, at + 3)
   if not cost then return nil, partial end
   return cost, partial, capacity, rate, period
 end
@@ -1148,7 +1162,7 @@ end
 -- and six for the running total. Entries are numbered from 0 here.
 local function sliding_log()
   local SIX_BYTES_MAX = 281474976710655
-  local now, limit, window
+  local now, limit, window, slots
   -- grid: the width of a slot under this rule. rule_slot: the step to which this rule rounds
   -- instants up. Both in microseconds.
   local grid, rule_slot
@@ -1201,10 +1215,10 @@ local function sliding_log()
       and newest - base <= INSTANT_MAX - base
   end
 
-  local function standing(bytes, at, _, its_limit, its_window)
-    now, limit, window = at, its_limit, its_window
-    grid = floor((window + SLOTS - 1) / SLOTS)
-    rule_slot = limit <= SLOTS and 1 or grid
+  local function standing(bytes, at, _, its_limit, its_window, own_slots)
+    now, limit, window, slots = at, its_limit, its_window, own_slots or SLOTS_DEFAULT
+    grid = floor((window + slots - 1) / slots)
+    rule_slot = limit <= slots and 1 or grid
     log, moved_to, rewrites = nil, nil, false
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
@@ -1283,8 +1297,8 @@ local function sliding_log()
   end
 
   local function take(cost, is_charged)
-    if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
-      -- In a log with SLOTS entries or more, a charge is rounded under any limit.
+    if is_charged and not moved_to and kept_to - kept_from >= slots then
+      -- In a log with as many entries as slots, a charge is rounded under any limit.
       rule_slot = grid
     end
     if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
@@ -1296,7 +1310,7 @@ local function sliding_log()
   -- Returns true if a refund should rewrite the log instead of overwriting the removed entries.
   local function is_worth_rewriting(stale)
     local stays = kept_to > dead and kept_to - dead or 0
-    local most = (rule_slot > 1 and SLOTS or 2 * SLOTS) + 1
+    local most = (rule_slot > 1 and slots or 2 * slots) + 1
     local counting = used < most and used or most
     return count > floor((counting + 1) * 3 / 2) + 1
       or count - kept_to > stays + 1
@@ -1404,8 +1418,8 @@ local function sliding_log()
   end
 
   return {
-    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
-    give_back = give_back, after = after, next = next,
+    read = limit_and_window, term = 'SLOTS', standing = standing, lacks = lacks,
+    in_use = in_use, take = take, give_back = give_back, after = after, next = next,
   }
 end
 

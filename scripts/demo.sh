@@ -214,6 +214,8 @@ show_slidinglog() {
     row RL.DEBUG CLOCK ADVANCE 4s
     row RL.SLIDINGLOG mail:42 2 10
     row RL.SLIDINGLOG mail:42 2 10
+    say "With SLOTS 16 a log of any limit has at most 17 entries that count, each rounded up to window / 16:"
+    row RL.SLIDINGLOG api:42 1000 10 SLOTS 16
 }
 
 show_tokenbucket() {

@@ -44,7 +44,7 @@ macro_rules! for_algorithms {
             /// `RL.SLIDING key limit window [COST n]`
             "SLIDING" SlidingWindow("limit window": Number Duration)
                 sliding_window::State => sliding_window::State,
-            /// `RL.SLIDINGLOG key limit window [COST n]`
+            /// `RL.SLIDINGLOG key limit window [SLOTS n] [COST n]`
             "SLIDINGLOG" SlidingLog("limit window": Number Duration)
                 sliding_log::Log<'a> => sliding_log::Edit<'a>,
             /// `RL.TOKENBUCKET key capacity rate period [COST n]`
@@ -359,11 +359,13 @@ impl<'a> State<'a> {
 }
 
 impl Rule {
-    /// Returns the same rule, with a sliding log that rounds to `slots`.
+    /// Returns the same rule, with a sliding log that rounds to `slots` unless it has its own.
     #[must_use]
     pub const fn with_slots(self, slots: Slots) -> Self {
         match self {
-            Self::SlidingLog(rule) => Self::SlidingLog(SlidingLog { slots, ..rule }),
+            Self::SlidingLog(rule) if !rule.has_own_slots => {
+                Self::SlidingLog(SlidingLog { slots, ..rule })
+            }
             rule => rule,
         }
     }

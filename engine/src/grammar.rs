@@ -17,6 +17,7 @@ pub mod request;
 pub mod reservation;
 pub mod rule;
 pub mod rule_text;
+pub mod sliding_log;
 pub mod usage;
 
 #[cfg(test)]

@@ -287,7 +287,9 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
 /// Checks that the text of a rule parses as that rule.
 fn words_read_as_their_rule<S: Subject>(limits: &Limits) -> TestCaseResult {
     let rule = S::rule(limits);
-    let slots = Slots::new(limits.slots.try_into().expect("small")).expect("in bounds");
+    // The slots of the setting are overridden by those of the words.
+    let of_rule = Slots::new(limits.slots.try_into().expect("small")).expect("in bounds");
+    let slots = if limits.aligned { Slots::DEFAULT } else { of_rule };
     for words in [S::words(limits), S::example()] {
         let args: Vec<_> = words.split(' ').map(str::as_bytes).collect();
         let read = request(rule.algorithm(), &args, slots);

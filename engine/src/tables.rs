@@ -68,7 +68,7 @@ fn sliding(units: u64, window: Period) -> Rule {
 
 fn log(units: u64, window: Period, slots: u32) -> Rule {
     let (limit, slots) = (limit(units), Slots::new(slots).unwrap());
-    Rule::SlidingLog(SlidingLog { limit, window, slots })
+    Rule::SlidingLog(SlidingLog { limit, window, slots, has_own_slots: false })
 }
 
 fn token(capacity: u64, rate: u64, period: Period) -> Rule {

@@ -101,15 +101,20 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     if has_rate && (too_fast || too_long) {
         return None;
     }
-    let (mut given, mut aligned) = (Given::default(), false);
+    let (mut given, mut aligned, mut slots) = (Given::default(), false, 1_024);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match option.to_ascii_uppercase().as_slice() {
             b"ALIGNED" if algorithm == FixedWindow && !aligned => aligned = true,
+            b"SLOTS" if algorithm == SlidingLog && !aligned => {
+                // `Limits` uses the same field for both options.
+                aligned = true;
+                slots = integer(options.next()?, 16).filter(|slots| *slots <= 65_536)?;
+            }
             name => given.read(name, &mut options)?,
         }
     }
-    let limits = Limits { capacity, rate, period_us, aligned, slots: 1_024 };
+    let limits = Limits { capacity, rate, period_us, aligned, slots };
     let options = given.check()?;
     Some(Request { rule: (AnySubject::of(algorithm).rule)(&limits), options })
 }

@@ -27,6 +27,15 @@ pub const COST: Argument = Argument {
 };
 pub const PARTIAL: Argument = Argument::token(c"partial", c"PARTIAL").optional();
 pub const ALIGNED: Argument = Argument::token(c"aligned", c"ALIGNED").optional();
+pub const SLOTS: Argument = Argument {
+    token: Some(c"SLOTS"),
+    ..Argument::new(
+        c"slots",
+        Kind::Integer,
+        Some(c"16 to 65536, rl.sliding-log-slots if not given"),
+    )
+    .optional()
+};
 
 pub const ATTEMPTS: Argument =
     Argument::new(c"attempts", Kind::Integer, Some(c"attempts without a delay, 1 to 10^6"));
@@ -97,7 +106,7 @@ pub const ALGORITHMS: &[Argument] = &[
     ),
     Argument::new(
         c"sliding-log",
-        Kind::Block(&[Argument::token(c"slidinglog", c"SLIDINGLOG"), LIMIT, WINDOW]),
+        Kind::Block(&[Argument::token(c"slidinglog", c"SLIDINGLOG"), LIMIT, WINDOW, SLOTS]),
         None,
     ),
     Argument::new(

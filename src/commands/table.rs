@@ -79,6 +79,7 @@ commands! {
             flags: c"write deny-oom",
             categories: c"write slow",
             categories_and_own: c"write slow rl",
+            arguments: with_call_options![KEY, LIMIT, WINDOW; SLOTS],
             ..deciding(
                 c"rl.slidinglog",
                 c"Decides whether a call may happen now, by an exact sliding window.",

@@ -7,6 +7,7 @@ const MISSING_COST: &str =
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000";
 const OPTION: &str = "ERR invalid option: expected COST n or PARTIAL";
 const FIXED_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL or ALIGNED";
+const LOG_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL or SLOTS n";
 const REPEATED_COST: &str = "ERR repeated option: COST may be given once";
 const REPEATED_ALIGNED: &str = "ERR repeated option: ALIGNED may be given once";
 const RATE_BOUND: &str = "ERR invalid rate: rate / period must not exceed 1000000000 per second";
@@ -49,7 +50,11 @@ fn every_wrong_argument_of_the_window_algorithms_has_its_own_text() {
     let (limit, window) = (invalid_integer("limit"), invalid_duration("window"));
     let (limit, window) = (limit.as_str(), window.as_str());
     for command in ["RL.FIXED", "RL.SLIDING", "RL.SLIDINGLOG"] {
-        let option = if command == "RL.FIXED" { FIXED_OPTION } else { OPTION };
+        let option = match command {
+            "RL.FIXED" => FIXED_OPTION,
+            "RL.SLIDINGLOG" => LOG_OPTION,
+            _ => OPTION,
+        };
         let rows = [
             // The error names the leftmost wrong argument.
             ("0 60", limit),
@@ -119,9 +124,54 @@ fn aligned_is_accepted_once_and_only_by_the_fixed_window() {
         ("5 60 ALIGN", FIXED_OPTION),
     ];
     assert_errors(&mut client, "RL.FIXED", &rows);
-    for command in ["RL.SLIDING", "RL.SLIDINGLOG"] {
-        assert_errors(&mut client, command, &[("5 60 ALIGNED", OPTION)]);
+    assert_errors(&mut client, "RL.SLIDING", &[("5 60 ALIGNED", OPTION)]);
+    assert_errors(&mut client, "RL.SLIDINGLOG", &[("5 60 ALIGNED", LOG_OPTION)]);
+}
+
+#[test]
+fn only_the_sliding_log_takes_slots() {
+    let server = Server::start();
+    let mut client = server.client();
+    let slots = "ERR invalid slots: expected an integer from 16 to 65536";
+    let missing = "ERR missing slots: expected SLOTS followed by an integer from 16 to 65536";
+    let repeated = "ERR repeated option: SLOTS may be given once";
+    let rows = [
+        ("5 60 SLOTS", missing),
+        ("5 60 COST 1 slots", missing),
+        ("5 60 SLOTS 15", slots),
+        ("5 60 SLOTS 65537", slots),
+        ("5 60 SLOTS -16", slots),
+        ("5 60 SLOTS SLOTS 16", slots),
+        ("5 60 SLOTS COST 1", slots),
+        ("5 60 SLOTS 16 SLOTS 16", repeated),
+        ("5 60 SLOTS 16 COST 1 slots 17", repeated),
+        ("5 60 SLOTS 16 COST x", COST),
+        ("5 60 SLOTS 16 16", LOG_OPTION),
+    ];
+    assert_errors(&mut client, "RL.SLIDINGLOG", &rows);
+    assert_errors(&mut client, "RL.FIXED", &[("5 60 SLOTS 16", FIXED_OPTION)]);
+    assert_errors(&mut client, "RL.SLIDING", &[("5 60 SLOTS 16", OPTION)]);
+    assert_errors(&mut client, "RL.GCRA", &[("5 1 60 SLOTS 16", OPTION)]);
+    let of_policy = "ERR invalid option: a policy's rule takes only ALIGNED after FIXED, SLOTS \
+         after SLIDINGLOG, ZONE and START after QUOTA";
+    let rows = [
+        ("RL.CHARGE k SLIDINGLOG 5 60 SLOTS 15", slots),
+        ("RL.REFUND k SLIDINGLOG 5 60 SLOTS", missing),
+        ("RL.USE k p DEFAULT SLIDINGLOG 5 60 SLOTS 15", slots),
+        ("RL.POLICY SET p SLIDINGLOG 5 60 SLOTS 65537", slots),
+        ("RL.POLICY SET p SLIDING 5 60 SLOTS 16", of_policy),
+        // The slots belong to the rule, so a call of a policy has none.
+        (
+            "RL.USE k p SLOTS 16",
+            "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule",
+        ),
+    ];
+    for (call, expected) in rows {
+        assert_eq!(client.error(call), expected, "{call}");
     }
+    let reply = client.call(&["RL.ALL", "k", "SLIDINGLOG 5 60 SLOTS 16 SLOTS 16"]);
+    let expected = repeated.replacen("ERR ", "ERR rule 1: ", 1);
+    assert_eq!(raw_error(&reply), Some(expected));
 }
 
 #[test]

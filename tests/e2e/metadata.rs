@@ -29,7 +29,8 @@ const READS: &[&str] = &["RO", "access"];
 /// The syntax of all rules that a policy can have.
 macro_rules! algorithms {
     () => {
-        "FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
+        "FIXED limit window [ALIGNED] | SLIDING limit window | \
+         SLIDINGLOG limit window [SLOTS slots] | \
          TOKENBUCKET capacity rate period | LEAKYBUCKET capacity rate period | \
          GCRA burst rate period | BACKOFF attempts base max forget | \
          QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]"
@@ -74,7 +75,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost] [PARTIAL]",
+        syntax: "key limit window [COST cost] [PARTIAL] [SLOTS slots]",
     },
     Described {
         name: "rl.tokenbucket",

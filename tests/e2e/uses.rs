@@ -2,7 +2,7 @@
 
 use crate::support::statistics::{Stats, listed};
 use crate::support::uses::{RULES, Seven, ask, enforced, set, shadowed};
-use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error};
+use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error, text};
 
 /// Options after the policy, and the first integer of the reply if the call is granted in full.
 /// `BACKOFF` takes only the first row.
@@ -401,4 +401,57 @@ fn log_rounds_its_instants_by_the_slots_setting_at_the_time_of_the_call() {
             assert_eq!(client.run("GET k"), client.run("GET twin"), "{slots} slots, {call}");
         }
     }
+}
+
+#[test]
+fn log_with_slots_rounds_by_them_in_every_command_and_under_any_setting() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US + 1);
+    set(&mut client, "p SLIDINGLOG 100 16s SLOTS 64");
+    assert_eq!(text(&client.run("RL.POLICY GET p")), "p SLIDINGLOG 100 16s SLOTS 64");
+    client.ok("CONFIG SET rl.sliding-log-slots 64");
+    client.decide("RL.SLIDINGLOG twin 100 16s");
+    let expected = client.run("GET twin");
+    // 64 slots of 250 ms.
+    let rule = "SLIDINGLOG 100 16s SLOTS 64";
+    for slots in [16, 1_024, 64] {
+        client.ok(&format!("CONFIG SET rl.sliding-log-slots {slots}"));
+        let calls = [
+            "RL.SLIDINGLOG k 100 16s SLOTS 64".to_owned(),
+            "RL.SLIDINGLOG k 100 16s COST 1 slots 064".to_owned(),
+            "RL.USE k p".to_owned(),
+            format!("RL.USE k q DEFAULT {rule}"),
+            format!("RL.CHARGE k {rule}"),
+            "RL.CHARGE k USE p".to_owned(),
+        ];
+        for call in calls {
+            client.run("DEL k");
+            client.run(&call);
+            assert_eq!(client.run("GET k"), expected, "{slots} slots, {call}");
+        }
+        for rule in [rule, "USE p", "USE q DEFAULT SLIDINGLOG 100 16s SLOTS 64"] {
+            client.run("DEL k");
+            client.call(&["RL.ALL", "k", rule]);
+            assert_eq!(client.run("GET k"), expected, "{slots} slots, {rule}");
+        }
+        // The last unit comes back at the end of the slot in which it was taken.
+        let peek = format!("RL.PEEK k {rule} COST 100");
+        assert_eq!(client.decide(&peek), [0, 100, 99, 16_250, 16_250], "{slots} slots");
+        client.decide(&format!("RL.REFUND k {rule}"));
+        assert_eq!(client.integer("EXISTS k"), 0, "{slots} slots");
+    }
+}
+
+#[test]
+fn charged_log_stores_at_most_twice_its_own_slots_and_one() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for _ in 0..200 {
+        client.decide("RL.CHARGE k SLIDINGLOG 10 16s SLOTS 16");
+        client.advance_ms(70);
+    }
+    let len = client.bytes("GET k").len();
+    assert!(len <= 20 + 12 * 33, "{len} bytes");
 }

@@ -94,7 +94,7 @@ pub fn charged(random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..LONG_STEPS {
         steps.push(Step::Clock(now_us));
-        let rule = *random.pick(&["1000 60", "1000 60", "1000 60", "1024 61"]);
+        let rule = *random.pick(&["1000 60", "1000 60", "1000 60", "1024 61", "1000 60 SLOTS 500"]);
         let line = match random.below(200) {
             0 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(200)),
             1..5 => format!("PEEK k SLIDINGLOG {rule} COST {}", random.below(1_000)),
@@ -126,7 +126,7 @@ fn of_holder(random: &mut Random) -> String {
 
 /// Returns a call whose cost is mostly one, so that a log has as many entries as units.
 fn of_small_log(random: &mut Random) -> String {
-    let rule = *random.pick(&["30 1", "30 1", "30 1", "20 0.5", "1100 2"]);
+    let rule = *random.pick(&["30 1", "30 1", "30 1", "20 0.5", "1100 2", "30 1 SLOTS 16"]);
     match random.below(12) {
         0 | 1 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(6)),
         2 => format!("CHARGE k SLIDINGLOG {rule}"),
@@ -136,7 +136,10 @@ fn of_small_log(random: &mut Random) -> String {
 
 fn of_log(random: &mut Random, refunds: u64) -> String {
     let cost = 1 + random.below(4);
-    let rule = *random.pick(&["3000 60", "3000 60", "3000 60", "3000 60", "1000 60", "9999 90"]);
+    let usual = ["3000 60", "3000 60", "3000 60", "3000 60", "1000 60", "9999 90"];
+    // Calls of one log may have different slots.
+    let own_slots = ["3000 60 SLOTS 100", "1000 60 SLOTS 100", "9999 90 SLOTS 65536"];
+    let rule = if random.below(40) == 0 { random.pick(&own_slots) } else { random.pick(&usual) };
     match random.below(30) {
         place if place < refunds => {
             let most = *random.pick(&[5, 30, 300]);

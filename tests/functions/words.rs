@@ -144,7 +144,7 @@ const COSTS: [&str; 14] = [
 const IDS: [&[u8]; 7] = [b"job-1", b"job-2", b"3", b"COST", b"\0\xff\r\n", b"-inf", b"e"];
 
 /// Invalid words: texts that only look valid, and values just beyond a bound.
-const WRONG: [&str; 62] = [
+const WRONG: [&str; 65] = [
     "0",
     "-1",
     "+1",
@@ -201,6 +201,9 @@ const WRONG: [&str; 62] = [
     "cost",
     "PARTIAL",
     "ALIGNED",
+    "SLOTS",
+    "15",
+    "65537",
     "1\0",
     "\0",
     "0.00000000000000000000001",
@@ -397,6 +400,10 @@ pub fn options(random: &mut Random, kind: Kind) -> Vec<Vec<u8>> {
     }
     if kind == Kind::Windowed("FIXED") && random.below(4) == 0 {
         options.push(vec![any_case(random, "ALIGNED")]);
+    }
+    if kind == Kind::Windowed("SLIDINGLOG") && random.below(4) == 0 {
+        let slots = random.pick(&["16", "16", "0017", "30", "1024", "65536"]).as_bytes().to_vec();
+        options.push(vec![any_case(random, "SLOTS"), slots]);
     }
     if random.below(2) == 0 {
         options.reverse();

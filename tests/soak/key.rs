@@ -33,16 +33,24 @@ impl Key {
         self.subject.algorithm == Algorithm::Backoff
     }
 
+    /// Returns the limits of a rule. `slots` is the setting, which a sliding log with its own slots
+    /// ignores.
+    pub fn limits(&self, rule: usize, slots: i128) -> Limits {
+        let limits = self.rules[rule];
+        let has_own_slots = self.subject.algorithm == Algorithm::SlidingLog && limits.aligned;
+        if has_own_slots { limits } else { Limits { slots, ..limits } }
+    }
+
     /// Draws one of the two rules, mostly the first, and a cost.
     pub fn ask(&self, random: &mut Random, slots: i128) -> Asked {
-        let limits = Limits { slots, ..self.rules[usize::from(random.below(8) == 0)] };
+        let limits = self.limits(usize::from(random.below(8) == 0), slots);
         let cost = Share::draw(random).of(&limits);
         Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, partial: false }
     }
 
     /// Returns a call that costs the whole limit of the first rule.
     pub fn ask_for_all(&self, slots: i128) -> Asked {
-        let limits = Limits { slots, ..self.rules[0] };
+        let limits = self.limits(0, slots);
         let cost = if self.counts_delays() { 1 } else { limits.capacity };
         Asked { limits, cost, partial: false }
     }

@@ -39,7 +39,7 @@ impl Use {
     }
 
     fn asked(&self, slots: i128) -> Asked {
-        let limits = Limits { slots, ..self.key.rules[0] };
+        let limits = self.key.limits(0, slots);
         Asked { limits, cost: 1, partial: false }
     }
 

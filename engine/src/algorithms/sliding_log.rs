@@ -52,6 +52,8 @@ pub struct SlidingLog {
     /// The number of slots per window. If `limit` exceeds this number, instants are rounded up to a
     /// multiple of a slot.
     pub slots: Slots,
+    /// Whether the rule sets `slots` itself. Otherwise it is the setting at the time of a call.
+    pub has_own_slots: bool,
 }
 
 /// The stored state: a log that is not empty, read in place.

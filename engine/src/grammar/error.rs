@@ -23,6 +23,8 @@ pub enum GrammarError {
     Rate,
     /// An invalid cost.
     Cost,
+    /// An invalid number of slots.
+    Slots,
     /// An invalid window.
     Window,
     /// An invalid period.
@@ -95,6 +97,8 @@ pub enum GrammarError {
     OptionOrAligned,
     /// An invalid option of `QUOTA`.
     OptionOfQuota,
+    /// An invalid option of `SLIDINGLOG`.
+    OptionOfLog,
     /// An option after `BACKOFF`, which has none.
     NoOption,
     /// `COST` twice.
@@ -107,6 +111,10 @@ pub enum GrammarError {
     RepeatedZone,
     /// `START` twice.
     RepeatedStart,
+    /// `SLOTS` twice.
+    RepeatedSlots,
+    /// `SLOTS` without a number.
+    MissingSlots,
     /// `ZONE` without a name.
     MissingZone,
     /// `START` without a value.
@@ -297,6 +305,7 @@ impl GrammarError {
             Self::Capacity => integer!("capacity", "1"),
             Self::Rate => integer!("rate", "1"),
             Self::Cost => integer!("cost", "0"),
+            Self::Slots => c"ERR invalid slots: expected an integer from 16 to 65536",
             Self::Window => duration!("window"),
             Self::Period => duration!("period"),
             Self::RateTooHigh => {
@@ -353,12 +362,17 @@ impl GrammarError {
             Self::OptionOfQuota => {
                 c"ERR invalid option: expected ZONE name, START n, COST n or PARTIAL"
             }
+            Self::OptionOfLog => c"ERR invalid option: expected COST n, PARTIAL or SLOTS n",
             Self::NoOption => c"ERR invalid option: BACKOFF takes no options",
             Self::RepeatedCost => c"ERR repeated option: COST may be given once",
             Self::RepeatedAligned => c"ERR repeated option: ALIGNED may be given once",
             Self::RepeatedPartial => c"ERR repeated option: PARTIAL may be given once",
             Self::RepeatedZone => c"ERR repeated option: ZONE may be given once",
             Self::RepeatedStart => c"ERR repeated option: START may be given once",
+            Self::RepeatedSlots => c"ERR repeated option: SLOTS may be given once",
+            Self::MissingSlots => {
+                c"ERR missing slots: expected SLOTS followed by an integer from 16 to 65536"
+            }
             Self::MissingZone => zone!("missing zone: expected ZONE followed by"),
             Self::MissingStart => {
                 c"ERR missing start: expected START followed by a weekday, a day of the month or a month"
@@ -401,7 +415,7 @@ impl GrammarError {
                 c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
             }
             Self::OptionOfPolicy => {
-                c"ERR invalid option: a policy's rule takes only ALIGNED after FIXED, ZONE and START after QUOTA"
+                c"ERR invalid option: a policy's rule takes only ALIGNED after FIXED, SLOTS after SLIDINGLOG, ZONE and START after QUOTA"
             }
             Self::CostOfPolicy => {
                 c"ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule"

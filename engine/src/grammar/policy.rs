@@ -118,15 +118,17 @@ pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
     FullName::parse(name).ok_or(GrammarError::PolicyName)
 }
 
-/// Parses the rule of a policy. The rule has no cost: each call gives its own. A sliding log gets
-/// the default number of slots; each call replaces that number by the configured one.
+/// Parses the rule of a policy. The rule has no cost: each call gives its own. A sliding log
+/// without `SLOTS` gets the default number of slots; each call replaces that number by the
+/// configured one.
 pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
     use GrammarError::{
-        Arity, CostOfPolicy, Option, OptionOfPolicy, OptionOfQuota, OptionOrAligned, RuleArity,
+        Arity, CostOfPolicy, Option, OptionOfLog, OptionOfPolicy, OptionOfQuota, OptionOrAligned,
+        RuleArity,
     };
     let request = request(algorithm, args, Slots::DEFAULT).map_err(|error| match error {
         Arity => RuleArity(algorithm),
-        Option | OptionOrAligned | OptionOfQuota => OptionOfPolicy,
+        Option | OptionOrAligned | OptionOfQuota | OptionOfLog => OptionOfPolicy,
         error if GivenOptions::explain(error) => CostOfPolicy,
         error => error,
     })?;

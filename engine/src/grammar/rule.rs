@@ -8,7 +8,7 @@ use super::lease::lease;
 use super::name::named;
 use super::options::{CallOptions, Options, options};
 use super::request::{Asked, Request};
-use super::{number, quota};
+use super::{number, quota, sliding_log};
 use crate::algorithms::backoff::{Backoff, BackoffError};
 use crate::algorithms::fixed_window::FixedWindow;
 use crate::algorithms::gcra::Gcra;
@@ -46,7 +46,8 @@ pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarEr
     request(named(name)?, args, slots)
 }
 
-/// Parses the arguments after the key of a deciding command. `slots` applies to a sliding log.
+/// Parses the arguments after the key of a deciding command. `slots` applies to a sliding log that
+/// does not set its own.
 ///
 /// # Errors
 ///
@@ -72,8 +73,9 @@ pub fn request(
         }
         Algorithm::SlidingLog => {
             let (limit, window, rest) = limit_and_window(args)?;
-            let Options { call, .. } = options(rest, false)?;
-            let rule = Rule::SlidingLog(SlidingLog { limit, window, slots });
+            let (call, own_slots) = sliding_log::options(rest)?;
+            let (slots, has_own_slots) = (own_slots.unwrap_or(slots), own_slots.is_some());
+            let rule = Rule::SlidingLog(SlidingLog { limit, window, slots, has_own_slots });
             Ok(Request { rule, options: call })
         }
         Algorithm::TokenBucket => {

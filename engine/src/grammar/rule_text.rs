@@ -13,7 +13,7 @@ use std::fmt::Write;
 ///
 /// Numbers are plain and durations in the largest whole unit. Options have a fixed order and appear
 /// only if they are not the default: `GCRA 6 10 1m`, `QUOTA 1000 month ZONE Europe/Berlin START
-/// 15`.
+/// 15`. `SLOTS` appears if it was given, because the default is a setting.
 pub fn rule_text(rule: &Rule, args: &[&[u8]]) -> String {
     let algorithm = rule.algorithm();
     let mut text = algorithm.name().to_owned();
@@ -31,6 +31,9 @@ pub fn rule_text(rule: &Rule, args: &[&[u8]]) -> String {
     }
     match rule {
         Rule::FixedWindow(window) if window.aligned => text.push_str(" ALIGNED"),
+        Rule::SlidingLog(log) if log.has_own_slots => {
+            let _ = write!(text, " SLOTS {}", log.slots.count());
+        }
         Rule::CalendarQuota(quota) => {
             let (unit, start, zone) = quota.calendar.parts();
             let _ = write!(text, " {}", unit.name());

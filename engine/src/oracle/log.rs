@@ -3,7 +3,7 @@
 use crate::algorithms::{Rule, State, sliding_log};
 use crate::bounds::Slots;
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
-use crate::oracle::subject::{Subject, limit, period};
+use crate::oracle::subject::{Subject, duration, limit, period};
 
 /// The calls, each with the instant from which it counts and its cost.
 #[derive(Clone, Default)]
@@ -293,7 +293,12 @@ impl Subject for Log {
             limit: limit(limits.capacity),
             window: period(limits),
             slots: Slots::new(limits.slots.try_into().expect("small")).expect("in bounds"),
+            has_own_slots: limits.aligned,
         })
+    }
+    fn words(limits: &Limits) -> String {
+        let slots = if limits.aligned { format!(" SLOTS {}", limits.slots) } else { String::new() };
+        format!("{} {}{slots}", limits.capacity, duration(limits.period_us))
     }
     fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
         let log = expect_state!(state, SlidingLog);

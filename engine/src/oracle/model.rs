@@ -1,7 +1,8 @@
 //! The trait of all models, the limits of a call, and the shared arithmetic.
 
 /// The arguments of any algorithm. `capacity` is also the limit or the burst, and `period_us` the
-/// window. The function `delays` derives the arguments of `BACKOFF` from them.
+/// window. The function `delays` derives the arguments of `BACKOFF` from them. If `aligned`, a rule
+/// of `SLIDINGLOG` sets its slots itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Units: the capacity, the limit or the burst.

@@ -385,6 +385,7 @@ proptest! {
             limit: Limit::new(limit).unwrap(),
             window: Period::new(Span::from_ms(seconds * 1_000)).unwrap(),
             slots: Slots::new(16).unwrap(),
+            has_own_slots: false,
         });
         let mut bytes = forged;
         for (ms, cost, verb) in calls {

@@ -19,7 +19,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All error texts of the module, except those that list algorithms, arguments or options.
-const KNOWN_ERRORS: [&str; 61] = [
+const KNOWN_ERRORS: [&str; 64] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -81,8 +81,11 @@ const KNOWN_ERRORS: [&str; 61] = [
     "ERR repeated option: FOR may be given at most twice",
     "ERR missing rule: expected DEFAULT followed by an algorithm and its limits",
     "ERR wrong number of arguments: expected USE policy",
-    "ERR invalid option: a policy's rule takes only ALIGNED after FIXED, ZONE and START after \
-     QUOTA",
+    "ERR invalid option: a policy's rule takes only ALIGNED after FIXED, SLOTS after SLIDINGLOG, \
+     ZONE and START after QUOTA",
+    "ERR invalid slots: expected an integer from 16 to 65536",
+    "ERR repeated option: SLOTS may be given once",
+    "ERR missing slots: expected SLOTS followed by an integer from 16 to 65536",
     super::WRONGTYPE,
     "WRONGTYPE the key does not hold a rate limiter's state",
 ];
@@ -153,12 +156,12 @@ pub fn is_known(error: &str) -> bool {
 /// Returns the error texts that list algorithms, arguments or options.
 fn listings() -> impl Iterator<Item = &'static str> {
     use GrammarError::{
-        AlgorithmOfPolicy, CostOfBackoff, CostOfPolicy, Option, OptionOfQuota, OptionOfUse,
-        OptionOrAligned, RuleArity,
+        AlgorithmOfPolicy, CostOfBackoff, CostOfPolicy, Option, OptionOfLog, OptionOfQuota,
+        OptionOfUse, OptionOrAligned, RuleArity,
     };
     let algorithms = [GrammarError::Algorithm, AlgorithmOfPolicy];
-    let options =
-        [Option, OptionOrAligned, OptionOfQuota, OptionOfUse, CostOfBackoff, CostOfPolicy];
+    let of_rules = [Option, OptionOrAligned, OptionOfLog, OptionOfQuota, OptionOfUse];
+    let options = of_rules.into_iter().chain([CostOfBackoff, CostOfPolicy]);
     let arguments = Algorithm::ALL.map(RuleArity);
     algorithms.into_iter().chain(options).chain(arguments).map(listing)
 }

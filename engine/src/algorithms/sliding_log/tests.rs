@@ -1,4 +1,4 @@
-//! The number of entries that charges leave in a log.
+//! The number of entries that charges leave in a log, and calls with different slots.
 
 use crate::algorithms::State;
 use crate::oracle::answer::Verb;
@@ -102,6 +102,26 @@ fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
     key.carry_out(Verb::Refund, &rule, NOW + SECOND, 1).unwrap();
     let twin = Twin::<Log> { key, ..Twin::default() };
     assert_eq!(entries(&twin, &limits, NOW + SECOND), (4_999, 4_999));
+}
+
+#[test]
+fn calls_with_different_slots_share_one_key() {
+    let mut twin = Twin::<Log>::default();
+    let limits = |slots| Limits { capacity: 17, slots, aligned: true, ..TEN };
+    let rows = [
+        // 17 units exceed 16 slots: the call counts from the next second on.
+        (SECOND / 10, 16, 8, [1, 9, 0]),
+        // 1,024 slots hold 17 units exactly. The call is not before the last entry.
+        (SECOND / 5, 1_024, 8, [1, 1, 0]),
+        (SECOND + 1, 1_024, 1, [1, 0, 0]),
+        (SECOND + 2, 16, 1, [0, 0, 16_000]),
+        (17 * SECOND, 16, 16, [1, 0, 0]),
+    ];
+    for (at_us, slots, cost, expected) in rows {
+        let now = NOW + at_us;
+        let answer = make(&mut twin, Verb::Decide, &limits(slots), now, cost);
+        assert_eq!(answer, expected, "{slots} slots at {at_us}");
+    }
 }
 
 proptest! {

@@ -30,6 +30,9 @@ fn equal_definitions_have_the_same_text() {
         ("SLIDING 5 1.5ms", "SLIDING 5 1.5ms"),
         ("SLIDINGLOG 5 0.001001", "SLIDINGLOG 5 1.001ms"),
         ("SLIDINGLOG 5 86400", "SLIDINGLOG 5 1d"),
+        ("slidinglog 5 60 slots 064", "SLIDINGLOG 5 1m SLOTS 64"),
+        // The default is a setting, so the text has the number even if it is the default.
+        ("SLIDINGLOG 5 60 SLOTS 1024", "SLIDINGLOG 5 1m SLOTS 1024"),
         ("TOKENBUCKET 1 1 3600s", "TOKENBUCKET 1 1 1h"),
         ("LEAKYBUCKET 1 1 5400s", "LEAKYBUCKET 1 1 90m"),
         ("BACKOFF 03 1 8s 1m", "BACKOFF 3 1s 8s 1m"),
@@ -135,6 +138,12 @@ fn definition_returns_the_first_error_from_the_left() {
         ("a GCRA 6 10 60 COST 1 x", OptionOfPolicy),
         ("a FIXED 6 10 ZONE UTC", OptionOfPolicy),
         ("a QUOTA 6 month ALIGNED", OptionOfPolicy),
+        ("a SLIDING 6 10 SLOTS 16", OptionOfPolicy),
+        ("a SLIDINGLOG 6 10 ALIGNED", OptionOfPolicy),
+        ("a SLIDINGLOG 6 10 SLOTS 16 COST 1", CostOfPolicy),
+        ("a SLIDINGLOG 6 10 SLOTS 15", Slots),
+        ("a SLIDINGLOG 6 10 SLOTS", MissingSlots),
+        ("a SLIDINGLOG 6 10 SLOTS 16 SLOTS 16", RepeatedSlots),
         ("a GCRA 6 10 60 EX 60", OptionOfPolicy),
         ("a GCRA 6 10 60 SHADOW", OptionOfPolicy),
     ];
@@ -182,7 +191,12 @@ fn lines() -> impl Strategy<Value = String> {
         (with_rate, number(), number(), duration())
             .prop_map(|(name, a, b, c)| format!("{name} {a} {b} {c}")),
         (with_window, number(), duration(), any::<bool>()).prop_map(|(name, a, b, aligned)| {
-            format!("{name} {a} {b}{}", if aligned && name == "FIXED" { " aligned" } else { "" })
+            let option = match name {
+                "FIXED" if aligned => " aligned",
+                "SlidingLog" if aligned => " Slots 0100",
+                _ => "",
+            };
+            format!("{name} {a} {b}{option}")
         }),
         (number(), duration(), duration(), duration())
             .prop_map(|(a, b, c, d)| format!("backoff {a} {b} {c} {d}")),
