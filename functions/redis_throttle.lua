@@ -302,17 +302,22 @@ local function failed(failure, verb, rule)
     id = 'ERR invalid id: expected 1 to 128 bytes',
     holders = integer('limit', 1, 1000000),
     ttl = duration('ttl'),
-    lease_option = option .. 'LEASE takes no options, a holder has one permit',
+    lease_option = option .. 'expected LEAVE n, a holder has one permit',
     lease_not_here = 'ERR invalid algorithm: LEASE has no cost to charge or refund',
-    option = option .. 'expected COST n or PARTIAL',
-    option_or_aligned = option .. 'expected COST n, PARTIAL or ALIGNED',
-    option_or_slots = option .. 'expected COST n, PARTIAL or SLOTS n',
+    option = option .. 'expected COST n, PARTIAL or LEAVE n',
+    option_or_aligned = option .. 'expected COST n, PARTIAL, LEAVE n or ALIGNED',
+    option_or_slots = option .. 'expected COST n, PARTIAL, LEAVE n or SLOTS n',
     no_option = option .. 'BACKOFF takes no options',
     repeated_cost = 'ERR repeated option: COST may be given once',
     repeated_aligned = 'ERR repeated option: ALIGNED may be given once',
     repeated_slots = 'ERR repeated option: SLOTS may be given once',
     missing_slots = 'ERR missing slots: expected SLOTS followed by an integer from 16 to 65536',
     slots = integer('slots', 16, 65536),
+    repeated_leave = 'ERR repeated option: LEAVE may be given once',
+    missing_leave = 'ERR missing leave: expected LEAVE followed by units or a percentage, such '
+      .. 'as 20%',
+    leave = 'ERR invalid leave: expected an integer from 0 to ' .. most .. ', or 0% to 100%',
+    leave_not_here = option .. 'LEAVE is for commands that decide a call',
     repeated_partial = 'ERR repeated option: PARTIAL may be given once',
     partial_of_nothing = 'ERR invalid cost: with PARTIAL, expected an integer from 1 to ' .. most,
     partial_not_here = option .. 'PARTIAL is for RL.PEEK and commands that decide by one rule',
@@ -417,12 +422,21 @@ local function duration(word)
   end
 end
 
+-- Reads the value of LEAVE: units, or a percentage as the second result. Returns nil if it is
+-- invalid.
+local function leave(word)
+  if word:byte(-1) ~= 37 then return integer(word, 0, LIMIT_MAX) end
+  local percent = integer(word:sub(1, -2), 0, 100)
+  if percent then return 0, percent end
+end
+
 -- Reads the options that begin at place `at`. own_name is the option that the algorithm has besides
--- COST and PARTIAL, if it has one. Returns the cost, true if the cost may be granted in part, and
--- the own option: true for ALIGNED, the number for SLOTS, false if it is not given; or nil and the
--- failure.
+-- those of every call, if it has one. Returns the cost, a table if PARTIAL or LEAVE is given (else
+-- false), and the own option: true for ALIGNED, the number for SLOTS, false if it is not given; or
+-- nil and the failure. The table has the fields partial, units and percent; the last two say what
+-- must be left.
 local function options(args, at, own_name)
-  local cost, partial, own
+  local cost, partial, own, units, percent
   while args[at] do
     local name = name_of(args[at])
     at = at + 1
@@ -435,6 +449,12 @@ local function options(args, at, own_name)
     elseif name == 'PARTIAL' then
       if partial then return nil, 'repeated_partial' end
       partial = true
+    elseif name == 'LEAVE' then
+      if units then return nil, 'repeated_leave' end
+      if not args[at] then return nil, 'missing_leave' end
+      units, percent = leave(args[at])
+      if not units then return nil, 'leave' end
+      at = at + 1
     elseif name == own_name then
       if own then return nil, 'repeated_' .. name:lower() end
       own = true
@@ -449,7 +469,8 @@ local function options(args, at, own_name)
     end
   end
   if partial and cost == 0 then return nil, 'partial_of_nothing' end
-  return cost or 1, partial or false, own or false
+  local rarer = (partial or units) and { partial = partial, units = units, percent = percent }
+  return cost or 1, rarer or false, own or false
 end
 
 -- The two functions below implement read, which is explained under Algorithms.
@@ -461,9 +482,9 @@ local function limit_and_window(args, at, own_name)
   window = durations_read[window] or duration(window)
   if not window then return nil, 'window' end
   if not args[at + 2] then return 1, false, limit, window, false end
-  local cost, partial, own = options(args, at + 2, own_name)
-  if not cost then return nil, partial end
-  return cost, partial, limit, window, own
+  local cost, rarer, own = options(args, at + 2, own_name)
+  if not cost then return nil, rarer end
+  return cost, rarer, limit, window, own
 end
 
 local function quota(args, at, size)
@@ -481,9 +502,9 @@ local function quota(args, at, size)
     return nil, size .. '_refill'
   end
   if not args[at + 3] then return 1, false, capacity, rate, period end
-  local cost, partial = options(args, at + 3)
-  if not cost then return nil, partial end
-  return cost, partial, capacity, rate, period
+  local cost, rarer = options(args, at + 3)
+  if not cost then return nil, rarer end
+  return cost, rarer, capacity, rate, period
 end
 
 -- States ---------------------------------------------------------------------------------------
@@ -566,12 +587,13 @@ end
 -- numbers that may not fit below 2^53 are wide.
 --
 --   read(args, at, term)              reads the arguments of a rule from at on. Returns the cost,
---                                     true if the cost may be granted in part, and the numbers of
---                                     the rule; or nil and the first failure from left to right
+--                                     what options returns for PARTIAL and LEAVE, and the numbers
+--                                     of the rule; or nil and the first failure from left to right
 --   term                              an argument for read: the name of the capacity in its errors,
---                                     or an additional option besides COST and PARTIAL
+--                                     or an additional option besides those of every call
 --   standing(bytes, now, cost, ...)   reads the stored bytes, nil if there are none, under the
---                                     numbers of a rule. cost is the amount to take or give back.
+--                                     numbers of a rule. cost is the amount to take, with the
+--                                     units to leave, or to give back.
 --                                     Returns the limit, and true if it moved the state to now
 --                                     because the clock stepped back; nil if the bytes are not a
 --                                     state of the algorithm.
@@ -1467,15 +1489,22 @@ end
 -- units granted) for an allowed call, 0 for a denied call, and -1 for a call that can never be
 -- allowed.
 
--- Takes the cost if there is room. If `holds_back` is true, another rule has denied the call, and
--- nothing is taken.
-local function decide(self, limit, repaired, cost, holds_back)
+-- Returns the units that must be left, under a limit. rarer: as options returns it.
+local function left_units(rarer, limit)
+  if rarer.percent then return floor(limit * rarer.percent / 100) end
+  return rarer.units or 0
+end
+
+-- Takes the cost if there is room, and if `left` units remain afterwards. If `holds_back` is true,
+-- another rule has denied the call, and nothing is taken.
+local function decide(self, limit, repaired, cost, holds_back, left)
   local verdict, wait = 1, 0
-  if cost > limit then
+  local needed = left and cost + left or cost
+  if needed > limit then
     verdict = -1
   else
-    local lack = self.lacks(cost)
-    if lack and cost > 0 then
+    local lack = self.lacks(needed)
+    if lack and needed > 0 then
       verdict, wait = 0, lack
     elseif self.wait then
       wait = self.wait()
@@ -1493,11 +1522,14 @@ end
 local function settling()
   local settle = {}
 
-  -- Takes as many units as are left, up to the cost. The cost is at least 1.
-  function settle.PARTIAL(self, _, repaired, cost)
-    local granted = self.after()
+  -- Takes the units that remain above `left`, up to the cost. The cost is at least 1.
+  function settle.PARTIAL(self, limit, repaired, cost, left)
+    local granted = self.after() - left
     if granted > cost then granted = cost end
-    if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
+    if granted <= 0 then
+      if left >= limit then return -1, 0, repaired and 'keep' end
+      return 0, self.lacks(1 + left) or 0, repaired and 'keep'
+    end
     local wait = self.wait and self.wait() or 0
     self.take(granted)
     return granted, wait, 'keep'
@@ -1593,23 +1625,27 @@ end
 -- Runs a call with one rule. The rule's arguments begin at place `at`. The verb is PEEK, CHARGE or
 -- REFUND, or the algorithm's name: such a call takes its cost if there is room.
 local function apply(self, verb, keys, args, at)
-  local cost, partial, a, b, c, d = self.read(args, at, self.term)
-  if not cost then return failed(partial, verb) end
+  local cost, rarer, a, b, c, d = self.read(args, at, self.term)
+  if not cost then return failed(rarer, verb) end
   local settles = verb == 'CHARGE' or verb == 'REFUND'
-  if partial and settles then return failed('partial_not_here', verb) end
+  if rarer and settles then
+    return failed(rarer.partial and 'partial_not_here' or 'leave_not_here', verb)
+  end
   local key = keys[1]
   local bytes = attempt('GET', key)
   if bytes and #bytes < 4 then return failed(unfit(bytes), verb) end
   local now = now_us()
-  local limit, repaired = self.standing(bytes, now, cost, a, b, c, d)
+  -- The limit or capacity is the first of the rule's numbers.
+  local left = rarer and left_units(rarer, a)
+  local limit, repaired = self.standing(bytes, now, left and cost + left or cost, a, b, c, d)
   if not limit then return failed(repaired or 'wrong_type', verb) end
   local verdict, wait, writes
-  if settles or partial then
+  if settles or rarer and rarer.partial then
     settle = settle or settling()
-    verdict, wait, writes = settle[partial and 'PARTIAL' or verb](self, limit, repaired, cost)
+    verdict, wait, writes = settle[settles and verb or 'PARTIAL'](self, limit, repaired, cost, left)
     if not verdict then return failed(wait, verb) end
   else
-    verdict, wait, writes = decide(self, limit, repaired, cost, false)
+    verdict, wait, writes = decide(self, limit, repaired, cost, false, left)
   end
   local remaining, reset = self.after()
   if writes and verb ~= 'PEEK' then
@@ -1706,7 +1742,7 @@ local function leases()
   local self = {}
 
   -- Reads the arguments from place `at` on: an id, then for LEASE the limit of holders and the ttl,
-  -- for RENEW the ttl. Returns nil and the failure if they are invalid.
+  -- for RENEW the ttl. Returns them and the permits that must be left, or nil and the failure.
   function self.read(args, at, verb)
     local id, limit, ttl = args[at], args[at + 1], args[at + 2]
     local count = #args - at + 1
@@ -1724,14 +1760,24 @@ local function leases()
       ttl = durations_read[ttl] or duration(ttl)
       if not ttl then return nil, 'ttl' end
     end
-    if verb == 'LEASE' and count > 3 then return nil, 'lease_option' end
-    return id, limit, ttl
+    if verb ~= 'LEASE' or count == 3 then return id, limit, ttl, 0 end
+    local units, percent
+    at = at + 3
+    while args[at] do
+      if name_of(args[at]) ~= 'LEAVE' then return nil, 'lease_option' end
+      if units then return nil, 'repeated_leave' end
+      if not args[at + 1] then return nil, 'missing_leave' end
+      units, percent = leave(args[at + 1])
+      if not units then return nil, 'leave' end
+      at = at + 2
+    end
+    return id, limit, ttl, left_units({ units = units, percent = percent }, limit)
   end
 
-  -- Decides if the id may hold a lease. Returns the verdict, the permits left, the time to wait,
-  -- the time until the last lease expires, and the argument for hold if a lease is granted; or nil
-  -- and the failure.
-  function self.decide(key, id, limit, ttl, now, holds_back)
+  -- Decides if the id may hold a lease after which `left` permits remain. Returns the verdict, the
+  -- permits left, the time to wait, the time until the last lease expires, and the argument for
+  -- hold if a lease is granted; or nil and the failure.
+  function self.decide(key, id, limit, ttl, left, now, holds_back)
     local there, first = look_at(key)
     if there == nil then return nil, first end
     local live, lapsed, mine, others = 0, 0, false, false
@@ -1744,8 +1790,11 @@ local function leases()
       others = last_of_others(key, id, now)
       if mine == nil or others == nil then return nil, 'wrong_type' end
     end
-    if live >= limit and not mine then
-      local enough = lapse_at(key, now, lapsed, live - limit)
+    if live + left >= limit and not mine then
+      if left >= limit then
+        return -1, limit > live and limit - live or 0, 0, others and others - now or 0
+      end
+      local enough = lapse_at(key, now, lapsed, live + left - limit)
       if not enough then return nil, 'wrong_type' end
       local wait, reset = enough - now, others and others - now or 0
       return 0, limit > live and limit - live or 0, wait > 0 and wait or 0, reset
@@ -1834,7 +1883,7 @@ end
 -- Runs a call about one lease. The verb is LEASE, RENEW, RELEASE, or PEEK of LEASE.
 local function apply_lease(verb, keys, args, at)
   local self, key = lease(), keys[1]
-  local id, limit, ttl = self.read(args, at, verb == 'PEEK' and 'LEASE' or verb)
+  local id, limit, ttl, left = self.read(args, at, verb == 'PEEK' and 'LEASE' or verb)
   if not id then return failed(limit, verb) end
   local now = now_us()
   if verb == 'RENEW' or verb == 'RELEASE' then
@@ -1842,7 +1891,7 @@ local function apply_lease(verb, keys, args, at)
     local done, failure = settle(key, now, id, ttl)
     return done or failed(failure, verb)
   end
-  local verdict, remaining, wait, reset, grant = self.decide(key, id, limit, ttl, now)
+  local verdict, remaining, wait, reset, grant = self.decide(key, id, limit, ttl, left, now)
   if not verdict then return failed(remaining, verb) end
   if grant and verb == 'LEASE' then self.hold(key, now, grant) end
   return five(verdict, limit, remaining, wait, reset)
@@ -1855,7 +1904,7 @@ end
 local function several()
   local RULES_MAX = 16
   -- A number of words above that of any valid rule.
-  local RULE_WORDS_MAX = 12
+  local RULE_WORDS_MAX = 16
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   -- Caches the rules read from arguments, as limits_read does for limits.
   local rules_read, rules_read_count = {}, 0
@@ -1872,16 +1921,17 @@ local function several()
     end
     local name = name_of(words[1] or '')
     if name == 'LEASE' then
-      local id, limit, ttl = lease().read(words, 2, 'LEASE')
+      local id, limit, ttl, left = lease().read(words, 2, 'LEASE')
       if not id then return nil, limit == 'arity' and name or limit end
-      return { id = id, cost = 1, limit, ttl }
+      return { id = id, cost = 1, left = left, limit, ttl }
     end
     local self = algorithm_of(name)
     if not self then return nil, unnamed(name) end
-    local cost, partial, a, b, c, d = self.read(words, 2, self.term)
-    if not cost then return nil, partial == 'arity' and name or partial end
-    if partial then return nil, 'partial_not_here' end
+    local cost, rarer, a, b, c, d = self.read(words, 2, self.term)
+    if not cost then return nil, rarer == 'arity' and name or rarer end
+    if rarer and rarer.partial then return nil, 'partial_not_here' end
     local rule = { self = self, cost = cost, a, b, c, d }
+    if rarer then rule.left = left_units(rarer, a) end
     if #text <= RULE_LEN_MAX then
       rules_read_count = rules_read_count + 1
       if rules_read_count > RULES_READ_MAX then rules_read, rules_read_count = {}, 0 end
@@ -1926,33 +1976,40 @@ local function several()
   local function decide_one(key, rule, now, holds_back)
     if rule.id then
       local verdict, remaining, wait, reset, grant =
-        lease().decide(key, rule.id, rule[1], rule[2], now, holds_back)
+        lease().decide(key, rule.id, rule[1], rule[2], rule.left, now, holds_back)
       if not verdict then return nil, remaining end
       return five(verdict, rule[1], remaining, wait, reset), grant
     end
     local bytes = attempt('GET', key)
     if bytes and #bytes < 4 then return nil, unfit(bytes) end
     local self, cost = rule.self, rule.cost
-    local limit, repaired = self.standing(bytes, now, cost, rule[1], rule[2], rule[3], rule[4])
+    local needed = cost + (rule.left or 0)
+    local limit, repaired = self.standing(bytes, now, needed, rule[1], rule[2], rule[3], rule[4])
     if not limit then return nil, repaired or 'wrong_type' end
-    local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back)
+    local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back, rule.left)
     local remaining, reset = self.after()
     local row = five(verdict, limit, remaining, wait, reset)
     if not writes then return row end
     return row, not bytes, self.next(remaining, reset)
   end
 
+  -- Returns how many more calls of the same cost and LEAVE the rule allows; EXACT for a cost of 0.
+  local function calls_left(row, rule)
+    if rule.cost == 0 then return EXACT end
+    local usable = row[3] - (rule.left or 0)
+    return usable > 0 and floor(usable / rule.cost) or 0
+  end
+
   -- Returns true if the reply shows row instead of other. A denied row comes before an allowed row.
   -- Of two denied rows, the one with the longer wait comes first. Of two allowed rows, the one with
   -- fewer calls of its cost left comes first, then the one with fewer units left.
-  local function comes_before(row, cost, other, other_cost)
+  local function comes_before(row, rule, other, other_rule)
     if row[1] <= 0 then
       return other[1] > 0 or other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
     elseif other[1] <= 0 then
       return false
     end
-    local calls = cost > 0 and floor(row[3] / cost) or EXACT
-    local fewest = other_cost > 0 and floor(other[3] / other_cost) or EXACT
+    local calls, fewest = calls_left(row, rule), calls_left(other, other_rule)
     if calls ~= fewest then return calls < fewest end
     return row[3] < other[3]
   end
@@ -1981,7 +2038,7 @@ local function several()
       if not row then return failed(changes[place], verb, place) end
       rows[place] = row
       if row[4] > wait_ms then wait_ms = row[4] end
-      if place > 1 and comes_before(row, rule.cost, rows[first], rules[first].cost) then
+      if place > 1 and comes_before(row, rule, rows[first], rules[first]) then
         first = place
       end
     end

@@ -232,6 +232,10 @@ show_tokenbucket() {
     for _ in 1 2 3; do
         row RL.TOKENBUCKET batch:42 10 10 60 COST 8 PARTIAL
     done
+
+    say "With LEAVE a call is allowed only if that much remains for others afterwards:"
+    row RL.TOKENBUCKET job:42 10 10 60 COST 5 LEAVE 50%
+    row RL.TOKENBUCKET job:42 10 10 60 COST 1 LEAVE 50%
 }
 
 show_leakybucket() {

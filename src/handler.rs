@@ -60,7 +60,7 @@ fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
             Err(GrammarError::UseNotHere) => return usage::charge(index, call),
-            request => request?.in_full()?,
+            request => request?.unconditional()?,
         };
     apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
 }
@@ -70,7 +70,7 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
             Err(GrammarError::UseNotHere) => return usage::refund(index, call),
-            request => request?.in_full()?,
+            request => request?.unconditional()?,
         };
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }

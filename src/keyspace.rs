@@ -96,12 +96,7 @@ pub fn decide_on<'key>(
     mode: Mode,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-    let Request { rule, options } = *request;
-    if options.partial {
-        rule.decide_partly(stored, now, options.cost)
-    } else {
-        rule.decide_as(mode, stored, now, options.cost)
-    }
+    request.rule.decide_call(mode, stored, now, request.options)
 }
 
 /// Decides a call of redis-cell's command on the state of a key.

@@ -261,6 +261,7 @@ impl Rule<'_> {
                         rows.push(Row {
                             decision: *decision,
                             cost: request.options.cost,
+                            left_units: request.options.left_units(decision.limit),
                             force: None,
                         });
                         writes.push(keyspace::KeyWrite::of(next).map(Write::State));
@@ -288,7 +289,9 @@ fn decide_lease(
     now: Instant,
 ) -> Decided {
     let (decision, write) = leases::decide(key, request, mode, now)?;
-    Ok((Row { decision, cost: Cost::ONE, force: None }, write.map(Write::Lease)))
+    let left_units = request.leave.map_or(0, |leave| leave.units(decision.limit));
+    let row = Row { decision, cost: Cost::ONE, left_units, force: None };
+    Ok((row, write.map(Write::Lease)))
 }
 
 impl<'call> ByPolicy<'call> {

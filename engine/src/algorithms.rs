@@ -21,7 +21,7 @@ use self::sliding_window::SlidingWindow;
 use self::token_bucket::TokenBucket;
 use self::window::Window;
 use crate::bounds::{Cost, Slots};
-use crate::call::{self, ChargeError, Limiter, Mode};
+use crate::call::{self, CallOptions, ChargeError, Limiter, Mode};
 use crate::decision::Outcome;
 use crate::fields::Fields;
 use crate::msgpack::NotAState;
@@ -221,27 +221,42 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Decides a call that takes as many units as are left, up to `cost`. The outcome holds
-            /// the state to store. The verdict holds the number of units granted. A call of cost 0
-            /// takes nothing, as in [`Self::decide`].
+            /// Decides a call with options on the stored state.
             ///
             /// # Errors
             ///
-            /// Returns [`OtherAlgorithm`] if `stored` is not a state of this rule's algorithm.
-            #[inline]
-            pub fn decide_partly<'a>(
+            /// Returns [`OtherAlgorithm`] as [`Self::decide`] does.
+            #[inline(always)]
+            pub fn decide_call<'a>(
                 &self,
+                mode: Mode,
                 stored: Option<State<'a>>,
                 now: Instant,
-                cost: Cost,
+                options: CallOptions,
+            ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+                match options {
+                    CallOptions { cost, partial: false, leave: None } => {
+                        self.decide_as(mode, stored, now, cost)
+                    }
+                    _ => self.decide_with(mode, stored, now, options),
+                }
+            }
+
+            #[cold]
+            fn decide_with<'a>(
+                &self,
+                mode: Mode,
+                stored: Option<State<'a>>,
+                now: Instant,
+                options: CallOptions,
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = stored_state!(stored, $limiter, |other| {
                             let view = self.reserved(Some(other), now, &[])?;
-                            Ok(call::decide_partly(view, cost).map(NewState::Reserved))
+                            Ok(call::decide_with(view, options, mode).map(NewState::Reserved))
                         });
-                        let outcome = call::decide_partly(rule.standing(stored, now), cost);
+                        let outcome = call::decide_with(rule.standing(stored, now), options, mode);
                         Ok(outcome.map(NewState::$limiter))
                     })*
                 }

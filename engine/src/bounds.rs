@@ -14,6 +14,15 @@ pub struct Limit(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(u64);
 
+/// The units that must remain after a call, for callers with a higher priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// A number of units, at most [`Cost::MAX`].
+    Units(Cost),
+    /// A percentage of the limit, from 0 to 100.
+    Percent(u8),
+}
+
 /// The length of a window, or the time a rate refers to: 1 ms to 366 days, in whole microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(Span);
@@ -84,9 +93,25 @@ impl Cost {
         Self(self.0.min(units))
     }
 
+    /// Returns this cost and the units to leave after it, as one cost: at most twice [`Self::MAX`].
+    #[must_use]
+    pub const fn plus(self, left_units: u64) -> Self {
+        Self(self.0 + left_units)
+    }
+
     /// Returns true if the call takes nothing.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
+    }
+}
+
+impl Leave {
+    /// Returns the number of units under `limit`. A percentage is rounded down.
+    pub const fn units(self, limit: Limit) -> u64 {
+        match self {
+            Self::Units(units) => units.units(),
+            Self::Percent(percent) => limit.units() * percent as u64 / 100,
+        }
     }
 }
 

@@ -7,14 +7,14 @@
 //! | call | takes | stores |
 //! |---|---|---|
 //! | [`decide`] | its cost, if there is room | if allowed |
-//! | [`decide_partly`] | the units left, up to its cost | if allowed |
+//! | [`decide_with`] | the same, but leaves some units, or takes the units left | if allowed |
 //! | [`charge`] | its cost, always: the key may go into debt | always |
 //! | [`refund`] | gives its cost back, up to the full allowance | if anything was used |
 //!
 //! A call of cost 0 takes and stores nothing. Any other call also stores a state that had to be
 //! repaired.
 
-use crate::bounds::{Cost, Limit, Refill};
+use crate::bounds::{Cost, Leave, Limit, Refill};
 use crate::decision::{Decision, Next, Outcome, StateWrite, Verdict};
 use crate::msgpack::NotAState;
 use crate::time::{Instant, Span};
@@ -99,6 +99,26 @@ pub trait Standing: Sized {
     fn next(self, decision: &Decision) -> Next<Self::NewState>;
 }
 
+/// The options of a call, for every rule that counts units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOptions {
+    /// `COST n`: the units the call takes; 1 by default. A call of `BACKOFF` takes one.
+    pub cost: Cost,
+    /// `PARTIAL`: whether the call takes the units left, up to its cost, which is then at least
+    /// one.
+    pub partial: bool,
+    /// `LEAVE n` or `LEAVE p%`: the units that must remain after the call.
+    pub leave: Option<Leave>,
+}
+
+impl CallOptions {
+    /// Returns the units that must remain after the call, under `limit`.
+    #[inline(always)]
+    pub fn left_units(&self, limit: Limit) -> u64 {
+        self.leave.map_or(0, |leave| leave.units(limit))
+    }
+}
+
 /// The effect of an allowed call on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -128,14 +148,42 @@ impl From<NotAState> for ChargeError {
 /// Decides a call of `cost`, and takes it if there is room. A call of cost 0 is allowed; it takes
 /// and stores nothing.
 #[inline(always)]
-pub fn decide<S: Standing>(mut subject: S, cost: Cost, mode: Mode) -> Outcome<S::NewState> {
+pub fn decide<S: Standing>(subject: S, cost: Cost, mode: Mode) -> Outcome<S::NewState> {
+    decide_leaving(subject, cost, 0, mode)
+}
+
+/// Decides a call with any options. Under [`Mode::TakeNothing`], `PARTIAL` has no effect.
+pub fn decide_with<S: Standing>(
+    subject: S,
+    options: CallOptions,
+    mode: Mode,
+) -> Outcome<S::NewState> {
+    let CallOptions { cost, partial, .. } = options;
+    let left_units = options.left_units(subject.limit());
+    if partial && mode == Mode::Take && !cost.is_zero() {
+        decide_partly(subject, cost, left_units)
+    } else {
+        decide_leaving(subject, cost, left_units, mode)
+    }
+}
+
+/// Decides a call of `cost`, and takes it if `left_units` remain afterwards. A call of cost 0
+/// takes and stores nothing, and is denied if fewer units remain.
+#[inline(always)]
+fn decide_leaving<S: Standing>(
+    mut subject: S,
+    cost: Cost,
+    left_units: u64,
+    mode: Mode,
+) -> Outcome<S::NewState> {
     let limit = subject.limit();
-    let verdict = if cost.units() > limit.units() {
+    let needed = cost.plus(left_units);
+    let verdict = if needed.units() > limit.units() {
         Verdict::Impossible
-    } else if subject.has_room_for(cost) || cost.is_zero() {
+    } else if subject.has_room_for(needed) || needed.is_zero() {
         Verdict::Allowed { wait: subject.wait() }
     } else {
-        Verdict::Denied { retry_after: subject.room_in(cost) }
+        Verdict::Denied { retry_after: subject.room_in(needed) }
     };
     let takes = verdict.is_allowed() && !cost.is_zero() && mode == Mode::Take;
     let repairs = subject.is_repaired() && !cost.is_zero();
@@ -145,19 +193,17 @@ pub fn decide<S: Standing>(mut subject: S, cost: Cost, mode: Mode) -> Outcome<S:
     conclude(subject, verdict, takes || repairs)
 }
 
-/// Decides a call that takes the units left, up to `cost`. If no whole unit is left, the call is
-/// denied until one is. Cost 0 takes nothing, as in [`decide`].
-#[cold]
-pub fn decide_partly<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
-    if cost.is_zero() {
-        return decide(subject, cost, Mode::Take);
-    }
-    let granted = cost.at_most(subject.remaining());
+/// Decides a call that takes the units left above `left_units`, up to `cost`. If that is less than
+/// one whole unit, the call is denied until there is one. `cost` is not zero.
+fn decide_partly<S: Standing>(mut subject: S, cost: Cost, left_units: u64) -> Outcome<S::NewState> {
+    let granted = cost.at_most(subject.remaining().saturating_sub(left_units));
     let takes = !granted.is_zero();
     let verdict = if takes {
         Verdict::Granted { units: granted.units(), wait: subject.wait() }
+    } else if left_units >= subject.limit().units() {
+        Verdict::Impossible
     } else {
-        Verdict::Denied { retry_after: subject.room_in(Cost::ONE) }
+        Verdict::Denied { retry_after: subject.room_in(Cost::ONE.plus(left_units)) }
     };
     let repairs = subject.is_repaired();
     if takes {

@@ -21,7 +21,7 @@
 //! Source: C. Gray and D. Cheriton, Leases: an efficient fault-tolerant mechanism for distributed
 //! file cache consistency, 1989; with a limit, a counting semaphore.
 
-use crate::bounds::{Limit, Period};
+use crate::bounds::{Leave, Limit, Period};
 use crate::call::Mode;
 use crate::decision::{Decision, Verdict};
 use crate::time::Instant;
@@ -99,8 +99,10 @@ impl Lease {
     /// Decides at `now` if the caller may hold a lease. Returns the grant to store; `None` for a
     /// denied call, and for any call under [`Mode::TakeNothing`].
     ///
-    /// In the decision, `remaining` is the number of free permits, `retry_after` the time until
-    /// enough leases expire by themselves, and `reset_after` the time until the last lease expires.
+    /// A new lease is granted only if the permits of `leave` are still free afterwards; a renewal
+    /// does not ask for that. In the decision, `remaining` is the number of free permits,
+    /// `retry_after` the time until enough leases expire by themselves, and `reset_after` the time
+    /// until the last lease expires.
     ///
     /// # Errors
     ///
@@ -108,6 +110,7 @@ impl Lease {
     pub fn decide<H: Holders>(
         &self,
         holders: &mut H,
+        leave: Option<Leave>,
         now: Instant,
         mode: Mode,
     ) -> Result<(Decision, Option<Grant>), H::Error> {
@@ -115,7 +118,9 @@ impl Lease {
         let mine = holders.mine()?;
         let last_of_others = holders.last_of_others()?;
         let limit = self.limit.units();
-        let verdict = match live.checked_sub(limit) {
+        let usable = limit.saturating_sub(leave.map_or(0, |leave| leave.units(self.limit)));
+        let verdict = match live.checked_sub(usable) {
+            _ if mine.is_none() && usable == 0 => Verdict::Impossible,
             Some(too_many) if mine.is_none() => {
                 // One permit is free when `too_many` leases and one more have expired.
                 let enough = holders.lapse_at_rank(too_many)?;

@@ -7,7 +7,7 @@
 mod rule_set;
 
 use crate::algorithms::State;
-use crate::bounds::Slots;
+use crate::bounds::{Cost, Leave, Slots};
 use crate::grammar::rule::request;
 use crate::oracle::answer::{Verb, Wrote};
 use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Step, UNITS_MAX};
@@ -97,15 +97,30 @@ fn costs() -> impl Strategy<Value = Share> {
 
 /// Generates deciding calls, in full or partial.
 fn calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
-    let verbs = prop_oneof![5 => Just(Verb::Decide), 1 => Just(Verb::Partly)];
-    schedule(steps, rules, verbs)
+    schedule(steps, rules, deciding_verbs())
+}
+
+/// Generates deciding calls, some of which leave units.
+fn deciding_verbs() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        4 => Just(Verb::Decide),
+        1 => Just(Verb::Partly),
+        1 => leaves().prop_map(Verb::Leaving),
+        1 => leaves().prop_map(Verb::PartlyLeaving),
+    ]
+}
+
+fn leaves() -> impl Strategy<Value = Leave> {
+    prop_oneof![
+        (0..=100_u8).prop_map(Leave::Percent),
+        (0..=12_u64).prop_map(|units| Leave::Units(Cost::new(units).unwrap())),
+    ]
 }
 
 /// Generates calls of any kind.
 fn any_calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
     let verbs = prop_oneof![
-        4 => Just(Verb::Decide),
-        1 => Just(Verb::Partly),
+        6 => deciding_verbs(),
         3 => Just(Verb::Charge),
         3 => Just(Verb::Refund),
     ];
@@ -166,7 +181,7 @@ fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResul
         let cost = S::cost(call.cost.of(limits));
         let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
         if answer.allowed > 0 {
-            let granted = if S::verb(call.verb) == Verb::Partly { answer.allowed } else { cost };
+            let granted = if S::verb(call.verb).is_partial() { answer.allowed } else { cost };
             prop_assert!(cost == 0 || granted <= cost);
             allowed.push((now, granted.min(cost)));
             check_bound::<S>(limits, &allowed)?;
@@ -210,7 +225,8 @@ fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> Tes
         let cost = S::cost(call.cost.of(limits));
         let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
         // A partial call waits until one unit is free.
-        let waits_for = if call.verb == Verb::Partly { cost.min(1) } else { cost };
+        let waits_for = if call.verb.is_partial() { cost.min(1) } else { cost };
+        let waits_for = waits_for + call.verb.left(answer.limit);
         let longest_us = S::longest_wait_us(limits, waits_for) + S::span_us(limits);
         prop_assert!(answer.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
     }

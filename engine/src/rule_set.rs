@@ -17,6 +17,8 @@ pub struct Row {
     pub decision: Decision,
     /// The units the call takes under this rule.
     pub cost: Cost,
+    /// The units that must remain after the call.
+    pub left_units: u64,
     /// The enforcement of a policy's rule; `None` for any other rule, which is always enforced.
     pub force: Option<Force>,
 }
@@ -63,10 +65,11 @@ pub fn deciding(rows: &[Row]) -> usize {
     ranked.reduce(|first, next| if next.1 > first.1 { next } else { first }).map_or(0, |(at, _)| at)
 }
 
-/// Returns the number of further calls of the same cost that the rule allows, rounded down;
-/// unlimited for a cost of 0.
+/// Returns the number of further calls of the same cost and `LEAVE` that the rule allows, rounded
+/// down; unlimited for a cost of 0.
 fn calls_left(row: &Row) -> u64 {
-    row.decision.remaining.checked_div(row.cost.units()).unwrap_or(u64::MAX)
+    let usable = row.decision.remaining.saturating_sub(row.left_units);
+    usable.checked_div(row.cost.units()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -79,7 +82,7 @@ mod tests {
     fn row(verdict: Verdict, remaining: u64, cost: u64) -> Row {
         let limit = Limit::new(Limit::MAX).expect("in range");
         let decision = Decision { verdict, limit, remaining, reset_after: Span::ZERO };
-        Row { decision, cost: Cost::new(cost).expect("in range"), force: None }
+        Row { decision, cost: Cost::new(cost).expect("in range"), left_units: 0, force: None }
     }
 
     fn shadow(row: Row) -> Row {
@@ -97,7 +100,7 @@ mod tests {
     #[test]
     fn the_rule_that_runs_out_first_or_waits_longest_decides() {
         let never = row(Verdict::Impossible, 7, 8);
-        let table: [(&[Row], usize); 17] = [
+        let table: [(&[Row], usize); 19] = [
             (&[allowed(5, 1)], 0),
             // Four units are one call of cost 4; five are five calls of cost 1.
             (&[allowed(5, 1), allowed(4, 4)], 1),
@@ -107,6 +110,9 @@ mod tests {
             // Nothing left is no call; a cost of 0 is unlimited, even with nothing left.
             (&[allowed(0, 0), allowed(9, 1)], 1),
             (&[allowed(3, 0), allowed(2, 0)], 1),
+            // Five of seven units stay: two calls of cost 1 are fewer than three.
+            (&[allowed(3, 1), Row { left_units: 5, ..allowed(7, 1) }], 1),
+            (&[allowed(0, 1), Row { left_units: 5, ..allowed(4, 1) }], 0),
             // Denied: a rule that allows the call does not decide.
             (&[allowed(0, 1), denied(1)], 1),
             (&[denied(2_000), denied(3_000), allowed(0, 9)], 1),

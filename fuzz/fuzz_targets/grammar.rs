@@ -8,13 +8,13 @@ use libfuzzer_sys::fuzz_target;
 use redis_throttle_engine::algorithms::backoff::Backoff;
 use redis_throttle_engine::algorithms::quota::CalendarQuota;
 use redis_throttle_engine::algorithms::{Algorithm, Rule};
-use redis_throttle_engine::bounds::{Cost, Limit, Period, Slots};
+use redis_throttle_engine::bounds::{Cost, Leave, Limit, Period, Slots};
 use redis_throttle_engine::calendar::zone::Zone;
 use redis_throttle_engine::calendar::{Calendar, Unit};
+use redis_throttle_engine::call::CallOptions;
 use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease::{LeaseRequest, lease, release, renew};
-use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::packed::packed_rule;
 use redis_throttle_engine::grammar::redis_cell::{ThrottleRequest, throttle};
 use redis_throttle_engine::grammar::request::{Asked, Request};
@@ -124,6 +124,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
 struct Given {
     cost: Option<i128>,
     partial: bool,
+    leave: Option<Leave>,
 }
 
 impl Given {
@@ -133,6 +134,7 @@ impl Given {
         match name {
             b"COST" if self.cost.is_none() => self.cost = Some(integer(rest.next()?, 0)?),
             b"PARTIAL" if !self.partial => self.partial = true,
+            b"LEAVE" if self.leave.is_none() => self.leave = Some(leave(rest.next()?)?),
             _ => return None,
         }
         Some(())
@@ -141,19 +143,36 @@ impl Given {
     fn check(self) -> Option<CallOptions> {
         let cost = Cost::new(self.cost.unwrap_or(1).try_into().expect("not negative"))?;
         let is_nothing = self.partial && cost.is_zero();
-        (!is_nothing).then_some(CallOptions { cost, partial: self.partial })
+        (!is_nothing).then_some(CallOptions { cost, partial: self.partial, leave: self.leave })
+    }
+}
+
+/// Reads the units to leave, or the percentage of the limit.
+fn leave(value: &[u8]) -> Option<Leave> {
+    let units = |digits| Cost::new(integer(digits, 0)?.try_into().ok()?);
+    match value.split_last() {
+        Some((b'%', digits)) => {
+            Some(Leave::Percent(units(digits)?.units().try_into().ok().filter(|p| *p <= 100)?))
+        }
+        _ => units(value).map(Leave::Units),
     }
 }
 
 /// Returns the expected meaning of a holder's id, a limit of holders and a ttl; `None` if the
 /// grammar must reject them.
 fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
-    let [id, limit, ttl] = args else { return None };
+    let (id, limit, ttl, leaves) = match args {
+        [id, limit, ttl] => (id, limit, ttl, None),
+        [id, limit, ttl, name, value] if name.eq_ignore_ascii_case(b"LEAVE") => {
+            (id, limit, ttl, Some(leave(value)?))
+        }
+        _ => return None,
+    };
     let limit = integer(limit, 1).filter(|limit| *limit <= 1_000_000)?;
     let ttl = Span::from_us(duration_us(ttl)?.try_into().expect("short"));
     let limit = Limit::new(limit.try_into().expect("not negative"))?;
     let rule = Lease { limit, ttl: Period::new(ttl)? };
-    (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
+    (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule, leave: leaves })
 }
 
 /// Returns the expected meaning of the four numbers of `CL.THROTTLE`, of which the last is
@@ -189,7 +208,7 @@ fn backoff(args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule: Rule::Backoff(rule), options: CallOptions::NONE })
 }
 
-/// Reads a limit and a unit, then a zone, a start, a cost and PARTIAL, each at most once.
+/// Reads a limit and a unit, then a zone, a start, and the options of a call, each at most once.
 fn quota(args: &[&[u8]]) -> Option<Request> {
     const UNITS: [(&[u8], Unit, i128); 5] = [
         (b"DAY", Unit::Day, 0),

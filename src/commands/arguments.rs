@@ -26,6 +26,15 @@ pub const COST: Argument = Argument {
     multiple: false,
 };
 pub const PARTIAL: Argument = Argument::token(c"partial", c"PARTIAL").optional();
+pub const LEAVE: Argument = Argument {
+    token: Some(c"LEAVE"),
+    ..Argument::new(
+        c"leave",
+        Kind::Text,
+        Some(c"units that must remain, 0 to 10^12, or a percentage of the limit such as 20%"),
+    )
+    .optional()
+};
 pub const ALIGNED: Argument = Argument::token(c"aligned", c"ALIGNED").optional();
 pub const SLOTS: Argument = Argument {
     token: Some(c"SLOTS"),
@@ -78,7 +87,7 @@ pub const START: Argument = Argument {
 /// further options.
 macro_rules! with_call_options {
     ($($argument:expr),*; $($option:expr),*) => {
-        &[$($argument,)* COST, PARTIAL, $($option),*]
+        &[$($argument,)* COST, PARTIAL, LEAVE, $($option),*]
     };
 }
 pub(crate) use with_call_options;

@@ -204,7 +204,7 @@ commands! {
             arity: -7,
             flags: c"write deny-oom",
             categories_and_own: c"write slow rl",
-            arguments: &[KEY, RESERVATION_ID, HELD_FOR, RESERVABLE, COST],
+            arguments: &[KEY, RESERVATION_ID, HELD_FOR, RESERVABLE, COST, LEAVE],
             ..ending(
                 c"rl.reserve",
                 c"Reserves the most that a call may cost, under an id, for a limited time.",
@@ -268,7 +268,7 @@ commands! {
         description: Description {
             arity: -5,
             flags: c"write fast deny-oom",
-            arguments: &[KEY, ID, HOLDERS, TTL],
+            arguments: &[KEY, ID, HOLDERS, TTL, LEAVE],
             ..leasing(
                 c"rl.lease",
                 c"Takes or renews one of a limited number of permits, until it expires.",

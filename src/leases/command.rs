@@ -86,7 +86,7 @@ pub fn decide(
     let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
     let mut stored = Stored::new(key, &me, now)?;
-    let (decision, grant) = request.rule.decide(&mut stored, now, mode)?;
+    let (decision, grant) = request.rule.decide(&mut stored, request.leave, now, mode)?;
     let has_lapsed = stored.has_lapsed();
     let write = |grant| HolderWrite { change: Change::Hold(grant), id: me, now, has_lapsed };
     Ok((decision, grant.map(write)))

@@ -93,7 +93,7 @@ fn settle(
     takes: bool,
     act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let usage = grammar::usage::usage(call.args_after_word())?.in_full()?;
+    let usage = grammar::usage::usage(call.args_after_word())?.unconditional()?;
     let now = clock::now();
     let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
     let (decision, integers);
@@ -252,8 +252,10 @@ impl<'call> Applied<'call> {
     }
 
     /// Returns the policy's row in the reply to a call with several rules.
-    pub const fn row(&self, decision: Decision) -> Row {
-        Row { decision, cost: self.request.options.cost, force: Some(self.force()) }
+    pub fn row(&self, decision: Decision) -> Row {
+        let options = self.request.options;
+        let left_units = options.left_units(decision.limit);
+        Row { decision, cost: options.cost, left_units, force: Some(self.force()) }
     }
 
     /// Counts the outcome of the call. A call of cost 0 is not counted.

@@ -5,9 +5,9 @@ use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 const COST: &str = "ERR invalid cost: expected an integer from 0 to 1000000000000";
 const MISSING_COST: &str =
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000";
-const OPTION: &str = "ERR invalid option: expected COST n or PARTIAL";
-const FIXED_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL or ALIGNED";
-const LOG_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL or SLOTS n";
+const OPTION: &str = "ERR invalid option: expected COST n, PARTIAL or LEAVE n";
+const FIXED_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL, LEAVE n or ALIGNED";
+const LOG_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL, LEAVE n or SLOTS n";
 const REPEATED_COST: &str = "ERR repeated option: COST may be given once";
 const REPEATED_ALIGNED: &str = "ERR repeated option: ALIGNED may be given once";
 const RATE_BOUND: &str = "ERR invalid rate: rate / period must not exceed 1000000000 per second";
@@ -163,7 +163,7 @@ fn only_the_sliding_log_takes_slots() {
         // The slots belong to the rule, so a call of a policy has none.
         (
             "RL.USE k p SLOTS 16",
-            "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule",
+            "ERR invalid option: expected COST n, PARTIAL, LEAVE n, FOR variant or DEFAULT rule",
         ),
     ];
     for (call, expected) in rows {
@@ -189,7 +189,8 @@ fn error_lists_every_algorithm_or_option_that_is_valid_there() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET slow BACKOFF 3 1s 8s 1h");
-    let of_policy = "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule";
+    let of_policy =
+        "ERR invalid option: COST, PARTIAL and LEAVE belong to a call, not to a policy's rule";
     let rows = [
         (
             "RL.USE k p DEFAULT USE p",
@@ -204,16 +205,16 @@ fn error_lists_every_algorithm_or_option_that_is_valid_there() {
         ),
         (
             "RL.USE k p WRONG",
-            "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule",
+            "ERR invalid option: expected COST n, PARTIAL, LEAVE n, FOR variant or DEFAULT rule",
         ),
         (
             "RL.USE k slow COST 1",
-            "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST nor \
-             PARTIAL",
+            "ERR invalid option: the policy's rule is BACKOFF, which takes no COST, PARTIAL or \
+             LEAVE",
         ),
         (
             "RL.QUOTA k 5 day WRONG",
-            "ERR invalid option: expected ZONE name, START n, COST n or PARTIAL",
+            "ERR invalid option: expected ZONE name, START n, COST n, PARTIAL or LEAVE n",
         ),
         ("RL.USE k p DEFAULT GCRA 5 5 1h COST 1", of_policy),
         ("RL.POLICY SET p GCRA 6 10 60 PARTIAL", of_policy),

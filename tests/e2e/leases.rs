@@ -197,7 +197,7 @@ fn invalid_uses_of_a_lease_get_their_own_error_texts() {
     let (long, longest) = ("i".repeat(129), "i".repeat(128));
     let limit = "ERR invalid limit: expected an integer from 1 to 1000000";
     let ttl = "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h";
-    let option = "ERR invalid option: LEASE takes no options, a holder has one permit";
+    let option = "ERR invalid option: expected LEAVE n, a holder has one permit";
     let id = "ERR invalid id: expected 1 to 128 bytes";
     let rows: [(&[&str], &str); 13] = [
         (&["LEASE", "", "3", "60"], id),
@@ -231,7 +231,7 @@ fn invalid_uses_of_a_lease_get_their_own_error_texts() {
         ("LEASE a 3", "ERR rule 1: wrong number of arguments: expected LEASE id limit ttl"),
         (
             "LEASE a 3 60 PARTIAL",
-            "ERR rule 1: invalid option: LEASE takes no options, a holder has one permit",
+            "ERR rule 1: invalid option: expected LEAVE n, a holder has one permit",
         ),
         ("LEASE a b 3 60", "ERR rule 1: invalid limit: expected an integer from 1 to 1000000"),
     ];

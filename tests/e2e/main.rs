@@ -26,6 +26,7 @@ mod lease_effects;
 mod lease_holders;
 mod lease_sets;
 mod leases;
+mod leave;
 mod loading;
 mod longer_rule;
 mod memory;

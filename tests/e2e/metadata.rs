@@ -57,7 +57,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost] [PARTIAL] [ALIGNED]",
+        syntax: "key limit window [COST cost] [PARTIAL] [LEAVE leave] [ALIGNED]",
     },
     Described {
         name: "rl.sliding",
@@ -66,7 +66,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost] [PARTIAL]",
+        syntax: "key limit window [COST cost] [PARTIAL] [LEAVE leave]",
     },
     Described {
         name: "rl.slidinglog",
@@ -75,7 +75,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost] [PARTIAL] [SLOTS slots]",
+        syntax: "key limit window [COST cost] [PARTIAL] [LEAVE leave] [SLOTS slots]",
     },
     Described {
         name: "rl.tokenbucket",
@@ -84,7 +84,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key capacity rate period [COST cost] [PARTIAL]",
+        syntax: "key capacity rate period [COST cost] [PARTIAL] [LEAVE leave]",
     },
     Described {
         name: "rl.leakybucket",
@@ -93,7 +93,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key capacity rate period [COST cost] [PARTIAL]",
+        syntax: "key capacity rate period [COST cost] [PARTIAL] [LEAVE leave]",
     },
     Described {
         name: "rl.gcra",
@@ -102,7 +102,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key burst rate period [COST cost] [PARTIAL]",
+        syntax: "key burst rate period [COST cost] [PARTIAL] [LEAVE leave]",
     },
     Described {
         name: "rl.peek",
@@ -116,7 +116,7 @@ static COMMANDS: [Described; 34] = [
             algorithms!(),
             " | LEASE id limit ttl | USE policy ",
             variants_and_default!(),
-            "> [COST cost] [PARTIAL]"
+            "> [COST cost] [PARTIAL] [LEAVE leave]"
         ),
     },
     Described {
@@ -126,7 +126,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: concat!("key policy [COST cost] [PARTIAL] ", variants_and_default!()),
+        syntax: concat!("key policy [COST cost] [PARTIAL] [LEAVE leave] ", variants_and_default!()),
     },
     Described {
         name: "rl.backoff",
@@ -145,7 +145,7 @@ static COMMANDS: [Described; 34] = [
         key: UPDATES,
         position: ONE_KEY,
         syntax: "key limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start] \
-                 [COST cost] [PARTIAL]",
+                 [COST cost] [PARTIAL] [LEAVE leave]",
     },
     Described {
         name: "rl.charge",
@@ -174,7 +174,7 @@ static COMMANDS: [Described; 34] = [
         position: ONE_KEY,
         syntax: "key id ttl <FIXED limit window [ALIGNED] | \
                  QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
-                 [COST cost]",
+                 [COST cost] [LEAVE leave]",
     },
     Described {
         name: "rl.commit",
@@ -223,7 +223,7 @@ static COMMANDS: [Described; 34] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key id limit ttl",
+        syntax: "key id limit ttl [LEAVE leave]",
     },
     Described {
         name: "rl.renew",

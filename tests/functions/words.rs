@@ -124,6 +124,24 @@ const DURATIONS: [(&str, i64); 26] = [
     ("366d", 31_622_400_000_000),
 ];
 
+/// Values of `LEAVE`, mostly valid.
+const LEAVES: [&str; 14] = [
+    "0",
+    "1",
+    "1",
+    "2",
+    "003",
+    "7",
+    "0%",
+    "20%",
+    "50%",
+    "099%",
+    "100%",
+    "101%",
+    "%",
+    "1000000000001",
+];
+
 const COSTS: [&str; 14] = [
     "0",
     "00",
@@ -144,7 +162,7 @@ const COSTS: [&str; 14] = [
 const IDS: [&[u8]; 7] = [b"job-1", b"job-2", b"3", b"COST", b"\0\xff\r\n", b"-inf", b"e"];
 
 /// Invalid words: texts that only look valid, and values just beyond a bound.
-const WRONG: [&str; 65] = [
+const WRONG: [&str; 67] = [
     "0",
     "-1",
     "+1",
@@ -200,6 +218,8 @@ const WRONG: [&str; 65] = [
     "COST",
     "cost",
     "PARTIAL",
+    "LEAVE",
+    "20%",
     "ALIGNED",
     "SLOTS",
     "15",
@@ -397,6 +417,9 @@ pub fn options(random: &mut Random, kind: Kind) -> Vec<Vec<u8>> {
     }
     if random.below(8) == 0 {
         options.push(vec![any_case(random, "PARTIAL")]);
+    }
+    if random.below(6) == 0 {
+        options.push(vec![any_case(random, "LEAVE"), pick(random, &LEAVES)]);
     }
     if kind == Kind::Windowed("FIXED") && random.below(4) == 0 {
         options.push(vec![any_case(random, "ALIGNED")]);

@@ -33,6 +33,8 @@ impl Held {
         };
         let ttl = format!("{}.{:06}", ttl_us / 1_000_000, ttl_us % 1_000_000);
         let (name, limit_text) = (self.name.as_str(), limit.to_string());
+        let left = if random.below(4) == 0 { random.between(0, limit) } else { 0 };
+        let left_text = left.to_string();
         let (words, expected) = match random.below(8) {
             0 => {
                 let live = self.leases.release(id.as_bytes(), now_us);
@@ -43,12 +45,14 @@ impl Held {
                 (vec!["RL.RENEW", name, &id, &ttl], Value::Int(live.into()))
             }
             2 => {
-                let answer = self.leases.clone().lease(id.as_bytes(), limit, ttl_us, now_us);
-                (vec!["RL.PEEK", name, "LEASE", &id, &limit_text, &ttl], five(answer))
+                let answer = self.leases.clone().lease(id.as_bytes(), limit, left, ttl_us, now_us);
+                let words = ["RL.PEEK", name, "LEASE", &id, &limit_text, &ttl, "LEAVE", &left_text];
+                (words.to_vec(), five(answer))
             }
             _ => {
-                let answer = self.leases.lease(id.as_bytes(), limit, ttl_us, now_us);
-                (vec!["RL.LEASE", name, &id, &limit_text, &ttl], five(answer))
+                let answer = self.leases.lease(id.as_bytes(), limit, left, ttl_us, now_us);
+                let words = ["RL.LEASE", name, &id, &limit_text, &ttl, "LEAVE", &left_text];
+                (words.to_vec(), five(answer))
             }
         };
         counts.add("calls about leases", 1);
@@ -58,7 +62,7 @@ impl Held {
 
     /// Returns a peek at this key for a new holder, and its expected answer.
     pub fn look(&self, now_us: i128) -> Sent {
-        let answer: Answer = self.leases.clone().lease(b"new", 1, 1_000_000, now_us);
+        let answer: Answer = self.leases.clone().lease(b"new", 1, 0, 1_000_000, now_us);
         let words = ["RL.PEEK", &self.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();
         Sent { words, expected: Some(five(answer)) }
     }

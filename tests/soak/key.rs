@@ -1,6 +1,7 @@
 //! A key of a soak: its rules as words, and a model of its state.
 
 use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::bounds::Leave;
 use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb};
 
 use crate::support::Random;
@@ -14,12 +15,13 @@ pub struct Key {
     pub calls: u64,
 }
 
-/// A call on a key: its limits, its cost, and whether it may be granted in part.
+/// A call on a key: its limits, its cost, and how it decides.
 #[derive(Clone, Copy)]
 pub struct Asked {
     pub limits: Limits,
     pub cost: i128,
-    pub partial: bool,
+    /// A verb that decides; its options are part of the rule's words.
+    pub verb: Verb,
 }
 
 impl Key {
@@ -45,40 +47,42 @@ impl Key {
     pub fn ask(&self, random: &mut Random, slots: i128) -> Asked {
         let limits = self.limits(usize::from(random.below(8) == 0), slots);
         let cost = Share::draw(random).of(&limits);
-        Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, partial: false }
+        Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, verb: Verb::Decide }
     }
 
     /// Returns a call that costs the whole limit of the first rule.
     pub fn ask_for_all(&self, slots: i128) -> Asked {
         let limits = self.limits(0, slots);
         let cost = if self.counts_delays() { 1 } else { limits.capacity };
-        Asked { limits, cost, partial: false }
+        Asked { limits, cost, verb: Verb::Decide }
     }
 
     /// Returns the rule as `RL.ALL` takes it: the algorithm's name, and the arguments that follow
     /// the key in the algorithm's own command.
     pub fn rule(&self, asked: &Asked) -> String {
-        let Asked { limits, cost, partial } = asked;
+        let Asked { limits, cost, verb } = asked;
         let AnySubject { algorithm, words, .. } = self.subject;
         let mut rule = format!("{} {}", algorithm.name(), words(limits));
         if *cost != 1 {
             rule.push_str(&format!(" COST {cost}"));
         }
-        if *partial {
+        if verb.is_partial() && *cost > 0 {
             rule.push_str(" PARTIAL");
+        }
+        if let Some(leave) = verb.leave() {
+            rule.push_str(&format!(" LEAVE {}", leave_text(leave)));
         }
         rule
     }
 
     /// Returns the words of a call on only this key.
     pub fn words(&self, verb: Verb, asked: &Asked) -> Vec<String> {
-        let (key, rule) = (&self.name, self.rule(asked));
+        let how = if verb.decides() { verb } else { Verb::Decide };
+        let (key, rule) = (&self.name, self.rule(&Asked { verb: how, ..*asked }));
         let line = match verb {
-            Verb::Decide | Verb::Partly => {
-                format!("RL.{}", rule.replacen(' ', &format!(" {key} "), 1))
-            }
             Verb::Charge => format!("RL.CHARGE {key} {rule}"),
             Verb::Refund => format!("RL.REFUND {key} {rule}"),
+            _ => format!("RL.{}", rule.replacen(' ', &format!(" {key} "), 1)),
         };
         in_words(&line)
     }
@@ -86,6 +90,14 @@ impl Key {
     /// Returns the words of a peek at this key.
     pub fn look(&self, asked: &Asked) -> Vec<String> {
         in_words(&format!("RL.PEEK {} {}", self.name, self.rule(asked)))
+    }
+}
+
+/// Returns the value of the option `LEAVE`.
+pub fn leave_text(leave: Leave) -> String {
+    match leave {
+        Leave::Units(units) => units.units().to_string(),
+        Leave::Percent(percent) => format!("{percent}%"),
     }
 }
 

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use redis::Value;
+use redis_throttle_engine::bounds::Leave;
 use redis_throttle_engine::oracle::{AnySubject, Limits, Share, Verb, Wrote};
 
 use crate::Counts;
 use crate::fleet::Fleet;
-use crate::key::{Asked, Key};
+use crate::key::{Asked, Key, leave_text};
 use crate::support::Random;
 use crate::support::statistics::{Stats, listed};
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
@@ -40,7 +41,7 @@ impl Use {
 
     fn asked(&self, slots: i128) -> Asked {
         let limits = self.key.limits(0, slots);
-        Asked { limits, cost: 1, partial: false }
+        Asked { limits, cost: 1, verb: Verb::Decide }
     }
 
     /// Sets the policy on a server that has lost it or has another definition of it.
@@ -84,16 +85,25 @@ impl Named {
         let plain = named.key.counts_delays();
         let cost = if plain { 1 } else { Share::draw(random).of(&asked.limits) };
         let partial = !plain && cost > 0 && random.below(4) == 0;
+        let leave = (!plain && random.below(4) == 0).then(|| Leave::draw(random));
         let mut words = vec!["RL.USE".to_owned(), named.key.name.clone(), named.policy.clone()];
         if !plain {
             words.extend(["COST".to_owned(), cost.to_string()]);
             words.extend(partial.then(|| "PARTIAL".to_owned()));
+            if let Some(leave) = leave {
+                words.extend(["LEAVE".to_owned(), leave_text(leave)]);
+            }
         }
         if !named.is_shadow {
             words.push("DEFAULT".to_owned());
             words.extend(named.key.rule(&asked).split(' ').map(str::to_owned));
         }
-        let verb = if partial { Verb::Partly } else { Verb::Decide };
+        let verb = match (partial, leave) {
+            (false, None) => Verb::Decide,
+            (true, None) => Verb::Partly,
+            (false, Some(leave)) => Verb::Leaving(leave),
+            (true, Some(leave)) => Verb::PartlyLeaving(leave),
+        };
         let done = named.key.model.act(verb, &asked.limits, now_us, cost);
         let (answer, wrote) = done.expect("nothing keeps a call of USE from a decision");
         let five = five(answer);

@@ -32,8 +32,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
         let limits = asked.limits;
         match AnyCall::draw(random, &limits, S::span_us(&limits)) {
             AnyCall::Plain(verb, cost) => {
-                let partial = verb == Verb::Partly && cost > 0;
-                let words = self.key.words(verb, &Asked { cost, partial, ..asked });
+                let words = self.key.words(verb, &Asked { cost, ..asked });
                 let done = act(&mut self.model, verb, &limits, now_us, cost);
                 counts.add("calls beside reservations", 1);
                 Sent { words, expected: done.map(|(answer, _)| five(answer)) }
@@ -60,8 +59,10 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
     fn step_words(&self, id: &str, step: Step, asked: Asked) -> Vec<String> {
         let (name, rule) = (&self.key.name, |cost| self.key.rule(&Asked { cost, ..asked }));
         let line = match step {
-            Step::Reserve(ttl_us, cost) => {
-                format!("RL.RESERVE {name} {id} {} {}", duration(ttl_us), rule(cost))
+            Step::Reserve(ttl_us, cost, leave) => {
+                let verb = leave.map_or(Verb::Decide, Verb::Leaving);
+                let rule = self.key.rule(&Asked { cost, verb, ..asked });
+                format!("RL.RESERVE {name} {id} {} {rule}", duration(ttl_us))
             }
             Step::Commit(None) => format!("RL.COMMIT {name} {id} {}", rule(1)),
             // A rule leaves out a cost of 1, and COMMIT without COST commits the reserved cost.

@@ -128,10 +128,10 @@ impl Traffic {
     fn draw_peek(&self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let key = random.pick(&self.keys);
         let asked = key.ask(random, self.slots);
-        let partial = !key.counts_delays() && asked.cost > 0 && random.below(4) == 0;
-        let asked = Asked { partial, ..asked };
+        let verb = deciding(key, random);
+        let asked = Asked { verb, ..asked };
         counts.add("calls of PEEK", 1);
-        counts.add("calls of PEEK with PARTIAL", partial.into());
+        counts.add("calls of PEEK with PARTIAL", verb.is_partial().into());
         look(key, &asked, now_us)
     }
 
@@ -143,8 +143,7 @@ impl Traffic {
         key.calls += 1;
         let asked = key.ask(random, slots);
         let verb = (key.subject.verb)(Verb::draw(random));
-        let partial = verb == Verb::Partly && asked.cost > 0;
-        let asked = Asked { partial, ..asked };
+        let asked = Asked { verb, ..asked };
         let words = key.words(verb, &asked);
         let done = key.model.act(verb, &asked.limits, now_us, asked.cost);
         counts.add("calls of BACKOFF", key.counts_delays().into());
@@ -156,7 +155,9 @@ impl Traffic {
                 (Verb::Refund, Some((_, Wrote::Deletion))) => "calls of REFUND to nothing",
                 (Verb::Refund, _) => "calls of REFUND",
                 (_, Some((0, Wrote::State))) => "repairs while denied",
-                (Verb::Partly, Some((1.., _))) if partial => "calls granted in part",
+                (_, Some((0, _))) if verb.leave().is_some() => "calls denied to leave units",
+                (_, Some((1.., _))) if verb.leave().is_some() => "calls that left units",
+                (Verb::Partly, Some((1.., _))) if asked.cost > 0 => "calls granted in part",
                 _ => "calls decided",
             },
             1,
@@ -254,10 +255,15 @@ impl Traffic {
     }
 }
 
+/// Draws a verb that decides.
+fn deciding(key: &Key, random: &mut Random) -> Verb {
+    let verb = (key.subject.verb)(Verb::draw(random));
+    if verb.decides() { verb } else { Verb::Decide }
+}
+
 /// Returns a peek at a key, which does not change the key's model.
 fn look(key: &Key, asked: &Asked, now_us: i128) -> Sent {
-    let verb = if asked.partial { Verb::Partly } else { Verb::Decide };
-    let answer = key.model.copy().act(verb, &asked.limits, now_us, asked.cost);
+    let answer = key.model.copy().act(asked.verb, &asked.limits, now_us, asked.cost);
     Sent { words: key.look(asked), expected: answer.map(|(answer, _)| five(answer)) }
 }
 

@@ -1,8 +1,9 @@
 //! Leases: the holder, the number of permits, and the ttl.
 
-use crate::bounds::Period;
+use crate::bounds::{Leave, Period};
 use crate::grammar::error::GrammarError;
 use crate::grammar::number;
+use crate::grammar::options::leave_only;
 use crate::leases::Lease;
 
 /// The length of the longest id of a holder, in bytes.
@@ -15,6 +16,8 @@ pub struct LeaseRequest<'a> {
     pub id: &'a [u8],
     /// The largest number of holders, and the ttl.
     pub rule: Lease,
+    /// `LEAVE n` or `LEAVE p%`: the permits that must stay free.
+    pub leave: Option<Leave>,
 }
 
 /// Parses the arguments after the key of `RL.LEASE`, or after the word `LEASE` in a rule.
@@ -31,10 +34,8 @@ pub fn lease<'a>(args: &[&'a [u8]]) -> Result<LeaseRequest<'a>, GrammarError> {
         .filter(|limit| *limit <= Lease::LIMIT_MAX)
         .ok_or(GrammarError::LeaseLimit)?;
     let ttl = number::period(ttl).ok_or(GrammarError::Ttl)?;
-    if !rest.is_empty() {
-        return Err(GrammarError::LeaseOption);
-    }
-    Ok(LeaseRequest { id, rule: Lease { limit, ttl } })
+    let leave = leave_only(rest)?;
+    Ok(LeaseRequest { id, rule: Lease { limit, ttl }, leave })
 }
 
 /// Parses the arguments after the key of `RL.RENEW`: the id of the holder, and the ttl, which

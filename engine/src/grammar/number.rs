@@ -1,6 +1,6 @@
 //! Numbers and durations.
 
-use crate::bounds::{Cost, Limit, Period};
+use crate::bounds::{Cost, Leave, Limit, Period};
 use crate::time::Span;
 
 /// The largest number of digits after the point.
@@ -52,6 +52,19 @@ pub fn limit(digits: &[u8]) -> Option<Limit> {
 /// Parses a cost.
 pub fn cost(digits: &[u8]) -> Option<Cost> {
     Cost::new(integer(digits)?)
+}
+
+/// Parses the units to leave: a number, or a percentage with `%`.
+pub fn leave(value: &[u8]) -> Option<Leave> {
+    match value.strip_suffix(b"%") {
+        None => cost(value).map(Leave::Units),
+        Some(digits) => percent(digits).map(Leave::Percent),
+    }
+}
+
+/// Parses a whole percentage, without its sign.
+pub fn percent(digits: &[u8]) -> Option<u8> {
+    u8::try_from(integer(digits)?).ok().filter(|percent| *percent <= 100)
 }
 
 /// Parses a window or a period.

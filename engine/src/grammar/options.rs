@@ -3,29 +3,31 @@
 use super::error::GrammarError;
 use super::name::is_name;
 use super::number;
-use crate::bounds::Cost;
-
-/// The options of a call, for every rule that counts units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallOptions {
-    /// `COST n`: the units the call takes; 1 by default. A call of `BACKOFF` takes one.
-    pub cost: Cost,
-    /// `PARTIAL`: whether the call takes the units left, up to its cost, which is then at least
-    /// one.
-    pub partial: bool,
-}
+use crate::bounds::{Cost, Leave};
+use crate::call::CallOptions;
 
 impl CallOptions {
     /// The options of a call without options.
-    pub const NONE: Self = Self { cost: Cost::ONE, partial: false };
+    pub const NONE: Self = Self { cost: Cost::ONE, partial: false, leave: None };
 
-    /// Checks that the options fit a command that takes its cost in full.
+    /// Checks that the options fit a command that grants the whole cost or nothing.
     ///
     /// # Errors
     ///
     /// Returns [`GrammarError::PartialNotHere`] for `PARTIAL`.
     pub fn in_full(self) -> Result<(), GrammarError> {
         if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(()) }
+    }
+
+    /// Checks that the options fit a command that settles an earlier decision.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`GrammarError::PartialNotHere`] for `PARTIAL` and, checked next,
+    /// [`GrammarError::LeaveNotHere`] for `LEAVE`.
+    pub fn unconditional(self) -> Result<(), GrammarError> {
+        self.in_full()?;
+        if self.leave.is_some() { Err(GrammarError::LeaveNotHere) } else { Ok(()) }
     }
 }
 
@@ -36,11 +38,13 @@ pub struct GivenOptions {
     pub cost: Option<Cost>,
     /// `PARTIAL`
     pub partial: bool,
+    /// `LEAVE n` or `LEAVE p%`
+    pub leave: Option<Leave>,
 }
 
 impl GivenOptions {
     /// The names of all options of a call.
-    pub const NAMES: [&str; 2] = ["COST", "PARTIAL"];
+    pub const NAMES: [&str; 3] = ["COST", "PARTIAL", "LEAVE"];
 
     /// Parses the option `name` and takes its value from `args`. Returns false if `name` is not one
     /// of these options.
@@ -64,6 +68,8 @@ impl GivenOptions {
                 return Err(GrammarError::RepeatedPartial);
             }
             self.partial = true;
+        } else if is_leave(name) {
+            read_leave(&mut self.leave, args)?;
         } else {
             return Ok(false);
         }
@@ -92,13 +98,13 @@ impl GivenOptions {
     /// Fills in the defaults.
     #[inline(always)]
     pub fn or_default(self) -> CallOptions {
-        let Self { cost, partial } = self;
-        CallOptions { cost: cost.unwrap_or(Cost::ONE), partial }
+        let Self { cost, partial, leave } = self;
+        CallOptions { cost: cost.unwrap_or(Cost::ONE), partial, leave }
     }
 
     /// Returns true if `word` is the name of one of these options.
     pub fn has(word: &[u8]) -> bool {
-        is_cost(word) || is_partial(word)
+        is_cost(word) || is_partial(word) || is_leave(word)
     }
 
     /// Returns true if `args`, which were parsed before, include the option `COST`.
@@ -108,9 +114,52 @@ impl GivenOptions {
 
     /// Returns true if `error` is about one of these options.
     pub const fn explain(error: GrammarError) -> bool {
-        use GrammarError::{Cost, MissingCost, PartialOfNothing, RepeatedCost, RepeatedPartial};
-        matches!(error, Cost | MissingCost | PartialOfNothing | RepeatedCost | RepeatedPartial)
+        use GrammarError::{
+            Cost, Leave, MissingCost, MissingLeave, PartialOfNothing, RepeatedCost, RepeatedLeave,
+            RepeatedPartial,
+        };
+        matches!(
+            error,
+            Cost | MissingCost
+                | RepeatedCost
+                | PartialOfNothing
+                | RepeatedPartial
+                | Leave
+                | MissingLeave
+                | RepeatedLeave
+        )
     }
+}
+
+/// Parses the value of `LEAVE` from `args`.
+#[cold]
+fn read_leave(leave: &mut Option<Leave>, args: &mut &[&[u8]]) -> Result<(), GrammarError> {
+    if leave.is_some() {
+        return Err(GrammarError::RepeatedLeave);
+    }
+    let [value, rest @ ..] = *args else {
+        return Err(GrammarError::MissingLeave);
+    };
+    *leave = Some(number::leave(value).ok_or(GrammarError::Leave)?);
+    *args = rest;
+    Ok(())
+}
+
+/// Parses the options of a lease: `LEAVE` is the only one.
+///
+/// # Errors
+///
+/// Returns an error if `LEAVE` is invalid, and [`GrammarError::LeaseOption`] for any other option.
+pub fn leave_only(mut args: &[&[u8]]) -> Result<Option<Leave>, GrammarError> {
+    let mut leave = None;
+    while let [name, rest @ ..] = args {
+        if !is_leave(name) {
+            return Err(GrammarError::LeaseOption);
+        }
+        args = rest;
+        read_leave(&mut leave, &mut args)?;
+    }
+    Ok(leave)
 }
 
 #[inline(always)]
@@ -121,6 +170,11 @@ fn is_cost(word: &[u8]) -> bool {
 #[inline(always)]
 fn is_partial(word: &[u8]) -> bool {
     is_name::<7>(word, "PARTIAL")
+}
+
+#[inline(always)]
+fn is_leave(word: &[u8]) -> bool {
+    is_name::<5>(word, "LEAVE")
 }
 
 /// The options of a rule.

@@ -10,10 +10,10 @@ use crate::grammar::rule::request;
 /// The largest number of rules in one call.
 pub const RULES_MAX: usize = 16;
 
-/// The largest number of words that are parsed. The longest rule, `QUOTA` with all options, has
-/// fewer. Errors are found from left to right, so a rule with more words has an error among the
-/// words that are parsed.
-const WORDS_MAX: usize = 12;
+/// The largest number of words that are parsed. The longest rule, a reservation on a `QUOTA` with
+/// all options, has fewer. Errors are found from left to right, so a rule with more words has an
+/// error among the words that are parsed.
+const WORDS_MAX: usize = 16;
 
 /// Parses a rule whose words are separated by one or more spaces. Spaces before and after the rule
 /// are ignored; there is no quoting.

@@ -99,7 +99,7 @@ pub fn assignment(words: &[&[u8]]) -> Result<Assignment, GrammarError> {
         } else if word.eq_ignore_ascii_case(b"ENFORCE") {
             let (percent, rest) = words.split_first().ok_or(GrammarError::Percent)?;
             words = rest;
-            Enforcement::Percent(self::percent(percent).ok_or(GrammarError::Percent)?)
+            Enforcement::Percent(number::percent(percent).ok_or(GrammarError::Percent)?)
         } else {
             return Err(GrammarError::PolicyRule);
         };
@@ -136,8 +136,4 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
     // or the value of another option.
     let mut options = args.iter().skip(algorithm.arguments().len());
     if options.any(|word| GivenOptions::has(word)) { Err(CostOfPolicy) } else { Ok(request.rule) }
-}
-
-fn percent(digits: &[u8]) -> Option<u8> {
-    u8::try_from(number::integer(digits)?).ok().filter(|percent| *percent <= 100)
 }

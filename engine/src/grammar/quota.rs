@@ -4,9 +4,10 @@ use crate::algorithms::Rule;
 use crate::algorithms::quota::CalendarQuota;
 use crate::calendar::zone::Zone;
 use crate::calendar::{Calendar, Unit};
+use crate::call::CallOptions;
 use crate::grammar::error::GrammarError;
 use crate::grammar::number;
-use crate::grammar::options::{CallOptions, GivenOptions};
+use crate::grammar::options::GivenOptions;
 use crate::grammar::request::Request;
 
 /// The days of a week, beginning with the default start.

@@ -2,8 +2,8 @@
 
 use super::error::GrammarError;
 use super::lease::LeaseRequest;
-use super::options::CallOptions;
 use crate::algorithms::Rule;
+use crate::call::CallOptions;
 
 /// A rule and the options of the call under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,15 @@ impl Request {
     /// Returns the error of [`CallOptions::in_full`].
     pub fn in_full(self) -> Result<Self, GrammarError> {
         self.options.in_full().map(|()| self)
+    }
+
+    /// Returns the request, or an error if its options are only for a call that is decided.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`CallOptions::unconditional`].
+    pub fn unconditional(self) -> Result<Self, GrammarError> {
+        self.options.unconditional().map(|()| self)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::Slots;
+use crate::call::CallOptions;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
 use crate::grammar::number;
@@ -52,15 +53,16 @@ pub fn reservation<'a>(
             let (ttl, args) = args.split_first().ok_or(GrammarError::Arity)?;
             let ttl = number::period(ttl).ok_or(GrammarError::Ttl)?;
             let request = request_of(args, slots)?;
-            (Step::Reserve { ttl, cost: request.options.cost }, request)
+            let CallOptions { cost, leave, .. } = request.in_full()?.options;
+            (Step::Reserve { ttl, cost, leave }, request)
         }
         ReservationVerb::Commit => {
-            let request = request_of(args, slots)?;
+            let request = request_of(args, slots)?.unconditional()?;
             // In valid arguments, the word `COST` can only be the option.
             let is_given = GivenOptions::give_cost(args);
             (Step::Commit { cost: is_given.then_some(request.options.cost) }, request)
         }
-        ReservationVerb::Cancel => (Step::Cancel, request_of(args, slots)?),
+        ReservationVerb::Cancel => (Step::Cancel, request_of(args, slots)?.unconditional()?),
     };
     Ok(ReservationRequest { id, rule: request.rule, step })
 }
@@ -70,7 +72,7 @@ fn request_of(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     match named(name) {
         Ok(algorithm @ (Algorithm::FixedWindow | Algorithm::CalendarQuota)) => {
-            request(algorithm, args, slots)?.in_full()
+            request(algorithm, args, slots)
         }
         _ => Err(GrammarError::NotReservable),
     }

@@ -6,7 +6,7 @@
 use super::error::GrammarError;
 use super::lease::lease;
 use super::name::named;
-use super::options::{CallOptions, Options, options};
+use super::options::{Options, options};
 use super::request::{Asked, Request};
 use super::{number, quota, sliding_log};
 use crate::algorithms::backoff::{Backoff, BackoffError};
@@ -18,6 +18,7 @@ use crate::algorithms::sliding_window::SlidingWindow;
 use crate::algorithms::token_bucket::TokenBucket;
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::{Limit, Period, Refill, RefillError, Slots};
+use crate::call::CallOptions;
 
 /// Parses the arguments after the key of `RL.PEEK`: the name of a rule, then its arguments.
 ///

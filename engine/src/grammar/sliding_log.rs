@@ -4,10 +4,11 @@
 mod tests;
 
 use crate::bounds::Slots;
+use crate::call::CallOptions;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::is_name;
 use crate::grammar::number;
-use crate::grammar::options::{CallOptions, GivenOptions};
+use crate::grammar::options::GivenOptions;
 
 /// Parses the options after the limit and the window. Returns those of the call, and the slots if
 /// `SLOTS` is given. Most calls have no options.

@@ -7,10 +7,10 @@ use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::{Cost, Limit, Period, Slots};
 use crate::calendar::zone::Zone;
 use crate::calendar::{Calendar, Unit};
+use crate::call::CallOptions;
 use crate::grammar::clock::ClockAction;
 use crate::grammar::error::GrammarError;
 use crate::grammar::lease::{LeaseRequest, release, renew};
-use crate::grammar::options::CallOptions;
 use crate::grammar::packed::packed_rule;
 use crate::grammar::request::{Asked, Request};
 use crate::grammar::rule::{request, rule, rule_with_cost};
@@ -270,7 +270,7 @@ fn quota_takes_a_calendar_unit_and_optionally_a_zone_and_a_start() {
         let limit = Limit::new(1_000).unwrap();
         let rule = Rule::CalendarQuota(CalendarQuota { limit, calendar });
         let cost = Cost::new(cost).unwrap();
-        Request { rule, options: CallOptions { cost, partial } }
+        Request { rule, options: CallOptions { cost, partial, leave: None } }
     };
     let rows = [
         ("1000 day", rule(Unit::Day, 1, "UTC", 1, false)),
@@ -408,6 +408,7 @@ proptest! {
             prop::sample::select(vec![
                 &b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK", b"month",
                 b"week", b"LEASE", b"ZONE", b"START", b"sun", b"Europe/Berlin", b"SLOTS", b"64",
+                b"LEAVE", b"20%",
             ])
                 .prop_map(<[u8]>::to_vec),
         ], 0..9),
@@ -415,12 +416,12 @@ proptest! {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         for algorithm in Algorithm::ALL {
             if let Ok(Request { options, .. }) = request(algorithm, &args, Slots::DEFAULT) {
-                let CallOptions { cost, partial } = options;
+                let CallOptions { cost, partial, .. } = options;
                 prop_assert!(cost.units() <= Cost::MAX && !(partial && cost.is_zero()));
             }
         }
         let _ = rule_with_cost(&args, Slots::DEFAULT);
-        if let Ok(Asked::Lease(LeaseRequest { id, rule })) = rule(&args, Slots::DEFAULT) {
+        if let Ok(Asked::Lease(LeaseRequest { id, rule, .. })) = rule(&args, Slots::DEFAULT) {
             prop_assert!((1..=128).contains(&id.len()) && rule.limit.units() <= 1_000_000);
         }
         let _ = (renew(&args), release(&args));

@@ -16,7 +16,7 @@ const VARIANTS_MAX: usize = 2;
 /// The largest number of words that are parsed. The longest use has fewer: `USE`, a policy, all
 /// options of a call, two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left
 /// to right, so a use with more words has an error among the words that are parsed.
-const WORDS_MAX: usize = 21;
+const WORDS_MAX: usize = 28;
 
 /// The use of a policy by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +38,20 @@ impl Usage<'_> {
     ///
     /// Returns the error of [`CallOptions::in_full`].
     ///
-    /// [`CallOptions::in_full`]: super::options::CallOptions::in_full
+    /// [`CallOptions::in_full`]: crate::call::CallOptions::in_full
     pub fn in_full(self) -> Result<Self, GrammarError> {
         self.given.or_default().in_full().map(|()| self)
+    }
+
+    /// Returns the usage, or an error if its options are only for a call that is decided.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`CallOptions::unconditional`].
+    ///
+    /// [`CallOptions::unconditional`]: crate::call::CallOptions::unconditional
+    pub fn unconditional(self) -> Result<Self, GrammarError> {
+        self.given.or_default().unconditional().map(|()| self)
     }
 
     /// Returns the request for a call under `rule`, with the given options.

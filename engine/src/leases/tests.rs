@@ -1,5 +1,6 @@
 //! Leases: tables of worked numbers, and comparisons with the naive list over random schedules.
 
+use crate::bounds::{Cost, Leave};
 use crate::call::Mode;
 use crate::decision::Verdict;
 use crate::leases::{Grant, Holders, Release, release, renew};
@@ -21,12 +22,13 @@ fn instant(us: i128) -> Instant {
 fn decide(
     leases: &Leases,
     id: &[u8],
-    (limit, ttl_us): (i128, i128),
+    (limit, ttl_us, leave): (i128, i128, Option<Leave>),
     now: i128,
     mode: Mode,
 ) -> (Answer, Option<Grant>) {
     let rule = lease_rule(limit, ttl_us);
-    let Ok((decision, grant)) = rule.decide(&mut Seen::new(leases, id, now), instant(now), mode);
+    let Ok((decision, grant)) =
+        rule.decide(&mut Seen::new(leases, id, now), leave, instant(now), mode);
     (decision.into(), grant)
 }
 
@@ -56,12 +58,10 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
     ];
     let mut leases = Leases::default();
     for (row, (at, id, limit, ttl_us, expected)) in table.into_iter().enumerate() {
-        let (answer, grant) = decide(&leases, id, (limit, ttl_us), NOW + at, Mode::Take);
-        assert_eq!(answer, leases.lease(id, limit, ttl_us, NOW + at), "row {row}: the list");
-        let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
-        let fields = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
-        assert_eq!(fields, expected, "row {row}");
-        assert_eq!(grant.is_some(), allowed == 1, "row {row}: a denial leaves nothing");
+        let (answer, grant) = decide(&leases, id, (limit, ttl_us, None), NOW + at, Mode::Take);
+        assert_eq!(answer, leases.lease(id, limit, 0, ttl_us, NOW + at), "row {row}: the list");
+        assert_eq!(answer.fields(), expected, "row {row}");
+        assert_eq!(grant.is_some(), answer.allowed == 1, "row {row}: a denial leaves nothing");
         if let Some(grant) = grant {
             assert_eq!(grant.lapses_at, instant(NOW + at + ttl_us), "row {row}");
         }
@@ -69,10 +69,27 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
 }
 
 #[test]
+fn lease_that_leaves_permits_waits_until_more_are_free_and_renews_at_once() {
+    let mut leases = Leases::default();
+    leases.lease(b"a", 4, 0, 60 * SECOND, NOW);
+    leases.lease(b"b", 4, 0, 10 * SECOND, NOW);
+    let leaving = |id: &[u8], leave| {
+        decide(&leases, id, (4, SECOND, Some(leave)), NOW, Mode::Take).0.fields()
+    };
+    let units = |units| Leave::Units(Cost::new(units).unwrap());
+    assert_eq!(leaving(b"c", units(1)), [1, 4, 1, 0, 60_000]);
+    assert_eq!(leaving(b"c", Leave::Percent(49)), [1, 4, 1, 0, 60_000]); // one permit of four
+    assert_eq!(leaving(b"c", units(2)), [0, 4, 2, 10_000, 60_000]);
+    assert_eq!(leaving(b"c", Leave::Percent(75)), [0, 4, 2, 60_000, 60_000]);
+    assert_eq!(leaving(b"c", units(4)), [0, 4, 2, -1, 60_000]);
+    assert_eq!(leaving(b"a", units(4)), [1, 4, 2, 0, 10_000]);
+}
+
+#[test]
 fn release_returns_the_last_expiry_of_the_other_live_leases() {
     let mut leases = Leases::default();
-    leases.lease(b"long", 3, 60 * SECOND, NOW);
-    leases.lease(b"short", 3, 10 * SECOND, NOW);
+    leases.lease(b"long", 3, 0, 60 * SECOND, NOW);
+    leases.lease(b"short", 3, 0, 10 * SECOND, NOW);
     let told = |leases: &Leases, id: &[u8], at| {
         let Ok(released) = release(&mut Seen::new(leases, id, NOW + at));
         released.map(|released| released.last_lapse)
@@ -89,10 +106,10 @@ fn release_returns_the_last_expiry_of_the_other_live_leases() {
 #[test]
 fn call_denied_by_another_rule_neither_takes_nor_renews_a_permit() {
     let mut leases = Leases::default();
-    let nobody = decide(&leases, b"a", (3, SECOND), NOW, Mode::TakeNothing);
-    leases.lease(b"a", 3, 60 * SECOND, NOW);
-    let one = decide(&leases, b"b", (3, 90 * SECOND), NOW, Mode::TakeNothing);
-    let own = decide(&leases, b"a", (3, 90 * SECOND), NOW, Mode::TakeNothing);
+    let nobody = decide(&leases, b"a", (3, SECOND, None), NOW, Mode::TakeNothing);
+    leases.lease(b"a", 3, 0, 60 * SECOND, NOW);
+    let one = decide(&leases, b"b", (3, 90 * SECOND, None), NOW, Mode::TakeNothing);
+    let own = decide(&leases, b"a", (3, 90 * SECOND, None), NOW, Mode::TakeNothing);
     let answer = |remaining, reset_after_ms| {
         let (allowed, limit, retry_after_ms) = (1, 3, 0);
         (Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms }, None)
@@ -119,7 +136,7 @@ fn denied_call_has_no_wait_when_the_holders_vanish() {
         }
     }
     let rule = lease_rule(5, SECOND);
-    let (decision, grant) = rule.decide(&mut Vanishing, instant(NOW), Mode::Take).unwrap();
+    let (decision, grant) = rule.decide(&mut Vanishing, None, instant(NOW), Mode::Take).unwrap();
     let retry_after = crate::time::Span::ZERO;
     assert_eq!((decision.verdict, grant), (Verdict::Denied { retry_after }, None));
 }
@@ -130,6 +147,8 @@ struct Call {
     step_us: i128,
     id: u8,
     limit: i128,
+    /// The permits that must stay free.
+    left: i128,
     ttl_us: i128,
     kind: u8,
 }
@@ -140,11 +159,13 @@ fn calls(steps: impl Strategy<Value = i128>) -> impl Strategy<Value = Vec<Call>>
         2 => 1_000..=3_000_i128,
         1 => Just(366 * 86_400 * SECOND),
     ];
-    let call = (steps, 0..8_u8, 1..=5_i128, ttls, 0..8_u8);
-    let call = call.prop_map(|(step_us, id, limit, ttl_us, kind)| Call {
+    let call =
+        (steps, 0..8_u8, 1..=5_i128, prop_oneof![3 => Just(0), 1 => 0..=5_i128], ttls, 0..8_u8);
+    let call = call.prop_map(|(step_us, id, limit, left, ttl_us, kind)| Call {
         step_us,
         id,
         limit,
+        left,
         ttl_us,
         kind,
     });
@@ -195,15 +216,18 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
             }
             _ => {
                 let before = leases.live(now).len() as i128;
-                let rule = (limit, call.ttl_us);
+                let leave = Cost::new(call.left.try_into().unwrap()).map(Leave::Units);
+                let rule = (limit, call.ttl_us, leave.filter(|_| call.left > 0));
                 let (answer, grant) = decide(&leases, &id, rule, now, Mode::Take);
-                let expected = leases.lease(&id, limit, call.ttl_us, now);
+                let expected = leases.lease(&id, limit, call.left, call.ttl_us, now);
                 prop_assert_eq!(&answer, &expected);
                 let live = leases.live(now);
                 prop_assert_eq!(grant.is_some(), answer.allowed == 1);
                 if let Some(grant) = grant {
                     prop_assert_eq!(Some(grant.last_lapse), live.last().copied().map(instant));
-                    prop_assert!(is_live || live.len() as i128 <= limit);
+                    prop_assert!(is_live || live.len() as i128 + call.left <= limit);
+                } else if call.left >= limit {
+                    prop_assert_eq!((is_live, answer.retry_after_ms), (false, -1));
                 } else {
                     prop_assert_eq!(live.len() as i128, before);
                     // The call is allowed after exactly `retry_after_ms`, and not 1 ms earlier.
@@ -242,7 +266,7 @@ proptest! {
         let mut now = NOW;
         for call in &calls {
             now += call.step_us;
-            leases.lease(&[call.id], limit, call.ttl_us, now);
+            leases.lease(&[call.id], limit, call.left, call.ttl_us, now);
             prop_assert!(leases.live(now).len() as i128 <= limit);
         }
     }

@@ -1,6 +1,6 @@
 //! The complete answer of a model, derived by asking it one question again and again.
 
-use crate::bounds::{Cost, Refill};
+use crate::bounds::{Cost, Leave, Refill};
 use crate::decision::{Decision, Verdict};
 use crate::oracle::model::{Limits, Oracle, SPAN_MAX_US, div_ceil, smallest};
 use crate::time::Span;
@@ -12,10 +12,43 @@ pub enum Verb {
     Decide,
     /// Takes the units left, up to the cost.
     Partly,
+    /// Takes the cost if these units remain afterwards.
+    Leaving(Leave),
+    /// Takes the units left above these, up to the cost.
+    PartlyLeaving(Leave),
     /// Takes the cost in any case.
     Charge,
     /// Gives the cost back.
     Refund,
+}
+
+impl Verb {
+    /// Returns true if the call is denied when there is too little room.
+    pub const fn decides(self) -> bool {
+        !matches!(self, Self::Charge | Self::Refund)
+    }
+
+    /// Returns true if the call may take a part of its cost.
+    pub const fn is_partial(self) -> bool {
+        matches!(self, Self::Partly | Self::PartlyLeaving(_))
+    }
+
+    /// Returns the option `LEAVE` of the call.
+    pub const fn leave(self) -> Option<Leave> {
+        match self {
+            Self::Leaving(leave) | Self::PartlyLeaving(leave) => Some(leave),
+            _ => None,
+        }
+    }
+
+    /// Returns the units that must remain after the call.
+    pub fn left(self, limit: i128) -> i128 {
+        match self.leave() {
+            Some(Leave::Units(units)) => units.units().into(),
+            Some(Leave::Percent(percent)) => limit * i128::from(percent) / 100,
+            None => 0,
+        }
+    }
 }
 
 /// The change of a key.
@@ -44,7 +77,15 @@ pub struct Answer {
     pub reset_after_ms: i128,
 }
 
-/// Returns the smallest number of ms from `now` after which `holds` is true.
+impl Answer {
+    /// Returns the five numbers in the order of the reply.
+    pub const fn fields(&self) -> [i128; 5] {
+        let Self { allowed, limit, remaining, retry_after_ms, reset_after_ms } = *self;
+        [allowed, limit, remaining, retry_after_ms, reset_after_ms]
+    }
+}
+
+/// Returns the number of ms from `now` until `holds` is true.
 pub(super) fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let longest_ms = div_ceil(SPAN_MAX_US, 1_000);
     smallest(longest_ms, |ms| holds(now + ms * 1_000)).unwrap_or(longest_ms)
@@ -68,16 +109,17 @@ pub fn act<O: Oracle>(
     let repaired = cost > 0 && settled.clone().repair(limits, now);
     settled.repair(limits, now);
     let had_nothing = settled.finds_nothing(limits, now);
+    let left = verb.left(O::limit(limits));
     let (allowed, retry_after_ms) = match verb {
-        Verb::Decide => decide(&mut settled, limits, now, cost),
-        Verb::Partly => decide_partly(&mut settled, limits, now, cost),
         Verb::Charge => charge(&mut settled, limits, now, cost)?,
         Verb::Refund => refund(&mut settled, limits, now, cost),
+        _ if verb.is_partial() => decide_partly(&mut settled, limits, now, cost, left),
+        _ => decide(&mut settled, limits, now, cost, left),
     };
     let changed = match verb {
-        Verb::Decide | Verb::Partly => allowed > 0 && cost > 0,
         Verb::Charge => cost > 0,
         Verb::Refund => cost > 0 && !had_nothing,
+        _ => allowed > 0 && cost > 0,
     };
     let answer = Answer {
         allowed,
@@ -99,17 +141,23 @@ pub fn act<O: Oracle>(
     Some((answer, if changed || repaired { Wrote::State } else { Wrote::Nothing }))
 }
 
-fn decide<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) -> (i128, i128) {
-    if cost > O::limit(limits) {
+fn decide<O: Oracle>(
+    subject: &mut O,
+    limits: &Limits,
+    now: i128,
+    cost: i128,
+    left: i128,
+) -> (i128, i128) {
+    if cost + left > O::limit(limits) {
         (0, -1)
-    } else if cost == 0 || subject.would_allow(limits, now, cost) {
+    } else if cost + left == 0 || subject.would_allow(limits, now, cost + left) {
         let wait_ms = div_ceil(subject.wait_us(limits, now), 1_000);
         if cost > 0 {
             subject.take(limits, now, cost);
         }
         (1, wait_ms)
     } else {
-        (0, retry_after_ms(subject, limits, now, cost))
+        (0, retry_after_ms(subject, limits, now, cost + left))
     }
 }
 
@@ -118,14 +166,15 @@ fn decide_partly<O: Oracle>(
     limits: &Limits,
     now: i128,
     cost: i128,
+    left: i128,
 ) -> (i128, i128) {
-    if cost == 0 {
-        return decide(subject, limits, now, cost);
+    if cost == 0 || 1 + left > O::limit(limits) {
+        return decide(subject, limits, now, cost, left);
     }
-    // Grants as many units as a plain call could take.
-    match subject.remaining(limits, now).min(cost) {
-        0 => (0, retry_after_ms(subject, limits, now, 1)),
-        units => (units, decide(subject, limits, now, units).1),
+    // Grants as many units as a call that is not partial could take.
+    match (subject.remaining(limits, now) - left).min(cost) {
+        ..=0 => (0, retry_after_ms(subject, limits, now, 1 + left)),
+        units => (units, decide(subject, limits, now, units, left).1),
     }
 }
 

@@ -121,7 +121,7 @@ impl Subject for Delays {
         cost.min(1)
     }
     fn verb(verb: Verb) -> Verb {
-        if verb == Verb::Partly { Verb::Decide } else { verb }
+        if verb.decides() { Verb::Decide } else { verb }
     }
     fn about_us(state: &State<'_>) -> Option<u64> {
         let State::Backoff(state) = state else { return None };

@@ -1,6 +1,6 @@
 //! Limits, clock steps and costs drawn from any source of numbers: a seed, or a fuzzer's bytes.
 
-use crate::bounds::{Limit, Refill};
+use crate::bounds::{Cost, Leave, Limit, Refill};
 use crate::oracle::answer::Verb;
 use crate::oracle::model::{Limits, div_ceil};
 use crate::time::Instant;
@@ -139,11 +139,25 @@ impl Step {
 impl Verb {
     /// Draws a kind of call: in half of all cases a plain one, [`Self::Decide`].
     pub fn draw(source: &mut impl Source) -> Self {
-        match source.below(8) {
+        match source.below(10) {
             0..4 => Self::Decide,
             4 => Self::Partly,
             5 => Self::Charge,
-            _ => Self::Refund,
+            6..8 => Self::Refund,
+            8 => Self::Leaving(Leave::draw(source)),
+            _ => Self::PartlyLeaving(Leave::draw(source)),
+        }
+    }
+}
+
+impl Leave {
+    /// Draws a few units, a percentage, or any number of units.
+    pub fn draw(source: &mut impl Source) -> Self {
+        let up_to = |most: u64, source: &mut _| Source::below(source, most + 1);
+        match source.below(8) {
+            0..3 => Self::Percent(up_to(100, source).try_into().expect("at most 100")),
+            3..7 => Self::Units(Cost::new(up_to(12, source)).expect("a cost")),
+            _ => Self::Units(Cost::new(up_to(Cost::MAX, source)).expect("a cost")),
         }
     }
 }

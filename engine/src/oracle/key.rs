@@ -2,7 +2,7 @@
 
 use crate::algorithms::{NewState, Rule, State};
 use crate::bounds::Cost;
-use crate::call::{ChargeError, Mode};
+use crate::call::{CallOptions, ChargeError, Mode};
 use crate::oracle::answer::{Answer, Verb, Wrote};
 use crate::rule_set::Row;
 use crate::state::{self, Change};
@@ -54,10 +54,12 @@ impl Key {
         let stored = self.state();
         let (now, cost) = (instant(now), units(cost));
         let outcome = match verb {
-            Verb::Decide => rule.decide(stored, now, cost).expect("same algorithm"),
-            Verb::Partly => rule.decide_partly(stored, now, cost).expect("same algorithm"),
             Verb::Charge => rule.charge(stored, now, cost)?,
             Verb::Refund => rule.refund(stored, now, cost).expect("same algorithm"),
+            _ => {
+                let options = CallOptions { cost, partial: verb.is_partial(), leave: verb.leave() };
+                rule.decide_call(Mode::Take, stored, now, options).expect("same algorithm")
+            }
         };
         Ok((outcome.decision.into(), Write::of(&outcome.next)))
     }
@@ -73,7 +75,8 @@ impl Key {
     ) -> (Row, Option<Write>) {
         let (now, cost) = (instant(now), units(cost));
         let outcome = rule.decide_as(mode, self.state(), now, cost).expect("same algorithm");
-        (Row { decision: outcome.decision, cost, force: None }, Write::of(&outcome.next))
+        let row = Row { decision: outcome.decision, cost, left_units: 0, force: None };
+        (row, Write::of(&outcome.next))
     }
 
     /// Decodes the state of the key.

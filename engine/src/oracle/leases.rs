@@ -33,13 +33,15 @@ impl Leases {
         held.map(|(_, lapse)| *lapse)
     }
 
-    /// Requests a lease; returns the expected answer.
-    pub fn lease(&mut self, id: &[u8], limit: i128, ttl_us: i128, now: i128) -> Answer {
-        let is_full = |at| self.live(at).len() as i128 >= limit;
+    /// Requests a lease after which `left` permits must be free.
+    pub fn lease(&mut self, id: &[u8], limit: i128, left: i128, ttl_us: i128, now: i128) -> Answer {
+        let is_full = |at| self.live(at).len() as i128 + left >= limit;
         let is_allowed = self.of(id, now).is_some() || !is_full(now);
         let ms_until = |lapse: i128| div_ceil(lapse - now, 1_000);
         let retry_after_ms = if is_allowed {
             0
+        } else if left >= limit {
+            -1
         } else {
             let lapses = self.live(now).into_iter().map(ms_until);
             lapses.filter(|ms| !is_full(now + ms * 1_000)).min().expect("all lapse")

@@ -1,7 +1,7 @@
 //! The model of a window with reservations: the model of the window, and a list of reservations.
 
 use crate::algorithms::State;
-use crate::bounds::{Cost, Period};
+use crate::bounds::{Cost, Leave, Period};
 use crate::msgpack::NotAState;
 use crate::oracle::answer::{Answer, Verb, Wrote, ms_until};
 use crate::oracle::draw::{DAY_US, Share, Source};
@@ -190,8 +190,8 @@ impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
 /// A step with a reservation, in the numbers of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Holds a cost: the ttl in microseconds, and the cost.
-    Reserve(i128, i128),
+    /// Holds a cost: the ttl in microseconds, the cost, and the units that must remain after it.
+    Reserve(i128, i128, Option<Leave>),
     /// Settles the reservation with this cost; `None` for the amount held.
     Commit(Option<i128>),
     /// Frees the units held.
@@ -216,14 +216,16 @@ pub fn take_step<W: WindowModel>(
     let own = others.take_out(id, now);
     let open = own.as_ref().and_then(|own| own.amount);
     let (allowed, changed, mut retry_after_ms) = match step {
-        Step::Reserve(ttl, amount) => {
+        Step::Reserve(ttl, amount, leave) => {
             if own.is_some() && open.is_none() {
                 return Err(ReservationError::Settled);
             } else if own.is_none() && others.count(now) >= 1_024 {
                 return Err(ReservationError::TooMany);
             }
-            let fits = |at| amount == 0 || others.would_allow(limits, at, amount);
-            let retry_after_ms = if amount > limits.capacity { -1 } else { ms_until(now, fits) };
+            let leaving = leave.map_or(Verb::Decide, Verb::Leaving);
+            let needed = amount + leaving.left(limits.capacity);
+            let fits = |at| needed == 0 || others.would_allow(limits, at, needed);
+            let retry_after_ms = if needed > limits.capacity { -1 } else { ms_until(now, fits) };
             let allowed = retry_after_ms == 0;
             if allowed {
                 let amount = Some(amount);
@@ -292,9 +294,10 @@ impl Key {
         let units = |cost: i128| Cost::new(cost.try_into().expect("small")).expect("a cost");
         let us = |us: i128| u64::try_from(us).expect("not negative");
         let step = match step {
-            Step::Reserve(ttl, cost) => crate::reservations::window::Step::Reserve {
+            Step::Reserve(ttl, cost, leave) => crate::reservations::window::Step::Reserve {
                 ttl: Period::new(Span::from_us(us(ttl))).expect("a ttl"),
                 cost: units(cost),
+                leave,
             },
             Step::Commit(cost) => {
                 crate::reservations::window::Step::Commit { cost: cost.map(units) }
@@ -377,7 +380,9 @@ impl AnyCall {
                     0 => source.between(1_000, 10_000_000),
                     _ => span_us * source.between(1, 40) / 16,
                 };
-                Self::Step(id, Step::Reserve(ttl.clamp(1_000, 366 * DAY_US), share(source)))
+                let ttl = ttl.clamp(1_000, 366 * DAY_US);
+                let leave = (source.below(4) == 0).then(|| Leave::draw(source));
+                Self::Step(id, Step::Reserve(ttl, share(source), leave))
             }
             6 => Self::Step(id, Step::Commit(None)),
             7 => Self::Step(id, Step::Commit(Some(share(source)))),

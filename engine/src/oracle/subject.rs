@@ -155,9 +155,10 @@ pub fn check_retry(
 ) -> Result<(), String> {
     let after_ms = answer.retry_after_ms;
     let retry_at = now + after_ms * 1_000;
-    let settles = matches!(verb, Verb::Charge | Verb::Refund);
+    let settles = !verb.decides();
     let is_done = if settles { after_ms == 0 } else { after_ms < 0 };
     let waits = settles && after_ms > 0;
+    // A call of cost 0 stores no repair, so its wait can start again with each call.
     let promises_nothing = cost == 0 || is_done || answer.allowed > 0 && !waits;
     if promises_nothing || retry_at > crate::time::Instant::CLOCK_MAX.as_us().into() {
         return Ok(());

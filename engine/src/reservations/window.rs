@@ -15,7 +15,7 @@
 //! reservations.
 
 use crate::algorithms::window::{OpenWindow, Window};
-use crate::bounds::{Cost, Limit, Period};
+use crate::bounds::{Cost, Leave, Limit, Period};
 use crate::call::{ChargeError, Standing, conclude};
 use crate::decision::{Decision, Next, Outcome, StateWrite, Verdict};
 use crate::msgpack::NotAState;
@@ -64,6 +64,8 @@ pub enum Step {
         ttl: Period,
         /// The units to hold.
         cost: Cost,
+        /// The units that must remain after it.
+        leave: Option<Leave>,
     },
     /// Uses `cost`, by default the units held, and settles the id.
     Commit {
@@ -297,16 +299,16 @@ pub fn take_step<'a>(
     step: Step,
 ) -> Result<Outcome<Edit<'a>>, ReservationError> {
     match step {
-        Step::Reserve { ttl, cost } => reserve(view, ttl, cost),
+        Step::Reserve { ttl, cost, leave } => reserve(view, ttl, cost, leave),
         Step::Commit { cost } => Ok(commit(view, cost)?),
         Step::Cancel => Ok(cancel(view)),
     }
 }
 
 /// Holds `cost` for the view's id for `ttl` from now on, if there is room besides the units used or
-/// held by other ids. A reservation that the id already has is replaced, including its ttl; if
-/// there is no room for the new cost, it stays as it is. A reservation of cost 0 holds nothing, but
-/// its id is remembered.
+/// held by other ids and if the units of `leave` remain. A reservation that the id already has is
+/// replaced, including its ttl; if there is no room for the new cost, it stays as it is. A
+/// reservation of cost 0 holds nothing, but its id is remembered.
 ///
 /// # Errors
 ///
@@ -315,6 +317,7 @@ fn reserve<'a>(
     mut view: WindowView<'a>,
     ttl: Period,
     cost: Cost,
+    leave: Option<Leave>,
 ) -> Result<Outcome<Edit<'a>>, ReservationError> {
     match view.own {
         Some(Reservation { held: None, .. }) => return Err(ReservationError::Settled),
@@ -323,12 +326,13 @@ fn reserve<'a>(
         }
         _ => {}
     }
-    let verdict = if cost.units() > view.limit.units() {
+    let needed = cost.plus(leave.map_or(0, |leave| leave.units(view.limit)));
+    let verdict = if needed.units() > view.limit.units() {
         Verdict::Impossible
-    } else if cost.is_zero() || view.has_room_beside_others(cost) {
+    } else if needed.is_zero() || view.has_room_beside_others(needed) {
         Verdict::ALLOWED
     } else {
-        Verdict::Denied { retry_after: view.room_in(cost) }
+        Verdict::Denied { retry_after: view.room_in(needed) }
     };
     let repairs = view.is_repaired();
     if verdict.is_allowed() {

@@ -2,7 +2,8 @@
 
 use crate::algorithms::window::Window;
 use crate::algorithms::{Rule, backoff, bucket, gcra, sliding_window};
-use crate::bounds::{Cost, Limit, Period, Slots};
+use crate::bounds::{Cost, Leave, Limit, Period, Slots};
+use crate::call::{CallOptions, Mode};
 use crate::oracle::answer::Verb;
 use crate::state::*;
 use proptest::prelude::*;
@@ -273,7 +274,9 @@ pub(crate) fn any_number() -> impl Strategy<Value = u64> {
 }
 
 fn verbs() -> impl Strategy<Value = Verb> {
-    prop::sample::select(vec![Verb::Decide, Verb::Partly, Verb::Charge, Verb::Refund])
+    let leave = Leave::Percent(40);
+    let verbs = vec![Verb::Decide, Verb::PartlyLeaving(leave), Verb::Charge, Verb::Refund];
+    prop::sample::select(verbs)
 }
 
 /// The first bytes of an array that holds a kind and three numbers.
@@ -393,10 +396,13 @@ proptest! {
             let now = Instant::from_us(US.checked_add_signed(ms * 1_000).unwrap());
             let cost = Cost::new(cost).unwrap();
             let outcome = match verb {
-                Verb::Decide => rule.decide(Some(state), now, cost).unwrap(),
-                Verb::Partly => rule.decide_partly(Some(state), now, cost).unwrap(),
                 Verb::Charge => rule.charge(Some(state), now, cost).unwrap(),
                 Verb::Refund => rule.refund(Some(state), now, cost).unwrap(),
+                _ => {
+                    let partial = verb.is_partial();
+                    let options = CallOptions { cost, partial, leave: verb.leave() };
+                    rule.decide_call(Mode::Take, Some(state), now, options).unwrap()
+                }
             };
             let Some(next) = outcome.next.kept() else { continue };
             let change = encode(&next.state);

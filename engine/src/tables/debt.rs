@@ -2,9 +2,10 @@
 //! cost, expected).
 
 use crate::algorithms::backoff::{Backoff, BackoffError};
-use crate::bounds::{Limit, Period};
+use crate::bounds::{Cost, Leave, Limit, Period};
 use crate::call::ChargeError;
-use crate::oracle::answer::{Verb, Verb::Charge, Verb::Decide, Verb::Partly, Verb::Refund, Wrote};
+use crate::oracle::answer::Verb::{Charge, Decide, Leaving, Partly, PartlyLeaving, Refund};
+use crate::oracle::answer::{Verb, Wrote};
 use crate::tables::*;
 use crate::time::{Instant, Span};
 
@@ -49,6 +50,34 @@ fn a_charged_fixed_window_is_in_debt_until_it_ends_or_is_refunded() {
             (60_000, Charge, 0, (1, 10, 0, 0)),         // a new window owes nothing
         ],
     );
+}
+
+#[test]
+fn call_that_leaves_units_is_allowed_only_if_they_remain() {
+    let minute = seconds(60);
+    let units = |units| Leaving(Leave::Units(Cost::new(units).unwrap()));
+    let fifth = PartlyLeaving(Leave::Percent(20));
+    for rule in [token(10, 10, minute), gcra(10, 10, minute)] {
+        check(
+            &rule,
+            &[
+                (0, Decide, 7, (1, 3, 0, 42_000)),
+                (0, units(3), 1, (0, 3, 6_000, 42_000)),
+                (0, units(2), 1, (1, 2, 0, 48_000)),
+                (0, fifth, 5, (0, 2, 6_000, 48_000)),
+                (6_000, fifth, 5, (1, 2, 0, 48_000)), // 3 are there, 2 stay, 1 is granted
+                (6_000, units(3), 0, (0, 2, 6_000, 48_000)),
+                (6_000, units(2), 0, (1, 2, 0, 48_000)),
+                (6_000, units(2), 9, (0, 2, -1, 48_000)),
+                (6_000, PartlyLeaving(Leave::Percent(100)), 1, (0, 2, -1, 48_000)),
+                (6_000, Leaving(Leave::Percent(29)), 1, (0, 2, 6_000, 48_000)), // 2.9 are 2
+                (12_000, Leaving(Leave::Percent(29)), 1, (1, 2, 0, 48_000)),
+                (12_000, units(0), 2, (1, 0, 0, 60_000)),
+                (12_000, Charge, 2, (0, 0, 12_000, 72_000)),
+                (12_000, units(1), 0, (0, 0, 18_000, 72_000)), // in debt, one unit is far
+            ],
+        );
+    }
 }
 
 #[test]

@@ -137,15 +137,16 @@ impl<S: Subject> Run<S> {
             self.counts.hit("charges refused");
             return Ok(());
         };
-        let decides = matches!(verb, Verb::Decide | Verb::Partly);
+        let decides = verb.decides();
         let takes = decides && answer.allowed > 0 && cost > 0;
         self.counts.hit(match verb {
-            Verb::Decide if answer.allowed > 0 => "allowed",
-            Verb::Partly if answer.allowed > 0 => "granted in part",
-            Verb::Decide | Verb::Partly => "denied",
             Verb::Charge if answer.allowed > 0 => "charged",
             Verb::Charge => "charged into debt",
             Verb::Refund => "refunded",
+            _ if answer.allowed == 0 => "denied",
+            _ if verb.is_partial() => "granted in part",
+            Verb::Leaving(_) => "allowed, with units left",
+            _ => "allowed",
         });
         if let Some(write) = write {
             if !takes && decides {

@@ -19,7 +19,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All error texts of the module, except those that list algorithms, arguments or options.
-const KNOWN_ERRORS: [&str; 64] = [
+const KNOWN_ERRORS: [&str; 68] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -33,6 +33,10 @@ const KNOWN_ERRORS: [&str; 64] = [
     "ERR invalid option: BACKOFF takes no options",
     "ERR invalid option: PARTIAL is for RL.PEEK and commands that decide by one rule",
     "ERR repeated option: PARTIAL may be given once",
+    "ERR repeated option: LEAVE may be given once",
+    "ERR missing leave: expected LEAVE followed by units or a percentage, such as 20%",
+    "ERR invalid leave: expected an integer from 0 to 1000000000000, or 0% to 100%",
+    "ERR invalid option: LEAVE is for commands that decide a call",
     "ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000",
     "ERR invalid cost: the total of used units must not exceed 2000000000000",
     "ERR invalid cost: the time until the key is reset must not exceed 36525d",
@@ -61,7 +65,7 @@ const KNOWN_ERRORS: [&str; 64] = [
     "ERR invalid id: expected 1 to 128 bytes",
     "ERR invalid limit: expected an integer from 1 to 1000000",
     "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
-    "ERR invalid option: LEASE takes no options, a holder has one permit",
+    "ERR invalid option: expected LEAVE n, a holder has one permit",
     "ERR wrong number of arguments: expected LEASE id limit ttl",
     "ERR invalid subcommand: expected CLOCK",
     "ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME",

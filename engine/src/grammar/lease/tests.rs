@@ -1,6 +1,6 @@
 //! The grammar of leases, valid and invalid.
 
-use crate::bounds::{Limit, Slots};
+use crate::bounds::{Leave, Limit, Slots};
 use crate::grammar::lease::*;
 use crate::grammar::packed::packed_rule;
 use crate::grammar::request::Asked;
@@ -10,14 +10,16 @@ use crate::leases::Lease;
 use crate::time::Span;
 
 #[test]
-fn lease_takes_exactly_an_id_and_a_limit_and_a_ttl() {
+fn lease_takes_an_id_a_limit_a_ttl_and_leave() {
     let long = "i".repeat(129);
-    let lease_of = |id, limit, ttl_us| {
+    let leaving = |id, limit, ttl_us, leave| {
         let limit = Limit::new(limit).unwrap();
         let ttl = Period::new(Span::from_us(ttl_us)).unwrap();
-        Ok(LeaseRequest { id, rule: Lease { limit, ttl } })
+        Ok(LeaseRequest { id, rule: Lease { limit, ttl }, leave })
     };
-    let rows: [(&str, Result<LeaseRequest<'_>, GrammarError>); 15] = [
+    let lease_of = |id, limit, ttl_us| leaving(id, limit, ttl_us, None);
+    let half = Some(Leave::Percent(50));
+    let rows: [(&str, Result<LeaseRequest<'_>, GrammarError>); 20] = [
         ("job-1 3 60s", lease_of(b"job-1", 3, 60_000_000)),
         ("\0\u{fe} 1 1ms", lease_of("\0\u{fe}".as_bytes(), 1, 1_000)),
         ("COST 1000000 366d", lease_of(b"COST", 1_000_000, 31_622_400_000_000)),
@@ -34,6 +36,11 @@ fn lease_takes_exactly_an_id_and_a_limit_and_a_ttl() {
         ("job-1 3 60 COST 1", Err(GrammarError::LeaseOption)),
         ("job-1 3 60 PARTIAL", Err(GrammarError::LeaseOption)),
         ("job-1 3 60 x", Err(GrammarError::LeaseOption)),
+        ("job-1 3 60 leave 050%", leaving(b"job-1", 3, 60_000_000, half)),
+        ("job-1 3 60 LEAVE", Err(GrammarError::MissingLeave)),
+        ("job-1 3 60 LEAVE 101%", Err(GrammarError::Leave)),
+        ("job-1 3 60 LEAVE 1 LEAVE 1", Err(GrammarError::RepeatedLeave)),
+        ("job-1 3 60 LEAVE 1 COST 1", Err(GrammarError::LeaseOption)),
     ];
     for (text, expected) in rows {
         assert_eq!(lease(&words(text)), expected, "{text}");

@@ -3,8 +3,8 @@
 use crate::algorithms::sliding_log::SlidingLog;
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::{Cost, Limit, Period, Slots};
+use crate::call::CallOptions;
 use crate::grammar::error::GrammarError;
-use crate::grammar::options::CallOptions;
 use crate::grammar::packed::packed_rule;
 use crate::grammar::request::{Asked, Request};
 use crate::grammar::rule::request;
@@ -18,7 +18,10 @@ fn sliding_log_takes_its_slots_in_any_order() {
             (Limit::new(100).unwrap(), Period::new(Span::from_ms(16_000)).unwrap());
         let slots = Slots::new(slots).unwrap();
         let rule = Rule::SlidingLog(SlidingLog { limit, window, slots, has_own_slots });
-        Request { rule, options: CallOptions { cost: Cost::new(cost).unwrap(), partial } }
+        Request {
+            rule,
+            options: CallOptions { cost: Cost::new(cost).unwrap(), partial, leave: None },
+        }
     };
     let rows = [
         ("100 16", rule(64, false, 1, false)),

@@ -1,7 +1,7 @@
 //! The grammar of the use of a policy, valid and invalid.
 
 use crate::algorithms::fixed_window::FixedWindow;
-use crate::bounds::{Cost, Limit, Period, Slots};
+use crate::bounds::{Cost, Leave, Limit, Period, Slots};
 use crate::grammar::packed::packed_rule;
 use crate::grammar::rule::{request, rule, rule_with_cost};
 use crate::grammar::tests::words;
@@ -32,6 +32,7 @@ fn use_takes_options_and_up_to_two_variants_and_a_default() {
     let given = |cost: Option<u64>, partial| GivenOptions {
         cost: cost.map(|units| Cost::new(units).expect("in range")),
         partial,
+        leave: None,
     };
     let (acme, gold) = (Some(name("tenant:acme")), Some(name("plan:gold")));
     let all = Usage {
@@ -41,7 +42,7 @@ fn use_takes_options_and_up_to_two_variants_and_a_default() {
         ..plain("search")
     };
     let long = "x".repeat(64);
-    let rows: [(&str, Usage<'_>); 14] = [
+    let rows: [(&str, Usage<'_>); 15] = [
         ("search", plain("search")),
         ("COST", plain("COST")),
         ("A.z_0:/-", plain("A.z_0:/-")),
@@ -52,6 +53,13 @@ fn use_takes_options_and_up_to_two_variants_and_a_default() {
             Usage { given: given(Some(1_000_000_000_000), false), ..plain("search") },
         ),
         ("search PARTIAL", Usage { given: given(None, true), ..plain("search") }),
+        (
+            "search LEAVE 20%",
+            Usage {
+                given: GivenOptions { leave: Some(Leave::Percent(20)), ..given(None, false) },
+                ..plain("search")
+            },
+        ),
         ("search FOR plan:gold", Usage { variants: [gold, None], ..plain("search") }),
         // The same variant twice is looked up twice.
         ("search for plan:gold FOR plan:gold", Usage { variants: [gold, gold], ..plain("search") }),
@@ -73,9 +81,9 @@ fn use_takes_options_and_up_to_two_variants_and_a_default() {
 
 #[test]
 fn longest_use_fits_in_one_argument() {
-    let longest = "search COST 5 PARTIAL FOR a FOR b \
+    let longest = "search COST 5 PARTIAL LEAVE 20% FOR a FOR b \
                    DEFAULT QUOTA 5 week ZONE Europe/Berlin START mon";
-    assert_eq!(longest.split_whitespace().count(), 16);
+    assert_eq!(longest.split_whitespace().count(), 18);
     let whole = usage(&words(longest));
     assert!(whole.is_ok());
     let packed = format!("USE {longest}");

@@ -56,7 +56,7 @@ fn sources() -> impl Strategy<Value = Vec<u8>> {
 fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     play::<S>(source, false, |key, limits, now, call, answer, before| {
         let denies = match call {
-            AnyCall::Plain(Verb::Decide | Verb::Partly, _) => answer.allowed == 0,
+            AnyCall::Plain(verb, _) if verb.decides() => answer.allowed == 0,
             AnyCall::Plain(_, cost) => cost == 0,
             AnyCall::Step(..) => answer.allowed == 0,
         };
@@ -82,7 +82,7 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
 fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     let mut longest_us = 0;
     play::<S>(source, true, |_, limits, now, call, answer, _| {
-        if let AnyCall::Step(_, Step::Reserve(ttl, _)) = call {
+        if let AnyCall::Step(_, Step::Reserve(ttl, ..)) = call {
             longest_us = longest_us.max(ttl);
         }
         let waits = 2 * longest_us.max(S::span_us(limits));

@@ -1,10 +1,11 @@
 //! Reservations: worked numbers.
 
 use crate::algorithms::State;
+use crate::bounds::{Cost, Leave};
 use crate::calendar::Unit;
 use crate::call::ChargeError;
 use crate::oracle;
-use crate::oracle::answer::{Answer, Verb};
+use crate::oracle::answer::Verb;
 use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
 use crate::oracle::quota::Quotas;
@@ -26,7 +27,7 @@ pub(super) const TEN_A_MINUTE: Limits =
     Limits { capacity: 10, rate: 1, period_us: 60 * SECOND, aligned: false, slots: 16 };
 
 pub(super) fn reserve(seconds: i128, cost: i128) -> Step {
-    Step::Reserve(seconds * SECOND, cost)
+    Step::Reserve(seconds * SECOND, cost, None)
 }
 
 enum Call {
@@ -56,11 +57,30 @@ fn check_from<S: Subject<Model: WindowModel>>(
             Call::Step(id, step) => twin.step(limits, now, id.as_bytes(), *step),
         };
         let answer = answer.unwrap().expect("not refused");
-        let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
-        let integers = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
-        assert_eq!(integers, *expected, "row {}", number + 1);
+        assert_eq!(answer.fields(), *expected, "row {}", number + 1);
     }
     twin
+}
+
+#[test]
+fn reservation_that_leaves_units_is_made_only_if_others_leave_them() {
+    let leaving = |cost, units| {
+        let leave = Some(Leave::Units(Cost::new(units).unwrap()));
+        Call::Step("a", Step::Reserve(30 * SECOND, cost, leave))
+    };
+    check(
+        &TEN_A_MINUTE,
+        &[
+            (0, Call::Step("b", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
+            (0, leaving(4, 3), [0, 10, 6, 90_000, 90_000]),
+            (0, leaving(4, 2), [1, 10, 2, 0, 90_000]),
+            // Its own four units do not count; cost 0 asks for what it leaves.
+            (0, leaving(3, 3), [1, 10, 3, 0, 90_000]),
+            (0, leaving(0, 7), [0, 10, 3, 90_000, 90_000]),
+            (0, leaving(0, 6), [1, 10, 6, 0, 90_000]),
+            (0, leaving(5, 6), [0, 10, 6, -1, 90_000]),
+        ],
+    );
 }
 
 #[test]
@@ -205,7 +225,7 @@ fn committed_id_is_remembered_for_60_s_or_its_ttl_even_if_it_was_about_to_expire
             twin.step(&TEN_A_MINUTE, NOW + at_ms * 1_000, b"a", step).unwrap().unwrap()
         };
         let commit = Step::Commit(Some(3));
-        assert_eq!(step(0, Step::Reserve(ttl_ms * 1_000, 4)).remaining, 6);
+        assert_eq!(step(0, Step::Reserve(ttl_ms * 1_000, 4, None)).remaining, 6);
         assert_eq!(step(at_ms, commit).remaining, 7);
         let again = step(forgotten_ms - 1, commit);
         assert_eq!(again.allowed, 1, "{ttl_ms} {at_ms}");

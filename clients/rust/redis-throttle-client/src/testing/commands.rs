@@ -6,12 +6,11 @@ use std::convert::Infallible;
 use redis::Value;
 use redis_throttle_engine::algorithms::{OtherAlgorithm, State};
 use redis_throttle_engine::bounds::{Cost, Slots};
-use redis_throttle_engine::call::{ChargeError, Mode};
+use redis_throttle_engine::call::{CallOptions, ChargeError, Mode};
 use redis_throttle_engine::decision::{Decision, Verdict};
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease;
 use redis_throttle_engine::grammar::name::named;
-use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::rule::{request, rule, rule_with_cost};
@@ -165,18 +164,18 @@ impl Call<'_> {
         match &part.asked {
             Asked::Lease(request) => {
                 let mut holders = self.keys.holders(key, request.id, now)?;
-                let Ok((decision, grant)) = request.rule.decide(&mut holders, now, mode);
+                let leave = request.leave;
+                let Ok((decision, grant)) = request.rule.decide(&mut holders, leave, now, mode);
                 let effect = grant.map(|grant| Effect::Hold { id: request.id.to_vec(), grant });
-                Ok((Row { decision, cost: Cost::ONE, force: part.force }, effect))
+                let left_units = leave.map_or(0, |leave| leave.units(decision.limit));
+                let row = Row { decision, cost: Cost::ONE, left_units, force: part.force };
+                Ok((row, effect))
             }
             Asked::Units(Request { rule, options }) => {
-                let (stored, cost) = (self.stored(key, part)?, options.cost);
-                let outcome = if options.partial {
-                    rule.decide_partly(stored, now, cost)?
-                } else {
-                    rule.decide_as(mode, stored, now, cost)?
-                };
-                let row = Row { decision: outcome.decision, cost, force: part.force };
+                let outcome = rule.decide_call(mode, self.stored(key, part)?, now, *options)?;
+                let decision = outcome.decision;
+                let left_units = options.left_units(decision.limit);
+                let row = Row { decision, cost: options.cost, left_units, force: part.force };
                 Ok((row, Effect::of(&outcome.next)))
             }
         }
@@ -249,9 +248,9 @@ impl Call<'_> {
     fn settle(&mut self, key: &[u8], args: &[&[u8]], charges: bool) -> Result<Value, Refused> {
         let part = match rule_with_cost(args, SLOTS) {
             Err(GrammarError::UseNotHere) => {
-                Part::of_policy(&usage(args.get(1..).unwrap_or_default())?.in_full()?)?
+                Part::of_policy(&usage(args.get(1..).unwrap_or_default())?.unconditional()?)?
             }
-            request => Part::plain(Asked::Units(request?.in_full()?)),
+            request => Part::plain(Asked::Units(request?.unconditional()?)),
         };
         let Asked::Units(Request { rule, options: CallOptions { cost, .. } }) = part.asked else {
             return Err(GrammarError::LeaseNotHere.into());
