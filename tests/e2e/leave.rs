@@ -153,6 +153,12 @@ fn every_misplaced_or_invalid_leave_is_an_error_that_says_so() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET slow BACKOFF 3 1s 8s 1h");
+    let lease_option = "ERR invalid option: expected LEAVE n, a holder has one permit";
+    let no_start = "ERR invalid start: only week, month and year take START";
+    let of_policy =
+        "ERR invalid option: COST, PARTIAL and LEAVE belong to a call, not to a policy's rule";
+    let of_backoff = "ERR invalid option: the policy's rule is BACKOFF, which takes no COST, \
+         PARTIAL or LEAVE";
     let missing =
         "ERR missing leave: expected LEAVE followed by units or a percentage, such as 20%";
     let invalid = "ERR invalid leave: expected an integer from 0 to 1000000000000, or 0% to 100%";
