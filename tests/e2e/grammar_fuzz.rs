@@ -107,6 +107,7 @@ fn right_values(name: &str) -> &'static [&'static str] {
         "max" => &["1s", "8s", "1m"],
         "forget" => &["61", "1h", "366d"],
         "slots" => &["16", "17", "0064", "1024", "65536"],
+        "leave" => &["0", "1", "007", "16", "1000000000000", "0%", "20%", "020%", "100%"],
         "zone" => &["UTC", "utc", "Europe/Berlin", "AMERICA/ST_JOHNS", "Asia/Kathmandu", "EST5EDT"],
         "start" => &["mon", "Sun", "wed", "1", "12", "07", "31"],
         "policy" => &["p", "p", "queue", "shut", "slow", "none", "COST"],
@@ -120,7 +121,9 @@ fn right_values(name: &str) -> &'static [&'static str] {
             "QUOTA 17 MONTH COST 2 START 31",
             "BACKOFF 3 1s 8s 1h",
             "LEASE job-1 3 60s",
+            "LEASE job-2 3 60s leave 20%",
             "GCRA 7 9 60",
+            "GCRA 7 9 60 LEAVE 2 COST 0",
             "fixed 16 1m ALIGNED COST 2",
             " SLIDING  7 10s ",
             "SLIDINGLOG 17 1h cost 0",
@@ -263,7 +266,7 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error.starts_with("NOPOLICY")
             // Each calendar unit accepts only some starts.
             || error.starts_with("ERR invalid start: ")
-            || error.starts_with("ERR invalid option: LEASE")
+            || error.starts_with("ERR invalid option: expected LEAVE n, a holder")
             || error == "ERR invalid limit: expected an integer from 1 to 1000000"
             || error.starts_with("ERR invalid id: already committed")
             || error.contains("too many rules")
