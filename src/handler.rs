@@ -60,8 +60,9 @@ fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
             Err(GrammarError::UseNotHere) => return usage::charge(index, call),
-            request => request?.unconditional()?,
+            request => request?,
         };
+    request.options.unconditional()?;
     apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
 }
 
@@ -70,8 +71,9 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
             Err(GrammarError::UseNotHere) => return usage::refund(index, call),
-            request => request?.unconditional()?,
+            request => request?,
         };
+    request.options.unconditional()?;
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }
 

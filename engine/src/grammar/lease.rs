@@ -34,7 +34,7 @@ pub fn lease<'a>(args: &[&'a [u8]]) -> Result<LeaseRequest<'a>, GrammarError> {
         .filter(|limit| *limit <= Lease::LIMIT_MAX)
         .ok_or(GrammarError::LeaseLimit)?;
     let ttl = number::period(ttl).ok_or(GrammarError::Ttl)?;
-    let leave = leave_only(rest)?;
+    let leave = if rest.is_empty() { None } else { leave_only(rest)? };
     Ok(LeaseRequest { id, rule: Lease { limit, ttl }, leave })
 }
 

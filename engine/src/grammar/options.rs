@@ -150,6 +150,7 @@ fn read_leave(leave: &mut Option<Leave>, args: &mut &[&[u8]]) -> Result<(), Gram
 /// # Errors
 ///
 /// Returns an error if `LEAVE` is invalid, and [`GrammarError::LeaseOption`] for any other option.
+#[cold]
 pub fn leave_only(mut args: &[&[u8]]) -> Result<Option<Leave>, GrammarError> {
     let mut leave = None;
     while let [name, rest @ ..] = args {

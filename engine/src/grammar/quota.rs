@@ -21,7 +21,11 @@ pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {
     };
     let limit = number::limit(limit).ok_or(GrammarError::Limit)?;
     let unit = unit_named(unit).ok_or(GrammarError::Unit)?;
-    let Options { zone, start, call } = options(rest, unit)?;
+    let Options { zone, start, call } = if rest.is_empty() {
+        Options { zone: Zone::UTC, start: 1, call: CallOptions::NONE }
+    } else {
+        options(rest, unit)?
+    };
     let calendar = Calendar::new(unit, start, zone).ok_or_else(|| start_error(unit))?;
     Ok(Request { rule: Rule::CalendarQuota(CalendarQuota { limit, calendar }), options: call })
 }
