@@ -10,7 +10,7 @@ use crate::time::Span;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Limit(u64);
 
-/// The units one call takes: 0 to 10^12. Cost 0 takes nothing.
+/// The units one call takes: 0 to 10^12, or more than any limit. Cost 0 takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(u64);
 
@@ -77,6 +77,8 @@ impl Cost {
     pub const ZERO: Self = Self(0);
     /// The default cost.
     pub const ONE: Self = Self(1);
+    /// A cost above every limit, which is never allowed: the bound of `TOKENS` is not 10^12.
+    pub const ABOVE_EVERY_LIMIT: Self = Self(Limit::MAX + 1);
 
     /// Returns a cost of `units`; `None` if out of bounds.
     pub fn new(units: u64) -> Option<Self> {

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod policy_file;
 pub mod quota;
 pub mod redis_cell;
+pub mod redis_gcra;
 pub mod request;
 pub mod reservation;
 pub mod rule;

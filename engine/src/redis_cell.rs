@@ -1,4 +1,4 @@
-//! GCRA as redis-cell decides it, for programs that use its command.
+//! GCRA as redis-cell and Redis' own `GCRA` decide it, for programs that use their commands.
 //!
 //! The state is the theoretical arrival time in nanoseconds and nothing else, as redis-cell and
 //! Dragonfly store it, so a live key can move between them. Three things differ from
@@ -6,17 +6,20 @@
 //! to the nanosecond. Times in replies are whole seconds. There is no repair, because nothing in
 //! the state tells a debt from a clock that stepped back.
 //!
+//! Both commands share rule and state, so they may use the same key. They differ in the accepted
+//! periods and in the rounding of times ([`Rounding`]).
+//!
 //! Allows at most `limit + t / T` units in any stretch of time `t`. The interval is shorter than
 //! requested by less than 1 ns.
 //!
-//! Source: the README of redis-cell 0.5.
+//! Source: the README of redis-cell 0.5; Redis pull request 14826.
 
 use crate::bounds::{Cost, Limit, Refill};
 use crate::decision::Next;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
+use std::num::NonZeroU64;
 
-/// The smallest remainder, in nanoseconds, for which a time in a reply counts one more second.
-const COUNTED_REST_NS: u64 = 1_000_000;
+const MS_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The rule: `limit` units at once, and `count` units per `period` in the long run.
@@ -28,6 +31,16 @@ pub struct RedisCell {
     interval_ns: u64,
     /// The time by which a call may come early: `limit x interval`, in nanoseconds.
     tolerance_ns: u64,
+    rounding: Rounding,
+}
+
+/// The rounding of times in replies to whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Up, but a remainder below a millisecond is dropped: `CL.THROTTLE`, as in redis-cell.
+    DropBelowMs,
+    /// Up: `GCRA`, as in Redis.
+    Up,
 }
 
 /// The stored theoretical arrival time.
@@ -44,8 +57,8 @@ pub enum Verdict {
     Allowed,
     /// The call is denied for now.
     Limited {
-        /// The time until the same call is allowed if no other call comes, at least one second. A
-        /// remainder below a millisecond is dropped.
+        /// The time until the same call is allowed if no other call comes, at least one second,
+        /// rounded as the rule says.
         retry_after_s: u64,
     },
     /// The call can never be allowed: it takes more than the limit.
@@ -61,8 +74,7 @@ pub struct Decision {
     pub limit: Limit,
     /// The units still allowed right after this decision, rounded down.
     pub remaining: u64,
-    /// The time until the full allowance is back if no call comes. A remainder below a millisecond
-    /// is dropped.
+    /// The time until the full allowance is back if no call comes, rounded as the rule says.
     pub reset_after_s: u64,
 }
 
@@ -82,13 +94,35 @@ impl State {
 }
 
 impl RedisCell {
-    /// Makes the rule of a refill. The emission interval is rounded down to the nanosecond. It is
-    /// never 0, since no refill is faster than one unit per nanosecond.
+    /// Makes the rule of `CL.THROTTLE` from a refill. The emission interval is rounded down to the
+    /// nanosecond. It is never 0, since no refill is faster than one unit per nanosecond.
     pub fn new(refill: Refill) -> Self {
         let interval_ns = refill.period().as_us() * 1_000 / refill.rate().units();
         // At most 36,525 days, 3.2 x 10^18.
         let tolerance_ns = interval_ns.saturating_mul(refill.capacity().units());
-        Self { limit: refill.capacity(), interval_ns, tolerance_ns }
+        Self {
+            limit: refill.capacity(),
+            interval_ns,
+            tolerance_ns,
+            rounding: Rounding::DropBelowMs,
+        }
+    }
+
+    /// Makes the rule of `GCRA`: `limit` units at once, and `count` units per `period`, which may
+    /// be any number and any time. Rounds the emission interval as [`RedisCell::new`] does.
+    ///
+    /// Returns `None` if `count` units per `period` are more than one per nanosecond, or if the
+    /// refill from empty takes longer than [`Refill::SPAN_MAX`].
+    pub fn of_any_period(limit: Limit, count: NonZeroU64, period: Span) -> Option<Self> {
+        let (units, period_us) = (u128::from(limit.units()), u128::from(period.as_us()));
+        let longest = u128::from(Refill::SPAN_MAX.as_us()) * u128::from(count.get());
+        if units * period_us > longest {
+            return None;
+        }
+        let interval_ns = u64::try_from(period_us * 1_000 / u128::from(count.get())).ok()?;
+        let tolerance_ns = interval_ns.checked_mul(limit.units())?;
+        let rule = Self { limit, interval_ns, tolerance_ns, rounding: Rounding::Up };
+        (interval_ns > 0).then_some(rule)
     }
 
     /// Decides a call of `quantity` at `now` on the stored state. The outcome holds the state to
@@ -109,7 +143,7 @@ impl RedisCell {
             Verdict::Allowed
         } else {
             let early_ns = u64::try_from(early_ns).unwrap_or(u64::MAX);
-            Verdict::Limited { retry_after_s: seconds(early_ns).max(1) }
+            Verdict::Limited { retry_after_s: self.rounding.seconds(early_ns).max(1) }
         };
         // An allowed call stays within the tolerance, which fits in 64 bits.
         let allowed_ns = u64::try_from(wanted_ns).ok().filter(|_| verdict == Verdict::Allowed);
@@ -118,7 +152,7 @@ impl RedisCell {
             verdict,
             limit: self.limit,
             remaining: tolerance_ns.saturating_sub(owed_ns) / self.interval_ns,
-            reset_after_s: seconds(owed_ns),
+            reset_after_s: self.rounding.seconds(owed_ns),
         };
         let takes = allowed_ns.is_some() && !quantity.is_zero();
         Outcome { decision, next: takes.then(|| Self::next(now_ns.saturating_add(owed_ns))) }
@@ -129,9 +163,15 @@ impl RedisCell {
     }
 }
 
-/// Converts to whole seconds, plus one for a remainder of at least a millisecond.
-fn seconds(ns: u64) -> u64 {
-    ns / SECOND_NS + u64::from(ns % SECOND_NS >= COUNTED_REST_NS)
+impl Rounding {
+    /// Converts to whole seconds.
+    fn seconds(self, ns: u64) -> u64 {
+        let counted_rest_ns = match self {
+            Self::DropBelowMs => MS_NS,
+            Self::Up => 1,
+        };
+        ns / SECOND_NS + u64::from(ns % SECOND_NS >= counted_rest_ns)
+    }
 }
 
 #[cfg(test)]

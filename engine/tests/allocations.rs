@@ -5,6 +5,7 @@ use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::bounds::Slots;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::redis_gcra::GcraRequest;
 use redis_throttle_engine::grammar::usage::Usage;
 use redis_throttle_engine::oracle::{AnySubject, Limits};
 use redis_throttle_engine::policy::definition::Stance;
@@ -194,7 +195,7 @@ fn call_by_a_policy_allocates_only_for_the_first_call_of_an_unknown_name() {
 }
 
 #[test]
-fn redis_cell_call_allocates_nothing() {
+fn call_of_redis_cell_or_redis_gcra_allocates_nothing() {
     let before = ALLOCATIONS.get();
     let request = grammar::redis_cell::throttle(&[b"1", b"3", b"10", b"1"]).expect("a valid call");
     let mut stored = None;
@@ -206,6 +207,10 @@ fn redis_cell_call_allocates_nothing() {
         };
         stored = Some(state::decimal::decode_decimal(digits.as_slice()).expect("a state"));
     }
+    let denied = request.rule.decide(stored, Instant::from_us(US), request.quantity);
+    assert_eq!(denied.next, None);
+    let args: [&[u8]; 5] = [b"1", b"3", b"10.000000001", b"TOKENS", b"9223372036854775807"];
+    let request = grammar::redis_gcra::gcra(&args).and_then(GcraRequest::counted).expect("valid");
     let denied = request.rule.decide(stored, Instant::from_us(US), request.quantity);
     assert_eq!(denied.next, None);
     assert!(state::decimal::decode_decimal(b"hello").is_err());

@@ -43,7 +43,8 @@ macro_rules! plays {
 
 for_all_subjects!(plays);
 
-/// The functions that run a schedule with reservations, and the one for redis-cell's command.
+/// The functions that run a schedule with reservations, and the one for the commands of redis-cell
+/// and Redis.
 const OTHERS: [fn(&[u8]); 3] = [reserve::<Fixed>, reserve::<Quotas>, redis_cell];
 
 fn play<S: Subject>(mut source: &[u8]) {
@@ -66,7 +67,7 @@ fn play<S: Subject>(mut source: &[u8]) {
     }
 }
 
-/// Runs redis-cell's command on one key, under two rules.
+/// Runs redis-cell's command and Redis' `GCRA` on one key, under two rules.
 fn redis_cell(mut source: &[u8]) {
     let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
     let (mut state, mut model, mut now) = (None, CellKey::default(), START_US);
@@ -75,7 +76,8 @@ fn redis_cell(mut source: &[u8]) {
             break;
         }
         let drawn = &rules[usize::from(source.below(8) == 1)];
-        let limits = CellLimits::of(drawn);
+        let is_gcra = source.below(2) == 1;
+        let limits = if is_gcra { CellLimits::for_gcra(drawn) } else { CellLimits::of(drawn) };
         let Some(rule) = limits.rule() else { return };
         let step = Step::draw_good(&mut source);
         // The stored form cannot hold a time after the year 2262. So `now` must stay a century

@@ -17,6 +17,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease::{LeaseRequest, lease, release, renew};
 use redis_throttle_engine::grammar::packed::packed_rule;
 use redis_throttle_engine::grammar::redis_cell::{ThrottleRequest, throttle};
+use redis_throttle_engine::grammar::redis_gcra::{GcraError, gcra};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_cost};
 use redis_throttle_engine::leases::Lease;
@@ -54,6 +55,9 @@ fuzz_target!(|bytes: &[u8]| {
 
     let read = throttle(&args);
     assert_eq!(read.ok(), expected_throttle(&args), "CL.THROTTLE {args:?}: {read:?}");
+
+    let read = gcra(&args).and_then(|request| request.counted());
+    assert_eq!(read, expected_gcra(&args), "GCRA {args:?}");
 
     if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
         assert!(instant <= Instant::CLOCK_MAX);
@@ -188,9 +192,64 @@ fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     let (count, period_s) = (digits_of(positional[1])?, digits_of(positional[2])?);
     // A period above the largest valid number becomes that number. `rule` then checks the
     // combination.
-    let rule = CellLimits { limit, count, period_s: period_s.min(UNITS_MAX) }.rule()?;
+    let period_us = period_s.min(UNITS_MAX) * 1_000_000;
+    let rule = CellLimits { limit, count, period_us, of_gcra: false }.rule()?;
     let quantity = Cost::new(quantity.try_into().expect("not negative"))?;
     Some(ThrottleRequest { rule, quantity })
+}
+
+/// Reads three numbers, then TOKENS and a fourth, with the errors of Redis.
+fn expected_gcra(args: &[&[u8]]) -> Result<ThrottleRequest, GcraError> {
+    let (positional, option) = args.split_at_checked(3).ok_or(GcraError::Arity)?;
+    if option.len() > 2 {
+        return Err(GcraError::Arity);
+    }
+    let max_burst = redis_integer(positional[0]).filter(|number| *number >= 0);
+    let limit = max_burst.ok_or(GcraError::MaxBurst)? + 1;
+    let tokens = |digits: &[u8]| match redis_integer(digits) {
+        None => Err(GcraError::NotAnInteger),
+        Some(..1) => Err(GcraError::Tokens),
+        Some(number) => Ok(number),
+    };
+    let count = tokens(positional[1])?;
+    let period_us = gcra_period_us(positional[2])?;
+    let quantity = match option {
+        [] => 1,
+        [name, value @ ..] if name.to_ascii_uppercase() == b"TOKENS" => {
+            tokens(value.first().ok_or(GcraError::MissingTokens)?)?
+        }
+        _ => return Err(GcraError::Syntax),
+    };
+    let rule = CellLimits { limit, count, period_us, of_gcra: true }.rule();
+    let quantity = u64::try_from(quantity).ok().and_then(Cost::new);
+    let quantity = quantity.unwrap_or(Cost::ABOVE_EVERY_LIMIT);
+    Ok(ThrottleRequest { rule: rule.ok_or(GcraError::Beyond)?, quantity })
+}
+
+/// Reads an integer of 64 bits that is written as Redis writes it.
+fn redis_integer(digits: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let number = text.parse::<i64>().ok()?;
+    (number.to_string() == text).then_some(number.into())
+}
+
+/// Reads seconds as microseconds, rounded up.
+fn gcra_period_us(seconds: &[u8]) -> Result<i128, GcraError> {
+    let text = std::str::from_utf8(seconds).map_err(|_| GcraError::NotANumber)?;
+    let number = text.strip_prefix('-').unwrap_or(text);
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let is_plain = |part: &str| !part.is_empty() && part.chars().all(|char| char.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(decimals) {
+        return Err(GcraError::NotANumber);
+    }
+    let whole = digits_of(whole.as_bytes()).filter(|seconds| *seconds < 1_000_000_000_000);
+    let is_zero = whole == Some(0) && decimals.trim_end_matches('0').is_empty();
+    if text != number || is_zero {
+        return Err(GcraError::Period);
+    }
+    let counted: i128 = format!("{decimals:0<6}")[..6].parse().expect("six digits");
+    let rounded = i128::from(decimals.bytes().skip(6).any(|digit| digit != b'0'));
+    Ok(whole.ok_or(GcraError::Period)? * 1_000_000 + counted + rounded)
 }
 
 /// Reads a number of attempts, then three durations in ascending order. Only the first two

@@ -1,36 +1,61 @@
-//! The model of redis-cell's command: an exact arrival time in nanoseconds. All answers come from
-//! repeating one question: would this call be allowed at that time?
+//! The model of `CL.THROTTLE` and of Redis' `GCRA`: an exact arrival time in nanoseconds. All
+//! answers come from repeating one question: would this call be allowed at that time?
 
 use crate::bounds::{Limit, Period, Refill};
 use crate::oracle::model::Limits;
 use crate::redis_cell::RedisCell;
 use crate::time::Span;
+use std::num::NonZeroU64;
 
-/// The arguments of redis-cell's command; `limit` is its `max_burst` plus one.
+/// The arguments of one of the two commands; `limit` is its `max_burst` plus one.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLimits {
     /// Units at once.
     pub limit: i128,
     /// Units per period.
     pub count: i128,
-    /// The period in seconds.
-    pub period_s: i128,
+    /// The period.
+    pub period_us: i128,
+    /// Whether the command is `GCRA`, which accepts any period and drops no remainder of a second.
+    pub of_gcra: bool,
 }
 
 impl CellLimits {
     /// Converts limits for redis-cell, which accepts only whole seconds.
     pub fn of(limits: &Limits) -> Self {
-        let period_s = (limits.period_us / 1_000_000).max(1);
-        Self { limit: limits.capacity, count: limits.rate, period_s }
+        let period_us = (limits.period_us / 1_000_000).max(1) * 1_000_000;
+        Self { limit: limits.capacity, count: limits.rate, period_us, of_gcra: false }
+    }
+
+    /// Converts limits for `GCRA`.
+    pub fn for_gcra(limits: &Limits) -> Self {
+        Self { of_gcra: true, period_us: limits.period_us, ..Self::of(limits) }
     }
 
     /// Returns the rule of these limits; `None` if they are invalid.
     pub fn rule(&self) -> Option<RedisCell> {
         let limit = |units: i128| Limit::new(u64::try_from(units).ok()?);
-        let period_us = u64::try_from(self.period_s * 1_000_000).ok()?;
-        let period = Period::new(Span::from_us(period_us))?;
+        let period = Span::from_us(u64::try_from(self.period_us).ok()?);
+        if self.of_gcra {
+            let count = NonZeroU64::new(u64::try_from(self.count).ok()?)?;
+            return RedisCell::of_any_period(limit(self.limit)?, count, period);
+        }
+        let period = Period::new(period)?;
         let refill = Refill::new(limit(self.limit)?, limit(self.count)?, period).ok()?;
         Some(RedisCell::new(refill))
+    }
+
+    /// Returns the time between two units, in whole nanoseconds.
+    fn interval_ns(&self) -> i128 {
+        self.period_us * 1_000 / self.count
+    }
+
+    /// Converts to whole seconds. For `CL.THROTTLE`, a remainder below a millisecond does not
+    /// count.
+    fn seconds(&self, ns: i128) -> i128 {
+        let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+        let is_counted = if self.of_gcra { rest > 0 } else { rest >= 1_000_000 };
+        if is_counted { whole + 1 } else { whole }
     }
 }
 
@@ -47,7 +72,7 @@ const LONGEST_NS: i128 = 1 << 64;
 impl CellKey {
     /// Returns true if a call of `quantity` would be allowed at `now_ns`.
     pub fn would_allow(&self, limits: &CellLimits, now_ns: i128, quantity: i128) -> bool {
-        let interval_ns = limits.period_s * 1_000_000_000 / limits.count;
+        let interval_ns = limits.interval_ns();
         let arrival_ns = self.arrival_ns.unwrap_or(now_ns).max(now_ns);
         // Each unit moves the arrival time by one interval. A call may come early by as many
         // intervals as the limit has units.
@@ -64,17 +89,17 @@ impl CellKey {
         let retry_after_s = if allowed || quantity > limits.limit {
             -1
         } else {
-            seconds(wait_ns(self, quantity)).max(1)
+            limits.seconds(wait_ns(self, quantity)).max(1)
         };
         let takes = allowed && quantity > 0;
         if takes {
-            let interval_ns = limits.period_s * 1_000_000_000 / limits.count;
+            let interval_ns = limits.interval_ns();
             let from_ns = self.arrival_ns.unwrap_or(now_ns).max(now_ns);
             self.arrival_ns = Some(from_ns + quantity * interval_ns);
         }
         let too_much = first(limits.limit + 1, |units| !self.would_allow(limits, now_ns, units));
         let remaining = (too_much - 1).max(0);
-        let reset_after_s = seconds(wait_ns(self, limits.limit));
+        let reset_after_s = limits.seconds(wait_ns(self, limits.limit));
         let limited = i128::from(!allowed);
         ([limited, limits.limit, remaining, retry_after_s, reset_after_s], takes)
     }
@@ -88,10 +113,4 @@ fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
         if holds(middle) { to = middle } else { from = middle + 1 }
     }
     from
-}
-
-/// Converts to whole seconds. A remainder of at least a millisecond counts as one more second.
-fn seconds(ns: i128) -> i128 {
-    let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
-    if rest < 1_000_000 { whole } else { whole + 1 }
 }

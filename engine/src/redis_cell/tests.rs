@@ -1,5 +1,5 @@
-//! redis-cell's command: tables of worked numbers, and comparisons with the naive key over random
-//! schedules.
+//! redis-cell's command and Redis' `GCRA`: tables of worked numbers, and comparisons with the naive
+//! key over random schedules.
 
 use crate::bounds::Cost;
 use crate::msgpack::Array;
@@ -65,7 +65,13 @@ fn play(limits: CellLimits, table: &[Row]) {
 }
 
 const fn limits(max_burst: i128, count: i128, period_s: i128) -> CellLimits {
-    CellLimits { limit: max_burst + 1, count, period_s }
+    let period_us = period_s * 1_000_000;
+    CellLimits { limit: max_burst + 1, count, period_us, of_gcra: false }
+}
+
+/// The limits of `GCRA`, with a period in microseconds.
+const fn gcra(max_burst: i128, count: i128, period_us: i128) -> CellLimits {
+    CellLimits { limit: max_burst + 1, count, period_us, of_gcra: true }
 }
 
 #[test]
@@ -125,6 +131,44 @@ fn remainder_of_a_millisecond_counts_as_a_second() {
 }
 
 #[test]
+fn gcra_counts_any_remainder_as_a_second() {
+    const MS: i128 = 1_000;
+    let rows = [
+        (0, 1, [0, 6, 5, -1, 6]),
+        (0, 1, [0, 6, 4, -1, 12]),
+        (0, 1, [0, 6, 3, -1, 18]),
+        (0, 1, [0, 6, 2, -1, 24]),
+        (0, 1, [0, 6, 1, -1, 30]),
+        (0, 1, [0, 6, 0, -1, 36]),
+        (0, 1, [1, 6, 0, 6, 36]),
+        (0, 7, [1, 6, 0, -1, 36]),
+        (0, 6, [1, 6, 0, 36, 36]),
+        // A microsecond less than six seconds is six seconds, and a microsecond is one.
+        (1, 1, [1, 6, 0, 6, 36]),
+        (5_000 * MS, 1, [1, 6, 0, 1, 31]),
+        (6_000 * MS - 1, 1, [1, 6, 0, 1, 31]),
+        (6_000 * MS, 1, [0, 6, 0, -1, 36]),
+    ];
+    play(gcra(5, 10, 60_000_000), &rows);
+    // Intervals of 1.001001001 s, 1.000400160 s, 0.999000999 s, 1 us, and 1 ns.
+    for (count, period_us, reset) in [
+        (999, 1_000_000_000, 2),
+        (2_499, 2_500_000_000, 2),
+        (1_001, 1_000_000_000, 1),
+        (1, 1, 1),
+        (1_000, 1, 1),
+    ] {
+        play(gcra(9, count, period_us), &[(0, 1, [0, 10, 9, -1, reset])]);
+    }
+    // A period beyond that of CL.THROTTLE: a century for one unit.
+    let century = 36_525 * 86_400_000_000;
+    play(gcra(0, 1, century), &[(0, 1, [0, 1, 0, -1, 3_155_760_000])]);
+    // An interval of 8,571,428,571.4 ns: seven of them are 3 ns short of a minute, and no second
+    // more.
+    play(gcra(6, 7, 60_000_000), &[(0, 7, [0, 7, 0, -1, 60]), (0, 1, [1, 7, 0, 9, 60])]);
+}
+
+#[test]
 fn redis_cell_keeps_rates_above_one_per_millisecond() {
     for (count, period_s, interval_us) in [(6_000, 1, 167), (700_000, 1_000, 1_429)] {
         let rows = [
@@ -170,7 +214,7 @@ fn clock_that_steps_back_is_not_repaired_and_a_denial_takes_nothing() {
 fn stored_arrival_always_fits_in_an_i64() {
     // A limit that takes a century to refill, at the last instant of the clock. The largest arrival
     // time is in the year 2262.
-    let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
+    let rule = limits(36_524, 1, 86_400).rule().unwrap();
     let now = Instant::CLOCK_MAX;
     let ends_ns = u64::try_from(i64::MAX).unwrap();
     let days = (ends_ns - now.as_us() * 1_000) / 86_400_000_000_000;
@@ -193,9 +237,19 @@ fn steps() -> impl Strategy<Value = Vec<(i128, CellLimits, i128)>> {
         (1..=1_000_000_i128).boxed(),
         (1..=1_000_000_000_000_i128).boxed()
     ];
-    let period_s = prop_oneof![(1..=100_i128).boxed(), (1..=31_622_400_i128).boxed()];
-    let limits = (size.clone(), size, period_s)
-        .prop_map(|(limit, count, period_s)| CellLimits { limit, count, period_s })
+    let period_us = prop_oneof![
+        (1..=100_i128).prop_map(|period_s| period_s * 1_000_000).boxed(),
+        (1..=31_622_400_i128).prop_map(|period_s| period_s * 1_000_000).boxed(),
+        (1..=2_000_000_i128).boxed(),
+        (1..=1_000_000_000_000_000_000_i128).boxed(),
+    ];
+    // Both commands on one key. A period that CL.THROTTLE does not accept is one of GCRA.
+    let limits = (size.clone(), size, period_us, any::<bool>())
+        .prop_map(|(limit, count, period_us, of_gcra)| {
+            let limits = CellLimits { limit, count, period_us, of_gcra };
+            let is_whole = period_us % 1_000_000 == 0;
+            CellLimits { of_gcra: of_gcra || !is_whole || limits.rule().is_none(), ..limits }
+        })
         .prop_filter("a rule", |limits| limits.rule().is_some());
     let limits = prop::collection::vec(limits, 1..3);
     let forward_us = prop_oneof![
@@ -238,8 +292,11 @@ proptest! {
             if let Verdict::Limited { retry_after_s } = outcome.decision.verdict {
                 let at = |us: i128| rule.decide(state, instant(now_us + us), cost(quantity));
                 let retry_us = i128::from(retry_after_s) * 1_000_000;
-                prop_assert_eq!(at(retry_us + 1_000).decision.verdict, Verdict::Allowed);
-                let early = at((retry_us - 1_000_000 + 999).max(0)).decision.verdict;
+                // GCRA waits long enough, and CL.THROTTLE too little by less than a millisecond.
+                let (more_us, rest_us) = if limits.of_gcra { (0, 0) } else { (1_000, 999) };
+                prop_assert_eq!(at(retry_us + more_us).decision.verdict, Verdict::Allowed);
+                // A second less is too little.
+                let early = at((retry_us - 1_000_000 + rest_us).max(0)).decision.verdict;
                 prop_assert!(retry_after_s == 1 || early != Verdict::Allowed);
             }
         }
@@ -250,7 +307,7 @@ proptest! {
         steps in prop::collection::vec((0..=3_000_000_i128, 1..=6_i128), 1..60),
         (limit, count, period_s) in (1..=20_i128, 1..=50_i128, 1..=30_i128),
     ) {
-        let limits = CellLimits { limit, count, period_s };
+        let limits = limits(limit - 1, count, period_s);
         let rule = limits.rule().expect("a rule");
         let (mut state, mut now_us, mut taken) = (None, NOW_US, Vec::new());
         for (forward_us, quantity) in steps {
