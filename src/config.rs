@@ -17,8 +17,10 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// [`Refused`] if the server does not accept the settings, or a value is out of bounds.
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
+    GCRA_TAKEN.store(false, Relaxed);
     loader.register_flag::<DebugCommands>()?;
     loader.register_flag::<WithRedisCell>()?;
+    loader.register_flag::<WithGcra>()?;
     loader.register_number::<SlidingLogSlots>()?;
     loader.register_number::<NearLimitPercent>()?;
     loader.register_text::<PolicyFile>()?;
@@ -73,6 +75,39 @@ impl Flag for WithRedisCell {
 /// Returns true if `CL.THROTTLE`, the command of redis-cell, is enabled.
 pub fn redis_cell() -> bool {
     REDIS_CELL.load(Relaxed)
+}
+
+/// The setting that enables `GCRA`, the command that Redis has merged but not released. Fixed at
+/// load.
+struct WithGcra;
+
+static GCRA: AtomicBool = AtomicBool::new(WithGcra::DEFAULT);
+/// Whether the server has a command of that name.
+static GCRA_TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Flag for WithGcra {
+    const NAME: &'static CStr = c"gcra";
+    const DEFAULT: bool = false;
+
+    fn get() -> bool {
+        fault::point(Point::ConfigGet);
+        GCRA.load(Relaxed)
+    }
+
+    fn set(value: bool) {
+        fault::point(Point::ConfigSet);
+        GCRA.store(value, Relaxed);
+    }
+}
+
+/// Returns true if `GCRA` is enabled, and the server has no command of that name.
+pub fn gcra() -> bool {
+    GCRA.load(Relaxed) && !GCRA_TAKEN.load(Relaxed)
+}
+
+/// Records that the server has a command of the name `GCRA`. The setting keeps its value.
+pub fn leave_gcra_to_the_server() {
+    GCRA_TAKEN.store(true, Relaxed);
 }
 
 /// The setting for the number of slots into which a sliding log divides its window.

@@ -3,7 +3,7 @@
 
 use crate::api::call::{Call, Commands};
 use crate::api::command::KeyRange;
-use crate::api::load::{End, Loader};
+use crate::api::load::{End, Loader, Unregistered};
 use crate::api::{self, Refused};
 use crate::commands::table::{ACL_CATEGORY, COMMANDS, functions};
 use crate::policies::file::FileError;
@@ -118,7 +118,16 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
         }
         let description = &command.description;
         let function = command.has_function().then_some(function);
-        loader.register_command(description, function).map_err(|Refused| {
+        let registered = loader.register_command(description, function);
+        if registered == Err(Unregistered::NameTaken) && command.may_be_missing() {
+            loader.log_warning(
+                "redis-throttle loads without GCRA, because the server has a command of that \
+                 name: rl.gcra yes has no effect",
+            );
+            config::leave_gcra_to_the_server();
+            continue;
+        }
+        registered.map_err(|_| {
             let name = description.name.to_string_lossy();
             refuse(&format!(
                 "redis-throttle could not register {name}: is the name taken?{}",

@@ -11,6 +11,7 @@ use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::call::ChargeError;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::policy_file::{LineError, LineFault};
+use redis_throttle_engine::grammar::redis_gcra::GcraError;
 use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::policy::families::Refusal;
 use redis_throttle_engine::reservations::window::ReservationError;
@@ -31,6 +32,8 @@ const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the ho
 pub enum CommandError {
     /// The arguments are invalid.
     Grammar(GrammarError),
+    /// The arguments of `GCRA` are invalid.
+    Gcra(GcraError),
     /// The key holds no state of the requested algorithm.
     WrongType,
     /// The key holds no state at all.
@@ -110,6 +113,7 @@ impl CommandError {
     fn text(self) -> Option<&'static CStr> {
         Some(match self {
             Self::Grammar(error) => return error.text(),
+            Self::Gcra(error) => return error.text(),
             Self::InRule { error, .. } => return error.text(),
             Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
@@ -213,6 +217,12 @@ fn about(subject: &str, text: &CStr) -> CString {
 impl From<GrammarError> for CommandError {
     fn from(error: GrammarError) -> Self {
         Self::Grammar(error)
+    }
+}
+
+impl From<GcraError> for CommandError {
+    fn from(error: GcraError) -> Self {
+        Self::Gcra(error)
     }
 }
 

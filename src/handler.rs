@@ -36,6 +36,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
         Action::Throttle => redis_cell::throttle(index, call),
+        Action::ThrottleAsRedis => redis_cell::throttle_as_redis(index, call),
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
         Action::Debug => debug(call),

@@ -64,8 +64,8 @@ pub fn errors() -> u64 {
     ERRORS.load(Relaxed)
 }
 
-/// Returns, for each command that decides, its name without the prefix, and the numbers of allowed
-/// and denied calls.
+/// Returns, for each command that decides, its name in the fields of `INFO`, and the numbers of
+/// allowed and denied calls.
 pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
     let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
     let counted =

@@ -99,22 +99,26 @@ pub fn decide_on<'key>(
     request.rule.decide_call(mode, stored, now, request.options)
 }
 
-/// Decides a call of redis-cell's command on the state of a key.
+/// Returns the state of a key of `CL.THROTTLE` or `GCRA`; `None` if the key does not exist.
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] if the key holds anything but the digits of redis-cell.
+/// [`NotAState`] if the key holds anything but the digits of redis-cell.
+pub fn load_redis_cell(key: &ReadKey<'_, '_>) -> Result<Option<redis_cell::State>, NotAState> {
+    match key.kind() {
+        KeyKind::Missing => Ok(None),
+        KeyKind::String => state::decimal::decode_decimal(key.bytes()).map(Some),
+        KeyKind::SortedSet | KeyKind::Other => Err(NotAState),
+    }
+}
+
+/// Decides a call of `CL.THROTTLE` or `GCRA` on a state.
 pub fn throttle(
-    key: &ReadKey<'_, '_>,
+    stored: Option<redis_cell::State>,
     request: &ThrottleRequest,
-) -> Result<redis_cell::Outcome, OtherAlgorithm> {
-    let stored = match key.kind() {
-        KeyKind::Missing => None,
-        KeyKind::String => Some(state::decimal::decode_decimal(key.bytes())?),
-        KeyKind::SortedSet | KeyKind::Other => return Err(OtherAlgorithm),
-    };
+) -> redis_cell::Outcome {
     fault::point(Point::Decide);
-    Ok(request.rule.decide(stored, clock::now(), request.quantity))
+    request.rule.decide(stored, clock::now(), request.quantity)
 }
 
 /// Charges the state of a key.

@@ -1,20 +1,41 @@
-//! `CL.THROTTLE`, the command of redis-cell. It has the arguments, replies and keys of redis-cell,
-//! and the guarantees of the module's other commands.
+//! `CL.THROTTLE`, the command of redis-cell, and `GCRA`, the command that Redis has merged but not
+//! released. They have the arguments and replies of those commands and the keys of redis-cell, and
+//! the guarantees of the module's other commands.
 
 use crate::api::call::Call;
 use crate::error::CommandError;
 use crate::keyspace::{self, KeyWrite};
 use crate::{ending, reply};
+use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::grammar;
+use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::redis_cell::Verdict;
 
-/// Decides a call and stores the result.
+/// Decides a call of `CL.THROTTLE` and stores the result.
 // Out of line, so that it adds no cost to the other commands.
 #[inline(never)]
 pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::redis_cell::throttle(call.args_after_key())?;
+    decide(index, call, || Ok(request))
+}
+
+/// Decides a call of `GCRA` and stores the result.
+#[inline(never)]
+pub fn throttle_as_redis(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request = grammar::redis_gcra::gcra(call.args_after_key())?;
+    decide(index, call, || Ok(request.counted()?))
+}
+
+/// Decides the call that `request` returns once the state of the key is read.
+#[inline(always)]
+fn decide(
+    index: usize,
+    call: &mut Call<'_>,
+    request: impl FnOnce() -> Result<ThrottleRequest, CommandError>,
+) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
-    let outcome = keyspace::throttle(&key, &request)?;
+    let stored = keyspace::load_redis_cell(&key).map_err(OtherAlgorithm::from)?;
+    let outcome = keyspace::throttle(stored, &request()?);
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);

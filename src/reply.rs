@@ -32,7 +32,7 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
     ]
 }
 
-/// Returns a decision of redis-cell's command as `limited limit remaining retry_after_s
+/// Returns a decision of `CL.THROTTLE` or `GCRA` as `limited limit remaining retry_after_s
 /// reset_after_s`. `retry_after_s` is -1 if the call is allowed, and if it can never be allowed.
 pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
     let (limited, retry_after_s) = match decision.verdict {

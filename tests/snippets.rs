@@ -97,6 +97,21 @@ fn printed(reply: &redis::Value) -> String {
 }
 
 #[test]
+fn page_on_redis_gcra_shows_the_replies_of_a_real_server() {
+    let page = "docs/redis-gcra.md";
+    let setting = "\nloadmodule /usr/lib/redis/modules/libredis_throttle.so\nrl.gcra yes\n";
+    assert!(pages::page(page).contains(setting), "the lines of the configuration");
+    let server = Server::setup().line("rl.gcra yes").start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let calls = pages::calls(page, "## The command");
+    assert_eq!(calls.len(), 4, "{calls:?}");
+    for (call, answer) in &calls {
+        assert_eq!(printed(&client.run(call)), *answer, "{call}");
+    }
+}
+
+#[test]
 fn page_on_moving_from_redis_cell_shows_the_replies_of_a_real_server() {
     let page = "docs/moving-from-redis-cell.md";
     let text = pages::page(page);

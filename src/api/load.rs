@@ -62,6 +62,21 @@ pub fn frees_subcommands() -> bool {
     version.is_none_or(|version| version >> 8 != VALKEY_8_1)
 }
 
+/// The reason why a command is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unregistered {
+    /// The server does not create it: the name is taken.
+    NameTaken,
+    /// The server rejects the description.
+    Undescribed,
+}
+
+impl From<Refused> for Unregistered {
+    fn from(_: Refused) -> Self {
+        Self::Undescribed
+    }
+}
+
 /// The access to the server's API while the module is being loaded.
 pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 
@@ -151,12 +166,12 @@ impl<'load> Loader<'load> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the name is taken or the server rejects the description.
+    /// [`Unregistered`] if the name is taken or the server rejects the description.
     pub fn register_command(
         &self,
         command: &Description,
         function: Option<CommandFunction>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Unregistered> {
         let (first, last, step) = match command.keys {
             None => (0, 0, 0),
             Some((range, _)) => (1, range.last, range.step),
@@ -168,14 +183,15 @@ impl<'load> Loader<'load> {
             // SAFETY: the container was registered by this load; the server copies name and flags.
             let result =
                 unsafe { create(container, name.as_ptr(), function, flags, first, last, step) };
-            accepted(result)?;
+            accepted(result).map_err(|Refused| Unregistered::NameTaken)?;
         } else {
             let create = api!(RedisModule_CreateCommand);
             let name = command.name.as_ptr();
             // SAFETY: the context is that of the load; the server copies name and flags.
-            accepted(unsafe { create(self.0, name, function, flags, first, last, step) })?;
+            let result = unsafe { create(self.0, name, function, flags, first, last, step) };
+            accepted(result).map_err(|Refused| Unregistered::NameTaken)?;
         }
-        self.set_command_info(command)
+        Ok(self.set_command_info(command)?)
     }
 
     /// Returns the server's object for a command that was registered during this load.

@@ -268,6 +268,17 @@ pub const QUANTITY: Argument =
     Argument::new(c"quantity", Kind::Integer, Some(c"units this call takes, 1 if not given"))
         .optional();
 
+pub const MAX_BURST_OF_GCRA: Argument = Argument { name: c"max-burst", ..MAX_BURST };
+pub const TOKENS_PER_PERIOD: Argument =
+    Argument::new(c"tokens-per-period", Kind::Integer, Some(c"units per period in the long run"));
+pub const ANY_PERIOD: Argument =
+    Argument::new(c"period", Kind::Text, Some(c"seconds, a decimal number above 0, below 10^12"));
+pub const TOKENS: Argument = Argument {
+    token: Some(c"TOKENS"),
+    ..Argument::new(c"count", Kind::Integer, Some(c"units this call takes, 1 if not given"))
+        .optional()
+};
+
 const CLOCK_ACTIONS: &[Argument] = &[
     Argument::new(
         c"freeze-clock",

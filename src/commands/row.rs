@@ -23,15 +23,18 @@ impl Command {
     pub fn is_wanted(&self) -> bool {
         match self.action {
             Action::Throttle => config::redis_cell(),
+            Action::ThrottleAsRedis => config::gcra(),
             Action::Policy(_) => api::load::frees_subcommands(),
             _ => true,
         }
     }
 
-    /// Returns the name without the prefix: `gcra` for `rl.gcra`.
+    /// Returns the name in the names of counters: `gcra` for `rl.gcra`, `redis_gcra` for `gcra`.
+    /// It is empty if the command decides nothing.
     pub fn short_name(&self) -> &'static str {
-        let name = self.description.name.to_str().unwrap_or_default();
-        name.split_once('.').map_or(name, |(_, name)| name)
+        let field = self.counters.map_or(c"", |counters| counters.allowed);
+        let field = field.to_str().unwrap_or_default();
+        field.strip_suffix("_allowed").unwrap_or(field)
     }
 
     /// Returns true if the command stores state where no key was before.
@@ -43,7 +46,8 @@ impl Command {
             | Action::Reserve(ReservationVerb::Reserve)
             | Action::DecideAll
             | Action::Lease
-            | Action::Throttle => true,
+            | Action::Throttle
+            | Action::ThrottleAsRedis => true,
             Action::Peek
             | Action::Refund
             | Action::Reserve(ReservationVerb::Commit | ReservationVerb::Cancel)
@@ -62,6 +66,12 @@ impl Command {
     /// on a server that finds the subcommands itself.
     pub fn has_function(&self) -> bool {
         self.action != Action::Container || !api::load::frees_subcommands()
+    }
+
+    /// Returns true if the module loads without the command if its name is taken: a later version
+    /// of the server may have it.
+    pub fn may_be_missing(&self) -> bool {
+        self.action == Action::ThrottleAsRedis
     }
 
     /// Returns advice for the log if the command's name is taken; empty if no other module is known
@@ -112,6 +122,8 @@ pub enum Action {
     Release,
     /// Decides a call and stores the result as redis-cell does.
     Throttle,
+    /// Decides a call and stores the result as Redis' `GCRA` does.
+    ThrottleAsRedis,
     /// Shows the state of a key.
     Inspect,
     /// Shows all counters.

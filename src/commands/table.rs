@@ -308,6 +308,16 @@ commands! {
         action: Action::Throttle,
         counters: counters!("throttle"),
     },
+    ThrottleAsRedis: Command {
+        description: Description {
+            since: c"0.3.0",
+            arity: -5,
+            arguments: &[KEY, MAX_BURST_OF_GCRA, TOKENS_PER_PERIOD, ANY_PERIOD, TOKENS],
+            ..deciding(c"gcra", c"Decides whether a call may happen now, as Redis would.")
+        },
+        action: Action::ThrottleAsRedis,
+        counters: counters!("redis_gcra"),
+    },
     Inspect: Command {
         description: Description {
             complexity: c"O(1). A key with leases: O(log N) with N holders. A key with \

@@ -22,8 +22,9 @@ fn defaults_are_the_documented_values() {
     assert_eq!(get(&mut client, "rl.near-limit-percent"), "20");
     assert_eq!(get(&mut client, "rl.policy-file"), "");
     assert_eq!(get(&mut client, "rl.redis-cell"), "no");
+    assert_eq!(get(&mut client, "rl.gcra"), "no");
     let Value::Array(all) = client.run("CONFIG GET rl.*") else { panic!("no array") };
-    assert_eq!(all.len(), 10, "five options and nothing else: {all:?}");
+    assert_eq!(all.len(), 12, "six options and nothing else: {all:?}");
 }
 
 #[test]

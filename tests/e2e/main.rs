@@ -47,6 +47,7 @@ mod quota_traces;
 mod quotas;
 mod redis_cell;
 mod redis_cell_effects;
+mod redis_gcra;
 mod repair;
 mod replicas;
 mod replication;

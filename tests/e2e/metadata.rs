@@ -6,7 +6,7 @@ use crate::support::{Client, Server, raw_error, text};
 
 /// Starts a server on which every command is enabled.
 fn start() -> Server {
-    Server::setup().line("rl.redis-cell yes").start()
+    Server::setup().line("rl.redis-cell yes").line("rl.gcra yes").start()
 }
 
 /// The expected metadata of one command.
@@ -49,7 +49,7 @@ const ANY_RULE: &str =
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-static COMMANDS: [Described; 34] = [
+static COMMANDS: [Described; 35] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -251,6 +251,15 @@ static COMMANDS: [Described; 34] = [
         key: UPDATES,
         position: ONE_KEY,
         syntax: "key max_burst count_per_period period [quantity]",
+    },
+    Described {
+        name: "gcra",
+        since: "0.3.0",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key max-burst tokens-per-period period [TOKENS count]",
     },
     Described {
         name: "rl.inspect",
@@ -499,7 +508,7 @@ fn command_docs_also_work_with_resp2() {
 }
 
 /// Calls of every syntax on the key `k`, with arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 28] = [
+const SYNTAXES: [(&str, &[&str]); 30] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -527,6 +536,8 @@ const SYNTAXES: [(&str, &[&str]); 28] = [
     ("RL.CANCEL k k FIXED 5 60", UPDATES),
     ("CL.THROTTLE k 15 30 60", UPDATES),
     ("CL.THROTTLE k k k k k", UPDATES),
+    ("GCRA k 5 10 60 TOKENS 1", UPDATES),
+    ("GCRA k k k k TOKENS k", UPDATES),
     ("RL.INSPECT k", READS),
 ];
 
