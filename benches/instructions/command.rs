@@ -65,6 +65,7 @@ fn kinds() -> Vec<Kind> {
         .chain(leases())
         .chain(uses())
         .chain(redis_cell())
+        .chain(redis_gcra())
         .collect()
 }
 
@@ -158,12 +159,23 @@ fn uses() -> [Kind; 7] {
 
 /// Returns kinds of calls of redis-cell's command, with the same rule as the calls of GCRA.
 fn redis_cell() -> [Kind; 3] {
+    in_digits("redis-cell", "CL.THROTTLE", "25")
+}
+
+/// Returns calls of Redis' `GCRA`, with the same rule.
+fn redis_gcra() -> [Kind; 3] {
+    in_digits("redis-gcra", "GCRA", "TOKENS 25")
+}
+
+/// Returns calls of a command whose state is redis-cell's. The arguments `quarter` make a call take
+/// 25 units.
+fn in_digits(name: &str, command: &str, quarter: &str) -> [Kind; 3] {
     let call = |arguments: &str| {
-        let line = format!("CL.THROTTLE KEY {arguments}");
+        let line = format!("{command} KEY {arguments}");
         line.split(' ').map(str::to_owned).collect::<Vec<_>>()
     };
     let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
-        name: format!("command/redis-cell/{what}"),
+        name: format!("command/{name}/{what}"),
         policy: None,
         before,
         call,
@@ -171,7 +183,7 @@ fn redis_cell() -> [Kind; 3] {
     let (ample, scarce) = (|| call("99 100 864000"), || call("0 1 864000"));
     [
         kind("new key", None, ample()),
-        kind("allowed", Some(call("99 100 864000 25")), ample()),
+        kind("allowed", Some(call(&format!("99 100 864000 {quarter}"))), ample()),
         kind("denied", Some(scarce()), scarce()),
     ]
 }
@@ -223,7 +235,7 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let mut server = Command::new(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
     server.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
     server.arg("--dir").arg(directory.path()).arg("--loadmodule").arg(module);
-    server.args(["--rl.redis-cell", "yes"]);
+    server.args(["--rl.redis-cell", "yes", "--rl.gcra", "yes"]);
     let pattern = format!("{}.%p", out.display());
     let mut command = count::under_callgrind(Path::new(&pattern), &server);
     // Options of callgrind come before the program.
