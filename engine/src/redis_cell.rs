@@ -119,7 +119,11 @@ impl RedisCell {
         if units * period_us > longest {
             return None;
         }
-        let interval_ns = u64::try_from(period_us * 1_000 / u128::from(count.get())).ok()?;
+        // Nearly all periods fit in 64 bits, in which a division takes far fewer instructions.
+        let interval_ns = match period.as_us().checked_mul(1_000) {
+            Some(period_ns) => period_ns / count,
+            None => u64::try_from(period_us * 1_000 / u128::from(count.get())).ok()?,
+        };
         let tolerance_ns = interval_ns.checked_mul(limit.units())?;
         let rule = Self { limit, interval_ns, tolerance_ns, rounding: Rounding::Up };
         (interval_ns > 0).then_some(rule)
@@ -128,6 +132,8 @@ impl RedisCell {
     /// Decides a call of `quantity` at `now` on the stored state. The outcome holds the state to
     /// store. A call of quantity 0 takes nothing. Such a call is denied only if more units are
     /// owed than the limit, which happens if the limit was lowered.
+    // Inlined, so that the rounding of each command is a constant.
+    #[inline(always)]
     pub fn decide(&self, stored: Option<State>, now: Instant, quantity: Cost) -> Outcome {
         let now_ns = now.as_us().saturating_mul(1_000);
         let owed_ns = stored.map_or(0, |state| state.arrival_ns.saturating_sub(now_ns));

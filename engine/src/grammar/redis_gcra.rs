@@ -5,6 +5,7 @@
 //! and more digits; Redis also reads an exponent.
 
 use crate::bounds::{Cost, Limit};
+use crate::grammar::number;
 use crate::grammar::redis_cell::ThrottleRequest;
 use crate::redis_cell::RedisCell;
 use crate::time::Span;
@@ -107,10 +108,11 @@ impl GcraRequest {
 
 /// Parses an integer as Redis does: without a `+`, a space, a leading zero or `-0`.
 fn integer(text: &[u8]) -> Option<i64> {
-    let ([b'0'] | [b'1'..=b'9', ..] | [b'-', b'1'..=b'9', ..]) = text else {
-        return None;
-    };
-    str::from_utf8(text).ok()?.parse().ok()
+    match text {
+        [b'0'] | [b'1'..=b'9', ..] => i64::try_from(number::integer(text)?).ok(),
+        [b'-', b'1'..=b'9', ..] => str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
 }
 
 /// Parses a number of tokens, at least one.
@@ -128,6 +130,15 @@ const DECIMALS: usize = 6;
 
 /// Parses a period in seconds, rounded up to the microsecond.
 fn period(text: &[u8]) -> Result<Span, GcraError> {
+    match number::integer(text) {
+        Some(seconds @ 1..PERIOD_BOUND_S) => Ok(Span::from_us(seconds * 1_000_000)),
+        _ => long_period(text),
+    }
+}
+
+/// Parses a period that is not a whole number of seconds within its bounds.
+#[cold]
+fn long_period(text: &[u8]) -> Result<Span, GcraError> {
     let number = text.strip_prefix(b"-").unwrap_or(text);
     let mut parts = number.splitn(2, |byte| *byte == b'.');
     let (whole, decimals) = (parts.next().unwrap_or_default(), parts.next().unwrap_or(b"0"));
