@@ -104,7 +104,6 @@ pub fn decide_on<'key>(
 /// # Errors
 ///
 /// [`NotAState`] if the key holds anything but the digits of redis-cell.
-#[inline(always)]
 pub fn load_redis_cell(key: &ReadKey<'_, '_>) -> Result<Option<redis_cell::State>, NotAState> {
     match key.kind() {
         KeyKind::Missing => Ok(None),
@@ -114,7 +113,6 @@ pub fn load_redis_cell(key: &ReadKey<'_, '_>) -> Result<Option<redis_cell::State
 }
 
 /// Decides a call of `CL.THROTTLE` or `GCRA` on a state.
-#[inline(always)]
 pub fn throttle(
     stored: Option<redis_cell::State>,
     request: &ThrottleRequest,

@@ -132,8 +132,6 @@ impl RedisCell {
     /// Decides a call of `quantity` at `now` on the stored state. The outcome holds the state to
     /// store. A call of quantity 0 takes nothing. Such a call is denied only if more units are
     /// owed than the limit, which happens if the limit was lowered.
-    // Inlined, so that the rounding of each command is a constant.
-    #[inline(always)]
     pub fn decide(&self, stored: Option<State>, now: Instant, quantity: Cost) -> Outcome {
         let now_ns = now.as_us().saturating_mul(1_000);
         let owed_ns = stored.map_or(0, |state| state.arrival_ns.saturating_sub(now_ns));
