@@ -54,10 +54,10 @@ impl Family<'_> {
         let _ = writeln!(self.text, " {number}");
     }
 
-    /// Adds a sample of `us` microseconds, written as exact seconds with six decimals.
-    pub fn sample_us(&mut self, labels: &[(&str, &str)], us: u64) {
+    /// Adds millionths under labels, as an exact number with six decimals: microseconds as seconds.
+    pub fn sample_millionths(&mut self, labels: &[(&str, &str)], millionths: u64) {
         self.begin(labels);
-        let _ = writeln!(self.text, " {}.{:06}", us / 1_000_000, us % 1_000_000);
+        let _ = writeln!(self.text, " {}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
     }
 
     fn begin(&mut self, labels: &[(&str, &str)]) {
@@ -110,7 +110,7 @@ mod tests {
         family.sample(&[], 1);
         family.sample(&[("policy", "search"), ("variant", "")], u64::MAX);
         exposition.gauge("unused", "Nothing.");
-        exposition.gauge("last_seconds", "When.").sample_us(&[], 1_700_000_000_000_042);
+        exposition.gauge("last_seconds", "When.").sample_millionths(&[], 1_700_000_000_000_042);
         let expected = "# HELP calls_total Calls.\n\
                         # TYPE calls_total counter\n\
                         calls_total 1\n\

@@ -19,6 +19,7 @@ pub mod reservation;
 pub mod rule;
 pub mod rule_text;
 pub mod sliding_log;
+pub mod top;
 pub mod usage;
 
 #[cfg(test)]

@@ -41,6 +41,7 @@
 //! | [`calendar`], [`reservations`] | calendar periods; windows with reservations |
 //! | [`leases`], [`redis_cell`], [`rule_set`] | permits, redis-cell's GCRA, several rules at once |
 //! | [`state`] | the codec: bytes of a key to a state and back |
+//! | [`top`] | the keys that are denied or called most |
 //! | [`policy`], [`grammar`] | named limits; the only parser of arguments |
 //! | [`exposition`] | Prometheus' text format |
 
@@ -62,6 +63,7 @@ pub mod reservations;
 pub mod rule_set;
 pub mod state;
 pub mod time;
+pub mod top;
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;

@@ -182,4 +182,8 @@ pub enum GrammarError {
     UnixTime,
     /// An invalid duration to move the clock by.
     Duration,
+    /// An invalid number of rows of `RL.TOP`.
+    TopCount,
+    /// An invalid option of `RL.TOP`.
+    OptionOfTop,
 }

@@ -41,7 +41,7 @@ pub fn write(statistics: &Statistics, exposition: &mut Exposition) {
         "Unix time of the last call that a policy denied; absent if it denied none.",
     );
     for row in rows.iter().filter(|row| row.counters.last_denied_us > 0) {
-        family.sample_us(&row.labels(), row.counters.last_denied_us);
+        family.sample_millionths(&row.labels(), row.counters.last_denied_us);
     }
 }
 

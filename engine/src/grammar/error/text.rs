@@ -279,6 +279,10 @@ impl GrammarError {
                 c"ERR invalid unix-us: expected an integer from 0 to 7258118400000000"
             }
             Self::Duration => duration!("duration", ", with a leading - to move back"),
+            Self::TopCount => {
+                c"ERR invalid count: expected an integer from 1 to 128, CALLS or RESET"
+            }
+            Self::OptionOfTop => c"ERR invalid option: expected CALLS",
         })
     }
 }

@@ -1,0 +1,280 @@
+//! The keys that are counted most, in memory that never grows: a Space-Saving sketch whose counts
+//! decay.
+//!
+//! A sketch has a fixed number of slots, one for each key that it holds. A key that it does not
+//! hold takes the slot with the lowest count and continues from that count. So a count is never too
+//! low, and too high by at most the count of the key that held the slot before: the error. The
+//! counts add up to the total, so the lowest is at most total / slots: a key with a larger share of
+//! the total is always in the sketch.
+//!
+//! Counts and total halve once per half-life, all at the same instant. They have eight fractional
+//! bits and are rounded up, so that the bounds hold for decayed counts too: each count, and with it
+//! the share that a key needs to be in the sketch, is too high by less than 1/256 for the rounding.
+//! The sure part of a count, which is the count less its error, is rounded down.
+//!
+//! Source: Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements
+//! in Data Streams", 2005.
+
+pub mod index;
+pub mod name;
+pub mod ranking;
+pub mod sampling;
+
+#[cfg(test)]
+mod tests;
+
+use crate::time::{Instant, Span};
+use crate::top::index::Index;
+use crate::top::name::{NAME_MAX, Seed};
+use crate::top::ranking::Ranking;
+use std::cmp::Reverse;
+
+/// The largest number of slots of a sketch.
+pub const SLOTS_MAX: usize = 8_192;
+
+/// One counted event, in the fixed-point numbers of the sketch.
+const UNIT: u64 = 256;
+
+/// The largest number of halvings at once that makes a difference.
+const HALVINGS_MAX: u64 = 63;
+
+/// The number of keys in the first and in the second share of [`Sketch::shares`].
+const SHARES_OF: [usize; 2] = [1, 10];
+
+/// The time after which all counts halve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HalfLife {
+    us: u64,
+}
+
+impl HalfLife {
+    /// Counts never halve.
+    pub const NEVER: Self = Self { us: u64::MAX };
+    /// The default: ten minutes.
+    pub const DEFAULT: Self = Self { us: 600_000_000 };
+    /// The shortest: one second.
+    pub const MIN: Span = Span::from_ms(1_000);
+    /// The longest: one day.
+    pub const MAX: Span = Span::from_days(1);
+
+    /// Returns a half-life of `span`; `None` if it is out of bounds.
+    pub fn new(span: Span) -> Option<Self> {
+        (Self::MIN..=Self::MAX).contains(&span).then_some(Self { us: span.as_us() })
+    }
+
+    /// Returns the microseconds; the largest number if counts never halve.
+    pub const fn as_us(self) -> u64 {
+        self.us
+    }
+
+    /// Returns the half-life of which [`HalfLife::as_us`] returned these microseconds.
+    pub fn from_us(us: u64) -> Self {
+        Self { us: us.max(Self::MIN.as_us()) }
+    }
+}
+
+/// The instant of a count or a question, and the half-life that applies to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The instant of the command.
+    pub now: Instant,
+    /// The half-life.
+    pub half_life: HalfLife,
+}
+
+/// A key of a sketch with its count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// The key, or the short form of a long key.
+    pub name: &'a [u8],
+    /// The count, rounded down.
+    pub count: u64,
+    /// The largest amount by which the count may be too high, rounded up.
+    pub error: u64,
+}
+
+/// The key in a slot.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    /// The part of the count that is certain: events since the key took the slot.
+    sure: u64,
+    database: u32,
+    tag: u32,
+    len: u16,
+    name: [u8; NAME_MAX],
+}
+
+impl Owner {
+    const NONE: Self = Self { sure: 0, database: 0, tag: 0, len: 0, name: [0; NAME_MAX] };
+
+    #[inline(always)]
+    fn name(&self) -> &[u8] {
+        self.name.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// Counts events by database and key.
+#[derive(Debug)]
+pub struct Sketch {
+    seed: Seed,
+    index: Index,
+    ranking: Ranking,
+    owners: Box<[Owner]>,
+    total: u64,
+    /// The instant of the next halving, in microseconds.
+    halves_at_us: u64,
+}
+
+impl Sketch {
+    /// Creates a sketch with 1 to [`SLOTS_MAX`] slots; a number out of bounds counts as the nearest
+    /// within them. Only this allocates memory, about 310 bytes a slot.
+    pub fn new(slots: usize, seed: Seed) -> Self {
+        let slots = slots.clamp(1, SLOTS_MAX);
+        Self {
+            seed,
+            index: Index::new(slots),
+            ranking: Ranking::new(slots),
+            owners: vec![Owner::NONE; slots].into_boxed_slice(),
+            total: 0,
+            halves_at_us: 0,
+        }
+    }
+
+    /// Counts an event of a key.
+    #[inline]
+    pub fn count(&mut self, database: u32, key: &[u8], at: Moment) {
+        self.decay(at);
+        if key.len() <= NAME_MAX {
+            self.count_name(database, key);
+        } else {
+            let short = self.seed.shorten(key);
+            self.count_name(database, &short);
+        }
+    }
+
+    /// Counts an event of a key of at most [`NAME_MAX`] bytes.
+    #[inline]
+    fn count_name(&mut self, database: u32, name: &[u8]) {
+        let tag = self.seed.tag(database, name);
+        self.total = self.total.saturating_add(UNIT);
+        let owners = &mut self.owners;
+        let known = self.index.find(tag, |slot| {
+            let owner = owners.get(slot as usize);
+            owner.is_some_and(|owner| owner.database == database && owner.name() == name)
+        });
+        let Some(slot) = known else { return self.take_slot(tag, database, name) };
+        if let Some(owner) = owners.get_mut(slot as usize) {
+            owner.sure = owner.sure.saturating_add(UNIT);
+        }
+        self.ranking.raise(slot, UNIT);
+    }
+
+    /// Gives a slot to a key that has none: a free slot, or the one with the lowest count.
+    #[inline(never)]
+    fn take_slot(&mut self, tag: u32, database: u32, name: &[u8]) {
+        let slot = match self.ranking.add(UNIT) {
+            Some(slot) => slot,
+            None => {
+                let slot = self.ranking.least();
+                if let Some(owner) = self.owners.get(slot as usize) {
+                    self.index.remove(owner.tag, slot);
+                }
+                self.ranking.raise(slot, UNIT);
+                slot
+            }
+        };
+        self.index.insert(tag, slot);
+        if let Some(owner) = self.owners.get_mut(slot as usize) {
+            (owner.sure, owner.database, owner.tag) = (UNIT, database, tag);
+            if let Some(place) = owner.name.get_mut(..name.len()) {
+                place.copy_from_slice(name);
+                owner.len = name.len() as u16;
+            }
+        }
+    }
+
+    /// Forgets all keys and counts.
+    pub fn reset(&mut self) {
+        self.index.clear();
+        self.ranking.clear();
+        self.total = 0;
+    }
+
+    /// Returns the `most` keys of a database with the highest counts, highest first, without keys
+    /// whose count is below 1. Each event counts `weight` times, a power of two up to 256.
+    pub fn top(&mut self, database: u32, most: usize, weight: u64, at: Moment) -> Vec<Row<'_>> {
+        self.decay(at);
+        let one = (UNIT / weight.clamp(1, UNIT)).max(1);
+        let owners = self.ranking.counts().filter_map(|(slot, count)| {
+            let owner = self.owners.get(slot as usize)?;
+            (owner.database == database && count >= one).then_some((Reverse(count), owner))
+        });
+        let mut owners: Vec<_> = owners.collect();
+        if most < owners.len() {
+            owners.select_nth_unstable_by_key(most, |&(count, owner)| (count, owner.name()));
+            owners.truncate(most);
+        }
+        owners.sort_unstable_by_key(|&(count, owner)| (count, owner.name()));
+        let rows = owners.into_iter().map(|(Reverse(count), owner)| {
+            let count = count / one;
+            let error = (count * one).saturating_sub(owner.sure).div_ceil(one);
+            Row { name: owner.name(), count, error }
+        });
+        rows.collect()
+    }
+
+    /// Returns the shares of the total that the first key and the first ten keys have for certain,
+    /// in millionths, rounded down. Errors are not part of them; 0 if the total is 0.
+    pub fn shares(&mut self, at: Moment) -> [u64; 2] {
+        self.decay(at);
+        let mut most = [0_u64; SHARES_OF[1]];
+        for (slot, _) in self.ranking.counts() {
+            let mut sure = self.owners.get(slot as usize).map_or(0, |owner| owner.sure);
+            // Inserts into the sorted list, and drops the smallest number.
+            for place in &mut most {
+                if sure > *place {
+                    std::mem::swap(place, &mut sure);
+                }
+            }
+        }
+        SHARES_OF.map(|keys| {
+            let sum: u128 = most.iter().take(keys).map(|sure| u128::from(*sure)).sum();
+            let millionths = (sum * 1_000_000).checked_div(self.total.into()).unwrap_or(0);
+            u64::try_from(millionths).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// Halves all counts once for each half-life that has ended since the last halving.
+    #[inline(always)]
+    fn decay(&mut self, at: Moment) {
+        // Wraps to a large number if the instant of the halving is reached.
+        let left_us = self.halves_at_us.wrapping_sub(at.now.as_us()).wrapping_sub(1);
+        if left_us >= at.half_life.us {
+            self.move_on(at);
+        }
+    }
+
+    /// Halves what is due, and sets the instant of the next halving: one half-life from now if
+    /// nothing was counted, the clock stepped back, or the half-life became shorter.
+    #[cold]
+    fn move_on(&mut self, Moment { now, half_life }: Moment) {
+        let now_us = now.as_us();
+        self.halves_at_us = match now_us.checked_sub(self.halves_at_us) {
+            _ if half_life == HalfLife::NEVER => return,
+            Some(late_us) if self.total > 0 => {
+                self.halve((late_us / half_life.us).saturating_add(1));
+                (now_us - late_us % half_life.us).saturating_add(half_life.us)
+            }
+            _ => now_us.saturating_add(half_life.us),
+        };
+    }
+
+    fn halve(&mut self, times: u64) {
+        let times = times.min(HALVINGS_MAX) as u32;
+        let rounded_up = |count: u64| count.checked_sub(1).map_or(0, |below| (below >> times) + 1);
+        // This keeps the order of the counts.
+        self.ranking.change(rounded_up);
+        self.owners.iter_mut().for_each(|owner| owner.sure >>= times);
+        self.total = rounded_up(self.total);
+    }
+}
