@@ -19,7 +19,7 @@ fail() {
 
 # The sessions, in the order in which they are shown.
 sessions='gcra fixed sliding slidinglog tokenbucket leakybucket backoff quota peek charge all lease
-    reserve use errors'
+    reserve use top errors'
 
 # Prints the session that shows the command $1, such as gcra or RL.GCRA.
 session_of() {
@@ -340,6 +340,15 @@ and the last two integers are the verdict it would have. Enforced, the same stat
     say "RL.METRICS has the same counts for Prometheus:"
     echo "  > RL.METRICS"
     redis-cli -s "$socket" RL.METRICS | grep '^rl_policy_decisions_total' | sed 's/^/  /'
+}
+
+show_top() {
+    say "RL.TOP names the keys that are denied most, each with its count and the largest error of the count:"
+    for user in 1 2 1 1; do
+        quietly RL.FIXED search:$user 1 1h
+        quietly RL.FIXED search:$user 1 1h
+    done
+    show RL.TOP 2
 }
 
 show_errors() {

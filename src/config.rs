@@ -5,10 +5,13 @@ use crate::api::load::Loader;
 use crate::api::setting::{Flag, KeptText, Number, Text};
 use crate::fault::{self, Point};
 use redis_throttle_engine::bounds::Slots;
+use redis_throttle_engine::grammar;
+use redis_throttle_engine::top::HalfLife;
+use redis_throttle_engine::top::ranking::SLOTS_MAX;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// Registers the settings and applies their configured values.
@@ -23,6 +26,8 @@ pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.register_flag::<WithGcra>()?;
     loader.register_number::<SlidingLogSlots>()?;
     loader.register_number::<NearLimitPercent>()?;
+    loader.register_number::<TopSlots>()?;
+    loader.register_text::<TopHalfLife>()?;
     loader.register_text::<PolicyFile>()?;
     loader.load_settings()
 }
@@ -172,6 +177,70 @@ impl Number for NearLimitPercent {
 /// the limit.
 pub fn near_limit_percent() -> u8 {
     NEAR_LIMIT_PERCENT.load(Relaxed)
+}
+
+/// The setting with the number of keys that `RL.TOP` holds. Fixed at load.
+struct TopSlots;
+
+static TOP_SLOTS: AtomicU16 = AtomicU16::new(TopSlots::DEFAULT as u16);
+
+impl Number for TopSlots {
+    const NAME: &'static CStr = c"top-slots";
+    const DEFAULT: i64 = 512;
+    const MIN: i64 = 0;
+    const MAX: i64 = SLOTS_MAX as i64;
+    const IS_FIXED: bool = true;
+
+    fn get() -> i64 {
+        fault::point(Point::ConfigGet);
+        TOP_SLOTS.load(Relaxed).into()
+    }
+
+    fn set(value: i64) -> bool {
+        fault::point(Point::ConfigSet);
+        let slots = u16::try_from(value).ok().filter(|slots| usize::from(*slots) <= SLOTS_MAX);
+        if let Some(slots) = slots {
+            TOP_SLOTS.store(slots, Relaxed);
+        }
+        slots.is_some()
+    }
+}
+
+/// Returns the number of keys that `RL.TOP` holds; 0 if it is disabled.
+pub fn top_slots() -> usize {
+    TOP_SLOTS.load(Relaxed).into()
+}
+
+/// The setting with the time after which the counts of `RL.TOP` halve.
+struct TopHalfLife;
+
+static TOP_HALF_LIFE_TEXT: KeptText = KeptText::new();
+static TOP_HALF_LIFE_US: AtomicU64 = AtomicU64::new(HalfLife::DEFAULT.as_us());
+
+impl Text for TopHalfLife {
+    const NAME: &'static CStr = c"top-half-life";
+    const DEFAULT: &'static CStr = c"10m";
+    const IS_FIXED: bool = false;
+
+    fn kept() -> &'static KeptText {
+        fault::point(Point::ConfigGet);
+        &TOP_HALF_LIFE_TEXT
+    }
+
+    fn set(value: &[u8]) -> bool {
+        fault::point(Point::ConfigSet);
+        let half_life = grammar::top::half_life(value);
+        if let Some(half_life) = half_life {
+            TOP_HALF_LIFE_US.store(half_life.as_us(), Relaxed);
+        }
+        half_life.is_some()
+    }
+}
+
+/// Returns the time after which the counts of `RL.TOP` halve.
+#[inline]
+pub fn top_half_life() -> HalfLife {
+    HalfLife::from_us(TOP_HALF_LIFE_US.load(Relaxed))
 }
 
 /// The setting for the path of the policy file. Fixed at load.

@@ -8,7 +8,7 @@ use crate::api::{self, Refused};
 use crate::commands::table::{ACL_CATEGORY, COMMANDS, functions};
 use crate::policies::file::FileError;
 use crate::policies::{file as policy_file, table as policies};
-use crate::{clock, config, error, fault, handler, info};
+use crate::{clock, config, error, fault, handler, info, top};
 use redis_module::{RedisString, Status, redis_module};
 use redis_module_macros::cron_event_handler;
 use std::ffi::CStr;
@@ -143,6 +143,8 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     loader.register_bare_command(c"rl.noop", api::call::noop, c"readonly fast")?;
     loader.subscribe_to_end::<AtEnd>()?;
     loader.make_words();
+    // Nothing refuses the load from here on, which would leave the memory allocated.
+    top::create();
     LOADED_AFTER.store(api::load::commands_served().unwrap_or(UNCOUNTED), Relaxed);
     Ok(())
 }
@@ -194,6 +196,7 @@ fn on_unload(_: &redis_module::Context) -> Status {
             return Status::Err;
         }
         api::effect::free_words();
+        top::free();
         Status::Ok
     })
 }

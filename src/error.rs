@@ -60,6 +60,8 @@ pub enum CommandError {
     Commit(CommitError),
     /// `RL.DEBUG` is disabled.
     DebugDisabled,
+    /// `RL.TOP` is disabled.
+    TopDisabled,
     /// `RL.DEBUG CLOCK` would move the clock out of its range.
     ClockRange,
     /// `RL.POLICY` has no such subcommand.
@@ -140,6 +142,9 @@ impl CommandError {
             }
             Self::DebugDisabled => {
                 c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
+            }
+            Self::TopDisabled => {
+                c"ERR RL.TOP is disabled: set rl.top-slots above 0 in the server's configuration and restart"
             }
             Self::UnknownSubcommand => c"ERR unknown subcommand. Try RL.POLICY HELP.",
             Self::Policy(refusal) => refusal_text(refusal),

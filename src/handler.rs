@@ -10,8 +10,9 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
 use crate::policies::{manage as policy_commands, metrics, r#use as usage};
-use crate::{clock, config, ending, info, redis_cell, reply, rule_set};
+use crate::{clock, config, ending, info, redis_cell, reply, rule_set, top};
 use redis_throttle_engine::algorithms::{Algorithm, NewState};
+use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar;
@@ -19,6 +20,9 @@ use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::request::Asked;
 use redis_throttle_engine::grammar::reservation::{ReservationRequest, ReservationVerb};
+use redis_throttle_engine::grammar::top::TopRequest;
+use redis_throttle_engine::reservations::window::Step;
+use redis_throttle_engine::time::Instant;
 
 /// Runs the command at `index` of the table. The command replies once, at its very end.
 pub fn run(index: usize, call: &mut Call<'_>) {
@@ -39,6 +43,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::ThrottleAsRedis => redis_cell::throttle_as_redis(index, call),
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
+        Action::Top => show_top(call),
         Action::Debug => debug(call),
         Action::Container => policy_commands::find(call),
         Action::Policy(verb) => policy_commands::run(verb, call),
@@ -53,7 +58,10 @@ pub fn run(index: usize, call: &mut Call<'_>) {
 fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let request =
         grammar::rule::request(algorithm, call.args_after_key(), config::sliding_log_slots())?;
-    apply(index, call, |key| Ok(keyspace::decide(key, &request, Mode::Take, clock::now())?))
+    let now = clock::now();
+    apply(index, call, Some((request.options.cost, now)), |key| {
+        Ok(keyspace::decide(key, &request, Mode::Take, now)?)
+    })
 }
 
 /// Charges the cost of a call and replies with the resulting state.
@@ -64,7 +72,7 @@ fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
             request => request?,
         };
     request.options.unconditional()?;
-    apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
+    apply(index, call, None, |key| Ok(keyspace::charge(key, &request)?))
 }
 
 /// Refunds the cost of a call and replies with the resulting state.
@@ -75,7 +83,7 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
             request => request?,
         };
     request.options.unconditional()?;
-    apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
+    apply(index, call, None, |key| Ok(keyspace::refund(key, &request)?))
 }
 
 /// Makes, commits or cancels a reservation, and replies with the resulting state.
@@ -85,8 +93,13 @@ fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(
         call.args_after_key(),
         config::sliding_log_slots(),
     )?;
-    apply_as(index, call, request.id, |key, id| {
-        Ok(keyspace::reserve(key, &ReservationRequest { id, ..request })?)
+    let now = clock::now();
+    let counted = match request.step {
+        Step::Reserve { cost, .. } => Some((cost, now)),
+        _ => None,
+    };
+    apply_as(index, call, request.id, counted, |key, id| {
+        Ok(keyspace::reserve(key, &ReservationRequest { id, ..request }, now)?)
     })
 }
 
@@ -94,14 +107,16 @@ fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(
 type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
 /// Applies `act` to the state of the key, stores the result, and replies. Everything that can fail,
-/// the reply included, comes before the key changes.
+/// the reply included, comes before the key changes. `RL.TOP` counts the call if `counted` gives
+/// its cost and its instant.
 #[inline(always)]
 fn apply(
     index: usize,
     call: &mut Call<'_>,
+    counted: Option<(Cost, Instant)>,
     act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    apply_as(index, call, &[], |key, _| act(key))
+    apply_as(index, call, &[], counted, |key, _| act(key))
 }
 
 /// Does the same as [`apply`] for a call with an id: the new state may borrow the id as well as the
@@ -111,6 +126,7 @@ fn apply_as<'call>(
     index: usize,
     call: &mut Call<'call>,
     id: &'call [u8],
+    counted: Option<(Cost, Instant)>,
     act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>, &'key [u8]) -> Made<'key>,
 ) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
@@ -119,6 +135,11 @@ fn apply_as<'call>(
     let write = KeyWrite::of(&outcome.next);
     let integers = reply::integers(&decision);
     ending::store(index, key, write)?.announce(call)?;
+    if let Some((cost, now)) = counted
+        && !cost.is_zero()
+    {
+        top::count(call, call.key_name(), !decision.verdict.is_allowed(), now);
+    }
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
@@ -160,6 +181,24 @@ fn show_metrics(call: &Call<'_>) -> Result<(), CommandError> {
     let text = metrics::text();
     fault::point(Point::Reply);
     call.context().reply_text(&text);
+    Ok(())
+}
+
+/// Shows the keys of the selected database with the highest counts, or forgets all keys.
+#[cold]
+fn show_top(call: &Call<'_>) -> Result<(), CommandError> {
+    let request = grammar::top::top(call.args())?;
+    let forgets = request == TopRequest::Reset;
+    if forgets {
+        fault::point(Point::Reply);
+    }
+    let rows = top::rows(request, call.context().database()).ok_or(CommandError::TopDisabled)?;
+    if forgets {
+        call.context().reply_ok();
+        return Ok(());
+    }
+    fault::point(Point::Reply);
+    call.context().reply_rows(&rows);
     Ok(())
 }
 

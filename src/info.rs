@@ -6,7 +6,7 @@
 use crate::api::info::{Info, Section};
 use crate::commands::table::COMMANDS;
 use crate::policies::table as policies;
-use crate::{api, clock, fault};
+use crate::{api, clock, fault, top};
 use redis_throttle_engine::calendar::zone;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -88,11 +88,12 @@ pub struct Report;
 
 impl Info for Report {
     fn write(section: &Section<'_>, for_crash_report: bool) {
-        // A crash report leaves out the policies, because counting them takes a lock.
+        // A crash report leaves out what takes a lock: the policies, and the keys denied most.
         let policies = (!for_crash_report).then(|| {
             fault::point(fault::Point::Info);
             policies::table().count_and_digest(clock::now())
         });
+        let shares = if for_crash_report { None } else { top::denied_shares() };
         if !section.open(c"stats") {
             return;
         }
@@ -106,6 +107,10 @@ impl Info for Report {
         if let Some((count, digest)) = policies {
             section.number(c"policies", count as u64);
             section.digits(c"policies_digest", digest);
+        }
+        if let Some([of_first, of_ten]) = shares {
+            section.ratio(c"denied_top1_ratio", of_first);
+            section.ratio(c"denied_top10_ratio", of_ten);
         }
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
             if let Some(counters) = command.counters.filter(|_| command.is_wanted()) {

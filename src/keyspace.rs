@@ -116,9 +116,10 @@ pub fn load_redis_cell(key: &ReadKey<'_, '_>) -> Result<Option<redis_cell::State
 pub fn throttle(
     stored: Option<redis_cell::State>,
     request: &ThrottleRequest,
+    now: Instant,
 ) -> redis_cell::Outcome {
     fault::point(Point::Decide);
-    request.rule.decide(stored, clock::now(), request.quantity)
+    request.rule.decide(stored, now, request.quantity)
 }
 
 /// Charges the state of a key.
@@ -159,10 +160,11 @@ pub fn refund<'key>(
 pub fn reserve<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &ReservationRequest<'key>,
+    now: Instant,
 ) -> Result<Outcome<NewState<'key>>, ReservationError> {
     let stored = load(key)?;
     fault::point(Point::Decide);
-    request.rule.take_step(stored, clock::now(), request.id, request.step)
+    request.rule.take_step(stored, now, request.id, request.step)
 }
 
 /// The reason why a change failed.

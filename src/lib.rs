@@ -39,3 +39,4 @@ mod redis_cell;
 mod replication;
 mod reply;
 mod rule_set;
+mod top;

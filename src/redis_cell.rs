@@ -5,7 +5,7 @@
 use crate::api::call::Call;
 use crate::error::CommandError;
 use crate::keyspace::{self, KeyWrite};
-use crate::{ending, reply};
+use crate::{clock, ending, reply, top};
 use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
@@ -35,11 +35,16 @@ fn decide(
 ) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
     let stored = keyspace::load_redis_cell(&key).map_err(OtherAlgorithm::from)?;
-    let outcome = keyspace::throttle(stored, &request?);
+    let (request, now) = (request?, clock::now());
+    let outcome = keyspace::throttle(stored, &request, now);
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
     ending::store(index, key, write)?.announce(call)?;
-    ending::answer(index, call, decision.verdict == Verdict::Allowed, &integers);
+    let is_allowed = decision.verdict == Verdict::Allowed;
+    if !request.quantity.is_zero() {
+        top::count(call, call.key_name(), !is_allowed, now);
+    }
+    ending::answer(index, call, is_allowed, &integers);
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed};
 use crate::leases::{command as leases, set as holders};
 use crate::policies::r#use::Applied;
-use crate::{clock, config, ending, reply};
+use crate::{clock, config, ending, reply, top};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::bounds::Cost;
@@ -86,7 +86,7 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
         }
     }
     announce_each(&mut committed, call).map_err(|error| count_error(&rules, error.into()))?;
-    count(&rules, &rows, reply.is_allowed(), now);
+    count(call, &rules, &rows, reply.is_allowed(), now);
     ending::answer(index, call, reply.is_allowed(), &reply);
     Ok(())
 }
@@ -205,10 +205,15 @@ fn announce_each<'call>(
     result
 }
 
-/// Counts the decisions of policies. In a denied call, a policy that allows the call is not
-/// counted.
+/// Counts the decisions of policies, and each rule's key for `RL.TOP`. In a denied call, a policy
+/// that allows the call is not counted.
 #[inline(always)]
-fn count(rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, now: Instant) {
+fn count(call: &Call<'_>, rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, now: Instant) {
+    for (key, row) in call.args().iter().step_by(2).zip(rows) {
+        if !row.cost.is_zero() {
+            top::count(call, key, row.denies(), now);
+        }
+    }
     for (rule, Row { decision, .. }) in rules.iter().zip(rows) {
         if let Rule::ByPolicy(ByPolicy { applied, creates }) = rule
             && (is_allowed || !decision.verdict.is_allowed())

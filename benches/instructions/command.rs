@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// The number of calls of each kind in the first run; the second run makes twice as many.
 const CALLS: u64 = 400;
 
+/// The name of the calls that replace a key of `RL.TOP`.
+const REPLACING: &str = "command/top/replaced key";
+
 /// The pattern with which callgrind finds the module's functions that the server calls.
 const COMMAND_FUNCTION: &str = "*trampoline*";
 
@@ -66,6 +69,7 @@ fn kinds() -> Vec<Kind> {
         .chain(uses())
         .chain(redis_cell())
         .chain(redis_gcra())
+        .chain(top())
         .collect()
 }
 
@@ -188,6 +192,21 @@ fn in_digits(name: &str, command: &str, quarter: &str) -> [Kind; 3] {
     ]
 }
 
+/// Returns denied calls that `RL.TOP` counts: of a known key of 32 bytes, and of a key that takes
+/// the slot of another.
+fn top() -> [Kind; 2] {
+    let call = || {
+        let line = "RL.GCRA KEY:0123456789012345678 1 1 10d";
+        line.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    ["command/top/known key", REPLACING].map(|name| Kind {
+        name: name.to_owned(),
+        policy: None,
+        before: Some(call()),
+        call: call(),
+    })
+}
+
 /// The counts of whole commands.
 pub struct Commands {
     /// The figures of each kind of call.
@@ -235,7 +254,9 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let mut server = Command::new(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
     server.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
     server.arg("--dir").arg(directory.path()).arg("--loadmodule").arg(module);
-    server.args(["--rl.redis-cell", "yes", "--rl.gcra", "yes"]);
+    // Every other kind of call has a slot for each of its keys.
+    let slots = if kind.name == REPLACING { "100" } else { "4096" };
+    server.args(["--rl.redis-cell", "yes", "--rl.gcra", "yes", "--rl.top-slots", slots]);
     let pattern = format!("{}.%p", out.display());
     let mut command = count::under_callgrind(Path::new(&pattern), &server);
     // Options of callgrind come before the program.

@@ -26,11 +26,8 @@ mod tests;
 use crate::time::{Instant, Span};
 use crate::top::index::Index;
 use crate::top::name::{NAME_MAX, Seed};
-use crate::top::ranking::Ranking;
+use crate::top::ranking::{Ranking, SLOTS_MAX};
 use std::cmp::Reverse;
-
-/// The largest number of slots of a sketch.
-pub const SLOTS_MAX: usize = 8_192;
 
 /// One counted event, in the fixed-point numbers of the sketch.
 const UNIT: u64 = 256;
@@ -68,8 +65,8 @@ impl HalfLife {
     }
 
     /// Returns the half-life of which [`HalfLife::as_us`] returned these microseconds.
-    pub fn from_us(us: u64) -> Self {
-        Self { us: us.max(Self::MIN.as_us()) }
+    pub const fn from_us(us: u64) -> Self {
+        Self { us }
     }
 }
 
@@ -96,8 +93,9 @@ pub struct Row<'a> {
 /// The key in a slot.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
-    /// The part of the count that is certain: events since the key took the slot.
-    sure: u64,
+    count: u64,
+    /// The part of the count that is not certain: the count when the key took the slot.
+    error: u64,
     database: u32,
     tag: u32,
     len: u16,
@@ -105,11 +103,24 @@ struct Owner {
 }
 
 impl Owner {
-    const NONE: Self = Self { sure: 0, database: 0, tag: 0, len: 0, name: [0; NAME_MAX] };
+    const NONE: Self =
+        Self { count: 0, error: 0, database: 0, tag: 0, len: 0, name: [0; NAME_MAX] };
 
     #[inline(always)]
     fn name(&self) -> &[u8] {
         self.name.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn is(&self, database: u32, name: &[u8]) -> bool {
+        self.database == database
+            && usize::from(self.len) == name.len()
+            && self.name.get(..name.len()) == Some(name)
+    }
+
+    /// Returns the part of the count that is certain: events since the key took the slot.
+    fn sure(&self) -> u64 {
+        self.count.saturating_sub(self.error)
     }
 }
 
@@ -127,7 +138,7 @@ pub struct Sketch {
 
 impl Sketch {
     /// Creates a sketch with 1 to [`SLOTS_MAX`] slots; a number out of bounds counts as the nearest
-    /// within them. Only this allocates memory, about 310 bytes a slot.
+    /// within them. Only this allocates memory, about 330 bytes a slot.
     pub fn new(slots: usize, seed: Seed) -> Self {
         let slots = slots.clamp(1, SLOTS_MAX);
         Self {
@@ -141,55 +152,53 @@ impl Sketch {
     }
 
     /// Counts an event of a key.
-    #[inline]
+    #[inline(always)]
     pub fn count(&mut self, database: u32, key: &[u8], at: Moment) {
         self.decay(at);
-        if key.len() <= NAME_MAX {
-            self.count_name(database, key);
+        let short;
+        let name = if key.len() <= NAME_MAX {
+            key
         } else {
-            let short = self.seed.shorten(key);
-            self.count_name(database, &short);
-        }
-    }
-
-    /// Counts an event of a key of at most [`NAME_MAX`] bytes.
-    #[inline]
-    fn count_name(&mut self, database: u32, name: &[u8]) {
+            short = self.seed.shorten(key);
+            &short
+        };
         let tag = self.seed.tag(database, name);
-        self.total = self.total.saturating_add(UNIT);
+        // 2^56 events would overflow it.
+        self.total = self.total.wrapping_add(UNIT);
         let owners = &mut self.owners;
         let known = self.index.find(tag, |slot| {
-            let owner = owners.get(slot as usize);
-            owner.is_some_and(|owner| owner.database == database && owner.name() == name)
+            owners.get(slot as usize).is_some_and(|owner| owner.is(database, name))
         });
-        let Some(slot) = known else { return self.take_slot(tag, database, name) };
-        if let Some(owner) = owners.get_mut(slot as usize) {
-            owner.sure = owner.sure.saturating_add(UNIT);
+        match known {
+            None => self.take_slot(tag, database, name),
+            Some(slot) => {
+                if let Some(owner) = owners.get_mut(slot as usize) {
+                    owner.count = owner.count.wrapping_add(UNIT);
+                }
+            }
         }
-        self.ranking.raise(slot, UNIT);
     }
 
     /// Gives a slot to a key that has none: a free slot, or the one with the lowest count.
     #[inline(never)]
     fn take_slot(&mut self, tag: u32, database: u32, name: &[u8]) {
-        let slot = match self.ranking.add(UNIT) {
-            Some(slot) => slot,
-            None => {
-                let slot = self.ranking.least();
-                if let Some(owner) = self.owners.get(slot as usize) {
-                    self.index.remove(owner.tag, slot);
-                }
-                self.ranking.raise(slot, UNIT);
-                slot
-            }
+        let owners = &mut self.owners;
+        let (slot, is_free) = match self.ranking.add() {
+            Some(slot) => (slot, true),
+            None => (self.ranking.least(|slot| count_of(owners, slot)), false),
         };
+        let Some(owner) = owners.get_mut(slot as usize) else { return };
+        owner.error = if is_free { 0 } else { owner.count };
+        owner.count = owner.error.wrapping_add(UNIT);
+        if !is_free {
+            self.index.remove(owner.tag, slot);
+            self.ranking.raise_least(slot, owner.count);
+        }
         self.index.insert(tag, slot);
-        if let Some(owner) = self.owners.get_mut(slot as usize) {
-            (owner.sure, owner.database, owner.tag) = (UNIT, database, tag);
-            if let Some(place) = owner.name.get_mut(..name.len()) {
-                place.copy_from_slice(name);
-                owner.len = name.len() as u16;
-            }
+        (owner.database, owner.tag) = (database, tag);
+        if let Some(place) = owner.name.get_mut(..name.len()) {
+            place.copy_from_slice(name);
+            owner.len = name.len() as u16;
         }
     }
 
@@ -205,19 +214,16 @@ impl Sketch {
     pub fn top(&mut self, database: u32, most: usize, weight: u64, at: Moment) -> Vec<Row<'_>> {
         self.decay(at);
         let one = (UNIT / weight.clamp(1, UNIT)).max(1);
-        let owners = self.ranking.counts().filter_map(|(slot, count)| {
-            let owner = self.owners.get(slot as usize)?;
-            (owner.database == database && count >= one).then_some((Reverse(count), owner))
-        });
-        let mut owners: Vec<_> = owners.collect();
+        let is_shown = |owner: &&Owner| owner.database == database && owner.count >= one;
+        let mut owners: Vec<_> = self.in_use().filter(is_shown).collect();
         if most < owners.len() {
-            owners.select_nth_unstable_by_key(most, |&(count, owner)| (count, owner.name()));
+            owners.select_nth_unstable_by_key(most, |owner| (Reverse(owner.count), owner.name()));
             owners.truncate(most);
         }
-        owners.sort_unstable_by_key(|&(count, owner)| (count, owner.name()));
-        let rows = owners.into_iter().map(|(Reverse(count), owner)| {
-            let count = count / one;
-            let error = (count * one).saturating_sub(owner.sure).div_ceil(one);
+        owners.sort_unstable_by_key(|owner| (Reverse(owner.count), owner.name()));
+        let rows = owners.into_iter().map(|owner| {
+            let count = owner.count / one;
+            let error = (count * one).saturating_sub(owner.sure()).div_ceil(one);
             Row { name: owner.name(), count, error }
         });
         rows.collect()
@@ -228,8 +234,8 @@ impl Sketch {
     pub fn shares(&mut self, at: Moment) -> [u64; 2] {
         self.decay(at);
         let mut most = [0_u64; SHARES_OF[1]];
-        for (slot, _) in self.ranking.counts() {
-            let mut sure = self.owners.get(slot as usize).map_or(0, |owner| owner.sure);
+        for owner in self.in_use() {
+            let mut sure = owner.sure();
             // Inserts into the sorted list, and drops the smallest number.
             for place in &mut most {
                 if sure > *place {
@@ -258,23 +264,37 @@ impl Sketch {
     /// nothing was counted, the clock stepped back, or the half-life became shorter.
     #[cold]
     fn move_on(&mut self, Moment { now, half_life }: Moment) {
-        let now_us = now.as_us();
+        let (now_us, span_us) = (now.as_us(), half_life.us.max(1));
         self.halves_at_us = match now_us.checked_sub(self.halves_at_us) {
             _ if half_life == HalfLife::NEVER => return,
             Some(late_us) if self.total > 0 => {
-                self.halve((late_us / half_life.us).saturating_add(1));
-                (now_us - late_us % half_life.us).saturating_add(half_life.us)
+                self.halve((late_us / span_us).saturating_add(1));
+                (now_us - late_us % span_us).saturating_add(span_us)
             }
-            _ => now_us.saturating_add(half_life.us),
+            _ => now_us.saturating_add(span_us),
         };
     }
 
     fn halve(&mut self, times: u64) {
         let times = times.min(HALVINGS_MAX) as u32;
         let rounded_up = |count: u64| count.checked_sub(1).map_or(0, |below| (below >> times) + 1);
-        // This keeps the order of the counts.
-        self.ranking.change(rounded_up);
-        self.owners.iter_mut().for_each(|owner| owner.sure >>= times);
+        for owner in self.owners.iter_mut().take(self.ranking.len()) {
+            let sure = owner.sure() >> times;
+            owner.count = rounded_up(owner.count);
+            owner.error = owner.count.saturating_sub(sure);
+        }
+        self.ranking.refresh(|slot| count_of(&self.owners, slot));
         self.total = rounded_up(self.total);
     }
+
+    /// Returns the slots in use.
+    fn in_use(&self) -> impl Iterator<Item = &Owner> {
+        self.owners.iter().take(self.ranking.len())
+    }
+}
+
+/// Returns the count of a slot.
+#[inline(always)]
+fn count_of(owners: &[Owner], slot: u32) -> u64 {
+    owners.get(slot as usize).map_or(0, |owner| owner.count)
 }

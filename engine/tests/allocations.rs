@@ -13,6 +13,8 @@ use redis_throttle_engine::policy::statistics::{Counted, DEFAULTS_MAX, Ending, K
 use redis_throttle_engine::policy::table::Policies;
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::Instant;
+use redis_throttle_engine::top::name::Seed;
+use redis_throttle_engine::top::{HalfLife, Moment, Sketch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -238,4 +240,22 @@ fn foreign_value_is_rejected_without_an_allocation() {
         assert!(state::decode(foreign).is_err());
         assert_eq!(ALLOCATIONS.get() - before, 0, "{foreign:02x?}");
     }
+}
+
+#[test]
+fn flood_of_new_keys_allocates_nothing_in_a_sketch() {
+    let mut sketch = Sketch::new(512, Seed::new(1));
+    let long = [b'k'; 100_000];
+    let before = ALLOCATIONS.get();
+    for number in 0..1_000_000_u64 {
+        let at =
+            Moment { now: Instant::from_us(US + number * 1_000), half_life: HalfLife::DEFAULT };
+        sketch.count(0, &number.to_be_bytes(), at);
+        if number % 1_000 == 0 {
+            sketch.count(0, &long, at);
+            sketch.shares(at);
+        }
+    }
+    sketch.reset();
+    assert_eq!(ALLOCATIONS.get() - before, 0);
 }

@@ -20,6 +20,7 @@ use redis_throttle_engine::grammar::redis_cell::{ThrottleRequest, throttle};
 use redis_throttle_engine::grammar::redis_gcra::{GcraError, gcra};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_cost};
+use redis_throttle_engine::grammar::top::{TopRequest, top};
 use redis_throttle_engine::leases::Lease;
 use redis_throttle_engine::oracle::{AnySubject, CellLimits, DAY_US, Limits, Source, UNITS_MAX};
 use redis_throttle_engine::time::{Instant, Span};
@@ -58,6 +59,8 @@ fuzz_target!(|bytes: &[u8]| {
 
     let read = gcra(&args).and_then(|request| request.counted());
     assert_eq!(read, expected_gcra(&args), "GCRA {args:?}");
+    let read = top(if source.is_empty() { &[] } else { &args });
+    assert_eq!(read.ok(), expected_top(source), "RL.TOP {args:?}: {read:?}");
 
     if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
         assert!(instant <= Instant::CLOCK_MAX);
@@ -160,6 +163,24 @@ fn leave(value: &[u8]) -> Option<Leave> {
         }
         _ => units(value).map(Leave::Units),
     }
+}
+
+/// Returns the expected meaning of the arguments of `RL.TOP`, which spaces separate; `None` if the
+/// grammar must reject them.
+fn expected_top(line: &[u8]) -> Option<TopRequest> {
+    let line = line.to_ascii_uppercase();
+    let (count, calls) = match line.strip_suffix(b"CALLS") {
+        Some([]) => return Some(TopRequest::Called { count: 10 }),
+        Some([count @ .., b' ']) => (count, true),
+        _ => (&line[..], false),
+    };
+    match count {
+        b"" if !calls => return Some(TopRequest::Denied { count: 10 }),
+        b"RESET" if !calls => return Some(TopRequest::Reset),
+        _ => {}
+    }
+    let count = integer(count, 1).filter(|count| *count <= 128)?.try_into().expect("small");
+    Some(if calls { TopRequest::Called { count } } else { TopRequest::Denied { count } })
 }
 
 /// Returns the expected meaning of a holder's id, a limit of holders and a ttl; `None` if the

@@ -48,6 +48,19 @@ impl Section<'_> {
         unsafe { add(self.0, name.as_ptr(), text.as_ptr().cast()) };
     }
 
+    /// Adds a ratio of at most 1, given in millionths, with six decimals.
+    pub fn ratio(&self, name: &'static CStr, millionths: u64) {
+        let mut text = *b"0.000000\0";
+        let mut rest = millionths.min(1_000_000);
+        for digit in text.iter_mut().take(8).rev().filter(|digit| **digit == b'0') {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        let add = api!(RedisModule_InfoAddFieldCString);
+        // SAFETY: as in `digits`.
+        unsafe { add(self.0, name.as_ptr(), text.as_ptr().cast()) };
+    }
+
     /// Adds a field with a decimal number.
     pub fn number(&self, name: &'static CStr, value: u64) {
         // SAFETY: as in `open`.

@@ -55,6 +55,7 @@ pub fn missing_function() -> Option<&'static str> {
     let functions = presence!(
         RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
         RedisModule_SetCommandInfo RedisModule_GetClientId RedisModule_GetClientUserNameById
+        RedisModule_GetSelectedDb
         RedisModule_SetModuleOptions RedisModule_RegisterBoolConfig
         RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
         RedisModule_LoadConfigs RedisModule_RegisterInfoFunc

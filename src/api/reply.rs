@@ -133,6 +133,22 @@ impl Context<'_> {
         }
     }
 
+    /// Replies with an array of rows, each with a name and two numbers.
+    pub fn reply_rows(self, rows: &[(Vec<u8>, [u64; 2])]) {
+        let (array, string) =
+            (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithStringBuffer));
+        // SAFETY: the context is that of the running command; texts go with their length; as many
+        // replies follow as announced.
+        unsafe {
+            array(self.0, rows.len().try_into().unwrap_or(0));
+            for (name, numbers) in rows {
+                array(self.0, 3);
+                string(self.0, name.as_ptr().cast(), name.len());
+                numbers.iter().for_each(|number| self.reply_integer(to_integer(*number)));
+            }
+        }
+    }
+
     /// Replies with `OK`.
     pub fn reply_ok(self) {
         // SAFETY: the context is that of the running command; the text is a C string.
@@ -158,6 +174,14 @@ impl Context<'_> {
     /// Writes a line to the server's log, under the module's name.
     pub fn log_warning(self, message: &str) {
         log(self.0, message);
+    }
+
+    /// Returns the number of the selected database.
+    #[inline]
+    pub fn database(self) -> u32 {
+        // SAFETY: the context is that of the running command.
+        let number = unsafe { api!(RedisModule_GetSelectedDb)(self.0) };
+        u32::try_from(number).unwrap_or(0)
     }
 
     /// Returns the name of the calling user; `None` if there is no user, as for a call by another

@@ -22,7 +22,7 @@ pub trait Flag {
     fn set(value: bool);
 }
 
-/// A setting whose value is a number. It can be changed at any time.
+/// A setting whose value is a number. It can be changed at any time, unless it is fixed at load.
 pub trait Number {
     /// The name, without the module's prefix.
     const NAME: &'static CStr;
@@ -32,6 +32,8 @@ pub trait Number {
     const MIN: i64;
     /// The largest value that the server accepts.
     const MAX: i64;
+    /// Whether the value is fixed when the server starts.
+    const IS_FIXED: bool = false;
 
     /// Returns the current value.
     fn get() -> i64;
@@ -40,12 +42,15 @@ pub trait Number {
     fn set(value: i64) -> bool;
 }
 
-/// A setting whose value is a text. It is fixed when the module is loaded.
+/// A setting whose value is a text. It is fixed when the module is loaded, unless it says
+/// otherwise.
 pub trait Text {
     /// The name, without the module's prefix.
     const NAME: &'static CStr;
     /// The default value.
     const DEFAULT: &'static CStr;
+    /// Whether the value is fixed when the server starts.
+    const IS_FIXED: bool = true;
 
     /// Returns the place that stores the current value in the form that the server reads.
     fn kept() -> &'static KeptText;
@@ -117,7 +122,7 @@ impl Loader<'_> {
                 self.ctx(),
                 N::NAME.as_ptr(),
                 N::DEFAULT,
-                raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
+                flags(N::IS_FIXED),
                 N::MIN,
                 N::MAX,
                 Some(get_number::<N>),
@@ -141,7 +146,7 @@ impl Loader<'_> {
                 self.ctx(),
                 T::NAME.as_ptr(),
                 T::DEFAULT.as_ptr(),
-                raw::REDISMODULE_CONFIG_IMMUTABLE as c_uint,
+                flags(T::IS_FIXED),
                 Some(get_text::<T>),
                 Some(set_text::<T>),
                 None,
@@ -160,6 +165,13 @@ impl Loader<'_> {
         // SAFETY: the context is that of the load.
         accepted(unsafe { api!(RedisModule_LoadConfigs)(self.ctx()) })
     }
+}
+
+/// Returns the flags of a setting that is fixed when the server starts, or of any other.
+const fn flags(is_fixed: bool) -> c_uint {
+    let flags =
+        if is_fixed { raw::REDISMODULE_CONFIG_IMMUTABLE } else { raw::REDISMODULE_CONFIG_DEFAULT };
+    flags as c_uint
 }
 
 extern "C" fn get_flag<F: Flag>(_: *const c_char, _: *mut c_void) -> c_int {

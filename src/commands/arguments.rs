@@ -305,6 +305,24 @@ pub const CLOCK_ACTION: Argument = Argument {
     ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
 };
 
+pub const TOP_ACTION: Argument = Argument::new(
+    c"action",
+    Kind::OneOf(&[
+        Argument::new(
+            c"show",
+            Kind::Block(&[
+                Argument::new(c"count", Kind::Integer, Some(c"rows, 1 to 128, 10 if not given"))
+                    .optional(),
+                Argument::token(c"calls", c"CALLS").optional(),
+            ]),
+            None,
+        ),
+        Argument::token(c"reset", c"RESET"),
+    ]),
+    None,
+)
+.optional();
+
 /// Alternating keys and rules.
 pub const PAIRS: KeyRange = KeyRange { last: -1, step: 2 };
 

@@ -56,6 +56,7 @@ impl Command {
             | Action::Release
             | Action::Inspect
             | Action::Metrics
+            | Action::Top
             | Action::Debug
             | Action::Container
             | Action::Policy(_) => false,
@@ -128,6 +129,8 @@ pub enum Action {
     Inspect,
     /// Shows all counters.
     Metrics,
+    /// Shows or forgets the keys with the highest counts.
+    Top,
     /// Freezes, moves or resumes the clock.
     Debug,
     /// Finds and runs the subcommand on a server that does not do so itself.
@@ -248,6 +251,20 @@ pub const fn operating(name: &'static CStr, summary: &'static CStr) -> Descripti
         ..deciding(name, summary)
     }
 }
+
+/// The row of `RL.TOP`.
+pub const TOP: Command = Command {
+    description: Description {
+        complexity: c"O(N) with N slots, rl.top-slots",
+        since: c"0.3.0",
+        arity: -1,
+        tips: Some(c"nondeterministic_output request_policy:all_nodes"),
+        arguments: &[TOP_ACTION],
+        ..operating(c"rl.top", c"Returns the keys that are denied most, or called most.")
+    },
+    action: Action::Top,
+    counters: None,
+};
 
 /// Creates the row of a subcommand of `RL.POLICY`.
 pub const fn policy(verb: PolicyVerb, description: Description) -> Command {

@@ -9,8 +9,8 @@ use std::ffi::CStr;
 
 pub use crate::commands::row::{Action, Command, Counters, PolicyVerb};
 use crate::commands::row::{
-    CONSTANT, LOG_OR_RESERVABLE_COST, RESERVABLE_COST, SINCE, deciding, ending, leasing, operating,
-    policy, reading, settling,
+    CONSTANT, LOG_OR_RESERVABLE_COST, RESERVABLE_COST, SINCE, TOP, deciding, ending, leasing,
+    operating, policy, reading, settling,
 };
 
 /// The name of the module's own ACL category.
@@ -347,6 +347,7 @@ commands! {
         action: Action::Metrics,
         counters: None,
     },
+    Top: TOP,
     Debug: Command {
         description: Description {
             name: c"rl.debug",

@@ -9,7 +9,7 @@ use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::leases::set as holders;
 use crate::leases::set::{Change, HolderWrite, HoldersError, Stored};
-use crate::{clock, ending, reply};
+use crate::{clock, ending, reply, top};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::Decision;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
@@ -20,9 +20,11 @@ use redis_throttle_engine::{grammar, leases as lease};
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease::lease(call.args_after_key())?;
     let mut key = call.only_key()?.open_for_writing();
-    let (decision, write) = decide(key.as_mut(), &request, Mode::Take, clock::now())?;
+    let now = clock::now();
+    let (decision, write) = decide(key.as_mut(), &request, Mode::Take, now)?;
     let integers = reply::integers(&decision);
     ending::store(index, key, write.as_ref())?.announce(call)?;
+    top::count(call, call.key_name(), !decision.verdict.is_allowed(), now);
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }

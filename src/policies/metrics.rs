@@ -1,7 +1,7 @@
 //! `RL.METRICS`: all counters, in the text format of Prometheus.
 
 use crate::policies::table as policies;
-use crate::{api, clock, info};
+use crate::{api, clock, info, top};
 use redis_throttle_engine::calendar::zone;
 use redis_throttle_engine::exposition::Exposition;
 use redis_throttle_engine::policy::metrics;
@@ -42,6 +42,12 @@ pub fn text() -> String {
     let mut family = text.counter("rl_keys_created_total", "Keys created by a command.");
     for (command, created) in info::created() {
         family.sample(&[("command", command)], created);
+    }
+    if let Some([of_first, of_ten]) = top::denied_shares() {
+        text.gauge("rl_denied_top1_ratio", "Share of recent denials on the key denied most.")
+            .sample_millionths(&[], of_first);
+        text.gauge("rl_denied_top10_ratio", "Share of recent denials on the ten keys denied most.")
+            .sample_millionths(&[], of_ten);
     }
     let (count, digest) = policies::table().count_and_digest(clock::now());
     text.gauge("rl_policies", "Policies in effect, including variants.").sample(&[], count as u64);

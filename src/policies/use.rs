@@ -10,7 +10,7 @@ use crate::fault::{self, Point};
 use crate::keyspace;
 use crate::policies::table as policies;
 use crate::policies::table::Counter;
-use crate::{clock, config, ending, reply};
+use crate::{clock, config, ending, reply, top};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::bounds::{Cost, Limit};
 use redis_throttle_engine::call::Mode;
@@ -239,7 +239,10 @@ impl<'call> Applied<'call> {
             integers = self.integers(&decision);
             ending::store(index, key, write)?.announce(call)?;
         }
-        self.count(&decision, created, now);
+        if !self.request.options.cost.is_zero() {
+            self.count(&decision, created, now);
+            top::count(call, call.key_name(), self.row(decision).denies(), now);
+        }
         ending::answer(index, call, reply::is_yes(&integers), &integers);
         Ok(())
     }

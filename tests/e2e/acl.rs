@@ -130,7 +130,7 @@ fn category_rl_holds_commands_that_decide_or_read_on_servers_that_let_modules_ad
         for call in updates("k").into_iter().chain(reads("k")) {
             assert!(may(&mut client, "limits", &call), "{call}");
         }
-        for call in ["RL.DEBUG CLOCK RESUME", "RL.METRICS", "GET k"] {
+        for call in ["RL.DEBUG CLOCK RESUME", "RL.METRICS", "RL.TOP", "GET k"] {
             assert!(!may(&mut client, "limits", call), "{call}");
         }
     }

@@ -23,8 +23,10 @@ fn defaults_are_the_documented_values() {
     assert_eq!(get(&mut client, "rl.policy-file"), "");
     assert_eq!(get(&mut client, "rl.redis-cell"), "no");
     assert_eq!(get(&mut client, "rl.gcra"), "no");
+    assert_eq!(get(&mut client, "rl.top-slots"), "512");
+    assert_eq!(get(&mut client, "rl.top-half-life"), "10m");
     let Value::Array(all) = client.run("CONFIG GET rl.*") else { panic!("no array") };
-    assert_eq!(all.len(), 12, "six options and nothing else: {all:?}");
+    assert_eq!(all.len(), 16, "eight options and nothing else: {all:?}");
 }
 
 #[test]

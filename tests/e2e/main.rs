@@ -58,6 +58,7 @@ mod settling;
 mod several;
 mod several_cluster;
 mod stream;
+mod top;
 mod traces;
 mod ttl;
 mod unloading;

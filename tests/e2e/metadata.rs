@@ -49,7 +49,7 @@ const ANY_RULE: &str =
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-static COMMANDS: [Described; 35] = [
+static COMMANDS: [Described; 36] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -288,6 +288,7 @@ static COMMANDS: [Described; 35] = [
         position: [0, 0, 0],
         syntax: "CLOCK <FREEZE [unix-us] | ADVANCE duration | RESUME>",
     },
+    Described { since: "0.3.0", ..policy("rl.top", -1, "[<[count] [CALLS] | RESET>]") },
     policy("rl.policy", -2, ""),
     policy(
         "rl.policy|set",

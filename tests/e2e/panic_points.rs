@@ -71,7 +71,9 @@ fn panic_in_a_command_for_operators_is_an_error_reply() {
     }
     assert_stopped(&mut client, "parse", "RL.INSPECT missing");
     for point in ["parse", "reply"] {
-        for call in ["RL.METRICS", "RL.POLICY STATS", "RL.POLICY RESETSTAT"] {
+        for call in
+            ["RL.METRICS", "RL.POLICY STATS", "RL.POLICY RESETSTAT", "RL.TOP", "RL.TOP RESET"]
+        {
             assert_stopped(&mut client, point, call);
         }
     }

@@ -118,8 +118,9 @@ fn prometheus_stores_the_series_and_alerts_fire_for_panics_and_dead_servers() {
     prometheus.wait_for(&format!("rl_decisions_total{{{},{gcra}}} == 1", of(&names[0])));
     prometheus.wait_for(&format!("rl_decisions_total{{{},{gcra}}} == 0", of(&names[1])));
     prometheus.wait_for("rl_exporter_info");
-    for alert in ["RateLimitServerDown", "RateLimitPanicked", "RateLimitClockFrozen"] {
-        prometheus.assert_silent(alert);
+    for alert in ["ServerDown", "Panicked", "ClockFrozen", "OneKeyDenied"] {
+        let alert = format!("RateLimit{alert}");
+        prometheus.assert_silent(&alert);
     }
 
     client.ok("RL.DEBUG PANIC decide");

@@ -17,7 +17,7 @@ fn demo_starts_with_the_table_and_shows_every_session() {
     let shown = demo("").expect("all sessions");
     let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text} is missing"));
     assert!(at("SLIDINGLOG   #") < at("> RL."), "{shown}");
-    for session in ["GCRA", "FIXED", "QUOTA", "PEEKALL", "RELEASE", "CANCEL", "METRICS"] {
+    for session in ["GCRA", "FIXED", "QUOTA", "PEEKALL", "RELEASE", "CANCEL", "METRICS", "TOP"] {
         at(&format!("> RL.{session}"));
     }
     assert_eq!(shown.matches("(error)").count(), 2, "{shown}");

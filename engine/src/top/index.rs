@@ -1,6 +1,6 @@
 //! Finds the slot of a key by its tag: a hash table with linear probing.
 //!
-//! The table has at least twice as many places as there are slots, so a search soon ends at an
+//! The table has at least four times as many places as there are slots, so a search soon ends at an
 //! empty place. Removing a link moves later ones up, so that no marks of removed links remain.
 
 /// The slot of an empty place.
@@ -27,7 +27,7 @@ pub struct Index {
 impl Index {
     /// Creates an empty index for this number of slots.
     pub fn new(slots: usize) -> Self {
-        let places = slots.saturating_mul(2).next_power_of_two();
+        let places = slots.saturating_mul(4).next_power_of_two();
         Self { links: vec![Link::EMPTY; places].into_boxed_slice(), mask: places - 1 }
     }
 

@@ -232,9 +232,8 @@ fn assert_bounds(sketch: &mut Sketch, exact: &mut Exact, at: Moment) {
     // Counts of the model are in parts of 1 / `one` of an event.
     let one = 1_u128 << exact.halvings;
     let mut held = BTreeMap::new();
-    for (slot, count) in sketch.ranking.counts() {
-        let owner = &sketch.owners[slot as usize];
-        let (count, sure) = (u128::from(count) * one, u128::from(owner.sure) * one);
+    for owner in sketch.in_use() {
+        let (count, sure) = (u128::from(owner.count) * one, u128::from(owner.sure()) * one);
         let key = (owner.database, owner.name().to_vec());
         let truth = exact.counts[&key] * u128::from(UNIT);
         assert!(sure <= truth && truth <= count, "{key:?}: {sure} <= {truth} <= {count}");
