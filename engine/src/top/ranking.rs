@@ -86,8 +86,9 @@ impl Ranking {
         Some(slot)
     }
 
-    /// Returns the slot with the lowest count, and puts it first. `count_of` returns the count of a
-    /// slot, which has not fallen since the last [`Ranking::refresh`].
+    /// Returns the slot with the lowest count, and puts it first. At least one slot must be in use.
+    /// `count_of` returns the count of a slot, which has not fallen since the last
+    /// [`Ranking::refresh`].
     #[inline(always)]
     pub fn least(&mut self, count_of: impl Fn(u32) -> u64) -> u32 {
         let slot = self.first().slot();
@@ -202,7 +203,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(ranking.len(), counts.len());
-                if by == 0 {
+                if by == 0 && !counts.is_empty() {
                     let least = ranking.least(|slot| counts[slot as usize]);
                     prop_assert_eq!(counts.get(least as usize), counts.iter().min());
                 }
