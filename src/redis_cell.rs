@@ -9,34 +9,40 @@ use crate::{clock, ending, reply, top};
 use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
-use redis_throttle_engine::grammar::redis_gcra::GcraError;
 use redis_throttle_engine::redis_cell::Verdict;
 
 /// Decides a call of `CL.THROTTLE` and stores the result.
 pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::redis_cell::throttle(call.args_after_key())?;
-    decide(index, call, Ok(request))
+    decide(index, call, &request)
 }
 
 /// Decides a call of `GCRA` and stores the result.
 pub fn throttle_as_redis(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request = grammar::redis_gcra::gcra(call.args_after_key())?;
-    decide(index, call, request.counted())
+    match grammar::redis_gcra::gcra(call.args_after_key())?.counted() {
+        Ok(request) => decide(index, call, &request),
+        Err(error) => {
+            // The error of the key comes first.
+            let key = call.only_key()?.open_for_writing();
+            keyspace::load_redis_cell(&key).map_err(OtherAlgorithm::from)?;
+            Err(error.into())
+        }
+    }
 }
 
-/// Decides a call and stores the result. The error of the request comes after that of the key.
+/// Decides a call and stores the result.
 // Out of line, so that it adds no cost to the other commands. Both commands share one copy: with
 // two, the compiler inlines less, and each call takes a hundred instructions more.
 #[inline(never)]
 fn decide(
     index: usize,
     call: &mut Call<'_>,
-    request: Result<ThrottleRequest, GcraError>,
+    request: &ThrottleRequest,
 ) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
     let stored = keyspace::load_redis_cell(&key).map_err(OtherAlgorithm::from)?;
-    let (request, now) = (request?, clock::now());
-    let outcome = keyspace::throttle(stored, &request, now);
+    let now = clock::now();
+    let outcome = keyspace::throttle(stored, request, now);
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
