@@ -11,6 +11,9 @@ use crate::msgpack::{Array, NotAState};
 use crate::redis_cell::State;
 use crate::state::Change;
 
+/// The number of digits of the largest state.
+const DIGITS_MAX: usize = 19;
+
 /// Reads the state of a key of redis-cell.
 ///
 /// # Errors
@@ -21,8 +24,21 @@ pub fn decode_decimal(bytes: &[u8]) -> Result<State, NotAState> {
     let ([b'0'] | [b'1'..=b'9', ..]) = bytes else {
         return Err(NotAState);
     };
-    let number = str::from_utf8(bytes).ok().and_then(|digits| digits.parse().ok());
-    let arrival_ns = number.filter(|number| *number <= State::ARRIVAL_MAX_NS).ok_or(NotAState)?;
+    if bytes.len() > DIGITS_MAX {
+        return Err(NotAState);
+    }
+    let mut arrival_ns = 0_u64;
+    for byte in bytes {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return Err(NotAState);
+        }
+        // So many digits always fit.
+        arrival_ns = arrival_ns.wrapping_mul(10).wrapping_add(digit.into());
+    }
+    if arrival_ns > State::ARRIVAL_MAX_NS {
+        return Err(NotAState);
+    }
     Ok(State { arrival_ns })
 }
 
