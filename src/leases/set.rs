@@ -101,6 +101,7 @@ impl Holders for Stored<'_, '_, '_> {
         }
     }
 
+    #[inline(always)]
     fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, HoldersError> {
         if rank <= STEPS_MAX {
             let mut live = self.key.ascending_above(score(self.now));
@@ -301,9 +302,11 @@ pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersErr
 
 /// Converts a score to its instant, exactly.
 fn instant(score: f64) -> Result<Instant, HoldersError> {
-    // From 1 to 2^53 - 1 a whole score is exact; NaN and infinities are outside that range.
-    let is_lapse = (1.0..=self::score(Instant::MAX)).contains(&score) && score.fract() == 0.0;
-    if is_lapse { Ok(Instant::from_us(score as u64)) } else { Err(HoldersError::WrongType) }
+    // NaN and numbers outside the range convert to its ends. From 1 to 2^53 - 1 only a whole score
+    // converts back to itself: a test of its fraction would be a call into the C library.
+    let lapse = Instant::from_us(score as u64);
+    let is_lapse = lapse.as_us() > 0 && lapse <= Instant::MAX && self::score(lapse) == score;
+    if is_lapse { Ok(lapse) } else { Err(HoldersError::WrongType) }
 }
 
 /// Converts an instant to its score, exactly: no instant used here is later than 2^53 us.

@@ -25,6 +25,7 @@ pub struct LeaseRequest<'a> {
 /// # Errors
 ///
 /// Returns the first error, from left to right.
+#[inline(always)]
 pub fn lease<'a>(args: &[&'a [u8]]) -> Result<LeaseRequest<'a>, GrammarError> {
     let [id, limit, ttl, rest @ ..] = args else {
         return Err(GrammarError::Arity);
