@@ -9,7 +9,6 @@ use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::time::{Instant, Span};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The frozen time, in Unix microseconds; [`RUNNING`] if the clock is not frozen.
 static FROZEN_AT_US: AtomicU64 = AtomicU64::new(RUNNING);
@@ -82,11 +81,7 @@ fn frozen_at() -> Option<Instant> {
 
 /// Returns the real time, limited to the range in which the algorithms are proven correct.
 fn real() -> Instant {
-    api::cached_time_us().map_or_else(system, Instant::from_us).min(Instant::CLOCK_MAX)
-}
-
-/// Returns the system's time, or the Unix epoch if the system's clock shows an earlier time.
-fn system() -> Instant {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Instant::from_us(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+    // The Unix epoch, if the system's clock shows an earlier time.
+    let us = api::cached_time_us().or_else(api::system_time_us).unwrap_or(0);
+    Instant::from_us(us).min(Instant::CLOCK_MAX)
 }
