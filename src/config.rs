@@ -115,6 +115,11 @@ pub fn leave_gcra_to_the_server() {
     GCRA_TAKEN.store(true, Relaxed);
 }
 
+/// Returns true if a command is enabled that stores its state as decimal digits.
+pub fn stores_digits() -> bool {
+    redis_cell() || gcra()
+}
+
 /// The setting for the number of slots into which a sliding log divides its window.
 struct SlidingLogSlots;
 

@@ -10,7 +10,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
 use crate::policies::{manage as policy_commands, metrics, r#use as usage};
-use crate::{clock, config, ending, info, redis_cell, reply, rule_set, top};
+use crate::{block, clock, config, ending, info, redis_cell, reply, rule_set, top};
 use redis_throttle_engine::algorithms::{Algorithm, NewState};
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
@@ -39,6 +39,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Lease => leases::take(index, call),
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
+        Action::Block => block::block(index, call),
         Action::Throttle => redis_cell::throttle(index, call),
         Action::ThrottleAsRedis => redis_cell::throttle_as_redis(index, call),
         Action::Inspect => inspect(call),
@@ -165,8 +166,9 @@ fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
     if key.kind() == KeyKind::SortedSet {
         return leases::inspect(call, key);
     }
-    let state = keyspace::load(&key)?;
-    let pairs = state.map(|state| reply::state(&state, clock::now())).transpose()?;
+    let now = clock::now();
+    let state = keyspace::load(&key)?.and_then(|state| state.at(now));
+    let pairs = state.map(|state| reply::state(&state, now)).transpose()?;
     fault::point(Point::Reply);
     match pairs {
         Some(pairs) => call.context().reply_map(&pairs),

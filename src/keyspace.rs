@@ -6,6 +6,7 @@ use crate::api::key::{ChangedKey, Event, KeyKind, ReadKey, WriteKey};
 use crate::fault::{self, Point};
 use crate::{clock, info, replication};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
+use redis_throttle_engine::ban::{Ban, LiveBan};
 use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
@@ -44,6 +45,12 @@ impl KeyWrite {
         }
     }
 
+    /// Converts a ban to a change.
+    #[cold]
+    pub fn of_ban(next: &Next<Ban>) -> Self {
+        Self::keeping(next, state::encode_ban(&next.state))
+    }
+
     /// Converts a new state in redis-cell's format to a change.
     pub fn of_redis_cell(next: &Next<redis_cell::State>) -> Self {
         Self::keeping(next, state::decimal::encode_decimal(&next.state))
@@ -66,6 +73,14 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
         KeyKind::String => state::decode(key.bytes()).map(Some),
         KeyKind::SortedSet | KeyKind::Other => Err(NotAState),
     }
+}
+
+/// Returns the ban of a key; `None` if the key holds anything else. For commands whose state is not
+/// what [`load`] returns: they ask only if the key does not hold their own state.
+#[cold]
+#[inline(never)]
+pub fn ban(key: &ReadKey<'_, '_>) -> Option<Ban> {
+    load(key).ok()??.ban()
 }
 
 /// Decides a request on the state of a key.
@@ -99,27 +114,53 @@ pub fn decide_on<'key>(
     request.rule.decide_call(mode, stored, now, request.options)
 }
 
-/// Returns the state of a key of `CL.THROTTLE` or `GCRA`; `None` if the key does not exist.
+/// The content of a key for a command that stores decimal digits.
+pub enum Digits {
+    /// The number, or `None` if the key is unused.
+    Stored(Option<redis_cell::State>),
+    /// A ban that applies now. Every command that stores digits denies the call.
+    Banned(LiveBan),
+}
+
+/// Returns the content of a key for a command that stores decimal digits.
 ///
 /// # Errors
 ///
-/// [`NotAState`] if the key holds anything but the digits of redis-cell.
-pub fn load_redis_cell(key: &ReadKey<'_, '_>) -> Result<Option<redis_cell::State>, NotAState> {
+/// [`OtherAlgorithm`] if the key holds neither digits nor a ban.
+#[inline(always)]
+pub fn load_digits(key: &ReadKey<'_, '_>, now: Instant) -> Result<Digits, OtherAlgorithm> {
     match key.kind() {
-        KeyKind::Missing => Ok(None),
-        KeyKind::String => state::decimal::decode_decimal(key.bytes()).map(Some),
-        KeyKind::SortedSet | KeyKind::Other => Err(NotAState),
+        KeyKind::Missing => Ok(Digits::Stored(None)),
+        KeyKind::String => match state::decimal::decode_decimal(key.bytes()) {
+            Ok(state) => Ok(Digits::Stored(Some(state))),
+            Err(NotAState) => match ban(key).ok_or(OtherAlgorithm)?.at(now) {
+                Some(live) => Ok(Digits::Banned(live)),
+                None => Ok(Digits::Stored(None)),
+            },
+        },
+        KeyKind::SortedSet | KeyKind::Other => Err(OtherAlgorithm),
     }
 }
 
-/// Decides a call of `CL.THROTTLE` or `GCRA` on a state.
+/// Decides a call of `CL.THROTTLE` or `GCRA` on the content of a key. Returns the decision, and the
+/// change to store if there is one.
 pub fn throttle(
-    stored: Option<redis_cell::State>,
+    stored: Digits,
     request: &ThrottleRequest,
     now: Instant,
-) -> redis_cell::Outcome {
+) -> (redis_cell::Decision, Option<KeyWrite>) {
     fault::point(Point::Decide);
-    request.rule.decide(stored, now, request.quantity)
+    match stored {
+        Digits::Stored(stored) => {
+            let outcome = request.rule.decide(stored, now, request.quantity);
+            (outcome.decision, outcome.next.as_ref().map(KeyWrite::of_redis_cell))
+        }
+        Digits::Banned(live) => {
+            let repair = live.repair(request.quantity);
+            let denial = request.rule.denial(live.left(), request.quantity);
+            (denial, repair.as_ref().map(KeyWrite::of_ban))
+        }
+    }
 }
 
 /// Charges the state of a key.
@@ -268,8 +309,12 @@ impl<'call> Committed<'call> {
 }
 
 /// Changes the value of the key, and sets its expiry if a new one is given.
+///
+/// # Errors
+///
+/// [`Refused`] if the server does not accept the change.
 #[inline(always)]
-fn store(
+pub fn store(
     key: &mut WriteKey<'_, '_>,
     change: &Change,
     new_expiry_ms: Option<u64>,

@@ -9,6 +9,7 @@
 //! of each other file says what it does. Dependencies go one way only, from `entry` to `api`.
 
 mod api;
+mod block;
 mod clock;
 mod commands {
     pub mod arguments;

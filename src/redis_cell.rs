@@ -4,9 +4,7 @@
 
 use crate::api::call::Call;
 use crate::error::CommandError;
-use crate::keyspace::{self, KeyWrite};
-use crate::{clock, ending, reply, top};
-use redis_throttle_engine::algorithms::OtherAlgorithm;
+use crate::{clock, ending, keyspace, reply, top};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::redis_cell::Verdict;
@@ -24,7 +22,7 @@ pub fn throttle_as_redis(index: usize, call: &mut Call<'_>) -> Result<(), Comman
         Err(error) => {
             // The error of the key comes first.
             let key = call.only_key()?.open_for_writing();
-            keyspace::load_redis_cell(&key).map_err(OtherAlgorithm::from)?;
+            keyspace::load_digits(&key, clock::now())?;
             Err(error.into())
         }
     }
@@ -40,12 +38,10 @@ fn decide(
     request: &ThrottleRequest,
 ) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
-    let stored = keyspace::load_redis_cell(&key).map_err(OtherAlgorithm::from)?;
     let now = clock::now();
-    let outcome = keyspace::throttle(stored, request, now);
-    let decision = outcome.decision;
+    let stored = keyspace::load_digits(&key, now)?;
+    let (decision, write) = keyspace::throttle(stored, request, now);
     let integers = reply::redis_cell(&decision);
-    let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
     ending::store(index, key, write)?.announce(call)?;
     let is_allowed = decision.verdict == Verdict::Allowed;
     if !request.quantity.is_zero() {

@@ -22,6 +22,7 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
         Verdict::Granted { units, wait } => (integer(units), ms(wait)),
         Verdict::Denied { retry_after } => (0, ms(retry_after)),
         Verdict::Impossible => (0, NEVER),
+        Verdict::Banned { retry_after } => (0, retry_after.map_or(NEVER, ms)),
     };
     [
         allowed,
@@ -161,7 +162,7 @@ impl<'a> Several<'a> {
 ///
 /// [`NotAState`] if the bytes are not a valid state.
 pub fn state(state: &State<'_>, now: Instant) -> Result<Vec<(&'static str, Value)>, NotAState> {
-    let algorithm = ("algorithm", Value::Text(state.algorithm().name()));
+    let algorithm = ("algorithm", Value::Text(state.name()));
     let numbers = state.shown(now)?.into_iter();
     let numbers = numbers.map(|(name, number)| (name, Value::Integer(number)));
     Ok(iter::once(algorithm).chain(numbers).collect())

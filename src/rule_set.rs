@@ -293,10 +293,15 @@ fn decide_lease(
     mode: Mode,
     now: Instant,
 ) -> Decided {
-    let (decision, write) = leases::decide(key, request, mode, now)?;
+    let (decision, write) = match leases::decide(key, request, mode, now) {
+        Ok((decision, write)) => (decision, write.map(Write::Lease)),
+        Err(error) => {
+            let (denial, repair) = leases::decide_banned(key, request, mode, now, error)?;
+            (denial, repair.map(Write::State))
+        }
+    };
     let left_units = request.leave.map_or(0, |leave| leave.units(decision.limit));
-    let row = Row { decision, cost: Cost::ONE, left_units, force: None };
-    Ok((row, write.map(Write::Lease)))
+    Ok((Row { decision, cost: Cost::ONE, left_units, force: None }, write))
 }
 
 impl<'call> ByPolicy<'call> {

@@ -5,6 +5,7 @@ pub mod bucket;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+mod other;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -20,14 +21,14 @@ use self::sliding_log::SlidingLog;
 use self::sliding_window::SlidingWindow;
 use self::token_bucket::TokenBucket;
 use self::window::Window;
-use crate::bounds::{Cost, Slots};
-use crate::call::{self, CallOptions, ChargeError, Limiter, Mode};
+use crate::ban::Ban;
+use crate::bounds::{Cost, Limit, Slots};
+use crate::call::{self, CallOptions, ChargeError, Limiter, Mode, Standing};
 use crate::decision::Outcome;
 use crate::fields::Fields;
 use crate::msgpack::NotAState;
-use crate::reservations::list::Unread;
 use crate::reservations::stored::{self, Windowed};
-use crate::reservations::window::{self as reserved, ReservationError, Step};
+use crate::reservations::window::ReservationError;
 use crate::time::Instant;
 
 /// The table of algorithms: calls another macro with a row for each.
@@ -135,6 +136,8 @@ macro_rules! algorithms {
             $($(#[$call])* $limiter($state),)*
             /// A window with reservations.
             Reserved(stored::State<'a>),
+            /// A ban, which belongs to no algorithm.
+            Banned(Ban),
         }
 
         /// The content to store at a key.
@@ -143,6 +146,8 @@ macro_rules! algorithms {
             $($(#[$call])* $limiter($new_state),)*
             /// The state of a key that has, or had, reservations.
             Reserved(stored::Edit<'a>),
+            /// A ban that had to be re-based.
+            Banned(Ban),
         }
 
         impl Algorithm {
@@ -178,6 +183,14 @@ macro_rules! algorithms {
             pub const fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$limiter(_) => Algorithm::$limiter,)*
+                }
+            }
+
+            /// Returns the limit, capacity or burst.
+            #[cold]
+            pub(super) fn limit(&self, now: Instant) -> Limit {
+                match self {
+                    $(Self::$limiter(rule) => rule.standing(None, now).limit(),)*
                 }
             }
 
@@ -253,8 +266,7 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = stored_state!(stored, $limiter, |other| {
-                            let view = self.reserved(Some(other), now, &[])?;
-                            Ok(call::decide_with(view, options, mode).map(NewState::Reserved))
+                            self.decide_other(mode, other, now, options)
                         });
                         let outcome = call::decide_with(rule.standing(stored, now), options, mode);
                         Ok(outcome.map(NewState::$limiter))
@@ -280,8 +292,7 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = stored_state!(stored, $limiter, |other| {
-                            let view = self.reserved(Some(other), now, &[])?;
-                            Ok(call::charge(view, cost)?.map(NewState::Reserved))
+                            self.charge_other(other, now, cost)
                         });
                         let outcome = call::charge(rule.standing(stored, now), cost)?;
                         Ok(outcome.map(NewState::$limiter))
@@ -306,8 +317,7 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = stored_state!(stored, $limiter, |other| {
-                            let view = self.reserved(Some(other), now, &[])?;
-                            Ok(call::refund(view, cost).map(NewState::Reserved))
+                            self.refund_other(other, now, cost)
                         });
                         let outcome = call::refund(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
@@ -317,9 +327,9 @@ macro_rules! algorithms {
         }
 
         impl State<'_> {
-            /// Returns the state's algorithm.
-            pub const fn algorithm(&self) -> Algorithm {
-                match self {
+            /// Returns the state's algorithm; `None` for a ban.
+            pub const fn algorithm(&self) -> Option<Algorithm> {
+                Some(match self {
                     $(Self::$limiter(_) => Algorithm::$limiter,)*
                     Self::Reserved(stored::State { of: Windowed::Fixed, .. }) => {
                         Algorithm::FixedWindow
@@ -327,7 +337,8 @@ macro_rules! algorithms {
                     Self::Reserved(stored::State { of: Windowed::Quota, .. }) => {
                         Algorithm::CalendarQuota
                     }
-                }
+                    Self::Banned(_) => return None,
+                })
             }
 
             /// Returns the state at `now` as names and numbers, for `RL.INSPECT`.
@@ -339,6 +350,7 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$limiter(state) => Ok($limiter::shown(state)),)*
                     Self::Reserved(state) => state.shown(now),
+                    Self::Banned(ban) => Ok(ban.shown()),
                 }
             }
         }
@@ -346,32 +358,6 @@ macro_rules! algorithms {
 }
 
 for_algorithms!(algorithms);
-
-impl<'a> State<'a> {
-    /// Returns the state if it belongs to `algorithm`, or `None` if it belongs to another one: when
-    /// the algorithm of a rule changes, its keys count as unused.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OtherAlgorithm`] if a state of another algorithm has a reservation that is open at
-    /// `now`, or an invalid list of reservations.
-    #[inline(always)]
-    pub fn under(self, algorithm: Algorithm, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
-        if self.algorithm() == algorithm { Ok(Some(self)) } else { self.replaced(now) }
-    }
-
-    /// Returns `None` if another algorithm may replace this state at `now`, or an error if it may
-    /// not.
-    #[cold]
-    fn replaced(self, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
-        let Self::Reserved(state) = self else { return Ok(None) };
-        let mut is_open = false;
-        let read = state.list.read(|reservation, _| {
-            is_open |= reservation.at(now).is_some_and(|seen| seen.held.is_some());
-        });
-        if read.is_ok() && !is_open { Ok(None) } else { Err(OtherAlgorithm) }
-    }
-}
 
 impl Rule {
     /// Returns the same rule, with a sliding log that rounds to `slots` unless it has its own.
@@ -383,68 +369,5 @@ impl Rule {
             }
             rule => rule,
         }
-    }
-
-    /// Applies `step` to the reservation `id` at `now`. The outcome holds the state to store.
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ReservationError`]. [`ReservationError::OtherAlgorithm`] takes precedence.
-    #[cold]
-    pub fn take_step<'a>(
-        &self,
-        stored: Option<State<'a>>,
-        now: Instant,
-        id: &'a [u8],
-        step: Step,
-    ) -> Result<Outcome<NewState<'a>>, ReservationError> {
-        let view = self.reserved(stored, now, id)?;
-        Ok(reserved::take_step(view, step)?.map(NewState::Reserved))
-    }
-
-    /// Decides a call on a state that is not a plain state of this rule's algorithm.
-    #[cold]
-    #[inline(never)]
-    fn decide_reserved<'a>(
-        &self,
-        mode: Mode,
-        stored: State<'a>,
-        now: Instant,
-        cost: Cost,
-    ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
-        let view = self.reserved(Some(stored), now, &[])?;
-        Ok(call::decide(view, cost, mode).map(NewState::Reserved))
-    }
-
-    /// Returns the view of a key that has, or may get, reservations. `id` is the reservation to act
-    /// on.
-    #[cold]
-    #[inline(never)]
-    fn reserved<'a>(
-        &self,
-        stored: Option<State<'a>>,
-        now: Instant,
-        id: &'a [u8],
-    ) -> Result<reserved::WindowView<'a>, OtherAlgorithm> {
-        let (of, limit) = match self {
-            Self::FixedWindow(rule) => (Windowed::Fixed, rule.limit),
-            Self::CalendarQuota(rule) => (Windowed::Quota, rule.limit),
-            _ => return Err(OtherAlgorithm),
-        };
-        let (window, list) = match (stored, of) {
-            (None, _) => (None, Unread::NONE),
-            (Some(State::FixedWindow(window)), Windowed::Fixed)
-            | (Some(State::CalendarQuota(window)), Windowed::Quota) => (Some(window), Unread::NONE),
-            (Some(State::Reserved(state)), _) if state.of == of => {
-                (Some(state.window).filter(|window| window.used > 0), state.list)
-            }
-            _ => return Err(OtherAlgorithm),
-        };
-        let open = match self {
-            Self::FixedWindow(rule) => rule.window_at(window, now),
-            Self::CalendarQuota(rule) => rule.window_at(window, now),
-            _ => return Err(OtherAlgorithm),
-        };
-        Ok(reserved::WindowView::new(of, limit, open, list, now, id)?)
     }
 }

@@ -112,6 +112,11 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
+    /// Returns the options of a call that gives nothing but its cost.
+    pub const fn of_cost(cost: Cost) -> Self {
+        Self { cost, partial: false, leave: None }
+    }
+
     /// Returns the units that must remain after the call, under `limit`.
     #[inline(always)]
     pub fn left_units(&self, limit: Limit) -> u64 {

@@ -30,11 +30,16 @@ pub enum Verdict {
     },
     /// The call can never be allowed: its cost exceeds the limit.
     Impossible,
+    /// The call is denied because the key is banned, even if the rule is in shadow mode.
+    Banned {
+        /// The time until the ban ends; `None` if the call can never be allowed.
+        retry_after: Option<Span>,
+    },
 }
 
 /// A verdict and its numbers, from which the five fields of the reply are made.
 ///
-/// For all algorithms: a cost of 0 is always allowed and stores nothing; a cost above the limit is
+/// For all algorithms, unless the key is banned: a cost of 0 is always allowed and stores nothing; a cost above the limit is
 /// impossible, whatever is stored; numbers are rounded in favour of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -93,11 +98,16 @@ impl Verdict {
         matches!(self, Self::Allowed { .. } | Self::Granted { .. })
     }
 
+    /// Returns true if a ban of the key denies the call.
+    pub const fn is_banned(self) -> bool {
+        matches!(self, Self::Banned { .. })
+    }
+
     /// Returns the time that an allowed call has to wait; `None` if it is not allowed.
     pub const fn wait(self) -> Option<Span> {
         match self {
             Self::Allowed { wait } | Self::Granted { wait, .. } => Some(wait),
-            Self::Denied { .. } | Self::Impossible => None,
+            Self::Denied { .. } | Self::Impossible | Self::Banned { .. } => None,
         }
     }
 }

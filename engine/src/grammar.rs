@@ -2,6 +2,7 @@
 //!
 //! Numbers are plain digits: no sign, no space, no exponent.
 
+pub mod ban;
 pub mod clock;
 pub mod error;
 pub mod lease;

@@ -37,6 +37,7 @@
 //! | [`time`], [`bounds`], [`decision`] | the types: instants, limits, costs, decisions |
 //! | [`fields`], [`msgpack`] | a state as named numbers, and the arrays that states are stored as |
 //! | [`call`] | deciding, charging and refunding a call, for every algorithm |
+//! | [`ban`] | a ban of a key, and the decisions while it lasts |
 //! | [`algorithms`] | the table of algorithms, and a file for each |
 //! | [`calendar`], [`reservations`] | calendar periods; windows with reservations |
 //! | [`leases`], [`redis_cell`], [`rule_set`] | permits, redis-cell's GCRA, several rules at once |
@@ -48,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod ban;
 pub mod bounds;
 pub mod calendar;
 pub mod call;

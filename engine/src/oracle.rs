@@ -32,6 +32,7 @@ macro_rules! for_all_subjects {
 
 pub mod answer;
 pub mod backoff;
+pub mod ban;
 pub mod buckets;
 pub mod draw;
 pub mod gcra;

@@ -4,6 +4,7 @@
 //! any direction. Calls go through the codec, as on a server, so the suite compares what a client
 //! would see. It runs ten thousand cases of each property; `PROPTEST_CASES=100000` runs more.
 
+mod ban;
 mod rule_set;
 
 use crate::algorithms::State;
@@ -291,7 +292,7 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
             State::LeakyBucket(bucket) if bucket.debt > 0 => 38,
             State::Gcra(_) => 12,
             State::Backoff(_) => 16,
-            State::FixedWindow(_) | State::CalendarQuota(_) => 20,
+            State::FixedWindow(_) | State::CalendarQuota(_) | State::Banned(_) => 20,
             State::SlidingLog(log) => 20 + 12 * log.entries.len(),
             _ => 29,
         };

@@ -162,6 +162,19 @@ impl RedisCell {
         Outcome { decision, next: takes.then(|| Self::next(now_ns.saturating_add(owed_ns))) }
     }
 
+    /// Returns the decision on a call of `quantity` while a ban of the key lasts for `left`. Times
+    /// are whole seconds, rounded up.
+    #[cold]
+    pub fn denial(&self, left: Span, quantity: Cost) -> Decision {
+        let left_s = left.as_us().div_ceil(1_000_000);
+        let verdict = if quantity.units() > self.limit.units() {
+            Verdict::Impossible
+        } else {
+            Verdict::Limited { retry_after_s: left_s }
+        };
+        Decision { verdict, limit: self.limit, remaining: 0, reset_after_s: left_s }
+    }
+
     fn next(arrival_ns: u64) -> Next<State> {
         Next::until(Instant::from_us(arrival_ns.div_ceil(1_000)), State { arrival_ns })
     }

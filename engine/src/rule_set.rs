@@ -58,8 +58,10 @@ pub fn deciding(rows: &[Row]) -> usize {
         Verdict::Allowed { .. } | Verdict::Granted { .. } => {
             (u64::MAX - calls_left(row), u64::MAX - row.decision.remaining)
         }
-        Verdict::Denied { retry_after } => ((retry_after.as_ms_ceil() + 1).min(u64::MAX - 1), 0),
-        Verdict::Impossible => (u64::MAX, 0),
+        Verdict::Denied { retry_after } | Verdict::Banned { retry_after: Some(retry_after) } => {
+            ((retry_after.as_ms_ceil() + 1).min(u64::MAX - 1), 0)
+        }
+        Verdict::Impossible | Verdict::Banned { retry_after: None } => (u64::MAX, 0),
     };
     let ranked = rows.iter().map(precedence).enumerate();
     ranked.reduce(|first, next| if next.1 > first.1 { next } else { first }).map_or(0, |(at, _)| at)

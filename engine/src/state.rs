@@ -17,6 +17,9 @@
 //! FIXED        93 f5  reservations, start_us and used   see `reservations`
 //! QUOTA        93 f4  the same
 //!
+//! a ban, in place of any state:
+//! BLOCKED      93 f3  until_us duration_us              at most 20
+//!
 //! in debt, which only a charge leaves behind:
 //! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
 //! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
@@ -49,6 +52,7 @@ use crate::algorithms::sliding_window::SlidingWindow;
 use crate::algorithms::token_bucket::TokenBucket;
 use crate::algorithms::window::Window;
 use crate::algorithms::{NewState, State};
+use crate::ban::Ban;
 use crate::bounds::Cost;
 use crate::fields::{Field, Fields};
 use crate::msgpack::{Array, NotAState, long_array, split_numbers};
@@ -72,6 +76,7 @@ const BACKOFF: i8 = -9;
 const CALENDAR_QUOTA: i8 = -10;
 const FIXED_RESERVED: i8 = -11;
 const QUOTA_RESERVED: i8 = -12;
+const BAN: i8 = -13;
 
 /// A change of a key's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +151,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
         FIXED_RESERVED => read_reserved(Windowed::Fixed, bytes).map(State::Reserved),
         QUOTA_RESERVED => read_reserved(Windowed::Quota, bytes).map(State::Reserved),
+        BAN => read::<Ban, _>(bytes).map(State::Banned),
         _ => Err(NotAState),
     }
 }
@@ -169,7 +175,14 @@ pub fn encode(state: &NewState<'_>) -> Change {
         NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
         NewState::CalendarQuota(state) => write::<CalendarQuota, _>(CALENDAR_QUOTA, state),
         NewState::Reserved(edit) => write_reserved(edit),
+        NewState::Banned(ban) => encode_ban(ban),
     }
+}
+
+/// Returns the change of the key's bytes that stores a ban.
+#[cold]
+pub fn encode_ban(ban: &Ban) -> Change {
+    write::<Ban, _>(BAN, ban)
 }
 
 /// Decodes a state of fixed size that fills `bytes`, and checks the bounds of each number.

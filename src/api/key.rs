@@ -65,6 +65,9 @@ pub enum Event {
     Set,
     /// The key was deleted. The event is `del`, of class `g`.
     Del,
+    /// A value of another type was deleted, and the key has a new value. The events are `del` and
+    /// `set`.
+    Replaced,
     /// The members of the key's sorted set changed, and perhaps the key's expiry.
     SortedSet(MemberChanges),
 }
@@ -72,6 +75,8 @@ pub enum Event {
 /// The kinds of changes to a sorted set. Their events are sent in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChanges {
+    /// A value of another type was deleted first. The event is `del`, of class `g`.
+    pub replaced: bool,
     /// Members were removed. The event is `zrem`, of class `z`.
     pub removed: bool,
     /// Members were added or have another score. The event is `zadd`, of class `z`.
@@ -376,6 +381,10 @@ impl ChangedKey<'_> {
         let (class, name) = match event {
             Event::Set => (raw::REDISMODULE_NOTIFY_STRING, c"set"),
             Event::Del => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+            Event::Replaced => {
+                self.notify(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+                (raw::REDISMODULE_NOTIFY_STRING, c"set")
+            }
             Event::SortedSet(changes) => return self.notify_of_members(changes),
         };
         self.notify(class, name);
@@ -384,6 +393,7 @@ impl ChangedKey<'_> {
     #[cold]
     fn notify_of_members(&self, changes: MemberChanges) {
         let events = [
+            (changes.replaced, raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
             (changes.removed, raw::REDISMODULE_NOTIFY_ZSET, c"zrem"),
             (changes.added, raw::REDISMODULE_NOTIFY_ZSET, c"zadd"),
             (changes.expires, raw::REDISMODULE_NOTIFY_GENERIC, c"expire"),

@@ -209,6 +209,8 @@ pub const ANY_RULE: Argument = Argument::new(
 pub const RULE: Argument =
     Argument::new(c"rule", Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 1 }>(&[USE])), None);
 
+pub const BANNED_FOR: Argument = Argument::new(c"duration", Kind::Text, DURATION);
+
 pub const RESERVATION_ID: Argument =
     Argument::new(c"id", Kind::Text, Some(c"id of the reservation, 1 to 64 bytes"));
 pub const HELD_FOR: Argument = Argument::new(

@@ -46,6 +46,7 @@ impl Command {
             | Action::Reserve(ReservationVerb::Reserve)
             | Action::DecideAll
             | Action::Lease
+            | Action::Block
             | Action::Throttle
             | Action::ThrottleAsRedis => true,
             Action::Peek
@@ -121,6 +122,8 @@ pub enum Action {
     Renew,
     /// Releases a lease.
     Release,
+    /// Bans a key.
+    Block,
     /// Decides a call and stores the result as redis-cell does.
     Throttle,
     /// Decides a call and stores the result as Redis' `GCRA` does.

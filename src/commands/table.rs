@@ -295,6 +295,16 @@ commands! {
         action: Action::Release,
         counters: counters!("release"),
     },
+    Block: Command {
+        description: Description {
+            complexity: CONSTANT,
+            arity: 3,
+            arguments: &[KEY, BANNED_FOR],
+            ..settling(c"rl.block", c"Bans a key: every call is denied until the ban ends.")
+        },
+        action: Action::Block,
+        counters: None,
+    },
     Throttle: Command {
         description: Description {
             since: c"0.2.0",

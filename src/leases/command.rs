@@ -7,10 +7,13 @@ use crate::api::reply::Value;
 use crate::api::sorted_set::Member;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
+use crate::keyspace::{self, KeyWrite};
 use crate::leases::set as holders;
 use crate::leases::set::{Change, HolderWrite, HoldersError, Stored};
 use crate::{clock, ending, reply, top};
-use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::ban::LiveBan;
+use redis_throttle_engine::bounds::Cost;
+use redis_throttle_engine::call::{CallOptions, Mode};
 use redis_throttle_engine::decision::Decision;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
 use redis_throttle_engine::time::Instant;
@@ -21,7 +24,17 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease::lease(call.args_after_key())?;
     let mut key = call.only_key()?.open_for_writing();
     let now = clock::now();
-    let (decision, write) = decide(key.as_mut(), &request, Mode::Take, now)?;
+    let (decision, write) = match decide(key.as_mut(), &request, Mode::Take, now) {
+        Ok(decided) => decided,
+        Err(error) => {
+            let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
+            let integers = reply::integers(&denial);
+            ending::store(index, key, repair)?.announce(call)?;
+            top::count(call, call.key_name(), true, now);
+            ending::answer(index, call, false, &integers);
+            return Ok(());
+        }
+    };
     let integers = reply::integers(&decision);
     ending::store(index, key, write.as_ref())?.announce(call)?;
     top::count(call, call.key_name(), !decision.verdict.is_allowed(), now);
@@ -33,7 +46,11 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result<(), CommandError> {
     let mut key = call.only_key()?.open_for_reading();
-    let (decision, _) = decide(&mut key, request, Mode::Take, clock::now())?;
+    let now = clock::now();
+    let decision = match decide(&mut key, request, Mode::Take, now) {
+        Ok((decision, _)) => decision,
+        Err(error) => decide_banned(&key, request, Mode::Take, now, error)?.0,
+    };
     fault::point(Point::Reply);
     ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
     Ok(())
@@ -63,7 +80,16 @@ fn settle(
     let mut key = call.only_key()?.open_for_writing();
     let me = Member::new(id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
-    let mut stored = Stored::new(key.as_mut(), &me, now)?;
+    let mut stored = match Stored::new(key.as_mut(), &me, now) {
+        Ok(stored) => stored,
+        Err(error) => {
+            // A ban ended all leases.
+            live_ban(&key, now).ok_or(error)?;
+            fault::point(Point::Reply);
+            ending::answer(index, call, false, &false);
+            return Ok(());
+        }
+    };
     let change = act(&mut stored, now)?;
     let has_lapsed = stored.has_lapsed();
     let is_live = change.is_some();
@@ -92,6 +118,32 @@ pub fn decide(
     let has_lapsed = stored.has_lapsed();
     let write = |grant| HolderWrite { change: Change::Hold(grant), id: me, now, has_lapsed };
     Ok((decision, grant.map(write)))
+}
+
+/// Decides a request on a key whose holders cannot be read because of `error`: a ban denies it.
+/// Returns the decision, and the change to store if the ban had to be re-based.
+///
+/// # Errors
+///
+/// `error` if the key has no ban.
+#[cold]
+#[inline(never)]
+pub fn decide_banned(
+    key: &ReadKey<'_, '_>,
+    request: &LeaseRequest<'_>,
+    mode: Mode,
+    now: Instant,
+    error: HoldersError,
+) -> Result<(Decision, Option<KeyWrite>), HoldersError> {
+    let live = live_ban(key, now).ok_or(error)?;
+    let options = CallOptions { leave: request.leave, ..CallOptions::of_cost(Cost::ONE) };
+    let outcome = live.decide(request.rule.limit, options, mode);
+    Ok((outcome.decision, outcome.next.kept().map(KeyWrite::of_ban)))
+}
+
+/// Returns the ban of a key at `now`; `None` if it has none.
+fn live_ban(key: &ReadKey<'_, '_>, now: Instant) -> Option<LiveBan> {
+    keyspace::ban(key)?.at(now)
 }
 
 /// Replies to `RL.INSPECT` with the live holders of a key.

@@ -12,11 +12,14 @@
 //! score that is not a whole number from 1 to 2^53 - 1. Expired holders stay in the set until a
 //! call takes a lease: the call adds at most one holder and removes up to [`REMOVED_MAX`] expired
 //! ones. So expired holders do not accumulate, and no call must remove many.
+//!
+//! A ban of the key is a string, in place of the set. One that has ended, but is still there, counts
+//! as a missing key: a lease replaces it.
 
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
 use crate::api::sorted_set::Member;
-use crate::keyspace::{Commit, CommitError, Committed};
+use crate::keyspace::{self, Commit, CommitError, Committed};
 use crate::{clock, info};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::leases::{Grant, Holders, Release};
@@ -68,7 +71,7 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
         me: &'key Member,
         now: Instant,
     ) -> Result<Self, HoldersError> {
-        check(key)?;
+        check(key, now)?;
         Ok(Self { key, me, now, lapsed: 0 })
     }
 
@@ -114,16 +117,27 @@ impl Holders for Stored<'_, '_, '_> {
     }
 }
 
-/// Checks that a key may hold leases: it is missing, or has the mark.
-fn check(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
+/// Checks that a key may hold leases at `now`: it is missing, has the mark, or holds a ban that has
+/// ended.
+fn check(key: &ReadKey<'_, '_>, now: Instant) -> Result<(), HoldersError> {
     match key.kind() {
         KeyKind::Missing => Ok(()),
         KeyKind::SortedSet => {
             let mark = Member::empty().ok_or(HoldersError::NotTold)?;
             if key.score(&mark) == Some(0.0) { Ok(()) } else { Err(HoldersError::WrongType) }
         }
-        KeyKind::String | KeyKind::Other => Err(HoldersError::WrongType),
+        KeyKind::String => match keyspace::ban(key) {
+            Some(ban) if ban.at(now).is_none() => Ok(()),
+            _ => Err(HoldersError::WrongType),
+        },
+        KeyKind::Other => Err(HoldersError::WrongType),
     }
+}
+
+/// Returns true if a sorted set has the mark of a set of leases.
+#[cold]
+pub fn is_set(key: &ReadKey<'_, '_>) -> bool {
+    Member::empty().is_some_and(|mark| key.score(&mark) == Some(0.0))
 }
 
 /// Returns the number of expired holders of a key. The first member is skipped, because it is the
@@ -213,16 +227,22 @@ type Done = (Event, Result<(), Refused>);
 fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result<Done, Refused> {
     let removed = lapsed_others(key.as_mut(), write);
     removed.iter().try_for_each(|id| key.remove_member(id))?;
-    let mark = match key.kind() {
-        KeyKind::Missing => Some(Member::empty().ok_or(Refused)?),
-        _ => None,
+    let (mark, replaced) = match key.kind() {
+        KeyKind::SortedSet => (None, false),
+        kind => (Some(Member::empty().ok_or(Refused)?), kind == KeyKind::String),
     };
+    if replaced {
+        key.unlink()?;
+    }
     mark.iter().try_for_each(|mark| key.add_member(mark, 0))?;
     let lapse = grant.lapses_at.as_us();
     key.add_member(&write.id, lapse)?;
     let expiry = new_expiry_ms(key, grant.last_lapse, write.now);
     expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
     let replicate = || {
+        if replaced {
+            key.replicate_unlink()?;
+        }
         if !removed.is_empty() {
             key.replicate_zrem(&removed)?;
         }
@@ -230,7 +250,8 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
     let (removed, expires) = (!removed.is_empty(), expiry.is_some());
-    Ok((Event::SortedSet(MemberChanges { removed, added: true, expires }), replicate()))
+    let changes = MemberChanges { replaced, removed, added: true, expires };
+    Ok((Event::SortedSet(changes), replicate()))
 }
 
 /// Returns up to [`REMOVED_MAX`] expired holders to remove, the earliest expiry first. The calling
@@ -264,7 +285,8 @@ fn release(
         key.replicate_zrem(slice::from_ref(&write.id))?;
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
-    let changes = MemberChanges { removed: true, added: false, expires: expiry.is_some() };
+    let expires = expiry.is_some();
+    let changes = MemberChanges { replaced: false, removed: true, added: false, expires };
     Ok((Event::SortedSet(changes), replicate()))
 }
 
@@ -292,7 +314,7 @@ pub struct Shown {
 ///
 /// [`HoldersError`] if the holders cannot be read.
 pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersError> {
-    check(key)?;
+    check(key, now)?;
     let lapsed = lapsed(key, now)?;
     let count = live(key, lapsed);
     let live = key.ascending_above(score(now)).take(SHOWN_MAX);

@@ -1,7 +1,8 @@
 //! The path of a call that names a policy. The policy in effect for the key is looked up, and its
 //! rule decides the call, with three differences. In shadow mode the reply allows the call. A
 //! policy that is off or blocked does not read the key. A state of the policy's previous algorithm
-//! counts as missing, unless it has an open reservation.
+//! counts as missing, unless it has an open reservation. A ban of the key is enforced in shadow mode
+//! too.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
@@ -106,7 +107,7 @@ fn settle(
         integers = reply::integers(&decision);
         let write = keyspace::KeyWrite::of(&outcome.next);
         ending::store(index, key, write)?.announce(call)?;
-        if takes {
+        if takes && !decision.verdict.is_banned() {
             applied.counter.charge(applied.request.options.cost);
         }
     } else {
@@ -151,10 +152,12 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Returns the mode in which the policy applies: enforced or shadow.
-    pub const fn force(&self) -> Force {
+    /// Returns the mode in which the policy applies to a call with this verdict: enforced or shadow.
+    /// A ban is always enforced.
+    const fn force(&self, verdict: Verdict) -> Force {
         match self.stance {
             Stance::Enforced | Stance::Blocked(_) => Force::Enforced,
+            Stance::Shadow if verdict.is_banned() => Force::Enforced,
             Stance::Shadow | Stance::Off => Force::Shadow,
         }
     }
@@ -214,7 +217,7 @@ impl<'call> Applied<'call> {
     ) -> Result<Option<State<'key>>, OtherAlgorithm> {
         let algorithm = self.request.rule.algorithm();
         match keyspace::load(key)? {
-            Some(state) if state.algorithm() != algorithm => state.under(algorithm, now),
+            Some(state) if state.algorithm() != Some(algorithm) => state.under(algorithm, now),
             stored => Ok(stored),
         }
     }
@@ -251,14 +254,15 @@ impl<'call> Applied<'call> {
     fn integers(&self, decision: &Decision) -> [i64; 7] {
         let options = self.request.options;
         let full_units = if options.partial { options.cost.units() } else { 1 };
-        reply::seven_integers(decision, self.force(), full_units)
+        reply::seven_integers(decision, self.force(decision.verdict), full_units)
     }
 
     /// Returns the policy's row in the reply to a call with several rules.
     pub fn row(&self, decision: Decision) -> Row {
         let options = self.request.options;
         let left_units = options.left_units(decision.limit);
-        Row { decision, cost: options.cost, left_units, force: Some(self.force()) }
+        let force = Some(self.force(decision.verdict));
+        Row { decision, cost: options.cost, left_units, force }
     }
 
     /// Counts the outcome of the call. A call of cost 0 is not counted.
@@ -270,13 +274,13 @@ impl<'call> Applied<'call> {
         let taken = match decision.verdict {
             Verdict::Allowed { .. } => cost.units(),
             Verdict::Granted { units, .. } => units,
-            Verdict::Denied { .. } | Verdict::Impossible => 0,
+            Verdict::Denied { .. } | Verdict::Impossible | Verdict::Banned { .. } => 0,
         };
         let (ending, taken_units) = match (self.stance, decision.verdict.is_allowed()) {
             // A call of a policy that is off takes nothing.
             (Stance::Off, _) => (Ending::Allowed, 0),
             (_, true) => (Ending::Allowed, taken),
-            (Stance::Shadow, false) => (Ending::ShadowDenied, 0),
+            (Stance::Shadow, false) if !decision.verdict.is_banned() => (Ending::ShadowDenied, 0),
             (_, false) => (Ending::Denied, 0),
         };
         let (limit_units, remaining_units) = (decision.limit.units(), decision.remaining);

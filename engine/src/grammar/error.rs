@@ -68,6 +68,8 @@ pub enum GrammarError {
     LeaseLimit,
     /// An invalid ttl of a lease or a reservation.
     Ttl,
+    /// An invalid length of a ban.
+    BanDuration,
     /// An option after `LEASE` other than `LEAVE`.
     LeaseOption,
     /// Too few words in a lease that is passed as one argument.

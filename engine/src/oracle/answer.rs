@@ -264,7 +264,8 @@ impl From<Decision> for Answer {
             Verdict::Allowed { wait } => (1, ms(wait)),
             Verdict::Granted { units, wait } => (units.into(), ms(wait)),
             Verdict::Denied { retry_after } => (0, ms(retry_after)),
-            Verdict::Impossible => (0, -1),
+            Verdict::Impossible | Verdict::Banned { retry_after: None } => (0, -1),
+            Verdict::Banned { retry_after: Some(retry_after) } => (0, ms(retry_after)),
         };
         Self {
             allowed,

@@ -2,13 +2,16 @@
 //! rules decide first. Then either every rule takes its cost, or no rule does.
 
 use crate::algorithms::{Algorithm, Rule, State};
+use crate::ban::Ban;
 use crate::call::Mode;
 use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
+use crate::oracle::ban::Banned;
 use crate::oracle::key::{Key, Write};
 use crate::oracle::model::{Limits, Unexplained};
-use crate::oracle::subject::{Subject, call_both, check_promise};
+use crate::oracle::subject::{Subject, call_both, check_promise, period_of};
 use crate::rule_set as several;
 use crate::rule_set::Row;
+use crate::state::encode_ban;
 use crate::time::Instant;
 
 /// Converts a state for a single deciding call.
@@ -186,6 +189,15 @@ impl TwinOfAny {
         call_both(&mut self.key, &mut *self.model, verb, (&rule, limits), now, cost)
     }
 
+    /// Bans the key at `now` for `duration_us`.
+    pub fn ban(&mut self, now: i128, duration_us: i128) {
+        let at = Instant::from_us(now.try_into().expect("a time after 1970"));
+        let ban = Ban::new(at, period_of(duration_us));
+        let lapses_at = ban.until.as_us().into();
+        self.key.store(&Write::Keep { change: encode_ban(&ban), lapses_at, ttl_slack: 0 });
+        self.model = Box::new(Banned::new(now, duration_us, (self.subject.none)()));
+    }
+
     fn decide_as(
         &self,
         mode: Mode,
@@ -213,10 +225,13 @@ pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, Strin
             twin.key.store(&write);
         }
     }
+    // Only a ban denies a call of cost 0. Such a call stores no repair, so the wait can start again.
+    let promises =
+        calls.iter().zip(&answered.rows).all(|((.., cost), row)| *cost > 0 || row.allowed > 0);
     let said = match check_retry_of_all(calls, now, answered.answer()) {
         _ if answered != expected => format!("{answered:?}, expected {expected:?}"),
-        Ok(()) => return Ok(answered),
-        Err(said) => format!("{answered:?}: {said}"),
+        Err(said) if promises => format!("{answered:?}: {said}"),
+        _ => return Ok(answered),
     };
     let rules: Vec<_> =
         calls.iter().map(|(twin, limits, cost)| ((twin.subject.rule)(limits), *cost)).collect();

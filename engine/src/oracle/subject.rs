@@ -130,6 +130,8 @@ pub(super) fn call_both(
         Some((_, Wrote::State)) if key.lapses_at <= now => {
             "it stored a state that means nothing".to_owned()
         }
+        // Only a ban lets a charge or a refund wait for something that it does not store.
+        Some((answer, Wrote::Nothing)) if cost > 0 && !verb.decides() => return Ok(Some(answer)),
         Some((answer, _)) => match check_retry(key, verb, rule, now, cost, answer) {
             Ok(()) => return Ok(Some(answer)),
             Err(said) => said,

@@ -28,7 +28,7 @@ fn stored(state: &NewState<'_>) -> Vec<u8> {
 
 /// The bytes written for each kind, the first six since version 0.1.0. Databases hold them: a new
 /// layout needs a new kind, never an edit here.
-pub(crate) const GOLDEN: [(&str, &str); 16] = [
+pub(crate) const GOLDEN: [(&str, &str); 17] = [
     ("fixed window", "93 ff cf00060a24181e4000 0f"),
     ("sliding window", "94 fe cf00060a24181e4000 28 cc80"),
     (
@@ -50,6 +50,7 @@ pub(crate) const GOLDEN: [(&str, &str); 16] = [
         "sliding log with an entry refunded",
         "93 fd cf00060a24181e4000 01 000000000000 000000000002 000000000000 000000000002",
     ),
+    ("ban", "93 f3 cf00060a24181e4000 ced693a400"),
     (
         "fixed window with one reservation open and one settled",
         "93 f5 92 94 c401 61 cf00060a24181e4000 ce03938700 05 94 c402 6a31 01 cd03e8 c0
@@ -62,7 +63,7 @@ pub(crate) const GOLDEN: [(&str, &str); 16] = [
     ),
 ];
 
-fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [State<'a>; 14] {
+fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [State<'a>; 15] {
     let at = Instant::from_us(US);
     [
         State::FixedWindow(Window { start: at, used: 15 }),
@@ -84,6 +85,7 @@ fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [Stat
         State::FixedWindow(Window { start: at, used: 2 * Limit::MAX }),
         State::Gcra(gcra::State { arrival_ns: 1_700_000_072_000_000_000, tolerance_log2: 37 }),
         State::SlidingLog(Log { base: at, slot: Span::from_us(1), entries: refunded }),
+        State::Banned(Ban { until: at, duration: Period::new(Span::from_ms(3_600_000)).unwrap() }),
     ]
 }
 
@@ -98,6 +100,7 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
         State::Gcra(state) => NewState::Gcra(state),
         State::Backoff(state) => NewState::Backoff(state),
         State::CalendarQuota(state) => NewState::CalendarQuota(state),
+        State::Banned(ban) => NewState::Banned(ban),
         State::Reserved(state) => NewState::Reserved(crate::reservations::stored::Edit {
             of: state.of,
             list: ListEdit::Keep,
@@ -243,6 +246,10 @@ fn decode_rejects_numbers_out_of_bounds() {
         "93 fd 00 01 000000000000 000000000000", // the first entry has no cost
         "93 fd 00 01 000000000000 000000000002 000000000001 000000000001", // a decreasing total
         "93 fd cf001fffffffffffff 01 000000000000 000000000001 000000000001 000000000002",
+        "93 f3 cf0020000000000000 cd03e8", // ends at 2^53 us
+        "93 f3 00 cd03e7",                 // less than 1 ms
+        "93 f3 00 cf00001cc2a9eb4001",     // more than 366 days
+        "94 f3 00 cd03e8 00",              // a number too many
     ];
     for hex in rows {
         assert_eq!(decode(&bytes(hex)), Err(NotAState), "{hex}");
@@ -321,6 +328,10 @@ proptest! {
                 current: count + 1,
             }),
             State::TokenBucket(bucket::State { updated: at, units: count, fraction, debt: 0 }),
+            State::Banned(Ban {
+                until: at,
+                duration: Period::new(Span::from_us(fraction.max(1_000))).unwrap(),
+            }),
             State::LeakyBucket(bucket::State { updated: at, units: count + 1, fraction, debt: 0 }),
             State::TokenBucket(bucket::State { updated: at, units: 0, fraction, debt: count + 1 }),
             State::LeakyBucket(bucket::State {

@@ -164,6 +164,7 @@ impl GrammarError {
             Self::LeaseId => c"ERR invalid id: expected 1 to 128 bytes",
             Self::LeaseLimit => c"ERR invalid limit: expected an integer from 1 to 1000000",
             Self::Ttl => duration!("ttl"),
+            Self::BanDuration => duration!("duration"),
             Self::LeaseOption => {
                 c"ERR invalid option: expected LEAVE n, a holder has one permit"
             }

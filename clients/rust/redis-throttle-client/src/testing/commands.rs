@@ -316,6 +316,7 @@ fn integers(decision: &Decision) -> [i64; 5] {
         Verdict::Granted { units, wait } => (integer(units), ms(wait)),
         Verdict::Denied { retry_after } => (0, ms(retry_after)),
         Verdict::Impossible => (0, -1),
+        Verdict::Banned { retry_after } => (0, retry_after.map_or(-1, ms)),
     };
     let (limit, remaining) = (integer(decision.limit.units()), integer(decision.remaining));
     [allowed, limit, remaining, retry_ms, ms(decision.reset_after)]

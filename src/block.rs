@@ -1,0 +1,86 @@
+//! `RL.BLOCK`: the ban of a key. It replaces every state of the module, and no other value.
+
+use crate::api::Refused;
+use crate::api::call::Call;
+use crate::api::key::{Event, KeyKind, ReadKey, WriteKey};
+use crate::error::CommandError;
+use crate::fault::{self, Point};
+use crate::keyspace::{self, Commit, CommitError, Committed};
+use crate::leases::set as holders;
+use crate::{clock, config, ending, info, replication};
+use redis_throttle_engine::algorithms::State;
+use redis_throttle_engine::ban::Ban;
+use redis_throttle_engine::grammar;
+use redis_throttle_engine::state::{decimal, encode_ban};
+
+/// Bans a key until a duration from now, in place of the state that the key has.
+#[cold]
+pub fn block(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let duration = grammar::ban::ban(call.args_after_key())?;
+    let key = call.only_key()?.open_for_writing();
+    fault::point(Point::Decide);
+    if !holds_state(&key) {
+        return Err(CommandError::NotAState);
+    }
+    let ban = Ban::new(clock::now(), duration);
+    ending::store(index, key, Some(ban))?.announce(call)?;
+    call.context().reply_ok();
+    Ok(())
+}
+
+/// Returns true if the key is missing or holds a state of the module. Digits are a state only if a
+/// command that stores digits is enabled, and only with an expiry: each of the module's keys has
+/// one.
+fn holds_state(key: &WriteKey<'_, '_>) -> bool {
+    match key.kind() {
+        KeyKind::Missing => true,
+        KeyKind::String => {
+            let is_decimal = || decimal::decode_decimal(key.bytes()).is_ok();
+            is_array(key) || config::stores_digits() && key.expire_at_ms().is_some() && is_decimal()
+        }
+        KeyKind::SortedSet => holders::is_set(key),
+        KeyKind::Other => false,
+    }
+}
+
+/// Returns true if the key holds an array of the module, with a valid list of reservations.
+fn is_array(key: &ReadKey<'_, '_>) -> bool {
+    match keyspace::load(key) {
+        Ok(Some(State::Reserved(state))) => state.list.read(|_, _| ()).is_ok(),
+        Ok(Some(_)) => true,
+        Ok(None) | Err(_) => false,
+    }
+}
+
+impl Commit for Ban {
+    /// Replaces the value by the ban. A set of holders may be large, so it is unlinked: the server
+    /// frees it in the background.
+    fn commit<'call>(
+        &self,
+        index: usize,
+        mut key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        let (creates, unlinks) = (key.kind() == KeyKind::Missing, key.kind() == KeyKind::SortedSet);
+        let change = encode_ban(self);
+        let expire_at_ms = clock::expire_at_ms(self.until);
+        let store = |key: &mut WriteKey<'_, '_>| {
+            if unlinks {
+                key.unlink()?;
+            }
+            keyspace::store(key, &change, Some(expire_at_ms))
+        };
+        store(&mut key).map_err(|Refused| CommitError::NotStored)?;
+        if creates {
+            info::count_created(index);
+        }
+        let replicate = || {
+            if unlinks {
+                key.replicate_unlink()?;
+            }
+            replication::send(&key, &change, Some(expire_at_ms))
+        };
+        let replicated = replicate();
+        let event = if unlinks { Event::Replaced } else { Event::Set };
+        Ok(Committed { key: key.close(), event, replicated })
+    }
+}
