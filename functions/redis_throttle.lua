@@ -23,10 +23,11 @@
 -- - A wait beyond 2^53 ms (285,000 years) is rounded to the nearest number that Lua has, and so is
 --   the key's expiry. Only a debt left by a rule with a much higher rate takes that long.
 -- - A key with reservations is an error.
+-- - BLOCK does not replace the digits of CL.THROTTLE.
 -- - SLIDINGLOG without the option SLOTS rounds to 1024 slots and ignores the module's
 --   rl.sliding-log-slots.
--- - A script ends at the first command that the server refuses. So beyond maxmemory, REFUND and
---   RENEW fail, too. On a replica, a script fails only if its call writes.
+-- - A script ends at the first command that the server refuses. So beyond maxmemory, REFUND, RENEW
+--   and BLOCK fail, too. On a replica, a script fails only if its call writes.
 -- - A value that another program stored is read whole before it is rejected. That takes time if the
 --   value has hundreds of MB.
 -- - Keyspace events are those of the commands called here. They equal the module's, except that a
@@ -302,6 +303,7 @@ local function failed(failure, verb, rule)
     id = 'ERR invalid id: expected 1 to 128 bytes',
     holders = integer('limit', 1, 1000000),
     ttl = duration('ttl'),
+    duration = duration('duration'),
     lease_option = option .. 'expected LEAVE n, a holder has one permit',
     lease_not_here = 'ERR invalid algorithm: LEASE has no cost to charge or refund',
     option = option .. 'expected COST n, PARTIAL or LEAVE n',
@@ -327,6 +329,7 @@ local function failed(failure, verb, rule)
     too_many_rules = 'ERR too many rules: expected 1 to 16 pairs of a key and a rule',
     repeated_key = 'ERR repeated key: each key may be given once',
     wrong_type = 'WRONGTYPE the key does not hold a state of this algorithm',
+    not_a_state = "WRONGTYPE the key does not hold a rate limiter's state",
     too_many_units = 'ERR invalid cost: the total of used units must not exceed 2000000000000',
     too_long = 'ERR invalid cost: the time until the key is reset must not exceed 36525d',
     -- Texts that the module does not have.
@@ -578,6 +581,20 @@ local function pair_of(bytes, kind)
   if byte(bytes, 2) ~= kind then return end
   local at, instant, count = numbers(bytes, 2)
   if at == #bytes + 1 then return instant, count end
+end
+
+-- Bans -----------------------------------------------------------------------------------------
+
+-- Reads the ban in a stored value. Returns the time left, the length of the ban, and true if more
+-- than its length is left, because the clock stepped back: the time left is then that length.
+-- Returns false for a ban that has ended, and nil if the value is not a ban.
+local function ban_in(bytes, now)
+  local ends, length
+  if type(bytes) == 'string' then ends, length = pair_of(bytes, 0xf3) end
+  if not ends or ends > INSTANT_MAX or length < PERIOD_MIN or length > PERIOD_MAX then return end
+  if ends <= now then return false end
+  if ends - now > length then return length, length, true end
+  return ends - now, length, false
 end
 
 -- Algorithms -----------------------------------------------------------------------------------
@@ -1585,12 +1602,17 @@ local function new_expiry(key, now, lapse, slack, is_new)
   return nil, expiry
 end
 
--- Checks the permission to set an expiry, before a value and then its expiry are written. Without
--- the permission, the call fails here, before anything is written. Servers before 7.0 cannot check
--- a permission. There, this sets the expiry of the old value, which fails without the permission.
-local function check_right_to_expire(key, expiry)
+-- Returns true if the caller may run a command. Servers before 7.0 cannot check a permission.
+local function may_run(...)
   local allows = redis.acl_check_cmd
-  if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
+  return allows and allows(...)
+end
+
+-- Checks the permission to set an expiry, before a value and then its expiry are written. Without
+-- the permission, the call fails here, before anything is written. If the server cannot check it,
+-- this sets the expiry of the old value, which fails without the permission.
+local function check_right_to_expire(key, expiry)
+  if not may_run('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
 -- Stores `bytes` as the whole value, or in place of everything from `offset` to the value's end.
@@ -1622,6 +1644,18 @@ local function five(verdict, limit, remaining, wait, reset)
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
 
+-- Decides a call on a value that the rule's algorithm cannot read: a ban denies it. `needed` is the
+-- units that must be there, with those to leave. Returns the reply; if the ban moves to now, also
+-- the bytes to store, and how long after now they expire. Returns false for a ban that has ended,
+-- and nil if the value is not a ban.
+local function denied(bytes, now, limit, needed, moves)
+  local left, length, moved = ban_in(bytes, now)
+  if not left then return left end
+  local reply = five(needed > limit and -1 or 0, limit, 0, left, left)
+  if moved and moves then return reply, pair(0xf3, now + length, length), length end
+  return reply
+end
+
 -- Runs a call with one rule. The rule's arguments begin at place `at`. The verb is PEEK, CHARGE or
 -- REFUND, or the algorithm's name: such a call takes its cost if there is room.
 local function apply(self, verb, keys, args, at)
@@ -1638,7 +1672,14 @@ local function apply(self, verb, keys, args, at)
   -- The limit or capacity is the first of the rule's numbers.
   local left = rarer and left_units(rarer, a)
   local limit, repaired = self.standing(bytes, now, left and cost + left or cost, a, b, c, d)
-  if not limit then return failed(repaired or 'wrong_type', verb) end
+  if not limit then
+    local needed = settles and 0 or (rarer and rarer.partial and 1 or cost) + (left or 0)
+    local reply, ban, lapse = denied(bytes, now, a, needed, cost > 0 and not settles)
+    if reply == nil then return failed(repaired or 'wrong_type', verb) end
+    if ban and verb ~= 'PEEK' then store(key, now, false, ban, lapse, 0) end
+    if reply then return reply end
+    limit, repaired = self.standing(nil, now, left and cost + left or cost, a, b, c, d)
+  end
   local verdict, wait, writes
   if settles or rarer and rarer.partial then
     settle = settle or settling()
@@ -1675,11 +1716,15 @@ local function leases()
   end
 
   -- Returns true and the score of the first lease if the key exists, and false if it does not; or
-  -- nil and the failure.
-  local function look_at(key)
+  -- nil and the failure. For a ban that has ended, returns false and true; for any other ban,
+  -- returns nil and a table of the three numbers that ban_in returns.
+  local function look_at(key, now)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
-      return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
+      if not find(first.err, 'WRONGTYPE', 1, true) then return nil, first.err end
+      local left, length, moved = ban_in(attempt('GET', key), now)
+      if left == false then return false, true end
+      return nil, left and { left, length, moved } or 'wrong_type'
     end
     if first[1] == '' and first[2] == '0' then return true, first[4] end
     if not first[1] then return false end
@@ -1778,8 +1823,12 @@ local function leases()
   -- permits left, the time to wait, the time until the last lease expires, and the argument for
   -- hold if a lease is granted; or nil and the failure.
   function self.decide(key, id, limit, ttl, left, now, holds_back)
-    local there, first = look_at(key)
-    if there == nil then return nil, first end
+    local there, first = look_at(key, now)
+    if there == nil then
+      if type(first) ~= 'table' then return nil, first end
+      local grant = first[3] and { ban = first[2] }
+      return 1 + left > limit and -1 or 0, 0, first[1], first[1], grant
+    end
     local live, lapsed, mine, others = 0, 0, false, false
     if there then
       lapsed = count_lapsed(key, now, first)
@@ -1806,7 +1855,7 @@ local function leases()
     local lapse = now + ttl
     last = others and others > lapse and others or lapse
     if not mine then live = live + 1 end
-    local grant = { id, lapse, last, there, lapsed > 0 }
+    local grant = { id, lapse, last, there, lapsed > 0, not there and first }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
@@ -1814,6 +1863,9 @@ local function leases()
   -- lease, which expires in `left`. A new expiry of the key is `left / 8` after the lease's. The
   -- key keeps a present expiry that is from 0 to `left` after the lease's.
   function self.hold(key, now, grant)
+    if grant.ban then
+      return store(key, now, false, pair(0xf3, now + grant.ban, grant.ban), grant.ban, 0)
+    end
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
@@ -1831,15 +1883,27 @@ local function leases()
     if there then
       call('ZADD', key, lapse, id)
     else
+      -- A ban that has ended is still there.
+      if grant[6] then call('UNLINK', key) end
       call('ZADD', key, '0', '', lapse, id)
     end
     if expiry then call('PEXPIREAT', key, expiry) end
   end
 
+  -- Returns true if the key, which does not hold a string, is a set of leases.
+  function self.is_set(key) return look_at(key) end
+
+  -- Returns 0 for a key without leases: it is missing or has a ban. Otherwise returns nil and the
+  -- failure.
+  local function without_leases(there, failure)
+    if there == false or type(failure) == 'table' then return 0 end
+    return nil, failure
+  end
+
   -- Renews a live lease. Returns 1; 0 if the lease is not live; or nil and the failure.
   function self.renew(key, now, id, ttl)
-    local there, failure = look_at(key)
-    if not there then return there == false and 0 or nil, failure end
+    local there, failure = look_at(key, now)
+    if not there then return without_leases(there, failure) end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
     local others = last_of_others(key, id, now)
@@ -1852,8 +1916,8 @@ local function leases()
   -- Releases a live lease. Sets an earlier expiry of the key if the other leases do not need the
   -- present one, and unlinks the key if no live lease is left. Returns the same as renew.
   function self.release(key, now, id)
-    local there, failure = look_at(key)
-    if not there then return there == false and 0 or nil, failure end
+    local there, failure = look_at(key, now)
+    if not there then return without_leases(there, failure) end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
     local last = last_of_others(key, id, now)
@@ -1985,7 +2049,12 @@ local function several()
     local self, cost = rule.self, rule.cost
     local needed = cost + (rule.left or 0)
     local limit, repaired = self.standing(bytes, now, needed, rule[1], rule[2], rule[3], rule[4])
-    if not limit then return nil, repaired or 'wrong_type' end
+    if not limit then
+      local reply, ban, lapse = denied(bytes, now, rule[1], needed, cost > 0)
+      if reply == nil then return nil, repaired or 'wrong_type' end
+      if reply then return reply, false, ban, lapse, 0 end
+      limit, repaired = self.standing(nil, now, needed, rule[1], rule[2], rule[3], rule[4])
+    end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back, rule.left)
     local remaining, reset = self.after()
     local row = five(verdict, limit, remaining, wait, reset)
@@ -2064,6 +2133,52 @@ end
 
 local several_made
 
+-- Returns the algorithm whose states have this kind; nil if the library has none.
+local function algorithm_of_kind(kind)
+  local names = {
+    [0xff] = 'FIXED', [0xfe] = 'SLIDING', [0xfd] = 'SLIDINGLOG', [0xfc] = 'TOKENBUCKET',
+    [0xfb] = 'LEAKYBUCKET', [0xfa] = 'GCRA', [0xf9] = 'TOKENBUCKET', [0xf8] = 'LEAKYBUCKET',
+    [0xf7] = 'BACKOFF', [0xf5] = 'FIXED',
+  }
+  return algorithm_of(names[kind] or '')
+end
+
+-- Bans the key until a duration from now, in place of any state of the module.
+local function block(key, args, at)
+  if #args ~= at then return failed('arity', 'BLOCK') end
+  local length = durations_read[args[at]] or duration(args[at])
+  if not length then return failed('duration', 'BLOCK') end
+  local now = now_us()
+  local bytes = attempt('GET', key)
+  local unlinks = false
+  if type(bytes) == 'table' then
+    local failure = unfit(bytes)
+    if failure ~= 'wrong_type' then return failed(failure, 'BLOCK') end
+    unlinks = lease().is_set(key)
+    if not unlinks then return failed('not_a_state', 'BLOCK') end
+  elseif bytes then
+    local kind = byte(bytes, 2)
+    local limit, failure
+    if kind == 0xf6 or kind == 0xf4 then
+      -- A quota is stored like a fixed window, with or without reservations, but of another kind.
+      kind = kind == 0xf6 and 0xff or 0xf5
+      bytes = bytes:sub(1, 1) .. char(kind) .. bytes:sub(3)
+    end
+    local self = algorithm_of_kind(kind)
+    -- Any numbers of a rule serve: only the bytes matter.
+    if self then limit, failure = self.standing(bytes, now, 0, 1, 1000000, 1000000, 1000000) end
+    if not limit and ban_in(bytes, now) == nil then
+      return failed(failure or 'not_a_state', 'BLOCK')
+    end
+  end
+  local ban = pair(0xf3, now + length, length)
+  -- UNLINK frees the members in the background. Where the server cannot check that SET will not
+  -- fail, SET replaces the set.
+  if unlinks and may_run('SET', key, ban) then call('UNLINK', key) end
+  store(key, now, not bytes, ban, length, 0)
+  return redis.status_reply('OK')
+end
+
 -- Runs the module's command `verb`, named without RL. Its arguments after the keys begin at place
 -- `at`.
 local function run(verb, keys, args, at)
@@ -2084,6 +2199,8 @@ local function run(verb, keys, args, at)
     return failed('keys', verb)
   elseif self then
     return apply(self, verb, keys, args, at)
+  elseif verb == 'BLOCK' then
+    return block(keys[1], args, at)
   elseif verb == 'LEASE' or verb == 'RENEW' or verb == 'RELEASE' then
     return apply_lease(verb, keys, args, at)
   elseif verb ~= 'PEEK' and verb ~= 'CHARGE' and verb ~= 'REFUND' then
@@ -2123,6 +2240,7 @@ register('rl_refund', 'REFUND', { 'allow-oom' })
 register('rl_lease', 'LEASE', {})
 register('rl_renew', 'RENEW', { 'allow-oom' })
 register('rl_release', 'RELEASE', { 'allow-oom' })
+register('rl_block', 'BLOCK', { 'allow-oom' })
 register('rl_peek', 'PEEK', { 'no-writes' })
 register('rl_peekall', 'PEEKALL', { 'no-writes' })
 register('rl_version', 'VERSION', { 'no-writes' })

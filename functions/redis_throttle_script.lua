@@ -203,6 +203,7 @@ local function failed(failure, verb, rule)
     id = 'ERR invalid id: expected 1 to 128 bytes',
     holders = integer('limit', 1, 1000000),
     ttl = duration('ttl'),
+    duration = duration('duration'),
     lease_option = option .. 'expected LEAVE n, a holder has one permit',
     lease_not_here = 'ERR invalid algorithm: LEASE has no cost to charge or refund',
     option = option .. 'expected COST n, PARTIAL or LEAVE n',
@@ -228,6 +229,7 @@ local function failed(failure, verb, rule)
     too_many_rules = 'ERR too many rules: expected 1 to 16 pairs of a key and a rule',
     repeated_key = 'ERR repeated key: each key may be given once',
     wrong_type = 'WRONGTYPE the key does not hold a state of this algorithm',
+    not_a_state = "WRONGTYPE the key does not hold a rate limiter's state",
     too_many_units = 'ERR invalid cost: the total of used units must not exceed 2000000000000',
     too_long = 'ERR invalid cost: the time until the key is reset must not exceed 36525d',
     keys = 'ERR wrong number of keys: expected 1',
@@ -426,6 +428,14 @@ local function pair_of(bytes, kind)
   if byte(bytes, 2) ~= kind then return end
   local at, instant, count = numbers(bytes, 2)
   if at == #bytes + 1 then return instant, count end
+end
+local function ban_in(bytes, now)
+  local ends, length
+  if type(bytes) == 'string' then ends, length = pair_of(bytes, 0xf3) end
+  if not ends or ends > INSTANT_MAX or length < PERIOD_MIN or length > PERIOD_MAX then return end
+  if ends <= now then return false end
+  if ends - now > length then return length, length, true end
+  return ends - now, length, false
 end
 local made = {}
 local function algorithm_of(name)
@@ -1159,9 +1169,12 @@ end)(key, now)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
 end
-local function check_right_to_expire(key, expiry)
+local function may_run(...)
   local allows = redis.acl_check_cmd
-  if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
+  return allows and allows(...)
+end
+local function check_right_to_expire(key, expiry)
+  if not may_run('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
@@ -1188,6 +1201,13 @@ local function five(verdict, limit, remaining, wait, reset)
   if verdict < 0 then return { 0, limit, remaining, -1, ms(reset) } end
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
+local function denied(bytes, now, limit, needed, moves)
+  local left, length, moved = ban_in(bytes, now)
+  if not left then return left end
+  local reply = five(needed > limit and -1 or 0, limit, 0, left, left)
+  if moved and moves then return reply, pair(0xf3, now + length, length), length end
+  return reply
+end
 local function apply(self, verb, keys, args, at)
   local cost, rarer, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(rarer, verb) end
@@ -1201,7 +1221,14 @@ local function apply(self, verb, keys, args, at)
   local now = now_us()
   local left = rarer and left_units(rarer, a)
   local limit, repaired = self.standing(bytes, now, left and cost + left or cost, a, b, c, d)
-  if not limit then return failed(repaired or 'wrong_type', verb) end
+  if not limit then
+    local needed = settles and 0 or (rarer and rarer.partial and 1 or cost) + (left or 0)
+    local reply, ban, lapse = denied(bytes, now, a, needed, cost > 0 and not settles)
+    if reply == nil then return failed(repaired or 'wrong_type', verb) end
+    if ban and verb ~= 'PEEK' then store(key, now, false, ban, lapse, 0) end
+    if reply then return reply end
+    limit, repaired = self.standing(nil, now, left and cost + left or cost, a, b, c, d)
+  end
   local verdict, wait, writes
   if settles or rarer and rarer.partial then
     settle = settle or (function()
@@ -1266,10 +1293,13 @@ local function lease()
       return instant
     end
   end
-  local function look_at(key)
+  local function look_at(key, now)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
-      return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
+      if not find(first.err, 'WRONGTYPE', 1, true) then return nil, first.err end
+      local left, length, moved = ban_in(attempt('GET', key), now)
+      if left == false then return false, true end
+      return nil, left and { left, length, moved } or 'wrong_type'
     end
     if first[1] == '' and first[2] == '0' then return true, first[4] end
     if not first[1] then return false end
@@ -1347,8 +1377,12 @@ local function lease()
     return id, limit, ttl, left_units({ units = units, percent = percent }, limit)
   end
   function self.decide(key, id, limit, ttl, left, now, holds_back)
-    local there, first = look_at(key)
-    if there == nil then return nil, first end
+    local there, first = look_at(key, now)
+    if there == nil then
+      if type(first) ~= 'table' then return nil, first end
+      local grant = first[3] and { ban = first[2] }
+      return 1 + left > limit and -1 or 0, 0, first[1], first[1], grant
+    end
     local live, lapsed, mine, others = 0, 0, false, false
     if there then
       lapsed = count_lapsed(key, now, first)
@@ -1375,10 +1409,13 @@ local function lease()
     local lapse = now + ttl
     last = others and others > lapse and others or lapse
     if not mine then live = live + 1 end
-    local grant = { id, lapse, last, there, lapsed > 0 }
+    local grant = { id, lapse, last, there, lapsed > 0, not there and first }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
   function self.hold(key, now, grant)
+    if grant.ban then
+      return store(key, now, false, pair(0xf3, now + grant.ban, grant.ban), grant.ban, 0)
+    end
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
@@ -1396,13 +1433,19 @@ local function lease()
     if there then
       call('ZADD', key, lapse, id)
     else
+      if grant[6] then call('UNLINK', key) end
       call('ZADD', key, '0', '', lapse, id)
     end
     if expiry then call('PEXPIREAT', key, expiry) end
   end
+  function self.is_set(key) return look_at(key) end
+  local function without_leases(there, failure)
+    if there == false or type(failure) == 'table' then return 0 end
+    return nil, failure
+  end
   function self.renew(key, now, id, ttl)
-    local there, failure = look_at(key)
-    if not there then return there == false and 0 or nil, failure end
+    local there, failure = look_at(key, now)
+    if not there then return without_leases(there, failure) end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
     local others = last_of_others(key, id, now)
@@ -1412,8 +1455,8 @@ local function lease()
     return 1
   end
   function self.release(key, now, id)
-    local there, failure = look_at(key)
-    if not there then return there == false and 0 or nil, failure end
+    local there, failure = look_at(key, now)
+    if not there then return without_leases(there, failure) end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
     local last = last_of_others(key, id, now)
@@ -1449,6 +1492,43 @@ local function apply_lease(verb, keys, args, at)
   return five(verdict, limit, remaining, wait, reset)
 end
 local several_made
+local function block(key, args, at)
+  if #args ~= at then return failed('arity', 'BLOCK') end
+  local length = durations_read[args[at]] or duration(args[at])
+  if not length then return failed('duration', 'BLOCK') end
+  local now = now_us()
+  local bytes = attempt('GET', key)
+  local unlinks = false
+  if type(bytes) == 'table' then
+    local failure = unfit(bytes)
+    if failure ~= 'wrong_type' then return failed(failure, 'BLOCK') end
+    unlinks = lease().is_set(key)
+    if not unlinks then return failed('not_a_state', 'BLOCK') end
+  elseif bytes then
+    local kind = byte(bytes, 2)
+    local limit, failure
+    if kind == 0xf6 or kind == 0xf4 then
+      kind = kind == 0xf6 and 0xff or 0xf5
+      bytes = bytes:sub(1, 1) .. char(kind) .. bytes:sub(3)
+    end
+    local self = (function(kind)
+  local names = {
+    [0xff] = 'FIXED', [0xfe] = 'SLIDING', [0xfd] = 'SLIDINGLOG', [0xfc] = 'TOKENBUCKET',
+    [0xfb] = 'LEAKYBUCKET', [0xfa] = 'GCRA', [0xf9] = 'TOKENBUCKET', [0xf8] = 'LEAKYBUCKET',
+    [0xf7] = 'BACKOFF', [0xf5] = 'FIXED',
+  }
+  return algorithm_of(names[kind] or '')
+end)(kind)
+    if self then limit, failure = self.standing(bytes, now, 0, 1, 1000000, 1000000, 1000000) end
+    if not limit and ban_in(bytes, now) == nil then
+      return failed(failure or 'not_a_state', 'BLOCK')
+    end
+  end
+  local ban = pair(0xf3, now + length, length)
+  if unlinks and may_run('SET', key, ban) then call('UNLINK', key) end
+  store(key, now, not bytes, ban, length, 0)
+  return redis.status_reply('OK')
+end
 local function run(verb, keys, args, at)
   local self = made[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
@@ -1521,7 +1601,12 @@ local function run(verb, keys, args, at)
     local self, cost = rule.self, rule.cost
     local needed = cost + (rule.left or 0)
     local limit, repaired = self.standing(bytes, now, needed, rule[1], rule[2], rule[3], rule[4])
-    if not limit then return nil, repaired or 'wrong_type' end
+    if not limit then
+      local reply, ban, lapse = denied(bytes, now, rule[1], needed, cost > 0)
+      if reply == nil then return nil, repaired or 'wrong_type' end
+      if reply then return reply, false, ban, lapse, 0 end
+      limit, repaired = self.standing(nil, now, needed, rule[1], rule[2], rule[3], rule[4])
+    end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back, rule.left)
     local remaining, reset = self.after()
     local row = five(verdict, limit, remaining, wait, reset)
@@ -1600,6 +1685,8 @@ end)()
     return failed('keys', verb)
   elseif self then
     return apply(self, verb, keys, args, at)
+  elseif verb == 'BLOCK' then
+    return block(keys[1], args, at)
   elseif verb == 'LEASE' or verb == 'RENEW' or verb == 'RELEASE' then
     return apply_lease(verb, keys, args, at)
   elseif verb ~= 'PEEK' and verb ~= 'CHARGE' and verb ~= 'REFUND' then

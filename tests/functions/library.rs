@@ -91,7 +91,7 @@ impl Asked {
             b"BACKOFF" => (5, usize::MAX),
             b"ALL" | b"PEEKALL" => (2, usize::MAX),
             b"RENEW" => (3, 3),
-            b"RELEASE" => (2, 2),
+            b"RELEASE" | b"BLOCK" => (2, 2),
             other => panic!("no arity is known of {}", other.escape_ascii()),
         };
         !(least..=most).contains(&words)

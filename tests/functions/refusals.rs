@@ -49,7 +49,7 @@ fn without_memory_functions_are_refused_exactly_like_commands() {
         }
     }
     client.ok("CONFIG SET maxmemory 1");
-    let peeks = ["PEEK g GCRA 6 10 60", "REFUND f FIXED 6 60", "CHARGE f FIXED 6 60"];
+    let peeks = ["PEEK g GCRA 6 10 60", "REFUND f FIXED 6 60", "CHARGE f FIXED 6 60", "BLOCK f 1h"];
     for line in CALLS.iter().chain(&peeks) {
         let refused = [Form::Module, Form::Function].map(|form| {
             let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
@@ -62,7 +62,8 @@ fn without_memory_functions_are_refused_exactly_like_commands() {
         });
         assert_eq!(refused[0], refused[1], "{line}");
         let is_decided = refused[0].is_none();
-        let frees = ["RENEW", "RELEASE", "REFUND", "PEEK"].iter().any(|w| line.starts_with(w));
+        let frees = ["RENEW", "RELEASE", "REFUND", "PEEK", "BLOCK"];
+        let frees = frees.iter().any(|w| line.starts_with(w));
         assert_eq!(is_decided, frees, "{line}: {refused:?}");
     }
 }
@@ -85,6 +86,8 @@ fn without_memory_the_script_allows_no_call_that_it_cannot_store() {
     }
     let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
     assert!(integers(&peeked).is_some(), "{peeked:?}");
+    let banned = client.call(&Asked::line("BLOCK g 1h").call(Form::Script, &library));
+    assert!(raw_error(&banned).is_some_and(|error| error.starts_with("OOM ")), "{banned:?}");
     assert_eq!(client.contents(), before);
     let released = client.call(&Asked::line("RELEASE h job-1").call(Form::Script, &library));
     assert_eq!(released, Value::Int(1), "a full server makes no holder keep what it gives back");
@@ -140,6 +143,7 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
     let library = Library::load(&mut client);
     client.decide("RL.RESERVE held job-1 60 FIXED 10 60 COST 3");
     client.decide("RL.QUOTA month 10 month");
+    client.decide("RL.RESERVE planned job-1 60 QUOTA 10 month COST 3");
     let before = client.contents();
     let rows = [
         ("QUOTA", "QUOTA k 10 day"),
@@ -159,6 +163,8 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
         ("a key with reservations", "PEEK held FIXED 10 60"),
         ("a key with reservations", "CHARGE held FIXED 10 60"),
         ("a key with reservations", "REFUND held FIXED 10 60"),
+        ("a key with reservations", "BLOCK held 1h"),
+        ("a key with reservations", "BLOCK planned 1h"),
     ];
     let rows = rows.map(|(what, line)| (what, Asked::line(line)));
     let several =
@@ -175,6 +181,8 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
     let foreign = client.error("FCALL rl_fixed 1 month 10 60");
     assert_eq!(foreign, crate::support::WRONGTYPE);
     assert_eq!(client.contents(), before);
+    client.ok("FCALL rl_block 1 month 1h");
+    assert_eq!(client.decide("RL.QUOTA month 10 month")[..3], [0, 10, 0]);
 }
 
 #[test]

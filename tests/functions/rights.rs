@@ -79,7 +79,7 @@ fn user_needs_the_function_its_keys_and_the_commands_that_it_calls() {
 }
 
 /// Calls after [`CALLS`] that change the expiry, each in another way.
-const LONGER: [&str; 8] = [
+const LONGER: [&str; 12] = [
     "SLIDINGLOG l 6 1d",
     "REFUND l SLIDINGLOG 6 1d",
     "LEASE h job-3 3 1d",
@@ -88,6 +88,10 @@ const LONGER: [&str; 8] = [
     "RELEASE h job-3",
     "RELEASE h job-1",
     "REFUND f FIXED 6 60 COST 9",
+    "LEASE held job-1 3 1d",
+    "BLOCK held 1h",
+    "LEASE held job-1 3 1d",
+    "BLOCK g 1h",
 ];
 
 #[test]

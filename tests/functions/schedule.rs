@@ -198,6 +198,9 @@ fn full(random: &mut Random, kind: Kind, limits: Call) -> Call {
 /// Returns a call on one key.
 fn single(random: &mut Random, subjects: &[Subject], kinds: &[Kind]) -> Step {
     let subject = random.pick(subjects);
+    if random.below(24) == 0 {
+        return ban(random, subject);
+    }
     let (kind, limits) = rule(random, subject, kinds);
     let name = words::any_case(random, kind.name());
     let (verb, mut arguments) = match (random.below(12), kind) {
@@ -218,6 +221,21 @@ fn single(random: &mut Random, subjects: &[Subject], kinds: &[Kind]) -> Step {
         words::spoil(random, &mut arguments);
     }
     let asked = Asked { verb: verb.into(), keys: vec![subject.key.clone()], arguments };
+    Step::Ask(asked, *random.pick(&FORMS))
+}
+
+/// Returns a call that bans a key, mostly for about as long as its state stays valid.
+fn ban(random: &mut Random, subject: &Subject) -> Step {
+    let (_, span_us) = random.pick(&subject.limits);
+    let duration = match random.below(4) {
+        0 => words::ttl(random),
+        _ => format!("{}.{:06}", span_us / 1_000_000, span_us % 1_000_000).into_bytes(),
+    };
+    let mut arguments = vec![duration];
+    if random.below(12) == 0 {
+        words::spoil(random, &mut arguments);
+    }
+    let asked = Asked { verb: b"BLOCK".to_vec(), keys: vec![subject.key.clone()], arguments };
     Step::Ask(asked, *random.pick(&FORMS))
 }
 

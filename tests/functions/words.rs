@@ -289,7 +289,8 @@ pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> 
         "LEAKYBUCKET" => &[(0xfb, 3), (0xf8, 4)],
         _ => &[(0xf7, 2), (0xf6, 2)],
     };
-    let (mark, usual) = *random.pick(kinds);
+    // A ban may be in place of any state.
+    let (mark, usual) = if random.below(8) == 0 { (0xf3, 2) } else { *random.pick(kinds) };
     // Mostly the right number of fields for the kind, and occasionally another one.
     let count = if random.below(20) == 0 { 1 + random.below(5) as usize } else { usual };
     let mut bytes = vec![0x90 + 1 + count as u8, mark];

@@ -19,7 +19,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All error texts of the module, except those that list algorithms, arguments or options.
-const KNOWN_ERRORS: [&str; 68] = [
+const KNOWN_ERRORS: [&str; 69] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -64,6 +64,7 @@ const KNOWN_ERRORS: [&str; 68] = [
     "ERR invalid algorithm: LEASE has no cost to charge or refund",
     "ERR invalid id: expected 1 to 128 bytes",
     "ERR invalid limit: expected an integer from 1 to 1000000",
+    "ERR invalid duration: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
     "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
     "ERR invalid option: expected LEAVE n, a holder has one permit",
     "ERR wrong number of arguments: expected LEASE id limit ttl",
