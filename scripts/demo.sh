@@ -18,7 +18,7 @@ fail() {
 }
 
 # The sessions, in the order in which they are shown.
-sessions='gcra fixed sliding slidinglog tokenbucket leakybucket backoff quota peek charge all lease
+sessions='gcra fixed sliding slidinglog tokenbucket leakybucket backoff quota peek charge block all lease
     reserve use top errors'
 
 # Prints the session that shows the command $1, such as gcra or RL.GCRA.
@@ -283,6 +283,16 @@ is not available. Field 4 is the time until the debt is paid, and calls are deni
 
     say "The real cost is 850 after all: RL.REFUND returns the difference, never beyond the full allowance:"
     row RL.REFUND model:42 TOKENBUCKET 900 900 60 COST 250
+}
+
+show_block() {
+    say "RL.BLOCK bans a key: every rule denies it until the ban ends. It forgives what the key owed; DEL lifts it:"
+    row RL.FIXED user:7 10 60 COST 4
+    show RL.BLOCK user:7 1h
+    row RL.FIXED user:7 10 60
+    show RL.INSPECT user:7
+    show DEL user:7
+    row RL.FIXED user:7 10 60
 }
 
 show_all() {

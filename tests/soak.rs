@@ -45,7 +45,7 @@ const DEFAULT: Duration = Duration::from_secs(6);
 const BATCHES: u64 = 60;
 
 /// Kinds of calls that even the shortest soak must make.
-const MUST_HAPPEN: [&str; 19] = [
+const MUST_HAPPEN: [&str; 20] = [
     "calls about leases",
     "calls beside reservations",
     "calls decided",
@@ -61,6 +61,7 @@ const MUST_HAPPEN: [&str; 19] = [
     "calls of USE allowed",
     "calls of USE denied",
     "calls of USE denied in the shadow",
+    "keys banned",
     "reservations given up",
     "reservations made",
     "reservations settled",

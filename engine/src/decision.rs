@@ -39,8 +39,9 @@ pub enum Verdict {
 
 /// A verdict and its numbers, from which the five fields of the reply are made.
 ///
-/// For all algorithms, unless the key is banned: a cost of 0 is always allowed and stores nothing; a cost above the limit is
-/// impossible, whatever is stored; numbers are rounded in favour of the limit.
+/// For all algorithms, unless the key is banned: a cost of 0 is always allowed and stores nothing;
+/// a cost above the limit is impossible, whatever is stored; numbers are rounded in favour of the
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The verdict.

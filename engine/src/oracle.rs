@@ -49,6 +49,7 @@ pub mod windows;
 
 pub use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote, act, call, peek};
 pub use crate::oracle::backoff::{Backoff, Delays, delays};
+pub use crate::oracle::ban::Banned;
 pub use crate::oracle::buckets::{Leaky, LeakyBucket, Token, TokenBucket};
 pub use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use crate::oracle::gcra::{CellRate, Gcra};

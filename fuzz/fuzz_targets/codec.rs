@@ -6,6 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle_engine::algorithms::{NewState, State};
+use redis_throttle_engine::ban::Ban;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::for_all_subjects;
 use redis_throttle_engine::oracle::{
@@ -16,7 +17,7 @@ use redis_throttle_engine::reservations::stored;
 use redis_throttle_engine::reservations::stored::Windowed;
 use redis_throttle_engine::state::decimal::{decode_decimal, encode_decimal};
 use redis_throttle_engine::state::{Change, decode, encode};
-use redis_throttle_engine::time::Instant;
+use redis_throttle_engine::time::{Instant, Span};
 
 /// The number of bytes that choose the calls; the rest is the value of the key.
 const CALLS_LEN: usize = 40;
@@ -36,6 +37,9 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(state) = decode(stored) else { return };
     assert_eq!(written_again(state, stored), stored);
     let limits = Limits::draw(&mut calls);
+    if let State::Banned(ban) = state {
+        return every_algorithm_denies(ban, &limits);
+    }
     only_its_own_algorithm_decides(state, &limits);
     if state.shown(Instant::from_us(0)).is_err() {
         return;
@@ -58,7 +62,7 @@ macro_rules! by_algorithm {
                     let about_us = <$subject>::about_us(&state).expect("its own state");
                     call::<$subject>(stored, about_us, limits, calls);
                 })*
-                State::Reserved(_) => unreachable!("called with its list"),
+                State::Reserved(_) | State::Banned(_) => unreachable!("called by its own function"),
             }
         }
 
@@ -66,6 +70,7 @@ macro_rules! by_algorithm {
             let new_state = match state {
                 // The encoding of a reservation list is compared by the engine's tests, not here.
                 State::Reserved(_) => return stored.to_vec(),
+                State::Banned(ban) => NewState::Banned(ban),
                 $(State::$algorithm(state) => NewState::$algorithm(state.into()),)*
             };
             match encode(&new_state) {
@@ -99,6 +104,19 @@ fn reserve<S: Subject<Model: WindowModel>>(
         twin.any_call(&limits, now, call).unwrap_or_else(|difference| panic!("{difference}"));
         let step = Step::draw_set(&mut calls);
         now = (now + step.us(S::span_us(&limits))).clamp(0, CLOCK_MAX_US);
+    }
+}
+
+/// Makes a call of every algorithm before the end of a ban and at its end.
+fn every_algorithm_denies(ban: Ban, limits: &Limits) {
+    for subject in &AnySubject::ALL {
+        let rule = (subject.rule)(limits);
+        let decide = |stored, now| rule.decide(stored, now, Cost::ONE).expect("a decision");
+        let stored = Some(State::Banned(ban));
+        assert_eq!(decide(stored, ban.until), decide(None, ban.until));
+        if let Some(before) = ban.until.before(Span::from_us(1)) {
+            assert!(decide(stored, before).decision.verdict.is_banned());
+        }
     }
 }
 

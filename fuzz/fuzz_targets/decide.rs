@@ -141,6 +141,10 @@ fn play_several(mut source: &[u8]) {
         let (about, rules) = &twins[source.below(KEYS as u64) as usize];
         now = (now + step.us((about.subject.span_us)(&rules[0]))).clamp(0, CLOCK_MAX_US);
         let alone = source.below(2 * KEYS as u64) as usize;
+        if source.below(16) == 1 {
+            let (twin, rules) = &mut twins[source.below(KEYS as u64) as usize];
+            twin.ban(now, rules[0].period_us);
+        }
         let difference = match twins.get_mut(alone) {
             Some((twin, rules)) => {
                 let limits = &rules[usize::from(source.below(8) == 1)];

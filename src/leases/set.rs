@@ -13,8 +13,8 @@
 //! call takes a lease: the call adds at most one holder and removes up to [`REMOVED_MAX`] expired
 //! ones. So expired holders do not accumulate, and no call must remove many.
 //!
-//! A ban of the key is a string, in place of the set. One that has ended, but is still there, counts
-//! as a missing key: a lease replaces it.
+//! A ban of the key is a string, in place of the set. A ban that has ended counts as a missing key
+//! while it is still there: a lease replaces it.
 
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};

@@ -1,8 +1,8 @@
 //! The path of a call that names a policy. The policy in effect for the key is looked up, and its
 //! rule decides the call, with three differences. In shadow mode the reply allows the call. A
 //! policy that is off or blocked does not read the key. A state of the policy's previous algorithm
-//! counts as missing, unless it has an open reservation. A ban of the key is enforced in shadow mode
-//! too.
+//! counts as missing, unless it has an open reservation. A ban of the key is enforced in shadow
+//! mode too.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
@@ -152,8 +152,8 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Returns the mode in which the policy applies to a call with this verdict: enforced or shadow.
-    /// A ban is always enforced.
+    /// Returns the mode in which the policy applies to a call with this verdict: enforced or
+    /// shadow. A ban is always enforced.
     const fn force(&self, verdict: Verdict) -> Force {
         match self.stance {
             Stance::Enforced | Stance::Blocked(_) => Force::Enforced,

@@ -27,6 +27,7 @@ fn calls_on(key: &str) -> Vec<String> {
         format!("RL.LEASE {key} {{other}} 5 60"),
         format!("RL.RENEW {key} {{other}} 60"),
         format!("RL.RELEASE {key} {{other}}"),
+        format!("RL.BLOCK {key} 1h"),
     ];
     deciding.into_iter().chain(peeking).chain(others).collect()
 }

@@ -27,7 +27,7 @@ fn each_command_counts_the_keys_that_it_creates() {
     client.ok("RL.POLICY SET off OFF GCRA 1 1 60");
     client.ok("RL.POLICY SET changed FIXED 5 60");
     // Each row: a call, and the command that counts the keys that it creates, with their number.
-    let rows: [(&str, &str, u64); 46] = [
+    let rows: [(&str, &str, u64); 49] = [
         ("RL.GCRA k1 1 1 60", "gcra", 1),
         ("RL.GCRA k1 1 1 60", "gcra", 0),
         ("RL.GCRA k2 1 1 60 COST 0", "gcra", 0),
@@ -72,6 +72,9 @@ fn each_command_counts_the_keys_that_it_creates() {
         ("RL.RENEW l2 me 60", "renew", 0),
         ("RL.RELEASE l1 me", "release", 0),
         ("RL.LEASE l1 me 1 60", "lease", 1),
+        ("RL.BLOCK b1 1h", "block", 1),
+        ("RL.BLOCK b1 1h", "block", 0),
+        ("RL.GCRA b1 1 1 60", "gcra", 0),
         ("CL.THROTTLE t1 15 30 60", "throttle", 1),
         ("CL.THROTTLE t1 15 30 60", "throttle", 0),
         ("RL.ALL a1 GCRA|1|1|60 a2 LEASE|me|2|60 a3 USE|p k1 GCRA|9|1|60", "all", 3),
@@ -111,6 +114,7 @@ fn metrics_name_the_commands_that_can_create_keys_and_no_others() {
     let expected = [
         "all",
         "backoff",
+        "block",
         "charge",
         "fixed",
         "gcra",

@@ -4,6 +4,8 @@
 mod support;
 
 mod acl;
+mod ban_effects;
+mod bans;
 mod byte_fuzz;
 mod callers;
 mod changed_limits;

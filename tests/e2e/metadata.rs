@@ -49,7 +49,7 @@ const ANY_RULE: &str =
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-static COMMANDS: [Described; 36] = [
+static COMMANDS: [Described; 37] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -242,6 +242,15 @@ static COMMANDS: [Described; 36] = [
         key: UPDATES,
         position: ONE_KEY,
         syntax: "key id",
+    },
+    Described {
+        name: "rl.block",
+        since: "0.2.0",
+        arity: 3,
+        flags: &["write"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key duration",
     },
     Described {
         name: "cl.throttle",
@@ -509,7 +518,7 @@ fn command_docs_also_work_with_resp2() {
 }
 
 /// Calls of every syntax on the key `k`, with arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 30] = [
+const SYNTAXES: [(&str, &[&str]); 31] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -530,6 +539,7 @@ const SYNTAXES: [(&str, &[&str]); 30] = [
     ("RL.LEASE k k 5 60", UPDATES),
     ("RL.RENEW k k 60", UPDATES),
     ("RL.RELEASE k k", UPDATES),
+    ("RL.BLOCK k k", UPDATES),
     ("RL.RESERVE k k 1h FIXED 5 60 COST k ALIGNED", UPDATES),
     ("RL.RESERVE k k k QUOTA 5 day ZONE k", UPDATES),
     ("RL.COMMIT k k FIXED 5 60 COST 1", UPDATES),

@@ -3,13 +3,14 @@
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::{
-    Answer, AnyOracle, AnySubject, Fixed, Limits, Part, Quotas, Source as _, Verb, Wrote, act_all,
+    Answer, AnyOracle, AnySubject, Banned, Fixed, Limits, Part, Quotas, Source as _, Verb, Wrote,
+    act_all,
 };
 
 use crate::Counts;
 use crate::fleet::Fleet;
 use crate::held::{HOLDERS, Held};
-use crate::key::{Asked, Key};
+use crate::key::{Asked, Key, duration};
 use crate::named::Named;
 use crate::reserved::Booked;
 use crate::support::{Random, raw_error};
@@ -121,8 +122,23 @@ impl Traffic {
             10 => self.quotas.draw(random, now_us, counts),
             11.. => self.named.draw(random, self.slots, now_us, counts),
             1..3 => self.draw_several(random, now_us, counts),
+            _ if random.below(24) == 0 => self.draw_ban(random, now_us, counts),
             _ => self.draw_single(random, now_us, counts),
         }
+    }
+
+    /// Draws a ban of a key. A short one leaves more calls of the key to be decided.
+    fn draw_ban(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        let index = random.below(self.keys.len() as u64) as usize;
+        let key = &mut self.keys[index];
+        let duration_us = match random.below(8) {
+            0 => random.between(1_000, 600_000_000),
+            _ => random.between(1_000, 2_000_000),
+        };
+        key.model = Box::new(Banned::new(now_us, duration_us, (key.subject.none)()));
+        counts.add("keys banned", 1);
+        let words = ["RL.BLOCK".to_owned(), key.name.clone(), duration(duration_us)];
+        Sent { words: words.into(), expected: Some(Value::Okay) }
     }
 
     fn draw_peek(&self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {

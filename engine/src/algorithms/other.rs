@@ -1,5 +1,5 @@
-//! Calls on a state that is not a plain state of the rule's algorithm: a window with reservations, a
-//! ban, or the state of another algorithm.
+//! Calls on a state that is not a plain state of the rule's algorithm: a window with reservations,
+//! a ban, or the state of another algorithm.
 //!
 //! Only such calls come here, so the others do not pay for it.
 

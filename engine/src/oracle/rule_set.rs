@@ -225,7 +225,7 @@ pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, Strin
             twin.key.store(&write);
         }
     }
-    // Only a ban denies a call of cost 0. Such a call stores no repair, so the wait can start again.
+    // Only a ban denies a call of cost 0. That call stores no repair, so the wait can start again.
     let promises =
         calls.iter().zip(&answered.rows).all(|((.., cost), row)| *cost > 0 || row.allowed > 0);
     let said = match check_retry_of_all(calls, now, answered.answer()) {

@@ -220,7 +220,10 @@ fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
     let is_other = matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG" | b"CHARGE" | b"REFUND")
-        || matches!(algorithm, b"RESERVE" | b"COMMIT" | b"CANCEL" | b"RENEW" | b"RELEASE");
+        || matches!(
+            algorithm,
+            b"BLOCK" | b"RESERVE" | b"COMMIT" | b"CANCEL" | b"RENEW" | b"RELEASE"
+        );
     if is_other || call.len() < 2 {
         return vec![b"PING".to_vec()];
     }
@@ -253,6 +256,9 @@ fn check(
     match (call[0].to_ascii_uppercase().as_slice(), reply) {
         (b"RL.INSPECT", Value::Nil | Value::Array(_)) | (b"RL.DEBUG", Value::Int(0..)) => {
             assert!(unchanged, "{}", shown(call));
+        }
+        (b"RL.BLOCK", Value::Okay) => {
+            assert!(matches!(after[1], Value::Int(1..)), "{}: {:?}", shown(call), after[1]);
         }
         (b"RL.RENEW" | b"RL.RELEASE", Value::Int(live @ 0..=1)) => {
             assert!(unchanged || *live == 1, "{}: there was nothing to change", shown(call));

@@ -7,7 +7,7 @@ const RULES: [(u64, &str); 4] = [(3, "500ms"), (20, "10"), (40, "1h"), (5_000, "
 
 const SUBJECTS: u64 = 6;
 
-/// Returns a random call; four of six decide. Each key has one algorithm, whose rule changes
+/// Returns a random call; four of six decide, and few ban. Each key has one algorithm, whose rule changes
 /// sometimes.
 fn any_call(random: &mut Random) -> String {
     let algorithm = random.pick(&ALGORITHMS);
@@ -21,6 +21,7 @@ fn any_call(random: &mut Random) -> String {
         2..=9 => algorithm.peek(&key, limit, period),
         10..=12 => format!("RL.INSPECT {key}"),
         13..=19 => format!("{} COST {}", algorithm.call(&key, limit, period), random.below(9)),
+        20 => format!("RL.BLOCK {key} {}ms", 1 + random.below(2_000)),
         _ => algorithm.call(&key, limit, period),
     }
 }
