@@ -325,7 +325,7 @@ local function failed(failure, verb, rule)
     partial_not_here = option .. 'PARTIAL is for RL.PEEK and commands that decide by one rule',
     missing_cost = 'ERR missing cost: expected COST followed by an integer from 0 to ' .. most,
     algorithm = 'ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, '
-      .. 'LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE',
+      .. 'LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE, RESERVE or USE',
     too_many_rules = 'ERR too many rules: expected 1 to 16 pairs of a key and a rule',
     repeated_key = 'ERR repeated key: each key may be given once',
     wrong_type = 'WRONGTYPE the key does not hold a state of this algorithm',
@@ -1490,7 +1490,8 @@ end
 -- Returns the failure for a name that is not an algorithm of this library.
 local function unnamed(name)
   if name == 'LEASE' then return 'lease_not_here' end
-  if name == 'QUOTA' or name == 'USE' then return 'ERR ' .. name .. NEEDS_MODULE end
+  local is_known = name == 'QUOTA' or name == 'RESERVE' or name == 'USE'
+  if is_known then return 'ERR ' .. name .. NEEDS_MODULE end
   return 'algorithm'
 end
 

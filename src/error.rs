@@ -52,10 +52,8 @@ pub enum CommandError {
     Charge(ChargeError),
     /// The server did not count the holders of a lease key.
     NotTold,
-    /// The id of a new reservation was already committed.
-    Settled,
-    /// The key already stores the largest allowed number of reservation ids.
-    TooManyReservations,
+    /// A reservation is not made, or not settled.
+    Reservation(ReservationError),
     /// The server did not store the new state, or did not replicate its effect.
     Commit(CommitError),
     /// `RL.DEBUG` is disabled.
@@ -85,6 +83,8 @@ pub enum RuleError {
     NotTold,
     /// The rule's policy does not exist, and the rule names no `DEFAULT` rule.
     NoPolicy,
+    /// The rule's reservation is not made.
+    Reservation(ReservationError),
 }
 
 impl RuleError {
@@ -95,6 +95,7 @@ impl RuleError {
             Self::WrongType => Some(WRONG_TYPE),
             Self::NotTold => Some(NOT_TOLD),
             Self::NoPolicy => Some(NO_POLICY),
+            Self::Reservation(error) => Some(reservation_text(error)),
         }
     }
 }
@@ -121,19 +122,8 @@ impl CommandError {
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
             Self::NotTold => NOT_TOLD,
             Self::NoPolicy => NO_POLICY,
-            Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
-            Self::Charge(ChargeError::TooManyUnits) => {
-                c"ERR invalid cost: the total of used units must not exceed 2000000000000"
-            }
-            Self::Charge(ChargeError::TooLong) => {
-                c"ERR invalid cost: the time until the key is reset must not exceed 36525d"
-            }
-            Self::Settled => {
-                c"ERR invalid id: already committed, use a new id for each job"
-            }
-            Self::TooManyReservations => {
-                c"ERR too many reservations: a key remembers at most 1024 ids at a time"
-            }
+            Self::Charge(error) => charge_text(error),
+            Self::Reservation(error) => reservation_text(error),
             Self::Commit(CommitError::NotStored) => {
                 c"ERR internal error: the server refused to store the state"
             }
@@ -153,6 +143,31 @@ impl CommandError {
                 c"ERR invalid duration: the clock must stay between the years 1970 and 2200"
             }
         })
+    }
+}
+
+fn charge_text(error: ChargeError) -> &'static CStr {
+    match error {
+        ChargeError::OtherAlgorithm => WRONG_TYPE,
+        ChargeError::TooManyUnits => {
+            c"ERR invalid cost: the total of used units must not exceed 2000000000000"
+        }
+        ChargeError::TooLong => {
+            c"ERR invalid cost: the time until the key is reset must not exceed 36525d"
+        }
+    }
+}
+
+fn reservation_text(error: ReservationError) -> &'static CStr {
+    match error {
+        ReservationError::OtherAlgorithm => WRONG_TYPE,
+        ReservationError::Settled => {
+            c"ERR invalid id: already committed, use a new id for each job"
+        }
+        ReservationError::TooMany => {
+            c"ERR too many reservations: a key remembers at most 1024 ids at a time"
+        }
+        ReservationError::Charge(error) => charge_text(error),
     }
 }
 
@@ -275,6 +290,7 @@ impl From<RuleError> for CommandError {
             RuleError::WrongType => Self::WrongType,
             RuleError::NotTold => Self::NotTold,
             RuleError::NoPolicy => Self::NoPolicy,
+            RuleError::Reservation(error) => Self::Reservation(error),
         }
     }
 }
@@ -305,12 +321,13 @@ impl From<ChargeError> for CommandError {
 
 impl From<ReservationError> for CommandError {
     fn from(error: ReservationError) -> Self {
-        match error {
-            ReservationError::OtherAlgorithm => Self::WrongType,
-            ReservationError::Settled => Self::Settled,
-            ReservationError::TooMany => Self::TooManyReservations,
-            ReservationError::Charge(error) => Self::Charge(error),
-        }
+        Self::Reservation(error)
+    }
+}
+
+impl From<ReservationError> for RuleError {
+    fn from(error: ReservationError) -> Self {
+        Self::Reservation(error)
     }
 }
 

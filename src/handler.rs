@@ -10,7 +10,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
 use crate::policies::{manage as policy_commands, metrics, r#use as usage};
-use crate::{block, clock, config, ending, info, redis_cell, reply, rule_set, top};
+use crate::{block, clock, config, ending, info, redis_cell, reply, reservations, rule_set, top};
 use redis_throttle_engine::algorithms::{Algorithm, NewState};
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
@@ -19,9 +19,7 @@ use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::request::Asked;
-use redis_throttle_engine::grammar::reservation::{ReservationRequest, ReservationVerb};
 use redis_throttle_engine::grammar::top::TopRequest;
-use redis_throttle_engine::reservations::window::Step;
 use redis_throttle_engine::time::Instant;
 
 /// Runs the command at `index` of the table. The command replies once, at its very end.
@@ -33,7 +31,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Peek => peek(index, call),
         Action::Charge => charge(index, call),
         Action::Refund => refund(index, call),
-        Action::Reserve(verb) => reserve(index, call, verb),
+        Action::Reserve(verb) => reservations::run(index, call, verb),
         Action::DecideAll => rule_set::decide(index, call),
         Action::PeekAll => rule_set::peek(index, call),
         Action::Lease => leases::take(index, call),
@@ -87,23 +85,6 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     apply(index, call, None, |key| Ok(keyspace::refund(key, &request)?))
 }
 
-/// Makes, commits or cancels a reservation, and replies with the resulting state.
-fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
-    let request = grammar::reservation::reservation(
-        verb,
-        call.args_after_key(),
-        config::sliding_log_slots(),
-    )?;
-    let now = clock::now();
-    let counted = match request.step {
-        Step::Reserve { cost, .. } => Some((cost, now)),
-        _ => None,
-    };
-    apply_as(index, call, request.id, counted, |key, id| {
-        Ok(keyspace::reserve(key, &ReservationRequest { id, ..request }, now)?)
-    })
-}
-
 /// The result of a call on the state of a key.
 type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
@@ -123,7 +104,7 @@ fn apply(
 /// Does the same as [`apply`] for a call with an id: the new state may borrow the id as well as the
 /// stored state.
 #[inline(always)]
-fn apply_as<'call>(
+pub fn apply_as<'call>(
     index: usize,
     call: &mut Call<'call>,
     id: &'call [u8],
@@ -151,6 +132,7 @@ fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
         Ok(Asked::Units(request)) => request,
         Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
         Err(GrammarError::UseNotHere) => return usage::peek(index, call),
+        Err(GrammarError::ReserveNotHere) => return reservations::peek(index, call),
         Err(error) => return Err(error.into()),
     };
     let key = call.only_key()?.open_for_reading();

@@ -5,16 +5,15 @@ use crate::api::call::Call;
 use crate::api::key::{ChangedKey, Event, KeyKind, ReadKey, WriteKey};
 use crate::fault::{self, Point};
 use crate::{clock, info, replication};
-use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
+use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, Rule, State};
 use redis_throttle_engine::ban::{Ban, LiveBan};
 use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::grammar::request::Request;
-use redis_throttle_engine::grammar::reservation::ReservationRequest;
 use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::redis_cell;
-use redis_throttle_engine::reservations::window::ReservationError;
+use redis_throttle_engine::reservations::window::{ReservationError, Step};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
@@ -192,20 +191,22 @@ pub fn refund<'key>(
     request.rule.refund(stored, clock::now(), request.options.cost)
 }
 
-/// Applies a step of a reservation to the state of a key.
+/// Applies a step to the reservation `id` in the state of a key.
 ///
 /// # Errors
 ///
 /// [`ReservationError`] if the step is refused, or the key holds anything but a state of the rule's
 /// algorithm.
-pub fn reserve<'key>(
+pub fn take_step<'key>(
     key: &'key ReadKey<'_, '_>,
-    request: &ReservationRequest<'key>,
+    rule: &Rule,
+    id: &'key [u8],
+    step: Step,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, ReservationError> {
     let stored = load(key)?;
     fault::point(Point::Decide);
-    request.rule.take_step(stored, now, request.id, request.step)
+    rule.take_step(stored, now, id, step)
 }
 
 /// The reason why a change failed.

@@ -39,5 +39,6 @@ mod policies {
 mod redis_cell;
 mod replication;
 mod reply;
+mod reservations;
 mod rule_set;
 mod top;

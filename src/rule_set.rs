@@ -8,6 +8,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed};
 use crate::leases::{command as leases, set as holders};
 use crate::policies::r#use::Applied;
+use crate::reservations::Reserving;
 use crate::{clock, config, ending, reply, top};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::algorithms::OtherAlgorithm;
@@ -47,6 +48,8 @@ enum Rule<'call> {
     Lease(LeaseRequest<'call>),
     /// A rule that a policy defines.
     ByPolicy(ByPolicy<'call>),
+    /// A reservation.
+    Reserve(Reserving<'call>),
 }
 
 /// A rule that a policy defines.
@@ -127,6 +130,10 @@ fn read<'call>(
                 let found = ByPolicy::read(key, rule, counts, now);
                 rules.push(Rule::ByPolicy(found.map_err(|error| in_rule(at, error))?));
             }
+            Err(GrammarError::ReserveNotHere) => {
+                let read = Reserving::read(key, rule, counts, now);
+                rules.push(Rule::Reserve(read.map_err(|error| in_rule(at, error))?));
+            }
             Err(error) => return Err(in_rule(at, RuleError::Grammar(error))),
         }
     }
@@ -168,10 +175,10 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
         }
     }
     // A denial is the same in both modes, so only rules that allowed the call before it decide
-    // again.
+    // again, and rules in shadow mode: a reservation that does not fit is held there as 0 units.
     let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
     for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
-        if row.decision.verdict.is_allowed() {
+        if row.decision.verdict.is_allowed() || !row.is_enforced() {
             let (mut row_again, mut repair) = (ArrayVec::<_, 1>::new(), ArrayVec::<_, 1>::new());
             let decided = rule.decide(key, Mode::TakeNothing, now, &mut row_again, &mut repair);
             decided.map_err(|error| in_rule(at, error))?;
@@ -215,10 +222,13 @@ fn count(call: &Call<'_>, rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, no
         }
     }
     for (rule, Row { decision, .. }) in rules.iter().zip(rows) {
-        if let Rule::ByPolicy(ByPolicy { applied, creates }) = rule
-            && (is_allowed || !decision.verdict.is_allowed())
-        {
-            applied.count(decision, *creates, now);
+        if !is_allowed && decision.verdict.is_allowed() {
+            continue;
+        }
+        match rule {
+            Rule::ByPolicy(ByPolicy { applied, creates }) => applied.count(decision, *creates, now),
+            Rule::Reserve(reserving) => reserving.count(decision, now),
+            Rule::Counted(_) | Rule::Lease(_) => {}
         }
     }
 }
@@ -230,7 +240,10 @@ fn count_error(rules: &[Rule<'_>], error: CommandError) -> CommandError {
         match (rule, error) {
             (_, CommandError::InRule { number, .. }) if number != at + 1 => {}
             (Rule::ByPolicy(ByPolicy { applied, .. }), _) => applied.count_error(),
-            _ => {}
+            (Rule::Reserve(reserving), _) => {
+                reserving.policy().into_iter().for_each(Applied::count_error);
+            }
+            (Rule::Counted(_) | Rule::Lease(_), _) => {}
         }
     }
     error
@@ -242,6 +255,7 @@ impl Rule<'_> {
         match self {
             Self::Counted(_) | Self::Lease(_) => true,
             Self::ByPolicy(ByPolicy { applied, .. }) => applied.looks(),
+            Self::Reserve(reserving) => reserving.looks(),
         }
     }
 
@@ -276,6 +290,10 @@ impl Rule<'_> {
             }
             (Self::Lease(request), Some(key)) => decide_lease(request, key, mode, now)?,
             (Self::ByPolicy(rule), key) => rule.decide(key, mode, now)?,
+            (Self::Reserve(reserving), key) => {
+                let (row, write) = reserving.decide(key, mode, now)?;
+                (row, write.map(Write::State))
+            }
             (_, None) => return Err(RuleError::WrongType),
         };
         rows.push(row);

@@ -371,3 +371,13 @@ impl Rule {
         }
     }
 }
+
+impl NewState<'_> {
+    /// Returns the units that the commit of a reservation uses; zero for any other call.
+    pub const fn committed(&self) -> Cost {
+        match self {
+            Self::Reserved(edit) => edit.committed,
+            _ => Cost::ZERO,
+        }
+    }
+}

@@ -80,8 +80,8 @@ pub enum StateWrite<S> {
 }
 
 /// The result of a call. These calls write: an allowed call with a cost, a charge, a refund that
-/// gives something back, and any call that repairs the state. A denial without a repair carries no
-/// state, so it cannot write.
+/// gives something back, any call that repairs the state, and a step of a reservation. A denial
+/// without a repair carries no state, so it cannot write; a reservation in shadow mode can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<S> {
     /// The reply.

@@ -60,7 +60,7 @@ pub use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil};
 pub use crate::oracle::quota::{CalendarQuota, Quotas, calendar};
 pub use crate::oracle::redis_cell::{CellKey, CellLimits};
 pub use crate::oracle::reservations::{
-    AnyCall, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
+    AnyCall, Hold, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
 };
 pub use crate::oracle::rule_set::{
     AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all, example,

@@ -1,7 +1,8 @@
 //! Reservations in a window: one reservation, the stored list of them, the stored window with its
-//! list, and the calls on it.
+//! list, the calls on it, and the rules that support them.
 
 pub mod list;
 pub mod one;
+pub mod rule;
 pub mod stored;
 pub mod window;

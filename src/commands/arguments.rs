@@ -202,7 +202,7 @@ const fn rules_with<const N: usize>(others: &[Argument]) -> [Argument; N] {
 
 pub const ANY_RULE: Argument = Argument::new(
     c"rule",
-    Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 2 }>(&[HOLDING, USE])),
+    Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 3 }>(&[HOLDING, RESERVING, USE])),
     None,
 );
 
@@ -219,7 +219,13 @@ pub const HELD_FOR: Argument = Argument::new(
     Some(c"time that the units are held and the id is stored, a duration"),
 );
 pub const RESERVABLE: Argument =
-    Argument::new(c"algorithm", Kind::OneOf(&[FIXED_WINDOW, CALENDAR_QUOTA]), None);
+    Argument::new(c"rule", Kind::OneOf(&[FIXED_WINDOW, CALENDAR_QUOTA, USE]), None);
+
+const RESERVING: Argument = Argument::new(
+    c"reservation",
+    Kind::Block(&[Argument::token(c"reserve", c"RESERVE"), RESERVATION_ID, HELD_FOR, RESERVABLE]),
+    None,
+);
 
 pub const POLICY: Argument = Argument::new(
     c"policy",

@@ -232,7 +232,7 @@ pub const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description
 pub const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: c"O(N) with N reservation ids in the key, at most 1024",
-        arity: -6,
+        arity: -5,
         arguments: &[KEY, RESERVATION_ID, RESERVABLE, COST],
         ..settling(name, summary)
     }

@@ -201,7 +201,7 @@ commands! {
     },
     Reserve: Command {
         description: Description {
-            arity: -7,
+            arity: -6,
             flags: c"write deny-oom",
             categories_and_own: c"write slow rl",
             arguments: &[KEY, RESERVATION_ID, HELD_FOR, RESERVABLE, COST, LEAVE],

@@ -52,7 +52,14 @@ impl Counter<'_> {
         self.change(|all, key| all.count(key, call, near_limit_percent, now));
     }
 
-    /// Counts units that were charged later.
+    /// Counts a reservation, whose units count when they are committed.
+    #[cold]
+    pub fn count_reserved(self, call: &Counted, now: Instant) {
+        let near_limit_percent = config::near_limit_percent();
+        self.change(|all, key| all.count_reserved(key, call, near_limit_percent, now));
+    }
+
+    /// Counts units that were charged or committed later.
     #[cold]
     pub fn charge(self, cost: Cost) {
         self.change(|all, key| all.charge(key, cost.units()));

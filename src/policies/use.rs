@@ -108,7 +108,7 @@ fn settle(
         let write = keyspace::KeyWrite::of(&outcome.next);
         ending::store(index, key, write)?.announce(call)?;
         if takes && !decision.verdict.is_banned() {
-            applied.counter.charge(applied.request.options.cost);
+            applied.count_charge(applied.request.options.cost);
         }
     } else {
         fault::point(Point::Decide);
@@ -162,6 +162,11 @@ impl<'call> Applied<'call> {
         }
     }
 
+    /// Returns true if the policy allows every call, but for a ban.
+    pub const fn is_shadow(&self) -> bool {
+        matches!(self.stance, Stance::Shadow | Stance::Off)
+    }
+
     /// Returns true if the call reads the key. Otherwise the key is neither opened nor written.
     pub const fn looks(&self) -> bool {
         matches!(self.stance, Stance::Enforced | Stance::Shadow)
@@ -179,7 +184,7 @@ impl<'call> Applied<'call> {
     }
 
     /// Returns the decision on a blocked call; `None` if the call is not blocked.
-    fn blocked(&self, limit: Limit) -> Option<Decision> {
+    pub fn blocked(&self, limit: Limit) -> Option<Decision> {
         let Stance::Blocked(left) = self.stance else { return None };
         let verdict =
             left.map_or(Verdict::Impossible, |retry_after| Verdict::Denied { retry_after });
@@ -210,7 +215,7 @@ impl<'call> Applied<'call> {
     ///
     /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
-    fn stored<'key>(
+    pub fn stored<'key>(
         &self,
         key: &'key ReadKey<'_, '_>,
         now: Instant,
@@ -251,7 +256,7 @@ impl<'call> Applied<'call> {
     }
 
     /// Returns the integers of the reply for a decision.
-    fn integers(&self, decision: &Decision) -> [i64; 7] {
+    pub fn integers(&self, decision: &Decision) -> [i64; 7] {
         let options = self.request.options;
         let full_units = if options.partial { options.cost.units() } else { 1 };
         reply::seven_integers(decision, self.force(decision.verdict), full_units)
@@ -267,12 +272,31 @@ impl<'call> Applied<'call> {
 
     /// Counts the outcome of the call. A call of cost 0 is not counted.
     pub fn count(&self, decision: &Decision, created: bool, now: Instant) {
-        let cost = self.request.options.cost;
-        if cost.is_zero() {
-            return;
+        if !self.request.options.cost.is_zero() {
+            self.counter.count(&self.counted(decision, created), now);
         }
+    }
+
+    /// Counts the outcome of a reservation, whose units count when they are committed. A
+    /// reservation of cost 0 is not counted.
+    #[cold]
+    pub fn count_reserved(&self, decision: &Decision, created: bool, now: Instant) {
+        if !self.request.options.cost.is_zero() {
+            self.counter.count_reserved(&self.counted(decision, created), now);
+        }
+    }
+
+    /// Counts units that a charge or a commit took.
+    #[cold]
+    pub fn count_charge(&self, units: Cost) {
+        self.counter.charge(units);
+    }
+
+    /// Returns the data to count for a call.
+    #[inline(always)]
+    fn counted(&self, decision: &Decision, created: bool) -> Counted {
         let taken = match decision.verdict {
-            Verdict::Allowed { .. } => cost.units(),
+            Verdict::Allowed { .. } => self.request.options.cost.units(),
             Verdict::Granted { units, .. } => units,
             Verdict::Denied { .. } | Verdict::Impossible | Verdict::Banned { .. } => 0,
         };
@@ -284,8 +308,7 @@ impl<'call> Applied<'call> {
             (_, false) => (Ending::Denied, 0),
         };
         let (limit_units, remaining_units) = (decision.limit.units(), decision.remaining);
-        let counted = Counted { ending, limit_units, remaining_units, taken_units, created };
-        self.counter.count(&counted, now);
+        Counted { ending, limit_units, remaining_units, taken_units, created }
     }
 
     /// Counts an error of the call. A call of cost 0 is not counted.

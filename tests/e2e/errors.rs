@@ -12,7 +12,7 @@ const REPEATED_COST: &str = "ERR repeated option: COST may be given once";
 const REPEATED_ALIGNED: &str = "ERR repeated option: ALIGNED may be given once";
 const RATE_BOUND: &str = "ERR invalid rate: rate / period must not exceed 1000000000 per second";
 const ALGORITHM: &str = "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, \
-     TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE";
+     TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE, RESERVE or USE";
 
 fn invalid_integer(name: &str) -> String {
     format!("ERR invalid {name}: expected an integer from 1 to 1000000000000")

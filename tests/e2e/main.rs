@@ -55,6 +55,8 @@ mod replicas;
 mod replication;
 mod replies;
 mod reservations;
+mod reserve_several;
+mod reserve_uses;
 mod reserved_quotas;
 mod settling;
 mod several;

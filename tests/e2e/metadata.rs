@@ -44,6 +44,18 @@ macro_rules! variants_and_default {
     };
 }
 
+macro_rules! reservable {
+    () => {
+        concat!(
+            "<FIXED limit window [ALIGNED] | \
+             QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start] | \
+             USE policy ",
+            variants_and_default!(),
+            ">"
+        )
+    };
+}
+
 const ANY_RULE: &str =
     concat!("key <", algorithms!(), " | USE policy ", variants_and_default!(), "> [COST cost]");
 const ONE_KEY: [i64; 3] = [1, 1, 1];
@@ -114,7 +126,9 @@ static COMMANDS: [Described; 37] = [
         syntax: concat!(
             "key <",
             algorithms!(),
-            " | LEASE id limit ttl | USE policy ",
+            " | LEASE id limit ttl | RESERVE id ttl ",
+            reservable!(),
+            " | USE policy ",
             variants_and_default!(),
             "> [COST cost] [PARTIAL] [LEAVE leave]"
         ),
@@ -168,35 +182,29 @@ static COMMANDS: [Described; 37] = [
     Described {
         name: "rl.reserve",
         since: "0.2.0",
-        arity: -7,
+        arity: -6,
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key id ttl <FIXED limit window [ALIGNED] | \
-                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
-                 [COST cost] [LEAVE leave]",
+        syntax: concat!("key id ttl ", reservable!(), " [COST cost] [LEAVE leave]"),
     },
     Described {
         name: "rl.commit",
         since: "0.2.0",
-        arity: -6,
+        arity: -5,
         flags: &["write"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key id <FIXED limit window [ALIGNED] | \
-                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
-                 [COST cost]",
+        syntax: concat!("key id ", reservable!(), " [COST cost]"),
     },
     Described {
         name: "rl.cancel",
         since: "0.2.0",
-        arity: -6,
+        arity: -5,
         flags: &["write"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key id <FIXED limit window [ALIGNED] | \
-                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
-                 [COST cost]",
+        syntax: concat!("key id ", reservable!(), " [COST cost]"),
     },
     Described {
         name: "rl.all",
@@ -518,7 +526,7 @@ fn command_docs_also_work_with_resp2() {
 }
 
 /// Calls of every syntax on the key `k`, with arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 31] = [
+const SYNTAXES: [(&str, &[&str]); 35] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -545,6 +553,10 @@ const SYNTAXES: [(&str, &[&str]); 31] = [
     ("RL.COMMIT k k FIXED 5 60 COST 1", UPDATES),
     ("RL.COMMIT k k QUOTA 5 week START k COST 1", UPDATES),
     ("RL.CANCEL k k FIXED 5 60", UPDATES),
+    ("RL.RESERVE k k 1h USE k COST 1 FOR k", UPDATES),
+    ("RL.COMMIT k k USE k", UPDATES),
+    ("RL.CANCEL k k USE k", UPDATES),
+    ("RL.PEEK k RESERVE k 1h QUOTA 5 day", READS),
     ("CL.THROTTLE k 15 30 60", UPDATES),
     ("CL.THROTTLE k k k k k", UPDATES),
     ("GCRA k 5 10 60 TOKENS 1", UPDATES),

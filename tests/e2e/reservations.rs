@@ -149,7 +149,8 @@ fn wrong_arguments_get_an_error_that_names_them_and_change_nothing() {
     let long = "i".repeat(65);
     let id = "ERR invalid id: expected 1 to 64 bytes";
     let ttl = "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h";
-    let algorithm = "ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations";
+    let algorithm =
+        "ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations, or USE";
     let partial = "ERR invalid option: PARTIAL is for RL.PEEK and commands that decide by one rule";
     let rows: Vec<(Vec<&str>, &str)> = vec![
         (vec!["RL.RESERVE", "k", "", "1h", "FIXED", "10", "60"], id),

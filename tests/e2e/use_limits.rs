@@ -63,7 +63,7 @@ fn errors_name_the_wrong_argument_and_change_nothing() {
         assert!(client.error(call).starts_with("ERR wrong number of arguments for"), "{call}");
     }
     for call in ["RL.RESERVE k id 1h USE p x", "RL.COMMIT k id USE p x", "RL.CANCEL k id USE p x"] {
-        assert!(client.error(call).starts_with("ERR invalid algorithm: expected FIXED or QUOTA"));
+        assert!(client.error(call).starts_with("ERR invalid option: expected COST n, PARTIAL"));
     }
     assert_eq!(client.integer("DBSIZE"), 0);
     // The policy's rule decides whether COST is valid, and the unused default does not.

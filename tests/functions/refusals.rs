@@ -156,6 +156,7 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
         ("METRICS", "METRICS k"),
         ("QUOTA", "PEEK k QUOTA 10 day"),
         ("USE", "PEEK k USE search"),
+        ("RESERVE", "PEEK k RESERVE job-1 60 FIXED 10 60"),
         ("QUOTA", "CHARGE k QUOTA 10 day"),
         ("QUOTA", "REFUND k QUOTA 10 day"),
         // The module counts reserved units, and the library would not.
@@ -167,10 +168,14 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
         ("a key with reservations", "BLOCK planned 1h"),
     ];
     let rows = rows.map(|(what, line)| (what, Asked::line(line)));
-    let several =
-        [("rule 2: QUOTA", "QUOTA 10 day"), ("rule 2: USE", "USE search")].map(|(what, rule)| {
-            (what, Asked::several("ALL", &[("{k}", "GCRA 6 10 60"), ("{k}:2", rule)]))
-        });
+    let several = [
+        ("rule 2: QUOTA", "QUOTA 10 day"),
+        ("rule 2: USE", "USE search"),
+        ("rule 2: RESERVE", "RESERVE job-1 60 FIXED 10 60"),
+    ];
+    let several = several.map(|(what, rule)| {
+        (what, Asked::several("ALL", &[("{k}", "GCRA 6 10 60"), ("{k}:2", rule)]))
+    });
     for (what, asked) in rows.into_iter().chain(several) {
         for form in [Form::Function, Form::Script] {
             let refused = raw_error(&client.call(&asked.call(form, &library)));

@@ -56,7 +56,7 @@ impl Fields<2> for FixedWindow {
 impl FixedWindow {
     /// Returns the window that is open at `now`, given the stored one.
     #[inline(always)]
-    pub(super) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
+    pub(crate) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
         let (Window { start, used }, repaired) = self.open_window(stored, now);
         let until_end = self.end(start).since(now);
         OpenWindow { start, used, until_end, lapses_at: start.after(self.window.span()), repaired }

@@ -8,9 +8,6 @@ use crate::ban::{self, Ban, LiveBan};
 use crate::bounds::Cost;
 use crate::call::{self, CallOptions, ChargeError, Mode};
 use crate::decision::{Outcome, StateWrite};
-use crate::reservations::list::Unread;
-use crate::reservations::stored::Windowed;
-use crate::reservations::window::{self as reserved, ReservationError, Step};
 use crate::time::Instant;
 
 impl<'a> State<'a> {
@@ -34,6 +31,16 @@ impl<'a> State<'a> {
             Self::Banned(ban) => Some(*ban),
             _ => None,
         }
+    }
+
+    /// Returns the ban in the state at `now`; `None` if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`OtherAlgorithm`] if the state is not a ban.
+    #[cold]
+    pub(crate) fn live_ban(&self, now: Instant) -> Result<Option<LiveBan>, OtherAlgorithm> {
+        self.ban().map(|ban| ban.at(now)).ok_or(OtherAlgorithm)
     }
 
     /// Returns the state if it belongs to `algorithm` or is a ban, or `None` if it belongs to
@@ -63,58 +70,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// Returns the ban in a state at `now`; `None` if it has ended.
-///
-/// # Errors
-///
-/// Returns [`OtherAlgorithm`] if the state is not a ban.
-#[cold]
-fn live_ban(stored: State<'_>, now: Instant) -> Result<Option<LiveBan>, OtherAlgorithm> {
-    stored.ban().map(|ban| ban.at(now)).ok_or(OtherAlgorithm)
-}
-
 impl Rule {
-    /// Applies `step` to the reservation `id` at `now`. The outcome holds the state to store.
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ReservationError`]. [`ReservationError::OtherAlgorithm`] takes precedence.
-    #[cold]
-    pub fn take_step<'a>(
-        &self,
-        stored: Option<State<'a>>,
-        now: Instant,
-        id: &'a [u8],
-        step: Step,
-    ) -> Result<Outcome<NewState<'a>>, ReservationError> {
-        match (self.reserved(stored, now, id), stored) {
-            (Ok(view), _) => Ok(reserved::take_step(view, step)?.map(NewState::Reserved)),
-            (Err(OtherAlgorithm), Some(other)) => self.take_step_banned(other, now, id, step),
-            (Err(error), None) => Err(error.into()),
-        }
-    }
-
-    /// Applies `step` on a state that is not one of this rule's algorithm.
-    #[cold]
-    fn take_step_banned<'a>(
-        &self,
-        stored: State<'a>,
-        now: Instant,
-        id: &'a [u8],
-        step: Step,
-    ) -> Result<Outcome<NewState<'a>>, ReservationError> {
-        let Some(live) = live_ban(stored, now)? else {
-            return self.take_step(None, now, id, step);
-        };
-        Ok(match step {
-            Step::Reserve { cost, leave, .. } => {
-                let options = CallOptions { leave, ..CallOptions::of_cost(cost) };
-                live.decide(self.limit(now), options, Mode::Take).map(NewState::Banned)
-            }
-            Step::Commit { .. } | Step::Cancel => self.denial(live, now),
-        })
-    }
-
     /// Decides a call on a state that is not a plain state of this rule's algorithm.
     #[cold]
     #[inline(never)]
@@ -156,7 +112,7 @@ impl Rule {
     ) -> Result<Outcome<NewState<'a>>, ChargeError> {
         match self.reserved(Some(stored), now, &[]) {
             Ok(view) => Ok(call::charge(view, cost)?.map(NewState::Reserved)),
-            Err(_) => match live_ban(stored, now)? {
+            Err(_) => match stored.live_ban(now)? {
                 Some(live) => Ok(self.denial(live, now)),
                 None => self.charge(None, now, cost),
             },
@@ -173,7 +129,7 @@ impl Rule {
     ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
         match self.reserved(Some(stored), now, &[]) {
             Ok(view) => Ok(call::refund(view, cost).map(NewState::Reserved)),
-            Err(_) => match live_ban(stored, now)? {
+            Err(_) => match stored.live_ban(now)? {
                 Some(live) => Ok(self.denial(live, now)),
                 None => self.refund(None, now, cost),
             },
@@ -195,7 +151,7 @@ impl Rule {
         now: Instant,
         options: CallOptions,
     ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
-        match live_ban(stored, now)? {
+        match stored.live_ban(now)? {
             Some(live) => Ok(live.decide(self.limit(now), options, mode).map(NewState::Banned)),
             None => self.decide_call(mode, None, now, options),
         }
@@ -203,39 +159,7 @@ impl Rule {
 
     /// Returns the outcome of a call that settles earlier calls: it changes nothing.
     #[cold]
-    fn denial<'a>(&self, live: LiveBan, now: Instant) -> Outcome<NewState<'a>> {
+    pub(crate) fn denial<'a>(&self, live: LiveBan, now: Instant) -> Outcome<NewState<'a>> {
         Outcome { decision: live.denial(self.limit(now)), next: StateWrite::Nothing }
-    }
-
-    /// Returns the view of a key that has, or may get, reservations. `id` is the reservation to act
-    /// on.
-    #[cold]
-    #[inline(never)]
-    fn reserved<'a>(
-        &self,
-        stored: Option<State<'a>>,
-        now: Instant,
-        id: &'a [u8],
-    ) -> Result<reserved::WindowView<'a>, OtherAlgorithm> {
-        let (of, limit) = match self {
-            Self::FixedWindow(rule) => (Windowed::Fixed, rule.limit),
-            Self::CalendarQuota(rule) => (Windowed::Quota, rule.limit),
-            _ => return Err(OtherAlgorithm),
-        };
-        let (window, list) = match (stored, of) {
-            (None, _) => (None, Unread::NONE),
-            (Some(State::FixedWindow(window)), Windowed::Fixed)
-            | (Some(State::CalendarQuota(window)), Windowed::Quota) => (Some(window), Unread::NONE),
-            (Some(State::Reserved(state)), _) if state.of == of => {
-                (Some(state.window).filter(|window| window.used > 0), state.list)
-            }
-            _ => return Err(OtherAlgorithm),
-        };
-        let open = match self {
-            Self::FixedWindow(rule) => rule.window_at(window, now),
-            Self::CalendarQuota(rule) => rule.window_at(window, now),
-            _ => return Err(OtherAlgorithm),
-        };
-        Ok(reserved::WindowView::new(of, limit, open, list, now, id)?)
     }
 }

@@ -79,7 +79,7 @@ impl Fields<2> for CalendarQuota {
 impl CalendarQuota {
     /// Returns the period that is open at `now`, given the stored one.
     #[inline(always)]
-    pub(super) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
+    pub(crate) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
         let (Window { start, used }, end, repaired) = self.open_period(stored, now);
         OpenWindow { start, used, until_end: end.since(now), lapses_at: end, repaired }
     }

@@ -11,10 +11,11 @@ use crate::decision::{Outcome, Verdict};
 use crate::grammar::ban::ban;
 use crate::grammar::error::GrammarError;
 use crate::grammar::redis_cell::throttle;
-use crate::grammar::reservation::{ReservationVerb, reservation};
+use crate::grammar::reservation::{ReservationVerb, RuleSource, reservation};
 use crate::grammar::rule::rule_with_cost;
 use crate::oracle::Answer;
 use crate::redis_cell;
+use crate::reservations::window::{Hold, Step};
 use crate::state::{decode, encode};
 use crate::time::{Instant, Span};
 
@@ -151,10 +152,19 @@ fn reservations_are_denied_under_a_ban() {
     for (verb, line, ms, expected) in table {
         let words = words(line);
         let request = reservation(verb, &words, Slots::DEFAULT).expect(line);
-        let step = |stored, ms| request.rule.take_step(stored, at_ms(ms), request.id, request.step);
+        let RuleSource::Call(rule) = request.source else { panic!("{line} has a rule") };
+        let step = |stored, ms| rule.take_step(stored, at_ms(ms), request.id, request.step);
         let banned = Some(State::Banned(ten_seconds()));
         assert_eq!(shown(&step(banned, ms).unwrap()), expected, "{verb:?} {line} at {ms} ms");
         assert_eq!(step(banned, 10_000), step(None, 10_000), "{verb:?} {line}");
+        // As one of several rules, and in shadow mode: the ban denies, and nothing is held.
+        let Step::Reserve(hold) = request.step else { continue };
+        for (mode, is_shadow) in [(Mode::Take, true), (Mode::TakeNothing, false)] {
+            let hold = Hold { is_shadow, ..hold };
+            let made = |stored, ms| rule.reserve(mode, stored, at_ms(ms), request.id, hold);
+            assert_eq!(shown(&made(banned, ms).unwrap()), expected, "{line} {mode:?} at {ms} ms");
+            assert_eq!(made(banned, 10_000), made(None, 10_000), "{line} {mode:?}");
+        }
     }
 }
 

@@ -154,6 +154,12 @@ pub enum GrammarError {
     ReservationId,
     /// An algorithm that does not support reservations.
     NotReservable,
+    /// A policy whose rule does not support reservations.
+    PolicyNotReservable,
+    /// `RESERVE` where no reservation can be made.
+    ReserveNotHere,
+    /// Too few words in a reservation that is passed as one argument.
+    ReserveArity,
     /// An invalid name of a policy or variant.
     PolicyName,
     /// More names than a call may have.

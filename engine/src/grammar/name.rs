@@ -6,6 +6,9 @@ use crate::grammar::error::GrammarError;
 /// The name of a rule that takes a lease. Such a rule has a holder and no cost.
 const LEASE: &[u8] = b"LEASE";
 
+/// The name of a rule that makes a reservation.
+const RESERVE: &[u8] = b"RESERVE";
+
 /// The name of a rule that a policy defines.
 const USE: &[u8] = b"USE";
 
@@ -13,8 +16,9 @@ const USE: &[u8] = b"USE";
 ///
 /// # Errors
 ///
-/// Returns [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::UseNotHere`] for `USE`, and
-/// [`GrammarError::Algorithm`] for any other name.
+/// Returns [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::ReserveNotHere`] for
+/// `RESERVE`, [`GrammarError::UseNotHere`] for `USE`, and [`GrammarError::Algorithm`] for any other
+/// name.
 pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
     algorithm(name).ok_or_else(|| unnamed(name))
 }
@@ -52,6 +56,8 @@ pub fn is_name<const N: usize>(word: &[u8], name: &str) -> bool {
 fn unnamed(name: &[u8]) -> GrammarError {
     if name.eq_ignore_ascii_case(LEASE) {
         GrammarError::LeaseNotHere
+    } else if name.eq_ignore_ascii_case(RESERVE) {
+        GrammarError::ReserveNotHere
     } else if name.eq_ignore_ascii_case(USE) {
         GrammarError::UseNotHere
     } else {

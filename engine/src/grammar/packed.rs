@@ -10,8 +10,8 @@ use crate::grammar::rule::request;
 /// The largest number of rules in one call.
 pub const RULES_MAX: usize = 16;
 
-/// The largest number of words that are parsed. The longest rule, a reservation on a `QUOTA` with
-/// all options, has fewer. Errors are found from left to right, so a rule with more words has an
+/// The largest number of words that are parsed. The longest rule, a `QUOTA` with all options, has
+/// fewer. Errors are found from left to right, so a rule with more words has an
 /// error among the words that are parsed.
 const WORDS_MAX: usize = 16;
 
@@ -20,7 +20,9 @@ const WORDS_MAX: usize = 16;
 ///
 /// # Errors
 ///
-/// Returns the first error, from left to right; [`GrammarError::RuleArity`] for too few words.
+/// Returns the first error, from left to right; [`GrammarError::RuleArity`] for too few words,
+/// [`GrammarError::UseNotHere`] for a policy, and [`GrammarError::ReserveNotHere`] for a
+/// reservation.
 #[inline]
 pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];

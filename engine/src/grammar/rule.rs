@@ -24,7 +24,8 @@ use crate::call::CallOptions;
 ///
 /// # Errors
 ///
-/// Returns the first error, from left to right; [`GrammarError::UseNotHere`] for a policy.
+/// Returns the first error, from left to right; [`GrammarError::UseNotHere`] for a policy, and
+/// [`GrammarError::ReserveNotHere`] for a reservation.
 #[inline]
 pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
     match rule_with_cost(args, slots) {

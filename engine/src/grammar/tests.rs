@@ -13,6 +13,7 @@ use crate::grammar::error::GrammarError;
 use crate::grammar::lease::{LeaseRequest, release, renew};
 use crate::grammar::packed::packed_rule;
 use crate::grammar::request::{Asked, Request};
+use crate::grammar::reservation::hold;
 use crate::grammar::rule::{request, rule, rule_with_cost};
 use crate::grammar::*;
 use crate::oracle::example;
@@ -377,6 +378,10 @@ fn every_error_except_arity_has_an_ascii_text() {
         LeaseOption,
         LeaseArity,
         LeaseNotHere,
+        ReserveNotHere,
+        ReserveArity,
+        NotReservable,
+        PolicyNotReservable,
         Algorithm,
         Subcommand,
         ClockAction,
@@ -408,7 +413,7 @@ proptest! {
             prop::sample::select(vec![
                 &b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK", b"month",
                 b"week", b"LEASE", b"ZONE", b"START", b"sun", b"Europe/Berlin", b"SLOTS", b"64",
-                b"LEAVE", b"20%",
+                b"LEAVE", b"20%", b"RESERVE", b"USE",
             ])
                 .prop_map(<[u8]>::to_vec),
         ], 0..9),
@@ -424,7 +429,7 @@ proptest! {
         if let Ok(Asked::Lease(LeaseRequest { id, rule, .. })) = rule(&args, Slots::DEFAULT) {
             prop_assert!((1..=128).contains(&id.len()) && rule.limit.units() <= 1_000_000);
         }
-        let _ = (renew(&args), release(&args));
+        let _ = (renew(&args), release(&args), hold(&args, Slots::DEFAULT));
         let _ = ClockAction::parse(&args);
     }
 

@@ -2,6 +2,7 @@
 
 use crate::algorithms::State;
 use crate::bounds::{Cost, Leave, Period};
+use crate::call::Mode;
 use crate::msgpack::NotAState;
 use crate::oracle::answer::{Answer, Verb, Wrote, ms_until};
 use crate::oracle::draw::{DAY_US, Share, Source};
@@ -12,7 +13,7 @@ use crate::oracle::subject::{Subject, Twin};
 use crate::oracle::windows::FixedWindow;
 use crate::reservations::one::Reservation;
 use crate::reservations::stored::Windowed;
-use crate::reservations::window::ReservationError;
+use crate::reservations::window::{self, ReservationError};
 use crate::time::{Instant, Span};
 use std::marker::PhantomData;
 
@@ -187,11 +188,56 @@ impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
     }
 }
 
+/// A reservation to make, in the numbers of the models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The time for which the id is remembered, in microseconds.
+    pub ttl_us: i128,
+    /// The units to hold.
+    pub cost: i128,
+    /// The units that must remain after it.
+    pub leave: Option<Leave>,
+    /// Whether a policy in shadow mode asks.
+    pub is_shadow: bool,
+    /// Whether another rule denies the call, so that nothing is held.
+    pub is_vain: bool,
+}
+
+impl Hold {
+    /// Makes a reservation without options.
+    pub const fn new(ttl_us: i128, cost: i128) -> Self {
+        Self { ttl_us, cost, leave: None, is_shadow: false, is_vain: false }
+    }
+
+    /// Draws a reservation. The ttl is often about as long as the window, `span_us`.
+    fn draw(source: &mut impl Source, limits: &Limits, span_us: i128) -> Self {
+        let ttl_us = match source.below(4) {
+            0 => source.between(1_000, 10_000_000),
+            _ => span_us * source.between(1, 40) / 16,
+        };
+        let cost = Share::draw(source).of(limits);
+        let leave = (source.below(4) == 0).then(|| Leave::draw(source));
+        let (is_shadow, is_vain) = (source.below(5) == 1, source.below(5) == 1);
+        Self { ttl_us: ttl_us.clamp(1_000, 366 * DAY_US), cost, leave, is_shadow, is_vain }
+    }
+
+    /// Returns the reservation as the engine takes it.
+    fn of_the_engine(self) -> window::Hold {
+        let Self { ttl_us, cost, leave, is_shadow, .. } = self;
+        let ttl = Span::from_us(ttl_us.try_into().expect("not negative"));
+        window::Hold { ttl: Period::new(ttl).expect("a ttl"), cost: units(cost), leave, is_shadow }
+    }
+}
+
+fn units(cost: i128) -> Cost {
+    Cost::new(cost.try_into().expect("small")).expect("a cost")
+}
+
 /// A step with a reservation, in the numbers of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Holds a cost: the ttl in microseconds, the cost, and the units that must remain after it.
-    Reserve(i128, i128, Option<Leave>),
+    /// Holds a cost.
+    Reserve(Hold),
     /// Settles the reservation with this cost; `None` for the amount held.
     Commit(Option<i128>),
     /// Frees the units held.
@@ -216,7 +262,8 @@ pub fn take_step<W: WindowModel>(
     let own = others.take_out(id, now);
     let open = own.as_ref().and_then(|own| own.amount);
     let (allowed, changed, mut retry_after_ms) = match step {
-        Step::Reserve(ttl, amount, leave) => {
+        Step::Reserve(hold) => {
+            let Hold { ttl_us: ttl, cost: amount, leave, is_shadow, is_vain } = hold;
             if own.is_some() && open.is_none() {
                 return Err(ReservationError::Settled);
             } else if own.is_none() && others.count(now) >= 1_024 {
@@ -227,12 +274,13 @@ pub fn take_step<W: WindowModel>(
             let fits = |at| needed == 0 || others.would_allow(limits, at, needed);
             let retry_after_ms = if needed > limits.capacity { -1 } else { ms_until(now, fits) };
             let allowed = retry_after_ms == 0;
-            if allowed {
-                let amount = Some(amount);
+            let is_made = !is_vain && (allowed || is_shadow);
+            if is_made {
+                let amount = Some(if allowed { amount } else { 0 });
                 others.list.push(Held { id: id.to_vec(), since: now, ttl, amount });
                 left = others;
             }
-            (allowed, allowed, Some(retry_after_ms))
+            (allowed, is_made, Some(retry_after_ms))
         }
         Step::Commit(cost) => {
             if let (Some(own), Some(amount)) = (&own, open) {
@@ -291,20 +339,18 @@ impl Key {
         id: &[u8],
         step: Step,
     ) -> Result<(Answer, Option<super::Write>), ReservationError> {
-        let units = |cost: i128| Cost::new(cost.try_into().expect("small")).expect("a cost");
-        let us = |us: i128| u64::try_from(us).expect("not negative");
+        let now = Instant::from_us(now.try_into().expect("not negative"));
         let step = match step {
-            Step::Reserve(ttl, cost, leave) => crate::reservations::window::Step::Reserve {
-                ttl: Period::new(Span::from_us(us(ttl))).expect("a ttl"),
-                cost: units(cost),
-                leave,
-            },
-            Step::Commit(cost) => {
-                crate::reservations::window::Step::Commit { cost: cost.map(units) }
+            Step::Reserve(hold) if hold.is_vain => {
+                let hold = hold.of_the_engine();
+                let outcome = rule.reserve(Mode::TakeNothing, self.state(), now, id, hold)?;
+                return Ok((outcome.decision.into(), super::Write::of(&outcome.next)));
             }
-            Step::Cancel => crate::reservations::window::Step::Cancel,
+            Step::Reserve(hold) => window::Step::Reserve(hold.of_the_engine()),
+            Step::Commit(cost) => window::Step::Commit { cost: cost.map(units) },
+            Step::Cancel => window::Step::Cancel,
         };
-        let outcome = rule.take_step(self.state(), Instant::from_us(us(now)), id, step)?;
+        let outcome = rule.take_step(self.state(), now, id, step)?;
         Ok((outcome.decision.into(), super::Write::of(&outcome.next)))
     }
 }
@@ -375,15 +421,7 @@ impl AnyCall {
         let id = source.below(IDS.len() as u64) as usize;
         match source.below(9) {
             0..3 => Self::Plain(Verb::draw(source), share(source)),
-            3..6 => {
-                let ttl = match source.below(4) {
-                    0 => source.between(1_000, 10_000_000),
-                    _ => span_us * source.between(1, 40) / 16,
-                };
-                let ttl = ttl.clamp(1_000, 366 * DAY_US);
-                let leave = (source.below(4) == 0).then(|| Leave::draw(source));
-                Self::Step(id, Step::Reserve(ttl, share(source), leave))
-            }
+            3..6 => Self::Step(id, Step::Reserve(Hold::draw(source, limits, span_us))),
             6 => Self::Step(id, Step::Commit(None)),
             7 => Self::Step(id, Step::Commit(Some(share(source)))),
             _ => Self::Step(id, Step::Cancel),

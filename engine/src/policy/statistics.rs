@@ -138,7 +138,23 @@ impl Statistics {
         counters.units = counters.units.saturating_add(call.taken_units);
     }
 
-    /// Counts units that a charge took.
+    /// Counts a reservation like [`Self::count`], but not its units: those of its commit count.
+    #[cold]
+    pub fn count_reserved(
+        &mut self,
+        key: Key,
+        call: &Counted,
+        near_limit_percent: u8,
+        now: Instant,
+    ) {
+        let is_near = call.is_near_limit(near_limit_percent);
+        self.count(key, &Counted { taken_units: 0, ..*call }, near_limit_percent, now);
+        if let Some(counters) = self.counters_mut(key) {
+            counters.near_limit += u64::from(is_near);
+        }
+    }
+
+    /// Counts units that a charge or a commit took.
     pub fn charge(&mut self, key: Key, units: u64) {
         if let Some(counters) = self.counters_mut(key) {
             counters.units = counters.units.saturating_add(units);

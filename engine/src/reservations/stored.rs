@@ -53,6 +53,8 @@ pub struct Edit<'a> {
     pub ttl: Span,
     /// The units that the reservation will hold; `None` settles it.
     pub held: Option<Cost>,
+    /// The units that a commit uses; zero for any other call.
+    pub committed: Cost,
     /// The instant of the call: reservations that have expired by then are dropped.
     pub now: Instant,
 }

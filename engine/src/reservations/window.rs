@@ -16,7 +16,7 @@
 
 use crate::algorithms::window::{OpenWindow, Window};
 use crate::bounds::{Cost, Leave, Limit, Period};
-use crate::call::{ChargeError, Standing, conclude};
+use crate::call::{ChargeError, Mode, Standing, conclude};
 use crate::decision::{Decision, Next, Outcome, StateWrite, Verdict};
 use crate::msgpack::NotAState;
 use crate::reservations::list::{Reservations, Unread};
@@ -55,18 +55,25 @@ impl From<ChargeError> for ReservationError {
     }
 }
 
+/// A reservation to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The time after which the reservation expires.
+    pub ttl: Period,
+    /// The units to hold.
+    pub cost: Cost,
+    /// The units that must remain after it.
+    pub leave: Option<Leave>,
+    /// Whether a policy in shadow mode asks. A cost for which there is no room is then held as 0
+    /// units, so that the id can be settled.
+    pub is_shadow: bool,
+}
+
 /// A step in the life of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Holds `cost` for `ttl`, if there is room.
-    Reserve {
-        /// The time after which the reservation expires.
-        ttl: Period,
-        /// The units to hold.
-        cost: Cost,
-        /// The units that must remain after it.
-        leave: Option<Leave>,
-    },
+    /// Holds units for some time, if there is room.
+    Reserve(Hold),
     /// Uses `cost`, by default the units held, and settles the id.
     Commit {
         /// The units used; `None` for those held.
@@ -89,6 +96,8 @@ pub struct WindowView<'a> {
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,
+    /// The units that a commit of `id` uses.
+    committed: Cost,
     /// The length in bytes of the stored reservations whose ids sort before `id`.
     len_before: usize,
     /// Whether some reservations have expired or are re-based.
@@ -167,7 +176,21 @@ impl<'a> WindowView<'a> {
             _ => ListEdit::Keep,
         };
         let tidies = lapsed || rebased;
-        Ok(Self { of, limit, now, window, stored, others, id, own, edit, len_before, tidies })
+        let committed = Cost::ZERO;
+        Ok(Self {
+            of,
+            limit,
+            now,
+            window,
+            stored,
+            others,
+            id,
+            own,
+            edit,
+            committed,
+            len_before,
+            tidies,
+        })
     }
 
     /// Returns the totals of all reservations, including that of `id`.
@@ -282,8 +305,21 @@ impl<'a> Standing for WindowView<'a> {
         let (of, stored, id, now) = (self.of, self.stored, self.id, self.now);
         let count = u16::try_from(totals.count).unwrap_or(u16::MAX);
         let len_before = u32::try_from(self.len_before).unwrap_or(u32::MAX);
-        let tidies = self.tidies;
-        let edit = Edit { of, list, tidies, count, len_before, window, stored, id, ttl, held, now };
+        let (tidies, committed) = (self.tidies, self.committed);
+        let edit = Edit {
+            of,
+            list,
+            tidies,
+            count,
+            len_before,
+            window,
+            stored,
+            id,
+            ttl,
+            held,
+            committed,
+            now,
+        };
         Next::until(lapses_at, edit)
     }
 }
@@ -299,26 +335,29 @@ pub fn take_step<'a>(
     step: Step,
 ) -> Result<Outcome<Edit<'a>>, ReservationError> {
     match step {
-        Step::Reserve { ttl, cost, leave } => reserve(view, ttl, cost, leave),
+        Step::Reserve(hold) => reserve(view, hold, Mode::Take),
         Step::Commit { cost } => Ok(commit(view, cost)?),
         Step::Cancel => Ok(cancel(view)),
     }
 }
 
-/// Holds `cost` for the view's id for `ttl` from now on, if there is room besides the units used or
-/// held by other ids and if the units of `leave` remain. A reservation that the id already has is
+/// Makes the reservation `hold` for the view's id from now on, if there is room besides the units
+/// used or held by other ids and if enough units remain. A reservation that the id already has is
 /// replaced, including its ttl; if there is no room for the new cost, it stays as it is. A
-/// reservation of cost 0 holds nothing, but its id is remembered.
+/// reservation of cost 0 holds nothing, but its id is remembered. In shadow mode, a cost for which
+/// there is no room becomes a reservation of cost 0, although the verdict denies the call.
 ///
 /// # Errors
 ///
-/// Returns [`ReservationError::Settled`] or, checked next, [`ReservationError::TooMany`].
-fn reserve<'a>(
+/// Returns [`ReservationError::Settled`] or, checked next, [`ReservationError::TooMany`], whatever
+/// the mode.
+#[cold]
+pub fn reserve<'a>(
     mut view: WindowView<'a>,
-    ttl: Period,
-    cost: Cost,
-    leave: Option<Leave>,
+    hold: Hold,
+    mode: Mode,
 ) -> Result<Outcome<Edit<'a>>, ReservationError> {
+    let Hold { ttl, cost, leave, is_shadow } = hold;
     match view.own {
         Some(Reservation { held: None, .. }) => return Err(ReservationError::Settled),
         None if view.others.count >= Reservation::COUNT_MAX => {
@@ -335,12 +374,14 @@ fn reserve<'a>(
         Verdict::Denied { retry_after: view.room_in(needed) }
     };
     let repairs = view.is_repaired();
-    if verdict.is_allowed() {
+    let is_made = mode == Mode::Take && (verdict.is_allowed() || is_shadow);
+    if is_made {
         let (id, since) = (view.id, view.now);
+        let held = Some(if verdict.is_allowed() { cost } else { Cost::ZERO });
         view.edit = if view.own.is_some() { ListEdit::Replace } else { ListEdit::Insert };
-        view.own = Some(Reservation { id, since, ttl, held: Some(cost) });
+        view.own = Some(Reservation { id, since, ttl, held });
     }
-    Ok(view.concluded(verdict, verdict.is_allowed() || repairs))
+    Ok(view.concluded(verdict, is_made || repairs))
 }
 
 /// Uses `cost`, by default the units that the id holds, and settles the id. The verdict is allowed
@@ -362,6 +403,7 @@ fn commit<'a>(
         view.edit = ListEdit::Replace;
         let fits = view.has_room_beside_others(cost);
         view.take(cost);
+        view.committed = cost;
         if !fits && view.used() > Cost::TOTAL_MAX.into() {
             return Err(ChargeError::TooManyUnits);
         }

@@ -112,6 +112,7 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
             id: &[],
             ttl: Span::ZERO,
             held: None,
+            committed: Cost::ZERO,
             now: Instant::from_us(0),
         }),
         State::SlidingLog(log) => NewState::SlidingLog(Edit {

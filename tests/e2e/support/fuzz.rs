@@ -19,7 +19,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All error texts of the module, except those that list algorithms, arguments or options.
-const KNOWN_ERRORS: [&str; 69] = [
+const KNOWN_ERRORS: [&str; 72] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -78,7 +78,10 @@ const KNOWN_ERRORS: [&str; 69] = [
     "ERR repeated key: each key may be given once",
     "ERR invalid id: expected 1 to 64 bytes",
     "ERR invalid id: already committed, use a new id for each job",
-    "ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations",
+    "ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations, or USE",
+    "ERR invalid algorithm: RESERVE is not allowed here",
+    "ERR invalid policy: expected a rule of FIXED or QUOTA, which allow reservations",
+    "ERR too many reservations: a key remembers at most 1024 ids at a time",
     "NOPOLICY no such policy",
     "ERR invalid policy: expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -",
     "ERR invalid variant: expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -",

@@ -107,7 +107,7 @@ macro_rules! texts_of_algorithms {
         }
 
         const ALGORITHM: &CStr = c_str(concat!(
-            "ERR invalid algorithm: expected ", or!($($name)* "LEASE" "USE"), "\0"
+            "ERR invalid algorithm: expected ", or!($($name)* "LEASE" "RESERVE" "USE"), "\0"
         ));
         const ALGORITHM_OF_POLICY: &CStr = c_str(concat!(
             "ERR invalid algorithm: expected ", or!($($name)*), " after DEFAULT\0"
@@ -247,8 +247,13 @@ impl GrammarError {
             }
             Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
             Self::NotReservable => {
-                c"ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations"
-            },
+                c"ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations, or USE"
+            }
+            Self::PolicyNotReservable => {
+                c"ERR invalid policy: expected a rule of FIXED or QUOTA, which allow reservations"
+            }
+            Self::ReserveNotHere => c"ERR invalid algorithm: RESERVE is not allowed here",
+            Self::ReserveArity => rule!("RESERVE id ttl rule"),
             Self::PolicyName => {
                 c"ERR invalid policy: expected name or name@variant, each 1 to 64 characters of A-Z a-z 0-9 . _ : / -"
             }

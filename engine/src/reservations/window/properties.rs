@@ -58,6 +58,8 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
         let denies = match call {
             AnyCall::Plain(verb, _) if verb.decides() => answer.allowed == 0,
             AnyCall::Plain(_, cost) => cost == 0,
+            AnyCall::Step(_, Step::Reserve(hold)) if hold.is_vain => true,
+            AnyCall::Step(_, Step::Reserve(hold)) => answer.allowed == 0 && !hold.is_shadow,
             AnyCall::Step(..) => answer.allowed == 0,
         };
         if denies && key != before {
@@ -82,8 +84,8 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
 fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     let mut longest_us = 0;
     play::<S>(source, true, |_, limits, now, call, answer, _| {
-        if let AnyCall::Step(_, Step::Reserve(ttl, ..)) = call {
-            longest_us = longest_us.max(ttl);
+        if let AnyCall::Step(_, Step::Reserve(hold)) = call {
+            longest_us = longest_us.max(hold.ttl_us);
         }
         let waits = 2 * longest_us.max(S::span_us(limits));
         let is_short = answer.retry_after_ms <= oracle::div_ceil(waits, 1_000);

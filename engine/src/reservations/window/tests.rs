@@ -10,7 +10,7 @@ use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
 use crate::oracle::quota::Quotas;
 use crate::oracle::quota::calendar;
-use crate::oracle::reservations::{Reserving, Step, WindowModel};
+use crate::oracle::reservations::{Hold, Reserving, Step, WindowModel};
 use crate::oracle::subject::Subject;
 use crate::oracle::windows::Fixed;
 use crate::reservations::one::Reservation;
@@ -27,7 +27,7 @@ pub(super) const TEN_A_MINUTE: Limits =
     Limits { capacity: 10, rate: 1, period_us: 60 * SECOND, aligned: false, slots: 16 };
 
 pub(super) fn reserve(seconds: i128, cost: i128) -> Step {
-    Step::Reserve(seconds * SECOND, cost, None)
+    Step::Reserve(Hold::new(seconds * SECOND, cost))
 }
 
 enum Call {
@@ -66,7 +66,7 @@ fn check_from<S: Subject<Model: WindowModel>>(
 fn reservation_that_leaves_units_is_made_only_if_others_leave_them() {
     let leaving = |cost, units| {
         let leave = Some(Leave::Units(Cost::new(units).unwrap()));
-        Call::Step("a", Step::Reserve(30 * SECOND, cost, leave))
+        Call::Step("a", Step::Reserve(Hold { leave, ..Hold::new(30 * SECOND, cost) }))
     };
     check(
         &TEN_A_MINUTE,
@@ -225,7 +225,7 @@ fn committed_id_is_remembered_for_60_s_or_its_ttl_even_if_it_was_about_to_expire
             twin.step(&TEN_A_MINUTE, NOW + at_ms * 1_000, b"a", step).unwrap().unwrap()
         };
         let commit = Step::Commit(Some(3));
-        assert_eq!(step(0, Step::Reserve(ttl_ms * 1_000, 4, None)).remaining, 6);
+        assert_eq!(step(0, Step::Reserve(Hold::new(ttl_ms * 1_000, 4))).remaining, 6);
         assert_eq!(step(at_ms, commit).remaining, 7);
         let again = step(forgotten_ms - 1, commit);
         assert_eq!(again.allowed, 1, "{ttl_ms} {at_ms}");

@@ -1,0 +1,306 @@
+//! The paths of calls with a reservation: made, committed or cancelled by a rule of the call or by a
+//! policy, alone or as one of several rules.
+//!
+//! A policy differs from a rule of the call in three ways. In shadow mode the reply allows the
+//! reservation, and what does not fit is held as 0 units. A policy that is off or blocked does not
+//! read the key. A commit and a cancellation act on the key in every mode.
+
+use crate::api::call::Call;
+use crate::api::key::{KeyKind, ReadKey};
+use crate::error::{CommandError, RuleError};
+use crate::fault::{self, Point};
+use crate::handler::apply_as;
+use crate::keyspace::{self, KeyWrite};
+use crate::policies::r#use::Applied;
+use crate::{clock, config, ending, reply, top};
+use redis_throttle_engine::algorithms::{NewState, Rule};
+use redis_throttle_engine::bounds::Cost;
+use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::decision::{Decision, Outcome};
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::reservation::{
+    HoldRequest, ReservationRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
+};
+use redis_throttle_engine::grammar::usage::Usage;
+use redis_throttle_engine::msgpack::NotAState;
+use redis_throttle_engine::reservations::window::{Hold, ReservationError, Step};
+use redis_throttle_engine::rule_set::Row;
+use redis_throttle_engine::time::Instant;
+
+/// Makes, commits or cancels a reservation, and replies with the resulting state.
+pub fn run(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
+    let slots = config::sliding_log_slots();
+    let ReservationRequest { id, source, step } = reservation(verb, call.args_after_key(), slots)?;
+    match (source, step) {
+        (RuleSource::Call(rule), _) => {
+            let now = clock::now();
+            let counted = match step {
+                Step::Reserve(hold) => Some((hold.cost, now)),
+                Step::Commit { .. } | Step::Cancel => None,
+            };
+            apply_as(index, call, id, counted, |key, id| {
+                Ok(keyspace::take_step(key, &rule, id, step, now)?)
+            })
+        }
+        (RuleSource::Policy(usage), Step::Reserve(hold)) => {
+            let now = clock::now();
+            let reserving = ByPolicy::new(&usage, call.key_name(), id, hold, true, now)?;
+            let taken = reserving.take(index, call, now);
+            if taken.is_err() {
+                reserving.applied.count_error();
+            }
+            taken
+        }
+        (RuleSource::Policy(usage), _) => settle(index, call, &usage, id, step),
+    }
+}
+
+/// Decides a reservation, which starts with the word `RESERVE`, and stores nothing.
+#[cold]
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+    let request = hold(call.args_after_word(), config::sliding_log_slots())?;
+    let now = clock::now();
+    let mut reserving = Reserving::new(request, call.key_name(), false, now)?;
+    let decision = match reserving.looks() {
+        true => {
+            let mut key = call.only_key()?.open_for_reading();
+            reserving.decide(Some(&mut key), Mode::Take, now)?.0.decision
+        }
+        false => reserving.decide(None, Mode::Take, now)?.0.decision,
+    };
+    fault::point(Point::Reply);
+    match reserving.policy() {
+        None => {
+            let integers = reply::integers(&decision);
+            ending::answer(index, call, reply::is_yes(&integers), &integers);
+        }
+        Some(applied) => {
+            let integers = applied.integers(&decision);
+            ending::answer(index, call, reply::is_yes(&integers), &integers);
+        }
+    }
+    Ok(())
+}
+
+/// Commits or cancels the reservation `id` under the rule of a policy, in every mode of the policy.
+/// Another algorithm's state never counts as missing. The units of a commit are counted.
+#[cold]
+fn settle<'call>(
+    index: usize,
+    call: &mut Call<'call>,
+    usage: &Usage<'call>,
+    id: &'call [u8],
+    step: Step,
+) -> Result<(), CommandError> {
+    let now = clock::now();
+    let applied = reservable(usage, call.key_name(), false, now)?;
+    let mut committed = Cost::ZERO;
+    apply_as(index, call, id, None, |key, id| {
+        let outcome = keyspace::take_step(key, &applied.request.rule, id, step, now)?;
+        committed = outcome.next.kept().map_or(Cost::ZERO, |next| next.state.committed());
+        Ok(outcome)
+    })?;
+    if !committed.is_zero() {
+        applied.count_charge(committed);
+    }
+    Ok(())
+}
+
+/// Finds the policy in effect for the key `subject`, whose rule must support reservations. An error
+/// of the policy is counted if `counts` is set.
+fn reservable<'call>(
+    usage: &Usage<'call>,
+    subject: &[u8],
+    counts: bool,
+    now: Instant,
+) -> Result<Applied<'call>, RuleError> {
+    let applied = Applied::new(usage, subject, now).map_err(|unfit| unfit.error(counts))?;
+    if applied.request.rule.is_reservable() {
+        return Ok(applied);
+    }
+    if counts {
+        applied.count_error();
+    }
+    Err(RuleError::Grammar(GrammarError::PolicyNotReservable))
+}
+
+/// A reservation that is to be made, by a rule of the call or by a policy.
+pub enum Reserving<'call> {
+    /// The rule is given in the call.
+    ByRule {
+        /// The rule.
+        rule: Rule,
+        /// The id of the reservation.
+        id: &'call [u8],
+        /// The reservation.
+        hold: Hold,
+    },
+    /// A policy has the rule.
+    ByPolicy(ByPolicy<'call>),
+}
+
+/// A reservation that is to be made by the rule of a policy.
+pub struct ByPolicy<'call> {
+    applied: Applied<'call>,
+    id: &'call [u8],
+    hold: Hold,
+    /// Whether the call creates the key's state.
+    creates: bool,
+}
+
+impl<'call> Reserving<'call> {
+    /// Parses a rule that is passed as one argument and starts with `RESERVE`, and looks up its
+    /// policy. An error of the policy is counted if `counts` is set.
+    #[cold]
+    #[inline(never)]
+    pub fn read(
+        subject: &[u8],
+        rule: &'call [u8],
+        counts: bool,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
+        Self::new(packed_hold(rule, config::sliding_log_slots())?, subject, counts, now)
+    }
+
+    fn new(
+        request: HoldRequest<'call>,
+        subject: &[u8],
+        counts: bool,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
+        let HoldRequest { id, source, hold } = request;
+        Ok(match source {
+            RuleSource::Call(rule) => Self::ByRule { rule, id, hold },
+            RuleSource::Policy(usage) => {
+                Self::ByPolicy(ByPolicy::new(&usage, subject, id, hold, counts, now)?)
+            }
+        })
+    }
+
+    /// Returns the policy that has the rule; `None` for a rule of the call.
+    pub const fn policy(&self) -> Option<&Applied<'call>> {
+        match self {
+            Self::ByRule { .. } => None,
+            Self::ByPolicy(ByPolicy { applied, .. }) => Some(applied),
+        }
+    }
+
+    /// Returns true if the reservation reads its key.
+    pub fn looks(&self) -> bool {
+        self.policy().is_none_or(Applied::looks)
+    }
+
+    /// Decides the reservation as one of several rules. Returns its row, and the change to store.
+    /// `key` is open if the reservation reads it.
+    #[cold]
+    #[inline(never)]
+    pub fn decide(
+        &mut self,
+        key: Option<&mut ReadKey<'_, '_>>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<(Row, Option<KeyWrite>), RuleError> {
+        let (rule, id, hold) = match self {
+            Self::ByPolicy(by_policy) => return by_policy.decide(key, mode, now),
+            Self::ByRule { rule, id, hold } => (rule, *id, *hold),
+        };
+        let key = key.ok_or(RuleError::WrongType)?;
+        let stored = keyspace::load(key).map_err(|NotAState| RuleError::WrongType)?;
+        fault::point(Point::Decide);
+        let Outcome { decision, next } = rule.reserve(mode, stored, now, id, hold)?;
+        let left_units = hold.leave.map_or(0, |leave| leave.units(decision.limit));
+        let row = Row { decision, cost: hold.cost, left_units, force: None };
+        Ok((row, KeyWrite::of(&next)))
+    }
+
+    /// Counts the decision for the policy, if there is one.
+    #[cold]
+    pub fn count(&self, decision: &Decision, now: Instant) {
+        if let Self::ByPolicy(ByPolicy { applied, creates, .. }) = self {
+            applied.count_reserved(decision, *creates, now);
+        }
+    }
+}
+
+impl<'call> ByPolicy<'call> {
+    fn new(
+        usage: &Usage<'call>,
+        subject: &[u8],
+        id: &'call [u8],
+        hold: Hold,
+        counts: bool,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
+        let applied = reservable(usage, subject, counts, now)?;
+        let hold = Hold { is_shadow: applied.is_shadow(), ..hold };
+        Ok(Self { applied, id, hold, creates: false })
+    }
+
+    /// Decides the reservation without the key; `None` if the policy reads the key.
+    fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Result<Decision, RuleError>> {
+        if self.applied.looks() {
+            return None;
+        }
+        fault::point(Point::Decide);
+        let rule = &self.applied.request.rule;
+        let outcome = rule.reserve(mode, None, now, self.id, self.hold);
+        let or_blocked = |Outcome { decision, .. }: Outcome<NewState<'_>>| {
+            self.applied.blocked(decision.limit).unwrap_or(decision)
+        };
+        Some(outcome.map(or_blocked).map_err(RuleError::from))
+    }
+
+    /// Decides the reservation on the state of the key.
+    fn decide_on<'key>(
+        &'key self,
+        key: &'key ReadKey<'_, '_>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Outcome<NewState<'key>>, ReservationError> {
+        let stored = self.applied.stored(key, now)?;
+        fault::point(Point::Decide);
+        self.applied.request.rule.reserve(mode, stored, now, self.id, self.hold)
+    }
+
+    fn decide(
+        &mut self,
+        key: Option<&mut ReadKey<'_, '_>>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<(Row, Option<KeyWrite>), RuleError> {
+        if let Some(decided) = self.decide_unseen(mode, now) {
+            return Ok((self.applied.row(decided?), None));
+        }
+        let key = key.ok_or(RuleError::WrongType)?;
+        let outcome = self.decide_on(key, mode, now)?;
+        let (row, write) = (self.applied.row(outcome.decision), KeyWrite::of(&outcome.next));
+        self.creates = write.is_some() && key.kind() == KeyKind::Missing;
+        Ok((row, write))
+    }
+
+    /// Decides the reservation, stores it and replies. Everything that can fail, the reply
+    /// included, comes before the key changes.
+    #[cold]
+    fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+        let (decision, created, integers);
+        if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
+            (decision, created) = (unseen?, false);
+            integers = self.applied.integers(&decision);
+            fault::point(Point::Reply);
+        } else {
+            let key = call.only_key()?.open_for_writing();
+            let outcome = self.decide_on(&key, Mode::Take, now)?;
+            decision = outcome.decision;
+            let write = KeyWrite::of(&outcome.next);
+            created = write.is_some() && key.kind() == KeyKind::Missing;
+            integers = self.applied.integers(&decision);
+            ending::store(index, key, write)?.announce(call)?;
+        }
+        self.applied.count_reserved(&decision, created, now);
+        if !self.hold.cost.is_zero() {
+            top::count(call, call.key_name(), self.applied.row(decision).denies(), now);
+        }
+        ending::answer(index, call, reply::is_yes(&integers), &integers);
+        Ok(())
+    }
+}
