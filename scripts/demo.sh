@@ -330,6 +330,9 @@ repeated:"
     row RL.COMMIT rows:42 job-1 FIXED 1000 60 COST 450
     row RL.RESERVE rows:42 job-2 5m FIXED 1000 60 COST 400
     row RL.CANCEL rows:42 job-2 FIXED 1000 60
+    say "With other rules, all or none: a request, a reserved budget and a permit."
+    row RL.ALL '{t}:rpm' 'GCRA 20 60 60' '{t}:month' 'RESERVE job-7 30s QUOTA 5000000 month COST 1800' \
+        '{t}:runs' 'LEASE job-7 4 2m'
 }
 
 show_use() {

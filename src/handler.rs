@@ -98,21 +98,8 @@ fn apply(
     counted: Option<(Cost, Instant)>,
     act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    apply_as(index, call, &[], counted, |key, _| act(key))
-}
-
-/// Does the same as [`apply`] for a call with an id: the new state may borrow the id as well as the
-/// stored state.
-#[inline(always)]
-pub fn apply_as<'call>(
-    index: usize,
-    call: &mut Call<'call>,
-    id: &'call [u8],
-    counted: Option<(Cost, Instant)>,
-    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>, &'key [u8]) -> Made<'key>,
-) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_writing();
-    let outcome = act(&key, id)?;
+    let outcome = act(&key)?;
     let decision = outcome.decision;
     let write = KeyWrite::of(&outcome.next);
     let integers = reply::integers(&decision);

@@ -1,5 +1,5 @@
-//! The paths of calls with a reservation: made, committed or cancelled by a rule of the call or by a
-//! policy, alone or as one of several rules.
+//! The paths of calls with a reservation: made, committed or cancelled by a rule of the call or by
+//! a policy, alone or as one of several rules.
 //!
 //! A policy differs from a rule of the call in three ways. In shadow mode the reply allows the
 //! reservation, and what does not fit is held as 0 units. A policy that is off or blocked does not
@@ -9,7 +9,6 @@ use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
-use crate::handler::apply_as;
 use crate::keyspace::{self, KeyWrite};
 use crate::policies::r#use::Applied;
 use crate::{clock, config, ending, reply, top};
@@ -33,14 +32,7 @@ pub fn run(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(
     let ReservationRequest { id, source, step } = reservation(verb, call.args_after_key(), slots)?;
     match (source, step) {
         (RuleSource::Call(rule), _) => {
-            let now = clock::now();
-            let counted = match step {
-                Step::Reserve(hold) => Some((hold.cost, now)),
-                Step::Commit { .. } | Step::Cancel => None,
-            };
-            apply_as(index, call, id, counted, |key, id| {
-                Ok(keyspace::take_step(key, &rule, id, step, now)?)
-            })
+            take_step(index, call, &rule, id, step, clock::now()).map(|_| ())
         }
         (RuleSource::Policy(usage), Step::Reserve(hold)) => {
             let now = clock::now();
@@ -53,6 +45,33 @@ pub fn run(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(
         }
         (RuleSource::Policy(usage), _) => settle(index, call, &usage, id, step),
     }
+}
+
+/// Applies a step to the reservation `id` under a rule, stores the result and replies. Everything
+/// that can fail, the reply included, comes before the key changes. Returns the units that a commit
+/// used.
+fn take_step(
+    index: usize,
+    call: &mut Call<'_>,
+    rule: &Rule,
+    id: &[u8],
+    step: Step,
+    now: Instant,
+) -> Result<Cost, CommandError> {
+    let key = call.only_key()?.open_for_writing();
+    let Outcome { decision, next } = keyspace::take_step(&key, rule, id, step, now)?;
+    let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
+    let write = KeyWrite::of(&next);
+    let integers = reply::integers(&decision);
+    ending::store(index, key, write)?.announce(call)?;
+    let is_allowed = decision.verdict.is_allowed();
+    if let Step::Reserve(hold) = step
+        && !hold.cost.is_zero()
+    {
+        top::count(call, call.key_name(), !is_allowed, now);
+    }
+    ending::answer(index, call, is_allowed, &integers);
+    Ok(committed)
 }
 
 /// Decides a reservation, which starts with the word `RESERVE`, and stores nothing.
@@ -85,21 +104,16 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
 /// Commits or cancels the reservation `id` under the rule of a policy, in every mode of the policy.
 /// Another algorithm's state never counts as missing. The units of a commit are counted.
 #[cold]
-fn settle<'call>(
+fn settle(
     index: usize,
-    call: &mut Call<'call>,
-    usage: &Usage<'call>,
-    id: &'call [u8],
+    call: &mut Call<'_>,
+    usage: &Usage<'_>,
+    id: &[u8],
     step: Step,
 ) -> Result<(), CommandError> {
     let now = clock::now();
     let applied = reservable(usage, call.key_name(), false, now)?;
-    let mut committed = Cost::ZERO;
-    apply_as(index, call, id, None, |key, id| {
-        let outcome = keyspace::take_step(key, &applied.request.rule, id, step, now)?;
-        committed = outcome.next.kept().map_or(Cost::ZERO, |next| next.state.committed());
-        Ok(outcome)
-    })?;
+    let committed = take_step(index, call, &applied.request.rule, id, step, now)?;
     if !committed.is_zero() {
         applied.count_charge(committed);
     }

@@ -19,10 +19,15 @@ use redis_throttle_engine::grammar::packed::packed_rule;
 use redis_throttle_engine::grammar::redis_cell::{ThrottleRequest, throttle};
 use redis_throttle_engine::grammar::redis_gcra::{GcraError, gcra};
 use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::reservation::{
+    HoldRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
+};
 use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_cost};
 use redis_throttle_engine::grammar::top::{TopRequest, top};
+use redis_throttle_engine::grammar::usage::usage;
 use redis_throttle_engine::leases::Lease;
 use redis_throttle_engine::oracle::{AnySubject, CellLimits, DAY_US, Limits, Source, UNITS_MAX};
+use redis_throttle_engine::reservations::window::Hold;
 use redis_throttle_engine::time::{Instant, Span};
 use std::slice;
 
@@ -53,6 +58,17 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(packed, read.ok().map(Asked::Lease), "so does one argument");
     }
     let _ = (renew(&args), release(&args));
+
+    let read = hold(&args, slots);
+    assert_eq!(read.ok(), expected_hold(&args), "RESERVE {args:?}: {read:?}");
+    if args.iter().all(|arg| !arg.is_empty()) {
+        let packed = [b"RESERVE ", source].concat();
+        let packed = packed_hold(&packed, slots).ok();
+        assert_eq!(packed, read.ok(), "so does a reservation in one argument");
+    }
+    for verb in [ReservationVerb::Commit, ReservationVerb::Cancel] {
+        let _ = reservation(verb, &args, slots);
+    }
 
     let read = throttle(&args);
     assert_eq!(read.ok(), expected_throttle(&args), "CL.THROTTLE {args:?}: {read:?}");
@@ -198,6 +214,32 @@ fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     let limit = Limit::new(limit.try_into().expect("not negative"))?;
     let rule = Lease { limit, ttl: Period::new(ttl)? };
     (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule, leave: leaves })
+}
+
+/// Returns the expected meaning of a reservation: an id, a ttl, and a rule of `FIXED` or `QUOTA` or
+/// the use of a policy; `None` if the grammar must reject them. The use is read by the grammar.
+fn expected_hold<'a>(args: &[&'a [u8]]) -> Option<HoldRequest<'a>> {
+    let [id, ttl, name, rest @ ..] = args else { return None };
+    let ttl = Span::from_us(duration_us(ttl)?.try_into().expect("short"));
+    let (source, options) = match name.to_ascii_uppercase().as_slice() {
+        b"FIXED" => {
+            let Request { rule, options } = expected(Algorithm::FixedWindow, rest)?;
+            (RuleSource::Call(rule), options)
+        }
+        b"QUOTA" => {
+            let Request { rule, options } = expected(Algorithm::CalendarQuota, rest)?;
+            (RuleSource::Call(rule), options)
+        }
+        b"USE" => {
+            let usage = usage(rest).ok()?;
+            (RuleSource::Policy(usage), usage.given.or_default())
+        }
+        _ => return None,
+    };
+    let CallOptions { cost, partial, leave } = options;
+    let hold = Hold { ttl: Period::new(ttl)?, cost, leave, is_shadow: false };
+    let is_valid = (1..=64).contains(&id.len()) && !partial;
+    is_valid.then_some(HoldRequest { id, source, hold })
 }
 
 /// Returns the expected meaning of the four numbers of `CL.THROTTLE`, of which the last is

@@ -57,6 +57,18 @@ fn cookbook_shows_the_replies_of_a_real_server() {
     sessions.iter().for_each(|(title, rows)| play(title, rows));
 }
 
+#[test]
+fn section_on_a_gateway_shows_the_replies_of_a_real_server() {
+    let text = page("quotas-and-reservations.md");
+    let section = text.split("\n## ").find(|section| section.starts_with("An LLM gateway"));
+    // A call may go on after a backslash.
+    let section = section.expect("the section").replace("\\\n", " ");
+    let rows: Vec<_> =
+        pairs(&section).filter_map(|(call, reply)| row_of_lines(call, reply)).collect();
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    play("An LLM gateway", &rows);
+}
+
 /// Asserts that every line with a time is recognised as a call, so that none is skipped.
 #[test]
 fn every_line_that_begins_with_a_time_is_played() {

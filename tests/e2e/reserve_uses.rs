@@ -1,5 +1,5 @@
-//! Reservations under a policy: `USE` in `RL.RESERVE`, `RL.COMMIT`, `RL.CANCEL`, and in `RESERVE` of
-//! `RL.ALL`.
+//! Reservations under a policy: `USE` in `RL.RESERVE`, `RL.COMMIT`, `RL.CANCEL`, and in `RESERVE`
+//! of `RL.ALL`.
 
 use redis::Value;
 

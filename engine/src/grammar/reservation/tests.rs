@@ -132,16 +132,17 @@ proptest! {
         cut in 0..10_usize,
         spaces in 1..3_usize,
     ) {
-        let mut all: Vec<&str> = ["RESERVE", "a", "30s"].into_iter().chain(start.split(' ')).chain(more).collect();
+        let mut all = vec!["RESERVE", "a", "30s"];
+        all.extend(start.split(' ').chain(more));
         all.truncate(all.len() - cut.min(all.len() - 1));
         let text = all.join(&" ".repeat(spaces));
         let separate: Vec<&[u8]> = all[1..].iter().map(|word| word.as_bytes()).collect();
         let packed = packed_hold(text.as_bytes(), SLOTS);
         match hold(&separate, SLOTS) {
-            Err(GrammarError::Arity) => prop_assert!(matches!(
-                packed,
-                Err(GrammarError::ReserveArity | GrammarError::RuleArity(_) | GrammarError::UseArity)
-            )),
+            Err(GrammarError::Arity) => {
+                use GrammarError::{ReserveArity, RuleArity, UseArity};
+                prop_assert!(matches!(packed, Err(ReserveArity | RuleArity(_) | UseArity)));
+            }
             separate => prop_assert_eq!(packed, separate, "{}", text),
         }
     }
