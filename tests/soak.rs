@@ -63,6 +63,7 @@ const MUST_HAPPEN: [&str; 20] = [
     "calls of USE denied in the shadow",
     "keys banned",
     "reservations given up",
+    "reservations in ALL",
     "reservations made",
     "reservations settled",
     "statistics compared",

@@ -1,14 +1,56 @@
 //! A key with reservations in a soak, with a model of its reservations and settlements.
 
+use redis::Value;
 use redis_throttle_engine::oracle::{
-    AnyCall, AnySubject, ReservationStep as Step, Reserved, Subject, Verb, WindowModel, act,
-    take_step,
+    Answer, AnyCall, AnySubject, Hold, ReservationStep as Step, Reserved, Subject, Verb,
+    WindowModel, act, take_step,
 };
 
 use crate::Counts;
 use crate::key::{Asked, Key, duration};
 use crate::support::Random;
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
+
+/// A key and a rule that allows no call.
+const NEVER: [&str; 2] = ["never", "FIXED 1 60 COST 2"];
+
+/// The form of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A command of its own.
+    Alone,
+    /// The only rule of `RL.ALL`.
+    InAll,
+    /// A rule of `RL.ALL` before one that denies the call.
+    InVain,
+}
+
+impl Form {
+    fn draw(random: &mut Random, step: Step) -> Self {
+        match step {
+            Step::Reserve(hold) if hold.is_vain => Self::InVain,
+            Step::Reserve(_) if random.below(2) == 0 => Self::InAll,
+            _ => Self::Alone,
+        }
+    }
+
+    /// Returns the reply that contains the answer of the step.
+    fn reply(self, answer: Answer) -> Value {
+        let never =
+            Answer { allowed: 0, limit: 1, remaining: 1, retry_after_ms: -1, reset_after_ms: 0 };
+        // The first rule with the longest wait decides.
+        let (head, rule, rows) = match self {
+            Self::Alone => return five(answer),
+            Self::InAll => (answer, 1, vec![answer]),
+            Self::InVain if answer.retry_after_ms < 0 => (answer, 1, vec![answer, never]),
+            Self::InVain => (never, 2, vec![answer, never]),
+        };
+        let Value::Array(mut fields) = five(head) else { unreachable!("an array") };
+        fields.push(Value::Int(rule));
+        fields.extend(rows.into_iter().map(five));
+        Value::Array(fields)
+    }
+}
 
 /// A key whose algorithm counts in a window, and its naive model.
 pub struct Booked<S: Subject<Model: WindowModel>> {
@@ -39,7 +81,13 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
             }
             AnyCall::Step(id, step) => {
                 let id = format!("job-{id}");
-                let words = self.step_words(&id, step, asked);
+                let form = Form::draw(random, step);
+                // The soak has no policies in shadow mode for reservations.
+                let step = match step {
+                    Step::Reserve(hold) => Step::Reserve(Hold { is_shadow: false, ..hold }),
+                    step => step,
+                };
+                let words = self.step_words(&id, step, form, asked);
                 let done = take_step(&mut self.model, id.as_bytes(), step, &limits, now_us);
                 counts.add(
                     match (step, done.as_ref().map_or(-1, |(answer, _)| answer.allowed)) {
@@ -51,18 +99,30 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
                     },
                     1,
                 );
-                Sent { words, expected: done.ok().map(|(answer, _)| five(answer)) }
+                if form != Form::Alone {
+                    counts.add("reservations in ALL", 1);
+                }
+                Sent { words, expected: done.ok().map(|(answer, _)| form.reply(answer)) }
             }
         }
     }
 
-    fn step_words(&self, id: &str, step: Step, asked: Asked) -> Vec<String> {
+    fn step_words(&self, id: &str, step: Step, form: Form, asked: Asked) -> Vec<String> {
         let (name, rule) = (&self.key.name, |cost| self.key.rule(&Asked { cost, ..asked }));
         let line = match step {
-            Step::Reserve(ttl_us, cost, leave) => {
+            Step::Reserve(Hold { ttl_us, cost, leave, .. }) => {
                 let verb = leave.map_or(Verb::Decide, Verb::Leaving);
                 let rule = self.key.rule(&Asked { cost, verb, ..asked });
-                format!("RL.RESERVE {name} {id} {} {rule}", duration(ttl_us))
+                let words = format!("{id} {} {rule}", duration(ttl_us));
+                let of_all = ["RL.ALL".to_owned(), name.clone(), format!("RESERVE {words}")];
+                match form {
+                    Form::Alone => format!("RL.RESERVE {name} {words}"),
+                    Form::InAll => return of_all.to_vec(),
+                    Form::InVain => {
+                        let never = NEVER.map(str::to_owned);
+                        return of_all.into_iter().chain(never).collect();
+                    }
+                }
             }
             Step::Commit(None) => format!("RL.COMMIT {name} {id} {}", rule(1)),
             // A rule leaves out a cost of 1, and COMMIT without COST commits the reserved cost.

@@ -304,7 +304,7 @@ fn scripted(words: Vec<String>) -> Vec<String> {
 /// Compares every number of a reply with the model's.
 fn compare(sent: &Sent, reply: &Value, now_us: i128, counts: &mut Counts) -> Result<(), String> {
     counts.add("calls", 1);
-    let refusals = ["ERR invalid cost: ", "ERR invalid id: already committed"];
+    let refusals = ["ERR invalid cost: ", "invalid id: already committed"];
     let refused =
         || raw_error(reply).is_some_and(|error| refusals.iter().any(|text| error.contains(text)));
     if sent.expected.as_ref().map_or_else(refused, |expected| expected == reply) {
