@@ -45,7 +45,7 @@ const DEFAULT: Duration = Duration::from_secs(6);
 const BATCHES: u64 = 60;
 
 /// Kinds of calls that even the shortest soak must make.
-const MUST_HAPPEN: [&str; 20] = [
+const MUST_HAPPEN: [&str; 21] = [
     "calls about leases",
     "calls beside reservations",
     "calls decided",
