@@ -314,3 +314,33 @@ fn server_refuses_a_damaged_payload_and_creates_no_key() {
     assert_eq!(client.integer("DBSIZE"), 0);
     server.assert_alive();
 }
+
+/// Bans made at 123,456 us after [`BASE_US`]: their length, the output of `DUMP`, and their end.
+const BANS: [(&str, &str, i64); 2] = [
+    ("1h", "001093f3cf00066517ff2e0640ced693a4000a0025c209e17d20f0ce", 1_800_003_600_123_456),
+    (
+        "366d",
+        "001493f3cf000681d9d285a240cf00001cc2a9eb40000a0019a015e83be21684",
+        1_831_622_400_123_456,
+    ),
+];
+
+#[test]
+fn ban_of_redis_7_0_loads_and_is_still_written_with_the_same_payload() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (length, dump, until_us) in BANS {
+        client.freeze(BASE_US + 123_456);
+        client.call(&[&b"RESTORE"[..], b"k", b"3600000", &from_hex(dump)]);
+        let left_ms = (until_us - BASE_US - 123_456) / 1_000;
+        assert_eq!(client.decide("RL.PEEK k GCRA 5 5 60"), [0, 5, 0, left_ms, left_ms], "{dump}");
+        let shown = client.run("RL.INSPECT k");
+        let Value::Array(fields) = &shown else { panic!("{shown:?}") };
+        assert_eq!(fields[3], Value::Int(until_us), "{dump}");
+        client.ok(&format!("RL.BLOCK made {length}"));
+        assert_eq!(client.bytes("GET made"), client.bytes("GET k"), "{dump}");
+        client.freeze(until_us);
+        assert!(client.allows("RL.GCRA k 5 5 60"), "{dump}");
+        client.integer("DEL k made");
+    }
+}

@@ -61,6 +61,35 @@ fn panic_on_any_path_through_a_command_leaves_the_key_unchanged() {
 }
 
 #[test]
+fn panic_in_a_ban_or_in_a_call_that_it_denies_leaves_the_key_unchanged() {
+    let server = start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for state in ["DEL k", "RL.GCRA k 5 5 1h", "RL.LEASE k a 5 1h", "RL.BLOCK k 1h"] {
+        client.run(state);
+        POINTS.iter().for_each(|point| assert_stopped(&mut client, point, "RL.BLOCK k 2h"));
+        client.integer("DEL k");
+    }
+    client.ok("RL.BLOCK k 1h");
+    for denied in ["RL.GCRA k 5 5 1h", "RL.LEASE k a 5 1h", "RL.CHARGE k GCRA 5 5 1h"] {
+        POINTS[..3].iter().for_each(|point| assert_stopped(&mut client, point, denied));
+    }
+    for denied in ["RL.RENEW k a 1h", "RL.RELEASE k a"] {
+        POINTS[..3].iter().for_each(|point| assert_stopped(&mut client, point, denied));
+    }
+    // A call that stores the re-based ban.
+    client.advance_ms(-3_600_000);
+    for denied in ["RL.GCRA k 5 5 1h", "RL.LEASE k a 5 1h"] {
+        POINTS.iter().for_each(|point| assert_stopped(&mut client, point, denied));
+    }
+    // A lease in place of a ban that has ended.
+    client.advance_ms(7_200_000);
+    POINTS.iter().for_each(|point| assert_stopped(&mut client, point, "RL.LEASE k a 5 1h"));
+    assert!(client.allows("RL.LEASE k a 5 1h"));
+    server.assert_alive();
+}
+
+#[test]
 fn panic_in_a_command_for_operators_is_an_error_reply() {
     let server = start();
     let mut client = server.client();
