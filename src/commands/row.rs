@@ -30,11 +30,10 @@ impl Command {
     }
 
     /// Returns the name in the names of counters: `gcra` for `rl.gcra`, `redis_gcra` for `gcra`.
-    /// It is empty if the command decides nothing.
     pub fn short_name(&self) -> &'static str {
-        let field = self.counters.map_or(c"", |counters| counters.allowed);
+        let field = self.counters.map_or(self.description.name, |counters| counters.allowed);
         let field = field.to_str().unwrap_or_default();
-        field.strip_suffix("_allowed").unwrap_or(field)
+        field.strip_suffix("_allowed").or_else(|| field.strip_prefix("rl.")).unwrap_or(field)
     }
 
     /// Returns true if the command stores state where no key was before.
@@ -254,6 +253,19 @@ pub const fn operating(name: &'static CStr, summary: &'static CStr) -> Descripti
         ..deciding(name, summary)
     }
 }
+
+/// The command that bans a key. It forgives what the key owes, so only trusted callers may use it.
+pub const BLOCK: Command = Command {
+    description: Description {
+        complexity: CONSTANT,
+        since: c"0.3.0",
+        arity: 3,
+        arguments: &[KEY, BANNED_FOR],
+        ..settling(c"rl.block", c"Bans a key: every call is denied until the ban ends.")
+    },
+    action: Action::Block,
+    counters: None,
+};
 
 /// The row of `RL.TOP`.
 pub const TOP: Command = Command {

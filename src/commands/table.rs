@@ -9,8 +9,8 @@ use std::ffi::CStr;
 
 pub use crate::commands::row::{Action, Command, Counters, PolicyVerb};
 use crate::commands::row::{
-    CONSTANT, LOG_OR_RESERVABLE_COST, RESERVABLE_COST, SINCE, TOP, deciding, ending, leasing,
-    operating, policy, reading, settling,
+    BLOCK, CONSTANT, LOG_OR_RESERVABLE_COST, RESERVABLE_COST, SINCE, TOP, deciding, ending,
+    leasing, operating, policy, reading, settling,
 };
 
 /// The name of the module's own ACL category.
@@ -295,16 +295,7 @@ commands! {
         action: Action::Release,
         counters: counters!("release"),
     },
-    Block: Command {
-        description: Description {
-            complexity: CONSTANT,
-            arity: 3,
-            arguments: &[KEY, BANNED_FOR],
-            ..settling(c"rl.block", c"Bans a key: every call is denied until the ban ends.")
-        },
-        action: Action::Block,
-        counters: None,
-    },
+    Block: BLOCK,
     Throttle: Command {
         description: Description {
             since: c"0.2.0",

@@ -253,7 +253,7 @@ static COMMANDS: [Described; 37] = [
     },
     Described {
         name: "rl.block",
-        since: "0.2.0",
+        since: "0.3.0",
         arity: 3,
         flags: &["write"],
         key: UPDATES,

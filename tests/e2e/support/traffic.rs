@@ -7,8 +7,8 @@ const RULES: [(u64, &str); 4] = [(3, "500ms"), (20, "10"), (40, "1h"), (5_000, "
 
 const SUBJECTS: u64 = 6;
 
-/// Returns a random call; four of six decide, and few ban. Each key has one algorithm, whose rule changes
-/// sometimes.
+/// Returns a random call; four of six decide, and few ban. Each key has one algorithm, whose rule
+/// changes sometimes.
 fn any_call(random: &mut Random) -> String {
     let algorithm = random.pick(&ALGORITHMS);
     let subject = random.below(SUBJECTS);
