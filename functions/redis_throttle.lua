@@ -45,7 +45,7 @@
 -- module. An algorithm is created at its first use, because a script runs this file from the top at
 -- every call.
 
-local VERSION = '0.2.0'
+local VERSION = '0.3.0'
 -- The number of slots into which SLIDINGLOG divides its window if the option SLOTS is not given.
 -- With a limit above the number of slots, it rounds times up to the next slot. The module's setting
 -- rl.sliding-log-slots has this default.

@@ -1,6 +1,6 @@
 -- redis-throttle without the module, as a script: EVALSHA sha 1 user:42 GCRA 6 10 60
 -- Made by scripts/lua-script.py from functions/redis_throttle.lua: see the comments there.
-local VERSION = '0.2.0'
+local VERSION = '0.3.0'
 local SLOTS_DEFAULT = 1024
 local LIMIT_MAX = 1000000000000
 local TOTAL_MAX = 2000000000000

@@ -28,7 +28,7 @@ const ALLOCATOR: Allocator = redis_module::alloc::RedisAlloc;
 redis_module! {
     name: "rl",
     // The version in `MODULE LIST`: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
-    version: 200,
+    version: 300,
     allocator: (Allocator, ALLOCATOR),
     data_types: [],
     init: on_load,

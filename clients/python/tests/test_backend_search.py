@@ -29,6 +29,7 @@ from .test_backends import (
     ALLOWED,
     ASK,
     CALL,
+    CURRENT,
     EVAL,
     EVALSHA,
     LOAD,
@@ -265,14 +266,14 @@ class Far(Script):
     [
         (
             0.06,
-            [NO_MODULE, NO_FUNCTION, NO_FUNCTION, b"ok", b"0.2.0", ALLOWED, ALLOWED],
+            [NO_MODULE, NO_FUNCTION, NO_FUNCTION, b"ok", CURRENT, ALLOWED, ALLOWED],
             [ASK, VERSION, VERSION, LOAD, VERSION, CALL, CALL],
         ),
         (
             0.045,
             [
                 NO_MODULE, NOPERM, NO_SCRIPT, NO_SCRIPT, NO_PROBE, NOPERM,
-                NOPERM, NO_SCRIPT, b"0.2.0", ALLOWED,
+                NOPERM, NO_SCRIPT, CURRENT, ALLOWED,
             ],
             [ASK, VERSION, EVALSHA, EVALSHA, PROBE, VERSION, VERSION, EVALSHA, EVAL, EVALSHA],
         ),

@@ -31,6 +31,8 @@ from .test_cases import CASES, INVALID
 API = gcra("api", 6, 10, "60s")
 PATIENT: Any = {"timeout_ms": 5000}
 RULE = ("key", "GCRA", "6", "10", "60")
+# The answer of a server that has the library of this version.
+CURRENT = ".".join(map(str, _backends.bundled_version())).encode()
 
 
 def replaced(text: str, version: str) -> str:
@@ -160,7 +162,7 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
     ("backend", "answers", "sent"),
     [
         ("auto", [ALLOWED], [ASK]),
-        ("auto", [NO_MODULE, b"0.2.0", ALLOWED], [ASK, VERSION, CALL]),
+        ("auto", [NO_MODULE, CURRENT, ALLOWED], [ASK, VERSION, CALL]),
         ("auto", [NO_MODULE, b"9.0.0", ALLOWED], [ASK, VERSION, CALL]),
         ("auto", [NO_MODULE, b"0.1.9", b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
         ("auto", [NO_MODULE, NO_FUNCTION, b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
@@ -175,38 +177,38 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
             [NO_MODULE, NO_FUNCTION, EXISTS, b"0.1.0", b"ok", ALLOWED],
             [ASK, VERSION, LOAD, VERSION, LOAD, CALL],
         ),
-        ("auto", [NO_MODULE, NOPERM, b"0.2.0", ALLOWED], [ASK, VERSION, EVALSHA, EVALSHA]),
+        ("auto", [NO_MODULE, NOPERM, CURRENT, ALLOWED], [ASK, VERSION, EVALSHA, EVALSHA]),
         (
             "auto",
-            [NO_MODULE, NO_FCALL, NO_SCRIPT, b"0.2.0", ALLOWED],
+            [NO_MODULE, NO_FCALL, NO_SCRIPT, CURRENT, ALLOWED],
             [ASK, VERSION, EVALSHA, EVAL, EVALSHA],
         ),
         (
             "auto",
-            [NO_MODULE, NO_FUNCTION, NOPERM, b"0.2.0", ALLOWED],
+            [NO_MODULE, NO_FUNCTION, NOPERM, CURRENT, ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
         # A replica, which the test only peeks.
         (
             "auto",
-            [NO_MODULE, NO_FUNCTION, READONLY, b"0.2.0", ALLOWED],
+            [NO_MODULE, NO_FUNCTION, READONLY, CURRENT, ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
         # A foreign library: it has the same name, or has a function of the same name.
         (
             "auto",
-            [NO_MODULE, *[NO_FUNCTION, EXISTS] * 3, b"0.2.0", ALLOWED],
+            [NO_MODULE, *[NO_FUNCTION, EXISTS] * 3, CURRENT, ALLOWED],
             [ASK, *[VERSION, LOAD] * 3, EVALSHA, EVALSHA],
         ),
         (
             "auto",
-            [NO_MODULE, NO_FUNCTION, CLASH, b"0.2.0", ALLOWED],
+            [NO_MODULE, NO_FUNCTION, CLASH, CURRENT, ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
         ("functions", [NO_FUNCTION, b"ok", ALLOWED], [VERSION, LOAD, CALL]),
         ("functions", [b"0.1.0", b"ok", ALLOWED], [VERSION, LOAD, CALL]),
         ("script", [ALLOWED], [EVALSHA]),
-        ("script", [NO_SCRIPT, b"0.2.0", ALLOWED], [EVALSHA, EVAL, EVALSHA]),
+        ("script", [NO_SCRIPT, CURRENT, ALLOWED], [EVALSHA, EVAL, EVALSHA]),
         ("module", [ALLOWED], [ASK]),
     ],
 )
@@ -229,14 +231,14 @@ def test_the_search_sends_the_expected_commands(
         # The back end is missing again after each search: a second search, then the error.
         (
             "auto",
-            [NO_MODULE, b"0.2.0", NO_FUNCTION, NO_PROBE, b"0.2.0", NO_FUNCTION],
+            [NO_MODULE, CURRENT, NO_FUNCTION, NO_PROBE, CURRENT, NO_FUNCTION],
             [ASK, VERSION, CALL, PROBE, VERSION, CALL],
         ),
         ("functions", [NOPERM], [VERSION]),
         ("functions", [NO_FCALL], [VERSION]),
         ("functions", [NO_FUNCTION, NOPERM], [VERSION, LOAD]),
         ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
-        ("script", [NO_SCRIPT, *[b"0.2.0", NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
+        ("script", [NO_SCRIPT, *[CURRENT, NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
         # An unauthenticated client gets the error before the long script text is sent.
         ("auto", [NOAUTH], [ASK]),
         ("auto", [NO_MODULE, NOAUTH], [ASK, VERSION]),
@@ -279,11 +281,11 @@ def test_commands_of_every_server_start_no_search() -> None:
 def test_the_back_end_is_remembered_until_it_fails() -> None:
     """Flushes the library, then adds the module, then allows only scripts."""
     script = Script(
-        NO_MODULE, b"0.2.0", ALLOWED, ALLOWED,
+        NO_MODULE, CURRENT, ALLOWED, ALLOWED,
         NO_FUNCTION, NO_PROBE, NO_FUNCTION, b"ok", ALLOWED,
         NO_FUNCTION, NOPERM, ALLOWED, ALLOWED,
-        NO_MODULE, NOPERM, NO_SCRIPT, b"0.2.0", ALLOWED, ALLOWED,
-        NO_SCRIPT, NO_PROBE, NOPERM, b"0.2.0", ALLOWED,
+        NO_MODULE, NOPERM, NO_SCRIPT, CURRENT, ALLOWED, ALLOWED,
+        NO_SCRIPT, NO_PROBE, NOPERM, CURRENT, ALLOWED,
     )  # fmt: skip
     limiter = Limiter(script)
     for _ in range(8):

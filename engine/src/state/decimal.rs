@@ -33,7 +33,7 @@ pub fn decode_decimal(bytes: &[u8]) -> Result<State, NotAState> {
         if digit > 9 {
             return Err(NotAState);
         }
-        // So many digits always fit.
+        // 19 digits always fit.
         arrival_ns = arrival_ns.wrapping_mul(10).wrapping_add(digit.into());
     }
     if arrival_ns > State::ARRIVAL_MAX_NS {

@@ -7,7 +7,7 @@
 /// The number of children of a node.
 const CHILDREN: usize = 4;
 
-/// All slots are brought up to date at once when a search has moved one slot in so many.
+/// All slots are brought up to date at once when a search has moved one slot in eight.
 const MOVES: usize = 8;
 
 /// The number of bits of a slot's number.

@@ -32,7 +32,7 @@ impl Connection for Far {
             match (&**name, &**function) {
                 ("FUNCTION", _) => *loaded = true,
                 ("FCALL", "rl_version") if *loaded => {
-                    return Ok(Value::SimpleString("0.2.0".to_owned()));
+                    return Ok(Value::SimpleString(env!("CARGO_PKG_VERSION").to_owned()));
                 }
                 ("FCALL", "rl_gcra") if *loaded && !self.forgets => {
                     return Ok(Value::Array([1, 6, 5, 0, 6000].map(Value::Int).to_vec()));

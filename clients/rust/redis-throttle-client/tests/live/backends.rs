@@ -7,7 +7,8 @@ use crate::server::Server;
 use crate::{api, manager, patient};
 
 const LIBRARY: &str = include_str!("../../../../../functions/redis_throttle.lua");
-const VERSION: &str = "local VERSION = '0.2.0'";
+const CURRENT: &str = env!("CARGO_PKG_VERSION");
+const VERSION: &str = concat!("local VERSION = '", env!("CARGO_PKG_VERSION"), "'");
 
 async fn limiter(server: &Server, backend: Backend) -> Limiter {
     Limiter::with_options(server.connect().await, patient().backend(backend)).unwrap()
@@ -120,7 +121,7 @@ async fn limiter_loads_a_flushed_library_again_and_counts_the_call_once() {
 async fn limiter_replaces_an_older_library_and_keeps_a_newer_one() {
     let server = Server::of(Backend::Functions, &[]).await;
     assert!(LIBRARY.contains(VERSION));
-    for (there, wanted) in [("0.1.9", "0.2.0"), ("0.2.0", "0.2.0"), ("0.10.0", "0.10.0")] {
+    for (there, wanted) in [("0.1.9", CURRENT), (CURRENT, CURRENT), ("0.10.0", "0.10.0")] {
         for backend in [Backend::Auto, Backend::Functions] {
             let loaded = LIBRARY.replace(VERSION, &format!("local VERSION = '{there}'"));
             server.run(&["FUNCTION", "LOAD", "REPLACE", &loaded]).await;
