@@ -2,16 +2,19 @@
 
 use crate::api::Refused;
 use crate::api::call::Call;
-use crate::api::key::{Event, KeyKind, ReadKey, WriteKey};
+use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
 use crate::error::CommandError;
 use crate::fault::{self, Point};
-use crate::keyspace::{self, Commit, CommitError, Committed};
+use crate::keyspace::{self, Commit, CommitError, Committed, KeyWrite};
 use crate::leases::set as holders;
-use crate::{clock, config, ending, info, replication};
+use crate::{clock, config, ending};
 use redis_throttle_engine::algorithms::State;
 use redis_throttle_engine::ban::Ban;
 use redis_throttle_engine::grammar;
-use redis_throttle_engine::state::{decimal, encode_ban};
+use redis_throttle_engine::state::decimal;
+
+/// The index of no command: nothing is counted for it.
+const NO_COMMAND: usize = usize::MAX;
 
 /// Bans a key until a duration from now, in place of the state that the key has.
 #[cold]
@@ -60,27 +63,16 @@ impl Commit for Ban {
         index: usize,
         mut key: WriteKey<'_, 'call>,
     ) -> Result<Committed<'call>, CommitError> {
-        let (creates, unlinks) = (key.kind() == KeyKind::Missing, key.kind() == KeyKind::SortedSet);
-        let change = encode_ban(self);
-        let expire_at_ms = clock::expire_at_ms(self.until);
-        let store = |key: &mut WriteKey<'_, '_>| {
-            if unlinks {
-                key.unlink()?;
-            }
-            keyspace::store(key, &change, Some(expire_at_ms))
-        };
-        store(&mut key).map_err(|Refused| CommitError::NotStored)?;
-        if creates {
-            info::count_created(index);
+        let write = KeyWrite::of_ban(&self.next());
+        if key.kind() != KeyKind::SortedSet {
+            return keyspace::commit_out_of_line(index, key, &write);
         }
-        let replicate = || {
-            if unlinks {
-                key.replicate_unlink()?;
-            }
-            replication::send(&key, &change, Some(expire_at_ms))
-        };
-        let replicated = replicate();
-        let event = if unlinks { Event::Replaced } else { Event::Set };
-        Ok(Committed { key: key.close(), event, replicated })
+        key.unlink().map_err(|Refused| CommitError::NotStored)?;
+        let unlinked = key.replicate_unlink();
+        // The key was there, so no command has created it.
+        let committed = keyspace::commit_out_of_line(NO_COMMAND, key, &write)?;
+        let replicated = unlinked.and(committed.replicated);
+        let changes = MemberChanges { replaced: true, becomes_string: true, ..Default::default() };
+        Ok(Committed { event: Event::SortedSet(changes), replicated, ..committed })
     }
 }

@@ -9,7 +9,6 @@ use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, Rule, State};
 use redis_throttle_engine::ban::{Ban, LiveBan};
 use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
-use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::redis_cell;
@@ -141,27 +140,6 @@ pub fn load_digits(key: &ReadKey<'_, '_>, now: Instant) -> Result<Digits, OtherA
     }
 }
 
-/// Decides a call of `CL.THROTTLE` or `GCRA` on the content of a key. Returns the decision, and the
-/// change to store if there is one.
-pub fn throttle(
-    stored: Digits,
-    request: &ThrottleRequest,
-    now: Instant,
-) -> (redis_cell::Decision, Option<KeyWrite>) {
-    fault::point(Point::Decide);
-    match stored {
-        Digits::Stored(stored) => {
-            let outcome = request.rule.decide(stored, now, request.quantity);
-            (outcome.decision, outcome.next.as_ref().map(KeyWrite::of_redis_cell))
-        }
-        Digits::Banned(live) => {
-            let repair = live.repair(request.quantity);
-            let denial = request.rule.denial(live.left(), request.quantity);
-            (denial, repair.as_ref().map(KeyWrite::of_ban))
-        }
-    }
-}
-
 /// Charges the state of a key.
 ///
 /// # Errors
@@ -278,6 +256,34 @@ pub fn commit<'call>(
     Ok(Committed { key: key.close(), event: Event::Set, replicated })
 }
 
+/// Does the same as [`commit`], out of line: for calls with several rules, and for calls about
+/// bans. A further copy for these would slow down the other calls.
+///
+/// # Errors
+///
+/// [`CommitError::NotStored`] if the server does not accept the change.
+#[inline(never)]
+pub fn commit_out_of_line<'call>(
+    index: usize,
+    key: WriteKey<'_, 'call>,
+    write: &KeyWrite,
+) -> Result<Committed<'call>, CommitError> {
+    commit(index, key, write)
+}
+
+/// A change that is committed out of line: a ban that had to be re-based.
+pub struct Rebased(pub KeyWrite);
+
+impl Commit for Rebased {
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        commit_out_of_line(index, key, &self.0)
+    }
+}
+
 /// Deletes a key.
 #[cold]
 fn forget<'call>(mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
@@ -310,12 +316,8 @@ impl<'call> Committed<'call> {
 }
 
 /// Changes the value of the key, and sets its expiry if a new one is given.
-///
-/// # Errors
-///
-/// [`Refused`] if the server does not accept the change.
 #[inline(always)]
-pub fn store(
+fn store(
     key: &mut WriteKey<'_, '_>,
     change: &Change,
     new_expiry_ms: Option<u64>,

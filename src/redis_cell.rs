@@ -4,7 +4,9 @@
 
 use crate::api::call::Call;
 use crate::error::CommandError;
-use crate::{clock, ending, keyspace, reply, top};
+use crate::fault::{self, Point};
+use crate::keyspace::{self, Digits, KeyWrite, Rebased};
+use crate::{clock, ending, reply, top};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::redis_cell::Verdict;
@@ -40,8 +42,24 @@ fn decide(
     let key = call.only_key()?.open_for_writing();
     let now = clock::now();
     let stored = keyspace::load_digits(&key, now)?;
-    let (decision, write) = keyspace::throttle(stored, request, now);
+    fault::point(Point::Decide);
+    let stored = match stored {
+        Digits::Stored(stored) => stored,
+        Digits::Banned(live) => {
+            let repair = live.repair(request.quantity).as_ref().map(KeyWrite::of_ban);
+            let integers = reply::redis_cell(&request.rule.denial(live.left(), request.quantity));
+            ending::store(index, key, repair.map(Rebased))?.announce(call)?;
+            if !request.quantity.is_zero() {
+                top::count(call, call.key_name(), true, now);
+            }
+            ending::answer(index, call, false, &integers);
+            return Ok(());
+        }
+    };
+    let outcome = request.rule.decide(stored, now, request.quantity);
+    let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
+    let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
     ending::store(index, key, write)?.announce(call)?;
     let is_allowed = decision.verdict == Verdict::Allowed;
     if !request.quantity.is_zero() {

@@ -194,7 +194,7 @@ fn commit<'call>(
     write: &Write,
 ) -> Result<Committed<'call>, CommitError> {
     match write {
-        Write::State(write) => keyspace::commit(index, key, write),
+        Write::State(write) => keyspace::commit_out_of_line(index, key, write),
         Write::Lease(write) => holders::commit(index, key, write),
     }
 }

@@ -65,15 +65,14 @@ pub enum Event {
     Set,
     /// The key was deleted. The event is `del`, of class `g`.
     Del,
-    /// A value of another type was deleted, and the key has a new value. The events are `del` and
-    /// `set`.
-    Replaced,
-    /// The members of the key's sorted set changed, and perhaps the key's expiry.
+    /// The members of the key's sorted set changed, and perhaps the key's expiry; or the set was
+    /// replaced.
     SortedSet(MemberChanges),
 }
 
-/// The kinds of changes to a sorted set. Their events are sent in the order of the fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kinds of changes to a key that holds a sorted set, or held one. Their events are sent in the
+/// order of the fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberChanges {
     /// A value of another type was deleted first. The event is `del`, of class `g`.
     pub replaced: bool,
@@ -83,6 +82,8 @@ pub struct MemberChanges {
     pub added: bool,
     /// The key's expiry changed. The event is `expire`, of class `g`.
     pub expires: bool,
+    /// The key has a string instead. The event is `set`, of class `$`.
+    pub becomes_string: bool,
 }
 
 /// The type of a key's value, as the server reports it.
@@ -381,10 +382,6 @@ impl ChangedKey<'_> {
         let (class, name) = match event {
             Event::Set => (raw::REDISMODULE_NOTIFY_STRING, c"set"),
             Event::Del => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
-            Event::Replaced => {
-                self.notify(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-                (raw::REDISMODULE_NOTIFY_STRING, c"set")
-            }
             Event::SortedSet(changes) => return self.notify_of_members(changes),
         };
         self.notify(class, name);
@@ -397,6 +394,7 @@ impl ChangedKey<'_> {
             (changes.removed, raw::REDISMODULE_NOTIFY_ZSET, c"zrem"),
             (changes.added, raw::REDISMODULE_NOTIFY_ZSET, c"zadd"),
             (changes.expires, raw::REDISMODULE_NOTIFY_GENERIC, c"expire"),
+            (changes.becomes_string, raw::REDISMODULE_NOTIFY_STRING, c"set"),
         ];
         for (_, class, name) in events.into_iter().filter(|(happened, ..)| *happened) {
             self.notify(class, name);

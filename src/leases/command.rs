@@ -7,7 +7,7 @@ use crate::api::reply::Value;
 use crate::api::sorted_set::Member;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
-use crate::keyspace::{self, KeyWrite};
+use crate::keyspace::{self, KeyWrite, Rebased};
 use crate::leases::set as holders;
 use crate::leases::set::{Change, HolderWrite, HoldersError, Stored};
 use crate::{clock, ending, reply, top};
@@ -29,7 +29,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
         Err(error) => {
             let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
             let integers = reply::integers(&denial);
-            ending::store(index, key, repair)?.announce(call)?;
+            ending::store(index, key, repair.map(Rebased))?.announce(call)?;
             top::count(call, call.key_name(), true, now);
             ending::answer(index, call, false, &integers);
             return Ok(());

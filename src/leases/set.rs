@@ -250,7 +250,8 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
     let (removed, expires) = (!removed.is_empty(), expiry.is_some());
-    let changes = MemberChanges { replaced, removed, added: true, expires };
+    let changes =
+        MemberChanges { replaced, removed, added: true, expires, ..MemberChanges::default() };
     Ok((Event::SortedSet(changes), replicate()))
 }
 
@@ -286,7 +287,7 @@ fn release(
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
     let expires = expiry.is_some();
-    let changes = MemberChanges { replaced: false, removed: true, added: false, expires };
+    let changes = MemberChanges { removed: true, expires, ..MemberChanges::default() };
     Ok((Event::SortedSet(changes), replicate()))
 }
 
