@@ -278,7 +278,7 @@ impl Sketch {
     fn halve(&mut self, times: u64) {
         let times = times.min(HALVINGS_MAX) as u32;
         let rounded_up = |count: u64| count.checked_sub(1).map_or(0, |below| (below >> times) + 1);
-        for owner in self.owners.iter_mut().take(self.ranking.len()) {
+        for owner in self.owners.iter_mut().take(self.ranking.in_use()) {
             let sure = owner.sure() >> times;
             owner.count = rounded_up(owner.count);
             owner.error = owner.count.saturating_sub(sure);
@@ -289,7 +289,7 @@ impl Sketch {
 
     /// Returns the slots in use.
     fn in_use(&self) -> impl Iterator<Item = &Owner> {
-        self.owners.iter().take(self.ranking.len())
+        self.owners.iter().take(self.ranking.in_use())
     }
 }
 

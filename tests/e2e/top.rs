@@ -266,7 +266,7 @@ fn a_million_denials_of_a_million_keys_take_no_memory_and_the_heavy_key_stays() 
     let server = Server::start();
     let (mut client, mut pump) = (server.client(), Pump::new(&server));
     let flood = |number: usize, line: &mut Vec<u8>| {
-        let key = if number % 100 == 0 { 0 } else { number };
+        let key = if number.is_multiple_of(100) { 0 } else { number };
         write!(line, "RL.FIXED flood:{key} 1 1h COST 2").expect("a buffer");
     };
     pump.run(20_000, flood);

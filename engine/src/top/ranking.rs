@@ -59,7 +59,7 @@ impl Ranking {
     }
 
     /// Returns the number of slots in use. They are the first ones.
-    pub fn len(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.len
     }
 
@@ -202,7 +202,7 @@ mod tests {
                         ranking.refresh(|slot| counts[slot as usize]);
                     }
                 }
-                prop_assert_eq!(ranking.len(), counts.len());
+                prop_assert_eq!(ranking.in_use(), counts.len());
                 if by == 0 && !counts.is_empty() {
                     let least = ranking.least(|slot| counts[slot as usize]);
                     prop_assert_eq!(counts.get(least as usize), counts.iter().min());
@@ -216,7 +216,7 @@ mod tests {
         let mut ranking = Ranking::new(2);
         assert_eq!([ranking.add(), ranking.add(), ranking.add()], [Some(0), Some(1), None]);
         ranking.clear();
-        assert_eq!(ranking.len(), 0);
+        assert_eq!(ranking.in_use(), 0);
         assert_eq!([ranking.add(), ranking.add(), ranking.add()], [Some(0), Some(1), None]);
         assert_eq!(ranking.least(|slot| [3, 1][slot as usize]), 1);
     }
