@@ -60,7 +60,9 @@ impl<'a> State<'a> {
     #[cold]
     fn replaced(self, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
         let Self::Reserved(state) = self else {
-            return Ok(self.at(now).filter(|state| state.ban().is_some()));
+            // Not re-based here: the rule that decides the call stores the re-based ban.
+            let applies = self.ban().is_some_and(|ban| ban.at(now).is_some());
+            return Ok(applies.then_some(self));
         };
         let mut is_open = false;
         let read = state.list.read(|reservation, _| {
