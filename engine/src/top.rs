@@ -32,6 +32,10 @@ use std::cmp::Reverse;
 /// One counted event, in the fixed-point numbers of the sketch.
 const UNIT: u64 = 256;
 
+/// The instant of the next halving if counts never halve. It is later than any, so a half-life that
+/// is set then begins at the next command.
+const HALVES_NEVER_US: u64 = u64::MAX;
+
 /// The largest number of halvings at once that makes a difference.
 const HALVINGS_MAX: u64 = 63;
 
@@ -46,7 +50,7 @@ pub struct HalfLife {
 
 impl HalfLife {
     /// Counts never halve.
-    pub const NEVER: Self = Self { us: u64::MAX };
+    pub const NEVER: Self = Self { us: 0 };
     /// The default: ten minutes.
     pub const DEFAULT: Self = Self { us: 600_000_000 };
     /// The shortest: one second.
@@ -59,7 +63,7 @@ impl HalfLife {
         (Self::MIN..=Self::MAX).contains(&span).then_some(Self { us: span.as_us() })
     }
 
-    /// Returns the microseconds; the largest number if counts never halve.
+    /// Returns the microseconds; 0 if counts never halve.
     pub const fn as_us(self) -> u64 {
         self.us
     }
@@ -230,9 +234,12 @@ impl Sketch {
     }
 
     /// Returns the shares of the total that the first key and the first ten keys have for certain,
-    /// in millionths, rounded down. Errors are not part of them; 0 if the total is 0.
+    /// in millionths, rounded down. Errors are not part of them; 0 if less than one event is left.
     pub fn shares(&mut self, at: Moment) -> [u64; 2] {
         self.decay(at);
+        if self.total < UNIT {
+            return [0; 2];
+        }
         let mut most = [0_u64; SHARES_OF[1]];
         for owner in self.in_use() {
             let mut sure = owner.sure();
@@ -266,7 +273,7 @@ impl Sketch {
     fn move_on(&mut self, Moment { now, half_life }: Moment) {
         let (now_us, span_us) = (now.as_us(), half_life.us.max(1));
         self.halves_at_us = match now_us.checked_sub(self.halves_at_us) {
-            _ if half_life == HalfLife::NEVER => return,
+            _ if half_life == HalfLife::NEVER => HALVES_NEVER_US,
             Some(late_us) if self.total > 0 => {
                 self.halve((late_us / span_us).saturating_add(1));
                 (now_us - late_us % span_us).saturating_add(span_us)

@@ -114,6 +114,13 @@ fn changed_half_life_applies_from_the_next_command() {
     assert_eq!(rows(&mut sketch, 1, quick(999)), [row("a", 8, 0)]);
     assert_eq!(rows(&mut sketch, 1, quick(1_000)), [row("a", 4, 0)]);
     assert_eq!(rows(&mut sketch, 1, never(9_000)), [row("a", 4, 0)]);
+    // The time without a half-life halves nothing afterwards.
+    assert_eq!(rows(&mut sketch, 1, quick(50_000)), [row("a", 4, 0)]);
+    assert_eq!(rows(&mut sketch, 1, quick(50_999)), [row("a", 4, 0)]);
+    assert_eq!(rows(&mut sketch, 1, quick(51_000)), [row("a", 2, 0)]);
+    let mut sketch = self::sketch(2);
+    (0..8).for_each(|_| sketch.count(0, b"a", never(0)));
+    assert_eq!(rows(&mut sketch, 1, at(0)), [row("a", 8, 0)]);
 }
 
 #[test]
@@ -144,6 +151,11 @@ fn shares_are_those_of_the_first_key_and_the_first_ten_without_errors() {
     let mut sketch = self::sketch(1);
     (0..100_u32).for_each(|key| sketch.count(0, &key.to_be_bytes(), at(0)));
     assert_eq!(sketch.shares(at(0)), [10_000, 10_000]);
+    // Rounding keeps a rest of each count; less than one event in all is no share.
+    let mut sketch = self::sketch(2);
+    sketch.count(0, b"a", at(0));
+    assert_eq!(sketch.shares(at(0)), [1_000_000, 1_000_000]);
+    assert_eq!(sketch.shares(at(600_000)), [0, 0]);
 }
 
 #[test]
