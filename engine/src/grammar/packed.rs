@@ -11,8 +11,8 @@ use crate::grammar::rule::request;
 pub const RULES_MAX: usize = 16;
 
 /// The largest number of words that are parsed. The longest rule, a `QUOTA` with all options, has
-/// fewer. Errors are found from left to right, so a rule with more words has an
-/// error among the words that are parsed.
+/// fewer. Errors are found from left to right, so a rule with more words has an error among the
+/// words that are parsed.
 const WORDS_MAX: usize = 16;
 
 /// Parses a rule whose words are separated by one or more spaces. Spaces before and after the rule
