@@ -266,7 +266,9 @@ fn clock_that_steps_back_lengthens_a_ban_by_at_most_its_duration() {
     }
     // The row of one of several rules stores the re-based ban, even if another rule denies too.
     client.freeze(BASE_US);
-    ["k", "l", "u", "r"].map(|key| client.ok(&format!("RL.BLOCK {key} 10s")));
+    for key in ["k", "l", "u", "r"] {
+        client.ok(&format!("RL.BLOCK {key} 10s"));
+    }
     client.freeze(BASE_US - 3_600 * SECOND_US);
     let rules = [
         ("m", "GCRA 5 5 60"),
