@@ -5,7 +5,7 @@ use crate::ban::LiveBan;
 use crate::call::{CallOptions, Mode};
 use crate::decision::Outcome;
 use crate::reservations::list::Unread;
-use crate::reservations::stored::Windowed;
+use crate::reservations::stored::{Edit, Windowed};
 use crate::reservations::window::{self, Hold, ReservationError, Step, WindowView};
 use crate::time::Instant;
 
@@ -28,15 +28,11 @@ impl Rule {
         id: &'a [u8],
         step: Step,
     ) -> Result<Outcome<NewState<'a>>, ReservationError> {
-        match (self.reserved(stored, now, id), stored) {
-            (Ok(view), _) => Ok(window::take_step(view, step)?.map(NewState::Reserved)),
-            (Err(OtherAlgorithm), None) => Err(ReservationError::OtherAlgorithm),
-            (Err(OtherAlgorithm), Some(other)) => match (other.live_ban(now)?, step) {
-                (None, _) => self.take_step(None, now, id, step),
-                (Some(live), Step::Reserve(hold)) => Ok(self.refuse(live, now, Mode::Take, hold)),
-                (Some(live), Step::Commit { .. } | Step::Cancel) => Ok(self.denial(live, now)),
-            },
-        }
+        let refused = |live| match step {
+            Step::Reserve(hold) => self.refuse(live, now, Mode::Take, hold),
+            Step::Commit { .. } | Step::Cancel => self.denial(live, now),
+        };
+        self.on_window(stored, now, id, |view| window::take_step(view, step), refused)
     }
 
     /// Makes the reservation `id` at `now` like [`Step::Reserve`], in the given mode: nothing is
@@ -54,14 +50,29 @@ impl Rule {
         id: &'a [u8],
         hold: Hold,
     ) -> Result<Outcome<NewState<'a>>, ReservationError> {
-        match (self.reserved(stored, now, id), stored) {
-            (Ok(view), _) => Ok(window::reserve(view, hold, mode)?.map(NewState::Reserved)),
-            (Err(OtherAlgorithm), None) => Err(ReservationError::OtherAlgorithm),
+        let refused = |live| self.refuse(live, now, mode, hold);
+        self.on_window(stored, now, id, |view| window::reserve(view, hold, mode), refused)
+    }
+
+    /// Calls `act` with the view of a key, or `refused` with the ban of a key that is banned. A ban
+    /// that has ended counts as no state.
+    #[cold]
+    fn on_window<'a>(
+        &self,
+        stored: Option<State<'a>>,
+        now: Instant,
+        id: &'a [u8],
+        act: impl FnOnce(WindowView<'a>) -> Result<Outcome<Edit<'a>>, ReservationError>,
+        refused: impl FnOnce(LiveBan) -> Outcome<NewState<'a>>,
+    ) -> Result<Outcome<NewState<'a>>, ReservationError> {
+        let view = match (self.reserved(stored, now, id), stored) {
             (Err(OtherAlgorithm), Some(other)) => match other.live_ban(now)? {
-                None => self.reserve(mode, None, now, id, hold),
-                Some(live) => Ok(self.refuse(live, now, mode, hold)),
+                Some(live) => return Ok(refused(live)),
+                None => self.reserved(None, now, id),
             },
-        }
+            (view, _) => view,
+        };
+        Ok(act(view?)?.map(NewState::Reserved))
     }
 
     /// Denies a reservation because of a ban, also in shadow mode: it holds nothing.
