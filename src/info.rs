@@ -88,7 +88,8 @@ pub struct Report;
 
 impl Info for Report {
     fn write(section: &Section<'_>, for_crash_report: bool) {
-        // A crash report leaves out what takes a lock: the policies, and the keys denied most.
+        // A crash report leaves out the policies, because counting them takes a lock, and the
+        // shares of the keys denied most, because a crash may have left their counts half changed.
         let policies = (!for_crash_report).then(|| {
             fault::point(fault::Point::Info);
             policies::table().count_and_digest(clock::now())
