@@ -41,7 +41,7 @@ fn holds_state(key: &WriteKey<'_, '_>) -> bool {
             let is_decimal = || decimal::decode_decimal(key.bytes()).is_ok();
             is_array(key) || config::stores_digits() && key.expire_at_ms().is_some() && is_decimal()
         }
-        KeyKind::SortedSet => holders::is_set(key),
+        KeyKind::SortedSet => holders::check_mark(key).is_ok(),
         KeyKind::Other => false,
     }
 }

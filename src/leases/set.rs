@@ -122,10 +122,7 @@ impl Holders for Stored<'_, '_, '_> {
 fn check(key: &ReadKey<'_, '_>, now: Instant) -> Result<(), HoldersError> {
     match key.kind() {
         KeyKind::Missing => Ok(()),
-        KeyKind::SortedSet => {
-            let mark = Member::empty().ok_or(HoldersError::NotTold)?;
-            if key.score(&mark) == Some(0.0) { Ok(()) } else { Err(HoldersError::WrongType) }
-        }
+        KeyKind::SortedSet => check_mark(key),
         KeyKind::String => match keyspace::ban(key) {
             Some(ban) if ban.at(now).is_none() => Ok(()),
             _ => Err(HoldersError::WrongType),
@@ -134,10 +131,11 @@ fn check(key: &ReadKey<'_, '_>, now: Instant) -> Result<(), HoldersError> {
     }
 }
 
-/// Returns true if a sorted set has the mark of a set of leases.
-#[cold]
-pub fn is_set(key: &ReadKey<'_, '_>) -> bool {
-    Member::empty().is_some_and(|mark| key.score(&mark) == Some(0.0))
+/// Checks that a sorted set has the mark of a set of leases.
+#[inline(always)]
+pub fn check_mark(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
+    let mark = Member::empty().ok_or(HoldersError::NotTold)?;
+    if key.score(&mark) == Some(0.0) { Ok(()) } else { Err(HoldersError::WrongType) }
 }
 
 /// Returns the number of expired holders of a key. The first member is skipped, because it is the
