@@ -104,10 +104,8 @@ fn apply(
     let write = KeyWrite::of(&outcome.next);
     let integers = reply::integers(&decision);
     ending::store(index, key, write)?.announce(call)?;
-    if let Some((cost, now)) = counted
-        && !cost.is_zero()
-    {
-        top::count(call, call.key_name(), !decision.verdict.is_allowed(), now);
+    if let Some((cost, now)) = counted {
+        top::count(call, call.key_name(), cost, !decision.verdict.is_allowed(), now);
     }
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())

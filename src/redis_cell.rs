@@ -49,9 +49,7 @@ fn decide(
             let repair = live.repair(request.quantity).as_ref().map(KeyWrite::of_ban);
             let integers = reply::redis_cell(&request.rule.denial(live.left(), request.quantity));
             ending::store(index, key, repair.map(Rebased))?.announce(call)?;
-            if !request.quantity.is_zero() {
-                top::count(call, call.key_name(), true, now);
-            }
+            top::count(call, call.key_name(), request.quantity, true, now);
             ending::answer(index, call, false, &integers);
             return Ok(());
         }
@@ -62,9 +60,7 @@ fn decide(
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
     ending::store(index, key, write)?.announce(call)?;
     let is_allowed = decision.verdict == Verdict::Allowed;
-    if !request.quantity.is_zero() {
-        top::count(call, call.key_name(), !is_allowed, now);
-    }
+    top::count(call, call.key_name(), request.quantity, !is_allowed, now);
     ending::answer(index, call, is_allowed, &integers);
     Ok(())
 }

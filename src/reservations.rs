@@ -65,10 +65,8 @@ fn take_step(
     let integers = reply::integers(&decision);
     ending::store(index, key, write)?.announce(call)?;
     let is_allowed = decision.verdict.is_allowed();
-    if let Step::Reserve(hold) = step
-        && !hold.cost.is_zero()
-    {
-        top::count(call, call.key_name(), !is_allowed, now);
+    if let Step::Reserve(hold) = step {
+        top::count(call, call.key_name(), hold.cost, !is_allowed, now);
     }
     ending::answer(index, call, is_allowed, &integers);
     Ok(committed)
@@ -311,9 +309,8 @@ impl<'call> ByPolicy<'call> {
             ending::store(index, key, write)?.announce(call)?;
         }
         self.applied.count_reserved(&decision, created, now);
-        if !self.hold.cost.is_zero() {
-            top::count(call, call.key_name(), self.applied.row(decision).denies(), now);
-        }
+        let denies = self.applied.row(decision).denies();
+        top::count(call, call.key_name(), self.hold.cost, denies, now);
         ending::answer(index, call, reply::is_yes(&integers), &integers);
         Ok(())
     }

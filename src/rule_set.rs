@@ -217,9 +217,7 @@ fn announce_each<'call>(
 #[inline(always)]
 fn count(call: &Call<'_>, rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, now: Instant) {
     for (key, row) in call.args().iter().step_by(2).zip(rows) {
-        if !row.cost.is_zero() {
-            top::count(call, key, row.denies(), now);
-        }
+        top::count(call, key, row.cost, row.denies(), now);
     }
     for (rule, Row { decision, .. }) in rules.iter().zip(rows) {
         if !is_allowed && decision.verdict.is_allowed() {

@@ -6,6 +6,7 @@
 
 use crate::api::call::Call;
 use crate::{clock, config};
+use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::grammar::top::TopRequest;
 use redis_throttle_engine::time::Instant;
 use redis_throttle_engine::top::name::Seed;
@@ -67,10 +68,13 @@ pub fn free() {
     drop(TOP.take().map(ManuallyDrop::into_inner));
 }
 
-/// Counts a call on `key` that a deciding command has decided. `denies` is true for a denial that
-/// is enforced. Calls of cost 0 are not counted: the caller leaves them out.
+/// Counts a call of `cost` on `key` that a deciding command has decided. `denies` is true for a
+/// denial that is enforced. A call of cost 0 is not counted.
 #[inline(always)]
-pub fn count(call: &Call<'_>, key: &[u8], denies: bool, now: Instant) {
+pub fn count(call: &Call<'_>, key: &[u8], cost: Cost, denies: bool, now: Instant) {
+    if cost.is_zero() {
+        return;
+    }
     if denies {
         count_denial(call, key, now);
     }

@@ -30,14 +30,14 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
             let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
             let integers = reply::integers(&denial);
             ending::store(index, key, repair.map(Rebased))?.announce(call)?;
-            top::count(call, call.key_name(), true, now);
+            top::count(call, call.key_name(), Cost::ONE, true, now);
             ending::answer(index, call, false, &integers);
             return Ok(());
         }
     };
     let integers = reply::integers(&decision);
     ending::store(index, key, write.as_ref())?.announce(call)?;
-    top::count(call, call.key_name(), !decision.verdict.is_allowed(), now);
+    top::count(call, call.key_name(), Cost::ONE, !decision.verdict.is_allowed(), now);
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }

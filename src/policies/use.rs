@@ -247,10 +247,9 @@ impl<'call> Applied<'call> {
             integers = self.integers(&decision);
             ending::store(index, key, write)?.announce(call)?;
         }
-        if !self.request.options.cost.is_zero() {
-            self.count(&decision, created, now);
-            top::count(call, call.key_name(), self.row(decision).denies(), now);
-        }
+        self.count(&decision, created, now);
+        let row = self.row(decision);
+        top::count(call, call.key_name(), row.cost, row.denies(), now);
         ending::answer(index, call, reply::is_yes(&integers), &integers);
         Ok(())
     }
