@@ -143,7 +143,7 @@ async def test_concurrent_calls_to_all_nodes_of_a_cluster_find_the_back_end(
                 found = await asyncio.gather(*(async_limiter.check(MANY, at) for at in subjects))
                 assert {(one.source, one.remaining) for one in found} == {("server", left - 1)}
             assert limiter.ready() == wanted
-            assert async_limiter.counters.mistakes == limiter.counters.mistakes == 0
+            assert async_limiter.counters.rejected == limiter.counters.rejected == 0
     await waiting.aclose()
     client.close()
 
@@ -231,7 +231,7 @@ async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: A
             bare.command("FUNCTION", "FLUSH")
             bare.command("SCRIPT", "FLUSH")
         for one in (limiter, waiting):
-            assert one.counters.mistakes == 0
+            assert one.counters.rejected == 0
         await waiting.close()
         limiter.close()
     with Limiter(bare.client(), **PATIENT) as counting:

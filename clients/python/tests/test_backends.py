@@ -220,7 +220,7 @@ def test_the_search_sends_the_expected_commands(
     assert limiter.check(API, "42").source == "server"
     assert script.sent == sent
     counters = limiter.counters
-    assert (counters.allowed, counters.degraded, counters.mistakes) == (1, 0, 0)
+    assert (counters.allowed, counters.degraded, counters.rejected) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_rejected_command_ends_the_search(
     with pytest.raises(CommandRejected):
         limiter.check(API, "42")
     assert script.sent == sent
-    assert limiter.counters.mistakes == 1
+    assert limiter.counters.rejected == 1
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -375,7 +375,7 @@ async def test_a_call_after_a_flush_is_counted_once(server: Server) -> None:
                 if server.backend == "functions":
                     server.command("FUNCTION", "FLUSH")
             assert found == [5, 4, 3, 2]
-            assert limiter.counters.mistakes == waiting.counters.mistakes == 0
+            assert limiter.counters.rejected == waiting.counters.rejected == 0
 
 
 @pytest.mark.live

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from redis_throttle_client import Limiter, Unavailable, fixed, gcra, policy
-from redis_throttle_client._breaker import Gate
+from redis_throttle_client._breaker import Breaker
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
@@ -208,21 +208,21 @@ def test_close_waits_no_longer_than_one_timeout() -> None:
 def test_only_one_call_is_the_probe_even_if_older_calls_end_during_it(
     answered: bool | None,
 ) -> None:
-    gate = Gate(9, 1, 1)
-    older = [gate.enter(0) for _ in range(2)]
-    gate.leave(0, gate.enter(0), answered=False)
-    assert gate.enter(1)
-    gate.leave(1, older[0], answered=answered)
+    breaker = Breaker(9, 1, 1)
+    older = [breaker.enter(0) for _ in range(2)]
+    breaker.leave(0, breaker.enter(0), answered=False)
+    assert breaker.enter(1)
+    breaker.leave(1, older[0], answered=answered)
     if answered:
         # The server answers again, so both calls enter. The probe is still pending at the next
         # failure.
-        assert gate.enter(1) is False
-        gate.leave(1, older[1], answered=False)
+        assert breaker.enter(1) is False
+        breaker.leave(1, older[1], answered=False)
     for now in (1, 2, 9):
         with pytest.raises(Unavailable):
-            gate.enter(now)
-    gate.leave(9, True, answered=False)
-    assert gate.enter(10)
+            breaker.enter(now)
+    breaker.leave(9, True, answered=False)
+    assert breaker.enter(10)
 
 
 # -- decisions by on_error --------------------------------------------------------------------

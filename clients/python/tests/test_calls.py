@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,9 +12,9 @@ from redis_throttle_client import (
     AsyncLimiter,
     CommandRejected,
     Counters,
-    Decision,
+    DecisionEvent,
+    Denied,
     InvalidArgument,
-    LeaseDenied,
     Unavailable,
     fixed,
     gcra,
@@ -150,7 +149,7 @@ def test_on_error_decides_a_lease_without_a_server(server: FakeServer) -> None:
     with server.limiter().lease(lease("jobs", 1, "60s"), "42") as held:
         assert held.held
     closed = lease("jobs", 1, "60s", on_error="deny")
-    with pytest.raises(LeaseDenied), server.limiter().lease(closed, "42"):
+    with pytest.raises(Denied), server.limiter().lease(closed, "42"):
         pass
     assert [call[0] for call in server.calls] == ["RL.LEASE"] * 2
 
@@ -158,26 +157,43 @@ def test_on_error_decides_a_lease_without_a_server(server: FakeServer) -> None:
 def test_the_hook_gets_no_subject_and_changes_no_decision(
     server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[tuple[Decision, Any, str, float]] = []
-    limiter = server.limiter(on_decision=lambda *told: seen.append(told))
+    seen: list[DecisionEvent] = []
+    limiter = server.limiter(on_decision=seen.append)
     decision = limiter.check(API, "alice")
-    assert seen[0][0] == decision
-    assert seen[0][1] == API
-    assert "alice" not in seen[0][2]
-    assert len(seen[0][2]) == 16
+    assert (seen[0].kind, seen[0].decision, seen[0].rule) == ("check", decision, API)
+    assert "alice" not in seen[0].key_hash
+    assert len(seen[0].key_hash) == 16
 
-    def broken(*told: Any) -> None:
+    def broken(event: DecisionEvent) -> None:
         raise ZeroDivisionError
 
     assert server.limiter(on_decision=broken).check(API, "alice")
     assert "on_decision failed" in caplog.text
 
 
+def test_the_hook_gets_every_kind_of_call(server: FakeServer) -> None:
+    seen: list[DecisionEvent] = []
+    limiter = server.limiter(on_decision=seen.append)
+    for ask in (limiter.check, limiter.peek, limiter.charge, limiter.refund):
+        ask(API, "alice")
+    with limiter.lease(lease("jobs", 1, "60s"), "alice"):
+        pass
+    server.fail()
+    limiter.check(API, "alice")
+    server.fail("WRONGTYPE x")
+    with pytest.raises(CommandRejected) as raised:
+        limiter.check(API, "alice")
+    kinds = ["check", "peek", "charge", "refund", "lease", "check", "rejected"]
+    assert [event.kind for event in seen] == kinds
+    assert [event.degraded for event in seen] == [False] * 5 + [True, False]
+    assert (seen[-1].decision, seen[-1].error) == (None, raised.value)
+
+
 def test_the_hook_gets_the_deciding_subject_if_a_rule_is_checked_for_two_subjects(
     server: FakeServer,
 ) -> None:
     seen: list[str] = []
-    limiter = server.limiter(on_decision=lambda decision, rule, who, ms: seen.append(who))
+    limiter = server.limiter(on_decision=lambda event: seen.append(event.key_hash))
     for name in ("bob", "bob"):
         limiter.check(API, name, 3)
     denied = limiter.check_all([(API, "alice"), (API, "bob")])
@@ -218,7 +234,7 @@ def test_counters_count_each_kind_of_decision(server: FakeServer) -> None:
     server.fail("WRONGTYPE x")
     with pytest.raises(CommandRejected):
         limiter.check(API, "44")
-    assert limiter.counters == Counters(allowed=7, denied=2, degraded=1, local=1, mistakes=1)
+    assert limiter.counters == Counters(allowed=7, denied=2, degraded=1, local=1, rejected=1)
 
 
 @pytest.mark.parametrize("word", sorted(PASSING))

@@ -194,12 +194,12 @@ async def test_several_rules_are_checked_in_one_call(server: FakeServer) -> None
 
 @pytest.mark.anyio
 async def test_skip_handler_and_header_styles_apply(server: FakeServer) -> None:
-    def handler(request: Request, decision: Any, answer: Response) -> Response:
+    def on_denied(request: Request, decision: Any, answer: Response) -> Response:
         return Response(420, {**answer.headers, "X-Path": request.path}, answer.body)
 
     made = app(
         server, fixed("one", 1, "1h"), skip=lambda request: request.method == "HEAD",
-        handler=handler, headers=["draft-6", "x-ratelimit"],
+        on_denied=on_denied, headers=["draft-6", "x-ratelimit"],
     )  # fmt: skip
     first = await get(made)
     assert first.headers["ratelimit-remaining"] == "0"

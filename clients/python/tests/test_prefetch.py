@@ -62,7 +62,7 @@ def test_a_burst_is_decided_by_the_server_over_a_slow_link(prefetch: int, every_
         found = await asyncio.gather(*(come(at) for at in range(200)))
         assert "error" not in {one.source for one in found}
         assert sum(one.allowed for one in found) == 100
-        assert limiter._calls._gate(None)._failed == 0
+        assert limiter._calls.asking.breaker(None)._failed == 0
         assert (await limiter.check(API, "42")).source == "server"
         await limiter.close()
         assert (await server.limiter().peek(hot, "42", 0)).remaining == 0
@@ -175,7 +175,7 @@ def test_the_error_of_a_rejected_fetch_is_raised_in_all_waiters() -> None:
             *(limiter.check(HOT, "42") for _ in range(3)), return_exceptions=True
         )
         assert [type(one) for one in found] == [CommandRejected] * 3
-        assert limiter.counters.mistakes == 3
+        assert limiter.counters.rejected == 3
 
     run(come())
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 import pytest
 
 from redis_throttle_client import (
     CommandRejected,
+    DecisionEvent,
+    Denied,
     InvalidArgument,
-    LeaseDenied,
     fixed,
     gcra,
     leaky_bucket,
     lease,
     token_bucket,
 )
+from redis_throttle_client._decision import Decision
+from redis_throttle_client._denial_cache import DenialCache
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")
@@ -41,7 +45,7 @@ def verbs(server: FakeServer) -> list[str]:
     return [call[0] for call in server.calls]
 
 
-# -- the gate ---------------------------------------------------------------------------------
+# -- the breaker ---------------------------------------------------------------------------------
 
 
 def test_a_call_that_has_ended_is_no_longer_in_flight(server: FakeServer) -> None:
@@ -174,7 +178,7 @@ def test_a_cached_denial_is_timed_from_before_its_call() -> None:
     denied = limiter.check(ONE, "42")
     assert not denied
     # The server decided 50 ms before, and the window opened 100 ms before.
-    server.advance((denied.retry_after_ms - 51) / 1000)
+    server.advance((1000 - 51) / 1000)
     assert limiter.check(ONE, "42").source == "local"
     server.advance(0.001)
     assert limiter.check(ONE, "42").source == "server"
@@ -189,12 +193,47 @@ def test_a_refund_drops_a_cached_denial(server: FakeServer) -> None:
     assert (again.allowed, again.source) == (True, "server")
 
 
-def test_a_cost_above_the_limit_is_not_cached(server: FakeServer) -> None:
-    limiter = server.limiter(denial_cache=1)
-    for _ in range(2):
-        limiter.check(ONE, "42")
+def test_a_cached_denial_ends_at_its_retry_time_or_after_denial_cache_max_ms(
+    server: FakeServer,
+) -> None:
+    soon = gcra("soon", 1, 2, "1s")
+    limiter = server.limiter(denial_cache=9, denial_cache_max_ms=2000)
+    for rule, kept_s in ((ONE, 2), (soon, 0.5)):
+        assert [limiter.check(rule, "42").source for _ in range(3)] == ["server"] * 2 + ["local"]
+        server.advance(kept_s - 0.001)
+        assert limiter.check(rule, "42").source == "local"
+        server.advance(0.001)
+        assert limiter.check(rule, "42").source == "server"
+
+
+def test_a_permanent_denial_is_cached_as_long_as_others_and_stays_permanent(
+    server: FakeServer,
+) -> None:
+    limiter = server.limiter(denial_cache=9)
     assert limiter.check(ONE, "x", 2).never
-    assert limiter.check(ONE, "42").source == "local"
+    server.advance(0.999)
+    cached = limiter.check(ONE, "x", 2)
+    assert (cached.never, cached.source) == (True, "local")
+    # The entry is for this cost only.
+    assert limiter.check(ONE, "x").allowed
+    server.advance(0.001)
+    assert limiter.check(ONE, "x", 2).source == "server"
+
+
+def test_a_key_is_forgotten_without_a_search_through_the_denial_cache() -> None:
+    size = 100_000
+    cache = DenialCache(size, 1000)
+    denied = Decision(False, 1, 0, 1000, 1000, "one")
+    for at in range(size):
+        args = ("RL.FIXED", f"k{at}", "1", "1")
+        cache.put(args, denied, 0, cache.drops(args))
+    began = time.perf_counter()
+    for at in range(1000):
+        cache.drop(f"k{at}")
+    # A search took 4 ms for each key.
+    assert time.perf_counter() - began < 0.4
+    assert cache.get(("RL.FIXED", "k0", "1", "1"), 0) is None
+    assert cache.get(("RL.FIXED", "k1000", "1", "1"), 0) is not None
 
 
 def test_a_denied_lease_is_not_cached(server: FakeServer) -> None:
@@ -202,7 +241,7 @@ def test_a_denied_lease_is_not_cached(server: FakeServer) -> None:
     jobs = lease("jobs", 1, "60s")
     with limiter.lease(jobs, "42", "a"):
         for _ in range(2):
-            with pytest.raises(LeaseDenied), limiter.lease(jobs, "42", "b"):
+            with pytest.raises(Denied), limiter.lease(jobs, "42", "b"):
                 pass
     assert verbs(server) == ["RL.LEASE"] * 3 + ["RL.RELEASE"]
 
@@ -257,23 +296,25 @@ def test_a_rejected_command_is_also_counted_for_calls_without_a_decision(
             ask(API, "42")
     with pytest.raises(CommandRejected):
         limiter.ready()
-    assert limiter.counters.mistakes == 4
+    assert limiter.counters.rejected == 4
 
 
 # -- the hook -----------------------------------------------------------------------------------
 
 
 def test_the_hook_gets_a_keyed_hash_and_the_latency() -> None:
-    server, told = SlowServer(), []
-    for secret in (None, b"0123456789abcdef"):
-        limiter = server.limiter(hmac_secret=secret, on_decision=lambda *call: told.append(call))
+    server = SlowServer()
+    told: list[DecisionEvent] = []
+    for secret in (None, None, b"0123456789abcdef"):
+        limiter = server.limiter(hmac_secret=secret, on_decision=told.append)
         limiter.check(API, "alice")
-    (_, rule, plain, latency_ms), (_, _, keyed, _) = told
-    assert rule == API
-    assert plain == hashlib.sha256(b"alice").hexdigest()[:16]
-    assert keyed != plain
-    assert len(keyed) == 16
-    assert latency_ms == pytest.approx(50)
+    plain, same, keyed = told
+    assert plain.rule == API
+    # Without a secret the key is a random one of this process: a plain hash could be reversed.
+    assert plain.key_hash == same.key_hash != hashlib.sha256(b"alice").hexdigest()[:16]
+    assert keyed.key_hash != plain.key_hash
+    assert len(keyed.key_hash) == 16
+    assert plain.latency_ms == pytest.approx(50)
 
 
 # -- tags -----------------------------------------------------------------------------------------

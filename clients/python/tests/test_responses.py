@@ -139,14 +139,14 @@ def test_wsgi_answers_head_without_a_body(server: FakeServer) -> None:
 
 
 def test_wsgi_has_the_options_of_asgi(server: FakeServer) -> None:
-    def handler(request: Request, decision: Any, answer: Response) -> Response:
+    def on_denied(request: Request, decision: Any, answer: Response) -> Response:
         return Response(499, {**answer.headers, "X-Path": request.path}, b"slower")
 
     made = WsgiMiddleware(
         wsgi_app, limiter=server.limiter(), rules=[API, (fixed("day", 9, "1d"), lambda _: "acme")],
         cost=lambda request: int(request.header("x-cost") or 1), tag=lambda request: "t",
         skip=lambda request: request.path == "/health", headers=["draft-6", "x-ratelimit"],
-        handler=handler, degraded_header="X-Degraded",
+        on_denied=on_denied, degraded_header="X-Degraded",
     )  # fmt: skip
     health = {"SCRIPT_NAME": "", "PATH_INFO": "/health"}
     assert wsgi_get(made, **health, HTTP_X_DEGRADED="1")[2] == b"None None"

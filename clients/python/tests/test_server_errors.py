@@ -98,12 +98,12 @@ async def test_on_error_decides_if_the_server_cannot_decide_now(
     end()
     until(lambda: limiter.check(API, "42").source == "server")
     assert limiter.check(closed, "42").remaining == 5
-    assert limiter.counters.mistakes == 0
+    assert limiter.counters.rejected == 0
     await waiting.close()
     limiter.close()
 
 
-def test_a_rejected_command_is_counted_as_a_mistake(server: Server) -> None:
+def test_a_rejected_command_is_counted_as_a_rejection(server: Server) -> None:
     server.command("SET", "rl:api:42", "something")
     with Limiter(server.client(), timeout_ms=2000) as limiter:
         for _ in range(3):
@@ -111,7 +111,7 @@ def test_a_rejected_command_is_counted_as_a_mistake(server: Server) -> None:
                 limiter.check(API, "42")
         assert limiter.check(API, "43")
         counters = limiter.counters
-        assert (counters.mistakes, counters.allowed, counters.degraded) == (3, 1, 0)
+        assert (counters.rejected, counters.allowed, counters.degraded) == (3, 1, 0)
 
 
 SUBJECTS = [

@@ -14,7 +14,7 @@ import redis.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable, gcra
 from redis_throttle_client._async_sockets import AsyncSockets
-from redis_throttle_client._breaker import Gate
+from redis_throttle_client._breaker import Breaker
 from redis_throttle_client._deadline import instant
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
 from redis_throttle_client._errors import Unsent
@@ -288,10 +288,10 @@ async def test_an_unsent_call_is_no_failure_of_a_server_that_answers_others(
 
 
 def test_calls_above_max_in_flight_are_no_failure_of_the_server() -> None:
-    gate = Gate(1, 1, 1)
-    probe = gate.enter(0)
+    breaker = Breaker(1, 1, 1)
+    probe = breaker.enter(0)
     for _ in range(9):
         with pytest.raises(Unavailable, match="1 calls wait"):
-            gate.enter(0)
-    gate.leave(0, probe, answered=None)
-    assert not gate.enter(0)
+            breaker.enter(0)
+    breaker.leave(0, probe, answered=None)
+    assert not breaker.enter(0)

@@ -1,17 +1,23 @@
 """Rate limits with redis-throttle: limiters, and middleware for ASGI and WSGI."""
 
-from ._decision import Decision
+from ._backends import Backend
+from ._calls import Call
+from ._decision import Decision, HeaderStyle, Source
 from ._errors import (
     CommandRejected,
+    Denied,
     InvalidArgument,
     ProtocolError,
+    Reason,
     ThrottleError,
     Unavailable,
 )
-from ._lease import AsyncLease, Lease, LeaseDenied
+from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._limiter import AsyncLimiter, Limiter
-from ._options import Counters
+from ._options import Counters, DecisionEvent, LimiterOptions, OnDecision
 from ._rules import (
+    Duration,
+    OnError,
     Rule,
     backoff,
     fixed,
@@ -27,16 +33,28 @@ from ._rules import (
 
 __all__ = [
     "AsyncLease",
+    "AsyncLeaseContext",
     "AsyncLimiter",
+    "Backend",
+    "Call",
     "CommandRejected",
     "Counters",
     "Decision",
+    "DecisionEvent",
+    "Denied",
+    "Duration",
+    "HeaderStyle",
     "InvalidArgument",
     "Lease",
-    "LeaseDenied",
+    "LeaseContext",
     "Limiter",
+    "LimiterOptions",
+    "OnDecision",
+    "OnError",
     "ProtocolError",
+    "Reason",
     "Rule",
+    "Source",
     "ThrottleError",
     "Unavailable",
     "backoff",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ._deadline import Deadline, by, instant
 from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
-from ._errors import Unsent, is_mistake
+from ._errors import Unsent, is_rejection
 
 
 class _Pool:
@@ -76,7 +76,7 @@ class AsyncSockets:
             reply = await by(deadline, self._exchange(connection, args, asking))
         except self._dial.response_error as error:
             # As with threads, the connection to a server that cannot decide now is dropped.
-            if is_mistake(error):
+            if is_rejection(error):
                 await self._give(pool, connection)
             else:
                 await self._drop(pool, connection)

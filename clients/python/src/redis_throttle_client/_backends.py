@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple, get_args
 
-from ._errors import InvalidArgument, Unavailable, is_mistake
+from ._errors import InvalidArgument, Unavailable, is_rejection
 from ._protocol import Args, as_function, as_script, key_of, probe
 from ._steps import Send, Turn
 
@@ -84,7 +84,7 @@ def _is(error: Exception, name: str) -> bool:
 def _is_lost(error: Exception) -> bool:
     """Returns True if the connection was lost. The next call may then reach another server."""
     away = _is(error, "ConnectionError") or isinstance(error, ConnectionError)
-    return away and not is_mistake(error) and "max number of clients" not in str(error)
+    return away and not is_rejection(error) and "max number of clients" not in str(error)
 
 
 class Found(NamedTuple):
@@ -149,7 +149,7 @@ class Choice:
         """Finds the back end of a node. One search serves all calls that wait for it."""
         turn = yield Turn(("back end", node), max(0.0, deadline - self._clock()))
         if turn is None:
-            raise Unavailable("no answer in time")
+            raise Unavailable("no answer in time", "timeout")
         try:
             found = self.found
             if found.is_guess or self._searched.get(node, 0) <= tried.searches:
@@ -181,7 +181,7 @@ class Choice:
     def _send(self, node: Any, args: Args, deadline: float) -> Send:
         left_s = deadline - self._clock()
         if left_s <= 0:
-            raise Unavailable("no answer in time")
+            raise Unavailable("no answer in time", "timeout")
         return Send(node, args, left_s)
 
     def _has_module(self, node: Any, args: Args, deadline: float) -> _Steps:
@@ -190,7 +190,7 @@ class Choice:
         try:
             yield self._send(node, asked, deadline)
         except Exception as error:
-            if not is_mistake(error) or _is(error, "AuthenticationError"):
+            if not is_rejection(error) or _is(error, "AuthenticationError"):
                 raise
             return not unexecuted(error, asked)
         return True
@@ -201,7 +201,7 @@ class Choice:
         except Exception as error:
             # A server refuses the script to an unauthenticated client too. A replica accepts it,
             # for reading.
-            refused = is_mistake(error) and not _is(error, "AuthenticationError")
+            refused = is_rejection(error) and not _is(error, "AuthenticationError")
             if not refused and not _is(error, "ReadOnlyError"):
                 raise
             return False

@@ -10,7 +10,7 @@ import threading
 from ._errors import Unavailable
 
 
-class Gate:
+class Breaker:
     """Counts the calls in flight and the failures of a node, and refuses calls to a failing node.
 
     After ``failures`` failures in a row it refuses calls for ``pause_s``. Then one call probes the
@@ -30,9 +30,9 @@ class Gate:
         """Begins a call, which :meth:`leave` must end. Returns True if the call is the probe."""
         with self._lock:
             if self._shut_until is not None and (self._probing or now < self._shut_until):
-                raise Unavailable("the server did not answer lately, it is not asked for a while")
+                raise Unavailable("the circuit is open: the node gave no answer", "circuit")
             if self._in_flight >= self._most:
-                raise Unavailable(f"{self._most} calls wait for the server already")
+                raise Unavailable(f"{self._most} calls wait for the server already", "overloaded")
             self._in_flight += 1
             probe = self._shut_until is not None
             # An older call may be answered during a probe. That probe then stays in flight.

@@ -8,31 +8,29 @@ differ only in how they wait.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from . import _protocol
-from ._backends import Backend, Choice, unexecuted
-from ._breaker import Gate
+from ._asking import Asking
+from ._backends import Backend
 from ._decision import Decision
 from ._denial_cache import DenialCache
-from ._errors import CommandRejected, ThrottleError, Unavailable, Unsent, is_mistake
+from ._errors import ThrottleError, Unavailable
 from ._keys import Keys
 from ._local import LocalLimiter
 from ._on_error import Keyed, without_answer
-from ._options import Counters, Options
+from ._options import Options
 from ._prefetch import Fetch, Grants
 from ._protocol import Args
 from ._rules import Rule, checked_cost, checked_on_error
-from ._steps import Send, Sleep, Start, Steps, Wait
-
-log = logging.getLogger("redis_throttle_client")
+from ._steps import Sleep, Start, Steps, Wait
+from ._telling import Teller
 
 Subject = str
 Call = tuple[Rule, Subject] | tuple[Rule, Subject, int]
@@ -61,9 +59,9 @@ class Calls:
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
         )
         self.clock = options.clock
-        self._find_node = find_node
         self._timeout_s = options.timeout_ms / 1000
-        self._backend = Choice(options.backend, options.clock, find_node)
+        self.teller = Teller(options, self.keys.key_hash)
+        self.asking = Asking(options, find_node, lambda: self.teller.count("rejected"))
         self.begin()
         _everyone.add(self)
 
@@ -72,13 +70,12 @@ class Calls:
 
         The parent's calls do not end in the child, and its permits must not be used twice.
         """
-        self._gates: dict[object, Gate] = {}
-        self._denials = DenialCache(self.options.denial_cache)
+        self.asking.begin()
+        self.teller.begin()
+        self._denials = DenialCache(self.options.denial_cache, self.options.denial_cache_max_ms)
         self._grants = Grants()
         self._local = LocalLimiter()
-        self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "mistakes"), 0)
 
     def spend(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Decision | None:
         """Spends a prefetched permit without any step: this is the most frequent call."""
@@ -86,7 +83,7 @@ class Calls:
             return None
         began = self.clock()
         spent = self._grants.spend(self._key(rule, subject, tag), rule, began)
-        return None if spent is None else self._told(spent, rule, subject, began)
+        return None if spent is None else self.teller.decided("check", spent, rule, subject, began)
 
     # -- the calls ----------------------------------------------------------------------------
 
@@ -94,34 +91,40 @@ class Calls:
         """Decides a call, and takes the cost if the call is allowed."""
         began = self.clock()
         key = self._key(rule, subject, tag)
-        if cost == 1 and self._prefetch(rule) > 1:
-            decision = self._grants.spend(key, rule, began)
-            if decision is None:
-                decision = yield from self._fetched(rule, key, began)
-        else:
-            args = _protocol.check(rule, key, cost)
-            decision = yield from self._decide(args, [(rule, key, cost)], _reader(rule, cost))
-        return self._told(decision, rule, subject, began)
+        with self.teller.rejections(rule, subject, began):
+            if cost == 1 and self._prefetch(rule) > 1:
+                decision = self._grants.spend(key, rule, began)
+                if decision is None:
+                    decision = yield from self._fetched(rule, key, began)
+            else:
+                args = _protocol.check(rule, key, cost)
+                decision = yield from self._decide(args, [(rule, key, cost)], _reader(rule, cost))
+        return self.teller.decided("check", decision, rule, subject, began)
 
     def peek(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
         """Returns the decision that a check would make. Takes nothing."""
         key = self._key(rule, subject, tag)
         args = _protocol.named("PEEK", rule, key, cost)
-        calls = [(rule, key, cost)]
+        began = self.clock()
         try:
-            return _protocol.decision(rule, (yield from self.ask(args)), cost)
-        except Unavailable:
-            return self._fallback(calls, peek=True)
+            with self.teller.rejections(rule, subject, began):
+                decision = _protocol.decision(rule, (yield from self.ask(args)), cost)
+        except Unavailable as error:
+            decision = self._fallback([(rule, key, cost)], error, peek=True)
+        return self.teller.told("peek", decision, rule, subject, began)
 
     def settle(
-        self, verb: str, rule: Rule, subject: str, cost: int, tag: str | None
-    ) -> Steps[Decision]:
-        """Refunds or charges (``REFUND``, ``CHARGE``), without a check of the units left."""
-        key = self._key(rule, subject, tag)
-        args = _protocol.named(verb, rule, key, cost)
+        self, kind: Literal["refund", "charge"], rule: Rule, subject: str, cost: int,
+        tag: str | None,
+    ) -> Steps[Decision]:  # fmt: skip
+        """Refunds or charges, without a check of the units left."""
+        began, key = self.clock(), self._key(rule, subject, tag)
+        args = _protocol.named(kind.upper(), rule, key, cost)
         self._denials.drop(key)
         try:
-            return _protocol.settled((yield from self.ask(args)), rule)
+            with self.teller.rejections(rule, subject, began):
+                settled = _protocol.settled((yield from self.ask(args)), rule)
+            return self.teller.told(kind, settled, rule, subject, began)
         finally:
             # Also drop denials that arrived in the meantime and may be older than the change.
             self._denials.drop(key)
@@ -149,11 +152,12 @@ class Calls:
         made = self._keyed(calls, tag)
         args = _protocol.check_all(made, id=id)
         rules = [rule for rule, _, _ in made]
-        decision = yield from self._decide(
-            args, made, lambda reply: _protocol.decision_all(rules, reply)
-        )
+        with self.teller.rejections(calls[0][0], calls[0][1], began):
+            decision = yield from self._decide(
+                args, made, lambda reply: _protocol.decision_all(rules, reply)
+            )
         deciding = calls[decision.deciding]
-        return self._told(decision, deciding[0], deciding[1], began)
+        return self.teller.decided("check", decision, deciding[0], deciding[1], began)
 
     def check_each(self, calls: Sequence[Call]) -> Steps[Decision]:
         """Checks one rule after the other. If a later one denies, refunds the earlier costs."""
@@ -184,7 +188,7 @@ class Calls:
             # A degraded call may not have counted, so do not refund it: that keeps the limit.
             if row.allowed and not row.degraded:
                 with contextlib.suppress(ThrottleError):
-                    yield from self.settle("REFUND", rule, call[1], cost, None)
+                    yield from self.settle("refund", rule, call[1], cost, None)
 
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
@@ -201,7 +205,7 @@ class Calls:
                     return decision
                 # Give back the place in the leaky bucket, because its turn comes too late.
                 if not decision.degraded:
-                    yield from self.settle("REFUND", rule, subject, cost, tag)
+                    yield from self.settle("refund", rule, subject, cost, tag)
                 return replace(decision, allowed=False, granted=0)
             yield Sleep(pause_ms / 1000)
             if decision.allowed:
@@ -225,8 +229,10 @@ class Calls:
         elif made[0][0].kind == "lease":
             rule, key, _ = made[0]
             args = _protocol.lease(rule, key, name)
-            decision = yield from self._decide(args, made, _reader(rule, 1))
-            self._told(decision, rule, calls[0][1], asked)
+            subject = calls[0][1]
+            with self.teller.rejections(rule, subject, asked):
+                decision = yield from self._decide(args, made, _reader(rule, 1))
+            self.teller.decided("lease", decision, rule, subject, asked)
         else:
             rule, _, cost = made[0]
             decision = yield from self.check(rule, calls[0][1], cost, tag)
@@ -236,7 +242,7 @@ class Calls:
     def ready(self) -> Steps[Backend]:
         """Sends a call that takes nothing, and returns the back end that answered."""
         yield from self.ask(_protocol.probe(self.keys.key("ready", "ready")))
-        return self._backend.found.by or "module"
+        return self.asking.backend.found.by or "module"
 
     def give_back(self) -> Steps[None]:
         """Refunds prefetched permits that were not used, also those of pending calls."""
@@ -250,67 +256,7 @@ class Calls:
 
     def ask(self, args: Args) -> Steps[Any]:
         """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""
-        began = self.clock()
-        try:
-            node = self._find_node(args[1])
-        except Exception as error:
-            raise _judged(error) from error
-        gate = self._gate(node)
-        probe, answers = gate.enter(began), gate.answers
-        answered: bool | None = None
-        timeout_s = self._timeout_s
-        try:
-            sent, tried, until = args, self._backend.found, began + timeout_s
-            if tried.by != "module":
-                if tried.by is None and args[0].startswith("RL."):
-                    tried = yield from self._backend.find(node, args, tried, until)
-                    timeout_s = max(0.001, until - self.clock())
-                sent = self._backend.written(args, tried.by)
-            try:
-                reply = yield Send(node, sent, timeout_s)
-            except Exception as error:
-                if not unexecuted(error, sent):
-                    raise
-                reply = yield from self._backend.again(node, args, tried, error, until)
-            answered = True
-        except Exception as error:
-            self._backend.lost(error)
-            judged = _judged(error)
-            answered = not isinstance(judged, Unavailable)
-            if isinstance(judged, Unsent) and gate.answers != answers:
-                # All connections were in use, but the server answered other calls meanwhile.
-                answered = None
-            if answered:
-                self._count("mistakes")
-            raise judged from error
-        finally:
-            gate.leave(self.clock(), probe, answered)
-        return reply
-
-    def counters(self) -> Counters:
-        """Returns the counts so far."""
-        with self._lock:
-            return Counters(**self._counts)
-
-    def _count(self, name: str) -> None:
-        with self._lock:
-            self._counts[name] += 1
-
-    def turn(self, key: object, make: Callable[[], Any]) -> Any:
-        """Returns the lock of a key. The lock exists while a caller has it or waits for it."""
-        with self._lock:
-            return self._turns.setdefault(key, make())
-
-    def _gate(self, node: object) -> Gate:
-        """Returns the breaker of a node. Each node has one, so a dead node blocks no other."""
-        gate = self._gates.get(node)
-        if gate is None:
-            options = self.options
-            made = Gate(
-                options.max_in_flight, options.breaker_failures, options.breaker_pause_ms / 1000
-            )
-            gate = self._gates.setdefault(node, made)
-        return gate
+        return self.asking.ask(args)
 
     def _decide(
         self, args: Args, calls: Sequence[Keyed], read: Callable[[object], Decision]
@@ -322,8 +268,8 @@ class Calls:
         drops = self._denials.drops(args)
         try:
             decision = read((yield from self.ask(args)))
-        except Unavailable:
-            return self._fallback(calls)
+        except Unavailable as error:
+            return self._fallback(calls, error)
         if not any(rule.kind == "lease" for rule, _, _ in calls):
             self._denials.put(args, decision, asked, drops)
         return decision
@@ -348,10 +294,12 @@ class Calls:
         error = fetch.error
         if error is not None and not isinstance(error, Unavailable):
             if not begins:
-                self._count("mistakes")
+                self.teller.count("rejected")
             raise error
         share = None if error is not None else self._grants.share(key, fetch, self.clock())
-        return self._fallback([(rule, key, 1)]) if share is None else share
+        if share is None:
+            return self._fallback([(rule, key, 1)], error or Unavailable())
+        return share
 
     def _fetch(self, key: str, fetch: Fetch) -> Steps[None]:
         """Fetches the permits of all waiters, or more, within a full timeout."""
@@ -389,47 +337,22 @@ class Calls:
             made.append((rule, self._key(rule, subject, tag), checked_cost(cost)))
         return made
 
-    def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
-        """Counts the decision and calls the hook. A failing hook does not change the decision."""
-        with self._lock:
-            self._counts["allowed" if decision.allowed else "denied"] += 1
-            if decision.degraded:
-                self._counts["degraded"] += 1
-            elif decision.source == "local":
-                self._counts["local"] += 1
-        hook = self.options.on_decision
-        if hook is not None:
-            try:
-                latency_ms = (self.clock() - began) * 1000
-                hook(decision, rule, self.keys.subject_hash(subject), latency_ms)
-            except Exception:
-                log.exception("on_decision failed for the rule %s", rule.name)
-        return decision
-
-    def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:
+    def _fallback(
+        self, calls: Sequence[Keyed], error: Unavailable, *, peek: bool = False
+    ) -> Decision:
         """Decides by ``on_error``, because the server gave no answer."""
         on_errors = [rule.on_error or self.options.on_error for rule, _, _ in calls]
         now_us = int(self.clock() * 1_000_000)
         with self._lock:
-            return without_answer(
+            decision = without_answer(
                 calls, on_errors, self.options.breaker_pause_ms, self._local, now_us, peek=peek
             )
+        rows = tuple(replace(row, reason=error.reason) for row in decision.rows)
+        return replace(decision, rows=rows, reason=error.reason)
 
 
 def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object], Decision]:
     return lambda reply: _protocol.decision(rule, reply, cost, partial=partial)
-
-
-def _judged(error: Exception) -> ThrottleError:
-    """Converts a driver's error to an error of this package. The caller sets the cause."""
-    if isinstance(error, ThrottleError):
-        return error
-    if is_mistake(error):
-        hint = ""
-        if "unknown command" in str(error) and "RL." in str(error):
-            hint = ": is the module loaded on this server?"
-        return CommandRejected(f"{error}{hint}")
-    return Unavailable(f"no answer: {error or type(error).__name__}")
 
 
 _everyone: weakref.WeakSet[Calls] = weakref.WeakSet()

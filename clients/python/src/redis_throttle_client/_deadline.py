@@ -55,4 +55,4 @@ async def by(deadline: float, awaitable: Awaitable[T]) -> T:
         async with Deadline(deadline):
             return await awaitable
     except TimeoutError as error:
-        raise Unavailable("no answer in time") from error
+        raise Unavailable("no answer in time", "timeout") from error

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, Reason
 
 Source = Literal["server", "local", "error"]
 HeaderStyle = Literal["draft-11", "draft-6", "x-ratelimit"]
+# The retry time of a call that is never allowed: the largest integer of every language.
+FOREVER_MS = 2**53 - 1
 STYLES = ("draft-11", "draft-6", "x-ratelimit")
 
 
@@ -19,12 +21,14 @@ class Decision:
     """A decision; true in a condition if it allows the call.
 
     ``limit`` is the limit of the rule or policy, ``remaining`` the units left, rounded down.
-    ``retry_after_ms`` of a denial is the time until the same call is allowed, or -1 if it never is.
-    For an allowed call it is 0, except in a leaky bucket, where it is the time to wait before
-    acting. ``reset_after_ms`` is the time until the full allowance is available, rounded up.
+    ``retry_after_ms`` of a denial is the time until the same call is allowed. If it never is, it is
+    2^53 - 1, and ``never`` is true. For an allowed call it is 0, except in a leaky bucket, where it
+    is the time to wait before acting. ``reset_after_ms`` is the time until the full allowance is
+    available, rounded up.
     ``source`` is ``server``; ``local`` if this process decided, by a cached denial, a prefetched
     permit or ``on_error="local"``; or ``error`` if there was no answer and ``on_error`` allowed or
-    denied. ``degraded`` is true if the server gave no answer and ``on_error`` decided.
+    denied. ``degraded`` is true if the server gave no answer and ``on_error`` decided; ``reason``
+    then says why.
     ``would_allow`` and ``would_retry_after_ms`` differ from ``allowed`` and ``retry_after_ms`` only
     under a policy in shadow mode. ``rows`` has the decision of each rule if the call has several;
     ``deciding`` is the index, from 0, of the rule that decided.
@@ -44,6 +48,7 @@ class Decision:
     window_us: int | None = None
     rows: tuple[Decision, ...] = ()
     deciding: int = 0
+    reason: Reason | None = None
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -51,7 +56,7 @@ class Decision:
     @property
     def never(self) -> bool:
         """True if a retry never helps: the cost is above the limit."""
-        return not self.allowed and self.retry_after_ms < 0
+        return not self.allowed and self.retry_after_ms >= FOREVER_MS
 
     def headers(
         self, styles: Sequence[HeaderStyle] = ("draft-11",), *, now_ms: int | None = None
@@ -61,13 +66,13 @@ class Decision:
         if self.source != "error":
             for style in styles:
                 fields |= self._fields(style, now_ms)
-        if not self.allowed and self.retry_after_ms >= 0:
+        if not self.allowed and not self.never:
             fields["Retry-After"] = str(retry_after_s(self.retry_after_ms))
         return fields
 
     def _fields(self, style: str, now_ms: int | None) -> dict[str, str]:
         if style == "draft-11":
-            rows = self.rows or (self,)
+            rows = [row for row in self.rows or (self,) if row.source != "error"]
             return {
                 "RateLimit-Policy": ", ".join(map(_policy_item, rows)),
                 "RateLimit": ", ".join(
@@ -79,7 +84,7 @@ class Decision:
         elif style == "x-ratelimit":
             now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
             after_ms = self.reset_after_ms
-            if not self.allowed and self.retry_after_ms >= 0:
+            if not self.allowed and not self.never:
                 after_ms = self.retry_after_ms
             prefix, reset = "X-RateLimit", _ceil_s(now_ms + after_ms)
         else:
@@ -95,9 +100,9 @@ class Decision:
         Retry-After.
         """
         reset = _ceil_s(row.reset_after_ms)
-        if not row.allowed and row.retry_after_ms >= 0:
+        if not row.allowed and not row.never:
             reset = retry_after_s(row.retry_after_ms)
-        if not self.allowed and self.retry_after_ms >= 0:
+        if not self.allowed and not self.never:
             return min(reset, retry_after_s(self.retry_after_ms))
         return reset
 
@@ -116,3 +121,8 @@ def _ceil_s(ms: int) -> int:
 def retry_after_s(ms: int) -> int:
     """Returns ``Retry-After`` in seconds, rounded up and at least 1: an early retry is denied."""
     return max(1, _ceil_s(ms))
+
+
+def retry_ms(ms: int) -> int:
+    """Returns a retry time of the server; 2^53 - 1 for its -1, which is never."""
+    return FOREVER_MS if ms < 0 else ms

@@ -1,10 +1,24 @@
 """The errors.
 
-There are two kinds. If the server is unavailable, the rule's ``on_error`` decides. A mistake in the
-program or the server's setup is always raised.
+There are two kinds. If the server is unavailable, the rule's ``on_error`` decides. An invalid
+argument, or a call that the server refuses for good, is always raised.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ._decision import Decision
+
+Reason = Literal["timeout", "connection", "server", "overloaded", "circuit"]
+"""Why there is no answer.
+
+``timeout``: the deadline passed. ``connection``: no connection could be opened, or it was lost.
+``server``: the server cannot decide now, for example while it loads. ``overloaded``:
+``max_in_flight`` calls wait already. ``circuit``: the breaker is open. After the last three the
+call did not run.
+"""
 
 
 class ThrottleError(Exception):
@@ -18,8 +32,13 @@ class InvalidArgument(ThrottleError, ValueError):
 class Unavailable(ThrottleError):
     """The server made no decision: it is unavailable, too slow, or temporarily refuses calls.
 
-    See ``__cause__``. The call may have counted, so do not repeat it.
+    ``reason`` says why, and ``__cause__`` is the driver's error. The call may have counted, so do
+    not repeat it.
     """
+
+    def __init__(self, text: str = "", reason: Reason = "connection") -> None:
+        super().__init__(text)
+        self.reason: Reason = reason
 
 
 class Unsent(Unavailable):
@@ -30,11 +49,19 @@ class CommandRejected(ThrottleError):
     """The server refused the call, and a retry does not help: alert on it."""
 
 
+class Denied(ThrottleError):
+    """A lease was denied. ``decision.retry_after_ms`` says when to retry."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(f"denied by the rule {decision.rule!r}")
+        self.decision = decision
+
+
 class ProtocolError(CommandRejected):
     """The server's reply is not a decision."""
 
 
-# The first words of temporary error replies. Any other reply is a mistake: ``on_error`` must not
+# The first words of temporary error replies. Any other reply is a rejection: ``on_error`` must not
 # allow a call after an error of an unknown kind.
 PASSING = frozenset(
     [
@@ -61,7 +88,7 @@ _PASSING_TYPES = frozenset(
         "TryAgainError",
     ]
 )
-_MISTAKEN_TYPES = frozenset(
+_REJECTED_TYPES = frozenset(
     [
         "AuthenticationError",
         "AuthenticationWrongNumberOfArgsError",
@@ -76,12 +103,12 @@ _MISTAKEN_TYPES = frozenset(
 _FULL = "max number of clients"
 
 
-def is_mistake(error: BaseException) -> bool:
-    """Returns True for a mistake in the program or setup, False for an unavailable server."""
+def is_rejection(error: BaseException) -> bool:
+    """Returns True if the server refuses the call for good, False if it is unavailable."""
     types = [base.__name__ for base in type(error).__mro__]
     if _FULL in str(error) or not _PASSING_TYPES.isdisjoint(types):
         return False
-    if not _MISTAKEN_TYPES.isdisjoint(types):
+    if not _REJECTED_TYPES.isdisjoint(types):
         return True
     if "ResponseError" in types or "DataError" in types:
         return str(error).split(" ", 1)[0] not in PASSING

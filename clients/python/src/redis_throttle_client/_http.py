@@ -48,14 +48,14 @@ CostFunction = Callable[[Request], int | Awaitable[int]]
 
 @dataclass(frozen=True)
 class Response:
-    """A complete response, as a handler returns it."""
+    """A complete response, as a on_denied returns it."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-Handler = Callable[[Request, Decision, Response], Response]
+OnDenied = Callable[[Request, Decision, Response], Response]
 """Returns the response to a denial. Its last argument is the default response."""
 
 _TITLES = {
@@ -106,7 +106,7 @@ class MiddlewareOptions(TypedDict, total=False):
     key: KeyFunction | None
     skip: SkipFunction | None
     cost: int | CostFunction
-    handler: Handler | None
+    on_denied: OnDenied | None
     headers: Sequence[HeaderStyle]
     trusted_proxies: Sequence[str]
     anonymous: Rule | None
@@ -122,7 +122,7 @@ class Plan:
     address: ClientAddress
     skip: SkipFunction | None
     cost: int | CostFunction
-    handler: Handler | None
+    on_denied: OnDenied | None
     styles: tuple[HeaderStyle, ...]
     anonymous: Rule | None
     tag: KeyFunction | None
@@ -132,7 +132,7 @@ class Plan:
     def of(
         cls, rules: RulesArgument, *, key: KeyFunction | None = None,
         skip: SkipFunction | None = None, cost: int | CostFunction = 1,
-        handler: Handler | None = None, headers: Sequence[HeaderStyle] = ("draft-11",),
+        on_denied: OnDenied | None = None, headers: Sequence[HeaderStyle] = ("draft-11",),
         trusted_proxies: Sequence[str] = (), anonymous: Rule | None = None,
         tag: KeyFunction | None = None, degraded_header: str | None = None,
     ) -> Plan:  # fmt: skip
@@ -152,7 +152,7 @@ class Plan:
         if degraded_header is not None and not _TOKEN.fullmatch(degraded_header):
             raise InvalidArgument("degraded_header: expected the name of a header")
         return cls(
-            made, ClientAddress(trusted_proxies), skip, cost, handler, tuple(headers),
+            made, ClientAddress(trusted_proxies), skip, cost, on_denied, tuple(headers),
             anonymous, tag, degraded_header,
         )  # fmt: skip
 
@@ -171,11 +171,11 @@ class Plan:
         return [(self.anonymous, address, cost if self.anonymous.takes_cost else 1)]
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
-        """Returns the response to a denial, which a handler may replace."""
+        """Returns the response to a denial, which a on_denied may replace."""
         answer = denial(decision, self.styles)
-        if self.handler is None or decision is None:
+        if self.on_denied is None or decision is None:
             return answer
-        return self.handler(request, decision, answer)
+        return self.on_denied(request, decision, answer)
 
 
 RulesArgument = Rule | Sequence[Rule | tuple[Rule, KeyFunction]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import secrets
 from functools import lru_cache
 from typing import Literal
 
@@ -20,6 +21,7 @@ _ENCODED = re.compile("[%:{} \x00-\x1f\x7f]")
 _HALF = re.compile("[\ud800-\udfff]")
 _MOST_BYTES = 128
 _KNOWN = 4096
+_RANDOM = secrets.token_bytes(32)
 
 
 def _encode(match: re.Match[str]) -> str:
@@ -30,13 +32,13 @@ class Keys:
     """Builds the keys of one limiter."""
 
     def __init__(
-        self, *, prefix: str = "rl", hash_tag: Literal["none", "subject"] = "none",
+        self, *, prefix: str = "rl", hash_tag: Literal["subject"] | None = None,
         hmac_secret: bytes | str | None = None,
     ) -> None:  # fmt: skip
         if re.search("[{} \x00-\x1f\x7f]", prefix):
             raise InvalidArgument("prefix: expected no braces, spaces or controls")
-        if hash_tag not in ("none", "subject"):
-            raise InvalidArgument("hash_tag: expected 'none' or 'subject'")
+        if hash_tag not in (None, "subject"):
+            raise InvalidArgument("hash_tag: expected 'subject' or None")
         secret = hmac_secret.encode() if isinstance(hmac_secret, str) else hmac_secret
         if secret is not None and len(secret) < 16:
             raise InvalidArgument("hmac_secret: expected at least 16 bytes")
@@ -77,9 +79,11 @@ class Keys:
             return encoded
         return ":" + hashlib.sha256(text.encode()).hexdigest()
 
-    def subject_hash(self, subject: str) -> str:
-        """Returns 16 hexadecimal digits of the subject's hash, or of its HMAC with a secret."""
-        data = subject.encode()
-        if self._secret is not None:
-            return hmac.new(self._secret, data, hashlib.sha256).hexdigest()[:16]
-        return hashlib.sha256(data).hexdigest()[:16]
+    def key_hash(self, subject: str) -> str:
+        """Returns 16 hexadecimal digits of the subject's HMAC.
+
+        Without ``hmac_secret`` its key is a random one of this process: a plain hash of an address
+        could be reversed.
+        """
+        secret = self._secret or _RANDOM
+        return hmac.new(secret, subject.encode(), hashlib.sha256).hexdigest()[:16]

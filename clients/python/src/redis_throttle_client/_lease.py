@@ -16,17 +16,9 @@ from typing import Any
 
 from . import _protocol
 from ._decision import Decision
-from ._errors import ThrottleError
+from ._errors import Denied, ThrottleError
 from ._protocol import Args
 from ._rules import Rule
-
-
-class LeaseDenied(ThrottleError):
-    """No permit is free. ``decision.retry_after_ms`` says when to retry."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"no permit of {decision.rule!r} is free")
-        self.decision = decision
 
 
 class _Held:
@@ -182,7 +174,7 @@ class Renewer:
 
 
 class LeaseContext:
-    """The context of ``with limiter.lease(rule, subject) as lease``. Raises LeaseDenied."""
+    """The context of ``with limiter.lease(rule, subject) as lease``. Raises Denied."""
 
     def __init__(self, take: Callable[[], tuple[Decision, list[Lease]]]) -> None:
         self._take = take
@@ -191,7 +183,7 @@ class LeaseContext:
     def __enter__(self) -> Lease:
         decision, leases = self._take()
         if not decision.allowed:
-            raise LeaseDenied(decision)
+            raise Denied(decision)
         self._lease = leases[0]
         return leases[0]
 
@@ -201,7 +193,7 @@ class LeaseContext:
 
 
 class AsyncLeaseContext:
-    """The context of ``async with limiter.lease(rule, subject) as lease``. Raises LeaseDenied."""
+    """The context of ``async with limiter.lease(rule, subject) as lease``. Raises Denied."""
 
     def __init__(self, take: Callable[[], Any]) -> None:
         self._take = take
@@ -210,7 +202,7 @@ class AsyncLeaseContext:
     async def __aenter__(self) -> AsyncLease:
         decision, leases = await self._take()
         if not decision.allowed:
-            raise LeaseDenied(decision)
+            raise Denied(decision)
         self._lease = leases[0]
         return self._lease
 

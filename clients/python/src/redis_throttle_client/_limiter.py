@@ -55,13 +55,13 @@ class Limiter:
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """Gives units back, up to the full allowance. Do not repeat: each call gives units back."""
-        return self._run(self._calls.settle("REFUND", rule, subject, cost, tag))
+        return self._run(self._calls.settle("refund", rule, subject, cost, tag))
 
     def charge(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """Takes units even if that many are not left, for work that cost more than estimated."""
-        return self._run(self._calls.settle("CHARGE", rule, subject, cost, tag))
+        return self._run(self._calls.settle("charge", rule, subject, cost, tag))
 
     def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
         """Resets the subject's allowance under this rule."""
@@ -102,7 +102,7 @@ class Limiter:
     @property
     def counters(self) -> Counters:
         """The counts of the decisions since the limiter was created."""
-        return self._calls.counters()
+        return self._calls.teller.counters()
 
     def ready(self) -> Backend:
         """Returns the back end in use: ``module``, ``functions`` or ``script``.
@@ -167,7 +167,7 @@ class Limiter:
         if isinstance(step, Wait):
             return step.ended.wait(step.timeout_s)
         if isinstance(step, Turn):
-            lock = self._calls.turn(step.key, threading.Lock)
+            lock = self._calls.asking.turn(step.key, threading.Lock)
             return lock if lock.acquire(timeout=step.timeout_s) else None
         return self._sleep(step.seconds)
 
@@ -206,13 +206,13 @@ class AsyncLimiter:
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """The same as :meth:`Limiter.refund`."""
-        return await self._run(self._calls.settle("REFUND", rule, subject, cost, tag))
+        return await self._run(self._calls.settle("refund", rule, subject, cost, tag))
 
     async def charge(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """The same as :meth:`Limiter.charge`."""
-        return await self._run(self._calls.settle("CHARGE", rule, subject, cost, tag))
+        return await self._run(self._calls.settle("charge", rule, subject, cost, tag))
 
     async def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
         """The same as :meth:`Limiter.forget`."""
@@ -244,7 +244,7 @@ class AsyncLimiter:
     @property
     def counters(self) -> Counters:
         """The same as :attr:`Limiter.counters`."""
-        return self._calls.counters()
+        return self._calls.teller.counters()
 
     async def ready(self) -> Backend:
         """The same as :meth:`Limiter.ready`."""
@@ -310,7 +310,7 @@ class AsyncLimiter:
             return await step.ended.wait()
         if isinstance(step, Turn):
             of_this_loop = asyncio.get_running_loop(), step.key
-            lock = self._calls.turn(of_this_loop, asyncio.Lock)
+            lock = self._calls.asking.turn(of_this_loop, asyncio.Lock)
             try:
                 async with Deadline(instant(step.timeout_s)):
                     await lock.acquire()

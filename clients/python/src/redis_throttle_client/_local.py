@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from ._decision import Decision, Source
+from ._decision import Decision, Source, retry_ms
 from ._rules import Rule
 
 Row = tuple[int, int, int, int, int]
@@ -200,6 +200,6 @@ def local_decision(
         return Decision(False, limits.capacity, 0, 1000, 1000, rule.name, source, True, False, 1000)
     allowed, limit, remaining, retry, reset = limiter.decide(limits, key, cost, now_us, peek=peek)
     return Decision(
-        allowed > 0, limit, remaining, retry, reset, rule.name, source, True,
-        allowed > 0, retry, allowed, rule.window_us,
+        allowed > 0, limit, remaining, retry_ms(retry), reset, rule.name, source, True,
+        allowed > 0, retry_ms(retry), allowed, rule.window_us,
     )  # fmt: skip

@@ -24,36 +24,36 @@ def without_answer(
     calls: Sequence[Keyed], on_errors: Sequence[OnError], retry_ms: int, local: LocalLimiter,
     now_us: int, *, peek: bool = False,
 ) -> Decision:  # fmt: skip
-    """Decides by the strictest ``on_error``. ``retry_ms`` is the retry time of a denial."""
+    """Decides by the strictest ``on_error``. ``retry_ms`` is the retry time of a denial.
+
+    The decision of several rules has a row for each.
+    """
     chosen = strictest(on_errors)
     bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
-    if chosen != "local":
-        return _nobodys(calls[bound[0]][0], chosen == "allow", retry_ms, bound[0])
 
     def row(at: int, cost: int, peek: bool) -> Decision:
         rule, key, _ = calls[at]
+        if on_errors[at] != "local":
+            return _without_state(rule, on_errors[at] == "allow", retry_ms)
         return local_decision(local, rule, key, cost, now_us, peek=peek)
 
     # Peek first: a denied call must take from no rule.
-    rows = [row(at, calls[at][2], True) for at in bound]
+    rows = [row(at, cost, True) for at, (_, _, cost) in enumerate(calls)]
     if not all(one.allowed for one in rows):
-        rows = [
-            row(at, 0, True) if one.allowed else one for at, one in zip(bound, rows, strict=True)
-        ]
+        rows = [row(at, 0, True) if one.allowed else one for at, one in enumerate(rows)]
     elif not peek:
-        rows = [row(at, calls[at][2], False) for at in bound]
-    at = max(range(len(rows)), key=lambda row: _severity(rows[row]))
+        rows = [row(at, cost, False) for at, (_, _, cost) in enumerate(calls)]
+    at = max(bound, key=lambda at: _severity(rows[at]))
     if len(calls) == 1:
         return rows[0]
-    return replace(rows[at], rows=tuple(rows), deciding=bound[at])
+    return replace(rows[at], rows=tuple(rows), deciding=at)
 
 
-def _nobodys(rule: Rule, allowed: bool, retry_ms: int, deciding: int) -> Decision:
+def _without_state(rule: Rule, allowed: bool, retry_ms: int) -> Decision:
     """Returns the decision of ``on_error``. Its limit is the rule's, if the rule has one."""
     limit, retry_ms = (rule.default or rule).limit or 0, 0 if allowed else retry_ms
     return Decision(
-        allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms,
-        deciding=deciding,
+        allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms
     )  # fmt: skip
 
 

@@ -9,11 +9,32 @@ from typing import Literal, TypedDict
 
 from ._backends import BackendOption, checked_backend
 from ._decision import Decision
-from ._errors import InvalidArgument
+from ._errors import CommandRejected, InvalidArgument
 from ._rules import OnError, Rule, checked_on_error, checked_prefetch
 
-OnDecision = Callable[[Decision, Rule, str, float], None]
-"""Called after each decision, with its rule, a hash of the subject, and the latency in ms."""
+EventKind = Literal["check", "peek", "charge", "refund", "lease", "rejected"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEvent:
+    """One call, as it is passed to ``on_decision``.
+
+    ``kind`` is the method, or ``rejected`` for a call that the server refused; its ``decision`` is
+    None and ``error`` is set. ``rule`` is the rule that decided. ``key_hash`` is a keyed hash of
+    the subject. ``degraded`` is true if ``on_error`` decided.
+    """
+
+    kind: EventKind
+    decision: Decision | None
+    rule: Rule
+    key_hash: str
+    latency_ms: float
+    degraded: bool = False
+    error: CommandRejected | None = None
+
+
+OnDecision = Callable[[DecisionEvent], None]
+"""Called after each decision, charge, refund and rejected call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +42,15 @@ class Counters:
     """The counts of a limiter since it was created.
 
     ``degraded`` and ``local`` count some of these decisions again: those that ``on_error`` made,
-    and those made without a call, by a cached denial or a prefetched permit. ``mistakes`` counts
-    the raised errors that the program or the setup caused. They are not decisions.
+    and those made without a call, by a cached denial or a prefetched permit. ``rejected`` counts
+    the calls that the server refused. They are not decisions.
     """
 
     allowed: int = 0
     denied: int = 0
     degraded: int = 0
     local: int = 0
-    mistakes: int = 0
+    rejected: int = 0
 
 
 class LimiterOptions(TypedDict, total=False):
@@ -41,10 +62,11 @@ class LimiterOptions(TypedDict, total=False):
     breaker_failures: int
     breaker_pause_ms: int
     denial_cache: int
+    denial_cache_max_ms: int
     prefetch: int
     backend: BackendOption
     prefix: str
-    hash_tag: Literal["none", "subject"]
+    hash_tag: Literal["subject"] | None
     hmac_secret: bytes | str | None
     on_decision: OnDecision | None
     clock: Callable[[], float]
@@ -57,7 +79,8 @@ class Options:
     ``timeout_ms`` is for the whole call: connecting, sending and the reply. ``on_error`` and
     ``prefetch`` are for rules that do not set their own. ``prefetch`` is the number of permits that
     one call fetches in advance, for calls of cost 1 under rules that allow it, 1 to 10,000.
-    ``denial_cache`` is the maximum number of cached denials, 0 for none. ``backend`` selects the
+    ``denial_cache`` is the maximum number of cached denials, 0 for none; each is kept until its
+    retry time, at most ``denial_cache_max_ms``. ``backend`` selects the
     module, or the library as functions or as a script; ``auto`` takes the first of these that
     works.
     """
@@ -68,10 +91,11 @@ class Options:
     breaker_failures: int = 5
     breaker_pause_ms: int = 1000
     denial_cache: int = 0
+    denial_cache_max_ms: int = 1000
     prefetch: int = 1
     backend: BackendOption = "auto"
     prefix: str = "rl"
-    hash_tag: Literal["none", "subject"] = "none"
+    hash_tag: Literal["subject"] | None = None
     hmac_secret: bytes | str | None = None
     on_decision: OnDecision | None = None
     clock: Callable[[], float] = time.monotonic
@@ -79,7 +103,7 @@ class Options:
     def __post_init__(self) -> None:
         least = {
             "timeout_ms": 1, "max_in_flight": 1, "breaker_failures": 1,
-            "breaker_pause_ms": 1, "denial_cache": 0,
+            "breaker_pause_ms": 1, "denial_cache": 0, "denial_cache_max_ms": 1,
         }  # fmt: skip
         for name, bound in least.items():
             value = getattr(self, name)

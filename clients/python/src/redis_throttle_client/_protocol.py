@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ._decision import Decision
+from ._decision import Decision, retry_ms
 from ._errors import InvalidArgument, ProtocolError
 from ._rules import Rule, checked_cost
 
@@ -152,8 +152,8 @@ def decision(rule: Rule, reply: object, cost: int = 1, *, partial: bool = False)
     if not 0 <= granted <= (cost if partial else 1) or remaining < 0 or retry < -1:
         raise ProtocolError("the reply is no decision")
     return Decision(
-        granted > 0, limit, remaining, retry, reset, rule.name, "server", False,
-        would > 0, would_retry, granted, rule.window_us,
+        granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
+        would > 0, retry_ms(would_retry), granted, rule.window_us,
     )  # fmt: skip
 
 
@@ -165,6 +165,7 @@ def decision_all(rules: Sequence[Rule], reply: object) -> Decision:
     granted, _, _, retry, _, at = _integers(reply[:6], 6)
     if not 1 <= at <= len(rows) or granted not in (0, 1):
         raise ProtocolError("the reply is no decision")
+    retry = retry_ms(retry)
     deciding = rows[at - 1]
     return replace(
         deciding, allowed=granted == 1, granted=granted, retry_after_ms=retry,
@@ -178,8 +179,8 @@ def settled(reply: object, rule: Rule) -> Decision:
     """Reads the reply of a charge or a refund: five integers, also under a policy."""
     granted, limit, remaining, retry, reset = _integers(reply, 5)
     return Decision(
-        granted > 0, limit, remaining, retry, reset, rule.name, "server", False,
-        granted > 0, retry, granted, rule.window_us,
+        granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
+        granted > 0, retry_ms(retry), granted, rule.window_us,
     )  # fmt: skip
 
 

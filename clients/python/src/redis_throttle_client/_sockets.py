@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
-from ._errors import Unavailable, Unsent, is_mistake
+from ._errors import Unavailable, Unsent, is_rejection
 
 
 class _Line:
@@ -43,7 +43,7 @@ class _Line:
             return connection.read_response()
         except Exception as error:
             if time.monotonic() >= deadline:
-                raise Unavailable("no answer in time") from error
+                raise Unavailable("no answer in time", "timeout") from error
             raise
 
     def _wait(self, seconds: float) -> None:
@@ -117,7 +117,7 @@ class Sockets:
             # failed attempt to open it. A connection to a server that cannot decide now is dropped,
             # for example to a primary that has become a replica: the address may lead to another
             # server by now.
-            if is_mistake(error):
+            if is_rejection(error):
                 self._give(line)
             else:
                 self._drop(line)

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from ._decision import Decision
 from ._errors import InvalidArgument
-from ._http import MiddlewareOptions, Plan, Request, Response, RulesArgument, added
+from ._http import MiddlewareOptions, OnDenied, Plan, Request, Response, RulesArgument, added
 from ._lease import AsyncLease
 from ._limiter import AsyncLimiter
 
@@ -23,7 +23,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-__all__ = ["RateLimitMiddleware"]
+__all__ = ["OnDenied", "RateLimitMiddleware", "Request", "Response"]
 
 # The names of the request headers that this package controls; the client's values are removed.
 _CLEANED = "redis_throttle_client.cleaned"
@@ -36,9 +36,9 @@ class RateLimitMiddleware:
     the other rules, by default the client's address. If a key function returns None or an empty
     text, the rule ``anonymous`` applies to the client's address; without that rule the answer is
     400. ``skip`` returns true for requests that are not limited. ``cost`` is the cost of a request.
-    ``handler`` returns the response to a denial. ``tag`` returns the hash tag of a request's keys,
-    which a cluster needs for several rules. ``degraded_header`` is a request header that is set to
-    ``1`` for the application when ``on_error`` decided; the client's own value is removed.
+    ``on_denied`` returns the response to a denial. ``tag`` returns the hash tag of the keys of a
+    request, which a cluster needs for several rules. ``degraded_header`` is a request header that
+    is ``1`` for the application when ``on_error`` decided; the client's own value is removed.
     """
 
     def __init__(

@@ -49,9 +49,9 @@ class FakeServer:
     def fail(self, reply: str = "timeout") -> None:
         """Gives no answer from now on (``timeout``), or answers each call with this error reply."""
         if reply == "timeout":
-            self._failure = Unavailable("no answer in time")
+            self._failure = Unavailable("no answer in time", "timeout")
         elif reply.split(" ", 1)[0] in PASSING:
-            self._failure = Unavailable(reply)
+            self._failure = Unavailable(reply, "server")
         else:
             self._failure = CommandRejected(reply)
 

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from ._decision import Decision
 from ._errors import InvalidArgument
-from ._http import MiddlewareOptions, Plan, Request, RulesArgument, added
+from ._http import MiddlewareOptions, OnDenied, Plan, Request, Response, RulesArgument, added
 from ._lease import Lease
 from ._limiter import Limiter
 
@@ -21,7 +21,7 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-__all__ = ["RateLimitMiddleware"]
+__all__ = ["OnDenied", "RateLimitMiddleware", "Request", "Response"]
 
 _DECISION = "redis_throttle_client.decision"
 # The names of the request headers that this package controls; the client's values are removed.

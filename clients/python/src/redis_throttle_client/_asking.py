@@ -1,0 +1,104 @@
+"""Sends calls once, each through the circuit breaker of its node and to the back end in use."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ._backends import Choice, unexecuted
+from ._breaker import Breaker
+from ._errors import CommandRejected, Reason, ThrottleError, Unavailable, Unsent, is_rejection
+from ._options import Options
+from ._protocol import Args
+from ._steps import Send, Steps
+
+
+class Asking:
+    """The circuit breakers of a limiter, one per node, and its back end."""
+
+    def __init__(
+        self, options: Options, find_node: Callable[[str], Any], rejected: Callable[[], None]
+    ) -> None:
+        """``rejected`` counts a call that the server refused."""
+        self._options, self._find_node, self._rejected = options, find_node, rejected
+        self.clock, self._timeout_s = options.clock, options.timeout_ms / 1000
+        self.backend = Choice(options.backend, options.clock, find_node)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the calls in flight, also in the child of a fork."""
+        self._lock = threading.Lock()
+        self._breakers: dict[object, Breaker] = {}
+        self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
+
+    def ask(self, args: Args) -> Steps[Any]:
+        """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""
+        began = self.clock()
+        try:
+            node = self._find_node(args[1])
+        except Exception as error:
+            raise _judged(error) from error
+        breaker = self.breaker(node)
+        probe, answers = breaker.enter(began), breaker.answers
+        answered: bool | None = None
+        timeout_s = self._timeout_s
+        try:
+            sent, tried, until = args, self.backend.found, began + timeout_s
+            if tried.by != "module":
+                if tried.by is None and args[0].startswith("RL."):
+                    tried = yield from self.backend.find(node, args, tried, until)
+                    timeout_s = max(0.001, until - self.clock())
+                sent = self.backend.written(args, tried.by)
+            try:
+                reply = yield Send(node, sent, timeout_s)
+            except Exception as error:
+                if not unexecuted(error, sent):
+                    raise
+                reply = yield from self.backend.again(node, args, tried, error, until)
+            answered = True
+        except Exception as error:
+            self.backend.lost(error)
+            judged = _judged(error)
+            answered = not isinstance(judged, Unavailable)
+            if isinstance(judged, Unsent) and breaker.answers != answers:
+                # All connections were in use, but the server answered other calls meanwhile.
+                answered = None
+            if answered:
+                self._rejected()
+            raise judged from error
+        finally:
+            breaker.leave(self.clock(), probe, answered)
+        return reply
+
+    def turn(self, key: object, make: Callable[[], Any]) -> Any:
+        """Returns the lock of a key. The lock exists while a caller has it or waits for it."""
+        with self._lock:
+            return self._turns.setdefault(key, make())
+
+    def breaker(self, node: object) -> Breaker:
+        """Returns the breaker of a node. Each node has one, so a dead node blocks no other."""
+        breaker = self._breakers.get(node)
+        if breaker is None:
+            options = self._options
+            made = Breaker(
+                options.max_in_flight, options.breaker_failures, options.breaker_pause_ms / 1000
+            )
+            breaker = self._breakers.setdefault(node, made)
+        return breaker
+
+
+def _judged(error: Exception) -> ThrottleError:
+    """Converts a driver's error to an error of this package. The caller sets the cause."""
+    if isinstance(error, ThrottleError):
+        return error
+    if is_rejection(error):
+        hint = ""
+        if "unknown command" in str(error) and "RL." in str(error):
+            hint = ": is the module loaded on this server?"
+        return CommandRejected(f"{error}{hint}")
+    # A driver's answer that is no rejection says that the server cannot decide now.
+    answered = any(base.__name__ == "ResponseError" for base in type(error).__mro__)
+    reason: Reason = "server" if answered else "connection"
+    return Unavailable(f"no answer: {error or type(error).__name__}", reason)
