@@ -17,7 +17,8 @@ from redis_throttle_client._async_sockets import AsyncSockets
 from redis_throttle_client._breaker import Breaker
 from redis_throttle_client._deadline import instant
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
-from redis_throttle_client._errors import Unsent
+from redis_throttle_client._errors import Undialled, Unsent
+from redis_throttle_client._queue import Pace
 
 from .conftest import Server
 
@@ -144,7 +145,7 @@ class Connection:
     async def send_packed_command(self, args: tuple[str, ...], check_health: bool) -> None:
         pass
 
-    async def read_response(self) -> bytes:
+    async def read_response(self, disconnect_on_error: bool) -> bytes:
         await self._dials.answer.wait()
         return b"PONG"
 
@@ -213,13 +214,18 @@ async def test_a_waiter_that_times_out_or_is_cancelled_leaves_the_queue() -> Non
 
 
 @pytest.mark.anyio
-async def test_a_failed_connection_attempt_fails_one_call() -> None:
+async def test_a_failed_connection_attempt_is_shared_by_all_waiting_calls() -> None:
     dials = Dials()
     dials.error = redis.ConnectionError("refused")
     dials.go.set()
     found = await asyncio.gather(*dials.pings(20), return_exceptions=True)
     assert [str(one) for one in found] == ["refused"] * 20
-    assert dials.made == 20
+    assert dials.made == MOST_DIALS
+    # Until the pause is over, no call tries again, and the error comes at once.
+    with pytest.raises(Undialled):
+        await dials.ping()
+    assert dials.made == MOST_DIALS
+    dials.sockets._pool.pace._dial_at = 0
     # A failed attempt fails no call while a connection is open: the waiter takes that one.
     dials.error = None
     (first,) = dials.pings(1)
@@ -246,6 +252,17 @@ async def test_close_leaves_no_connection_at_any_moment(turns: int) -> None:
     assert all(one == b"PONG" or isinstance(one, Unsent) for one in found)
     await settled()
     assert (dials.made, [one for one in dials.connections if one.is_connected]) == (3, [])
+
+
+def test_an_attempt_is_repeated_after_the_breaker_pause_with_jitter() -> None:
+    again = []
+    for _ in range(200):
+        pace = Pace(1)
+        pace.failed(began=10)
+        again.append(pace._dial_at)
+        assert not pace.may_dial(10.79)
+        assert pace.may_dial(11.21)
+    assert max(again) - min(again) > 0.2
 
 
 # -- the breaker ---------------------------------------------------------------------------------

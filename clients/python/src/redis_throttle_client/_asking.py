@@ -9,7 +9,16 @@ from typing import Any
 
 from ._backends import Choice, unexecuted
 from ._breaker import Breaker
-from ._errors import CommandRejected, Reason, ThrottleError, Unavailable, Unsent, is_rejection
+from ._errors import (
+    CommandRejected,
+    Reason,
+    Retired,
+    ThrottleError,
+    Unavailable,
+    Undialled,
+    Unsent,
+    is_rejection,
+)
 from ._options import Options
 from ._protocol import Args
 from ._steps import Send, Steps
@@ -64,6 +73,9 @@ class Asking:
             answered = not isinstance(judged, Unavailable)
             if isinstance(judged, Unsent) and breaker.answers != answers:
                 # All connections were in use, but the server answered other calls meanwhile.
+                answered = None
+            if isinstance(judged, Retired) or (probe and isinstance(judged, Undialled)):
+                # The failure is counted already, or the probe has not reached the node.
                 answered = None
             if answered:
                 self._rejected()

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ._deadline import Deadline, by, instant
-from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
-from ._errors import Unsent, is_rejection
+from ._dial import Dial, Node
+from ._errors import Retired, Unavailable, Unsent, is_reply, retires
+from ._fork import forgets
+from ._protocol import keeps_lease
+from ._queue import Pace, Queue, dials
 
 
 class _Pool:
     """The connections of one event loop, and the queue of calls that wait for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
         self.idle: list[Any] = []
-        self.waiters: deque[asyncio.Future[Any]] = deque()
+        # The open connections, and the generation of each.
+        self.generations: dict[Any, int] = {}
+        self.waiters: Queue[asyncio.Future[Any]] = Queue()
         self.dials: set[asyncio.Task[Any]] = set()
-        self.open = 0
         self.closed = False
+
+    @property
+    def open(self) -> int:
+        """The number of open connections."""
+        return len(self.generations)
 
     def offer(self, connection: Any) -> None:
         """Gives the connection to the call that has waited longest, or stores it as idle."""
@@ -34,12 +42,11 @@ class _Pool:
         self.idle.append(connection)
 
     def refuse(self, error: BaseException) -> None:
-        """Raises the error in the call that has waited longest."""
+        """Raises the error in all waiting calls."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(error)
-                return
 
 
 async def _hang_up(connection: Any) -> None:
@@ -50,12 +57,22 @@ async def _hang_up(connection: Any) -> None:
         writer.transport.abort()
 
 
+_parents: list[Any] = []
+
+
 class AsyncSockets:
     """The connections to one server, with a separate set for each event loop."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
-        self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
+        self._make, self._dial, self._most = make, dial, most
         self._of_loop: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        forgets(self)
+
+    def begin(self) -> None:
+        """Forgets the connections, also after a fork: a child must not use those of its parent."""
+        # Do not drop the last reference to them: the driver would take them off the parent's loop.
+        _parents.append(self._of_loop)
+        self._of_loop = {}
 
     @property
     def _pool(self) -> _Pool:
@@ -65,37 +82,59 @@ class AsyncSockets:
             # Drop the sockets of closed loops, which cannot be used any more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
-            pool = self._of_loop.setdefault(loop, _Pool())
+            pool = self._of_loop.setdefault(loop, _Pool(Pace(self._dial.pause_s)))
         return pool
 
     async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads the reply by ``deadline``, in loop time."""
         pool = self._pool
-        connection = await self._take(pool, deadline)
+        connection = await self._take(pool, deadline, lease=keeps_lease(args))
+        generation = pool.generations[connection]
         try:
             reply = await by(deadline, self._exchange(connection, args, asking))
-        except self._dial.response_error as error:
-            # As with threads, the connection to a server that cannot decide now is dropped.
-            if is_rejection(error):
+        except BaseException as error:
+            late = isinstance(error, Unavailable) and error.reason == "timeout"
+            first = (late or retires(error)) and await self._retire(pool, generation, connection)
+            if is_reply(error) and not retires(error):
                 await self._give(pool, connection)
-            else:
-                await self._drop(pool, connection)
-            raise error
-        except BaseException:
+                raise error
             await self._drop(pool, connection)
-            raise
+            if not first and generation != pool.pace.generation and isinstance(error, Exception):
+                raise Retired("the connection was closed: it is dead") from error
+            raise error
         await self._give(pool, connection)
         return reply
+
+    @property
+    def is_up(self) -> bool:
+        """True if this event loop has an open connection."""
+        return bool(self._pool.generations)
+
+    async def _retire(self, pool: _Pool, generation: int, by: Any) -> bool:
+        """Closes all connections of this generation, and ends their calls.
+
+        Returns False if another call has done so. The caller drops its own connection, ``by``.
+        """
+        if not pool.pace.retire(generation):
+            return False
+        idle, pool.idle = pool.idle, []
+        for connection in list(pool.generations):
+            if connection is not by and connection not in idle and connection._writer is not None:
+                # Its call reads the end of the connection, and drops it.
+                connection._writer.transport.abort()
+        for connection in idle:
+            await self._drop(pool, connection)
+        return True
 
     @staticmethod
     async def _exchange(connection: Any, args: tuple[str, ...], asking: bool) -> Any:
         for sent in (("ASKING",), args) if asking else (args,):
             packed = connection.pack_command(*sent)
             await connection.send_packed_command(packed, check_health=False)
-            reply = await connection.read_response()
+            reply = await connection.read_response(disconnect_on_error=False)
         return reply
 
-    async def _take(self, pool: _Pool, deadline: float) -> Any:
+    async def _take(self, pool: _Pool, deadline: float, *, lease: bool = False) -> Any:
         while pool.idle:
             connection = pool.idle.pop()
             reader = connection._reader
@@ -105,14 +144,16 @@ class AsyncSockets:
         if pool.closed:
             raise Unsent("the limiter is closed")
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        pool.waiters.append(waiter)
+        pool.waiters.append(waiter, lease=lease)
         self._dial_more(pool, 1)
+        if not pool.open and not pool.dials:
+            pool.waiters.discard(waiter)
+            raise pool.pace.refused()
         try:
             async with Deadline(deadline):
                 return await waiter
         except (TimeoutError, asyncio.CancelledError) as error:
-            with contextlib.suppress(ValueError):
-                pool.waiters.remove(waiter)
+            pool.waiters.discard(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 # The waiter got a connection in the same turn of the loop, so pass the connection
                 # on.
@@ -123,13 +164,17 @@ class AsyncSockets:
 
     def _dial_more(self, pool: _Pool, more: int = 0) -> None:
         """Opens connections for the waiting calls, at least ``more`` besides those being opened."""
-        if pool.closed:
+        loop = asyncio.get_running_loop()
+        if pool.closed or not pool.pace.may_dial(loop.time()):
             return
-        wanted = min(max(len(pool.waiters), len(pool.dials) + more), MOST_DIALS)
-        while len(pool.dials) < wanted and pool.open + len(pool.dials) < self._most:
-            dial = asyncio.get_running_loop().create_task(self._connect())
+        wanted, most = (
+            dials(len(pool.waiters), len(pool.dials), more),
+            pool.waiters.most(self._most),
+        )
+        while len(pool.dials) < wanted and pool.open + len(pool.dials) < most:
+            dial = loop.create_task(self._connect())
             pool.dials.add(dial)
-            dial.add_done_callback(partial(self._dialled, pool))
+            dial.add_done_callback(partial(self._dialled, pool, loop.time()))
 
     async def _connect(self) -> Any:
         connection = self._make()
@@ -141,30 +186,31 @@ class AsyncSockets:
             raise
         return connection
 
-    def _dialled(self, pool: _Pool, dial: asyncio.Task[Any]) -> None:
+    def _dialled(self, pool: _Pool, began: float, dial: asyncio.Task[Any]) -> None:
         """Ends the opening of a connection. A late connection serves the next caller."""
         pool.dials.discard(dial)
         if dial.cancelled():
             return
         error = dial.exception()
         if error is None:
-            pool.open += 1
+            pool.generations[dial.result()] = pool.pace.generation
             pool.offer(dial.result())
-        elif pool.open:
-            # If the server accepts no more connections, the waiters use those that are open.
-            return
         else:
-            pool.refuse(error)
+            pool.pace.failed(began)
+            if not pool.open and not pool.dials:
+                # If connections are open, or other attempts under way, the waiters use those.
+                pool.refuse(error)
         self._dial_more(pool)
 
     async def _give(self, pool: _Pool, connection: Any) -> None:
-        if connection.is_connected and not pool.closed:
+        current = pool.generations.get(connection) == pool.pace.generation
+        if current and connection.is_connected and not pool.closed:
             pool.offer(connection)
         else:
             await self._drop(pool, connection)
 
     async def _drop(self, pool: _Pool, connection: Any) -> None:
-        pool.open -= 1
+        pool.generations.pop(connection, None)
         self._dial_more(pool)
         await _hang_up(connection)
 
@@ -173,8 +219,7 @@ class AsyncSockets:
         pool = self._pool
         del self._of_loop[asyncio.get_running_loop()]
         pool.closed = True
-        while pool.waiters:
-            pool.refuse(Unsent("the limiter is closed"))
+        pool.refuse(Unsent("the limiter is closed"))
         if pool.dials:
             for dial in pool.dials:
                 dial.cancel()
@@ -187,9 +232,11 @@ class AsyncSockets:
 class AsyncServerTransport:
     """One server, from a ``redis.asyncio.Redis`` or ``valkey.asyncio.Valkey``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int) -> None:
+    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
         pool = client.connection_pool
-        dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=True)
+        dial = Dial(
+            pool.connection_class, pool.connection_kwargs, timeout_s, wait=True, pause_s=pause_s
+        )
         self._sockets = AsyncSockets(dial.to(None), dial, most)
 
     def node(self, key: str) -> Node:
@@ -199,6 +246,10 @@ class AsyncServerTransport:
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
         """Sends a call and returns its reply."""
         return await self._sockets.call(args, instant(timeout_s))
+
+    def is_up(self, node: Node) -> bool:
+        """Returns True if a connection is open."""
+        return self._sockets.is_up
 
     async def close(self) -> None:
         """Closes the sockets."""

@@ -8,10 +8,8 @@ differ only in how they wait.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -22,6 +20,7 @@ from ._backends import Backend
 from ._decision import Decision
 from ._denial_cache import DenialCache
 from ._errors import ThrottleError, Unavailable
+from ._fork import forgets
 from ._keys import Keys
 from ._local import LocalLimiter
 from ._on_error import Keyed, without_answer
@@ -62,8 +61,7 @@ class Calls:
         self._timeout_s = options.timeout_ms / 1000
         self.teller = Teller(options, self.keys.key_hash)
         self.asking = Asking(options, find_node, lambda: self.teller.count("rejected"))
-        self.begin()
-        _everyone.add(self)
+        forgets(self)
 
     def begin(self) -> None:
         """Resets the state of the limiter, at its creation and in the child of a fork.
@@ -353,15 +351,3 @@ class Calls:
 
 def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object], Decision]:
     return lambda reply: _protocol.decision(rule, reply, cost, partial=partial)
-
-
-_everyone: weakref.WeakSet[Calls] = weakref.WeakSet()
-
-
-def _begin_in_child() -> None:
-    for calls in list(_everyone):
-        calls.begin()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)

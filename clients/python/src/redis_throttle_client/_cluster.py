@@ -14,11 +14,12 @@ from typing import Any
 from ._async_sockets import AsyncSockets
 from ._deadline import by, instant
 from ._dial import Dial, Node
-from ._errors import Unavailable
+from ._errors import Unavailable, retires
 from ._protocol import key_of
 from ._sockets import Sockets
 
 _REFRESH_S = 1.0
+_MAP_IS_OLD = ("CLUSTERDOWN", "The cluster is down", "Hash slot not served")
 _MOST_REDIRECTIONS = 3
 
 
@@ -72,12 +73,14 @@ class _Map:
 class ClusterTransport:
     """A cluster, from a ``RedisCluster``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int) -> None:
+    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
         node = next(iter(client.get_nodes()))
         # The two drivers use different names.
         named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
         pool = getattr(node, named).connection_pool
-        self._dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=False)
+        self._dial = Dial(
+            pool.connection_class, pool.connection_kwargs, timeout_s, wait=False, pause_s=pause_s
+        )
         self._client, self._most = client, most
         self._map = _Map(client)
         self._nodes: dict[Node, Sockets] = {}
@@ -111,6 +114,9 @@ class ClusterTransport:
                 node, asking = self._map.target(error, node), True
             except self._dial.response_error as error:
                 error.answered_by = node
+                if str(error).startswith(_MAP_IS_OLD) or retires(error):
+                    self._map.lost(node)
+                    self._refresh()
                 raise
             except Exception:
                 self._map.lost(node)
@@ -126,6 +132,10 @@ class ClusterTransport:
         with contextlib.suppress(Exception):
             self._client.nodes_manager.initialize()
 
+    def is_up(self, node: Node) -> bool:
+        """Returns True if a connection to the node is open."""
+        return node in self._nodes and self._nodes[node].is_up
+
     def close(self) -> None:
         """Closes the sockets."""
         for sockets in self._nodes.values():
@@ -135,8 +145,9 @@ class ClusterTransport:
 class AsyncClusterTransport:
     """A cluster, from a ``redis.asyncio.RedisCluster``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int) -> None:
+    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
         self._client, self._timeout_s, self._most = client, timeout_s, most
+        self._pause_s = pause_s
         self._map = _Map(client)
         self._dial: Dial | None = None
         self._nodes: dict[Node, AsyncSockets] = {}
@@ -169,6 +180,9 @@ class AsyncClusterTransport:
                 node, asking = self._map.target(error, node), True
             except dial.response_error as error:
                 error.answered_by = node
+                if str(error).startswith(_MAP_IS_OLD) or retires(error):
+                    self._map.lost(node)
+                    self._refresh()
                 raise
             except (Exception, asyncio.CancelledError):
                 self._map.lost(node)
@@ -182,8 +196,9 @@ class AsyncClusterTransport:
             await asyncio.shield(self._task(self._client.initialize()))
             template = self._client.get_nodes()[0]
             self._dial = Dial(
-                template.connection_class, template.connection_kwargs, self._timeout_s, wait=True
-            )
+                template.connection_class, template.connection_kwargs, self._timeout_s, wait=True,
+                pause_s=self._pause_s,
+            )  # fmt: skip
         return self._dial
 
     def _task(self, coroutine: Any) -> asyncio.Task[Any]:
@@ -209,6 +224,10 @@ class AsyncClusterTransport:
     async def _read_map(self) -> None:
         with contextlib.suppress(Exception):
             await self._client.nodes_manager.initialize()
+
+    def is_up(self, node: Node) -> bool:
+        """Returns True if a connection to the node is open."""
+        return node in self._nodes and self._nodes[node].is_up
 
     async def close(self) -> None:
         """Closes the sockets."""

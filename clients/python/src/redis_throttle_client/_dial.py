@@ -19,6 +19,8 @@ Node = tuple[str, int] | None
 # loop.
 MOST_DIALS = 8
 MOST_SOCKETS = 64
+# The renewals and releases of leases that may be in flight to one node, besides all other calls.
+LEASE_SLOTS = 8
 # The arguments of a client's pool that are not used: those that would repeat or wait, that belong
 # to the pool itself, or that would encode one subject in two ways.
 _LEFT_OUT = (
@@ -41,8 +43,10 @@ class Dial:
     """Opens connections that send each call once."""
 
     def __init__(
-        self, connection_class: type, kwargs: dict[str, Any], timeout_s: float, *, wait: bool
-    ) -> None:
+        self, connection_class: type, kwargs: dict[str, Any], timeout_s: float, *, wait: bool,
+        pause_s: float = 1.0,
+    ) -> None:  # fmt: skip
+        self.pause_s = pause_s
         package = _driver(connection_class)
         module = f"{package}.asyncio.retry" if wait else f"{package}.retry"
         retry = importlib.import_module(module).Retry

@@ -45,6 +45,14 @@ class Unsent(Unavailable):
     """No connection was free in time; the call was not sent."""
 
 
+class Undialled(Unsent):
+    """An attempt to open a connection failed a short time ago; the call was not sent."""
+
+
+class Retired(Unavailable):
+    """The connection was closed because another call on this node found it dead."""
+
+
 class CommandRejected(ThrottleError):
     """The server refused the call, and a retry does not help: alert on it."""
 
@@ -116,3 +124,23 @@ def is_rejection(error: BaseException) -> bool:
     return not isinstance(error, OSError | TimeoutError) and not (
         {"ConnectionError", "TimeoutError", "RedisClusterException", "ClusterError"} & set(types)
     )
+
+
+_RETIRING = ("READONLY", "MASTERDOWN", "NOAUTH", "WRONGPASS")
+_RETIRING_TYPES = frozenset(["ReadOnlyError", "MasterDownError", "AuthenticationError"])
+
+
+def is_reply(error: BaseException) -> bool:
+    """Returns True for an error reply, after which the connection can be used again."""
+    types = {base.__name__ for base in type(error).__mro__}
+    return bool({"ResponseError", "BusyLoadingError"} & types)
+
+
+def retires(error: BaseException) -> bool:
+    """Returns True for a reply after which other connections to the node are useless too.
+
+    A demoted primary stays read-only, while its address may lead to the new primary. A connection
+    without valid credentials does not ask for new ones.
+    """
+    types = {base.__name__ for base in type(error).__mro__}
+    return bool(_RETIRING_TYPES & types) or str(error).startswith(_RETIRING)

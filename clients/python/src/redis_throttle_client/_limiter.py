@@ -35,7 +35,10 @@ class Limiter:
         **options: Unpack[LimiterOptions],
     ) -> None:  # fmt: skip
         checked = Options(**options)
-        self._transport = transport(client, checked.timeout_ms / 1000, checked.max_in_flight)
+        self._transport = transport(
+            client, checked.timeout_ms / 1000, checked.max_in_flight,
+            checked.breaker_pause_ms / 1000,
+        )  # fmt: skip
         self._calls = Calls(checked, self._transport.node, here=lambda: None, event=Turnstile)
         self._sleep = sleep
         self._renewer = Renewer(checked.clock)
@@ -180,7 +183,10 @@ class AsyncLimiter:
         **options: Unpack[LimiterOptions],
     ) -> None:  # fmt: skip
         checked = Options(**options)
-        self._transport = async_transport(client, checked.timeout_ms / 1000, checked.max_in_flight)
+        self._transport = async_transport(
+            client, checked.timeout_ms / 1000, checked.max_in_flight,
+            checked.breaker_pause_ms / 1000,
+        )  # fmt: skip
         self._calls = Calls(
             checked, self._transport.node, here=asyncio.get_running_loop, event=asyncio.Event
         )

@@ -12,6 +12,11 @@ from ._rules import Rule, checked_cost
 Args = tuple[str, ...]
 MOST_RULES = 16
 _MOST_ID_BYTES = 128
+_KEEPS_LEASE = tuple(
+    (form,)
+    for verb in ("renew", "release")
+    for form in ("RL." + verb.upper(), "rl_" + verb, verb.upper())
+)
 
 
 def checked_id(id: str) -> str:
@@ -132,6 +137,12 @@ def key_of(args: Args) -> str:
     if args[0].startswith(("FCALL", "EVAL")):
         return args[3] if args[2] != "0" else ""
     return args[1]
+
+
+def keeps_lease(args: Args) -> bool:
+    """Returns True for a renewal or a release, in the form of any back end."""
+    verb = args[1 if args[0] == "FCALL" else 4 if args[0].startswith("EVAL") else 0 :][:1]
+    return verb in _KEEPS_LEASE
 
 
 def _integers(reply: object, length: int) -> list[int]:

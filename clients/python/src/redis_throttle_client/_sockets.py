@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import socket
 import struct
 import sys
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
-from ._errors import Unavailable, Unsent, is_rejection
+from ._dial import Dial, Node
+from ._errors import Retired, Unavailable, Unsent, is_reply, retires
+from ._fork import forgets
+from ._protocol import keeps_lease
+from ._queue import Pace, Queue, dials
 
 
 class _Line:
@@ -26,6 +27,7 @@ class _Line:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self.generation = 0
         # TLS sockets and those of gevent and eventlet wait by themselves, and know only Python's
         # timeouts.
         plain = type(connection._sock).__module__ == "socket"
@@ -40,7 +42,7 @@ class _Line:
         self._wait(max(0.001, deadline - time.monotonic()))
         try:
             connection.send_packed_command(connection.pack_command(*args), check_health=False)
-            return connection.read_response()
+            return connection.read_response(disconnect_on_error=False)
         except Exception as error:
             if time.monotonic() >= deadline:
                 raise Unavailable("no answer in time", "timeout") from error
@@ -75,6 +77,12 @@ class _Line:
         """True if there is a socket."""
         return self._connection._sock is not None
 
+    def interrupt(self) -> None:
+        """Ends the call that waits on the connection, in another thread."""
+        with contextlib.suppress(Exception):
+            # The method of plain sockets, because TLS would take itself off the socket.
+            socket.socket.shutdown(self._connection._sock, socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Closes the connection. Later calls use another one."""
         self._connection.disconnect()
@@ -93,52 +101,77 @@ class Sockets:
     """The connections to one server, last used first. Calls without a free one wait in a queue."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
-        self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
-        self.begin()
-        _everyone.add(self)
+        self._make, self._dial, self._most = make, dial, most
+        forgets(self)
 
     def begin(self) -> None:
         """Resets to no connections, also after a fork: a child must not use those of its parent."""
         self._lock = threading.Lock()
         self._idle: list[_Line] = []
-        self._waiters: deque[_Waiter] = deque()
+        self._in_use: set[_Line] = set()
+        self._waiters: Queue[_Waiter] = Queue()
+        self._pace = Pace(self._dial.pause_s)
         self._open = self._dialling = 0
         self._closed = False
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads its reply by ``deadline``."""
-        line = self._take(deadline)
+        line = self._take(deadline, lease=keeps_lease(args))
         try:
             if asking:
                 line.exchange(("ASKING",), deadline)
             reply = line.exchange(args, deadline)
-        except self._dial.response_error as error:
-            # After an error reply the connection can be used again. An error of the handshake is a
-            # failed attempt to open it. A connection to a server that cannot decide now is dropped,
-            # for example to a primary that has become a replica: the address may lead to another
-            # server by now.
-            if is_rejection(error):
+        except BaseException as error:
+            late = isinstance(error, Unavailable) and error.reason == "timeout"
+            first = (late or retires(error)) and self._retire(line.generation)
+            if is_reply(error) and not retires(error):
                 self._give(line)
-            else:
-                self._drop(line)
-            raise error
-        except BaseException:
+                raise error
+            ended = not first and line.generation != self._pace.generation
             self._drop(line)
-            raise
+            if ended and isinstance(error, Exception):
+                raise Retired("the connection was closed: it is dead") from error
+            raise error
         self._give(line)
         return reply
 
-    def _take(self, deadline: float) -> _Line:
+    @property
+    def is_up(self) -> bool:
+        """True if a connection is open."""
+        return bool(self._idle or self._in_use)
+
+    def _retire(self, generation: int) -> bool:
+        """Closes all connections of this generation, and ends their calls.
+
+        Returns False if another call has done so.
+        """
+        with self._lock:
+            if not self._pace.retire(generation):
+                return False
+            idle, self._idle = self._idle, []
+            in_use = list(self._in_use)
+            self._in_use.clear()
+        for line in in_use:
+            line.interrupt()
+        for line in idle:
+            self._drop(line)
+        return True
+
+    def _take(self, deadline: float, *, lease: bool = False) -> _Line:
         while True:
             with self._lock:
                 # A call after ``close`` opens connections again.
                 self._closed = False
                 if not self._idle:
                     waiter = _Waiter()
-                    self._waiters.append(waiter)
+                    self._waiters.append(waiter, lease=lease)
                     self._dial_more(1)
+                    if not self._open and not self._dialling:
+                        self._waiters.discard(waiter)
+                        raise self._pace.refused()
                     break
                 line = self._idle.pop()
+                self._in_use.add(line)
             if line.usable():
                 return line
             self._drop(line)
@@ -156,16 +189,18 @@ class Sockets:
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+            self._waiters.discard(waiter)
 
     def _dial_more(self, more: int = 0) -> None:
         """Opens connections for the waiting calls, at least ``more`` besides those being opened.
 
         Must be called under the lock.
         """
-        wanted = min(max(len(self._waiters), self._dialling + more), MOST_DIALS)
-        while self._dialling < wanted and self._open + self._dialling < self._most:
+        if not self._pace.may_dial(time.monotonic()):
+            return
+        wanted = dials(len(self._waiters), self._dialling, more)
+        most = self._waiters.most(self._most)
+        while self._dialling < wanted and self._open + self._dialling < most:
             try:
                 threading.Thread(target=self._connect, daemon=True).start()
             except RuntimeError:
@@ -180,16 +215,18 @@ class Sockets:
         if self._waiters:
             waiter = self._waiters.popleft()
             waiter.line = line
+            self._in_use.add(line)
             waiter.done.set()
         elif self._closed:
             return False
         else:
+            self._in_use.discard(line)
             self._idle.append(line)
         return True
 
     def _connect(self) -> None:
         """Opens a connection. A late connection serves the next caller."""
-        line, failure = None, None
+        line, failure, began = None, None, time.monotonic()
         try:
             connection = self._make()
             connection.connect()
@@ -201,27 +238,31 @@ class Sockets:
             self._dialling -= 1
             if line is not None:
                 self._open += 1
+                line.generation = self._pace.generation
                 kept = self._offer(line)
-            elif self._open:
-                # If the server accepts no more connections, the waiters use those that are open.
-                return
-            elif self._waiters:
-                waiter = self._waiters.popleft()
-                waiter.error = failure
-                waiter.done.set()
+            else:
+                self._pace.failed(began)
+            if line is None and not self._open and not self._dialling:
+                # If connections are open, or other attempts under way, the waiters use those.
+                while self._waiters:
+                    waiter = self._waiters.popleft()
+                    waiter.error = failure
+                    waiter.done.set()
             self._dial_more()
         if line is not None and not kept:
             self._drop(line)
 
     def _give(self, line: _Line) -> None:
         with self._lock:
-            kept = line.connected and self._offer(line)
+            current = line.generation == self._pace.generation
+            kept = current and line.connected and self._offer(line)
         if not kept:
             self._drop(line)
 
     def _drop(self, line: _Line) -> None:
         line.close()
         with self._lock:
+            self._in_use.discard(line)
             self._open -= 1
             self._dial_more()
 
@@ -234,24 +275,14 @@ class Sockets:
             self._drop(line)
 
 
-_everyone: weakref.WeakSet[Sockets] = weakref.WeakSet()
-
-
-def _begin_in_child() -> None:
-    for sockets in list(_everyone):
-        sockets.begin()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)
-
-
 class ServerTransport:
     """One server, from a ``redis.Redis`` or ``valkey.Valkey``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int) -> None:
+    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
         pool = client.connection_pool
-        dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=False)
+        dial = Dial(
+            pool.connection_class, pool.connection_kwargs, timeout_s, wait=False, pause_s=pause_s
+        )
         self._sockets = Sockets(dial.to(None), dial, most)
 
     def node(self, key: str) -> Node:
@@ -261,6 +292,10 @@ class ServerTransport:
     def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
         """Sends a call and returns its reply."""
         return self._sockets.call(args, time.monotonic() + timeout_s)
+
+    def is_up(self, node: Node) -> bool:
+        """Returns True if a connection is open."""
+        return self._sockets.is_up
 
     def close(self) -> None:
         """Closes the sockets."""

@@ -41,7 +41,7 @@ def _is_async(client: Any) -> bool:
     return any(".asyncio" in base.__module__ for base in type(client).__mro__)
 
 
-def transport(client: Any, timeout_s: float, most: int) -> Transport:
+def transport(client: Any, timeout_s: float, most: int, pause_s: float) -> Transport:
     """Returns the transport for a sync client, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: Transport = client
@@ -49,13 +49,13 @@ def transport(client: Any, timeout_s: float, most: int) -> Transport:
     if _is_async(client):
         raise InvalidArgument("client: expected a sync client; use AsyncLimiter for asyncio")
     if hasattr(client, "nodes_manager"):
-        return ClusterTransport(client, timeout_s, most)
+        return ClusterTransport(client, timeout_s, most, pause_s)
     if hasattr(client, "connection_pool"):
-        return ServerTransport(client, timeout_s, most)
+        return ServerTransport(client, timeout_s, most, pause_s)
     raise InvalidArgument("client: expected a client of redis-py or valkey-py")
 
 
-def async_transport(client: Any, timeout_s: float, most: int) -> AsyncTransport:
+def async_transport(client: Any, timeout_s: float, most: int, pause_s: float) -> AsyncTransport:
     """Returns the transport for an asyncio client, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: AsyncTransport = client
@@ -63,7 +63,7 @@ def async_transport(client: Any, timeout_s: float, most: int) -> AsyncTransport:
     if not _is_async(client):
         raise InvalidArgument("client: expected a client of asyncio; use Limiter for others")
     if hasattr(client, "nodes_manager"):
-        return AsyncClusterTransport(client, timeout_s, most)
+        return AsyncClusterTransport(client, timeout_s, most, pause_s)
     if hasattr(client, "connection_pool"):
-        return AsyncServerTransport(client, timeout_s, most)
+        return AsyncServerTransport(client, timeout_s, most, pause_s)
     raise InvalidArgument("client: expected a client of redis-py or valkey-py")

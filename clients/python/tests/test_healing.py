@@ -1,0 +1,248 @@
+"""Tests that a limiter decides by the server again, behind a proxy on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+
+from redis_throttle_client import AsyncLimiter, Decision, Limiter, gcra
+
+from .conftest import Server, free_port
+from .proxy import Proxy
+
+pytestmark = pytest.mark.live
+API = gcra("api", 1000, 1000, "60s")
+MANY = 12
+# The time within which every client decides by the server again.
+HEALED_S = 1.5
+SYNC: dict[str, Any] = {"redis": redis.Redis, "valkey": valkey.Valkey}
+ASYNC: dict[str, Any] = {"redis": redis.asyncio.Redis, "valkey": valkey.asyncio.Valkey}
+
+
+@pytest.fixture
+def proxy(shared_server: Server) -> Iterator[Proxy]:
+    made = Proxy(shared_server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def demoted() -> Iterator[Server]:
+    """Returns a primary that becomes a replica of a server that is not there."""
+    server = Server()
+    yield server
+    server.close()
+
+
+def many(limiter: Limiter) -> list[Decision]:
+    """Returns the decisions of many threads at once."""
+    found: list[Decision] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(limiter.check(API, "42"))) for _ in range(MANY)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def healed_s(limiter: Limiter) -> float:
+    """Returns the seconds until the server decides."""
+    began = time.monotonic()
+    while limiter.check(API, "42").source != "server":
+        assert time.monotonic() - began < 10
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def healed_in_loop_s(limiter: AsyncLimiter) -> float:
+    began = time.monotonic()
+    while (await limiter.check(API, "42")).source != "server":
+        assert time.monotonic() - began < 10
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def warm(limiter: AsyncLimiter) -> None:
+    """Opens many connections."""
+    for _ in range(3):
+        await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
+    await healed_in_loop_s(limiter)
+
+
+# -- connections that fall silent ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("driver", SYNC)
+def test_the_first_timeout_retires_all_silent_connections(
+    shared_server: Server, proxy: Proxy, driver: str
+) -> None:
+    with Limiter(SYNC[driver](port=proxy.port), timeout_ms=100) as limiter:
+        for _ in range(3):
+            many(limiter)
+        healed_s(limiter)
+        proxy.silence()
+        proxy.lead_to(shared_server.port)
+        lost = limiter.check(API, "42")
+        assert (lost.source, lost.reason) == ("error", "timeout")
+        # All other connections were silent too, and are gone.
+        assert limiter.check(API, "42").source == "server"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("driver", ASYNC)
+async def test_the_first_timeout_retires_all_silent_connections_in_asyncio(
+    shared_server: Server, proxy: Proxy, driver: str
+) -> None:
+    async with AsyncLimiter(ASYNC[driver](port=proxy.port), timeout_ms=100) as limiter:
+        await warm(limiter)
+        proxy.silence()
+        proxy.lead_to(shared_server.port)
+        lost = await limiter.check(API, "42")
+        assert (lost.source, lost.reason) == ("error", "timeout")
+        assert (await limiter.check(API, "42")).source == "server"
+
+
+def test_calls_that_end_with_their_generation_are_one_failure(
+    shared_server: Server, proxy: Proxy
+) -> None:
+    client = redis.Redis(port=proxy.port)
+    with Limiter(client, timeout_ms=300, breaker_failures=2) as limiter:
+        many(limiter)
+        healed_s(limiter)
+        proxy.silence()
+        proxy.lead_to(shared_server.port)
+        # Other calls may begin after the first timeout: those are decided on new connections.
+        assert {one.source for one in many(limiter)} <= {"error", "server"}
+        assert limiter.check(API, "42").source == "server"
+
+
+@pytest.mark.anyio
+async def test_calls_that_end_with_their_generation_are_one_failure_in_asyncio(
+    shared_server: Server, proxy: Proxy
+) -> None:
+    client = redis.asyncio.Redis(port=proxy.port)
+    async with AsyncLimiter(client, timeout_ms=300, breaker_failures=2) as limiter:
+        await warm(limiter)
+        proxy.silence()
+        proxy.lead_to(shared_server.port)
+        found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
+        assert {one.source for one in found} <= {"error", "server"}
+        assert (await limiter.check(API, "42")).source == "server"
+
+
+# -- a demoted primary, and a node that is away ----------------------------------------------------
+
+
+def to_replica(server: Server) -> None:
+    server.command("REPLICAOF", "127.0.0.1", str(free_port()))
+
+
+def test_a_demoted_primary_retires_all_its_connections(
+    shared_server: Server, demoted: Server
+) -> None:
+    proxy = Proxy(demoted.port)
+    with (
+        contextlib.closing(proxy),
+        Limiter(redis.Redis(port=proxy.port), timeout_ms=500) as limiter,
+    ):
+        many(limiter)
+        healed_s(limiter)
+        to_replica(demoted)
+        proxy.lead_to(shared_server.port)
+        lost = limiter.check(API, "42")
+        assert (lost.source, lost.reason) == ("error", "server")
+        assert [one.source for one in many(limiter)] == ["server"] * MANY
+
+
+@pytest.mark.anyio
+async def test_a_demoted_primary_retires_all_its_connections_in_asyncio(
+    shared_server: Server, demoted: Server
+) -> None:
+    proxy = Proxy(demoted.port)
+    with contextlib.closing(proxy):
+        client = redis.asyncio.Redis(port=proxy.port)
+        async with AsyncLimiter(client, timeout_ms=500) as limiter:
+            await warm(limiter)
+            to_replica(demoted)
+            proxy.lead_to(shared_server.port)
+            lost = await limiter.check(API, "42")
+            assert (lost.source, lost.reason) == ("error", "server")
+            found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
+            assert [one.source for one in found] == ["server"] * MANY
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("driver", SYNC)
+async def test_the_server_decides_soon_after_silence_and_a_demotion(
+    shared_server: Server, demoted: Server, driver: str
+) -> None:
+    proxy = Proxy(shared_server.port)
+    with contextlib.closing(proxy), Limiter(SYNC[driver](port=proxy.port)) as limiter:
+        async with AsyncLimiter(ASYNC[driver](port=proxy.port)) as waiting:
+            many(limiter)
+            await warm(waiting)
+            proxy.silence()
+            for _ in range(7):
+                limiter.check(API, "42")
+                await waiting.check(API, "42")
+            to_replica(demoted)
+            proxy.lead_to(demoted.port)
+            for _ in range(7):
+                limiter.check(API, "42")
+                await waiting.check(API, "42")
+            proxy.lead_to(shared_server.port)
+            assert healed_s(limiter) < HEALED_S
+            assert await healed_in_loop_s(waiting) < HEALED_S
+
+
+def test_a_refused_connection_is_tried_once_per_breaker_pause(own_port: int) -> None:
+    tries = []
+    with Limiter(redis.Redis(port=own_port), breaker_failures=10_000) as limiter:
+        sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+        make = sockets._make
+
+        def counted() -> Any:
+            tries.append(1)
+            return make()
+
+        sockets._make = counted
+        for _ in range(200):
+            assert limiter.check(API, "42").reason == "connection"
+    assert len(tries) == 1
+
+
+@pytest.fixture
+def own_port() -> int:
+    return free_port()
+
+
+@pytest.mark.anyio
+async def test_a_server_that_loads_keeps_its_connections(shared_server: Server) -> None:
+    """The error of a server that loads is the driver's own type, a lost connection."""
+    loading = redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory")
+    with Limiter(shared_server.client(), timeout_ms=2000) as limiter:
+        limiter.check(API, "42")
+        sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+        (line,) = sockets._idle
+        exchange = line.exchange
+
+        def busy(*args: Any) -> Any:
+            raise loading
+
+        line.exchange = busy
+        assert limiter.check(API, "42").source == "error"
+        assert (sockets._idle, sockets._pace.generation) == ([line], 1)
+        line.exchange = exchange
+        assert limiter.check(API, "42").source == "server"
