@@ -227,7 +227,7 @@ def test_a_waiter_of_a_cancelled_fetch_is_answered() -> None:
         limiter = Far(60).limiter()
         asked = asyncio.create_task(limiter.check(HOT, "42"))
         await asyncio.sleep(0.01)
-        for task in limiter._tasks:
+        for task in limiter._tasks._tasks:
             task.cancel()
         assert (await asyncio.wait_for(asked, 60)).source == "error"
 
@@ -278,7 +278,7 @@ def test_no_caller_waits_for_a_fetch_whose_loop_ended() -> None:
     async def end() -> None:
         asked = asyncio.create_task(come())
         await asyncio.sleep(0)
-        for task in [asked, *limiter._tasks]:
+        for task in [asked, *limiter._tasks._tasks]:
             task.cancel()
         await asyncio.wait([asked])
 

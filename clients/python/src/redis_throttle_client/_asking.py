@@ -9,6 +9,7 @@ from typing import Any
 
 from ._backends import Choice, unexecuted
 from ._breaker import Breaker
+from ._dial import LEASE_SLOTS
 from ._errors import (
     CommandRejected,
     Reason,
@@ -21,16 +22,20 @@ from ._errors import (
 )
 from ._options import Options
 from ._protocol import Args
-from ._steps import Send, Steps
+from ._steps import Send, Steps, Turn
 
 
 class Asking:
     """The circuit breakers of a limiter, one per node, and its back end."""
 
     def __init__(
-        self, options: Options, find_node: Callable[[str], Any], rejected: Callable[[], None]
-    ) -> None:
-        """``rejected`` counts a call that the server refused."""
+        self, options: Options, find_node: Callable[[str], Any], is_up: Callable[[Any], bool],
+        rejected: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``is_up`` returns True if a connection to a node is open. ``rejected`` counts a call that
+        the server refused.
+        """
+        self._is_up = is_up
         self._options, self._find_node, self._rejected = options, find_node, rejected
         self.clock, self._timeout_s = options.clock, options.timeout_ms / 1000
         self.backend = Choice(options.backend, options.clock, find_node)
@@ -40,9 +45,33 @@ class Asking:
         """Forgets the calls in flight, also in the child of a fork."""
         self._lock = threading.Lock()
         self._breakers: dict[object, Breaker] = {}
+        # For each node and slot, the number of calls on leases that have it or wait for it.
+        self._slots: dict[object, list[int]] = {}
         self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
 
-    def ask(self, args: Args) -> Steps[Any]:
+    def keep(self, args: Args, until: float) -> Steps[Any]:
+        """Sends the renewal or the release of a lease, which have a few slots of their own.
+
+        Waits for a slot at most until the lease ends.
+        """
+        node = self._find_node(args[1])
+        with self._lock:
+            slots = self._slots.setdefault(node, [0] * LEASE_SLOTS)
+            slot = slots.index(min(slots))
+            slots[slot] += 1
+        try:
+            turn = yield Turn(("lease", node, slot), max(0.0, until - self.clock()))
+            if turn is None:
+                raise Unavailable("the lease ended before its call was sent", "overloaded")
+            try:
+                return (yield from self.ask(args, lease=True))
+            finally:
+                turn.release()
+        finally:
+            with self._lock:
+                slots[slot] -= 1
+
+    def ask(self, args: Args, *, lease: bool = False) -> Steps[Any]:
         """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""
         began = self.clock()
         try:
@@ -50,7 +79,8 @@ class Asking:
         except Exception as error:
             raise _judged(error) from error
         breaker = self.breaker(node)
-        probe, answers = breaker.enter(began), breaker.answers
+        probe = breaker.enter(began, lease=lease, is_up=lease and self._is_up(node))
+        answers = breaker.answers
         answered: bool | None = None
         timeout_s = self._timeout_s
         try:
@@ -81,7 +111,7 @@ class Asking:
                 self._rejected()
             raise judged from error
         finally:
-            breaker.leave(self.clock(), probe, answered)
+            breaker.leave(self.clock(), probe, answered, lease=lease)
         return reply
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:

@@ -26,23 +26,29 @@ class Breaker:
         self._probing = False
         self._lock = threading.Lock()
 
-    def enter(self, now: float) -> bool:
-        """Begins a call, which :meth:`leave` must end. Returns True if the call is the probe."""
+    def enter(self, now: float, *, lease: bool = False, is_up: bool = False) -> bool:
+        """Begins a call, which :meth:`leave` must end. Returns True if the call is the probe.
+
+        A renewal or a release, ``lease``, does not count as in flight. If a connection ``is_up``,
+        it passes an open circuit.
+        """
         with self._lock:
+            if lease and is_up:
+                return False
             if self._shut_until is not None and (self._probing or now < self._shut_until):
                 raise Unavailable("the circuit is open: the node gave no answer", "circuit")
-            if self._in_flight >= self._most:
+            if not lease and self._in_flight >= self._most:
                 raise Unavailable(f"{self._most} calls wait for the server already", "overloaded")
-            self._in_flight += 1
+            self._in_flight += not lease
             probe = self._shut_until is not None
             # An older call may be answered during a probe. That probe then stays in flight.
             self._probing = self._probing or probe
             return probe
 
-    def leave(self, now: float, probe: bool, answered: bool | None) -> None:
+    def leave(self, now: float, probe: bool, answered: bool | None, *, lease: bool = False) -> None:
         """Ends a call. ``answered`` is None if its caller gave up."""
         with self._lock:
-            self._in_flight -= 1
+            self._in_flight -= not lease
             if probe:
                 self._probing = False
             if answered:

@@ -37,9 +37,12 @@ Call = tuple[Rule, Subject] | tuple[Rule, Subject, int]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A decision and its leases: the rule and key of each, and their common holder name."""
+    """A decision and its leases: the rule and key of each, and their common holder name.
 
-    decision: Decision
+    There is no decision if the caller was cancelled.
+    """
+
+    decision: Decision | None
     id: str
     asked: float
     leases: Sequence[tuple[Rule, str]]
@@ -51,8 +54,11 @@ class Calls:
     def __init__(
         self, options: Options, find_node: Callable[[str], Any], *,
         here: Callable[[], object], event: Callable[[], Any],
+        is_up: Callable[[Any], bool] = lambda node: True,
     ) -> None:  # fmt: skip
-        """``here`` returns the running loop. ``event`` creates an event for that loop."""
+        """``here`` returns the running loop. ``event`` creates an event for that loop. ``is_up``
+        returns True if a connection to a node is open.
+        """
         self.options, self._here, self._event = options, here, event
         self.keys = Keys(
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
@@ -60,7 +66,7 @@ class Calls:
         self.clock = options.clock
         self._timeout_s = options.timeout_ms / 1000
         self.teller = Teller(options, self.keys.key_hash)
-        self.asking = Asking(options, find_node, lambda: self.teller.count("rejected"))
+        self.asking = Asking(options, find_node, is_up, lambda: self.teller.count("rejected"))
         forgets(self)
 
     def begin(self) -> None:
@@ -216,25 +222,36 @@ class Calls:
         return name
 
     def admit(
-        self, calls: Sequence[Call], tag: str | None, id: str | None = None
-    ) -> Steps[Admission]:
-        """Sends one call for all rules, which may include leases."""
+        self, calls: Sequence[Call], tag: str | None, id: str | None,
+        abandon: Callable[[Admission], None],
+    ) -> Steps[Admission]:  # fmt: skip
+        """Sends one call for all rules, which may include leases.
+
+        ``abandon`` gives back leases that the server may have granted, but the caller does not
+        have: the answer did not come, or the caller was cancelled.
+        """
         name = id or uuid.uuid4().hex
         asked = self.clock()
         made = self._keyed(calls, tag)
-        if len(calls) > 1:
-            decision = yield from self.check_all(calls, tag, name)
-        elif made[0][0].kind == "lease":
-            rule, key, _ = made[0]
-            args = _protocol.lease(rule, key, name)
-            subject = calls[0][1]
-            with self.teller.rejections(rule, subject, asked):
-                decision = yield from self._decide(args, made, _reader(rule, 1))
-            self.teller.decided("lease", decision, rule, subject, asked)
-        else:
-            rule, _, cost = made[0]
-            decision = yield from self.check(rule, calls[0][1], cost, tag)
         leases = [(rule, key) for rule, key, _ in made if rule.kind == "lease"]
+        try:
+            if len(calls) > 1:
+                decision = yield from self.check_all(calls, tag, name)
+            elif leases:
+                rule, key = leases[0]
+                args, subject = _protocol.lease(rule, key, name), calls[0][1]
+                with self.teller.rejections(rule, subject, asked):
+                    decision = yield from self._decide(args, made, _reader(rule, 1))
+                self.teller.decided("lease", decision, rule, subject, asked)
+            else:
+                rule, _, cost = made[0]
+                decision = yield from self.check(rule, calls[0][1], cost, tag)
+        except BaseException as error:
+            if leases and not isinstance(error, ThrottleError | GeneratorExit):
+                abandon(Admission(None, name, asked, leases))
+            raise
+        if leases and not decision.allowed and decision.reason in ("timeout", "connection"):
+            abandon(Admission(decision, name, asked, leases))
         return Admission(decision, name, asked, leases if decision.allowed else ())
 
     def ready(self) -> Steps[Backend]:
@@ -251,6 +268,10 @@ class Calls:
                 yield from self.ask(_protocol.named("REFUND", rule, key, permits))
 
     # -- helpers ------------------------------------------------------------------------------
+
+    def keep(self, args: Args, until: float) -> Steps[Any]:
+        """Sends the renewal or the release of a lease that ends at ``until``."""
+        return self.asking.keep(args, until)
 
     def ask(self, args: Args) -> Steps[Any]:
         """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
 from ._backends import Backend
-from ._calls import Call, Calls
+from ._calls import Admission, Call, Calls
 from ._deadline import Deadline, instant
 from ._decision import Decision
+from ._errors import Unavailable
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext, Renewer
 from ._options import Counters, LimiterOptions, Options
 from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Rule
 from ._steps import Send, Start, Step, Steps, Turn, Wait
-from ._transport import async_transport, transport
+from ._tasks import Tasks
+from ._transport import async_transport, is_up_of, transport
 
 T = TypeVar("T")
 
@@ -39,7 +41,10 @@ class Limiter:
             client, checked.timeout_ms / 1000, checked.max_in_flight,
             checked.breaker_pause_ms / 1000,
         )  # fmt: skip
-        self._calls = Calls(checked, self._transport.node, here=lambda: None, event=Turnstile)
+        self._calls = Calls(
+            checked, self._transport.node, here=lambda: None, event=Turnstile,
+            is_up=is_up_of(self._transport),
+        )  # fmt: skip
         self._sleep = sleep
         self._renewer = Renewer(checked.clock)
 
@@ -133,14 +138,26 @@ class Limiter:
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[Lease]]:
         """Sends one call for all rules. The leases among them are renewed until released."""
-        admitted = self._run(self._calls.admit(calls, tag, id))
-        functions = self._ask, self._calls.clock
-        held = admitted.id, admitted.asked, admitted.decision
-        leases = [Lease(*functions, rule, key, *held) for rule, key in admitted.leases]
+        admitted = self._run(self._calls.admit(calls, tag, id, self._abandon))
+        leases = self._leases(admitted)
+        if admitted.decision is None:
+            raise Unavailable("there is no decision")
         for lease in leases:
             if not admitted.decision.degraded:
                 self._renewer.add(lease)
         return admitted.decision, leases
+
+    def _leases(self, admitted: Admission) -> list[Lease]:
+        given = self._keep, self._renewer, self._calls.clock
+        held = admitted.id, admitted.asked, admitted.decision
+        return [Lease(*given, rule, key, *held) for rule, key in admitted.leases]
+
+    def _abandon(self, admitted: Admission) -> None:
+        for lease in self._leases(admitted):
+            lease.abandon()
+
+    def _keep(self, args: Args, until: float) -> Any:
+        return self._run(self._calls.keep(args, until))
 
     def _ask(self, args: Args) -> Any:
         return self._run(self._calls.ask(args))
@@ -188,10 +205,11 @@ class AsyncLimiter:
             checked.breaker_pause_ms / 1000,
         )  # fmt: skip
         self._calls = Calls(
-            checked, self._transport.node, here=asyncio.get_running_loop, event=asyncio.Event
-        )
+            checked, self._transport.node, here=asyncio.get_running_loop, event=asyncio.Event,
+            is_up=is_up_of(self._transport),
+        )  # fmt: skip
         self._sleep = sleep
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
 
     async def check(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
@@ -259,8 +277,7 @@ class AsyncLimiter:
     async def close(self) -> None:
         """The same as :meth:`Limiter.close`. Also waits for pending releases."""
         await self._run(self._calls.give_back())
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncLimiter:
@@ -273,20 +290,25 @@ class AsyncLimiter:
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[AsyncLease]]:
         """Sends one call for all rules. The leases among them are renewed until released."""
-        admitted = await self._run(self._calls.admit(calls, tag, id))
-        functions = self._ask, self._sleep, self._background, self._calls.clock
-        held = admitted.id, admitted.asked, admitted.decision
-        leases = [AsyncLease(*functions, rule, key, *held) for rule, key in admitted.leases]
+        admitted = await self._run(self._calls.admit(calls, tag, id, self._abandon))
+        leases = self._leases(admitted)
+        if admitted.decision is None:
+            raise Unavailable("there is no decision")
         for lease in leases:
             lease.keep()
         return admitted.decision, leases
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts a task that continues without its caller."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _leases(self, admitted: Admission) -> list[AsyncLease]:
+        given = self._keep, self._sleep, self._tasks.start, self._calls.clock
+        held = admitted.id, admitted.asked, admitted.decision
+        return [AsyncLease(*given, rule, key, *held) for rule, key in admitted.leases]
+
+    def _abandon(self, admitted: Admission) -> None:
+        for lease in self._leases(admitted):
+            lease.release_soon()
+
+    async def _keep(self, args: Args, until: float) -> Any:
+        return await self._run(self._calls.keep(args, until))
 
     async def _ask(self, args: Args) -> Any:
         return await self._run(self._calls.ask(args))
@@ -309,7 +331,7 @@ class AsyncLimiter:
         if isinstance(step, Send):
             return await self._transport.call(step.node, step.args, step.timeout_s)
         if isinstance(step, Start):
-            task = self._background(self._run(step.steps))
+            task = self._tasks.start(self._run(step.steps))
             return task.add_done_callback(lambda _: step.ended.set())
         if isinstance(step, Wait):
             # No timer is needed, because the started task has one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ._async_sockets import AsyncServerTransport
@@ -39,6 +40,15 @@ class AsyncTransport(Protocol):
 
 def _is_async(client: Any) -> bool:
     return any(".asyncio" in base.__module__ for base in type(client).__mro__)
+
+
+def is_up_of(transport: Any) -> Callable[[Any], bool]:
+    """Returns a function that is true for a node with an open connection.
+
+    A transport of the caller's own may have no connections; its nodes are always up.
+    """
+    found: Callable[[Any], bool] = getattr(transport, "is_up", lambda node: True)
+    return found
 
 
 def transport(client: Any, timeout_s: float, most: int, pause_s: float) -> Transport:

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from ._decision import Decision
 from ._errors import InvalidArgument
 from ._http import MiddlewareOptions, OnDenied, Plan, Request, Response, RulesArgument, added
-from ._lease import AsyncLease
+from ._lease import AsyncLease, release_all
 from ._limiter import AsyncLimiter
 
 Scope = MutableMapping[str, Any]
@@ -68,8 +68,7 @@ class RateLimitMiddleware:
             sending = self._sending(send, decision, leases)
             await self._app(self._told(scope, decision), receive, sending)
         finally:
-            for lease in leases:
-                await lease.release()
+            await release_all(leases)
 
     async def _decide(self, request: Request) -> tuple[Decision | None, list[AsyncLease]]:
         plan = self._plan
@@ -127,8 +126,7 @@ class RateLimitMiddleware:
                 message = {**message, "headers": [*theirs, *ours]}
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
-                for lease in leases:
-                    await lease.release()
+                await release_all(leases)
 
         return sending
 

@@ -7,6 +7,7 @@ The decision is ``environ["redis_throttle_client.decision"]``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Unpack
@@ -122,8 +123,10 @@ def _status(code: int) -> str:
 
 
 def _release(leases: Iterable[Lease]) -> None:
-    for lease in leases:
-        lease.release()
+    with contextlib.ExitStack() as stack:
+        # Release all of them, even if one raises.
+        for lease in leases:
+            stack.callback(lease.release)
 
 
 class _Body:

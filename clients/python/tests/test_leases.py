@@ -1,0 +1,267 @@
+"""Tests that leases come first, are given back, and belong to one process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from redis_throttle_client import Denied, gcra, lease
+from redis_throttle_client._dial import LEASE_SLOTS
+from redis_throttle_client.asgi import RateLimitMiddleware
+from redis_throttle_client.testing import FakeServer
+
+from .conftest import until
+from .far import Far, Held, begun, ended, run
+from .test_failures import in_child
+
+API = gcra("api", 1000, 1000, "60s")
+JOBS = lease("jobs", 400, "6s")
+ONE = lease("one", 1, "60s", on_error="deny")
+
+
+def sent(server: FakeServer, verb: str) -> int:
+    """Returns the number of calls of a command."""
+    return sum(call[0] == verb for call in server.calls)
+
+
+def holders(server: FakeServer, name: str = "jobs") -> int:
+    return len(server._holders(f"rl:{name}:x"))
+
+
+async def settled() -> None:
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+# -- leases come first ---------------------------------------------------------------------------
+
+
+def test_leases_end_while_300_other_calls_fill_the_limiter() -> None:
+    async def work() -> None:
+        server = Far(50)
+        limiter = server.limiter(max_in_flight=2)
+        held = [limiter.lease(JOBS, "x", str(at)) for at in range(4)]
+        for one in held:
+            await one.__aenter__()
+        others = [asyncio.ensure_future(limiter.check(API, "42")) for _ in range(300)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(one.__aexit__() for one in held))
+        assert (holders(server), sent(server, "RL.RELEASE")) == (0, 4)
+        await asyncio.gather(*others)
+        await limiter.close()
+
+    run(work())
+
+
+def test_calls_on_leases_use_no_more_than_their_slots() -> None:
+    async def work() -> None:
+        server = Far(20)
+        limiter = server.limiter(timeout_ms=1000)
+        held = [limiter.lease(JOBS, "x", str(at)) for at in range(100)]
+        await asyncio.gather(*(one.__aenter__() for one in held))
+        server.most = 0
+        await asyncio.gather(*(one.__aexit__() for one in held))
+        assert (holders(server), server.most) == (0, LEASE_SLOTS)
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_release_passes_an_open_circuit_if_a_connection_is_up() -> None:
+    async def work() -> None:
+        server = Far(2)
+        limiter = server.limiter(breaker_failures=1)
+        async with limiter.lease(JOBS, "x"):
+            server.fail()
+            await limiter.check(API, "42")
+            server.recover()
+            assert (await limiter.check(API, "42")).reason == "circuit"
+        assert holders(server) == 0
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_release_without_an_answer_is_repeated_with_growing_pauses() -> None:
+    async def work() -> None:
+        server = Far(2)
+        limiter = server.limiter(breaker_failures=1000)
+        async with limiter.lease(JOBS, "x"):
+            server.fail()
+        assert sent(server, "RL.RELEASE") == 1
+        await asyncio.sleep(0.8)
+        # After 100, 300 and 700 ms.
+        assert sent(server, "RL.RELEASE") == 4
+        server.recover()
+        await asyncio.sleep(0.8)
+        assert (holders(server), sent(server, "RL.RELEASE")) == (0, 5)
+        await asyncio.sleep(10)
+        assert sent(server, "RL.RELEASE") == 5
+
+    run(work())
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_release_is_repeated_until_the_ttl_is_over_or_close(closes: bool) -> None:
+    async def work() -> None:
+        server = Far(2)
+        limiter = server.limiter(breaker_failures=1000)
+        async with limiter.lease(JOBS, "x"):
+            server.fail()
+        if closes:
+            await limiter.close()
+        await asyncio.sleep(6)
+        before = sent(server, "RL.RELEASE")
+        assert (before == 1) is closes
+        await asyncio.sleep(60)
+        assert sent(server, "RL.RELEASE") == before
+
+    run(work())
+
+
+def test_a_thread_repeats_a_release_in_the_background() -> None:
+    server = FakeServer()
+    limiter = server.limiter(breaker_failures=1000)
+    with limiter.lease(JOBS, "x"):
+        server.fail()
+    assert holders(server) == 1
+    server.recover()
+    server.advance(0.1)
+    with limiter._renewer._changed:
+        limiter._renewer._changed.notify_all()
+    until(lambda: holders(server) == 0)
+    limiter.close()
+
+
+# -- leases that nobody has ------------------------------------------------------------------------
+
+
+def test_a_lease_whose_answer_comes_late_is_given_back() -> None:
+    async def work() -> None:
+        server = Far(20)
+        limiter = server.limiter(timeout_ms=15)
+        with pytest.raises(Denied):
+            await limiter.lease(ONE, "x").__aenter__()
+        assert holders(server, "one") == 1
+        server._s = 0.002
+        await asyncio.sleep(1)
+        assert holders(server, "one") == 0
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_lease_whose_taker_is_cancelled_is_given_back() -> None:
+    async def work() -> None:
+        server = Far(20)
+        limiter = server.limiter()
+        taking = asyncio.ensure_future(limiter.lease(ONE, "x").__aenter__())
+        await asyncio.sleep(0.015)
+        assert holders(server, "one") == 1
+        taking.cancel()
+        await asyncio.sleep(1)
+        assert (taking.cancelled(), holders(server, "one")) == (True, 0)
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_thread_gives_back_a_lease_whose_answer_is_lost() -> None:
+    class Lost(FakeServer):
+        def reply(self, args: tuple[str, ...]) -> Any:
+            reply = super().reply(args)
+            if args[0] == "RL.LEASE":
+                raise ConnectionError("the reply is lost")
+            return reply
+
+    server = Lost()
+    limiter = server.limiter()
+    with pytest.raises(Denied), limiter.lease(ONE, "x"):
+        pass
+    until(lambda: holders(server, "one") == 0)
+    # A degraded lease may be on the server too: it is released at its end.
+    with limiter.lease(JOBS, "x"):
+        assert holders(server) == 1
+    assert holders(server) == 0
+    limiter.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_all_leases_of_a_cancelled_request_are_released(fails: bool) -> None:
+    async def work() -> None:
+        server = Far(20)
+        limiter = server.limiter()
+        first, second = lease("first", 1, "6s"), lease("second", 1, "6s")
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if fails:
+                server.fail("WRONGTYPE x")
+            await asyncio.sleep(1)
+
+        middleware = RateLimitMiddleware(
+            app, limiter=limiter, rules=[(first, lambda _: "x"), (second, lambda _: "x")]
+        )
+        scope = {"type": "http", "path": "/", "headers": [], "client": ("192.0.2.1", 1)}
+
+        nothing: Any = None
+
+        async def request() -> None:
+            async with asyncio.timeout(0.1):
+                await middleware(scope, nothing, nothing)
+
+        task = asyncio.ensure_future(request())
+        await asyncio.sleep(0.105)
+        # A second cancellation comes while the leases are being released.
+        task.cancel()
+        await asyncio.sleep(0.05)
+        assert sent(server, "RL.RELEASE") == 2
+        if not fails:
+            assert (holders(server, "first"), holders(server, "second")) == (0, 0)
+        before = len(server.calls)
+        await asyncio.sleep(60)
+        assert len(server.calls) == before
+        await limiter.close()
+
+    run(work())
+
+
+# -- forks and renewals ----------------------------------------------------------------------------
+
+
+def test_a_forked_child_leaves_the_leases_of_its_parent_alone() -> None:
+    server = FakeServer()
+    limiter = server.limiter()
+    with limiter.lease(JOBS, "x") as held:
+        assert len(limiter._renewer._due) == 1
+
+        def work() -> str:
+            before = len(server.calls)
+            held.renew()
+            held.release()
+            return f"{held.held} {len(limiter._renewer._due)} {len(server.calls) - before}"
+
+        assert in_child(work) == "False 0 0"
+        assert held.held
+    limiter.close()
+
+
+def test_leases_of_threads_are_renewed_together() -> None:
+    server = Held()
+    limiter = server.threads()
+    held = [limiter.lease(JOBS, "x", str(at)) for at in range(20)]
+    for one in held:
+        one.__enter__()
+    server.hold()
+    server.advance(2)
+    with limiter._renewer._changed:
+        limiter._renewer._changed.notify_all()
+    # All wait for an answer that does not come.
+    until(lambda: sent(server, "RL.RENEW") == LEASE_SLOTS)
+    server.let_go()
+    until(lambda: sent(server, "RL.RENEW") == 20)
+    ended([begun(lambda one=one: one.__exit__()) for one in held])  # type: ignore[misc]
+    assert holders(server) == 0
+    limiter.close()
+    until(lambda: limiter._renewer._threads == 0)
