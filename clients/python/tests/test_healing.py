@@ -246,3 +246,23 @@ async def test_a_server_that_loads_keeps_its_connections(shared_server: Server) 
         assert (sockets._idle, sockets._pace.generation) == ([line], 1)
         line.exchange = exchange
         assert limiter.check(API, "42").source == "server"
+
+
+# -- replies in pieces -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("driver", SYNC)
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_reply_that_arrives_byte_by_byte_ends_at_the_timeout(
+    proxy: Proxy, driver: str, protocol: int
+) -> None:
+    client = SYNC[driver](port=proxy.port, protocol=protocol)
+    with Limiter(client, timeout_ms=200) as limiter:
+        healed_s(limiter)
+        proxy.byte_s = 0.1
+        began = time.monotonic()
+        assert limiter.check(API, "42").reason == "timeout"
+        # The reply has about 20 bytes: 2 s.
+        assert time.monotonic() - began < 1
+        proxy.byte_s = 0
+        healed_s(limiter)

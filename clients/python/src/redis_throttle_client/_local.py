@@ -1,8 +1,9 @@
 """The algorithms in this process, for ``on_error="local"`` and for the fake server.
 
 GCRA, the two buckets, the fixed window and the log are exact. The sliding window is computed as a
-log, which never allows more. Instants are in microseconds. All numbers are integers, rounded so
-that the limit is never exceeded.
+log, which never allows more. A log of more than 1,000 units has counters, one for each thousandth
+of its window, whose units expire with the last of them. Instants are in microseconds. All numbers
+are integers, rounded so that the limit is never exceeded.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ Row = tuple[int, int, int, int, int]
 @dataclass(slots=True)
 class _State:
     """The state of a bucket: its level at an instant, in parts of a unit; of a window: its start
-    and usage; of a log: what was taken and when.
+    and usage; of a log: what was taken and when. ``free_at`` is the instant at which an exhausted
+    key has a unit again.
     """
 
     at: int = 0
     used: int = 0
     log: deque[tuple[int, int]] = field(default_factory=deque)
+    free_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Limits:
         return cls.made(rule.kind, rule.limit or 1, rule.rate, rule.period_us, share)
 
 
+# The maximum number of entries in a log.
+_MOST_ENTRIES = 1000
 _BUCKETS = ("gcra", "token_bucket", "leaky_bucket")
 
 
@@ -71,10 +76,13 @@ class LocalLimiter:
     def __init__(self, size: int = 10_000) -> None:
         self._size = size
         self._states: OrderedDict[str, _State] = OrderedDict()
+        # The keys without units left, which are dropped last: dropping one resets its limit.
+        self._exhausted: OrderedDict[str, _State] = OrderedDict()
 
     def forget(self, key: str) -> bool:
         """Resets the key. Returns True if it was stored."""
-        return self._states.pop(key, None) is not None
+        found = self._states.pop(key, None), self._exhausted.pop(key, None)
+        return found != (None, None)
 
     def decide(
         self, limits: Limits, key: str, cost: int, now_us: int, *,
@@ -92,13 +100,15 @@ class LocalLimiter:
             retry_us = -1000 if never else self._until(limits, state, cost, now_us)
         elif limits.kind == "leaky_bucket":
             retry_us = -(-state.used // limits.drain)
-        if allowed and cost:
-            if peek:
-                state = _State(state.at, state.used, deque(state.log))
-            self._take(limits, state, cost, now_us)
-            if not peek:
-                self._store(key, state)
         granted = (cost if partial else 1) if allowed else 0
+        if not allowed or not cost:
+            return self._row(limits, state, now_us, granted, retry_us)
+        if peek:
+            # The row needs only the newest entry of a log, which these units become.
+            state = _State(state.at, state.used, deque())
+        self._take(limits, state, cost, now_us)
+        if not peek:
+            self._store(limits, key, state, now_us)
         return self._row(limits, state, now_us, granted, retry_us)
 
     def settle(self, limits: Limits, key: str, cost: int, now_us: int) -> Row:
@@ -109,7 +119,7 @@ class LocalLimiter:
         else:
             self._take(limits, state, cost, now_us)
         if state.used:
-            self._store(key, state)
+            self._store(limits, key, state, now_us)
         else:
             self.forget(key)
             state = self._current(limits, key, now_us)
@@ -117,19 +127,27 @@ class LocalLimiter:
         return self._row(limits, state, now_us, int(retry_us == 0), retry_us)
 
     def _row(self, limits: Limits, state: _State, now_us: int, granted: int, retry_us: int) -> Row:
-        reset_us = self._until(limits, state, limits.capacity, now_us)
+        reset_us = self._until_reset(limits, state, now_us)
         left = self._left(limits, state)
         return (granted, limits.capacity, left, -(-retry_us // 1000), -(-reset_us // 1000))
 
-    def _store(self, key: str, state: _State) -> None:
-        self._states[key] = state
-        self._states.move_to_end(key)
-        while len(self._states) > self._size:
-            self._states.popitem(last=False)
+    def _store(self, limits: Limits, key: str, state: _State, now_us: int) -> None:
+        """Stores a state. If there are too many, drops one that is not exhausted, if possible."""
+        self.forget(key)
+        if self._left(limits, state):
+            self._states[key] = state
+        else:
+            state.free_at = now_us + self._until(limits, state, 1, now_us)
+            self._exhausted[key] = state
+        while len(self._states) + len(self._exhausted) > self._size:
+            oldest = next(iter(self._exhausted.values()), None)
+            has_units = oldest is not None and oldest.free_at <= now_us
+            states = self._exhausted if has_units or not self._states else self._states
+            states.popitem(last=False)
 
     def _current(self, limits: Limits, key: str, now_us: int) -> _State:
         """Returns the state without the usage that has expired or drained."""
-        state = self._states.get(key) or _State(now_us)
+        state = self._states.get(key) or self._exhausted.get(key) or _State(now_us)
         if limits.kind in _BUCKETS:
             drained = max(0, now_us - state.at) * limits.drain
             state.used, state.at = max(0, state.used - drained), max(now_us, state.at)
@@ -153,8 +171,13 @@ class LocalLimiter:
             state.used += cost * limits.unit
             return
         state.used += cost
-        if limits.kind != "fixed" and cost:
-            state.log.append((now_us, cost))
+        if limits.kind == "fixed" or not cost:
+            return
+        width_us = 1 if limits.capacity <= _MOST_ENTRIES else -(-limits.period_us // _MOST_ENTRIES)
+        if state.log and state.log[-1][0] // width_us == now_us // width_us:
+            # The units expire together, with the newest of them.
+            cost += state.log.pop()[1]
+        state.log.append((now_us, cost))
 
     @staticmethod
     def _give(limits: Limits, state: _State, cost: int) -> None:
@@ -169,6 +192,13 @@ class LocalLimiter:
             if newest > left:
                 state.log.append((at, newest - left))
             left = max(0, left - newest)
+
+    @classmethod
+    def _until_reset(cls, limits: Limits, state: _State, now_us: int) -> int:
+        """Returns the microseconds until all units are free."""
+        if limits.kind in _BUCKETS or limits.kind == "fixed":
+            return cls._until(limits, state, limits.capacity, now_us)
+        return state.log[-1][0] + limits.period_us - now_us if state.log else 0
 
     @staticmethod
     def _until(limits: Limits, state: _State, cost: int, now_us: int) -> int:

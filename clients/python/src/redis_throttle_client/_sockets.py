@@ -18,6 +18,41 @@ from ._protocol import keeps_lease
 from ._queue import Pace, Queue, dials
 
 
+class _Timed:
+    """A socket that reads until a deadline, also if the reply arrives in many pieces."""
+
+    def __init__(self, plain: Any, wait: Callable[[float], None]) -> None:
+        """``wait`` sets the timeout of the next read."""
+        self._socket, self._set_wait = plain, wait
+        self._deadline, self._is_first = 0.0, True
+
+    def begin(self, deadline: float) -> None:
+        """Begins a call that ends by ``deadline``."""
+        self._deadline, self._is_first = deadline, True
+        self._set_wait(max(0.001, deadline - time.monotonic()))
+
+    def _before_read(self) -> None:
+        if not self._is_first:
+            left_s = self._deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("the reply is incomplete at the deadline")
+            self._set_wait(left_s)
+        self._is_first = False
+
+    def recv(self, *args: Any) -> Any:
+        """Reads bytes."""
+        self._before_read()
+        return self._socket.recv(*args)
+
+    def recv_into(self, *args: Any) -> Any:
+        """Reads bytes into a buffer."""
+        self._before_read()
+        return self._socket.recv_into(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
 class _Line:
     """One connection, and the timeout of its calls.
 
@@ -33,13 +68,18 @@ class _Line:
         plain = type(connection._sock).__module__ == "socket"
         self._in_kernel = plain and sys.platform != "win32"
         self._wait_us = 0
+        self._socket = connection._sock
         if self._in_kernel:
-            connection._sock.settimeout(None)
+            self._socket.settimeout(None)
+        self._timed = _Timed(self._socket, self._wait)
+        connection._sock = self._timed
+        # Lets the parser read from the timed socket.
+        connection._parser.on_connect(connection)
 
     def exchange(self, args: tuple[str, ...], deadline: float) -> Any:
         """Sends one call and reads its reply."""
         connection = self._connection
-        self._wait(max(0.001, deadline - time.monotonic()))
+        self._timed.begin(deadline)
         try:
             connection.send_packed_command(connection.pack_command(*args), check_health=False)
             return connection.read_response(disconnect_on_error=False)
@@ -50,14 +90,14 @@ class _Line:
 
     def _wait(self, seconds: float) -> None:
         if not self._in_kernel:
-            self._connection._sock.settimeout(seconds)
+            self._socket.settimeout(seconds)
             return
         # Round to a millisecond, so that the option is set once for many calls.
         wait_us = max(1, round(seconds * 1000)) * 1000
         if wait_us != self._wait_us:
             value = struct.pack("ll", *divmod(wait_us, 1_000_000))
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                self._connection._sock.setsockopt(socket.SOL_SOCKET, option, value)
+                self._socket.setsockopt(socket.SOL_SOCKET, option, value)
             self._wait_us = wait_us
 
     def usable(self) -> bool:
@@ -65,7 +105,7 @@ class _Line:
         try:
             if not self._in_kernel:
                 return self.connected and not self._connection.can_read(0)
-            self._connection._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except Exception:
@@ -81,7 +121,7 @@ class _Line:
         """Ends the call that waits on the connection, in another thread."""
         with contextlib.suppress(Exception):
             # The method of plain sockets, because TLS would take itself off the socket.
-            socket.socket.shutdown(self._connection._sock, socket.SHUT_RDWR)
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Closes the connection. Later calls use another one."""
