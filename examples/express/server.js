@@ -37,8 +37,8 @@ const exports = lease('exports', 1, '30s');
 
 const trustedProxies = TRUSTED_PROXIES.split(',').filter((name) => name !== '');
 const degradedHeader = 'X-Limiter-Degraded';
-const limit = (rule, options) =>
-  rateLimit({ limiter, rule, trustedProxies, degradedHeader, ...options });
+const limit = (rules, options) =>
+  rateLimit({ limiter, rules, trustedProxies, degradedHeader, ...options });
 
 /** Reports the units left and the source of the decision. */
 function told({ rateLimit: { remaining, source } }, response) {

@@ -4,7 +4,7 @@
  * because the client can write anything there.
  */
 import { BlockList, isIP, isIPv4 } from 'node:net';
-import { ArgumentError } from './errors.js';
+import { InvalidArgumentError } from './errors.js';
 
 export class ClientAddress {
   readonly #trusted = new BlockList();
@@ -26,7 +26,10 @@ export class ClientAddress {
     const length = bits === undefined ? (family === 6 ? 128 : 32) : Number(bits);
     const fits = /^\d+$/.test(bits ?? '0') && length <= (family === 6 ? 128 : 32);
     if (family === 0 || !fits || more !== undefined) {
-      throw new ArgumentError('trustedProxies', 'addresses and networks, such as 10.0.0.0/8');
+      throw new InvalidArgumentError(
+        'trustedProxies',
+        'addresses and networks, such as 10.0.0.0/8',
+      );
     }
     this.#trusted.addSubnet(address, length, family === 6 ? 'ipv6' : 'ipv4');
   }

@@ -5,7 +5,7 @@
  */
 import type { Clock } from './clock.js';
 import type { Connection, Waiting } from './drivers/connection.js';
-import { ArgumentError, classified, MistakeError } from './errors.js';
+import { CommandRejectedError, classified, InvalidArgumentError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
@@ -80,7 +80,7 @@ export class Backends implements Connection {
     wanted: Backend | 'auto' = 'auto',
   ) {
     if (!['auto', 'module', 'functions', 'script'].includes(wanted)) {
-      throw new ArgumentError('backend', 'auto, module, functions or script');
+      throw new InvalidArgumentError('backend', 'auto, module, functions or script');
     }
     this.#connection = connection;
     this.#clock = clock;
@@ -183,7 +183,7 @@ export class Backends implements Connection {
         await this.#onPrimaries((node) => load(library, (...args) => ask(node, ...args)));
         return { backend: 'functions' };
       } catch (error) {
-        const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
+        const isRefused = error instanceof CommandRejectedError || says(error, /^READONLY/);
         // The server would refuse the script to an unauthenticated client as well.
         if (wanted === 'functions' || !isRefused || says(error, /^NOAUTH/)) throw error;
       }
@@ -207,7 +207,7 @@ export class Backends implements Connection {
       return true;
     } catch (error) {
       const known = classified(error);
-      if (!(known instanceof MistakeError) || known.kind === 'NOAUTH') throw known;
+      if (!(known instanceof CommandRejectedError) || known.kind === 'NOAUTH') throw known;
       return !didNotRun(error, asked);
     }
   }
@@ -223,7 +223,7 @@ export class Backends implements Connection {
       const errors = outcomes.flatMap((outcome) =>
         outcome.status === 'rejected' ? [classified(outcome.reason)] : [],
       );
-      const refusal = errors.find((error) => error instanceof MistakeError);
+      const refusal = errors.find((error) => error instanceof CommandRejectedError);
       if (refusal !== undefined || errors.length === nodes.length) throw refusal ?? errors[0];
     });
     if (nodes.length === 1) return ended;

@@ -3,7 +3,7 @@ import { Breaker } from './breaker.js';
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import type { Connection } from './drivers/connection.js';
-import { classified, MistakeError, UnavailableError } from './errors.js';
+import { CommandRejectedError, classified, UnavailableError } from './errors.js';
 import type { Call } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
@@ -52,7 +52,7 @@ export class Calls {
     return this.#node({ keys: [key] }).breaker.retryAfterMs || this.options.breakerPauseMs;
   }
 
-  /** Sends a call. Rejects with a MistakeError, an UnavailableError, or the signal's reason. */
+  /** Sends a call. Rejects with a CommandRejectedError, an UnavailableError, or the signal's reason. */
   send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
@@ -124,8 +124,8 @@ class Pending extends UntilGivenUp implements Due {
     if (this.#settle('answered')) this.resolve(reply);
   }
 
-  fail(error: MistakeError | UnavailableError): void {
-    const outcome = error instanceof MistakeError ? 'answered' : 'failed';
+  fail(error: CommandRejectedError | UnavailableError): void {
+    const outcome = error instanceof CommandRejectedError ? 'answered' : 'failed';
     if (this.#settle(outcome)) this.reject(error);
   }
 

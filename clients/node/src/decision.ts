@@ -1,4 +1,5 @@
 /** Decisions: frozen values with a name for each of the five integers of a reply. */
+import { UnavailableError, type UnavailableReason } from './errors.js';
 import { type HeaderOptions, rateLimitHeaders } from './headers.js';
 import { isSame, type Rule } from './rules.js';
 
@@ -15,17 +16,27 @@ export interface DecisionFields {
   rule: Rule;
   limit: number;
   remaining: number;
+  /** -1 if the call is never allowed. */
   retryAfterMs: number;
   resetAfterMs: number;
   granted?: number;
   source?: Source;
-  parts?: readonly Decision[];
+  rows?: readonly Decision[];
+  /** Default 0. */
+  deciding?: number;
   wouldAllow?: boolean;
+  /** -1 if the policy would never allow the call. */
   wouldRetryAfterMs?: number;
   error?: Error | undefined;
 }
 
 const NONE: readonly Decision[] = Object.freeze([]);
+
+/** The duration that stands for "never". */
+export const NEVER_MS: number = Number.MAX_SAFE_INTEGER;
+
+const orNever = (ms: number) => (ms < 0 ? NEVER_MS : ms);
+const fromNever = (ms: number) => (ms === NEVER_MS ? -1 : ms);
 
 export class Decision {
   readonly #rule: Rule;
@@ -39,18 +50,21 @@ export class Decision {
   /** The units left, rounded down. May be above 0 for a denied call with a cost above 1. */
   readonly remaining: number;
   /**
-   * Denied: the time until the same call is allowed, in ms; `-1` if it never is, because the cost
-   * is above the limit. Allowed: 0, except in a leaky bucket, where it is the time to wait before
-   * acting.
+   * Denied: the time until the same call is allowed, in ms; the largest safe integer if `never`.
+   * Allowed: 0, except in a leaky bucket, where it is the time to wait before acting.
    */
   readonly retryAfterMs: number;
+  /** Whether a retry never helps, for example because the cost is above the limit. */
+  readonly never: boolean;
   /** The time in ms until the full allowance is available, if no further call takes units. */
   readonly resetAfterMs: number;
   /** The units taken. A partial call may get fewer than its cost. */
   readonly granted: number;
   readonly source: Source;
   /** The decisions of the rules of one call, in order; empty for a call with one rule. */
-  readonly parts: readonly Decision[];
+  readonly rows: readonly Decision[];
+  /** The index of the row that decided; 0 for a call with one rule. */
+  readonly deciding: number;
   /**
    * Whether the policy would allow the call if it were enforced; without a policy the same as
    * `allowed`.
@@ -70,13 +84,15 @@ export class Decision {
     this.windowMs = fields.rule.windowMs;
     this.limit = fields.limit;
     this.remaining = fields.remaining;
-    this.retryAfterMs = fields.retryAfterMs;
+    this.retryAfterMs = orNever(fields.retryAfterMs);
+    this.never = this.retryAfterMs === NEVER_MS;
     this.resetAfterMs = fields.resetAfterMs;
     this.granted = fields.granted ?? (fields.allowed ? 1 : 0);
     this.source = fields.source ?? 'server';
-    this.parts = !fields.parts?.length ? NONE : Object.freeze([...fields.parts]);
+    this.rows = !fields.rows?.length ? NONE : Object.freeze([...fields.rows]);
+    this.deciding = fields.deciding ?? 0;
     this.wouldAllow = fields.wouldAllow ?? fields.allowed;
-    this.wouldRetryAfterMs = fields.wouldRetryAfterMs ?? fields.retryAfterMs;
+    this.wouldRetryAfterMs = orNever(fields.wouldRetryAfterMs ?? fields.retryAfterMs);
     this.error = fields.error;
     Object.freeze(this);
   }
@@ -84,6 +100,11 @@ export class Decision {
   /** Whether `onError` decided because the server did not answer or was not called. */
   get degraded(): boolean {
     return this.error !== undefined;
+  }
+
+  /** The reason that there was no answer; undefined unless `degraded`. */
+  get reason(): UnavailableReason | undefined {
+    return this.error instanceof UnavailableError ? this.error.reason : undefined;
   }
 
   /** @internal Returns true if the decision belongs to this rule. */
@@ -98,13 +119,14 @@ export class Decision {
       rule: this.#rule,
       limit: this.limit,
       remaining: this.remaining,
-      retryAfterMs: this.retryAfterMs,
+      retryAfterMs: fromNever(this.retryAfterMs),
       resetAfterMs: this.resetAfterMs,
       granted: this.granted,
       source: this.source,
-      parts: this.parts,
+      rows: this.rows,
+      deciding: this.deciding,
       wouldAllow: this.wouldAllow,
-      wouldRetryAfterMs: this.wouldRetryAfterMs,
+      wouldRetryAfterMs: fromNever(this.wouldRetryAfterMs),
       error: this.error,
     };
   }
@@ -116,7 +138,7 @@ export class Decision {
 
   toString(): string {
     const verdict = this.allowed ? `allowed, ${this.remaining} left` : 'denied';
-    const never = this.retryAfterMs < 0 ? ', never' : `, again in ${this.retryAfterMs} ms`;
+    const never = this.never ? ', never' : `, again in ${this.retryAfterMs} ms`;
     return `${this.rule}: ${verdict}${this.allowed ? '' : never} (${this.source})`;
   }
 }
@@ -125,20 +147,19 @@ export class Decision {
  * Combines the decisions of several rules. The denial with the longest retry time decides; if all
  * rules allow, the rule with the fewest calls left decides.
  */
-export function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
-  const wait = ({ retryAfterMs }: Decision) =>
-    retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;
-  const callsLeft = (part: Decision) => {
-    const cost = costs[parts.indexOf(part)] ?? 1;
-    return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(part.remaining / cost);
+export function combined(rows: readonly Decision[], costs: readonly number[]): Decision {
+  const callsLeft = (row: Decision) => {
+    const cost = costs[rows.indexOf(row)] ?? 1;
+    return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(row.remaining / cost);
   };
-  const denials = parts.filter((part) => !part.allowed).sort((a, b) => wait(b) - wait(a));
-  const byRest = [...parts].sort(
-    (a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining,
-  );
-  const deciding = (denials[0] ?? byRest[0]) as Decision;
-  const longest = Math.max(...parts.map((part) => part.retryAfterMs));
-  const retryAfterMs = denials.length > 0 ? deciding.retryAfterMs : longest;
-  const error = parts.find((part) => part.degraded)?.error;
-  return new Decision({ ...deciding.fields(), retryAfterMs, parts, error });
+  const denials = rows
+    .filter((row) => !row.allowed)
+    .sort((a, b) => b.retryAfterMs - a.retryAfterMs);
+  const byRest = [...rows].sort((a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining);
+  const decider = (denials[0] ?? byRest[0]) as Decision;
+  const deciding = rows.indexOf(decider);
+  const longest = Math.max(...rows.map((row) => row.retryAfterMs));
+  const retryAfterMs = denials.length > 0 ? decider.fields().retryAfterMs : longest;
+  const error = rows.find((row) => row.degraded)?.error;
+  return new Decision({ ...decider.fields(), retryAfterMs, rows, deciding, error });
 }

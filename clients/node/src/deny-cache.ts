@@ -1,103 +1,120 @@
 /**
  * The denial cache: a denied call is denied again, without a call to the server, until its
- * `retryAfterMs` has passed. The cache is exact unless the key is deleted, refunded or gets another
- * limit in the meantime. When it is full, the oldest denial is dropped.
+ * `retryAfterMs` has passed, but for at most `maxMs`. The cache is exact unless the key is deleted,
+ * refunded or gets another limit in the meantime. When it is full, the oldest denial is dropped.
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
-import type { Rule } from './rules.js';
+import type { Call } from './protocol.js';
 
-/** Separates the keys of a call with several rules. It cannot occur in a key. */
-const SEPARATOR = '\0';
-
-/** Returns the two strings under which the cache stores a call with several rules. */
-export function joint(
-  asks: readonly { rule: Rule; key: string; cost?: number | undefined }[],
-): [keys: string, costs: string] {
-  return [
-    asks.map(({ key }) => key).join(SEPARATOR),
-    asks.map(({ rule, cost = 1 }) => [...rule.words, cost].join(' ')).join(SEPARATOR),
-  ];
-}
+/** The maximum number of keys for which the cache remembers that they were forgotten. */
+const FORGOTTEN_MAX = 10_000;
 
 interface Held {
   decision: Decision;
   /** The instant before the call was sent, in ms. */
   atMs: number;
+  lifeMs: number;
+  keys: readonly string[];
+}
+
+/** The moment before a call was sent. */
+export interface Asked {
+  readonly atMs: number;
+  /** A number that grows with each call and each `forget`. */
+  readonly turn: number;
+}
+
+/** Returns the name of a call's denial. It has every word of the call, such as its cost. */
+function entryOf({ args }: Call): string {
+  return args.join('\0');
 }
 
 export class DenyCache {
-  /** The denials by key, then by cost. */
-  readonly #held = new Map<string, Map<number | string, Held>>();
-  /** The keys of `#held` that belong to calls with several rules. */
-  readonly #joint = new Set<string>();
-  #count = 0;
+  /** The denials by the words of their calls, the oldest first. */
+  readonly #held = new Map<string, Held>();
+  /** The entries of each key. */
+  readonly #entries = new Map<string, Set<string>>();
+  /** The turn at which a key was last forgotten. */
+  readonly #forgotten = new Map<string, number>();
+  /** No denial is stored of a call that was sent before this turn. */
+  #oldestTurn = 0;
+  #turn = 0;
 
   constructor(
     private readonly clock: Clock,
     private readonly size: number,
+    private readonly maxMs: number,
   ) {}
 
   /** Returns the cached denial with the time that is left, or undefined. */
-  get(key: string, cost: number | string, rule?: Rule): Decision | undefined {
-    const held = this.#held.get(key)?.get(cost);
+  get(call: Call): Decision | undefined {
+    const entry = entryOf(call);
+    const held = this.#held.get(entry);
     if (held === undefined) return undefined;
-    // The customer's plan may have changed to a rule with the same name.
-    if (rule !== undefined && !held.decision.isOf(rule)) return undefined;
-    const passed = Math.floor(this.clock.nowMs() - held.atMs);
-    const { decision } = held;
-    if (passed >= decision.retryAfterMs) {
-      this.#drop(key, cost);
-      return undefined;
-    }
-    return aged(decision, passed);
+    const passedMs = Math.floor(this.clock.nowMs() - held.atMs);
+    if (passedMs < held.lifeMs) return aged(held.decision, passedMs);
+    this.#remove(entry);
+    return undefined;
   }
 
-  /**
-   * @param askedAtMs The instant before the call was sent, so that the denial expires here no later
-   * than on the server.
-   */
-  put(key: string, cost: number | string, decision: Decision, askedAtMs: number): void {
+  /** Returns the moment for `put`. Called before the call is sent. */
+  asked(): Asked {
+    this.#turn += 1;
+    return { atMs: this.clock.nowMs(), turn: this.#turn };
+  }
+
+  /** Stores a denial, unless one of its keys was forgotten after the call was sent. */
+  put(call: Call, decision: Decision, { atMs, turn }: Asked): void {
     if (decision.allowed || decision.source !== 'server' || decision.retryAfterMs <= 0) return;
-    this.#drop(key, cost);
-    const costs = this.#held.get(key) ?? new Map<number | string, Held>();
-    this.#held.set(key, costs.set(cost, { decision, atMs: askedAtMs }));
-    this.#count += 1;
-    if (key.includes(SEPARATOR)) this.#joint.add(key);
-    if (this.#count > this.size) this.#remove(this.#held.keys().next().value as string);
-  }
-
-  #drop(key: string, cost: number | string): void {
-    const costs = this.#held.get(key);
-    if (costs?.delete(cost) !== true) return;
-    this.#count -= 1;
-    if (costs.size === 0) this.#remove(key);
-  }
-
-  /** Removes all denials of a key, of every cost. */
-  forget(key: string): void {
-    this.#remove(key);
-    for (const keys of this.#joint) {
-      if (keys.split(SEPARATOR).includes(key)) this.#remove(keys);
+    const { keys } = call;
+    const isStale = keys.some((key) => turn < (this.#forgotten.get(key) ?? this.#oldestTurn));
+    if (isStale) return;
+    const entry = entryOf(call);
+    this.#remove(entry);
+    const lifeMs = Math.min(decision.retryAfterMs, this.maxMs);
+    this.#held.set(entry, { decision, atMs, lifeMs, keys });
+    for (const key of keys) {
+      const entries = this.#entries.get(key) ?? new Set<string>();
+      this.#entries.set(key, entries.add(entry));
     }
+    if (this.#held.size > this.size) this.#remove(this.#held.keys().next().value as string);
   }
 
-  #remove(key: string): void {
-    this.#count -= this.#held.get(key)?.size ?? 0;
-    this.#held.delete(key);
-    this.#joint.delete(key);
+  /** Removes all denials of a key. A denial that is on its way is not stored either. */
+  forget(key: string): void {
+    for (const entry of this.#entries.get(key) ?? []) this.#remove(entry);
+    this.#turn += 1;
+    this.#forgotten.delete(key);
+    this.#forgotten.set(key, this.#turn);
+    if (this.#forgotten.size <= FORGOTTEN_MAX) return;
+    const [oldest, turn] = this.#forgotten.entries().next().value as [string, number];
+    this.#forgotten.delete(oldest);
+    this.#oldestTurn = turn;
+  }
+
+  #remove(entry: string): void {
+    const held = this.#held.get(entry);
+    if (held === undefined) return;
+    this.#held.delete(entry);
+    for (const key of held.keys) {
+      const entries = this.#entries.get(key);
+      entries?.delete(entry);
+      if (entries?.size === 0) this.#entries.delete(key);
+    }
   }
 }
 
 /** Returns the denial as it is `passedMs` later, with this process as its source. */
 function aged(decision: Decision, passedMs: number): Decision {
+  const fields = decision.fields();
   const left = (ms: number) => (ms > 0 ? Math.max(0, ms - passedMs) : ms);
   return new Decision({
-    ...decision.fields(),
-    retryAfterMs: left(decision.retryAfterMs),
-    wouldRetryAfterMs: left(decision.wouldRetryAfterMs),
-    resetAfterMs: left(decision.resetAfterMs),
+    ...fields,
+    retryAfterMs: left(fields.retryAfterMs),
+    wouldRetryAfterMs: left(fields.wouldRetryAfterMs ?? 0),
+    resetAfterMs: left(fields.resetAfterMs),
     source: 'local',
-    parts: decision.parts.map((part) => aged(part, passedMs)),
+    rows: decision.rows.map((row) => aged(row, passedMs)),
   });
 }

@@ -1,9 +1,11 @@
 /**
  * The errors. Each has a stable `code`, and the driver's own error as its `cause`.
  *
- * There are two kinds. A mistake in the program or the server's setup is always thrown. If the
- * server is unavailable, the rule's `onError` decides.
+ * An error in the program or in the server's setup is always thrown. If the server is unavailable,
+ * the rule's `onError` decides.
  */
+
+import type { Decision } from './decision.js';
 
 /** Base class of all errors of this package. */
 export abstract class RateLimitError extends Error {
@@ -16,8 +18,8 @@ export abstract class RateLimitError extends Error {
 }
 
 /** An invalid argument, named in `argument`. No call was sent. */
-export class ArgumentError extends RateLimitError {
-  readonly code = 'RL_ARGUMENT';
+export class InvalidArgumentError extends RateLimitError {
+  readonly code = 'RL_INVALID_ARGUMENT';
 
   constructor(
     readonly argument: string,
@@ -31,8 +33,8 @@ export class ArgumentError extends RateLimitError {
  * The server refused the call, and a retry does not help: `WRONGTYPE`, `ERR`, an unknown command,
  * `NOPERM`. It is thrown under every `onError`, so that a limit is never off unnoticed.
  */
-export class MistakeError extends RateLimitError {
-  readonly code = 'RL_MISTAKE';
+export class CommandRejectedError extends RateLimitError {
+  readonly code = 'RL_COMMAND_REJECTED';
 
   /** @param kind The first word of the reply, such as `WRONGTYPE`. */
   constructor(
@@ -67,6 +69,15 @@ export class UnavailableError extends RateLimitError {
   }
 }
 
+/** A lease was denied. `decision` says why, and when to come back. */
+export class DeniedError extends RateLimitError {
+  readonly code = 'RL_DENIED';
+
+  constructor(readonly decision: Decision) {
+    super(`denied: ${decision}`);
+  }
+}
+
 /** The first words of the errors of a server that temporarily cannot decide. */
 const PASSING = new Set([
   'LOADING',
@@ -92,11 +103,11 @@ const RIGHTS_IN_LIBRARY = /^ERR (ACL failure in script|The user executing the sc
  * Classifies a driver's error. A server's reply begins with a word in capitals. Any other error is
  * the driver's own: the connection is missing, broke or gave up.
  */
-export function classified(error: unknown): MistakeError | UnavailableError {
-  if (error instanceof MistakeError || error instanceof UnavailableError) return error;
+export function classified(error: unknown): CommandRejectedError | UnavailableError {
+  if (error instanceof CommandRejectedError || error instanceof UnavailableError) return error;
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof TypeError || error instanceof ReferenceError) {
-    return new MistakeError(error.name, message, { cause: error });
+    return new CommandRejectedError(error.name, message, { cause: error });
   }
   const word = /^-?([A-Z][A-Z0-9_]+)(?: |$)/.exec(message)?.[1];
   const kind = RIGHTS_IN_LIBRARY.test(message) ? 'NOPERM' : word;
@@ -104,5 +115,5 @@ export function classified(error: unknown): MistakeError | UnavailableError {
   if (kind === undefined) return new UnavailableError('connection', message, { cause: error });
   return PASSING.has(kind) || isFull
     ? new UnavailableError('server', message, { cause: error })
-    : new MistakeError(kind, message, { cause: error });
+    : new CommandRejectedError(kind, message, { cause: error });
 }

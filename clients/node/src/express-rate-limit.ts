@@ -6,7 +6,7 @@
  * reset time. It cannot express costs, calls that are never allowed, or `onError`: for those use
  * `redis-throttle-client/express`.
  */
-import { ArgumentError, UnavailableError } from './errors.js';
+import { InvalidArgumentError, UnavailableError } from './errors.js';
 import type { Limiter } from './limiter.js';
 import { fixed, type Rule } from './rules.js';
 
@@ -52,13 +52,16 @@ export class RedisThrottleStore {
   #rule: Rule | undefined;
   #refused: Error | undefined;
 
-  /** @throws ArgumentError at setup for a rule that the store cannot express. */
+  /** @throws InvalidArgumentError at setup for a rule that the store cannot express. */
   constructor({ limiter, rule, name = 'express' }: StoreOptions) {
     if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
-      throw new ArgumentError('rule', `a rule that counts hits; ${rule.name} is a ${rule.kind}`);
+      throw new InvalidArgumentError(
+        'rule',
+        `a rule that counts hits; ${rule.name} is a ${rule.kind}`,
+      );
     }
     if ((rule?.prefetch ?? 1) > 1) {
-      throw new ArgumentError('rule', 'a rule without prefetch, which hides hits');
+      throw new InvalidArgumentError('rule', 'a rule without prefetch, which hides hits');
     }
     this.#limiter = limiter;
     // Prefetch nothing, even if the limiter's options set `prefetch`.
@@ -79,22 +82,28 @@ export class RedisThrottleStore {
 
   #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
     if (passOnStoreError === true) {
-      // `passOnStoreError` would also serve requests after a mistake in the program or its setup.
-      throw new ArgumentError('passOnStoreError', "false; onError 'allow' serves without a server");
+      // `passOnStoreError` would also serve requests after an error in the program or its setup.
+      throw new InvalidArgumentError(
+        'passOnStoreError',
+        "false; onError 'allow' serves without a server",
+      );
     }
     if (typeof limit !== 'number') {
-      throw new ArgumentError(
+      throw new InvalidArgumentError(
         'limit',
         'a number; for limits by request use redis-throttle-client/express',
       );
     }
     const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`, { prefetch: 1 });
     if (rule.limit !== limit) {
-      throw new ArgumentError('limit', `${rule.limit}, the limit of the rule ${rule.name}`);
+      throw new InvalidArgumentError('limit', `${rule.limit}, the limit of the rule ${rule.name}`);
     }
     const { kind } = rule;
     if (['fixed', 'sliding', 'sliding_log'].includes(kind) && rule.windowMs !== windowMs) {
-      throw new ArgumentError('windowMs', `${rule.windowMs}, the window of the rule ${rule.name}`);
+      throw new InvalidArgumentError(
+        'windowMs',
+        `${rule.windowMs}, the window of the rule ${rule.name}`,
+      );
     }
     return rule;
   }
@@ -102,7 +111,7 @@ export class RedisThrottleStore {
   get #ready(): Rule {
     if (this.#refused !== undefined) throw this.#refused;
     if (this.#rule === undefined)
-      throw new ArgumentError('rule', 'a rule, or a store that was set up');
+      throw new InvalidArgumentError('rule', 'a rule, or a store that was set up');
     return this.#rule;
   }
 

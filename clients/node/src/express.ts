@@ -14,7 +14,7 @@ export interface RateLimited {
 export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessage>
   extends MiddlewareOptions<Incoming> {
   /** Answers a denial instead of the problem body. The status and the headers are already set. */
-  handler?:
+  onDenied?:
     | ((
         request: Incoming & RateLimited,
         response: ServerResponse,
@@ -38,7 +38,7 @@ export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage
 export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   options: ExpressOptions<Incoming>,
 ): ExpressMiddleware<Incoming> {
-  const { handler, degradedHeader } = options;
+  const { onDenied, degradedHeader } = options;
   const marker = degradedHeader?.toLowerCase();
   const decide = requestLimiter<Incoming>(options, {
     peer: (request) => request.socket.remoteAddress,
@@ -64,8 +64,8 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
       if (problem !== undefined) {
         response.statusCode = problem.status;
         response.setHeader('Cache-Control', 'no-store');
-        if (handler !== undefined && decision !== undefined) {
-          await handler(request, response, next, decision);
+        if (onDenied !== undefined && decision !== undefined) {
+          await onDenied(request, response, next, decision);
           return;
         }
         for (const [name, value] of Object.entries(PROBLEM_HEADERS))

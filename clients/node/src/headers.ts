@@ -13,7 +13,7 @@ export interface DecisionValues {
   readonly retryAfterMs: number;
   readonly resetAfterMs: number;
   readonly source: string;
-  readonly parts: readonly DecisionValues[];
+  readonly rows: readonly DecisionValues[];
 }
 
 /**
@@ -39,7 +39,9 @@ export interface HeaderOptions {
  * Returns `Retry-After` in seconds, rounded up and at least 1; undefined if a retry never helps.
  */
 export function retryAfterSeconds(retryAfterMs: number): number | undefined {
-  return retryAfterMs < 0 ? undefined : Math.max(1, Math.ceil(retryAfterMs / 1000));
+  return retryAfterMs < 0 || retryAfterMs >= Number.MAX_SAFE_INTEGER
+    ? undefined
+    : Math.max(1, Math.ceil(retryAfterMs / 1000));
 }
 
 /**
@@ -70,9 +72,9 @@ function structured(
   decision: DecisionValues,
   retryAfter: number | undefined,
 ): Record<string, string> {
-  const all = decision.parts.length > 0 ? decision.parts : [decision];
-  const state = (part: DecisionValues) =>
-    `"${part.rule}";r=${part.remaining};t=${secondsLeft(part, retryAfter)}`;
+  const all = decision.rows.length > 0 ? decision.rows : [decision];
+  const state = (row: DecisionValues) =>
+    `"${row.rule}";r=${row.remaining};t=${secondsLeft(row, retryAfter)}`;
   return { 'RateLimit-Policy': all.map(policy).join(', '), RateLimit: all.map(state).join(', ') };
 }
 
@@ -88,9 +90,9 @@ function policy({ rule, limit, windowMs = 0 }: DecisionValues): string {
  * Returns `t`: the seconds until a rule's retry if the rule denies, otherwise until its reset; at
  * most `retryAfter`.
  */
-function secondsLeft(part: DecisionValues, retryAfter = Number.POSITIVE_INFINITY): number {
-  const own = part.allowed ? undefined : retryAfterSeconds(part.retryAfterMs);
-  return Math.min(own ?? Math.ceil(part.resetAfterMs / 1000), retryAfter);
+function secondsLeft(row: DecisionValues, retryAfter = Number.POSITIVE_INFINITY): number {
+  const own = row.allowed ? undefined : retryAfterSeconds(row.retryAfterMs);
+  return Math.min(own ?? Math.ceil(row.resetAfterMs / 1000), retryAfter);
 }
 
 function three(prefix: string, { limit, remaining }: DecisionValues, reset: number) {
@@ -128,7 +130,7 @@ export function problemOf(decision: DecisionValues): Problem {
     const detail = 'This request costs more than its limit allows at once.';
     return plain(413, 'Content Too Large', detail);
   }
-  const denying = decision.parts.filter((part) => !part.allowed).map((part) => part.rule);
+  const denying = decision.rows.filter((row) => !row.allowed).map((row) => row.rule);
   return {
     type: QUOTA_EXCEEDED,
     title: 'Too Many Requests',

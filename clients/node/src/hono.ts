@@ -22,7 +22,7 @@ export interface HonoOptions<Context extends ContextLike = ContextLike>
    */
   peer?: ((context: Context) => string | undefined) | undefined;
   /** Answers a denial instead of the problem body. The middleware adds the headers. */
-  handler?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
+  onDenied?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
 }
 
 export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
@@ -38,7 +38,7 @@ export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
 export function rateLimit<Context extends ContextLike = ContextLike>(
   options: HonoOptions<Context>,
 ): HonoMiddleware<Context> {
-  const { handler, degradedHeader, peer = nodePeer } = options;
+  const { onDenied, degradedHeader, peer = nodePeer } = options;
   const decide = requestLimiter<Context>(options, {
     peer,
     forwarded: ({ req }) => {
@@ -56,8 +56,8 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       if (decision !== undefined) context.set('rateLimit', decision);
       if (problem === undefined) {
         await next();
-      } else if (handler !== undefined && decision !== undefined) {
-        context.res = await handler(context, decision);
+      } else if (onDenied !== undefined && decision !== undefined) {
+        context.res = await onDenied(context, decision);
         context.res.headers.set('Cache-Control', 'no-store');
       } else {
         const { status } = problem;

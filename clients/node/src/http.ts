@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { ClientAddress } from './address.js';
 import type { Decision } from './decision.js';
-import { ArgumentError } from './errors.js';
+import { DeniedError, InvalidArgumentError } from './errors.js';
 import {
   type HeaderStyle,
   noSubjectProblem,
@@ -46,7 +46,7 @@ export interface MiddlewareOptions<Incoming> {
    * One rule, or several that are checked in one call, which takes from all or from none. At most
    * one may be a lease.
    */
-  rule: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
+  rules: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
   /** Returns the subject. Default: the client's address. */
   key?: KeyFunction<Incoming> | undefined;
   /**
@@ -102,34 +102,35 @@ export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
 ): (request: Incoming, signal?: AbortSignal) => Promise<Outcome> {
-  const { limiter, rule, anonymous, cost = 1, skip, tag: tagOf } = options;
+  const { limiter, anonymous, cost = 1, skip, tag: tagOf } = options;
   const { trustedProxies = [], headers: styles, degradedHeader } = options;
   const address = new ClientAddress(trustedProxies);
   const fromAddress = (request: Incoming) =>
     address.subject(reader.peer(request), reader.forwarded(request));
   const key = options.key ?? fromAddress;
-  const several: readonly (Rule | RequestRule<Incoming>)[] = Array.isArray(rule)
-    ? rule
-    : [{ rule: rule as PerRequest<Incoming, Rule> }];
+  const several: readonly (Rule | RequestRule<Incoming>)[] = Array.isArray(options.rules)
+    ? options.rules
+    : [{ rule: options.rules as PerRequest<Incoming, Rule> }];
   const rules = several.map((one) => ('words' in one ? { rule: one } : one));
-  if (rules.length < 1 || rules.length > 16) throw new ArgumentError('rule', '1 to 16 rules');
-  if (limiter === undefined) throw new ArgumentError('limiter', 'a Limiter');
+  if (rules.length < 1 || rules.length > 16)
+    throw new InvalidArgumentError('rules', '1 to 16 rules');
+  if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
   if (styles?.some((style) => !STYLES.includes(style))) {
-    throw new ArgumentError('headers', `some of ${STYLES.join(', ')}`);
+    throw new InvalidArgumentError('headers', `some of ${STYLES.join(', ')}`);
   }
   // A rule that a function returns is validated for each request.
   const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
   if (known.filter(({ kind }) => kind === 'lease').length > 1) {
-    throw new ArgumentError('rule', 'at most one lease');
+    throw new InvalidArgumentError('rules', 'at most one lease');
   }
   if (new Set(known.map(({ name }) => name)).size < known.length) {
-    throw new ArgumentError('rule', 'no repeated name');
+    throw new InvalidArgumentError('rules', 'no repeated name');
   }
   if (anonymous !== undefined && !(anonymous as Partial<Rule>)?.words) {
-    throw new ArgumentError('anonymous', 'a rule');
+    throw new InvalidArgumentError('anonymous', 'a rule');
   }
   if (degradedHeader !== undefined && !TOKEN.test(degradedHeader)) {
-    throw new ArgumentError('degradedHeader', 'the name of a header');
+    throw new InvalidArgumentError('degradedHeader', 'the name of a header');
   }
 
   /** Returns the calls for a request without a subject. */
@@ -149,7 +150,7 @@ export function requestLimiter<Incoming>(
       calls.push([asked, subject, await given(one.cost ?? cost, request)]);
     }
     if (calls.filter(([{ kind }]) => kind === 'lease').length > 1) {
-      throw new ArgumentError('rule', 'at most one lease');
+      throw new InvalidArgumentError('rules', 'at most one lease');
     }
     // A lease takes one permit, whatever the cost of the request.
     return calls.map(([asked, subject, units]) => [
@@ -163,8 +164,13 @@ export function requestLimiter<Incoming>(
     const [first, ...more] = calls as [RuleCall, ...RuleCall[]];
     const [asked, subject, units] = first;
     if (more.length === 0 && asked.kind === 'lease') {
-      const lease = await limiter.lease(asked, subject, { tag, signal });
-      return { decision: lease.decision, leases: lease.allowed ? [lease] : [] };
+      try {
+        const lease = await limiter.lease(asked, subject, { tag, signal });
+        return { decision: lease.decision, leases: [lease] };
+      } catch (error) {
+        if (!(error instanceof DeniedError)) throw error;
+        return { decision: error.decision, leases: [] };
+      }
     }
     if (more.length === 0) {
       const decision = await limiter.check(asked, subject, { cost: units, tag, signal });

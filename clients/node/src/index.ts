@@ -7,8 +7,9 @@ export type { Client } from './drivers/index.js';
 export type { IoRedisClusterLike, IoRedisLike } from './drivers/ioredis.js';
 export type { NodeRedisClusterLike, NodeRedisLike } from './drivers/node-redis.js';
 export {
-  ArgumentError,
-  MistakeError,
+  CommandRejectedError,
+  DeniedError,
+  InvalidArgumentError,
   RateLimitError,
   UnavailableError,
   type UnavailableReason,
@@ -21,6 +22,8 @@ export type {
   CallOptions,
   CheckOptions,
   Counters,
+  DecisionEvent,
+  DecisionKind,
   LimiterOptions,
   OnDecision,
   RuleCall,

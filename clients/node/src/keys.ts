@@ -1,6 +1,6 @@
 /** Keys: `prefix:rule:subject`, each part encoded, so that no two subjects share a key. */
-import { createHash, createHmac } from 'node:crypto';
-import { ArgumentError } from './errors.js';
+import { createHash, createHmac, randomBytes } from 'node:crypto';
+import { InvalidArgumentError } from './errors.js';
 
 export interface KeyOptions {
   /** The first part of all keys. Default `rl`. If it is empty, keys begin with the rule. */
@@ -26,6 +26,9 @@ const SPECIAL = /[%:{} \u0000-\u001f\u007f]/g;
 /** Matches a part that needs no encoding. Most subjects match, so they need only this one test. */
 const PLAIN = /^[!-$&-9;-z|~]{1,128}$/;
 
+/** The key of the hashes of a limiter without a secret. */
+const PROCESS_KEY = randomBytes(32);
+
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /** Builds the keys of one limiter. */
@@ -37,13 +40,13 @@ export class Keys {
   constructor({ prefix = 'rl', hashTag, hmacSecret }: KeyOptions = {}) {
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the regex matches control characters
     if (/[{}\s\u0000-\u001f\u007f]/.test(prefix)) {
-      throw new ArgumentError('prefix', 'no braces, spaces or controls');
+      throw new InvalidArgumentError('prefix', 'no braces, spaces or controls');
     }
     if (hashTag !== undefined && hashTag !== 'subject') {
-      throw new ArgumentError('hashTag', 'subject or undefined');
+      throw new InvalidArgumentError('hashTag', 'subject or undefined');
     }
     if (hmacSecret !== undefined && Buffer.byteLength(hmacSecret) < 16) {
-      throw new ArgumentError('hmacSecret', 'at least 16 characters');
+      throw new InvalidArgumentError('hmacSecret', 'at least 16 characters');
     }
     this.#prefix = prefix === '' ? '' : `${prefix}:`;
     this.#hashTag = hashTag;
@@ -60,12 +63,11 @@ export class Keys {
   }
 
   /**
-   * Returns 16 hexadecimal digits of the subject's hash, for logs and metrics. With a secret it is
-   * an HMAC.
+   * Returns 16 hexadecimal digits of the subject's HMAC, for logs and metrics. Its key is the
+   * secret, or random for each process: the plain hash of an address could be reversed.
    */
-  subjectHash(subject: string): string {
-    const secret = this.#secret;
-    const hash = secret === undefined ? createHash('sha256') : createHmac('sha256', secret);
+  keyHash(subject: string): string {
+    const hash = createHmac('sha256', this.#secret ?? PROCESS_KEY);
     return hash.update(subject).digest('hex').slice(0, 16);
   }
 
@@ -75,13 +77,13 @@ export class Keys {
    */
   part(argument: string, text: string): string {
     if (typeof text !== 'string' || text === '') {
-      throw new ArgumentError(argument, 'a text that is not empty');
+      throw new InvalidArgumentError(argument, 'a text that is not empty');
     }
     if (this.#secret === undefined && PLAIN.test(text)) return text;
     // All lone surrogates would be sent as the same character, and their subjects would share a
     // key.
     if (LONE_SURROGATE.test(text)) {
-      throw new ArgumentError(argument, 'well-formed text, without half a surrogate pair');
+      throw new InvalidArgumentError(argument, 'well-formed text, without half a surrogate pair');
     }
     if (this.#secret !== undefined) {
       return `:${createHmac('sha256', this.#secret).update(text).digest('hex')}`;

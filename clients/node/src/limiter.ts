@@ -4,13 +4,18 @@ import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
 import { type Clock, sleep } from './clock.js';
 import { combined, Decision } from './decision.js';
-import { DenyCache, joint } from './deny-cache.js';
+import { DenyCache } from './deny-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
-import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
+import {
+  CommandRejectedError,
+  DeniedError,
+  InvalidArgumentError,
+  UnavailableError,
+} from './errors.js';
 import { Keys } from './keys.js';
 import { Lease } from './lease.js';
 import { LocalLimiter } from './local.js';
-import { tell } from './on-decision.js';
+import { type Told, tell } from './on-decision.js';
 import { withoutAnswer } from './on-error.js';
 import {
   type CallOptions,
@@ -39,7 +44,7 @@ export class Limiter {
   readonly #stocks: Prefetcher;
   readonly #prefetch: number;
   readonly #onDecision: OnDecision | undefined;
-  readonly #counters = { allowed: 0, denied: 0, degraded: 0, local: 0, mistakes: 0 };
+  readonly #counters = { allowed: 0, denied: 0, degraded: 0, local: 0, rejected: 0 };
   #closed = false;
 
   /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
@@ -53,7 +58,8 @@ export class Limiter {
     this.#onError = onError;
     this.#calls = new Calls(this.#backends, clock, checked);
     this.#local = new LocalLimiter(clock);
-    this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
+    this.#denials =
+      denialCache > 0 ? new DenyCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
     this.#stocks = new Prefetcher(clock);
     this.#prefetch = prefetch;
     this.#onDecision = options.onDecision;
@@ -73,21 +79,23 @@ export class Limiter {
     const { cost = 1, partial = false, signal } = options;
     const key = this.#keyOf(rule, subject, options.tag);
     signal?.throwIfAborted();
-    const fromStock = cost === 1 && !partial && this.#prefetchOf(rule) > 1;
-    const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
-    const here =
-      (fromStock ? this.#stocks.spend(key, rule) : undefined) ??
-      (cacheable ? this.#denials?.get(key, cost, rule) : undefined);
     const ask = { rule, key, subject, cost, partial };
-    if (here !== undefined) return this.#counted(here, [ask], undefined);
-    const askedAtMs = cacheable || this.#onDecision !== undefined ? this.#clock.nowMs() : 0;
+    const fromStock = cost === 1 && !partial && this.#prefetchOf(rule) > 1;
+    const denials = partial || rule.kind === 'lease' ? undefined : this.#denials;
+    const permit = fromStock ? this.#stocks.spend(key, rule) : undefined;
+    if (permit !== undefined) return this.#counted(permit, [ask], undefined);
+    const call = protocol.single('check', ask);
+    const denied = denials?.get(call);
+    if (denied !== undefined) return this.#counted(denied, [ask], undefined);
+    const asked = denials?.asked();
+    const askedAtMs = this.#onDecision === undefined ? 0 : this.#clock.nowMs();
     let decision: Decision;
     // The same as `#decided`, but without another function call: nearly all calls take this path.
     try {
       decision = fromStock
         ? await this.#stock(ask, signal)
-        : protocol.decisionOf(await this.#send(protocol.single('check', ask), signal), ask);
-      if (cacheable && !fromStock) this.#denials?.put(key, cost, decision, askedAtMs);
+        : protocol.decisionOf(await this.#send(call, signal), ask);
+      if (asked !== undefined && !fromStock) denials?.put(call, decision, asked);
     } catch (error) {
       decision = this.#without([ask], error, false);
     }
@@ -99,7 +107,7 @@ export class Limiter {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
     const decide = async () => protocol.decisionOf(await this.#send(call, options.signal), ask);
-    return this.#decided([ask], decide, true);
+    return this.#decided('peek', [ask], decide);
   }
 
   /**
@@ -132,7 +140,7 @@ export class Limiter {
     return protocol.replyInteger(reply) > 0;
   }
 
-  /** Checks several rules at once, and takes from all or none. `parts` has their decisions. */
+  /** Checks several rules at once, and takes from all or none. `rows` has their decisions. */
   async checkAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
     return this.#several(calls, options, false);
   }
@@ -151,32 +159,32 @@ export class Limiter {
     calls: readonly RuleCall[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    if (calls.length === 0) throw new ArgumentError('calls', 'at least one call');
+    if (calls.length === 0) throw new InvalidArgumentError('calls', 'at least one call');
     if (calls.some(([rule]) => rule.kind === 'lease' || rule.kind === 'backoff')) {
-      throw new ArgumentError('calls', 'no lease and no backoff, which cannot be refunded');
+      throw new InvalidArgumentError('calls', 'no lease and no backoff, which cannot be refunded');
     }
-    const parts: Decision[] = [];
+    const rows: Decision[] = [];
     try {
       for (const [rule, subject, cost] of calls) {
-        const part = await this.check(rule, subject, { cost, signal: options.signal });
-        parts.push(part);
-        if (!part.allowed) break;
+        const row = await this.check(rule, subject, { cost, signal: options.signal });
+        rows.push(row);
+        if (!row.allowed) break;
       }
     } catch (error) {
-      await this.#giveBack(calls, parts);
+      await this.#giveBack(calls, rows);
       throw error;
     }
-    if (parts.at(-1)?.allowed === false) await this.#giveBack(calls, parts);
+    if (rows.at(-1)?.allowed === false) await this.#giveBack(calls, rows);
     return combined(
-      parts,
+      rows,
       calls.map(([, , cost]) => cost ?? 1),
     );
   }
 
-  async #giveBack(calls: readonly RuleCall[], parts: readonly Decision[]): Promise<void> {
-    for (const [at, part] of parts.entries()) {
+  async #giveBack(calls: readonly RuleCall[], rows: readonly Decision[]): Promise<void> {
+    for (const [at, row] of rows.entries()) {
       const [rule, subject, cost = 1] = calls[at] as RuleCall;
-      if (!part.allowed || part.degraded || cost === 0) continue;
+      if (!row.allowed || row.degraded || cost === 0) continue;
       await this.refund(rule, subject, { cost }).catch(() => {});
     }
   }
@@ -188,13 +196,13 @@ export class Limiter {
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
     const { maxWaitMs, signal, ...rest } = options;
-    if (!(maxWaitMs >= 0)) throw new ArgumentError('maxWaitMs', 'a number of at least 0');
+    if (!(maxWaitMs >= 0)) throw new InvalidArgumentError('maxWaitMs', 'a number of at least 0');
     const endsAtMs = this.#clock.nowMs() + maxWaitMs;
     for (;;) {
       const decision = await this.check(rule, subject, { ...rest, signal });
       const waitMs = decision.retryAfterMs;
       if (waitMs === 0) return decision;
-      const fits = waitMs > 0 && this.#clock.nowMs() + waitMs <= endsAtMs;
+      const fits = !decision.never && this.#clock.nowMs() + waitMs <= endsAtMs;
       if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
       if (!fits) {
         // The turn comes too late: leave the leaky bucket's queue.
@@ -220,6 +228,7 @@ export class Limiter {
    *
    * @param options.id The name of the holder, 1 to 128 bytes. Random by default. Each piece of work
    * needs its own name.
+   * @throws DeniedError if the rule denies the permit.
    */
   async lease(
     rule: Rule,
@@ -230,14 +239,15 @@ export class Limiter {
       signal?: AbortSignal | undefined;
     } = {},
   ): Promise<Lease> {
-    if (rule.kind !== 'lease') throw new ArgumentError('rule', 'a rule made by lease()');
+    if (rule.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
     const ask = { ...this.#asked(rule, subject, options), id };
     const call = protocol.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
     const take = async () => protocol.decisionOf(await this.#send(call, signal), ask);
-    const decide = () => this.#decided([ask], take);
+    const decide = () => this.#decided('lease', [ask], take);
     const decision = await this.#abandoning([ask], id, signal, decide);
+    if (!decision.allowed) throw new DeniedError(decision);
     return this.#held(rule, ask.key, id, decision, askedAtMs);
   }
 
@@ -251,9 +261,9 @@ export class Limiter {
   ): Lease[] {
     const { id, tag, askedAtMs } = options;
     return calls.flatMap(([rule, subject], at) => {
-      const part = decision.parts[at];
-      if (rule.kind !== 'lease' || !decision.allowed || part === undefined) return [];
-      return this.#held(rule, this.#keys.key(rule.name, subject, tag), id, part, askedAtMs);
+      const row = decision.rows[at];
+      if (rule.kind !== 'lease' || !decision.allowed || row === undefined) return [];
+      return this.#held(rule, this.#keys.key(rule.name, subject, tag), id, row, askedAtMs);
     });
   }
 
@@ -299,7 +309,7 @@ export class Limiter {
   /**
    * Checks, at startup, that the server answers, and returns the back end in use.
    *
-   * @throws MistakeError if there is no back end or the user may not call it; UnavailableError if
+   * @throws CommandRejectedError if there is no back end or the user may not call it; UnavailableError if
    * the server gives no answer.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
@@ -327,7 +337,7 @@ export class Limiter {
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const { kind } = rule.fallback ?? rule;
     if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
-      throw new ArgumentError('onError', `allow or deny: a ${kind} has no local limit`);
+      throw new InvalidArgumentError('onError', `allow or deny: a ${kind} has no local limit`);
     }
     return this.#keys.key(rule.name, subject, tag);
   }
@@ -353,16 +363,17 @@ export class Limiter {
     const call = protocol.all(asks, peek);
     const leases = peek ? [] : asks.filter(({ rule }) => rule.kind === 'lease');
     const denials = peek || leases.length > 0 ? undefined : this.#denials;
-    const [keys, costs] = denials === undefined ? ['', ''] : joint(asks);
-    const denied = denials?.get(keys, costs);
+    const denied = denials?.get(call);
     if (denied !== undefined) return this.#counted(denied, asks, undefined);
     const ask = async () => {
-      const askedAtMs = this.#clock.nowMs();
+      const asked = denials?.asked();
       const decision = protocol.allDecisionOf(await this.#send(call, signal), asks);
-      denials?.put(keys, costs, decision, askedAtMs);
+      if (asked !== undefined) denials?.put(call, decision, asked);
       return decision;
     };
-    return this.#abandoning(leases, id, signal, () => this.#decided(asks, ask, peek));
+    return this.#abandoning(leases, id, signal, () =>
+      this.#decided(peek ? 'peek' : 'check', asks, ask),
+    );
   }
 
   async #settle(
@@ -372,9 +383,14 @@ export class Limiter {
     options: CallOptions,
   ): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
-    const reply = await this.#answer(protocol.single(verb, ask), options.signal);
+    const askedAtMs = this.#clock.nowMs();
     this.#denials?.forget(ask.key);
-    return protocol.settledOf(reply, rule);
+    const reply = await this.#answer(protocol.single(verb, ask), options.signal, [ask]);
+    // Forget again, because calls in flight may have stored results in the meantime.
+    this.#denials?.forget(ask.key);
+    const decision = protocol.settledOf(reply, rule);
+    this.#tell({ kind: verb, decision, asks: [ask], askedAtMs });
+    return decision;
   }
 
   /** Takes a permit from a fetch. Other callers may share the fetch, so no signal ends it. */
@@ -382,10 +398,10 @@ export class Limiter {
     const prefetch = this.#prefetchOf(ask.rule);
     const fetch = async () => {
       const whole = { ...ask, cost: prefetch, partial: true };
-      const askedAtMs = this.#clock.nowMs();
+      const asked = this.#denials?.asked();
       const reply = await this.#send(protocol.single('check', whole), undefined);
       const decision = protocol.decisionOf(reply, whole);
-      this.#denials?.put(ask.key, 1, decision, askedAtMs);
+      if (asked !== undefined) this.#denials?.put(protocol.single('check', ask), decision, asked);
       return decision;
     };
     const limits = { prefetch, timeoutMs: this.#timeoutMs, signal };
@@ -394,18 +410,18 @@ export class Limiter {
 
   /** Decides a call, by `onError` if there is no answer. Counts it and calls the hook. */
   async #decided(
+    kind: 'check' | 'peek' | 'lease',
     asks: readonly protocol.Ask[],
     decide: () => Promise<Decision>,
-    peek = false,
   ): Promise<Decision> {
-    const askedAtMs = this.#onDecision && this.#clock.nowMs();
+    const askedAtMs = this.#clock.nowMs();
     let decision: Decision;
     try {
       decision = await decide();
     } catch (error) {
-      decision = this.#without(asks, error, peek);
+      decision = this.#without(asks, error, kind === 'peek');
     }
-    return peek ? decision : this.#counted(decision, asks, askedAtMs);
+    return this.#counted(decision, asks, askedAtMs, kind);
   }
 
   /** @param askedAtMs Undefined if no call was sent. */
@@ -413,32 +429,50 @@ export class Limiter {
     decision: Decision,
     asks: readonly protocol.Ask[],
     askedAtMs: number | undefined,
+    kind: 'check' | 'peek' | 'lease' = 'check',
   ): Decision {
-    this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
-    if (decision.degraded) this.#counters.degraded += 1;
-    else if (decision.source === 'local') this.#counters.local += 1;
-    if (this.#onDecision !== undefined) {
-      const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
-      tell(this.#onDecision, decision, asks, this.#keys, latencyMs);
+    if (kind !== 'peek') {
+      this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
+      if (decision.degraded) this.#counters.degraded += 1;
+      else if (decision.source === 'local') this.#counters.local += 1;
     }
+    if (this.#onDecision !== undefined) this.#tell({ kind, decision, asks, askedAtMs });
     return decision;
+  }
+
+  #tell(told: Omit<Told, 'latencyMs'> & { askedAtMs: number | undefined }): void {
+    const { askedAtMs, ...rest } = told;
+    if (this.#onDecision === undefined) return;
+    const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
+    tell(this.#onDecision, this.#keys, { ...rest, latencyMs });
   }
 
   /** Decides by `onError` if the server was unavailable. Throws any other error. */
   #without(asks: readonly protocol.Ask[], error: unknown, peek: boolean): Decision {
-    if (error instanceof MistakeError) this.#counters.mistakes += 1;
+    this.#noteRejection(asks, error);
     if (!(error instanceof UnavailableError)) throw error;
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
     const retryAfterMs = Math.max(...asks.map(({ key }) => this.#calls.retryAfterMs(key)));
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 
-  /** Sends a call that `onError` does not decide. Throws its error, and counts a `MistakeError`. */
-  async #answer(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
+  #noteRejection(asks: readonly protocol.Ask[], error: unknown): void {
+    if (!(error instanceof CommandRejectedError)) return;
+    this.#counters.rejected += 1;
+    if (asks.length === 0) return;
+    this.#tell({ kind: 'rejected', decision: undefined, asks, askedAtMs: undefined });
+  }
+
+  /** Sends a call that `onError` does not decide. Throws its error, and counts a rejection. */
+  async #answer(
+    call: protocol.Call,
+    signal: AbortSignal | undefined,
+    asks: readonly protocol.Ask[] = [],
+  ): Promise<unknown> {
     try {
       return await this.#send(call, signal);
     } catch (error) {
-      if (error instanceof MistakeError) this.#counters.mistakes += 1;
+      this.#noteRejection(asks, error);
       throw error;
     }
   }

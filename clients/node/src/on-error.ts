@@ -32,7 +32,7 @@ export function withoutAnswer(
   local: LocalLimiter,
 ): Decision {
   const onError = strictest(onErrors);
-  const nobody = ({ rule, cost = 1 }: LocalAsk) => {
+  const undecided = ({ rule, cost = 1 }: LocalAsk) => {
     const allowed = onError !== 'deny';
     return new Decision({
       allowed,
@@ -46,14 +46,16 @@ export function withoutAnswer(
       error,
     });
   };
-  let parts = asks.map(nobody);
-  let whole = parts[0] as Decision;
+  let rows = asks.map(undecided);
+  let whole = rows[0] as Decision;
   if (onError === 'local') {
     const limited = asks.filter((_, at) => onErrors[at] === 'local');
     const locals = local.decide(limited, error, peek);
-    parts = asks.map((ask, at) => locals[limited.indexOf(ask)] ?? (parts[at] as Decision));
+    rows = asks.map((ask, at) => locals[limited.indexOf(ask)] ?? (rows[at] as Decision));
     const costs = limited.map(({ cost = 1 }) => cost);
-    whole = combined(locals, costs);
+    const all = combined(locals, costs);
+    const deciding = asks.indexOf(limited[all.deciding] as LocalAsk);
+    whole = new Decision({ ...all.fields(), deciding });
   }
-  return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : (parts[0] as Decision);
+  return asks.length > 1 ? new Decision({ ...whole.fields(), rows }) : (rows[0] as Decision);
 }

@@ -2,20 +2,33 @@
 import type { Backend } from './backends.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
-import { ArgumentError } from './errors.js';
+import { InvalidArgumentError } from './errors.js';
 import type { KeyOptions } from './keys.js';
 import { integer, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
-/**
- * Called once after each decision, with the rule that decided, for metrics and logs. It gets a hash
- * of the subject, never the subject itself.
- */
-export type OnDecision = (
-  decision: Decision,
-  rule: Rule,
-  subjectHash: string,
-  latencyMs: number,
-) => unknown;
+/** The kind of an event. `rejected`: the server refused the call. */
+export type DecisionKind = 'check' | 'peek' | 'charge' | 'refund' | 'lease' | 'rejected';
+
+/** A decision, a charge, a refund or a rejection. */
+export interface DecisionEvent {
+  readonly kind: DecisionKind;
+  /** Undefined if the call was rejected. */
+  readonly decision: Decision | undefined;
+  /** The rule that decided; of a rejected call, its first rule. */
+  readonly rule: Rule;
+  /**
+   * 16 hexadecimal digits of the subject's HMAC, under `hmacSecret` or a random key of the process.
+   * The subject itself is never passed on.
+   */
+  readonly keyHash: string;
+  /** 0 if no call was sent. */
+  readonly latencyMs: number;
+  /** Whether `onError` decided. */
+  readonly degraded: boolean;
+}
+
+/** Called once after each decision, charge, refund and rejection, for metrics and logs. */
+export type OnDecision = (event: DecisionEvent) => unknown;
 
 export interface LimiterOptions extends KeyOptions {
   /**
@@ -46,11 +59,14 @@ export interface LimiterOptions extends KeyOptions {
    */
   breakerPauseMs?: number | undefined;
   /**
-   * The maximum number of denials to cache, each until its retry time. Default 0: no cache. If
-   * another process deletes or refunds the key or changes the limit, a cached denial still applies
-   * until its retry time.
+   * The maximum number of denials to cache. Default 0: no cache. If another process deletes or
+   * refunds the key or changes the limit, a cached denial still applies until it expires.
    */
   denialCache?: number | undefined;
+  /**
+   * The longest life of a cached denial, in ms. It expires earlier at its retry time. Default 1000.
+   */
+  denialCacheMaxMs?: number | undefined;
   /**
    * The number of permits that one call fetches in advance, under rules that allow it. Default 1.
    */
@@ -67,19 +83,21 @@ export interface LimiterOptions extends KeyOptions {
 /** Validates the options and adds the defaults. */
 export function withDefaults(options: LimiterOptions) {
   const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
+  const { denialCacheMaxMs = 1000 } = options;
   const { breakerFailures = 5, breakerPauseMs = 1000, prefetch = 1 } = options;
   const { clock = systemClock } = options;
   integer('timeoutMs', timeoutMs, 1, 60_000);
   integer('maxInFlight', maxInFlight, 1, 1_000_000);
   integer('denialCache', denialCache, 0, 10_000_000);
+  integer('denialCacheMaxMs', denialCacheMaxMs, 1, 3_600_000);
   integer('prefetch', prefetch, 1, MAX_PREFETCH);
   integer('breakerFailures', breakerFailures, 1, 1_000_000);
   integer('breakerPauseMs', breakerPauseMs, 1, 3_600_000);
   if (!['allow', 'deny', 'local'].includes(onError)) {
-    throw new ArgumentError('onError', 'allow, deny or local');
+    throw new InvalidArgumentError('onError', 'allow, deny or local');
   }
   const limits = { maxInFlight, breakerFailures, breakerPauseMs };
-  return { timeoutMs, onError, denialCache, prefetch, clock, ...limits };
+  return { timeoutMs, onError, denialCache, denialCacheMaxMs, prefetch, clock, ...limits };
 }
 
 export interface CallOptions {
@@ -124,8 +142,7 @@ export interface Counters {
    */
   readonly local: number;
   /**
-   * Errors thrown because the server refused a call: a mistake in the program or the server's
-   * setup.
+   * Errors thrown because the server refused a call: a bug in the program or in the server's setup.
    */
-  readonly mistakes: number;
+  readonly rejected: number;
 }

@@ -1,6 +1,6 @@
 /** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
 import { Decision } from './decision.js';
-import { ArgumentError, MistakeError } from './errors.js';
+import { CommandRejectedError, InvalidArgumentError } from './errors.js';
 import { integer, type Rule } from './rules.js';
 
 /** A call as it is sent: the command with its arguments, and which arguments are keys. */
@@ -28,14 +28,15 @@ function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] 
   if (cost === 1 && !partial && rule.kind !== 'lease') return rule.words;
   const text = integer('cost', cost, 0);
   if (rule.kind === 'lease') {
-    if (id === undefined) throw new ArgumentError('id', `a holder for the lease ${rule.name}`);
-    if (cost !== 1) throw new ArgumentError('cost', `1 for the lease ${rule.name}`);
+    if (id === undefined)
+      throw new InvalidArgumentError('id', `a holder for the lease ${rule.name}`);
+    if (cost !== 1) throw new InvalidArgumentError('cost', `1 for the lease ${rule.name}`);
     const [word, ...limits] = rule.words;
     return [word as string, checkedId(id), ...limits];
   }
   const option = cost === 1 && !partial ? [] : ['COST', text];
   if (option.length > 0 && rule.kind === 'backoff') {
-    throw new ArgumentError('cost', `1 for the backoff ${rule.name}`);
+    throw new InvalidArgumentError('cost', `1 for the backoff ${rule.name}`);
   }
   if (partial) option.push('PARTIAL');
   // Insert the cost after the name of a policy: all words after `DEFAULT` belong to the default
@@ -47,7 +48,7 @@ function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] 
 
 function checkedId(id: string): string {
   const length = Buffer.byteLength(id);
-  if (length < 1 || length > 128) throw new ArgumentError('id', '1 to 128 bytes');
+  if (length < 1 || length > 128) throw new InvalidArgumentError('id', '1 to 128 bytes');
   return id;
 }
 
@@ -63,7 +64,7 @@ export function single(deciding: Deciding, ask: Ask): Call {
   }
   const [word, ...rest] = all;
   if (deciding !== 'peek' && ask.rule.kind === 'lease') {
-    throw new ArgumentError('rule', `a rule with a cost; ${ask.rule.name} is a lease`);
+    throw new InvalidArgumentError('rule', `a rule with a cost; ${ask.rule.name} is a lease`);
   }
   const args = [`RL.${deciding.toUpperCase()}`, key, word as string, ...rest];
   return { args, keys, readOnly: deciding === 'peek' };
@@ -71,13 +72,14 @@ export function single(deciding: Deciding, ask: Ask): Call {
 
 /** Builds a call under up to 16 rules at once. */
 export function all(asks: readonly Ask[], peek = false): Call {
-  if (asks.length < 1 || asks.length > 16) throw new ArgumentError('rules', '1 to 16 rules');
+  if (asks.length < 1 || asks.length > 16) throw new InvalidArgumentError('rules', '1 to 16 rules');
   const keys = asks.map(({ key }) => key);
-  if (new Set(keys).size < keys.length) throw new ArgumentError('rules', 'no repeated key');
+  if (new Set(keys).size < keys.length) throw new InvalidArgumentError('rules', 'no repeated key');
   const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
   for (const ask of asks) {
-    if (ask.partial) throw new ArgumentError('partial', 'a call of one rule');
-    if (ask.id !== undefined && /\s/.test(ask.id)) throw new ArgumentError('id', 'no white space');
+    if (ask.partial) throw new InvalidArgumentError('partial', 'a call of one rule');
+    if (ask.id !== undefined && /\s/.test(ask.id))
+      throw new InvalidArgumentError('id', 'no white space');
     args.push(ask.key, words(ask).join(' '));
   }
   return { args, keys, readOnly: peek };
@@ -130,8 +132,8 @@ export function replyInteger(value: unknown): number {
   return number;
 }
 
-function unexpected(): MistakeError {
-  return new MistakeError('PROTOCOL', 'the reply is not a decision');
+function unexpected(): CommandRejectedError {
+  return new CommandRejectedError('PROTOCOL', 'the reply is not a decision');
 }
 
 /** Reads a decision: five integers, or seven under a policy. */
@@ -176,17 +178,17 @@ export function settledOf(reply: unknown, rule: Rule): Decision {
  */
 export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
   if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
-  const parts = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
+  const rows = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
   const number = replyInteger(reply[5]);
   const rule = asks[number - 1]?.rule;
   if (rule === undefined) throw unexpected();
   const whole = settledOf(reply.slice(0, 5), rule);
-  const waits = parts.filter((part) => !part.wouldAllow).map((part) => part.wouldRetryAfterMs);
-  const never = waits.includes(-1);
+  const waits = rows.filter((row) => !row.wouldAllow).map((row) => row.wouldRetryAfterMs);
   return new Decision({
     ...whole.fields(),
-    parts,
+    rows,
+    deciding: number - 1,
     wouldAllow: waits.length === 0,
-    wouldRetryAfterMs: never ? -1 : Math.max(whole.retryAfterMs, ...waits),
+    wouldRetryAfterMs: Math.max(whole.retryAfterMs, ...waits),
   });
 }

@@ -5,7 +5,7 @@
  * A rule has a name, which is part of its keys and of the headers, and the words that follow the
  * key in its command: `gcra('api', 6, 10, 60)` is `RL.GCRA key 6 10 60`.
  */
-import { ArgumentError } from './errors.js';
+import { InvalidArgumentError } from './errors.js';
 
 /** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
 export type Duration = number | string;
@@ -84,7 +84,7 @@ const MAX_DURATION_US = 366n * 86_400_000_000n;
 /** Returns an integer from `min` to `max` as text. */
 export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
-    throw new ArgumentError(argument, `an integer from ${min} to ${max}`);
+    throw new InvalidArgumentError(argument, `an integer from ${min} to ${max}`);
   }
   return String(value);
 }
@@ -97,7 +97,10 @@ export function microseconds(argument: string, value: Duration): bigint {
   const scale = 1_000_000n;
   const scaled = parts ? BigInt(`${parts[1]}${(parts[2] ?? '').padEnd(6, '0')}`) * unit : 0n;
   if (scaled % scale !== 0n || scaled < 1_000n * scale || scaled > MAX_DURATION_US * scale) {
-    throw new ArgumentError(argument, 'a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h');
+    throw new InvalidArgumentError(
+      argument,
+      'a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h',
+    );
   }
   return scaled / scale;
 }
@@ -121,7 +124,7 @@ const NAME = /^[A-Za-z0-9._:/-]{1,64}$/;
 
 function checkedName(name: string): string {
   if (typeof name !== 'string' || !NAME.test(name)) {
-    throw new ArgumentError('name', '1 to 64 of A-Z a-z 0-9 . _ : / -');
+    throw new InvalidArgumentError('name', '1 to 64 of A-Z a-z 0-9 . _ : / -');
   }
   return name;
 }
@@ -164,18 +167,21 @@ interface Shape {
 function made(shape: Shape, options: RuleOptions): Rule {
   const { onError, localShare = 1, prefetch } = options;
   if (onError !== undefined && !['allow', 'deny', 'local'].includes(onError)) {
-    throw new ArgumentError('onError', 'allow, deny or local');
+    throw new InvalidArgumentError('onError', 'allow, deny or local');
   }
   const hasLocal = LOCAL.has((shape.fallback ?? shape).kind);
   if (onError === 'local' && !hasLocal) {
-    throw new ArgumentError('onError', `allow or deny: a ${shape.kind} has no local limit`);
+    throw new InvalidArgumentError('onError', `allow or deny: a ${shape.kind} has no local limit`);
   }
   if (!(localShare > 0 && localShare <= 1)) {
-    throw new ArgumentError('localShare', 'a number above 0 and at most 1');
+    throw new InvalidArgumentError('localShare', 'a number above 0 and at most 1');
   }
   if (prefetch !== undefined) integer('prefetch', prefetch, 1, MAX_PREFETCH);
   if (prefetch !== undefined && prefetch > 1 && !isPrefetchable(shape)) {
-    throw new ArgumentError('prefetch', `1 for a ${shape.kind}, whose permits cannot be kept`);
+    throw new InvalidArgumentError(
+      'prefetch',
+      `1 for a ${shape.kind}, whose permits cannot be kept`,
+    );
   }
   return Object.freeze({
     ...shape,
@@ -213,10 +219,10 @@ function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'):
     const us = microseconds('period', period);
     const refillUs = (BigInt(burst) * us + BigInt(rate) - 1n) / BigInt(rate);
     if (refillUs > 36_525n * 86_400_000_000n) {
-      throw new ArgumentError(argument, 'at most 36525 days to refill from empty');
+      throw new InvalidArgumentError(argument, 'at most 36525 days to refill from empty');
     }
     if (BigInt(rate) * 1_000_000n > 1_000_000_000n * us) {
-      throw new ArgumentError('rate', 'at most 1000000000 per second');
+      throw new InvalidArgumentError('rate', 'at most 1000000000 per second');
     }
     return made({ kind, name, words, limit: burst, windowMs: ms(refillUs) }, options);
   };
@@ -300,10 +306,10 @@ export function backoff(
     duration('forget', forget),
   ];
   if (microseconds('base', base) > microseconds('max', max)) {
-    throw new ArgumentError('base', 'at most max');
+    throw new InvalidArgumentError('base', 'at most max');
   }
   if (microseconds('max', max) >= microseconds('forget', forget)) {
-    throw new ArgumentError('forget', 'more than max');
+    throw new InvalidArgumentError('forget', 'more than max');
   }
   return made({ kind: 'backoff', name, words, limit: attempts }, options);
 }
@@ -324,14 +330,20 @@ export function quota(
   options: RuleOptions & { zone?: string | undefined; start?: string | number | undefined } = {},
 ): Rule {
   if (!['day', 'week', 'month', 'quarter', 'year'].includes(unit)) {
-    throw new ArgumentError('unit', 'day, week, month, quarter or year');
+    throw new InvalidArgumentError('unit', 'day, week, month, quarter or year');
   }
   const { zone, start } = options;
   if (zone !== undefined && !/^[A-Za-z0-9_+/-]+$/.test(zone)) {
-    throw new ArgumentError('zone', 'a name of the IANA time zone database, such as Europe/Berlin');
+    throw new InvalidArgumentError(
+      'zone',
+      'a name of the IANA time zone database, such as Europe/Berlin',
+    );
   }
   if (start !== undefined && !STARTS[unit]?.test(String(start))) {
-    throw new ArgumentError('start', 'mon to sun of a week, 1 to 31 of a month, 1 to 12 of a year');
+    throw new InvalidArgumentError(
+      'start',
+      'mon to sun of a week, 1 to 31 of a month, 1 to 12 of a year',
+    );
   }
   const words = ['QUOTA', integer('limit', limit, 1), unit];
   if (zone !== undefined) words.push('ZONE', zone);
@@ -361,10 +373,13 @@ export function policy(
 ): Rule {
   const { default: fallback, variants = [] } = options;
   if (fallback && (fallback.kind === 'lease' || fallback.kind === 'policy')) {
-    throw new ArgumentError('default', 'a rule that is neither a lease nor a policy');
+    throw new InvalidArgumentError('default', 'a rule that is neither a lease nor a policy');
   }
   if (variants.length > 2 || !variants.every((variant) => NAME.test(variant))) {
-    throw new ArgumentError('variants', 'at most two, each 1 to 64 of A-Z a-z 0-9 . _ : / -');
+    throw new InvalidArgumentError(
+      'variants',
+      'at most two, each 1 to 64 of A-Z a-z 0-9 . _ : / -',
+    );
   }
   const words = ['USE', name, ...variants.flatMap((variant) => ['FOR', variant])];
   if (fallback) words.push('DEFAULT', ...fallback.words);

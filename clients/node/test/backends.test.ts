@@ -54,14 +54,14 @@ it('an unknown back end is rejected', () => {
 
 describe('a call', () => {
   it('that finds no module is sent once more, and many calls share one search', async () => {
-    const told: string[] = [];
-    const onDecision: LimiterOptions['onDecision'] = ({ source }) => told.push(source);
+    const told: unknown[] = [];
+    const onDecision: LimiterOptions['onDecision'] = ({ decision }) => told.push(decision?.source);
     const { asked, limiter } = over(withFunctions, { onDecision, maxInFlight: 3 });
     await Promise.all(['1', '2', '3'].map((subject) => limiter.check(api, subject)));
     const looked = asked.filter((call) => call.includes('rl_version'));
     expect(looked).toHaveLength(1);
     expect(asked).toHaveLength(3 + 1 + 3);
-    expect(limiter.counters).toMatchObject({ allowed: 3, degraded: 0, mistakes: 0 });
+    expect(limiter.counters).toMatchObject({ allowed: 3, degraded: 0, rejected: 0 });
     expect(told).toEqual(['server', 'server', 'server']);
     await limiter.check(api, '4');
     expect(asked.slice(7)).toEqual(['FCALL rl_gcra']);
@@ -93,12 +93,12 @@ describe('a call', () => {
     }
   });
 
-  it('throws MistakeError when its function is missing again after a search', async () => {
+  it('throws CommandRejectedError when its function is missing again after a search', async () => {
     const { asked, limiter } = over((args) => {
       if (args[1] === 'rl_gcra') throw NO_FUNCTION;
       return withFunctions(args);
     });
-    await expect(limiter.check(api, '42')).rejects.toMatchObject({ code: 'RL_MISTAKE' });
+    await expect(limiter.check(api, '42')).rejects.toMatchObject({ code: 'RL_COMMAND_REJECTED' });
     expect(asked.length).toBeLessThan(10);
   });
 

@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/address.js';
-import { Decision } from '../src/decision.js';
-import { ArgumentError, classified, MistakeError } from '../src/errors.js';
+import { Decision, NEVER_MS } from '../src/decision.js';
+import { CommandRejectedError, classified, InvalidArgumentError } from '../src/errors.js';
 import {
   noSubjectProblem,
   problemOf,
@@ -53,17 +53,20 @@ function ruleOf(spec: Any): rules.Rule {
 
 /** Returns the fields of a decision under the names that the cases use. */
 function plain(decision: Decision, wanted: Any): Any {
+  // The table writes -1 for "never", as the server does.
+  const orNever = (ms: number, wantedMs: unknown) => (ms === NEVER_MS && wantedMs === -1 ? -1 : ms);
   const all: Any = {
     allowed: decision.allowed,
     limit: decision.limit,
     remaining: decision.remaining,
-    retry_after_ms: decision.retryAfterMs,
+    retry_after_ms: orNever(decision.retryAfterMs, wanted.retry_after_ms),
+    never: decision.never,
     reset_after_ms: decision.resetAfterMs,
     rule: decision.rule,
     source: decision.source,
     degraded: decision.degraded,
     would_allow: decision.wouldAllow,
-    would_retry_after_ms: decision.wouldRetryAfterMs,
+    would_retry_after_ms: orNever(decision.wouldRetryAfterMs, wanted.would_retry_after_ms),
     granted: decision.granted,
   };
   return Object.fromEntries(Object.keys(wanted).map((field) => [field, all[field]]));
@@ -119,7 +122,7 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
     const asks = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
     const decision = protocol.allDecisionOf(reply, asks);
     const rows = wanted.rows?.map((row: Any, at: number) =>
-      plain(decision.parts[at] as Decision, row),
+      plain(decision.rows[at] as Decision, row),
     );
     return { decision: plain(decision, wanted.decision), rows };
   },
@@ -136,7 +139,7 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
     new ClientAddress(trusted).subject(peer ?? undefined, forwarded) ?? null,
   failure: (input) => strictest(input),
   errors: (input) => {
-    return classified(new Error(input)) instanceof MistakeError ? 'mistake' : 'unavailable';
+    return classified(new Error(input)) instanceof CommandRejectedError ? 'mistake' : 'unavailable';
   },
 };
 
@@ -153,7 +156,7 @@ for (const [section, cases] of Object.entries(table)) {
       if (wanted?.error === undefined) {
         expect(run(input, wanted)).toEqual(wanted);
       } else {
-        const kind = wanted.error === 'protocol' ? MistakeError : ArgumentError;
+        const kind = wanted.error === 'protocol' ? CommandRejectedError : InvalidArgumentError;
         expect(() => run(input, wanted)).toThrow(kind);
       }
     });

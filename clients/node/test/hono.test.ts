@@ -37,7 +37,7 @@ describe('a lease', () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
-    app.use(rateLimit({ limiter, rule: one }));
+    app.use(rateLimit({ limiter, rules: one }));
     app.on(['GET', 'OPTIONS'], '/', (context) => context.text('hello'));
     const url = await listen(app);
     for (let call = 1; call <= 2; call += 1) {
@@ -53,7 +53,7 @@ describe('a lease', () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
-    app.use(rateLimit({ limiter, rule: one, key: () => 'x' }));
+    app.use(rateLimit({ limiter, rules: one, key: () => 'x' }));
     app.get('/', (context) => context.text('hello'));
     expect((await app.request('/', { method: 'HEAD' })).status).toBe(200);
     await until(() => released(server) === 1);
@@ -67,7 +67,7 @@ describe('a lease', () => {
       await next();
       context.res = new Response('something else');
     });
-    app.use(rateLimit({ limiter, rule: one }));
+    app.use(rateLimit({ limiter, rules: one }));
     app.get('/', (context) => context.text('hello'));
     expect(await (await fetch(await listen(app))).text()).toBe('something else');
     await until(() => released(server) === 1);
@@ -77,7 +77,7 @@ describe('a lease', () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
-    app.use(rateLimit({ limiter, rule: one, key: () => 'x' }));
+    app.use(rateLimit({ limiter, rules: one, key: () => 'x' }));
     app.get('/', () => {
       const begun = new TextEncoder().encode('begun');
       let parts = 0;

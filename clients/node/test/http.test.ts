@@ -54,7 +54,7 @@ async function until(test: () => boolean): Promise<void> {
 describe('Express', () => {
   it('answers a burst with the headers, then with a problem', async () => {
     const { limiter } = over();
-    const url = await listen(limited({ limiter, rule: api }));
+    const url = await listen(limited({ limiter, rules: api }));
     for (let call = 0; call < 6; call += 1) {
       const response = await fetch(url);
       expect(response.status).toBe(200);
@@ -78,7 +78,7 @@ describe('Express', () => {
   ] as const)('without a server, under %s, answers %s', async (onError, status, retryAfter) => {
     const { server, limiter } = over({ onError });
     server.fail();
-    const app = limited({ limiter, rule: api, degradedHeader: 'X-Degraded' }, (req, res) => {
+    const app = limited({ limiter, rules: api, degradedHeader: 'X-Degraded' }, (req, res) => {
       res.send(req.headers['x-degraded'] ?? 'no');
     });
     const response = await fetch(await listen(app), { headers: { 'X-Degraded': 'spoofed' } });
@@ -89,38 +89,38 @@ describe('Express', () => {
 
   it('removes a degraded header of the client while the server decides', async () => {
     const { limiter } = over();
-    const app = limited({ limiter, rule: api, degradedHeader: 'X-Degraded' }, (req, res) => {
+    const app = limited({ limiter, rules: api, degradedHeader: 'X-Degraded' }, (req, res) => {
       res.send(req.headers['x-degraded'] ?? 'no');
     });
     const response = await fetch(await listen(app), { headers: { 'X-Degraded': '1' } });
     expect(await response.text()).toBe('no');
   });
 
-  it('passes a MistakeError to the application', async () => {
+  it('passes a CommandRejectedError to the application', async () => {
     const { server, limiter } = over();
     server.fail(new Error('WRONGTYPE no'));
-    const app = limited({ limiter, rule: api });
+    const app = limited({ limiter, rules: api });
     const codes: string[] = [];
     const onError: express.ErrorRequestHandler = (error, _req, res, _next) => {
       codes.push(error.code);
       res.sendStatus(500);
     };
     expect((await fetch(await listen(app.use(onError)))).status).toBe(500);
-    expect(codes).toEqual(['RL_MISTAKE']);
+    expect(codes).toEqual(['RL_COMMAND_REJECTED']);
   });
 
   it('ignores X-Forwarded-For of an untrusted proxy', async () => {
     const { server, limiter } = over();
     const headers = { 'X-Forwarded-For': '198.51.100.1, 198.51.100.2' };
-    await fetch(await listen(limited({ limiter, rule: api })), { headers });
+    await fetch(await listen(limited({ limiter, rules: api })), { headers });
     const trustedProxies = ['127.0.0.0/8'];
-    await fetch(await listen(limited({ limiter, rule: api, trustedProxies })), { headers });
+    await fetch(await listen(limited({ limiter, rules: api, trustedProxies })), { headers });
     expect(server.calls.map(([, key]) => key)).toEqual(['rl:api:127.0.0.1', 'rl:api:198.51.100.2']);
   });
 
   it('limits an IPv6 client by its /64 network', async () => {
     const { server, limiter } = over();
-    await fetch(await listen(limited({ limiter, rule: api }), '::1'));
+    await fetch(await listen(limited({ limiter, rules: api }), '::1'));
     expect(server.calls[0]?.[1]).toBe('rl:api:%3A%3A/64');
   });
 
@@ -128,14 +128,14 @@ describe('Express', () => {
     const { server, limiter } = over();
     const key = (request: { headers: { [name: string]: unknown } }) =>
       request.headers['x-user'] as string | undefined;
-    const url = await listen(limited({ limiter, rule: api, key }));
+    const url = await listen(limited({ limiter, rules: api, key }));
     const refused = await fetch(url);
     expect(refused.status).toBe(400);
     expect(refused.headers.get('Content-Type')).toBe('application/problem+json');
     expect(server.calls).toHaveLength(0);
     expect((await fetch(url, { headers: { 'X-User': '42' } })).status).toBe(200);
     const anonymous = fixed('anonymous', 1, '60s');
-    const rules = { limiter, rule: [fixed('all', 9, '60s'), { rule: api, key }], anonymous };
+    const rules = { limiter, rules: [fixed('all', 9, '60s'), { rule: api, key }], anonymous };
     const open = await listen(limited(rules));
     expect((await fetch(open)).headers.get('RateLimit')).toBe('"anonymous";r=0;t=60');
     expect((await fetch(open)).status).toBe(429);
@@ -146,7 +146,7 @@ describe('Express', () => {
   it('checks several rules in one call', async () => {
     const { server, limiter } = over();
     const rule = [api, { rule: fixed('tenant', 8, '60s'), key: () => 'acme', cost: 4 }];
-    const url = await listen(limited({ limiter, rule, tag: () => 't' }));
+    const url = await listen(limited({ limiter, rules: rule, tag: () => 't' }));
     expect((await fetch(url)).headers.get('RateLimit')).toBe('"api";r=5;t=6, "tenant";r=4;t=60');
     await fetch(url);
     const denied = await fetch(url);
@@ -163,15 +163,15 @@ describe('Express', () => {
 
   it('answers 413 to a cost above the limit, and 429 through its handler', async () => {
     const { limiter } = over();
-    const url = await listen(limited({ limiter, rule: api, cost: () => 7 }));
+    const url = await listen(limited({ limiter, rules: api, cost: () => 7 }));
     const never = await fetch(url);
     expect(never.status).toBe(413);
     expect(never.headers.get('Retry-After')).toBeNull();
-    const handler: ExpressOptions['handler'] = (_request, response, _next, decision) => {
+    const onDenied: ExpressOptions['onDenied'] = (_request, response, _next, decision) => {
       response.end(`again in ${decision.retryAfterMs}`);
     };
     const cost = 6;
-    const own = await listen(limited({ limiter, rule: api, cost, handler }));
+    const own = await listen(limited({ limiter, rules: api, cost, onDenied }));
     await fetch(own);
     const denied = await fetch(own);
     expect(denied.status).toBe(429);
@@ -188,10 +188,10 @@ describe('Express', () => {
     const day = fixed('day', 9, '1d');
     const seen: unknown[] = [];
     const app = express()
-      .use(rateLimit({ limiter: away.limiter, rule: open, degradedHeader }))
-      .use(rateLimit({ limiter, rule: api, degradedHeader }))
-      .use(rateLimit({ limiter, rule: day, degradedHeader }))
-      .use(rateLimit({ limiter, rule: lease('one', 1, '1s'), skip: () => true, degradedHeader }))
+      .use(rateLimit({ limiter: away.limiter, rules: open, degradedHeader }))
+      .use(rateLimit({ limiter, rules: api, degradedHeader }))
+      .use(rateLimit({ limiter, rules: day, degradedHeader }))
+      .use(rateLimit({ limiter, rules: lease('one', 1, '1s'), skip: () => true, degradedHeader }))
       .get('/', (request: express.Request & RateLimited, response) => {
         seen.push(request.rateLimit?.rule, request.headers['x-degraded']);
         response.send('ok');
@@ -206,7 +206,7 @@ describe('Express', () => {
   it('reports a reset for each rule that denies', async () => {
     const { limiter } = over();
     const rule = [api, fixed('day', 6, '1d')];
-    const url = await listen(limited({ limiter, rule }));
+    const url = await listen(limited({ limiter, rules: rule }));
     for (let call = 0; call < 6; call += 1) await fetch(url);
     const denied = await fetch(url);
     expect(denied.headers.get('RateLimit')).toBe('"api";r=0;t=6, "day";r=0;t=86400');
@@ -216,23 +216,25 @@ describe('Express', () => {
   it('rejects invalid options at setup', () => {
     const { limiter } = over();
     const two = [lease('a', 1, '1s'), lease('b', 1, '1s')];
-    expect(() => rateLimit({ limiter, rule: [api, fixed('api', 9, '1d')] })).toThrow(
+    expect(() => rateLimit({ limiter, rules: [api, fixed('api', 9, '1d')] })).toThrow(
       /no repeated name/,
     );
-    expect(() => rateLimit({ limiter, rule: api, degradedHeader: 'X Y' })).toThrow(/the name of a/);
+    expect(() => rateLimit({ limiter, rules: api, degradedHeader: 'X Y' })).toThrow(
+      /the name of a/,
+    );
     const anonymous = 'nobody' as never;
-    expect(() => rateLimit({ limiter, rule: api, anonymous })).toThrow(
+    expect(() => rateLimit({ limiter, rules: api, anonymous })).toThrow(
       /anonymous: expected a rule/,
     );
-    expect(() => rateLimit({ limiter, rule: two })).toThrow(/at most one lease/);
+    expect(() => rateLimit({ limiter, rules: two })).toThrow(/at most one lease/);
     const headers = ['draft-7'] as unknown as [];
-    expect(() => rateLimit({ limiter, rule: api, headers })).toThrow(/headers: expected some of/);
+    expect(() => rateLimit({ limiter, rules: api, headers })).toThrow(/headers: expected some of/);
   });
 
   it('does not limit a skipped request, and adds the decision to a limited one', async () => {
     const { server, limiter } = over();
     const skip = ({ url }: { url?: string | undefined }) => url === '/?health';
-    const app = limited({ limiter, rule: api, skip }, (req, res) => {
+    const app = limited({ limiter, rules: api, skip }, (req, res) => {
       res.json({ left: (req as { rateLimit?: { remaining: number } }).rateLimit?.remaining });
     });
     const url = await listen(app);
@@ -248,7 +250,7 @@ describe('Express', () => {
       const one = lease('one', 1, '60s');
       const waiting: express.Response[] = [];
       const rule = several ? [api, one] : one;
-      const app = limited({ limiter, rule }, (_, res) => void waiting.push(res));
+      const app = limited({ limiter, rules: rule }, (_, res) => void waiting.push(res));
       const url = await listen(app);
       const first = fetch(url);
       await until(() => waiting.length === 1);
@@ -277,7 +279,7 @@ describe('Hono', () => {
   it('limits, sets the headers, and answers with a problem', async () => {
     const { limiter } = over();
     const app = new Hono<{ Variables: { rateLimit: { remaining: number } } }>();
-    app.use(honoRateLimit({ limiter, rule: api, peer: () => '192.0.2.7' }));
+    app.use(honoRateLimit({ limiter, rules: api, peer: () => '192.0.2.7' }));
     app.get('/', (context) => context.text(String(context.get('rateLimit').remaining)));
     const first = await app.request('/');
     expect(await first.text()).toBe('5');
@@ -296,9 +298,9 @@ describe('Hono', () => {
     const [key, degradedHeader] = [() => 'x', 'X-Degraded'];
     const day = fixed('day', 9, '1d');
     const app = new Hono();
-    app.use(honoRateLimit({ limiter: away.limiter, rule: day, key, degradedHeader }));
-    app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader }));
-    app.use(honoRateLimit({ limiter, rule: day, key }));
+    app.use(honoRateLimit({ limiter: away.limiter, rules: day, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter, rules: api, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter, rules: day, key }));
     app.get('/', (context) => context.text(context.req.raw.headers.get('x-degraded') ?? 'none'));
     const response = await app.request('/', { headers: { 'x-degraded': '0' } });
     expect(await response.text()).toBe('1');
@@ -308,7 +310,7 @@ describe('Hono', () => {
   it('reads the peer, and releases the lease when the body ends or the client leaves', async () => {
     const { server, limiter } = over();
     const app = new Hono();
-    app.use(honoRateLimit({ limiter, rule: lease('one', 1, '60s') }));
+    app.use(honoRateLimit({ limiter, rules: lease('one', 1, '60s') }));
     let end = () => {};
     app.get('/', () => {
       const body = new ReadableStream({
@@ -343,14 +345,14 @@ describe('Hono', () => {
   it('answers 400 without a peer, and 503 when onError denies', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     const app = new Hono();
-    app.use(honoRateLimit({ limiter, rule: api }));
+    app.use(honoRateLimit({ limiter, rules: api }));
     expect((await app.request('/')).status).toBe(400);
     server.fail();
     const other = new Hono();
     const degradedHeader = 'x-degraded';
-    other.use('/closed', honoRateLimit({ limiter, rule: api, key: () => 'x' }));
+    other.use('/closed', honoRateLimit({ limiter, rules: api, key: () => 'x' }));
     const open = gcra('open', 1, 1, '1s', { onError: 'allow' });
-    other.use('/open', honoRateLimit({ limiter, rule: open, key: () => 'x', degradedHeader }));
+    other.use('/open', honoRateLimit({ limiter, rules: open, key: () => 'x', degradedHeader }));
     other.get('/open', (context) => context.text(context.req.header('x-degraded') ?? 'no'));
     expect((await other.request('/closed')).status).toBe(503);
     expect(await (await other.request('/open')).text()).toBe('1');
@@ -358,7 +360,7 @@ describe('Hono', () => {
   });
 });
 
-describe('a MistakeError without an error handler', () => {
+describe('a CommandRejectedError without an error handler', () => {
   it.each([
     ['test', true],
     ['production', false],
@@ -366,12 +368,12 @@ describe('a MistakeError without an error handler', () => {
     const { server, limiter } = over();
     server.fail(new Error('WRONGTYPE of another kind'));
     const app = express().set('env', environment);
-    app.use(rateLimit({ limiter, rule: api }));
+    app.use(rateLimit({ limiter, rules: api }));
     // Express also writes the error to the console.
     const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
     const answer = await fetch(await listen(app));
     expect(answer.status).toBe(500);
-    expect((await answer.text()).includes('MistakeError')).toBe(shown);
+    expect((await answer.text()).includes('CommandRejectedError')).toBe(shown);
     silenced.mockRestore();
   });
 });

@@ -1,14 +1,16 @@
 /** Tests the limiter over a fake server and a fake clock. */
+import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import {
-  ArgumentError,
+  CommandRejectedError,
   type Decision,
+  type DecisionEvent,
   fixed,
   gcra,
+  InvalidArgumentError,
   Limiter,
   type LimiterOptions,
   lease,
-  MistakeError,
   policy,
   quota,
   slidingLog,
@@ -40,7 +42,7 @@ describe('a decision', () => {
     const [first, , third] = await times(3, ask);
     expect(first).toMatchObject({ allowed: true, rule: 'tenant', limit: 8, remaining: 4 });
     expect(third).toMatchObject({ allowed: false, rule: 'tenant', retryAfterMs: 60_000 });
-    expect(third?.parts[0]).toMatchObject({ allowed: true, remaining: 4 });
+    expect(third?.rows[0]).toMatchObject({ allowed: true, remaining: 4 });
     expect((await limiter.peek(api, '42')).remaining).toBe(3);
   });
 
@@ -144,7 +146,7 @@ describe('onError', () => {
     const { limiter } = over({ onError: 'local' });
     for (const rule of [lease('jobs', 3, '60s'), quota('exports', 10, 'day'), policy('search')]) {
       const asked = rule.kind === 'lease' ? limiter.lease(rule, '42') : limiter.check(rule, '42');
-      await expect(asked).rejects.toBeInstanceOf(ArgumentError);
+      await expect(asked).rejects.toBeInstanceOf(InvalidArgumentError);
     }
     await expect(limiter.check(policy('search', { default: api }), '42')).resolves.toBeDefined();
   });
@@ -167,8 +169,8 @@ describe('onError', () => {
     server.fail();
     await limiter.check(api, '43');
     server.fail(new Error('WRONGTYPE x'));
-    await expect(limiter.check(api, '44')).rejects.toBeInstanceOf(MistakeError);
-    const counters = { allowed: 7, denied: 2, degraded: 1, local: 1, mistakes: 1 };
+    await expect(limiter.check(api, '44')).rejects.toBeInstanceOf(CommandRejectedError);
+    const counters = { allowed: 7, denied: 2, degraded: 1, local: 1, rejected: 1 };
     expect(limiter.counters).toEqual(counters);
   });
 
@@ -180,11 +182,11 @@ describe('onError', () => {
       'NOPERM no',
     ]) {
       server.fail(new Error(text));
-      await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
+      await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
     }
-    expect(limiter.counters).toEqual({ allowed: 0, denied: 0, degraded: 0, local: 0, mistakes: 3 });
+    expect(limiter.counters).toEqual({ allowed: 0, denied: 0, degraded: 0, local: 0, rejected: 3 });
     server.fail(new TypeError('a driver was given what it cannot send'));
-    await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
+    await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
   });
 
   it('does not apply to refund, charge and forget, which throw UnavailableError', async () => {
@@ -273,37 +275,60 @@ describe('the circuit breaker', () => {
 });
 
 describe('onDecision', () => {
-  it('gets the decision, the rule and a hash, never the subject', async () => {
-    const seen: unknown[][] = [];
-    const { limiter } = over({ onDecision: (...all) => seen.push(all) });
-    await limiter.check(api, 'someone@example.com');
-    const [decision, rule, hash, latencyMs] = seen[0] as unknown[];
-    expect(decision).toMatchObject({ allowed: true });
-    expect(rule).toBe(api);
-    expect(hash).toMatch(/^[0-9a-f]{16}$/);
-    expect(latencyMs).toBe(0);
+  it('gets one event with the decision, the rule and a hash, never the subject', async () => {
+    const seen: DecisionEvent[] = [];
+    const { limiter } = over({ onDecision: (event) => seen.push(event) });
+    const decision = await limiter.check(api, 'someone@example.com');
+    expect(seen).toEqual([
+      {
+        kind: 'check',
+        decision,
+        rule: api,
+        keyHash: expect.stringMatching(/^[0-9a-f]{16}$/),
+        latencyMs: 0,
+        degraded: false,
+      },
+    ]);
+    expect(Object.isFrozen(seen[0])).toBe(true);
+  });
+
+  it('is told of peeks, charges, refunds, leases and rejections', async () => {
+    const kinds: string[] = [];
+    const { server, limiter } = over({ onDecision: ({ kind }) => kinds.push(kind) });
+    await limiter.peek(api, 'a');
+    await limiter.charge(api, 'a');
+    await limiter.refund(api, 'a');
+    await (await limiter.lease(lease('jobs', 1, '60s'), 'a')).release();
+    server.fail(new Error('WRONGTYPE'));
+    await expect(limiter.check(api, 'a')).rejects.toThrow(CommandRejectedError);
+    await expect(limiter.refund(api, 'a')).rejects.toThrow(CommandRejectedError);
+    expect(kinds).toEqual(['peek', 'charge', 'refund', 'lease', 'rejected', 'rejected']);
+    expect(limiter.counters).toMatchObject({ allowed: 1, denied: 0, rejected: 2 });
   });
 
   it('is called once for several rules, with the deciding one and a hashed subject', async () => {
-    const seen: unknown[][] = [];
-    const { limiter } = over({ onDecision: (...all) => seen.push(all) });
+    const seen: DecisionEvent[] = [];
+    const { limiter } = over({ onDecision: (event) => seen.push(event) });
     await limiter.check(api, 'b', { cost: 6 });
     await limiter.check(api, 'b');
     const calls = [[fixed('day', 9, '1d'), 'a'] as const, [api, 'a'] as const, [api, 'b'] as const];
     const decision = await limiter.checkAll(calls);
+    expect(decision.deciding).toBe(2);
     expect(seen).toHaveLength(3);
-    expect(seen[2]?.slice(0, 2)).toEqual([decision, api]);
+    expect(seen[2]).toMatchObject({ decision, rule: api });
     // The hash of the subject is the same under every rule, prefix and tag.
-    expect(seen.map(([, , hash]) => hash)).toEqual(Array(3).fill('3e23e8160039594a'));
+    expect(new Set(seen.map(({ keyHash }) => keyHash)).size).toBe(1);
   });
 
-  it('gets a keyed hash of the subject if there is a secret', async () => {
-    const seen: unknown[][] = [];
+  it('gets a hash that cannot be guessed from the subject', async () => {
+    const hashes: string[] = [];
     const hmacSecret = 'sixteen characters';
-    const { limiter } = over({ hmacSecret, onDecision: (...all) => seen.push(all) });
-    await limiter.check(api, 'b');
-    expect(seen[0]?.[2]).toMatch(/^[0-9a-f]{16}$/);
-    expect(seen[0]?.[2]).not.toBe('3e23e8160039594a');
+    for (const options of [{}, { hmacSecret }]) {
+      const { limiter } = over({ ...options, onDecision: ({ keyHash }) => hashes.push(keyHash) });
+      await limiter.check(api, 'b');
+    }
+    const plain = createHash('sha256').update('b').digest('hex').slice(0, 16);
+    expect(new Set([...hashes, plain]).size).toBe(3);
   });
 
   it.each([
@@ -368,7 +393,7 @@ describe('options', () => {
     const version4 = { isOpen: true, sendCommand: () => {}, disconnect: () => {} };
     const callbacks = { sendCommand: () => {}, destroy: () => {} };
     for (const client of [{}, undefined, version4, callbacks]) {
-      expect(() => new Limiter(client as never)).toThrow(ArgumentError);
+      expect(() => new Limiter(client as never)).toThrow(InvalidArgumentError);
     }
   });
 });
@@ -391,7 +416,7 @@ describe('ready', () => {
     const { server, limiter } = over();
     await limiter.ready();
     server.fail(new Error("ERR unknown command 'RL.PEEK'"));
-    await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
+    await expect(limiter.ready()).rejects.toBeInstanceOf(CommandRejectedError);
     server.fail();
     await expect(limiter.ready()).rejects.toBeInstanceOf(UnavailableError);
   });

@@ -34,7 +34,7 @@ try {
   const body = `
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
-    const middleware = [rateLimit({ limiter, rule: gcra('api', 6, 10, '60s') })];
+    const middleware = [rateLimit({ limiter, rules: gcra('api', 6, 10, '60s') })];
     new RedisThrottleStore({ limiter });
     limiter.check(gcra('api', 6, 10, '60s'), '42').then(({ remaining }) => {
       if (remaining !== 5 || middleware.length !== 1) throw new Error('not as the source');

@@ -50,7 +50,7 @@ describe('Express', () => {
   it('holds a lease until the last part of the body', async () => {
     const { server, limiter } = over();
     const responses: express.Response[] = [];
-    const app = limited({ limiter, rule: jobs }, (_, response) => {
+    const app = limited({ limiter, rules: jobs }, (_, response) => {
       response.write('one');
       responses.push(response);
     });
@@ -75,7 +75,7 @@ describe('Express', () => {
       });
       next();
     });
-    const url = await listen(app.use(limited({ limiter, rule: jobs }, () => {})));
+    const url = await listen(app.use(limited({ limiter, rules: jobs }, () => {})));
     const client = connect(Number(new URL(url).port), '127.0.0.1');
     client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
     await until(() => server.calls.length === 1);
@@ -87,7 +87,7 @@ describe('Express', () => {
 
   it.each(['HEAD', 'OPTIONS', 'POST'])('limits a %s request like any other', async (method) => {
     const { limiter } = over();
-    const url = await listen(limited({ limiter, rule: one }));
+    const url = await listen(limited({ limiter, rules: one }));
     const [first, denied] = [await fetch(url, { method }), await fetch(url, { method })];
     expect([first.status, denied.status]).toEqual([200, 429]);
     expect(first.headers.get('RateLimit')).toBe('"one";r=0;t=3600');
@@ -97,7 +97,7 @@ describe('Express', () => {
   it('sends the selected forms of headers, and keeps headers of the application', async () => {
     const { limiter } = over();
     const app = limited(
-      { limiter, rule: one, headers: ['draft-6', 'x-ratelimit'] },
+      { limiter, rules: one, headers: ['draft-6', 'x-ratelimit'] },
       (_, response) => {
         response.setHeader('RateLimit-Limit', '7');
         response.send('ok');
@@ -117,7 +117,7 @@ describe('Express', () => {
 
   it('sends only Retry-After if the list of forms is empty', async () => {
     const { limiter } = over();
-    const url = await listen(limited({ limiter, rule: one, headers: [] }));
+    const url = await listen(limited({ limiter, rules: one, headers: [] }));
     for (const status of [200, 429]) {
       const response = await fetch(url);
       expect(response.status).toBe(status);
@@ -130,7 +130,7 @@ describe('Express', () => {
     const { server, limiter } = over();
     const rule = ({ url }: { url?: string | undefined }) => (url === '/?big' ? api : one);
     const cost = async () => 1;
-    const url = await listen(limited({ limiter, rule, key, cost, tag: () => 't' }));
+    const url = await listen(limited({ limiter, rules: rule, key, cost, tag: () => 't' }));
     await fetch(`${url}?big`);
     await fetch(url);
     expect(server.calls.map(([command, at]) => [command, at])).toEqual([
@@ -141,18 +141,18 @@ describe('Express', () => {
 
   it.each([undefined, ''])('answers 400 when the key is %j', async (subject) => {
     const { server, limiter } = over();
-    const url = await listen(limited({ limiter, rule: api, key: () => subject }));
+    const url = await listen(limited({ limiter, rules: api, key: () => subject }));
     expect((await fetch(url)).status).toBe(400);
     expect(server.calls).toEqual([]);
   });
 
   it('sets no-store on the answer of a denial handler, and passes on its errors', async () => {
     const { limiter } = over();
-    const handler: ExpressOptions['handler'] = async (_request, response) => {
+    const onDenied: ExpressOptions['onDenied'] = async (_request, response) => {
       if (response.getHeader('Cache-Control') !== 'no-store') response.end('cached');
       throw new Error('broken');
     };
-    const app = limited({ limiter, rule: one, handler });
+    const app = limited({ limiter, rules: one, onDenied });
     const onError: express.ErrorRequestHandler = (error, _req, res, _next) => {
       res.status(500).send(error.message);
     };
@@ -166,8 +166,8 @@ describe('Hono', () => {
   it('answers a denial through its handler, with no-store', async () => {
     const { limiter } = over();
     const app = new Hono();
-    const handler = () => new Response('slower', { status: 420, headers: { 'X-Own': '1' } });
-    app.use(honoRateLimit({ limiter, rule: one, key, handler }));
+    const onDenied = () => new Response('slower', { status: 420, headers: { 'X-Own': '1' } });
+    app.use(honoRateLimit({ limiter, rules: one, key, onDenied }));
     app.get('/', (context) => context.text('hello'));
     await app.request('/');
     const denied = await app.request('/');
@@ -188,7 +188,7 @@ describe('Hono', () => {
     const skip = ({ req }: ContextLike) => req.raw.url.endsWith('/health');
     const headers = ['draft-6'] as const;
     const peer = () => '192.0.2.7';
-    app.use(honoRateLimit({ limiter, rule: one, trustedProxies, peer, skip, headers, cost: 1 }));
+    app.use(honoRateLimit({ limiter, rules: one, trustedProxies, peer, skip, headers, cost: 1 }));
     app.get('*', (context) => context.text('hello', 200, { 'RateLimit-Limit': '7' }));
     expect((await app.request('/health')).headers.get('RateLimit-Remaining')).toBeNull();
     expect(server.calls).toEqual([]);
@@ -202,7 +202,7 @@ describe('Hono', () => {
   it('removes a degraded header of the client while the server decides', async () => {
     const { limiter } = over();
     const app = new Hono();
-    app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader: 'X-Degraded' }));
+    app.use(honoRateLimit({ limiter, rules: api, key, degradedHeader: 'X-Degraded' }));
     app.post('/', async ({ req, text }: Context) => {
       return text(`${req.raw.headers.get('x-degraded')} ${await req.raw.text()}`);
     });
@@ -214,7 +214,7 @@ describe('Hono', () => {
   it('releases a lease if there is no body, or when the client disconnects', async () => {
     const { server, limiter } = over();
     const app = new Hono();
-    app.use(honoRateLimit({ limiter, rule: jobs, key }));
+    app.use(honoRateLimit({ limiter, rules: jobs, key }));
     app.get('/empty', (context) => context.body(null, 204));
     app.get('/', (context) => context.text('hello'));
     expect((await app.request('/empty')).status).toBe(204);
@@ -228,7 +228,7 @@ describe('Hono', () => {
 
   it('releases the lease when the application throws', async () => {
     const { server, limiter } = over();
-    const middleware = honoRateLimit({ limiter, rule: jobs, key });
+    const middleware = honoRateLimit({ limiter, rules: jobs, key });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
     const broken = async () => {
       throw new Error('broken');
@@ -240,7 +240,7 @@ describe('Hono', () => {
   it('does not change the answer to an upgrade', async () => {
     const { server, limiter } = over();
     const upgraded = Object.defineProperty(new Response(null), 'status', { value: 101 });
-    const middleware = honoRateLimit({ limiter, rule: [gcra('api', 6, 10, '60s'), jobs], key });
+    const middleware = honoRateLimit({ limiter, rules: [gcra('api', 6, 10, '60s'), jobs], key });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
     await middleware(context, async () => {
       context.res = upgraded;

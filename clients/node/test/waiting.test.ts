@@ -1,6 +1,6 @@
 /** Tests methods that may make more than one call: checkEach, wait and leases. */
 import { describe, expect, it } from 'vitest';
-import { fixed, leakyBucket, lease, MistakeError, policy } from '../src/index.js';
+import { CommandRejectedError, fixed, leakyBucket, lease, policy } from '../src/index.js';
 import { after, api, over } from './over.js';
 
 describe('checkEach', () => {
@@ -19,14 +19,14 @@ describe('checkEach', () => {
     expect((await limiter.peek(ceiling, 'all', { cost: 0 })).remaining).toBe(98);
   });
 
-  it('refunds the costs of the earlier rules before a MistakeError is thrown', async () => {
+  it('refunds the costs of the earlier rules before a CommandRejectedError is thrown', async () => {
     const { server, limiter } = over();
     const unknown = policy('unknown');
     const asked = limiter.checkEach([
       [ceiling, 'all'],
       [unknown, '7'],
     ]);
-    await expect(asked).rejects.toBeInstanceOf(MistakeError);
+    await expect(asked).rejects.toBeInstanceOf(CommandRejectedError);
     expect(server.calls.at(-1)?.[0]).toBe('RL.REFUND');
   });
 });
@@ -93,7 +93,10 @@ describe('a lease', () => {
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
     await server.advance(200_000);
     expect(held.held).toBe(true);
-    expect((await limiter.lease(jobs, '7')).allowed).toBe(false);
+    await expect(limiter.lease(jobs, '7')).rejects.toMatchObject({
+      code: 'RL_DENIED',
+      decision: { allowed: false, source: 'server' },
+    });
     await held.release();
     await held.release();
     expect(held.held).toBe(false);

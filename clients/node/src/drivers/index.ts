@@ -3,7 +3,7 @@
  * driver is a dependency. Every adapter sends a call once, and queues no call for a server that is
  * down.
  */
-import { ArgumentError } from '../errors.js';
+import { InvalidArgumentError } from '../errors.js';
 import type { Connection } from './connection.js';
 import {
   IoRedisClusterConnection,
@@ -40,7 +40,7 @@ export function connectionOf(client: Client): Connection {
     if (isNodeRedis5) return new NodeRedisConnection(client as NodeRedisLike);
     if ('send' in client && typeof client.send === 'function') return client;
   }
-  throw new ArgumentError(
+  throw new InvalidArgumentError(
     'client',
     'a client of ioredis 5 or node-redis 5, or newer, or a Connection',
   );

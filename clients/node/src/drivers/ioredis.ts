@@ -1,6 +1,6 @@
 /** The adapters for clients and clusters of ioredis. Unlike ioredis, they send each call once. */
 import type { Writable } from 'node:stream';
-import { ArgumentError, classified, UnavailableError } from '../errors.js';
+import { classified, InvalidArgumentError, UnavailableError } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
 import { away, type Listener, Refusal, untilReady } from './opening.js';
@@ -144,7 +144,7 @@ export class IoRedisConnection implements Connection {
       enableAutoPipelining: false,
       stringNumbers: false,
       lazyConnect: false,
-      // Return a boolean, because 2 would send the refused call again. A `MistakeError` is no
+      // Return a boolean, because 2 would send the refused call again. A `CommandRejectedError` is no
       // reason to reconnect.
       reconnectOnError: (error: Error) =>
         classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
@@ -196,7 +196,7 @@ export class IoRedisClusterConnection implements Connection {
     if (enableAutoPipelining || stringNumbers) {
       // The node clients send the calls. With auto-pipelining, a call waits for the pipeline before
       // it.
-      throw new ArgumentError('client', 'no enableAutoPipelining and no stringNumbers');
+      throw new InvalidArgumentError('client', 'no enableAutoPipelining and no stringNumbers');
     }
     this.#cluster = cluster;
     this.#refusal = new Refusal(cluster);

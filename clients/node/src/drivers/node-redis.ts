@@ -1,5 +1,5 @@
 /** The adapters for clients and clusters of node-redis, version 5 or newer. */
-import { classified, MistakeError } from '../errors.js';
+import { CommandRejectedError, classified } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
 import { away, endedBy, type Listener, Refusal, untilReady } from './opening.js';
@@ -195,7 +195,7 @@ export class NodeRedisClusterConnection implements Connection {
       return reply;
     } catch (error) {
       const unknown = error instanceof TypeError;
-      const found = !unknown && !waiting.ended && classified(error) instanceof MistakeError;
+      const found = !unknown && !waiting.ended && classified(error) instanceof CommandRejectedError;
       if (found) lost.delete(slot);
       else lost.add(slot);
       throw unknown ? away(`no node is known for the slot of this key: ${error.message}`) : error;

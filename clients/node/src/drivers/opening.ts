@@ -1,5 +1,5 @@
 /** Waits until a driver's client is open. */
-import { MistakeError, UnavailableError } from '../errors.js';
+import { CommandRejectedError, UnavailableError } from '../errors.js';
 
 /** Makes the error of a call that was not sent. */
 export function away(message: string): UnavailableError {
@@ -64,11 +64,11 @@ export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<
 
 /**
  * Keeps the error with which the server refused a client's login, so that calls can throw it: after
- * a refused login no call is sent. The error is a mistake in the program or its setup.
+ * a refused login no call is sent. The error is one in the program or its setup.
  */
 export class Refusal {
   readonly #client: Emitter;
-  #error: MistakeError | undefined;
+  #error: CommandRejectedError | undefined;
 
   readonly #onError = (error: unknown) => {
     // A cluster of ioredis reports the errors of its nodes together.
@@ -76,7 +76,7 @@ export class Refusal {
     // ioredis puts a text of its own in front of the server's text.
     const said = /(?:^|: )((WRONGPASS|NOAUTH|NOPERM) .*)/s.exec(message);
     this.#error = said
-      ? new MistakeError(said[2] as string, said[1] as string, { cause: error })
+      ? new CommandRejectedError(said[2] as string, said[1] as string, { cause: error })
       : undefined;
   };
   readonly #onReady = () => {

@@ -146,7 +146,7 @@ describe('a server without the module', () => {
     expect(await callsOf(server.admin, backend === 'script' ? 'fcall' : 'evalsha')).toBe(0);
   });
 
-  it('makes calls throw a MistakeError if the backend option is module', async () => {
+  it('makes calls throw a CommandRejectedError if the backend option is module', async () => {
     const limiter = over(server, { backend: 'module' });
     await expect(limiter.check(api, '42')).rejects.toThrow(/^ERR unknown command/);
     await expect(limiter.ready()).rejects.toMatchObject({ kind: 'ERR' });
@@ -234,7 +234,7 @@ describe('a server without the module', () => {
     const user = await restricted('+@all', '-function', '-fcall', '-eval');
     const limiter = over(server, { onError: 'allow' }, user);
     await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
-    expect(limiter.counters).toMatchObject({ mistakes: 1, allowed: 0 });
+    expect(limiter.counters).toMatchObject({ rejected: 1, allowed: 0 });
   });
 
   it.each(['functions', 'script'] as const)(
@@ -327,7 +327,7 @@ describe('a server without the module', () => {
       await server.admin.call('FUNCTION', 'FLUSH');
       await server.admin.script('FLUSH');
     }
-    expect(limiter.counters.mistakes).toBe(0);
+    expect(limiter.counters.rejected).toBe(0);
     const told = sources.filter((source) => source === 'server').length;
     const prefix = name.endsWith('prefix') ? 'app:rl' : 'rl';
     const { remaining } = await over(server, { prefix }).peek(many, '42', { cost: 0 });

@@ -4,11 +4,11 @@ import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import {
   type Client,
+  CommandRejectedError,
   fixed,
   gcra,
   Limiter,
   lease,
-  MistakeError,
   policy,
   quota,
 } from '../../src/index.js';
@@ -132,11 +132,11 @@ describe.each(drivers)('$name', ({ open }) => {
     const two = [api, fixed('search', 3, '1m')];
     const both = await limiter.checkAll(two.map((rule) => [rule, '42']));
     expect(both).toMatchObject({ allowed: true, rule: 'search', remaining: 2 });
-    expect(both.parts.map(({ remaining }) => remaining)).toEqual([5, 2]);
+    expect(both.rows.map(({ remaining }) => remaining)).toEqual([5, 2]);
     await limiter.charge(api, '42', { cost: 5 });
     expect((await limiter.checkAll(two.map((rule) => [rule, '42']))).allowed).toBe(false);
     const peeked = await limiter.peekAll(two.map((rule) => [rule, '42', 0]));
-    expect(peeked.parts.map(({ remaining }) => remaining)).toEqual([0, 2]);
+    expect(peeked.rows.map(({ remaining }) => remaining)).toEqual([0, 2]);
   });
 
   it('supports policies and quotas with the module, and refuses them without it', async () => {
@@ -153,26 +153,28 @@ describe.each(drivers)('$name', ({ open }) => {
     }
     const decision = await limiter.checkAll(rules.map((rule) => [rule, '42']));
     expect(decision).toMatchObject({ allowed: true, rule: 'search', remaining: 2 });
-    expect(decision.parts.map(({ remaining }) => remaining)).toEqual([5, 9, 2]);
+    expect(decision.rows.map(({ remaining }) => remaining)).toEqual([5, 9, 2]);
     expect(await limiter.check(rules[2] as typeof api, '42')).toMatchObject({ wouldAllow: true });
     const peeked = await limiter.peekAll(rules.map((rule) => [rule, '42']));
-    expect(peeked.parts.map(({ remaining }) => remaining)).toEqual([4, 8, 0]);
+    expect(peeked.rows.map(({ remaining }) => remaining)).toEqual([4, 8, 0]);
   });
 
   it('holds a lease', async () => {
     const jobs = lease('jobs', 1, '60s');
     const held = await limiter.lease(jobs, '7');
-    expect((await limiter.lease(jobs, '7')).allowed).toBe(false);
+    await expect(limiter.lease(jobs, '7')).rejects.toMatchObject({ code: 'RL_DENIED' });
     await held.release();
     const next = await limiter.lease(jobs, '7');
     expect(next.allowed).toBe(true);
     await next.release();
   });
 
-  it('throws a MistakeError for a rejected command', async () => {
+  it('throws a CommandRejectedError for a rejected command', async () => {
     await server.admin.set('rl:api:42', 'something else');
     await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
-    await expect(limiter.check(policy('unknown'), '42')).rejects.toBeInstanceOf(MistakeError);
+    await expect(limiter.check(policy('unknown'), '42')).rejects.toBeInstanceOf(
+      CommandRejectedError,
+    );
   });
 
   it('answers in time when the server hangs, and counts each call at most once', async () => {
@@ -349,8 +351,8 @@ describe('a server with a password', () => {
       for (let call = 0; call < 3; call += 1) {
         await expect(limiter.check(api, '42')).rejects.toThrow(message);
       }
-      await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
-      expect(limiter.counters).toMatchObject({ mistakes: 4, degraded: 0 });
+      await expect(limiter.ready()).rejects.toBeInstanceOf(CommandRejectedError);
+      expect(limiter.counters).toMatchObject({ rejected: 4, degraded: 0 });
       await limiter.close();
       close();
     }

@@ -5,7 +5,7 @@ import { mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type Client, fixed, gcra, Limiter, MistakeError } from '../../src/index.js';
+import { type Client, CommandRejectedError, fixed, gcra, Limiter } from '../../src/index.js';
 import { BACKEND, type Server, serve, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
@@ -95,7 +95,7 @@ describe('a server that cannot decide now', () => {
 });
 
 describe('a call', () => {
-  it('throws a MistakeError if the user has no permission for the command or the key', async () => {
+  it('throws a CommandRejectedError if the user has no permission for the command or the key', async () => {
     const rights = {
       module: ['+rl.peek'],
       functions: ['+fcall', '+fcall_ro', '+get', '+time'],
@@ -108,10 +108,10 @@ describe('a call', () => {
     const refused = restricted.check(api, '42');
     await expect(refused).rejects.toMatchObject({ kind: 'NOPERM' });
     await expect(restricted.peek(fixed('other', 1, '1m'), '42')).rejects.toBeInstanceOf(
-      MistakeError,
+      CommandRejectedError,
     );
     expect((await restricted.peek(api, '42')).source).toBe('server');
-    expect(restricted.counters.mistakes).toBe(2);
+    expect(restricted.counters.rejected).toBe(2);
     client.disconnect();
   });
 });

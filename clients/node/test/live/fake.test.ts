@@ -75,7 +75,7 @@ it.each(rules.map((rule) => [rule.name, rule] as const))('equal under %s', async
         return limiter.check(rule, 's', { cost, partial });
       }),
     );
-    expect({ step, ...got, parts: 0 }).toEqual({ step, ...wanted, parts: 0 });
+    expect({ step, ...got, rows: 0 }).toEqual({ step, ...wanted, rows: 0 });
     const ms = [0, 1, 250, 1000, 3333, 9999][next(6)] as number;
     await server.clock.advance(Math.max(1, ms));
     await fake.advance(Math.max(1, ms));

@@ -15,7 +15,7 @@ const programs = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(
 /** Returns true for a program that the server of this run supports. */
 const runs = (program: string) => BACKEND === 'module' || !program.includes('RL.DEBUG');
 const listens = (program: string) => program.includes('8080');
-const fails = (program: string) => program.includes('MistakeError');
+const fails = (program: string) => program.includes('CommandRejectedError');
 
 let server: Server;
 let folder: string;
@@ -77,7 +77,7 @@ it.each(
   },
 );
 
-it('the error handler of the page answers a MistakeError without the stack', async () => {
+it('the error handler of the page answers a CommandRejectedError without the stack', async () => {
   const port = await freePort();
   start(programs.find(fails) as string, programs.findIndex(fails), port);
   const ask = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
