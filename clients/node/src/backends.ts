@@ -125,6 +125,14 @@ export class Backends implements Connection {
     return this.#connection.nodeOf?.(call);
   }
 
+  retire(call: Pick<Call, 'keys'>): boolean {
+    return this.#connection.retire?.(call) ?? false;
+  }
+
+  isUp(call: Pick<Call, 'keys'>): boolean {
+    return this.#connection.isUp?.(call) ?? true;
+  }
+
   close(): void {
     this.#connection.close?.();
   }

@@ -2,6 +2,9 @@
 import type { Clock } from './clock.js';
 import { UnavailableError } from './errors.js';
 
+/** The end of a call. `neither` if it says nothing about the server: its caller gave up. */
+export type Outcome = 'answered' | 'failed' | 'neither';
+
 /**
  * Stops calls to a server that does not answer. After `failures` failures in a row the breaker
  * opens for `pauseMs`. Then one call probes the server. The other calls are refused at once until
@@ -42,8 +45,7 @@ export class Breaker {
     return isProbe;
   }
 
-  /** @param outcome `neither` if the caller gave up, which is neither a success nor a failure. */
-  ended(outcome: 'answered' | 'failed' | 'neither', isProbe: boolean): void {
+  ended(outcome: Outcome, isProbe: boolean): void {
     if (isProbe) this.#probing = false;
     if (outcome === 'answered') this.#failures = 0;
     if (outcome !== 'failed') return;

@@ -40,6 +40,11 @@ export class Deadlines {
     this.#timer = undefined;
   }
 
+  /** Calls `act` for each call. `act` may end calls. */
+  each(act: (due: Due) => void): void {
+    for (const due of [...this.#due]) act(due);
+  }
+
   #wakeAt(atMs: number): void {
     if (this.#timer !== undefined && this.#timer.atMs <= atMs) return;
     this.#timer?.stop();

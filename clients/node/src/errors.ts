@@ -69,6 +69,14 @@ export class UnavailableError extends RateLimitError {
   }
 }
 
+/**
+ * The call needed a connection, and the server is not dialled again yet. It is no failure for the
+ * circuit breaker, because the failed dial was one.
+ */
+export class NotDialledError extends UnavailableError {
+  override name = 'UnavailableError';
+}
+
 /** A lease was denied. `decision` says why, and when to come back. */
 export class DeniedError extends RateLimitError {
   readonly code = 'RL_DENIED';

@@ -5,12 +5,13 @@ import type { Decision } from './decision.js';
 /** The requests of a lease to its limiter. */
 export interface LeaseCalls {
   /** Returns true if this lease still holds the permit. Rejects if there is no answer. */
-  renew(): Promise<boolean>;
-  release(): Promise<void>;
+  renew(untilMs: number): Promise<boolean>;
+  /** Resolves after the first attempt, also without an answer. */
+  release(untilMs: number): Promise<void>;
 }
 
 /**
- * A lease, or its denial: see `allowed`. While it is held, it renews itself after each third of its
+ * A permit. While it is held, it renews itself after each third of its
  * ttl. It is not a lock: a process that was stopped for longer than the ttl does not notice the
  * loss.
  */
@@ -39,16 +40,12 @@ export class Lease {
     if (this.#isOnServer) this.#schedule();
   }
 
-  get allowed(): boolean {
-    return this.decision.allowed;
-  }
-
   /**
    * Whether this process still holds the permit, by its own clock. If `onError` allowed the lease,
    * it is held until it is released.
    */
   get held(): boolean {
-    if (!this.allowed || this.#released || this.#lost.signal.aborted) return false;
+    if (this.#released || this.#lost.signal.aborted) return false;
     return !this.#isOnServer || this.#clock.nowMs() < this.#heldUntilMs;
   }
 
@@ -58,18 +55,18 @@ export class Lease {
   }
 
   get #isOnServer(): boolean {
-    return this.allowed && this.decision.source === 'server';
+    return this.decision.source === 'server';
   }
 
   /**
-   * Releases the permit. Later calls do nothing. If the server gives no answer, the permit expires
-   * by itself.
+   * Releases the permit. Later calls do nothing. If the server gives no answer, the call returns
+   * and the release is repeated until the ttl is over or the limiter is closed.
    */
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
     this.#stop?.();
-    if (this.#isOnServer) await this.#calls.release().catch(() => {});
+    if (this.#isOnServer) await this.#calls.release(this.#heldUntilMs);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -90,7 +87,7 @@ export class Lease {
     const askedAtMs = this.#clock.nowMs();
     if (askedAtMs < this.#heldUntilMs) {
       try {
-        const kept = await this.#calls.renew();
+        const kept = await this.#calls.renew(this.#heldUntilMs);
         this.#heldUntilMs = kept ? askedAtMs + this.#ttlMs : 0;
       } catch {
         // Ignore the error: further renewals follow before the permit expires.

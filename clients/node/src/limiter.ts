@@ -13,7 +13,8 @@ import {
   UnavailableError,
 } from './errors.js';
 import { Keys } from './keys.js';
-import { Lease } from './lease.js';
+import type { Lease } from './lease.js';
+import { Leasing } from './leasing.js';
 import { LocalLimiter } from './local.js';
 import { type Told, tell } from './on-decision.js';
 import { withoutAnswer } from './on-error.js';
@@ -30,7 +31,7 @@ import {
 } from './options.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
-import { isPrefetchable, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
+import { isPrefetchable, LOCAL, type OnError, type Rule } from './rules.js';
 
 export class Limiter {
   readonly #backends: Backends;
@@ -39,6 +40,7 @@ export class Limiter {
   readonly #timeoutMs: number;
   readonly #onError: OnError;
   readonly #calls: Calls;
+  readonly #leasing: Leasing;
   readonly #local: LocalLimiter;
   readonly #denials: DenyCache | undefined;
   readonly #stocks: Prefetcher;
@@ -52,11 +54,15 @@ export class Limiter {
     const checked = withDefaults(options);
     const { timeoutMs, onError, denialCache, prefetch, clock } = checked;
     this.#keys = new Keys(options);
-    this.#backends = new Backends(connectionOf(client), clock, timeoutMs, options.backend);
+    const connection = connectionOf(client, { clock, timeoutMs, pauseMs: checked.breakerPauseMs });
+    this.#backends = new Backends(connection, clock, timeoutMs, options.backend);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
     this.#calls = new Calls(this.#backends, clock, checked);
+    this.#leasing = new Leasing(this.#calls, clock, timeoutMs, (error) =>
+      this.#noteRejection([], error),
+    );
     this.#local = new LocalLimiter(clock);
     this.#denials =
       denialCache > 0 ? new DenyCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
@@ -246,9 +252,9 @@ export class Limiter {
     const askedAtMs = this.#clock.nowMs();
     const take = async () => protocol.decisionOf(await this.#send(call, signal), ask);
     const decide = () => this.#decided('lease', [ask], take);
-    const decision = await this.#abandoning([ask], id, signal, decide);
+    const decision = await this.#leasing.abandoning([ask], signal, decide);
     if (!decision.allowed) throw new DeniedError(decision);
-    return this.#held(rule, ask.key, id, decision, askedAtMs);
+    return this.#leasing.lease(ask, decision, askedAtMs);
   }
 
   /**
@@ -263,47 +269,9 @@ export class Limiter {
     return calls.flatMap(([rule, subject], at) => {
       const row = decision.rows[at];
       if (rule.kind !== 'lease' || !decision.allowed || row === undefined) return [];
-      return this.#held(rule, this.#keys.key(rule.name, subject, tag), id, row, askedAtMs);
+      const key = this.#keys.key(rule.name, subject, tag);
+      return this.#leasing.lease({ rule, key, id }, row, askedAtMs);
     });
-  }
-
-  #held(rule: Rule, key: string, id: string, decision: Decision, askedAtMs: number): Lease {
-    const ttlMs = Number(microseconds('ttl', rule.words[2] as string)) / 1000;
-    return new Lease(
-      { decision, id, ttlMs, askedAtMs, clock: this.#clock },
-      {
-        renew: async () => {
-          const reply = await this.#answer(protocol.renew(rule, key, id), undefined);
-          return protocol.replyInteger(reply) === 1;
-        },
-        release: async () => {
-          await this.#answer(protocol.release(key, id), undefined);
-        },
-      },
-    );
-  }
-
-  /** Decides leases. Without an answer in time, releases them: they may be granted. */
-  async #abandoning(
-    leases: readonly protocol.Ask[],
-    id: string | undefined,
-    signal: AbortSignal | undefined,
-    decide: () => Promise<Decision>,
-  ): Promise<Decision> {
-    const abandon = () => {
-      for (const { key } of leases) {
-        this.#answer(protocol.release(key, id as string), undefined).catch(() => {});
-      }
-    };
-    try {
-      const decision = await decide();
-      const { error } = decision;
-      if (error instanceof UnavailableError && error.reason === 'timeout') abandon();
-      return decision;
-    } catch (error) {
-      if (signal?.aborted) abandon();
-      throw error;
-    }
   }
 
   /**
@@ -321,6 +289,7 @@ export class Limiter {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.#leasing.close();
     // Send one at a time: more than `maxInFlight` at once would not be sent.
     for (const { rule, key, units } of await this.#stocks.drain()) {
       const refund = protocol.single('refund', { rule, key, cost: units });
@@ -361,7 +330,8 @@ export class Limiter {
       return rule.kind === 'lease' ? { ...ask, id } : ask;
     });
     const call = protocol.all(asks, peek);
-    const leases = peek ? [] : asks.filter(({ rule }) => rule.kind === 'lease');
+    const isLease = ({ rule }: protocol.Ask) => !peek && rule.kind === 'lease';
+    const leases = asks.filter(isLease).map((ask) => ({ ...ask, id: id as string }));
     const denials = peek || leases.length > 0 ? undefined : this.#denials;
     const denied = denials?.get(call);
     if (denied !== undefined) return this.#counted(denied, asks, undefined);
@@ -371,7 +341,7 @@ export class Limiter {
       if (asked !== undefined) denials?.put(call, decision, asked);
       return decision;
     };
-    return this.#abandoning(leases, id, signal, () =>
+    return this.#leasing.abandoning(leases, signal, () =>
       this.#decided(peek ? 'peek' : 'check', asks, ask),
     );
   }

@@ -100,7 +100,7 @@ describe('a lease', () => {
     await held.release();
     await held.release();
     expect(held.held).toBe(false);
-    expect((await limiter.lease(jobs, '7')).allowed).toBe(true);
+    expect((await limiter.lease(jobs, '7')).held).toBe(true);
     expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);
   });
 

@@ -18,6 +18,13 @@ export interface Connection {
    * with the driver's own error.
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
+  /**
+   * Closes every connection to the call's node that is open now; the next call dials anew. Returns
+   * false if none is open. Without this method no connection is retired.
+   */
+  retire?(call: Pick<Call, 'keys'>): boolean;
+  /** Returns true if a connection to the call's node is open. */
+  isUp?(call: Pick<Call, 'keys'>): boolean;
   /** Only in a cluster: returns a name for the node that a call goes to, if it is known. */
   nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
   /** Only in a cluster: returns a connection to each primary, for commands without a key. */

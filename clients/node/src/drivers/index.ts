@@ -5,6 +5,7 @@
  */
 import { InvalidArgumentError } from '../errors.js';
 import type { Connection } from './connection.js';
+import type { Dialling } from './generations.js';
 import {
   IoRedisClusterConnection,
   type IoRedisClusterLike,
@@ -16,6 +17,7 @@ import {
   type NodeRedisClusterLike,
   NodeRedisConnection,
   type NodeRedisLike,
+  NodeRedisPoolConnection,
 } from './node-redis.js';
 
 /** The clients that a limiter accepts. */
@@ -27,17 +29,22 @@ export type Client =
   | NodeRedisClusterLike;
 
 /** Returns the adapter for a client. */
-export function connectionOf(client: Client): Connection {
+export function connectionOf(client: Client, terms: Dialling): Connection {
   if (client !== null && typeof client === 'object') {
     if ('isCluster' in client && client.isCluster) return new IoRedisClusterConnection(client);
-    if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client);
+    if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client, terms);
     // node-redis 4, which has no `destroy`, ends the process if its connection breaks at a wrong
     // moment. A client in callback style (`legacy()`) has no promises and no `isOpen`.
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)
       return new NodeRedisClusterConnection(client as Client as NodeRedisClusterLike);
-    if (isNodeRedis5) return new NodeRedisConnection(client as NodeRedisLike);
+    if (isNodeRedis5) {
+      const one = client as NodeRedisLike;
+      return one.duplicate === undefined
+        ? new NodeRedisPoolConnection(one)
+        : new NodeRedisConnection(one, terms);
+    }
     if ('send' in client && typeof client.send === 'function') return client;
   }
   throw new InvalidArgumentError(

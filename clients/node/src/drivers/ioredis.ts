@@ -1,9 +1,10 @@
 /** The adapters for clients and clusters of ioredis. Unlike ioredis, they send each call once. */
 import type { Writable } from 'node:stream';
-import { classified, InvalidArgumentError, UnavailableError } from '../errors.js';
+import { InvalidArgumentError } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
-import { away, type Listener, Refusal, untilReady } from './opening.js';
+import { type Dialling, type Driver, Generations } from './generations.js';
+import { away, type Listener, Refusal, unlessAborted, untilReady } from './opening.js';
 import { slotOf } from './slots.js';
 
 /** The part of an ioredis client that the adapter uses. */
@@ -100,87 +101,72 @@ function written(client: IoRedisLike, args: readonly string[]): Promise<unknown>
   return client.call(...(args as [string, ...string[]]));
 }
 
-/** Returns true if the client may send a call twice, or send it after its deadline has passed. */
-function mayRepeat(options: IoRedisOptions): boolean {
-  const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
-  const keepsNone = autoResendUnfulfilledCommands === false && enableOfflineQueue === false;
-  if (maxRetriesPerRequest !== 0 && !keepsNone) return true;
-  // With auto-pipelining, a call waits for the pipeline before it. `reconnectOnError` may return 2,
-  // which means to send again.
-  return options.enableAutoPipelining === true || !!options.reconnectOnError;
-}
-
+/**
+ * Opens connections of its own, with the options of the application's client but without retries,
+ * so that it can drop one that is silent without touching the application's calls. They end with
+ * that client.
+ */
 export class IoRedisConnection implements Connection {
   readonly #theirs: IoRedisLike;
-  readonly #client: IoRedisLike;
-  readonly #own: boolean;
-  readonly #refusal: Refusal;
-  readonly #onEnd = () => this.#client.disconnect();
-  #wasReady = false;
-  #closed = false;
+  readonly #generations: Generations<IoRedisLike>;
+  readonly #onEnd = () => this.#generations.end();
 
-  /**
-   * Wraps a client. If the client may send a call twice, as with the defaults of ioredis, the
-   * adapter opens a second connection with the same options but without retries. That connection
-   * ends with the client.
-   */
-  constructor(client: IoRedisLike) {
-    const { reconnectOnError, stringNumbers } = client.options;
+  constructor(client: IoRedisLike, terms: Dialling) {
     this.#theirs = client;
-    this.#own = mayRepeat(client.options) || stringNumbers === true;
-    this.#client = this.#own ? this.#duplicate(client, reconnectOnError) : client;
-    this.#refusal = new Refusal(this.#client);
-    if (this.#own) client.on('end', this.#onEnd);
-  }
-
-  #duplicate(
-    client: IoRedisLike,
-    reconnectOnError: IoRedisOptions['reconnectOnError'],
-  ): IoRedisLike {
-    return client.duplicate({
-      maxRetriesPerRequest: 0,
-      autoResendUnfulfilledCommands: false,
-      enableOfflineQueue: false,
-      enableAutoPipelining: false,
-      stringNumbers: false,
-      lazyConnect: false,
-      // Return a boolean, because 2 would send the refused call again. A `CommandRejectedError` is no
-      // reason to reconnect.
-      reconnectOnError: (error: Error) =>
-        classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
-    });
+    const connectTimeout = Math.max(1000, terms.timeoutMs);
+    const driver: Driver<IoRedisLike> = {
+      make: () => client.duplicate({ ...WITHOUT_REPEATS, connectTimeout }),
+      connect: (own) => own.connect(),
+      isReady: (own) => own.status === 'ready',
+      drop: dropped,
+    };
+    this.#generations = new Generations(driver, terms);
+    client.on('end', this.#onEnd);
+    if (client.status !== 'wait') this.#generations.open().catch(() => {});
   }
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
-    const client = this.#client;
-    if (client.status !== 'ready') return this.#opened(waiting).then(() => this.#write(call));
-    return this.#write(call);
+    const client = this.#generations.ready;
+    if (client !== undefined) return written(client, this.#args(client, call));
+    return unlessAborted(this.#generations.open(), waiting.signal).then((own) =>
+      written(own, this.#args(own, call)),
+    );
   }
 
-  async #opened(waiting: Waiting): Promise<void> {
-    const client = this.#client;
-    this.#refusal.throwIfAny();
-    const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
-    if (back && !this.#closed) client.connect().catch(() => {});
-    else if (this.#wasReady && client.status !== 'wait') throw away('the connection is lost');
-    await this.#refusal.during(opened(client, waiting.signal));
+  #args({ options: { keyPrefix } }: IoRedisLike, call: Call): readonly string[] {
+    return prefixed(call, keyPrefix, keyPrefix);
   }
 
-  #write(call: Call): Promise<unknown> {
-    this.#wasReady = true;
-    const { keyPrefix } = this.#client.options;
-    return written(this.#client, prefixed(call, keyPrefix, keyPrefix));
+  retire(): boolean {
+    return this.#generations.retire();
+  }
+
+  isUp(): boolean {
+    return this.#generations.ready !== undefined;
   }
 
   close(): void {
-    this.#closed = true;
-    if (!this.#own) {
-      this.#refusal.end();
-      return;
-    }
     this.#theirs.off('end', this.#onEnd);
-    this.#client.disconnect();
+    this.#generations.close();
   }
+}
+
+/** Options of a client that sends each call once, at once, and connects only when told to. */
+const WITHOUT_REPEATS = Object.freeze({
+  maxRetriesPerRequest: 0,
+  autoResendUnfulfilledCommands: false,
+  enableOfflineQueue: false,
+  enableAutoPipelining: false,
+  stringNumbers: false,
+  lazyConnect: true,
+  retryStrategy: () => null,
+  reconnectOnError: null,
+});
+
+/** Closes a client. The driver itself would wait two seconds for the server to close, too. */
+function dropped(client: IoRedisLike): void {
+  client.disconnect();
+  client.stream?.destroy();
 }
 
 /**

@@ -2,7 +2,8 @@
 import { CommandRejectedError, classified } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
-import { away, endedBy, type Listener, Refusal, untilReady } from './opening.js';
+import { type Dialling, type Driver, Generations } from './generations.js';
+import { away, endedBy, type Listener, Refusal, unlessAborted } from './opening.js';
 import { slotOf } from './slots.js';
 
 /** The part of a node-redis client or pool that the adapter uses. */
@@ -10,7 +11,7 @@ export interface NodeRedisLike {
   readonly isOpen: boolean;
   readonly isReady?: boolean;
   /** Present on a client, not on a pool. */
-  readonly options?: { disableOfflineQueue?: boolean | undefined } | undefined;
+  readonly options?: { readonly socket?: object | undefined } | undefined;
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
   destroy(): void;
@@ -66,76 +67,76 @@ function optionsOf(waiting: Waiting): object {
   return { abortSignal: new WhenQueued(waiting), timeout: undefined, typeMapping: {} };
 }
 
+/** Returns the options of a second client that neither queues calls nor connects by itself. */
+function withoutRepeats(options: NodeRedisLike['options'], connectTimeout: number): object {
+  const socket = { ...options?.socket, reconnectStrategy: false, connectTimeout };
+  return { disableOfflineQueue: true, socket };
+}
+
 /**
- * Wraps a client. A client with an offline queue is not used itself. If it loses its connection
- * while it sends, node-redis 5.12 takes the replies of the next connection for those of the lost
- * one, and never becomes ready again. The adapter then opens a second connection with the same
- * options but without that queue. That connection ends with the client.
+ * Opens connections of its own, with the options of the application's client, so that it can drop
+ * one that is silent without touching the application's calls. They end with that client.
  */
 export class NodeRedisConnection implements Connection {
   readonly #theirs: NodeRedisLike;
-  readonly #client: NodeRedisLike;
-  readonly #own: boolean;
-  readonly #isPool: boolean;
-  readonly #refusal: Refusal;
-  readonly #onEnd = () => this.#end();
-  #wasReady = false;
-  #closed = false;
+  readonly #generations: Generations<NodeRedisLike>;
+  readonly #onEnd = () => this.#generations.end();
 
-  constructor(client: NodeRedisLike) {
-    const { options, duplicate } = client;
+  constructor(client: NodeRedisLike, terms: Dialling) {
     this.#theirs = client;
-    this.#isPool = duplicate === undefined;
-    this.#own = options?.disableOfflineQueue !== true && duplicate !== undefined;
-    this.#client = client;
-    if (this.#own && duplicate !== undefined) {
-      this.#client = duplicate.call(client, { disableOfflineQueue: true });
-      client.on('end', this.#onEnd);
-    }
-    this.#refusal = new Refusal(this.#client);
-    if (this.#own) this.#open();
+    const connectTimeoutMs = Math.max(1000, terms.timeoutMs);
+    const driver: Driver<NodeRedisLike> = {
+      make: () =>
+        client.duplicate?.(withoutRepeats(client.options, connectTimeoutMs)) as NodeRedisLike,
+      connect: async (own) => own.connect?.(),
+      isReady: (own) => own.isReady === true,
+      drop: dropped,
+    };
+    this.#generations = new Generations(driver, terms);
+    client.on('end', this.#onEnd);
+    this.#generations.open().catch(() => {});
   }
 
-  async send({ args }: Call, waiting: Waiting): Promise<unknown> {
-    const client = this.#client;
-    const back = this.#own && !client.isOpen && this.#theirs.isOpen && !this.#closed;
-    if (back) this.#open();
-    const opens = back || (this.#own && !this.#wasReady);
-    if (!client.isOpen && !opens) {
-      this.#refusal.throwIfAny();
-      throw away('the client is not connected');
-    }
-    if (client.isReady === false) {
-      this.#refusal.throwIfAny();
-      if (this.#wasReady && !back) throw away('the connection is lost');
-      await this.#refusal.during(untilReady(client, waiting.signal));
-    }
-    this.#wasReady = true;
-    const options = optionsOf(waiting);
-    // A connection of a pool has one call at a time, and may keep that call while it is
-    // unavailable.
-    return client.sendCommand(
-      [...args],
-      this.#isPool ? { ...options, abortSignal: waiting.signal } : options,
-    );
+  send({ args }: Call, waiting: Waiting): Promise<unknown> {
+    const client = this.#generations.ready;
+    if (client !== undefined) return client.sendCommand([...args], optionsOf(waiting));
+    return this.#opened(waiting).then((own) => own.sendCommand([...args], optionsOf(waiting)));
   }
 
-  #open(): void {
-    this.#client.connect?.().catch(() => {});
+  async #opened(waiting: Waiting): Promise<NodeRedisLike> {
+    return unlessAborted(this.#generations.open(), waiting.signal);
   }
 
-  #end(): void {
-    if (this.#client.isOpen) this.#client.destroy();
+  retire(): boolean {
+    return this.#generations.retire();
+  }
+
+  isUp(): boolean {
+    return this.#generations.ready !== undefined;
   }
 
   close(): void {
-    this.#closed = true;
-    if (!this.#own) {
-      this.#refusal.end();
-      return;
-    }
     this.#theirs.off('end', this.#onEnd);
-    this.#end();
+    this.#generations.close();
+  }
+}
+
+/** Closes a client, which throws if it is not open. */
+function dropped(client: NodeRedisLike): void {
+  if (client.isOpen) client.destroy();
+}
+
+/**
+ * Wraps a pool, which cannot be duplicated. A connection of a pool has one call at a time, and may
+ * keep that call while it is unavailable.
+ */
+export class NodeRedisPoolConnection implements Connection {
+  constructor(private readonly pool: NodeRedisLike) {}
+
+  async send({ args }: Call, waiting: Waiting): Promise<unknown> {
+    if (!this.pool.isOpen) throw away('the client is not connected');
+    const options = { ...optionsOf(waiting), abortSignal: waiting.signal };
+    return this.pool.sendCommand([...args], options);
   }
 }
 

@@ -50,6 +50,16 @@ export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> 
   });
 }
 
+/** Returns the result of `opening`, or rejects when `signal` is aborted. */
+export function unlessAborted<T>(opening: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(away('the connection could not be opened'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    const stop = () => signal.removeEventListener('abort', onAbort);
+    opening.then(resolve, reject).finally(stop);
+  });
+}
+
 /** Waits for `ending`, or until `signal` is aborted. */
 export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -97,7 +107,7 @@ export class Refusal {
   }
 
   /** Waits for `opening`. If it fails after a refusal, throws the refusal. */
-  async during(opening: Promise<void>): Promise<void> {
+  async during(opening: Promise<unknown>): Promise<void> {
     await opening.catch((error) => {
       this.throwIfAny();
       throw error;

@@ -83,7 +83,11 @@ describe('the library', () => {
     const call = { args, keys, readOnly: command.startsWith('RL.PEEK') };
     const replies = await Promise.all(
       ALL.map((backend, at) => {
-        const connection = connectionOf(redis[at] as unknown as Client);
+        const connection = connectionOf(redis[at] as unknown as Client, {
+          clock: systemClock,
+          timeoutMs: 10_000,
+          pauseMs: 1000,
+        });
         const backends = new Backends(connection, systemClock, 10_000, backend);
         const sent = backends.send(call, new UntilGivenUp());
         return sent.catch(({ message }) => message);

@@ -165,7 +165,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await expect(limiter.lease(jobs, '7')).rejects.toMatchObject({ code: 'RL_DENIED' });
     await held.release();
     const next = await limiter.lease(jobs, '7');
-    expect(next.allowed).toBe(true);
+    expect(next.held).toBe(true);
     await next.release();
   });
 

@@ -1,0 +1,120 @@
+/**
+ * The connections of an adapter to one server, made from the configuration of the application's
+ * client. There is one at a time: a generation. A generation that falls silent is retired, and the
+ * next call dials another.
+ */
+import type { Clock } from '../clock.js';
+import { CommandRejectedError, classified, NotDialledError } from '../errors.js';
+import { away, type Emitter, Refusal } from './opening.js';
+
+/** The terms on which an adapter dials. */
+export interface Dialling {
+  readonly clock: Clock;
+  readonly timeoutMs: number;
+  /** The time without a dial after one that failed, in ms. */
+  readonly pauseMs: number;
+}
+
+/** The calls to a driver. */
+export interface Driver<Client extends Emitter> {
+  /** Creates a client that neither queues calls nor connects again by itself. */
+  make(): Client;
+  connect(client: Client): Promise<unknown>;
+  isReady(client: Client): boolean;
+  /** Closes the client and its socket at once, in whatever state it is. */
+  drop(client: Client): void;
+}
+
+/** The shortest time that a dial may take before it counts as failed, in ms. */
+const DIAL_MIN_MS = 1000;
+
+export class Generations<Client extends Emitter> {
+  #current: Client | undefined;
+  #dial: Promise<Client> | undefined;
+  /** The instant from which a dial is allowed again. */
+  #dialAgainAtMs = Number.NEGATIVE_INFINITY;
+  #refusal: CommandRejectedError | undefined;
+  #closed = false;
+
+  constructor(
+    private readonly driver: Driver<Client>,
+    private readonly terms: Dialling,
+  ) {}
+
+  /** The client that is connected now. */
+  get ready(): Client | undefined {
+    const current = this.#current;
+    return current !== undefined && this.driver.isReady(current) ? current : undefined;
+  }
+
+  /** Returns a connected client. All callers that wait share one dial. */
+  open(): Promise<Client> {
+    if (this.#dial !== undefined) return this.#dial;
+    this.#drop();
+    if (this.#closed) return Promise.reject(away('the limiter is closed'));
+    const leftMs = this.#dialAgainAtMs - this.terms.clock.nowMs();
+    if (leftMs > 0) {
+      const text = `not sent: the server is dialled again in ${Math.ceil(leftMs)} ms`;
+      return Promise.reject(this.#refusal ?? new NotDialledError('connection', text));
+    }
+    const dial = this.#dialled();
+    this.#dial = dial;
+    const end = () => {
+      this.#dial = undefined;
+    };
+    dial.then(end, end);
+    return dial;
+  }
+
+  async #dialled(): Promise<Client> {
+    const { clock, timeoutMs, pauseMs } = this.terms;
+    const patienceMs = Math.max(DIAL_MIN_MS, timeoutMs);
+    let stop = () => {};
+    const late = new Promise<never>((_, reject) => {
+      const fail = () => reject(away(`no connection in ${patienceMs} ms`));
+      stop = clock.after(patienceMs, fail);
+    });
+    const client = this.driver.make();
+    const refusal = new Refusal(client);
+    try {
+      await refusal.during(Promise.race([this.driver.connect(client), late]));
+      if (this.#closed) throw away('the limiter is closed');
+      this.#refusal = undefined;
+      this.#current = client;
+      return client;
+    } catch (error) {
+      this.driver.drop(client);
+      const known = classified(error);
+      this.#refusal = known instanceof CommandRejectedError ? known : undefined;
+      // Many processes lose the same server at once and should not all dial it at once.
+      this.#dialAgainAtMs = clock.nowMs() + pauseMs * (0.8 + 0.4 * Math.random());
+      throw known;
+    } finally {
+      stop();
+    }
+  }
+
+  /** Drops the current connection. Returns false if none is open. */
+  retire(): boolean {
+    if (this.ready === undefined) return false;
+    this.#drop();
+    return true;
+  }
+
+  #drop(): void {
+    const current = this.#current;
+    this.#current = undefined;
+    if (current !== undefined) this.driver.drop(current);
+  }
+
+  /** Closes the connection until the next `open`. */
+  end(): void {
+    this.#drop();
+    this.#dialAgainAtMs = Number.NEGATIVE_INFINITY;
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#drop();
+  }
+}

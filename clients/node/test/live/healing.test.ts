@@ -1,0 +1,141 @@
+/** Tests, behind a proxy on a real server, that a limiter finds a working connection again. */
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Client, gcra, Limiter, lease } from '../../src/index.js';
+import { proxy, type SilentProxy } from './proxy.js';
+import { type Server, serve, until } from './server.js';
+
+const api = gcra('api', 600, 600, '60s');
+
+const drivers = [
+  {
+    name: 'node-redis',
+    async open(port: number) {
+      const client = createClient({ socket: { port, reconnectStrategy: 20 } });
+      client.on('error', () => {});
+      await client.connect();
+      const ping = () => client.ping();
+      return { client: client as unknown as Client, ping, close: () => client.destroy() };
+    },
+  },
+  {
+    name: 'node-redis without an offline queue',
+    async open(port: number) {
+      const socket = { port, reconnectStrategy: 20 };
+      const client = createClient({ socket, disableOfflineQueue: true });
+      client.on('error', () => {});
+      await client.connect();
+      const ping = () => client.ping();
+      return { client: client as unknown as Client, ping, close: () => client.destroy() };
+    },
+  },
+  {
+    name: 'ioredis',
+    async open(port: number) {
+      const client = new Redis({ port, retryStrategy: () => 20 });
+      client.on('error', () => {});
+      const ping = () => client.ping();
+      return { client: client as unknown as Client, ping, close: () => client.disconnect() };
+    },
+  },
+  {
+    name: 'ioredis that does not repeat',
+    async open(port: number) {
+      const options = { maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false };
+      const client = new Redis({ port, retryStrategy: () => 20, ...options });
+      client.on('error', () => {});
+      const ping = () => client.ping();
+      return { client: client as unknown as Client, ping, close: () => client.disconnect() };
+    },
+  },
+];
+
+describe.each(drivers)('$name behind a proxy', ({ open }) => {
+  let server: Server;
+  let between: SilentProxy;
+  let opened: Awaited<ReturnType<(typeof drivers)[number]['open']>>;
+  let limiter: Limiter;
+
+  beforeEach(async () => {
+    server = await serve();
+    between = await proxy(server.port);
+    opened = await open(between.port);
+    limiter = new Limiter(opened.client, { breakerFailures: 2 });
+    await until('it decides', async () => (await limiter.check(api, '0')).source === 'server');
+  });
+  afterEach(async () => {
+    await limiter.close();
+    opened.close();
+    server.admin.disconnect();
+    await Promise.all([between.stop(), server.stop()]);
+  });
+
+  /** Returns the ms until the server decides again. */
+  const healing = async () => {
+    const begin = performance.now();
+    await until('the server decides again', async () => {
+      return (await limiter.check(api, '1')).source === 'server';
+    });
+    return performance.now() - begin;
+  };
+
+  it('dials anew when its connection falls silent', async () => {
+    const before = between.accepted;
+    between.silence();
+    const first = await limiter.check(api, '1');
+    expect(first).toMatchObject({ source: 'error', reason: 'timeout' });
+    expect(await healing()).toBeLessThan(1500);
+    expect(between.accepted - before).toBeLessThanOrEqual(2);
+  });
+
+  it('ends all calls of a silent connection together, as one failure', async () => {
+    between.silence();
+    const many = await Promise.all(Array.from({ length: 50 }, () => limiter.check(api, '1')));
+    expect(new Set(many.map(({ source }) => source))).toEqual(new Set(['error']));
+    // Two failures would have opened the circuit.
+    expect(await limiter.check(api, '1')).not.toMatchObject({ reason: 'circuit' });
+  });
+
+  it('dials anew when its primary was demoted and the address leads to the new one', async () => {
+    const next = await serve();
+    await server.admin.call('REPLICAOF', '127.0.0.1', String(next.port));
+    between.leadTo(next.port);
+    expect(await limiter.check(api, '1')).toMatchObject({ source: 'error', reason: 'server' });
+    expect(await healing()).toBeLessThan(1500);
+    next.admin.disconnect();
+    await next.stop();
+  });
+
+  it('never cuts the connection of the application', async () => {
+    await opened.ping();
+    // The limiter times out because the server is busy, and the application waits longer.
+    const hung = server.admin.call('DEBUG', 'SLEEP', '0.3');
+    const answered = opened.ping();
+    await limiter.check(api, '1');
+    await hung;
+    await expect(answered).resolves.toBe('PONG');
+  });
+
+  it('frees the permits of four leases that end among 300 calls', async () => {
+    const jobs = lease('jobs', 4, '60s');
+    const leases = await Promise.all([1, 2, 3, 4].map(() => limiter.lease(jobs, '7')));
+    const calls = Array.from({ length: 300 }, (_, at) => limiter.check(api, `${at}`));
+    await Promise.all(leases.map((one) => one.release()));
+    await Promise.all(calls);
+    await until('the permits are free', async () => (await server.admin.exists('rl:jobs:7')) === 0);
+  });
+
+  it('releases a lease whose connection is silent, and keeps another one', async () => {
+    const jobs = lease('jobs', 4, '60s');
+    const short = lease('short', 1, '1500ms');
+    const [ends, stays] = [await limiter.lease(jobs, '7'), await limiter.lease(short, '7')];
+    between.silence();
+    await ends.release();
+    await until('the permit is free', async () => (await server.admin.exists('rl:jobs:7')) === 0);
+    const end = performance.now() + 2000;
+    await until('a ttl is over', () => performance.now() > end);
+    expect(stays.held).toBe(true);
+    await stays.release();
+  });
+});
