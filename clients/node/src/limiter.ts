@@ -366,8 +366,8 @@ export class Limiter {
   /** Takes a permit from a fetch. Other callers may share the fetch, so no signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
     const prefetch = this.#prefetchOf(ask.rule);
-    const fetch = async () => {
-      const whole = { ...ask, cost: prefetch, partial: true };
+    const fetch = async (cost: number) => {
+      const whole = { ...ask, cost, partial: true };
       const asked = this.#denials?.asked();
       const reply = await this.#send(protocol.single('check', whole), undefined);
       const decision = protocol.decisionOf(reply, whole);

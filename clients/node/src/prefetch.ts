@@ -27,8 +27,8 @@ interface Stock {
   fields: DecisionFields;
 }
 
-/** Fetches up to `prefetch` permits in one call. */
-type Ask = () => Promise<Decision>;
+/** Fetches up to `permits` permits in one call. */
+type Ask = (permits: number) => Promise<Decision>;
 
 interface Limits {
   /** The number of permits of one fetch. */
@@ -87,16 +87,23 @@ export class Prefetcher {
   }
 
   #promise(key: string, waiter: Waiter): void {
-    const { rule, prefetch, ask } = waiter.wanted;
+    const { rule } = waiter.wanted;
     const open = this.#open.get(key);
     if (open !== undefined && open.waiters.length < open.permits && isSame(open.rule, rule)) {
       open.waiters.push(waiter);
       return;
     }
-    const askedAtMs = this.clock.nowMs();
-    const fetch: Fetch = { rule, permits: prefetch, waiters: [waiter], askedAtMs };
+    this.#fetch(key, waiter, []);
+  }
+
+  /** Fetches the permits of some waiters, and those that are kept. */
+  #fetch(key: string, first: Waiter, others: readonly Waiter[]): void {
+    const { rule, prefetch, ask } = first.wanted;
+    const waiters = [first, ...others];
+    const permits = Math.max(prefetch, waiters.length);
+    const fetch: Fetch = { rule, permits, waiters, askedAtMs: this.clock.nowMs() };
     this.#open.set(key, fetch);
-    const ended = ask()
+    const ended = ask(permits)
       .then(
         (grant) => this.#share(key, fetch, grant),
         (error) => {
@@ -127,15 +134,20 @@ export class Prefetcher {
     const remaining = grant.remaining + permits;
     const stock = stockOf(rule, grant, permits, askedAtMs + grant.resetAfterMs);
     first?.resolve(new Decision({ ...grant.fields(), remaining, granted }));
+    const again: Waiter[] = [];
     for (const waiter of others) {
       if (!grant.allowed) waiter.resolve(grant);
       else if (stock.left > 0) waiter.resolve(this.#permit(stock));
+      else if (waiter.smaller !== undefined) waiter.resolve(noneLeft(rule, grant));
       else {
         waiter.smaller = grant;
-        this.#promise(key, waiter);
+        again.push(waiter);
       }
     }
     if (wasOpen && stock.left > 0) this.#store(key, stock);
+    // They ask once more, together. After a second shortfall they are denied.
+    const [asks, ...more] = again;
+    if (asks !== undefined) this.#fetch(key, asks, more);
   }
 
   #store(key: string, stock: Stock): void {

@@ -1,6 +1,7 @@
 /** Tests decisions made without a call to the server: by cached denials and prefetched permits. */
 import { describe, expect, it } from 'vitest';
 import {
+  type Call,
   DeniedError,
   fixed,
   gcra,
@@ -235,7 +236,22 @@ describe('prefetch', () => {
     expect(await waiting[1]).toMatchObject({ allowed: false, retryAfterMs: 3_600_000, granted: 0 });
     await server.advance(60);
     expect((await late).error).toMatchObject({ reason: 'timeout' });
-    expect(server.calls).toHaveLength(2);
+    expect(server.calls).toHaveLength(3);
+  });
+
+  it('asks once more, together, after a shortfall, and then denies', async () => {
+    const rule = gcra('few', 100, 100, '60s', { prefetch: 10 });
+    const costs: unknown[] = [];
+    const grants = [3, 2];
+    const send = async ({ args }: Call) => {
+      costs.push(args.at(-2));
+      return [grants.shift() ?? 0, 100, 0, 0, 36_000];
+    };
+    const limiter = new Limiter({ send });
+    const decisions = await Promise.all(Array.from({ length: 9 }, () => limiter.check(rule, '42')));
+    expect(costs).toEqual(['10', '10']);
+    expect(decisions.filter(({ allowed }) => allowed)).toHaveLength(5);
+    expect(decisions.filter(({ allowed }) => !allowed)).toHaveLength(4);
   });
 
   it('ends only the wait of the aborted caller', async () => {

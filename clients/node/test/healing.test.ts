@@ -1,0 +1,159 @@
+/** Tests how calls, leases and the circuit breaker treat a connection that is of no use. */
+import { describe, expect, it } from 'vitest';
+import { type Call, type Connection, Limiter, type LimiterOptions, lease } from '../src/index.js';
+import { FakeClock } from '../src/testing.js';
+import { api } from './over.js';
+
+type Reply = unknown[] | number | Error | 'silent';
+
+/** A connection that replies by a script, and counts its generations. */
+class Scripted implements Connection {
+  readonly clock = new FakeClock();
+  readonly sent: string[] = [];
+  generation = 1;
+  up = true;
+  reply: (call: Call) => Reply = () => [1, 6, 5, 0, 6000];
+
+  async send(call: Call): Promise<unknown> {
+    this.sent.push(call.args[0] as string);
+    const reply = this.reply(call);
+    if (reply instanceof Error) throw reply;
+    return reply === 'silent' ? new Promise(() => {}) : reply;
+  }
+
+  retire(): boolean {
+    this.generation += 1;
+    return true;
+  }
+
+  isUp(): boolean {
+    return this.up;
+  }
+}
+
+function over(options: LimiterOptions = {}) {
+  const server = new Scripted();
+  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+}
+
+describe('a call that times out', () => {
+  it('retires the generation each time, and a probe decides on the third', async () => {
+    const { server, limiter } = over({ breakerFailures: 2 });
+    server.reply = () => 'silent';
+    for (const generation of [2, 3]) {
+      const call = limiter.check(api, 'user:1');
+      await server.clock.advance(100);
+      expect(await call).toMatchObject({ source: 'error', reason: 'timeout' });
+      expect(server.generation).toBe(generation);
+    }
+    await server.clock.advance(999);
+    expect(await limiter.check(api, 'user:1')).toMatchObject({ reason: 'circuit' });
+    await server.clock.advance(1);
+    server.reply = () => [1, 10, 9, 0, 6000];
+    expect((await limiter.check(api, 'user:1')).source).toBe('server');
+    expect(server.generation).toBe(3);
+  });
+
+  it('ends the other calls of its connection with it, as one failure', async () => {
+    const { server, limiter } = over({ breakerFailures: 2 });
+    server.reply = () => 'silent';
+    const first = limiter.check(api, '1');
+    await server.clock.advance(50);
+    const others = [2, 3, 4].map((subject) => limiter.check(api, `${subject}`));
+    await server.clock.advance(50);
+    expect(await first).toMatchObject({ reason: 'timeout' });
+    for (const other of await Promise.all(others)) expect(other.reason).toBe('connection');
+    expect(server.generation).toBe(2);
+    server.reply = () => [1, 6, 5, 0, 6000];
+    expect((await limiter.check(api, '1')).source).toBe('server');
+  });
+});
+
+describe('an error reply', () => {
+  it.each([
+    ['READONLY You can not write against a read only replica.', 2],
+    ['MASTERDOWN Link with MASTER is down', 2],
+    ['NOAUTH Authentication required.', 2],
+    ['WRONGPASS invalid username-password pair', 2],
+    ['LOADING Redis is loading the dataset in memory', 1],
+    ['OOM command not allowed', 1],
+    ['WRONGTYPE Operation against a key', 1],
+  ])('%s leads to generation %i', async (message, generation) => {
+    const { server, limiter } = over();
+    server.reply = () => new Error(message);
+    await limiter.check(api, '1').catch(() => {});
+    expect(server.generation).toBe(generation);
+  });
+});
+
+describe('the calls of leases', () => {
+  const jobs = lease('jobs', 20, '60s');
+  const granted = () => [1, 20, 1, 0, 60_000];
+
+  it('do not count as calls in flight, and at most eight run at once', async () => {
+    const { server, limiter } = over({ maxInFlight: 1 });
+    server.reply = granted;
+    const leases = [];
+    for (let at = 0; at < 10; at += 1) leases.push(await limiter.lease(jobs, '7'));
+    server.reply = () => 'silent';
+    const check = limiter.check(api, '1');
+    const releases = Promise.all(leases.map((one) => one.release()));
+    await server.clock.advance(0);
+    const count = () => server.sent.filter((command) => command === 'RL.RELEASE').length;
+    expect(count()).toBe(8);
+    server.reply = () => 1;
+    await server.clock.advance(100);
+    await Promise.all([check, releases]);
+    // The two that waited are answered, and the eight are sent again.
+    expect(count()).toBe(10);
+    await server.clock.advance(100);
+    expect(count()).toBe(18);
+    await server.clock.advance(60_000);
+    expect(count()).toBe(18);
+  });
+
+  it('pass an open circuit while a connection is up', async () => {
+    const { server, limiter } = over({ breakerFailures: 1, breakerPauseMs: 50_000 });
+    server.reply = granted;
+    const held = await limiter.lease(jobs, '7');
+    server.reply = () => new Error('OOM command not allowed');
+    await limiter.check(api, '1');
+    server.up = false;
+    await server.clock.advance(20_000);
+    expect(server.sent.filter((command) => command === 'RL.LEASE')).toHaveLength(2 - 1);
+    const before = server.sent.length;
+    server.up = true;
+    server.reply = () => 1;
+    await held.release();
+    expect(server.sent.slice(before)).toEqual(['RL.RELEASE']);
+  });
+
+  it('repeat a release with longer and longer pauses until the ttl is over or close', async () => {
+    for (const closes of [false, true]) {
+      const { server, limiter } = over({ breakerFailures: 1000 });
+      server.reply = granted;
+      const held = await limiter.lease(jobs, '7');
+      server.reply = () => new Error('LOADING');
+      await held.release();
+      if (closes) await limiter.close();
+      await server.clock.advance(700);
+      const count = () => server.sent.filter((command) => command === 'RL.RELEASE').length;
+      expect(count()).toBe(closes ? 1 : 4);
+      await server.clock.advance(120_000);
+      const all = count();
+      await server.clock.advance(120_000);
+      expect(count()).toBe(all);
+    }
+  });
+
+  it('do not repeat a release that was rejected', async () => {
+    const { server, limiter } = over();
+    server.reply = granted;
+    const held = await limiter.lease(jobs, '7');
+    server.reply = () => new Error('NOPERM no permissions');
+    await held.release();
+    await server.clock.advance(60_000);
+    expect(server.sent).toEqual(['RL.LEASE', 'RL.RELEASE']);
+    expect(limiter.counters.rejected).toBe(1);
+  });
+});
