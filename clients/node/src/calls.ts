@@ -109,7 +109,9 @@ export class Calls {
     return this.#node({ keys: [key] }).breaker.retryAfterMs || this.options.breakerPauseMs;
   }
 
-  /** Sends a call. Rejects with a CommandRejectedError, an UnavailableError, or the signal's reason. */
+  /**
+   * Sends a call. Rejects with a CommandRejectedError, an UnavailableError, or the signal's reason.
+   */
   send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();

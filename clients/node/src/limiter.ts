@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
-import { type Clock, sleep } from './clock.js';
-import { combined, Decision } from './decision.js';
+import type { Clock } from './clock.js';
+import { combined, type Decision } from './decision.js';
 import { DenyCache } from './deny-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
 import {
@@ -32,6 +32,7 @@ import {
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { isPrefetchable, LOCAL, type OnError, type Rule } from './rules.js';
+import { waited } from './wait.js';
 
 export class Limiter {
   readonly #backends: Backends;
@@ -201,31 +202,7 @@ export class Limiter {
    * returns a denial and takes nothing.
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
-    const { maxWaitMs, signal, ...rest } = options;
-    if (!(maxWaitMs >= 0)) throw new InvalidArgumentError('maxWaitMs', 'a number of at least 0');
-    const endsAtMs = this.#clock.nowMs() + maxWaitMs;
-    for (;;) {
-      const decision = await this.check(rule, subject, { ...rest, signal });
-      const waitMs = decision.retryAfterMs;
-      if (waitMs === 0) return decision;
-      const fits = !decision.never && this.#clock.nowMs() + waitMs <= endsAtMs;
-      if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
-      if (!fits) {
-        // The turn comes too late: leave the leaky bucket's queue.
-        if (!decision.degraded) await this.refund(rule, subject, { ...rest, signal });
-        return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
-      }
-      try {
-        await sleep(this.#clock, waitMs, signal);
-      } catch (error) {
-        // Leave the leaky bucket's queue.
-        if (decision.allowed && !decision.degraded) {
-          await this.refund(rule, subject, rest).catch(() => {});
-        }
-        throw error;
-      }
-      if (decision.allowed) return decision;
-    }
+    return waited(this, rule, subject, options);
   }
 
   /**
@@ -277,8 +254,8 @@ export class Limiter {
   /**
    * Checks, at startup, that the server answers, and returns the back end in use.
    *
-   * @throws CommandRejectedError if there is no back end or the user may not call it; UnavailableError if
-   * the server gives no answer.
+   * @throws CommandRejectedError if there is no back end or the user may not call it;
+   * UnavailableError if the server gives no answer.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
     await this.#answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
@@ -356,7 +333,6 @@ export class Limiter {
     const askedAtMs = this.#clock.nowMs();
     this.#denials?.forget(ask.key);
     const reply = await this.#answer(protocol.single(verb, ask), options.signal, [ask]);
-    // Forget again, because calls in flight may have stored results in the meantime.
     this.#denials?.forget(ask.key);
     const decision = protocol.settledOf(reply, rule);
     this.#tell({ kind: verb, decision, asks: [ask], askedAtMs });

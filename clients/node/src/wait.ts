@@ -1,0 +1,41 @@
+/** Waits until a call is allowed. */
+import { sleep } from './clock.js';
+import { Decision } from './decision.js';
+import { InvalidArgumentError } from './errors.js';
+import type { Limiter } from './limiter.js';
+import type { WaitOptions } from './options.js';
+import type { Rule } from './rules.js';
+
+/** Checks, sleeps for as long as the decision says, and checks again; see `Limiter.wait`. */
+export async function waited(
+  limiter: Pick<Limiter, 'check' | 'refund' | 'clock'>,
+  rule: Rule,
+  subject: string,
+  options: WaitOptions,
+): Promise<Decision> {
+  const { maxWaitMs, signal, ...rest } = options;
+  if (!(maxWaitMs >= 0)) throw new InvalidArgumentError('maxWaitMs', 'a number of at least 0');
+  const endsAtMs = limiter.clock.nowMs() + maxWaitMs;
+  for (;;) {
+    const decision = await limiter.check(rule, subject, { ...rest, signal });
+    const waitMs = decision.retryAfterMs;
+    if (waitMs === 0) return decision;
+    const fits = !decision.never && limiter.clock.nowMs() + waitMs <= endsAtMs;
+    if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
+    if (!fits) {
+      // The turn comes too late: leave the leaky bucket's queue.
+      if (!decision.degraded) await limiter.refund(rule, subject, { ...rest, signal });
+      return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
+    }
+    try {
+      await sleep(limiter.clock, waitMs, signal);
+    } catch (error) {
+      // Leave the leaky bucket's queue.
+      if (decision.allowed && !decision.degraded) {
+        await limiter.refund(rule, subject, rest).catch(() => {});
+      }
+      throw error;
+    }
+    if (decision.allowed) return decision;
+  }
+}
