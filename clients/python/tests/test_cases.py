@@ -21,6 +21,20 @@ from redis_throttle_client._rules import duration_text, duration_us
 CASES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "cases.json").read_text()
 )
+LANGUAGES = ("python", "node", "rust", "go", "java")
+# The actions of a timeline's steps: see clients/SPEC.md.
+ACTIONS = (
+    "check", "peek", "refund", "charge", "forget", "check_all", "check_each", "wait", "lease",
+    "release", "join", "cancel", "disconnect", "ready", "close",
+)  # fmt: skip
+CALL_FIELDS = {*ACTIONS, "server", "servers", "start", "times", "expect"}
+EXPECTED = {
+    "allowed", "limit", "remaining", "granted", "retry_after_ms", "reset_after_ms", "never",
+    "would_allow", "would_retry_after_ms", "rule", "rows", "deciding", "source", "degraded",
+    "reason", "after_ms", "raises", "outcomes", "sent", "dials", "generation", "held", "counters",
+    "returns",
+}  # fmt: skip
+ANSWERS = ("silent", "lost", "close", "refuse")
 INVALID = {"error": "invalid"}
 PROTOCOL = {"error": "protocol"}
 
@@ -40,9 +54,68 @@ def made(given: dict[str, Any]) -> Rule:
     return rule
 
 
+def timelines_of(language: str) -> list[dict[str, Any]]:
+    """Returns the timelines that a language runs: all that do not leave it out."""
+    return [one for one in CASES["timelines"] if language in one.get("languages", LANGUAGES)]
+
+
 def test_every_section_of_the_shared_cases_is_run() -> None:
     run = Path(__file__).read_text()
-    assert [name for name in CASES if f'@cases("{name}")' not in run] == []
+    others = [name for name in CASES if f'@cases("{name}")' not in run]
+    assert others == ["timelines"]
+
+
+def is_answer(answer: Any) -> bool:
+    """Returns True if the server of a timeline may answer so."""
+    if isinstance(answer, dict):
+        return set(answer) in ({"error"}, {"delay_ms", "reply"})
+    if isinstance(answer, list):
+        return all(isinstance(number, int | list) for number in answer)
+    # A text in capital letters or with a digit is a reply, for example of a version.
+    return isinstance(answer, int) or answer in ANSWERS or answer == "OK" or "." in answer
+
+
+def faults_of_a_call(call: dict[str, Any], fields: set[str]) -> list[str]:
+    """Returns what the schema of the timelines forbids in a step or in one of its calls."""
+    found = sorted(set(call) - fields)
+    found += sorted(set(call.get("expect", {})) - EXPECTED)
+    if len([name for name in (*ACTIONS, "calls") if name in call]) > 1:
+        found.append("two actions")
+    if {"server", "servers"} <= set(call):
+        found.append("server and servers")
+    answers = [call["server"]] if "server" in call else call.get("servers", [])
+    return found + [f"answer {answer}" for answer in answers if not is_answer(answer)]
+
+
+@pytest.mark.parametrize(
+    "timeline", [pytest.param(one, id=one["name"]) for one in CASES["timelines"]]
+)
+def test_a_timeline_has_the_fields_of_the_schema(timeline: dict[str, Any]) -> None:
+    assert {"name", "rules", "steps"} <= set(timeline)
+    assert set(timeline) <= {"name", "languages", "options", "rules", "steps"}
+    languages = timeline.get("languages", ["python"])
+    assert languages and set(languages) < set(LANGUAGES)
+    steps = timeline["steps"]
+    assert all("at" in step for step in steps)
+    assert [step["at"] for step in steps] == sorted(step["at"] for step in steps)
+    assert any(step.get("expect") for step in steps)
+    for step in steps:
+        assert faults_of_a_call(step, CALL_FIELDS | {"at", "calls"}) == []
+        for call in step.get("calls", ()):
+            assert faults_of_a_call(call, CALL_FIELDS) == []
+
+
+def test_a_timeline_is_left_out_only_by_its_languages() -> None:
+    names = [timeline["name"] for timeline in CASES["timelines"]]
+    assert len(names) == len(set(names)) >= 40
+    left_out = [one["name"] for one in CASES["timelines"] if one not in timelines_of("python")]
+    assert left_out == [
+        one["name"]
+        for one in CASES["timelines"]
+        if "languages" in one and "python" not in one["languages"]
+    ]
+    runner = Path(__file__).with_name("test_timelines.py").read_text()
+    assert not any(word in runner for word in ("mark.skip", "pytest.skip", "xfail"))
 
 
 @cases("durations")

@@ -1,0 +1,223 @@
+"""Runs the shared timelines: a frozen clock, a scripted server, and what the limiter does when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from redis_throttle_client import AsyncLimiter, Decision
+
+from .far import run
+from .scripted import Script, scripted_client
+from .test_cases import ACTIONS, made, timelines_of
+
+# The longest timeline, in seconds of the frozen clock.
+_LONGEST_S = 120
+# The turns of the loop after which nothing more happens at an instant.
+_TURNS = 60
+_BEFORE_S = 1e-6
+
+
+@dataclass
+class Outcome:
+    """The end of an action: its result or its error, and when it began and ended."""
+
+    result: Any
+    error: Exception | None
+    began: float
+    ended: float
+
+    def field(self, name: str) -> Any:
+        """Returns what ``expect`` compares with the field of this name."""
+        if name == "after_ms":
+            return round((self.ended - self.began) * 1000)
+        if name == "raises":
+            return None if self.error is None else type(self.error).__name__
+        if name == "returns":
+            return self.result
+        of = self.error if self.error is not None else self.result
+        decision = getattr(of, "decision", None) or of
+        return getattr(decision, name, "absent")
+
+    def kind(self) -> str:
+        """Returns the reason of an outcome, or else its source."""
+        reason = self.field("reason")
+        return str(self.field("source") if reason in (None, "absent") else reason)
+
+
+class Runner:
+    """Runs one timeline."""
+
+    def __init__(self, timeline: dict[str, Any], driver: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop, self._steps = loop, timeline["steps"]
+        self._rules = {rule["name"]: made(rule) for rule in timeline["rules"]}
+        self._script, self._seen = Script(), 0
+        self._limiter = AsyncLimiter(
+            scripted_client(driver, self._script),
+            clock=lambda: round(loop.time(), 6),
+            **timeline.get("options", {}),
+        )
+        self._started: dict[str, asyncio.Task[Outcome]] = {}
+        self._leases: dict[str, tuple[Any, Any]] = {}
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                for step in self._steps:
+                    await self._step(step)
+            assert [item for item in self._script.left() if item != "refuse"] == []
+        finally:
+            self._script.over = True
+            for task in self._started.values():
+                task.cancel()
+            await self._limiter.close()
+
+    async def _until(self, instant_s: float) -> None:
+        if instant_s > self._loop.time():
+            await asyncio.sleep(instant_s - self._loop.time())
+
+    async def _step(self, step: dict[str, Any]) -> None:
+        at_s, dials = step["at"] / 1000, self._script.dials
+        assert self._loop.time() <= at_s + _BEFORE_S, f"the step at {step['at']} begins late"
+        await self._until(at_s - _BEFORE_S)
+        self._script.add(_answers(step))
+        for one in step.get("calls", ()):
+            self._script.add(_answers(one) * one.get("times", 1), self._key_of(one))
+        await self._until(at_s)
+        outcomes = await self._outcomes(step)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        assert self._script.unexpected == [], "commands without an answer in the script"
+        expect = dict(step.get("expect", {}))
+        if "dials" in expect:
+            assert self._script.dials - dials == expect.pop("dials"), "dials"
+        self._check_step(expect, outcomes, "calls" in step)
+
+    async def _outcomes(self, step: dict[str, Any]) -> list[Outcome]:
+        """Acts, and returns the outcomes of the actions that end in this step."""
+        calls = [
+            one for one in step.get("calls", [step]) for _ in range(one.get("times", 1))
+        ]
+        tasks = [self._begun(one) for one in calls]
+        outcomes = [None if task is None else await task for task in tasks]
+        for one, outcome in zip(calls, outcomes, strict=True):
+            if one is not step and outcome is not None:
+                for name, wanted in one.get("expect", {}).items():
+                    assert _shown(outcome, name, wanted) == wanted, name
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _begun(self, one: dict[str, Any]) -> asyncio.Task[Outcome] | None:
+        action = next((name for name in ACTIONS if name in one), None)
+        if action is None:
+            return None
+        if action == "join":
+            return self._started.pop(one["join"])
+        if action == "cancel":
+            self._started.pop(one["cancel"]).cancel()
+            return None
+        if action == "disconnect":
+            self._script.disconnect()
+            return None
+        task = self._loop.create_task(self._outcome(self._act(action, one[action])))
+        if "start" not in one:
+            return task
+        self._started[one["start"]] = task
+        return None
+
+    async def _outcome(self, work: Awaitable[Any]) -> Outcome:
+        began, result, error = self._loop.time(), None, None
+        try:
+            result = await work
+        except Exception as raised:
+            error = raised
+        return Outcome(result, error, began, self._loop.time())
+
+    async def _act(self, action: str, given: Any) -> Any:
+        match action:
+            case "check_all" | "check_each":
+                calls = [(self._rules[call[0]], *call[1:]) for call in given]
+                return await getattr(self._limiter, action)(calls)
+            case "lease":
+                rule, subject, name = given
+                context = self._limiter.lease(self._rules[rule], subject, name)
+                lease = await context.__aenter__()
+                self._leases[name] = context, lease
+                return lease.decision
+            case "release":
+                return await self._leases[given][0].__aexit__(None, None, None)
+            case "ready" | "close":
+                return await getattr(self._limiter, action)()
+            case _:
+                rule, *rest = given
+                return await getattr(self._limiter, action)(self._rules[rule], *rest)
+
+    def _key_of(self, one: dict[str, Any]) -> str | None:
+        """Returns the key of a call, whose commands its own answers are for."""
+        given = next((one[name] for name in ACTIONS if name in one), None)
+        if isinstance(given, str):
+            return given
+        if not isinstance(given, list) or isinstance(given[0], list):
+            return None
+        # A lease's commands are told apart by its holder, other commands by the key.
+        if "lease" in one:
+            return str(given[2])
+        return f"rl:{given[0]}:{given[1].replace(':', '%3A')}"
+
+    def _check_step(
+        self, expect: dict[str, Any], outcomes: list[Outcome], together: bool
+    ) -> None:
+        if "sent" in expect:
+            self._check_sent(expect.pop("sent"), together)
+        self._seen = len(self._script.sent)
+        if "generation" in expect:
+            assert self._script.generation == expect.pop("generation"), "generation"
+        for name, wanted in expect.pop("held", {}).items():
+            assert self._leases[name][1].held == wanted, f"held {name}"
+        for name, wanted in expect.pop("counters", {}).items():
+            assert getattr(self._limiter.counters, name, None) == wanted, f"counter {name}"
+        if "outcomes" in expect:
+            assert Counter(one.kind() for one in outcomes) == expect.pop("outcomes")
+        for name, wanted in expect.items():
+            assert _shown(outcomes[0], name, wanted) == wanted, name
+
+    def _check_sent(self, wanted: list[str], together: bool) -> None:
+        sent = self._script.sent[self._seen :]
+        if together:
+            sent, wanted = sorted(sent), sorted(wanted)
+        shown = [text[: len(start)] for text, start in zip(sent, wanted, strict=False)]
+        assert shown + [text[:80] for text in sent[len(wanted) :]] == wanted, "sent"
+
+
+def _answers(step: dict[str, Any]) -> list[Any]:
+    return [step["server"]] if "server" in step else list(step.get("servers", ()))
+
+
+def _shown(outcome: Outcome, name: str, wanted: Any) -> Any:
+    """Returns a field of an outcome; of rows, the fields that are expected."""
+    shown = outcome.field(name)
+    if name != "rows":
+        return shown
+    assert isinstance(shown, tuple), outcome.error
+    assert all(isinstance(row, Decision) for row in shown)
+    rows = zip(shown, wanted, strict=True)
+    return [{field: getattr(row, field, "absent") for field in one} for row, one in rows]
+
+
+@pytest.mark.parametrize("driver", ["redis", "valkey"])
+@pytest.mark.parametrize(
+    "timeline",
+    [pytest.param(timeline, id=timeline["name"]) for timeline in timelines_of("python")],
+)
+def test_timelines_follow_the_shared_cases(timeline: dict[str, Any], driver: str) -> None:
+    pytest.importorskip(driver)
+
+    async def follow() -> None:
+        await Runner(timeline, driver).run()
+
+    run(follow())
