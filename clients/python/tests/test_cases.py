@@ -94,7 +94,8 @@ def test_a_timeline_has_the_fields_of_the_schema(timeline: dict[str, Any]) -> No
     assert {"name", "rules", "steps"} <= set(timeline)
     assert set(timeline) <= {"name", "languages", "options", "rules", "steps"}
     languages = timeline.get("languages", ["python"])
-    assert languages and set(languages) < set(LANGUAGES)
+    assert languages
+    assert set(languages) < set(LANGUAGES)
     steps = timeline["steps"]
     assert all("at" in step for step in steps)
     assert [step["at"] for step in steps] == sorted(step["at"] for step in steps)

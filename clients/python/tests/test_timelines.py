@@ -41,8 +41,7 @@ class Outcome:
         if name == "returns":
             return self.result
         of = self.error if self.error is not None else self.result
-        decision = getattr(of, "decision", None) or of
-        return getattr(decision, name, "absent")
+        return getattr(getattr(of, "decision", of), name, "absent")
 
     def kind(self) -> str:
         """Returns the reason of an outcome, or else its source."""
@@ -101,9 +100,7 @@ class Runner:
 
     async def _outcomes(self, step: dict[str, Any]) -> list[Outcome]:
         """Acts, and returns the outcomes of the actions that end in this step."""
-        calls = [
-            one for one in step.get("calls", [step]) for _ in range(one.get("times", 1))
-        ]
+        calls = [one for one in step.get("calls", [step]) for _ in range(one.get("times", 1))]
         tasks = [self._begun(one) for one in calls]
         outcomes = [None if task is None else await task for task in tasks]
         for one, outcome in zip(calls, outcomes, strict=True):
@@ -169,9 +166,7 @@ class Runner:
             return str(given[2])
         return f"rl:{given[0]}:{given[1].replace(':', '%3A')}"
 
-    def _check_step(
-        self, expect: dict[str, Any], outcomes: list[Outcome], together: bool
-    ) -> None:
+    def _check_step(self, expect: dict[str, Any], outcomes: list[Outcome], together: bool) -> None:
         if "sent" in expect:
             self._check_sent(expect.pop("sent"), together)
         self._seen = len(self._script.sent)
