@@ -7,6 +7,8 @@ import importlib
 from collections import deque
 from typing import Any
 
+from redis_throttle_client import Unavailable
+
 # The commands with which a driver opens a connection.
 _HANDSHAKE = frozenset({"AUTH", "CLIENT", "HELLO", "PING", "SELECT"})
 
@@ -76,9 +78,8 @@ class Script:
         if self.over:
             writer.answer({"error": "ERR the timeline is over"})
             return
-        self.sent.append(" ".join(words))
         self.generation = writer.number
-        item = self._next(words)
+        item = self.take(words)
         match item:
             case "silent":
                 pass
@@ -89,7 +90,9 @@ class Script:
             case _:
                 writer.answer(item)
 
-    def _next(self, words: list[str]) -> Any:
+    def take(self, words: list[str]) -> Any:
+        """Records a command and returns the item that answers it."""
+        self.sent.append(" ".join(words))
         for word in words[1:]:
             if self._by_key.get(word):
                 return self._by_key[word].popleft()
@@ -159,6 +162,44 @@ class _Writer:
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
+
+
+class Seam:
+    """A sync transport over a script, with a clock that moves while a call waits."""
+
+    def __init__(self, driver: str, script: Script) -> None:
+        self._script, self._now_s = script, 0.0
+        self._errors = importlib.import_module(f"{driver}.exceptions")
+        parsers = importlib.import_module(f"{driver}._parsers.resp2")
+        self._parse_error = parsers._RESP2Parser(4096).parse_error
+
+    def now(self) -> float:
+        return round(self._now_s, 6)
+
+    def advance(self, seconds: float) -> None:
+        self._now_s += seconds
+
+    def node(self, key: str) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        if self._script.over:
+            raise self._errors.ConnectionError("the timeline is over")
+        item, wait_s = self._script.take(list(args)), 0.0
+        if isinstance(item, dict) and "reply" in item:
+            item, wait_s = item["reply"], item["delay_ms"] / 1000
+        if item == "silent" or wait_s >= timeout_s:
+            self.advance(timeout_s)
+            raise Unavailable("no answer in time", "timeout")
+        self.advance(wait_s)
+        if item in ("lost", "close"):
+            raise self._errors.ConnectionError("Connection closed by server.")
+        if isinstance(item, dict):
+            raise self._parse_error(item["error"])
+        return item.encode() if isinstance(item, str) else item
 
 
 def scripted_client(driver: str, script: Script) -> Any:

@@ -106,6 +106,12 @@ def test_a_timeline_has_the_fields_of_the_schema(timeline: dict[str, Any]) -> No
             assert faults_of_a_call(call, CALL_FIELDS) == []
 
 
+def test_the_specification_names_every_field_of_the_timelines() -> None:
+    text = (Path(__file__).parents[2] / "SPEC.md").read_text()
+    named = {*CALL_FIELDS, *EXPECTED, *ANSWERS, "at", "calls", "languages", "options", "steps"}
+    assert [name for name in sorted(named) if f"`{name}`" not in text] == []
+
+
 def test_a_timeline_is_left_out_only_by_its_languages() -> None:
     names = [timeline["name"] for timeline in CASES["timelines"]]
     assert len(names) == len(set(names)) >= 40

@@ -1,4 +1,8 @@
-"""Runs the shared timelines: a frozen clock, a scripted server, and what the limiter does when."""
+"""Runs the shared timelines: a frozen clock, a scripted server, and what the limiter does when.
+
+All of them run over scripted connections of a driver, for asyncio. Those in which one call runs at
+a time, and none in the background, also run with the sync limiter.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from redis_throttle_client import AsyncLimiter, Decision
+from redis_throttle_client import AsyncLimiter, Decision, Limiter
 
 from .far import run
-from .scripted import Script, scripted_client
+from .scripted import Script, Seam, scripted_client
 from .test_cases import ACTIONS, made, timelines_of
 
 # The longest timeline, in seconds of the frozen clock.
@@ -49,28 +53,68 @@ class Outcome:
         return str(self.field("source") if reason in (None, "absent") else reason)
 
 
-class Runner:
+class Checks:
+    """The script of a timeline, its rules, and the checks at the end of each step."""
+
+    def __init__(self, timeline: dict[str, Any]) -> None:
+        self._steps, self._script, self._seen = timeline["steps"], Script(), 0
+        self._rules = {rule["name"]: made(rule) for rule in timeline["rules"]}
+        self._leases: dict[str, tuple[Any, Any]] = {}
+        self._limiter: Any
+
+    def _given(self, action: str, given: Any) -> list[Any]:
+        """Returns the arguments of a method of the limiter."""
+        if action in ("check_all", "check_each"):
+            return [[(self._rules[call[0]], *call[1:]) for call in given]]
+        if action in ("ready", "close"):
+            return []
+        return [self._rules[given[0]], *given[1:]]
+
+    def _check_end(self) -> None:
+        assert [item for item in self._script.left() if item != "refuse"] == []
+
+    def _check_step(self, expect: dict[str, Any], outcomes: list[Outcome], together: bool) -> None:
+        if "sent" in expect:
+            self._check_sent(expect.pop("sent"), together)
+        self._seen = len(self._script.sent)
+        if "generation" in expect:
+            assert self._script.generation == expect.pop("generation"), "generation"
+        for name, wanted in expect.pop("held", {}).items():
+            assert self._leases[name][1].held == wanted, f"held {name}"
+        for name, wanted in expect.pop("counters", {}).items():
+            assert getattr(self._limiter.counters, name, None) == wanted, f"counter {name}"
+        if "outcomes" in expect:
+            assert Counter(one.kind() for one in outcomes) == expect.pop("outcomes")
+        for name, wanted in expect.items():
+            assert _shown(outcomes[0], name, wanted) == wanted, name
+
+    def _check_sent(self, wanted: list[str], together: bool) -> None:
+        sent = self._script.sent[self._seen :]
+        if together:
+            sent, wanted = sorted(sent), sorted(wanted)
+        shown = [text[: len(start)] for text, start in zip(sent, wanted, strict=False)]
+        assert shown + [text[:80] for text in sent[len(wanted) :]] == wanted, "sent"
+
+
+class Runner(Checks):
     """Runs one timeline."""
 
     def __init__(self, timeline: dict[str, Any], driver: str) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop, self._steps = loop, timeline["steps"]
-        self._rules = {rule["name"]: made(rule) for rule in timeline["rules"]}
-        self._script, self._seen = Script(), 0
+        super().__init__(timeline)
+        self._loop = loop = asyncio.get_running_loop()
         self._limiter = AsyncLimiter(
             scripted_client(driver, self._script),
             clock=lambda: round(loop.time(), 6),
             **timeline.get("options", {}),
         )
         self._started: dict[str, asyncio.Task[Outcome]] = {}
-        self._leases: dict[str, tuple[Any, Any]] = {}
 
     async def run(self) -> None:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 for step in self._steps:
                     await self._step(step)
-            assert [item for item in self._script.left() if item != "refuse"] == []
+            self._check_end()
         finally:
             self._script.over = True
             for task in self._started.values():
@@ -137,9 +181,6 @@ class Runner:
 
     async def _act(self, action: str, given: Any) -> Any:
         match action:
-            case "check_all" | "check_each":
-                calls = [(self._rules[call[0]], *call[1:]) for call in given]
-                return await getattr(self._limiter, action)(calls)
             case "lease":
                 rule, subject, name = given
                 context = self._limiter.lease(self._rules[rule], subject, name)
@@ -148,11 +189,8 @@ class Runner:
                 return lease.decision
             case "release":
                 return await self._leases[given][0].__aexit__(None, None, None)
-            case "ready" | "close":
-                return await getattr(self._limiter, action)()
             case _:
-                rule, *rest = given
-                return await getattr(self._limiter, action)(self._rules[rule], *rest)
+                return await getattr(self._limiter, action)(*self._given(action, given))
 
     def _key_of(self, one: dict[str, Any]) -> str | None:
         """Returns the key of a call, whose commands its own answers are for."""
@@ -165,28 +203,6 @@ class Runner:
         if "lease" in one:
             return str(given[2])
         return f"rl:{given[0]}:{given[1].replace(':', '%3A')}"
-
-    def _check_step(self, expect: dict[str, Any], outcomes: list[Outcome], together: bool) -> None:
-        if "sent" in expect:
-            self._check_sent(expect.pop("sent"), together)
-        self._seen = len(self._script.sent)
-        if "generation" in expect:
-            assert self._script.generation == expect.pop("generation"), "generation"
-        for name, wanted in expect.pop("held", {}).items():
-            assert self._leases[name][1].held == wanted, f"held {name}"
-        for name, wanted in expect.pop("counters", {}).items():
-            assert getattr(self._limiter.counters, name, None) == wanted, f"counter {name}"
-        if "outcomes" in expect:
-            assert Counter(one.kind() for one in outcomes) == expect.pop("outcomes")
-        for name, wanted in expect.items():
-            assert _shown(outcomes[0], name, wanted) == wanted, name
-
-    def _check_sent(self, wanted: list[str], together: bool) -> None:
-        sent = self._script.sent[self._seen :]
-        if together:
-            sent, wanted = sorted(sent), sorted(wanted)
-        shown = [text[: len(start)] for text, start in zip(sent, wanted, strict=False)]
-        assert shown + [text[:80] for text in sent[len(wanted) :]] == wanted, "sent"
 
 
 def _answers(step: dict[str, Any]) -> list[Any]:
@@ -204,11 +220,82 @@ def _shown(outcome: Outcome, name: str, wanted: Any) -> Any:
     return [{field: getattr(row, field, "absent") for field in one} for row, one in rows]
 
 
+class SyncRunner(Checks):
+    """Runs one timeline with the sync limiter, over its transport."""
+
+    def __init__(self, timeline: dict[str, Any], driver: str) -> None:
+        super().__init__(timeline)
+        self._seam = Seam(driver, self._script)
+        self._limiter = Limiter(
+            self._seam,
+            clock=self._seam.now,
+            sleep=self._seam.advance,
+            **timeline.get("options", {}),
+        )
+
+    def run(self) -> None:
+        try:
+            for step in self._steps:
+                self._step(step)
+            self._check_end()
+        finally:
+            self._script.over = True
+            self._limiter.close()
+
+    def _step(self, step: dict[str, Any]) -> None:
+        late_s = self._seam.now() - step["at"] / 1000
+        assert late_s <= _BEFORE_S, f"the step at {step['at']} begins late"
+        self._seam.advance(-late_s)
+        self._script.add(_answers(step))
+        action = next((name for name in ACTIONS if name in step), None)
+        outcomes = [] if action is None else [self._outcome(action, step[action])]
+        assert self._script.unexpected == [], "commands without an answer in the script"
+        expect = {
+            name: wanted
+            for name, wanted in step.get("expect", {}).items()
+            if name not in OF_CONNECTIONS
+        }
+        self._check_step(expect, outcomes, together=False)
+
+    def _outcome(self, action: str, given: Any) -> Outcome:
+        began, result, error = self._seam.now(), None, None
+        try:
+            result = getattr(self._limiter, action)(*self._given(action, given))
+        except Exception as raised:
+            error = raised
+        return Outcome(result, error, began, self._seam.now())
+
+
+# The expectations that need connections, which a transport does not show.
+OF_CONNECTIONS = frozenset({"dials", "generation"})
+CONCURRENT = frozenset({"calls", "start", "lease", "release", "disconnect"})
+
+
+def is_sequential(timeline: dict[str, Any]) -> bool:
+    """Returns True if one call runs at a time, and every connection can be opened."""
+    return not any(
+        CONCURRENT & set(step) or "refuse" in _answers(step) for step in timeline["steps"]
+    )
+
+
+def each(timelines: list[dict[str, Any]]) -> pytest.MarkDecorator:
+    """Parametrizes a test with timelines, under their names."""
+    return pytest.mark.parametrize(
+        "timeline", [pytest.param(timeline, id=timeline["name"]) for timeline in timelines]
+    )
+
+
 @pytest.mark.parametrize("driver", ["redis", "valkey"])
-@pytest.mark.parametrize(
-    "timeline",
-    [pytest.param(timeline, id=timeline["name"]) for timeline in timelines_of("python")],
-)
+@each([timeline for timeline in timelines_of("python") if is_sequential(timeline)])
+def test_sequential_timelines_follow_the_shared_cases_with_the_sync_limiter(
+    timeline: dict[str, Any], driver: str
+) -> None:
+    pytest.importorskip(driver)
+    SyncRunner(timeline, driver).run()
+
+
+@pytest.mark.parametrize("driver", ["redis", "valkey"])
+@each(timelines_of("python"))
 def test_timelines_follow_the_shared_cases(timeline: dict[str, Any], driver: str) -> None:
     pytest.importorskip(driver)
 
