@@ -232,58 +232,48 @@ fn readme_shows_the_examples_of_the_clients_pages() {
     }
 }
 
-/// Converts a name of any language to one form: `timeoutMs` to `timeout_ms`, `'auto'` and
-/// `Backend::Auto` to `auto`.
-fn as_everywhere(word: &str) -> String {
-    let word = word.trim_matches(['`', '\'']).rsplit("::").next().expect("a word");
-    let mut name = String::new();
-    for char in word.chars() {
-        if char.is_ascii_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.push(char.to_ascii_lowercase());
-    }
-    name
-}
-
-/// Returns the options in a client's page with their defaults, in order. Leaves out the options for
-/// a test's clock, which differ between languages.
-fn options_of(page: &str) -> Vec<[String; 2]> {
-    let section = page.split("\n## Options\n").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let rows = section.expect("options").lines().map(|line| line.trim_end_matches(" |"));
-    let cells = rows.map(|row| row.split(" | ").collect::<Vec<_>>());
-    let rows = cells.filter_map(|cells| {
-        let words = |cell: &str| cell.split(", ").map(as_everywhere).collect::<Vec<_>>().join(" ");
-        let names = cells[0].strip_prefix("| `")?.strip_suffix('`')?;
-        let is_own = names.starts_with("clock") || names.contains("` of ");
-        (!is_own).then(|| [words(&names.replace('`', "")), words(cells[1])])
-    });
-    rows.collect()
-}
-
 #[test]
-fn pages_of_the_clients_have_the_same_sections_options_and_counters() {
+fn pages_of_the_clients_have_the_same_sections() {
     let pages = pages();
-    let shared = &pages[Path::new("docs/clients/README.md")];
-    let counted = shared.split("\n- ").find(|item| item.starts_with("`counters`"));
-    for counter in ["allowed", "denied", "degraded", "local", "mistakes"] {
-        assert!(counted.is_some_and(|item| item.contains(&format!("`{counter}`"))), "{counter}");
-    }
-    let [python, node, rust] = ["python", "node", "rust"].map(|language| {
+    for language in ["python", "node", "rust"] {
         let page = format!("docs/clients/{language}.md");
         let text = &pages[Path::new(&page)];
         let titles: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let first =
             ["Install", "Quick start", "Options", "When the server is away", "Without the module"];
         assert!(titles.starts_with(&first) && titles.ends_with(&["Leases", "Testing"]), "{page}");
-        options_of(text)
+    }
+}
+
+/// Returns the options in the specification of the clients with their defaults as JSON. `absent`
+/// is null.
+fn options_in(specification: &str) -> BTreeMap<String, String> {
+    let section = specification.split("\n## The limiter's options\n").nth(1);
+    let rows = section.and_then(|rest| rest.split("\n## ").next()).expect("options").lines();
+    let cells = rows.map(|row| row.split(" | ").collect::<Vec<_>>());
+    let named = cells.filter_map(|cells| {
+        let names = cells[0].strip_prefix("| `")?.strip_suffix('`')?.split("`, `");
+        let default = match cells[1].strip_prefix('`').and_then(|text| text.strip_suffix('`')) {
+            Some(text) => format!("\"{text}\""),
+            None => cells[1].replace("absent", "null"),
+        };
+        Some(names.map(move |name| (name.to_owned(), default.clone())))
     });
-    let explained = |[names, _]: &[String; 2]| {
-        names.split(' ').all(|name| shared.contains(&format!("`{name}`")))
-    };
-    assert!(python.len() > 11 && python.iter().all(explained), "{python:?}");
-    assert_eq!(node, python);
-    assert_eq!(rust, python);
+    named.flatten().collect()
+}
+
+#[test]
+fn options_in_the_specification_have_the_defaults_of_the_cases() {
+    let listed = options_in(&pages()[Path::new("clients/SPEC.md")]);
+    let defaults = &cases_of_the_clients()["defaults"][0]["expect"];
+    let mapping = defaults.as_mapping().expect("options");
+    let expected = mapping.iter().map(|(name, default)| {
+        let text = default.as_str().map(|text| format!("\"{text}\""));
+        let number = || default.as_integer().map(|number| number.to_string());
+        let default = text.or_else(number).unwrap_or_else(|| "null".to_owned());
+        (name.as_str().expect("a name").to_owned(), default)
+    });
+    assert_eq!(listed, expected.collect());
 }
 
 /// Returns the cases in `clients/cases.json`, which the clients' suites check. JSON is parsed as
