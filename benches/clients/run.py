@@ -21,7 +21,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from report import ONE_AT_A_TIME, PREFETCHES, Excess, Figures, Results, is_ours, report
+from report import (
+    DENIALS,
+    LOCAL_CALLS,
+    ONE_AT_A_TIME,
+    PREFETCHES,
+    Excess,
+    Figures,
+    Results,
+    is_ours,
+    report,
+)
 from server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,6 +154,15 @@ def measure(
             excess.kept.append(used - answer["allowed"])
 
 
+def measure_memory(program: Program, server: Server, results: Results) -> None:
+    """Measures what the memory of a limiter costs: a local window, and a full denial cache."""
+    for contestant in filter(is_ours, program.contestants):
+        for scenario, size in (("local", {"calls": LOCAL_CALLS}), ("forget", {"denials": DENIALS})):
+            job = {"contestant": contestant, "scenario": scenario, "key": scenario, **size}
+            answer, _ = done(program, server, job)
+            results.medians_us[contestant, scenario] = float(answer["p50_us"])
+
+
 def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
     """Runs a job on an empty server. Returns its answer and the number of calls that arrived."""
     server.call("FLUSHALL")
@@ -179,6 +198,9 @@ def measured(chosen: argparse.Namespace, languages: list[str], server: Server, b
             name = program.language
             print(f"round {round_number} of {chosen.rounds}: {name}", file=sys.stderr)
             measure(program, server, all_results[name], warm[name], chosen.seconds)
+    for program in programs:
+        print(f"memory: {program.language}", file=sys.stderr)
+        measure_memory(program, server, all_results[program.language])
     load = f"{chosen.seconds:g} s with {IN_FLIGHT} calls in flight"
     if busy >= 0.5:
         load += f"; other programs kept the machine busy (load {busy:.1f})"

@@ -1,12 +1,14 @@
 // One process of `make bench-clients`: answers each JSON line of its input with a JSON line.
 //
 //   node main.js /path/to/server.sock
+//
+// A job of the scenario `local` or `forget` is answered with the median of one call.
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { Redis } from 'ioredis';
 import { RedisStore } from 'rate-limit-redis';
 import { RateLimiterRedis } from 'rate-limiter-flexible';
-import { fixed, Limiter } from 'redis-throttle-client';
+import { fixed, Limiter, sliding } from 'redis-throttle-client';
 
 const [path] = process.argv.slice(2);
 const { dependencies } = createRequire(import.meta.url)('./package.json'); // pinned
@@ -23,8 +25,8 @@ const contestants = {
     await limiter.ready();
     const rule = fixed('bench', limit, period_s, { prefetch });
     const ask = async () => {
-      const { allowed, error } = await limiter.check(rule, key);
-      if (error !== undefined) throw error;
+      const { allowed, degraded } = await limiter.check(rule, key);
+      if (degraded) throw new Error('no answer');
       return allowed;
     };
     return { ask, close: () => limiter.close().then(() => client.disconnect()) };
@@ -75,7 +77,55 @@ class Latencies {
   }
 }
 
+/** Returns the median time of a call in us. `call` gets the number of the call. */
+async function median(calls, call) {
+  const latencies = new Latencies();
+  for (let number = 0; number < calls; number += 1) {
+    const begin = performance.now();
+    await call(number);
+    latencies.add(performance.now() - begin);
+  }
+  return latencies.microsecondsAt(0.5)[0];
+}
+
+const medians = {
+  /** A sliding window in this process, after `calls` calls of its key. */
+  local: async ({ calls, key }) => {
+    // No server listens there.
+    const client = new Redis({ path: `${path}.away`, lazyConnect: true });
+    client.on('error', () => {});
+    const limiter = new Limiter(client, { onError: 'local' });
+    const window = sliding('local', 2 * calls, '1h');
+    const call = () => limiter.check(window, key);
+    await median(calls, call);
+    const p50_us = await median(1000, call);
+    await limiter.close();
+    client.disconnect();
+    return { p50_us, errors: limiter.counters.denied };
+  },
+  /** `forget` and `refund` together, with `denials` denials in the cache. */
+  forget: async ({ denials }) => {
+    const client = new Redis({ path });
+    const options = { denialCache: denials, denialCacheMaxMs: 3_600_000, timeoutMs: 1000 };
+    const limiter = new Limiter(client, options);
+    const rule = fixed('forget', 1, '1h');
+    for (let begin = 0; begin < denials; begin += 100) {
+      const subjects = Array.from({ length: 100 }, (_, at) => String(begin + at));
+      await Promise.all(subjects.map((subject) => limiter.check(rule, subject, { cost: 2 })));
+    }
+    const both = await median(1000, async (number) => {
+      await limiter.forget(rule, String(number));
+      await limiter.refund(rule, String(number));
+    });
+    await limiter.close();
+    client.disconnect();
+    return { p50_us: both / 2, errors: limiter.counters.degraded };
+  },
+};
+
 async function run(job) {
+  const measure = medians[job.scenario];
+  if (measure !== undefined) return measure(job);
   const { ask, close } = await contestants[job.contestant](job);
   await ask(); // connects, and loads its script
   const counts = { allowed: 0, denied: 0, errors: 0 };

@@ -5,15 +5,18 @@
 Prints its contestants as one line of JSON, then answers each job on standard input with one line:
 `{"contestant", "scenario", "seconds", "in_flight", "key", "limit", "period_s", "denial_cache",
 "prefetch"}` as `{"calls", "seconds", "cpu_seconds", "p50_us", "p99_us", "allowed", "denied",
-"errors"}`. Both contestants run with threads, or with `asyncio` with tasks. The usual library is
-`limits` with its Redis storage and the fixed window, the first in its documentation and its
-cheapest. `limits` keeps its own defaults, and has one connection per caller.
+"errors"}`. Jobs of the scenarios `local` and `forget` have `calls` or `denials`, and are answered
+with the median of one call, `{"p50_us", "errors"}`. Both contestants run with threads, or with
+`asyncio` with tasks. The usual library is `limits` with its Redis storage and the fixed window, the
+first in its documentation and its cheapest. `limits` keeps its own defaults, and has one connection
+per caller.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import sys
 import threading
 import time
@@ -27,7 +30,7 @@ import redis
 import redis.asyncio
 from limits.strategies import FixedWindowRateLimiter
 
-from redis_throttle_client import AsyncLimiter, Limiter, Rule, fixed
+from redis_throttle_client import AsyncLimiter, Limiter, Rule, fixed, sliding
 
 # The timeout is long, so that a slow call is not an error for only one contestant.
 PATIENT_MS = 10_000
@@ -181,6 +184,42 @@ def timed(work: Callable[[], list[Count]]) -> tuple[list[Count], float]:
     return work(), time.perf_counter() - began
 
 
+def median_us(calls: int, call: Callable[[int], object]) -> float:
+    """Returns the median time of a call. `call` gets the number of the call."""
+    took_ns = []
+    for number in range(calls):
+        began_ns = time.perf_counter_ns()
+        call(number)
+        took_ns.append(time.perf_counter_ns() - began_ns)
+    return statistics.median(took_ns) / 1000
+
+
+def local(job: dict[str, Any], socket: str) -> dict[str, Any]:
+    """Measures a sliding window in this process, after `calls` calls of its key."""
+    window = sliding("local", 2 * job["calls"], "1h")
+    # No server listens there.
+    away = redis.Redis(unix_socket_path=f"{socket}.away")
+    with Limiter(away, on_error="local") as limiter:
+        call = lambda _: limiter.check(window, job["key"])  # noqa: E731
+        median_us(job["calls"], call)
+        return {"p50_us": median_us(1000, call), "errors": limiter.counters.denied}
+
+
+def forget(job: dict[str, Any], socket: str) -> dict[str, Any]:
+    """Measures `forget` and `refund` together, with `denials` denials in the cache."""
+    limited = fixed("forget", 1, "1h")
+    kept = {"denial_cache": job["denials"], "denial_cache_max_ms": 3_600_000}
+    with redis.Redis(unix_socket_path=socket) as client, Limiter(client, **kept) as limiter:
+        for number in range(job["denials"]):
+            limiter.check(limited, str(number), cost=2)
+
+        def call(number: int) -> None:
+            limiter.forget(limited, str(number))
+            limiter.refund(limited, str(number))
+
+        return {"p50_us": median_us(1000, call) / 2, "errors": limiter.counters.degraded}
+
+
 RUNNERS: dict[tuple[str, bool], Callable[[dict[str, Any], str], Any]] = {
     ("ours", False): ours,
     ("ours", True): lambda job, socket: asyncio.run(ours_async(job, socket)),
@@ -189,8 +228,13 @@ RUNNERS: dict[tuple[str, bool], Callable[[dict[str, Any], str], Any]] = {
 }
 
 
+MEDIANS = {"local": local, "forget": forget}
+
+
 def run(job: dict[str, Any], socket: str, *, with_tasks: bool) -> dict[str, Any]:
     """Runs one job."""
+    if job["scenario"] in MEDIANS:
+        return MEDIANS[job["scenario"]](job, socket)
     cpu = time.process_time()
     counts, seconds = RUNNERS[job["contestant"], with_tasks](job, socket)
     cpu = time.process_time() - cpu
