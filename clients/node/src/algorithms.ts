@@ -33,9 +33,9 @@ const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
 
 /**
  * Returns the algorithm for a `share` of a rule. A share below one unit is one unit in a longer
- * time.
+ * time. A sliding log of a limit above `slots` counts in that many parts of its window.
  */
-export function algorithmOf(rule: Rule, share = 1): Algorithm {
+export function algorithmOf(rule: Rule, share = 1, slots = Number.POSITIVE_INFINITY): Algorithm {
   const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
   const kind = (rule.fallback ?? rule).kind;
   const wanted = Number(first) * share;
@@ -48,7 +48,7 @@ export function algorithmOf(rule: Rule, share = 1): Algorithm {
   const window = slower(microseconds('window', rest[0]), Math.min(1, wanted));
   if (word === 'FIXED') return fixedWindow(limit, window, rest.includes('ALIGNED'));
   if (word === 'SLIDING' && share === 1) return slidingWindow(limit, window);
-  return log(limit, window, share === 1 ? 1n : max(1n, window / 64n));
+  return log(limit, window, limit <= slots ? 1n : max(1n, window / BigInt(slots)));
 }
 
 interface Level {
@@ -277,7 +277,11 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
   };
 }
 
-type Entries = readonly { at: bigint; units: number }[];
+/** The units taken, with their sum. Oldest first; entries that have expired may still be there. */
+interface Entries {
+  readonly all: readonly { readonly at: bigint; readonly units: number }[];
+  readonly used: number;
+}
 
 /**
  * Makes a sliding log of the units taken. Each entry counts for one window from its instant, which
@@ -285,71 +289,87 @@ type Entries = readonly { at: bigint; units: number }[];
  */
 function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
   /** Returns the instant of the entry that must expire for `units` to become free. */
-  const freed = (entries: Entries, units: number): bigint | undefined => {
+  const freed = ({ all }: Entries, units: number): bigint | undefined => {
     let [needed, last] = [units, undefined as bigint | undefined];
-    for (const entry of entries) {
+    for (const entry of all) {
       if (needed <= 0) break;
       needed -= entry.units;
       last = entry.at;
     }
     return last;
   };
-  const live = (entries: Entries, at: bigint) => entries.filter((entry) => at < entry.at + window);
+  const live = (entries: Entries | undefined, at: bigint): Entries => {
+    let { all, used } = entries ?? { all: [], used: 0 };
+    let expired = 0;
+    for (const entry of all) {
+      if (at < entry.at + window) break;
+      used -= entry.units;
+      expired += 1;
+    }
+    if (expired > 0) all = all.slice(expired);
+    return { all, used };
+  };
+  /** Adds units at an instant that is not before the newest entry. */
+  const added = ({ all, used }: Entries, at: bigint, units: number): Entries => {
+    const newest = all.at(-1);
+    const merged = newest !== undefined && newest.at >= at;
+    const entry = merged ? { at: newest.at, units: newest.units + units } : { at, units };
+    return { all: [...(merged ? all.slice(0, -1) : all), entry], used: used + units };
+  };
+  const resetMs = ({ all }: Entries, at: bigint) => {
+    const newest = all.at(-1);
+    return newest === undefined ? 0 : ms(newest.at + window - at);
+  };
   return {
     decide(state, at, cost) {
-      const entries = live(state ?? [], at);
-      const used = entries.reduce((sum, { units }) => sum + units, 0);
-      const newest = entries.at(-1);
-      const until = (last: bigint | undefined) => (last === undefined ? 0n : last + window - at);
+      const entries = live(state, at);
+      const { used } = entries;
       if (used + cost > limit && cost > 0) {
-        const retryAfterMs = cost > limit ? -1 : ms(until(freed(entries, used + cost - limit)));
-        const resetAfterMs = ms(until(newest?.at));
-        const remaining = Math.max(0, limit - used);
-        return { allowed: false, limit, remaining, retryAfterMs, resetAfterMs, state: undefined };
+        const last = freed(entries, used + cost - limit);
+        const waitMs = last === undefined ? 0 : ms(last + window - at);
+        return {
+          allowed: false,
+          limit,
+          remaining: Math.max(0, limit - used),
+          retryAfterMs: cost > limit ? -1 : waitMs,
+          resetAfterMs: resetMs(entries, at),
+          state: undefined,
+        };
       }
-      const instant = ceilDiv(at, slot) * slot;
-      const last = newest && newest.at > instant ? newest.at : instant;
-      const merged = newest?.at === last;
-      const kept = merged ? entries.slice(0, -1) : entries;
-      const units = cost + (merged ? (newest?.units ?? 0) : 0);
-      const after = cost > 0 ? [...kept, { at: last, units }] : entries;
+      const after = cost > 0 ? added(entries, ceilDiv(at, slot) * slot, cost) : entries;
       return {
         allowed: true,
         limit,
-        remaining: Math.max(0, limit - used - cost),
+        remaining: Math.max(0, limit - after.used),
         retryAfterMs: 0,
-        resetAfterMs: ms(until(after.at(-1)?.at)),
+        resetAfterMs: resetMs(after, at),
         state: cost > 0 ? after : undefined,
       };
     },
     charge(state, at, cost) {
-      const entries = live(state ?? [], at);
-      const newest = entries.at(-1);
-      const kept = newest?.at === at ? entries.slice(0, -1) : entries;
-      const units = cost + (newest?.at === at ? newest.units : 0);
-      const after = cost > 0 ? [...kept, { at, units }] : entries;
-      const used = after.reduce((sum, entry) => sum + entry.units, 0);
-      const last = freed(after, used - limit);
+      const entries = live(state, at);
+      const after = cost > 0 ? added(entries, at, cost) : entries;
+      const last = freed(after, after.used - limit);
       return {
-        allowed: used <= limit,
+        allowed: after.used <= limit,
         limit,
-        remaining: Math.max(0, limit - used),
+        remaining: Math.max(0, limit - after.used),
         retryAfterMs: last === undefined ? 0 : ms(last + window - at),
-        resetAfterMs: ms(max(0n, (after.at(-1)?.at ?? at - window) + window - at)),
+        resetAfterMs: resetMs(after, at),
         state: after,
       };
     },
     refund(state, at, cost) {
-      const entries = live(state, at).map((entry) => ({ ...entry }));
-      for (let left = cost; left > 0; ) {
-        const newest = entries.at(-1);
+      const { all, used } = live(state, at);
+      const kept = [...all];
+      let left = cost;
+      while (left > 0) {
+        const newest = kept.pop();
         if (newest === undefined) break;
-        const taken = Math.min(left, newest.units);
-        newest.units -= taken;
-        left -= taken;
-        if (newest.units === 0) entries.pop();
+        if (newest.units > left) kept.push({ at: newest.at, units: newest.units - left });
+        left -= Math.min(left, newest.units);
       }
-      return entries.length > 0 ? entries : undefined;
+      return kept.length > 0 ? { all: kept, used: used - (cost - left) } : undefined;
     },
   };
 }

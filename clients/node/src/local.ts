@@ -4,10 +4,11 @@ import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
 import type { Rule } from './rules.js';
 
-/**
- * The maximum number of keys in the local limiter. The least recently used key is dropped.
- */
+/** The maximum number of keys in the local limiter. */
 const SUBJECTS_MAX = 10_000;
+
+/** The largest limit of a sliding log that has an entry for each call. */
+const ENTRIES_MAX = 1000;
 
 /** A rule, its key, and the units that a call takes. */
 export interface LocalAsk {
@@ -28,7 +29,10 @@ function stateKey({ words }: Rule, key: string): string {
 /** The local limiter, for rules whose `onError` is `local`. */
 export class LocalLimiter {
   readonly #algorithms = new WeakMap<Rule, Algorithm>();
+  /** The keys that have units left, the least recently used first. */
   readonly #states = new Map<string, unknown>();
+  /** The others, which are dropped last, because dropping one resets its limit. */
+  readonly #exhausted = new Map<string, { state: unknown; freeAtUs: bigint }>();
 
   constructor(private readonly clock: Clock) {}
 
@@ -37,7 +41,8 @@ export class LocalLimiter {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
     const verdicts = asks.map(({ rule, key, cost = 1, partial = false }) => {
       const algorithm = this.#algorithm(rule);
-      const state = this.#states.get(stateKey(rule, key));
+      const stored = stateKey(rule, key);
+      const state = this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
       const there = partial ? algorithm.decide(state, nowUs, 0).remaining : cost;
       const granted = Math.min(cost, Math.max(1, there));
       return { ...algorithm.decide(state, nowUs, granted), granted };
@@ -45,7 +50,7 @@ export class LocalLimiter {
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
       const { rule, key, cost = 1 } = asks[at] as LocalAsk;
-      if (allowed && !peek && state !== undefined) this.#keep(stateKey(rule, key), state);
+      if (allowed && !peek && state !== undefined) this.#keep(rule, key, state, nowUs);
       const granted = verdict.allowed ? verdict.granted : 0;
       // A cost above the local share may still be within the rule's limit. Such a call may be
       // allowed when the server is back, so its retry time is not `-1`.
@@ -58,17 +63,30 @@ export class LocalLimiter {
   #algorithm(rule: Rule): Algorithm {
     let algorithm = this.#algorithms.get(rule);
     if (algorithm === undefined) {
-      algorithm = algorithmOf(rule, rule.localShare);
+      algorithm = algorithmOf(rule, rule.localShare, ENTRIES_MAX);
       this.#algorithms.set(rule, algorithm);
     }
     return algorithm;
   }
 
-  #keep(key: string, state: unknown): void {
-    this.#states.delete(key);
-    this.#states.set(key, state);
-    if (this.#states.size > SUBJECTS_MAX) {
-      this.#states.delete(this.#states.keys().next().value as string);
+  #keep(rule: Rule, key: string, state: unknown, nowUs: bigint): void {
+    const stored = stateKey(rule, key);
+    this.#states.delete(stored);
+    this.#exhausted.delete(stored);
+    const { allowed, retryAfterMs } = this.#algorithm(rule).decide(state, nowUs, 1);
+    if (allowed) this.#states.set(stored, state);
+    else {
+      const freeAtUs = nowUs + BigInt(retryAfterMs) * 1000n;
+      this.#exhausted.set(stored, { state, freeAtUs });
     }
+    if (this.#states.size + this.#exhausted.size > SUBJECTS_MAX) this.#drop(nowUs);
+  }
+
+  /** Drops a key that has units left, if there is one. */
+  #drop(nowUs: bigint): void {
+    const [oldest] = this.#exhausted.values();
+    const hasUnits = oldest !== undefined && oldest.freeAtUs <= nowUs;
+    const from = hasUnits || this.#states.size === 0 ? this.#exhausted : this.#states;
+    from.delete(from.keys().next().value as string);
   }
 }

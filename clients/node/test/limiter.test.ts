@@ -142,6 +142,34 @@ describe('onError', () => {
     expect((await limiter.check(api, '42')).remaining).toBe(5);
   });
 
+  it('local drops a key that has units left before one that has none', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    const rule = fixed('local', 2, '1h');
+    server.fail();
+    await times(2, () => limiter.check(rule, 'exhausted'));
+    await limiter.check(rule, 'idle');
+    for (let user = 0; user < 10_000; user += 1) await limiter.check(rule, `user:${user}`);
+    expect((await limiter.check(rule, 'exhausted')).allowed).toBe(false);
+    expect((await limiter.check(rule, 'idle')).remaining).toBe(1);
+  });
+
+  it('local counts a log above 1,000 units in parts of its window', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    const rule = slidingLog('local', 2000, '1000s');
+    server.fail();
+    for (let call = 0; call < 2000; call += 1) {
+      expect((await limiter.check(rule, '42')).allowed).toBe(true);
+      await server.advance(100);
+    }
+    const denied = await limiter.check(rule, '42');
+    expect(denied).toMatchObject({ allowed: false, retryAfterMs: 800_000 });
+    await server.advance(800_000);
+    // The units of one second were taken in one part, and return together.
+    expect((await limiter.check(rule, '42')).remaining).toBe(0);
+    await server.advance(1000);
+    expect((await limiter.check(rule, '42')).remaining).toBe(9);
+  });
+
   it('local is rejected for rules that this process cannot enforce', async () => {
     const { limiter } = over({ onError: 'local' });
     for (const rule of [lease('jobs', 3, '60s'), quota('exports', 10, 'day'), policy('search')]) {
