@@ -65,7 +65,14 @@ export class UnavailableError extends RateLimitError {
     message: string,
     options?: ErrorOptions,
   ) {
+    // While a server is away, each call makes such an error, and a stack trace would take longer
+    // than the rest of the call.
+    const { stackTraceLimit } = Error;
+    const isSent =
+      reason !== 'circuit' && reason !== 'overloaded' && new.target === UnavailableError;
+    if (!isSent) Error.stackTraceLimit = 0;
     super(message, options);
+    Error.stackTraceLimit = stackTraceLimit;
   }
 }
 
