@@ -11,14 +11,15 @@ use std::path::{Component, Path, PathBuf};
 const README_MAX_LINES: usize = 170;
 
 /// The maximum number of words of each page. A new page needs a row here.
-const MAX_WORDS: [(&str, usize); 23] = [
+const MAX_WORDS: [(&str, usize); 24] = [
     ("README.md", 1_500),
     ("ARCHITECTURE.md", 2_270),
     ("CONTRIBUTING.md", 1_300),
     ("SECURITY.md", 560),
     ("clients/SPEC.md", 4_000),
     ("docs/algorithms.md", 3_500),
-    ("docs/clients/README.md", 3_000),
+    ("docs/clients/README.md", 2_050),
+    ("docs/clients/drivers.md", 1_150),
     ("docs/clients/node.md", 1_000),
     ("docs/clients/python.md", 1_000),
     ("docs/clients/rust.md", 1_000),
@@ -137,8 +138,8 @@ fn broken_link_to_a_file_or_a_heading_is_found() {
 }
 
 #[test]
-fn every_test_named_in_the_page_on_clients_exists() {
-    let page = &pages()[Path::new("docs/clients/README.md")];
+fn every_test_named_in_the_page_on_drivers_exists() {
+    let page = &pages()[Path::new("docs/clients/drivers.md")];
     let code = fs::read_to_string(root().join("tests/snippets.rs")).expect("the tests of clients");
     let is_test = |name: &&str| {
         name.matches('_').count() > 4 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')

@@ -30,7 +30,7 @@ use support::{BASE_US, Server, eventually, integers, raw_error};
 const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
 
 /// The page on clients.
-const CLIENTS: &str = "docs/clients/README.md";
+const CLIENTS: &str = "docs/clients/drivers.md";
 
 /// A driver for which the page on clients shows a program that this suite runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
