@@ -34,7 +34,8 @@ async fn main() -> Result<(), Failure> {
     let connection = redis::Client::open(url)?.get_connection_manager_lazy(config)?;
     // The back end on the server: auto, module, functions or script.
     let backend: Backend = env::var("BACKEND").map_or(Ok(Backend::Auto), |name| name.parse())?;
-    let options = Options::default().prefix("example").timeout_ms(number("TIMEOUT_MS", 100)?);
+    let timeout = Duration::from_millis(number("TIMEOUT_MS", 100)?);
+    let options = Options::default().prefix("example").timeout(timeout);
     // In a cluster, the keys of all rules of one client are in one slot.
     let options = options.backend(backend).hash_tag(HashTag::Subject);
     let limiter = Limiter::with_options(connection, options)?;

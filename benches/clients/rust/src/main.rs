@@ -19,7 +19,7 @@ use serde_json::json;
 
 /// The timeout of both contestants. It is long, so that a slow call is not an error for only one of
 /// them.
-const PATIENT_MS: u64 = 10_000;
+const PATIENT: Duration = Duration::from_secs(10);
 const DENIALS: usize = 1000;
 const SCRIPT: &str = "
 local used = redis.call('INCR', KEYS[1])
@@ -141,7 +141,7 @@ fn told(decision: &Result<Decision, Error>) -> Outcome {
 /// Measures the limiter. Closes it at the end, which refunds unused permits.
 async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
     let denials = if job.denial_cache { DENIALS } else { 0 };
-    let options = Options::default().timeout_ms(PATIENT_MS).prefetch(job.prefetch);
+    let options = Options::default().timeout(PATIENT).prefetch(job.prefetch);
     let limiter = Limiter::with_options(connection, options.denial_cache(denials))?;
     limiter.ready().await?;
     let rule = Rule::fixed("bench", job.limit, Duration::from_secs(job.period_s))?;
@@ -186,8 +186,7 @@ async fn main() -> Result<(), Failure> {
     let mut output = std::io::stdout();
     writeln!(output, "{}", json!({ "language": "rust", "contestants": contestants }))?;
     let client = redis::Client::open(format!("unix://{socket}"))?;
-    let patient = |timeout_ms: Option<u64>| {
-        let timeout = timeout_ms.map(Duration::from_millis);
+    let patient = |timeout: Option<Duration>| {
         redis::AsyncConnectionConfig::new().set_response_timeout(timeout)
     };
     for line in std::io::stdin().lock().lines() {
@@ -196,7 +195,7 @@ async fn main() -> Result<(), Failure> {
         // as programs that use redis-rs usually do.
         let (config, is_ours) = match job.contestant.as_str() {
             "ours" => (patient(None), true),
-            "script" => (patient(Some(PATIENT_MS)), false),
+            "script" => (patient(Some(PATIENT)), false),
             other => return Err(format!("there is no contestant {other}").into()),
         };
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;

@@ -11,9 +11,8 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
 use tokio::sync::Mutex;
 
-use crate::Error;
 use crate::connection::{Command, Connection, Wire};
-use crate::protocol;
+use crate::{Error, Reason, protocol};
 
 const LIBRARY: &str = include_str!("redis_throttle.lua");
 const SCRIPT: &str = include_str!("redis_throttle_script.lua");
@@ -137,7 +136,7 @@ impl Backends {
             Outcome::Reply(reply) => Ok(reply),
             // The back end that each search found was then missing. This is not temporary.
             Outcome::NotRun(Some(error)) => Err(error.into()),
-            Outcome::NotRun(None) => Err(Error::away("no back end was found")),
+            Outcome::NotRun(None) => Err(Error::unavailable(Reason::Server)),
         }
     }
 
@@ -205,12 +204,12 @@ impl Backends {
             };
             let chosen = choose(backends.wanted, tried, &node);
             let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
-            let found = chosen.unwrap_or_else(|_| Err(Error::away("no back end found in time")))?;
+            let found = chosen.unwrap_or_else(|_| Err(Error::unavailable(Reason::Timeout)))?;
             backends.found.store(found as u8, Ordering::Release);
             *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
             Ok(found)
         });
-        search.await.unwrap_or_else(|_| Err(Error::away("the tokio runtime shut down")))
+        search.await.unwrap_or_else(|_| Err(Error::unavailable(Reason::Connection)))
     }
 }
 
@@ -234,7 +233,7 @@ fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
 
 /// Returns true if the user is not authenticated. Every back end rejects such a user.
 fn is_locked_out(error: &Error) -> bool {
-    matches!(error, Error::Rejected { source } if source.code() == Some("NOAUTH"))
+    matches!(error, Error::CommandRejected { source } if source.code() == Some("NOAUTH"))
 }
 
 /// Returns true if no library can be loaded: the server has no functions, it is a replica, or this
@@ -244,7 +243,7 @@ fn takes_no_library(error: &Error) -> bool {
         Error::Unavailable { source: Some(source), .. } => {
             source.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         }
-        _ => error.is_mistake() && !is_locked_out(error),
+        _ => error.is_rejection() && !is_locked_out(error),
     }
 }
 
@@ -283,7 +282,7 @@ impl Node<'_> {
             Ok(_) => Ok(true),
             Err(error) if did_not_run(&error, &probe) => Ok(false),
             Err(error) => match Error::from(error) {
-                error if error.is_mistake() && !is_locked_out(&error) => Ok(true),
+                error if error.is_rejection() && !is_locked_out(&error) => Ok(true),
                 error => Err(error),
             },
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{Error, clock};
+use crate::{Error, Reason, clock};
 
 /// Counts the calls in flight and the failures of a node. After `failures` failures in a row, it
 /// rejects calls for the duration `pause`. Then one call probes the node.
@@ -43,10 +43,10 @@ impl Gate {
     pub fn enter(&self, now: Instant) -> Result<Pass<'_>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.shut_until.is_some_and(|until| state.probing || now < until) {
-            return Err(Error::away("the circuit breaker is open after failed calls"));
+            return Err(Error::unavailable(Reason::Circuit));
         }
         if state.in_flight >= self.max_in_flight {
-            return Err(Error::away("max_in_flight calls are waiting for the server"));
+            return Err(Error::unavailable(Reason::Overloaded));
         }
         state.in_flight += 1;
         let probe = state.shut_until.is_some();

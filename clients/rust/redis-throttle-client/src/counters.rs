@@ -17,9 +17,9 @@ pub struct Counters {
     /// Decisions, allowed or denied, made without a request to the server: by a cached denial or a
     /// prefetched permit.
     pub local: u64,
-    /// Calls that returned an error because of a mistake in the program or the server's setup. They
-    /// are not decisions.
-    pub mistakes: u64,
+    /// Calls that returned [`Error::CommandRejected`](crate::Error::CommandRejected). They are not
+    /// decisions.
+    pub rejected: u64,
 }
 
 /// The live counters.
@@ -29,7 +29,7 @@ pub(crate) struct Counts {
     denied: AtomicU64,
     degraded: AtomicU64,
     local: AtomicU64,
-    mistakes: AtomicU64,
+    rejected: AtomicU64,
 }
 
 impl Counts {
@@ -43,8 +43,8 @@ impl Counts {
         }
     }
 
-    pub fn mistake(&self) {
-        self.mistakes.fetch_add(1, Ordering::Relaxed);
+    pub fn rejection(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn so_far(&self) -> Counters {
@@ -54,7 +54,7 @@ impl Counts {
             denied: of(&self.denied),
             degraded: of(&self.degraded),
             local: of(&self.local),
-            mistakes: of(&self.mistakes),
+            rejected: of(&self.rejected),
         }
     }
 }

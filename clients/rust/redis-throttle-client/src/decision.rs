@@ -1,5 +1,6 @@
 //! The decision on a call.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,42 @@ impl Source {
     }
 }
 
+/// The reason that there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The deadline passed. The call may have run.
+    Timeout,
+    /// No connection could be opened, or it was lost. The call may have run if it was sent.
+    Connection,
+    /// The server cannot decide now, for example while it loads its data. The call did not run.
+    Server,
+    /// `max_in_flight` calls are in flight. The call was not sent.
+    Overloaded,
+    /// The circuit breaker is open. The call was not sent.
+    Circuit,
+}
+
+impl Reason {
+    /// Returns `timeout`, `connection`, `server`, `overloaded` or `circuit`, for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Connection => "connection",
+            Self::Server => "server",
+            Self::Overloaded => "overloaded",
+            Self::Circuit => "circuit",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
 /// The decision on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,28 +77,30 @@ pub struct Decision {
     pub limit: u64,
     /// The units left, rounded down.
     pub remaining: u64,
-    /// If denied: the time in ms until the same call is allowed, or -1 if it never is. If allowed:
-    /// 0, except in a leaky bucket, where it is the time to wait before acting.
-    pub retry_after_ms: i64,
-    /// The time in ms until the full allowance is available, rounded up.
-    pub reset_after_ms: u64,
+    /// If denied: the time until the same call is allowed, or [`Duration::MAX`] if it never is. If
+    /// allowed: zero, except in a leaky bucket, where it is the time to wait before acting.
+    pub retry_after: Duration,
+    /// The time until the full allowance is available, rounded up to a millisecond.
+    pub reset_after: Duration,
     /// The name of the rule that decided.
     pub rule: Arc<str>,
     /// The source of the decision.
     pub source: Source,
     /// Whether `on_error` decided because the server gave no answer.
     pub degraded: bool,
+    /// The reason that the server gave no answer, if it gave none.
+    pub reason: Option<Reason>,
     /// Whether a policy in shadow mode would allow the call if it were enforced; under other rules
     /// the same as `allowed`.
     pub would_allow: bool,
-    /// The `retry_after_ms` of a policy in shadow mode if it were enforced; under other rules the
-    /// same as `retry_after_ms`.
-    pub would_retry_after_ms: i64,
+    /// The `retry_after` of a policy in shadow mode if it were enforced; under other rules the same
+    /// as `retry_after`.
+    pub would_retry_after: Duration,
     /// 1 if the call is allowed, otherwise 0, regardless of its cost.
     pub granted: u64,
-    /// The length of the rule's window, or the time to refill its bucket, in microseconds. `None`
-    /// if the rule has neither.
-    pub window_us: Option<u64>,
+    /// The length of the rule's window, or the time to refill its bucket. `None` if the rule has
+    /// neither.
+    pub window: Option<Duration>,
     /// The decision of each rule, in order, if the call has several rules.
     pub rows: Vec<Decision>,
     /// The index of the deciding rule among the rules of the call, from 0.
@@ -72,31 +111,25 @@ impl Decision {
     /// Returns true if a retry never helps: the cost is above the limit.
     #[must_use]
     pub fn never(&self) -> bool {
-        !self.allowed && self.retry_after_ms < 0
-    }
-
-    /// Returns the time to wait: before a retry after a denial, or before an allowed call acts in a
-    /// leaky bucket. `None` if a retry never helps.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        u64::try_from(self.retry_after_ms).ok().map(Duration::from_millis)
+        !self.allowed && self.retry_after == Duration::MAX
     }
 
     /// Creates the decision of `on_error` when the server gave no answer.
-    pub(crate) fn without_answer(rule: Arc<str>, allowed: bool, retry_after_ms: i64) -> Self {
+    pub(crate) fn without_answer(rule: Arc<str>, allowed: bool, retry_after: Duration) -> Self {
         Self {
             allowed,
             limit: 0,
             remaining: 0,
-            retry_after_ms,
-            reset_after_ms: 0,
+            retry_after,
+            reset_after: Duration::ZERO,
             rule,
             source: Source::Error,
             degraded: true,
+            reason: None,
             would_allow: allowed,
-            would_retry_after_ms: retry_after_ms,
+            would_retry_after: retry_after,
             granted: 0,
-            window_us: None,
+            window: None,
             rows: Vec::new(),
             deciding: 0,
         }

@@ -1,11 +1,11 @@
 //! The errors of the client. Callers must tell two kinds apart.
 //!
-//! If the server is unavailable, the rule's `on_error` decides the call. A mistake in the program
-//! or the server's setup is always returned as an error.
+//! If the server is unavailable, the rule's `on_error` decides the call. An invalid argument, or a
+//! call that the server refuses for good, is always returned as an error.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::Decision;
+use crate::{Decision, Reason};
 
 /// The errors of this crate.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -24,22 +24,20 @@ pub enum Error {
     #[error("no answer: {reason}")]
     Unavailable {
         /// The reason that there is no decision.
-        reason: &'static str,
+        reason: Reason,
         /// The driver's error, if it has one.
         source: Option<RedisError>,
     },
-    /// The server answered with an error that a retry does not fix: alert on it.
+    /// The server refused the call, or its reply is not a decision. A retry does not help: alert on
+    /// it.
     #[error("the server refused the command: {source}{}", hint(.source))]
-    Rejected {
+    CommandRejected {
         /// The driver's error.
         source: RedisError,
     },
-    /// The server's reply cannot be read as a decision.
-    #[error("the reply is not a decision")]
-    Protocol,
-    /// No permit is free. The decision says when to retry.
-    #[error("no permit of rule {} is free", .0.rule)]
-    LeaseDenied(Box<Decision>),
+    /// A lease was denied. The decision says when to retry.
+    #[error("denied by the rule {}", .0.rule)]
+    Denied(Box<Decision>),
 }
 
 impl Error {
@@ -47,28 +45,32 @@ impl Error {
         Self::InvalidArgument { argument, expected: expected.into() }
     }
 
-    pub(crate) fn away(reason: &'static str) -> Self {
+    pub(crate) fn unavailable(reason: Reason) -> Self {
         Self::Unavailable { reason, source: None }
     }
 
-    /// Returns true for a mistake in the program, its permissions or the server's setup. `on_error`
-    /// does not decide such a call.
-    #[must_use]
-    pub fn is_mistake(&self) -> bool {
-        !matches!(self, Self::Unavailable { .. } | Self::LeaseDenied(_))
+    /// Creates the error for a reply that is not a decision.
+    pub(crate) fn not_a_decision() -> Self {
+        let source = (ErrorKind::UnexpectedReturnType, "the reply is not a decision").into();
+        Self::CommandRejected { source }
+    }
+
+    pub(crate) fn is_rejection(&self) -> bool {
+        matches!(self, Self::CommandRejected { .. })
     }
 }
 
 impl From<RedisError> for Error {
     fn from(source: RedisError) -> Self {
-        if passes(&source) {
-            Self::Unavailable {
-                reason: "the connection or the server failed",
-                source: Some(source),
-            }
-        } else {
-            Self::Rejected { source }
+        if !passes(&source) {
+            return Self::CommandRejected { source };
         }
+        let reason = match source.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension => Reason::Server,
+            _ if source.is_timeout() => Reason::Timeout,
+            _ => Reason::Connection,
+        };
+        Self::Unavailable { reason, source: Some(source) }
     }
 }
 

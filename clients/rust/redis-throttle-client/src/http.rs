@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::{Decision, Error, Source, clock};
 
@@ -34,8 +35,12 @@ impl FromStr for HeaderStyle {
 
 /// Returns `Retry-After` in seconds, rounded up and at least 1, because a client that retries too
 /// early is denied again. `None` if a retry never helps.
-pub(crate) fn retry_after_s(ms: i64) -> Option<u64> {
-    u64::try_from(ms).ok().map(|ms| ms.div_ceil(1000).max(1))
+pub(crate) fn retry_after_s(retry_after: Duration) -> Option<u64> {
+    (retry_after < Duration::MAX).then(|| ceil_s(retry_after).max(1))
+}
+
+fn ceil_s(span: Duration) -> u64 {
+    clock::ceil_ms(span).div_ceil(1000)
 }
 
 impl Decision {
@@ -63,7 +68,7 @@ impl Decision {
     }
 
     fn denied_for_s(&self) -> Option<u64> {
-        if self.allowed { None } else { retry_after_s(self.retry_after_ms) }
+        if self.allowed { None } else { retry_after_s(self.retry_after) }
     }
 
     fn push_fields(
@@ -85,9 +90,9 @@ impl Decision {
             }
         };
         let reset = if style == HeaderStyle::XRateLimit {
-            let denied_ms =
-                if self.allowed { None } else { u64::try_from(self.retry_after_ms).ok() };
-            now_ms.saturating_add(denied_ms.unwrap_or(self.reset_after_ms)).div_ceil(1000)
+            let retries = !self.allowed && !self.never();
+            let until = if retries { self.retry_after } else { self.reset_after };
+            now_ms.saturating_add(clock::ceil_ms(until)).div_ceil(1000)
         } else {
             self.t(self)
         };
@@ -97,12 +102,13 @@ impl Decision {
     /// Returns the values of `RateLimit-Policy` and `RateLimit`. A rule name needs no escaping.
     fn items(&self) -> (String, String) {
         let rows = if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows };
+        let rows = rows.iter().filter(|row| row.source != Source::Error);
         let (mut policies, mut limits) = (String::new(), String::new());
         for row in rows {
             let comma = if policies.is_empty() { "" } else { ", " };
             let _ = write!(policies, "{comma}\"{}\";q={}", row.rule, row.limit);
-            if let Some(us) = row.window_us.filter(|us| *us >= 1_000_000) {
-                let _ = write!(policies, ";w={}", us.div_ceil(1_000_000));
+            if let Some(window) = row.window.filter(|window| window.as_secs() > 0) {
+                let _ = write!(policies, ";w={}", ceil_s(window));
             }
             let _ = write!(limits, "{comma}\"{}\";r={};t={}", row.rule, row.remaining, self.t(row));
         }
@@ -112,7 +118,7 @@ impl Decision {
     /// Returns the seconds until the row's retry if the row denies, otherwise until its reset. If
     /// this decision denies, returns at most its `Retry-After`.
     fn t(&self, row: &Self) -> u64 {
-        let seconds = row.denied_for_s().unwrap_or_else(|| row.reset_after_ms.div_ceil(1000));
+        let seconds = row.denied_for_s().unwrap_or_else(|| ceil_s(row.reset_after));
         self.denied_for_s().map_or(seconds, |whole| seconds.min(whole))
     }
 }
@@ -147,7 +153,7 @@ impl Problem {
             let detail = "The rate limiter is not available.";
             return Self::plain(503, "Service Unavailable", detail);
         }
-        let Some(seconds) = retry_after_s(decision.retry_after_ms) else {
+        let Some(seconds) = retry_after_s(decision.retry_after) else {
             let detail = "This request costs more than its limit allows at once.";
             return Self::plain(413, "Content Too Large", detail);
         };
@@ -172,7 +178,7 @@ impl Problem {
     /// Creates the problem for a call that returned an error: status 500. It contains no details of
     /// the error.
     #[must_use]
-    pub fn mistake() -> Self {
+    pub fn rejected() -> Self {
         Self::plain(500, "Internal Server Error", "The rate limiter could not be asked.")
     }
 

@@ -5,9 +5,11 @@
 //! replaced in this way. No other encoded subject begins with a colon.
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use crate::{Error, HashTag};
 
@@ -15,7 +17,7 @@ const BYTES_MAX: usize = 128;
 /// The bytes to reserve for the braces and colons between the parts of a key.
 const SIGNS_BYTES: usize = 8;
 const SECRET_BYTES_MIN: usize = 16;
-const SUBJECT_HASH_DIGITS: usize = 16;
+const KEY_HASH_DIGITS: usize = 16;
 
 fn is_encoded(char: char) -> bool {
     matches!(char, '%' | ':' | '{' | '}' | ' ' | '\0'..='\x1f' | '\x7f')
@@ -26,12 +28,16 @@ fn is_encoded(char: char) -> bool {
 pub(crate) struct Keys {
     /// The prefix with its colon; empty without a prefix.
     prefix: String,
-    hash_tag: HashTag,
+    hash_tag: Option<HashTag>,
     secret: Option<Hmac<Sha256>>,
 }
 
 impl Keys {
-    pub fn new(prefix: &str, hash_tag: HashTag, secret: Option<&[u8]>) -> Result<Self, Error> {
+    pub fn new(
+        prefix: &str,
+        hash_tag: Option<HashTag>,
+        secret: Option<&[u8]>,
+    ) -> Result<Self, Error> {
         if prefix.contains(|char| is_encoded(char) && char != ':' && char != '%') {
             let expected = "expected no braces, spaces or control characters";
             return Err(Error::invalid("prefix", expected));
@@ -40,8 +46,7 @@ impl Keys {
             return Err(Error::invalid("hmac_secret", "expected at least 16 bytes"));
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
-        let keyed = |secret| Hmac::new_from_slice(secret).expect("a key of any length");
-        Ok(Self { prefix, hash_tag, secret: secret.map(keyed) })
+        Ok(Self { prefix, hash_tag, secret: secret.map(keyed_by) })
     }
 
     /// Returns the key of a subject under a rule, with `tag` as the hash tag for a cluster.
@@ -61,7 +66,7 @@ impl Keys {
             key.push_str(part);
         });
         key.push(':');
-        let tagged = tag.is_none() && self.hash_tag == HashTag::Subject;
+        let tagged = tag.is_none() && self.hash_tag == Some(HashTag::Subject);
         if tagged {
             key.push('{');
         }
@@ -100,20 +105,42 @@ impl Keys {
 
     /// Returns the SHA-256 of the text as 64 hexadecimal digits, or its HMAC if there is a secret.
     fn digest(&self, text: &str) -> String {
-        let bytes = match &self.secret {
-            Some(secret) => secret.clone().chain_update(text).finalize().into_bytes(),
-            None => Sha256::digest(text),
-        };
-        bytes.iter().fold(String::with_capacity(64), |mut digits, byte| {
-            let _ = write!(digits, "{byte:02x}");
-            digits
-        })
+        match &self.secret {
+            Some(secret) => hex(&hmac(secret, text)),
+            None => hex(&Sha256::digest(text)),
+        }
     }
 
-    /// Returns the first 16 hexadecimal digits of the subject's hash, for logs and metrics.
-    pub fn subject_hash(&self, subject: &str) -> String {
-        let mut digits = self.digest(subject);
-        digits.truncate(SUBJECT_HASH_DIGITS);
+    /// Returns the first 16 hexadecimal digits of the subject's HMAC, for logs and metrics. Without
+    /// a secret, its key is a random one of this process: a plain hash of an address is reversed by
+    /// trying every address.
+    pub fn key_hash(&self, subject: &str) -> String {
+        let secret = self.secret.as_ref().unwrap_or_else(|| of_process());
+        let mut digits = hex(&hmac(secret, subject));
+        digits.truncate(KEY_HASH_DIGITS);
         digits
     }
+}
+
+fn keyed_by(secret: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(secret).expect("a key of any length")
+}
+
+/// Returns the random key of this process.
+fn of_process() -> &'static Hmac<Sha256> {
+    static KEY: OnceLock<Hmac<Sha256>> = OnceLock::new();
+    KEY.get_or_init(|| {
+        keyed_by(&[Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat())
+    })
+}
+
+fn hmac(secret: &Hmac<Sha256>, text: &str) -> impl AsRef<[u8]> {
+    secret.clone().chain_update(text).finalize().into_bytes()
+}
+
+fn hex(bytes: &impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().fold(String::with_capacity(64), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
 }

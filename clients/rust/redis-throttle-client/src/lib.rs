@@ -1,7 +1,7 @@
 #![cfg_attr(any(not(doctest), feature = "connection-manager"), doc = include_str!("../README.md"))]
 
 mod address;
-mod admit;
+mod argument;
 mod backend;
 mod breaker;
 mod call;
@@ -13,9 +13,10 @@ mod cluster;
 mod connection;
 mod counters;
 mod decision;
-mod deny_cache;
+mod denial_cache;
 mod duration;
 mod error;
+mod fallback;
 mod http;
 mod key;
 mod kind;
@@ -27,8 +28,12 @@ mod options;
 mod prefetch;
 mod protocol;
 mod rule;
+mod several;
+mod telling;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wait;
+mod with_leases;
 
 pub use redis;
 
@@ -39,7 +44,7 @@ pub use call::Call;
 pub use cluster::Cluster;
 pub use connection::{Command, Connection, Reply};
 pub use counters::Counters;
-pub use decision::{Decision, Source};
+pub use decision::{Decision, Reason, Source};
 pub use duration::Span;
 pub use error::Error;
 pub use http::{HeaderStyle, Problem};
@@ -49,3 +54,4 @@ pub use limiter::Limiter;
 pub use on_error::OnError;
 pub use options::{HashTag, Options};
 pub use rule::Rule;
+pub use telling::{DecisionEvent, EventKind};

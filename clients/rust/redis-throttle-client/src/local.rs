@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use lru::LruCache;
 
@@ -205,14 +206,15 @@ pub(crate) fn local_decision(
     } else {
         limiter.decide(limits, key, cost, now_us, peek)
     };
+    let retry_after = u64::try_from(retry).map_or(Duration::MAX, Duration::from_millis);
     Decision {
         allowed: allowed > 0,
         limit: limit.unsigned_abs(),
         remaining: remaining.unsigned_abs(),
-        reset_after_ms: reset.unsigned_abs(),
+        reset_after: Duration::from_millis(reset.unsigned_abs()),
         source: Source::Local,
         granted: allowed.unsigned_abs(),
-        window_us: terms.window_us,
-        ..Decision::without_answer(terms.name.clone(), allowed > 0, retry)
+        window: terms.window,
+        ..Decision::without_answer(terms.name.clone(), allowed > 0, retry_after)
     }
 }

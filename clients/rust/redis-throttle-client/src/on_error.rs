@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// The decision on a call if the server gives no answer.
+/// The decision on a call if the server gives no answer. `Deny` is stricter than `Local`, and
+/// `Local` than `Allow`: of several rules the strictest decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnError {
     /// Open: the call is allowed, and its decision is marked as degraded.
@@ -27,9 +28,4 @@ impl FromStr for OnError {
             _ => Err(Error::invalid("on_error", "expected allow, deny or local")),
         }
     }
-}
-
-/// Returns the strictest value: `Deny` is stricter than `Local`, and `Local` than `Allow`.
-pub(crate) fn strictest(all: impl IntoIterator<Item = OnError>) -> OnError {
-    all.into_iter().max().unwrap_or_default()
 }

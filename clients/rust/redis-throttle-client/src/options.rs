@@ -4,52 +4,51 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::rule::checked_prefetch;
-use crate::{Backend, Decision, Error, OnError, Rule};
+use crate::argument::checked_prefetch;
+use crate::telling::{DecisionEvent, OnDecision};
+use crate::{Backend, Error, OnError};
 
 /// The part of a key that is put in braces. In a cluster, keys with the same part share a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HashTag {
-    /// No braces, unless a call has a tag.
-    #[default]
-    None,
     /// The subject, so that its keys under all rules share a slot.
     Subject,
 }
-
-pub(crate) type OnDecision = Arc<dyn Fn(&Decision, &Rule, &str, Duration) + Send + Sync>;
 
 /// The options of a limiter. Each method states its default.
 #[derive(Clone)]
 #[must_use]
 pub struct Options {
-    pub(crate) timeout_ms: u64,
+    pub(crate) timeout: Duration,
     pub(crate) on_error: OnError,
     pub(crate) max_in_flight: usize,
     pub(crate) breaker_failures: u32,
-    pub(crate) breaker_pause_ms: u64,
+    pub(crate) breaker_pause: Duration,
     pub(crate) denial_cache: usize,
+    pub(crate) denial_cache_max: Duration,
     pub(crate) prefetch: u64,
     pub(crate) backend: Backend,
     pub(crate) prefix: String,
-    pub(crate) hash_tag: HashTag,
+    pub(crate) hash_tag: Option<HashTag>,
     pub(crate) hmac_secret: Option<Vec<u8>>,
-    pub(crate) on_decision: Option<OnDecision>,
+    pub(crate) on_decision: Option<Arc<OnDecision>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            timeout_ms: 100,
+            timeout: Duration::from_millis(100),
             on_error: OnError::Allow,
             max_in_flight: 256,
             breaker_failures: 5,
-            breaker_pause_ms: 1000,
+            breaker_pause: Duration::from_secs(1),
             denial_cache: 0,
+            denial_cache_max: Duration::from_secs(1),
             prefetch: 1,
             backend: Backend::Auto,
             prefix: "rl".to_owned(),
-            hash_tag: HashTag::None,
+            hash_tag: None,
             hmac_secret: None,
             on_decision: None,
         }
@@ -57,9 +56,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets the deadline of a whole call, in ms. Default: 100. The call is never repeated.
-    pub fn timeout_ms(mut self, ms: u64) -> Self {
-        self.timeout_ms = ms;
+    /// Sets the deadline of a whole call. Default: 100 ms. The call is never repeated.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -84,18 +83,25 @@ impl Options {
         self
     }
 
-    /// Sets the length of the pause after `breaker_failures` failures in a row, in ms. Default:
-    /// 1000. After the pause, one call probes the node.
-    pub fn breaker_pause_ms(mut self, ms: u64) -> Self {
-        self.breaker_pause_ms = ms;
+    /// Sets the length of the pause after `breaker_failures` failures in a row. Default: 1 s. After
+    /// the pause, one call probes the node.
+    pub fn breaker_pause(mut self, pause: Duration) -> Self {
+        self.breaker_pause = pause;
         self
     }
 
-    /// Sets the maximum number of denials to cache, by rule, subject and cost, until their
-    /// `retry_after_ms`. Default: 0, no cache. A cached denial still applies after another process
-    /// deletes or refunds the key, or changes the limit.
+    /// Sets the maximum number of denials to cache, each by its whole command. Default: 0, no
+    /// cache.
     pub fn denial_cache(mut self, denials: usize) -> Self {
         self.denial_cache = denials;
+        self
+    }
+
+    /// Sets the longest life of a cached denial. Default: 1 s. It expires sooner if its
+    /// `retry_after` ends. Until then it still applies after another process deletes or refunds the
+    /// key, or changes the limit.
+    pub fn denial_cache_max(mut self, life: Duration) -> Self {
+        self.denial_cache_max = life;
         self
     }
 
@@ -120,9 +126,9 @@ impl Options {
         self
     }
 
-    /// Sets the part of a key that is put in braces. Default: none.
+    /// Sets the part of a key that is put in braces. Default: no braces, unless a call has a tag.
     pub fn hash_tag(mut self, hash_tag: HashTag) -> Self {
-        self.hash_tag = hash_tag;
+        self.hash_tag = Some(hash_tag);
         self
     }
 
@@ -133,23 +139,28 @@ impl Options {
         self
     }
 
-    /// Sets a hook for metrics and logs. It is called after each decision with the decision, the
-    /// rule, a hash of the subject and the latency. A panic in the hook does not change the
-    /// decision.
+    /// Sets a hook for metrics and logs. It gets one event for each decision, charge, refund and
+    /// rejected call. A panic in the hook does not change the decision.
     pub fn on_decision(
         mut self,
-        hook: impl Fn(&Decision, &Rule, &str, Duration) + Send + Sync + 'static,
+        hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static,
     ) -> Self {
         self.on_decision = Some(Arc::new(hook));
         self
     }
 
     pub(crate) fn checked(self) -> Result<Self, Error> {
+        let spans = [
+            ("timeout", self.timeout),
+            ("breaker_pause", self.breaker_pause),
+            ("denial_cache_max", self.denial_cache_max),
+        ];
+        if let Some((name, _)) = spans.iter().find(|(_, span)| *span < Duration::from_millis(1)) {
+            return Err(Error::invalid(name, "expected a duration of at least 1 ms"));
+        }
         let least = [
-            ("timeout_ms", self.timeout_ms),
             ("max_in_flight", self.max_in_flight as u64),
             ("breaker_failures", u64::from(self.breaker_failures)),
-            ("breaker_pause_ms", self.breaker_pause_ms),
         ];
         checked_prefetch(self.prefetch)?;
         match least.iter().find(|(_, value)| *value == 0) {
@@ -163,12 +174,13 @@ impl fmt::Debug for Options {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Options")
-            .field("timeout_ms", &self.timeout_ms)
+            .field("timeout", &self.timeout)
             .field("on_error", &self.on_error)
             .field("max_in_flight", &self.max_in_flight)
             .field("breaker_failures", &self.breaker_failures)
-            .field("breaker_pause_ms", &self.breaker_pause_ms)
+            .field("breaker_pause", &self.breaker_pause)
             .field("denial_cache", &self.denial_cache)
+            .field("denial_cache_max", &self.denial_cache_max)
             .field("prefetch", &self.prefetch)
             .field("backend", &self.backend)
             .field("prefix", &self.prefix)

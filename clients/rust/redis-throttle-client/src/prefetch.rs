@@ -19,7 +19,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::call::Keyed;
-use crate::{Decision, Error, Limiter, Rule, Source, clock, protocol};
+use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol};
 
 /// The maximum number of keys with permits. The permits of the least recently used key are dropped,
 /// which only makes the limit stricter.
@@ -76,8 +76,8 @@ enum Claim {
 fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decision {
     Decision {
         remaining: grant.remaining + left,
-        retry_after_ms: 0,
-        reset_after_ms: clock::ceil_ms(lapses - now),
+        retry_after: Duration::ZERO,
+        reset_after: Duration::from_millis(clock::ceil_ms(lapses - now)),
         source: Source::Local,
         granted: 1,
         ..grant.clone()
@@ -85,7 +85,7 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
 }
 
 /// Denies a caller whose promised permit did not arrive and who has no time for another fetch: the
-/// server had no more permits. `retry_after_ms` is the grant's reset time, when all units are back;
+/// server had no more permits. `retry_after` is the grant's reset time, when all units are back;
 /// in a bucket, which refills evenly, it is the earlier time when one unit is back. It may be too
 /// long: it counts from the grant, and in a window some units may be back before the reset.
 fn none_left(rule: &Rule, grant: Decision) -> Decision {
@@ -94,22 +94,22 @@ fn none_left(rule: &Rule, grant: Decision) -> Decision {
     // Only buckets have a rate; for other rules it is 0.
     let all_but_one_us = others_us.checked_div(u128::from(terms.rate)).unwrap_or(0);
     let all_but_one_ms = u64::try_from(all_but_one_us / 1000).unwrap_or(u64::MAX);
-    let retry_ms = grant.reset_after_ms.saturating_sub(all_but_one_ms).max(1);
-    let retry_ms = i64::try_from(retry_ms).unwrap_or(i64::MAX);
+    let retry_after = grant.reset_after.saturating_sub(Duration::from_millis(all_but_one_ms));
+    let retry_after = retry_after.max(Duration::from_millis(1));
     Decision {
         allowed: false,
         remaining: 0,
-        retry_after_ms: retry_ms,
+        retry_after,
         source: Source::Local,
         would_allow: false,
-        would_retry_after_ms: retry_ms,
+        would_retry_after: retry_after,
         granted: 0,
         ..grant
     }
 }
 
 fn lapses(grant: &Decision, asked: Instant) -> Instant {
-    asked + Duration::from_millis(grant.reset_after_ms)
+    asked + grant.reset_after
 }
 
 impl State {
@@ -268,16 +268,17 @@ impl Limiter {
                 smaller = fetch.grant().or(smaller.take());
             }
         };
-        match tokio::time::timeout_at(self.deadline(began), in_time).await {
-            Err(_) | Ok((Err(Error::Unavailable { .. }), _)) => Ok(match smaller {
+        let timeout = (Err(Error::unavailable(Reason::Timeout)), 0);
+        match tokio::time::timeout_at(self.deadline(began), in_time).await.unwrap_or(timeout) {
+            (Err(Error::Unavailable { reason, .. }), _) => Ok(match smaller {
                 Some(grant) => none_left(call.rule, grant),
-                None => self.fallback(std::slice::from_ref(call), false),
+                None => self.fallback(std::slice::from_ref(call), reason, false),
             }),
-            Ok((kept, place)) => {
+            (kept, place) => {
                 // The fetch counts the error for the caller that started it. Count it for other
                 // callers.
                 if kept.is_err() && place > 0 {
-                    self.0.counts.mistake();
+                    self.0.counts.rejection();
                 }
                 kept
             }
@@ -290,7 +291,7 @@ impl Limiter {
 async fn without_answer(fetching: JoinHandle<()>) -> Error {
     match fetching.await.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => resume_unwind(panic),
-        _ => Error::away("the tokio runtime shut down"),
+        _ => Error::unavailable(Reason::Connection),
     }
 }
 
@@ -312,8 +313,9 @@ impl Fetching {
         let call = Keyed { rule, key: key.clone(), cost: *permits, id: None };
         let command = protocol::check(&call, true)?;
         let read = |reply: &Value| protocol::decision(rule, reply, *permits);
+        let since = self.limiter.0.denials.since(*asked);
         let decision = self.limiter.ask(&command, *asked, read).await?;
-        self.limiter.0.denials.put(&command, &decision, *asked);
+        self.limiter.0.denials.put(&command, &decision, since);
         Ok(decision)
     }
 }

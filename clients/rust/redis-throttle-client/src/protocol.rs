@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::time::Duration;
 
 use redis::Value;
 
@@ -177,6 +178,14 @@ fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a
     Some((name, words.step_by(2).collect(), rules))
 }
 
+/// Returns the keys of a command of the module.
+pub(crate) fn keys<'a>(command: &'a Command<'_>) -> impl Iterator<Item = &'a str> {
+    let words = command.words();
+    let several = matches!(words.first().map(|name| &**name), Some("RL.ALL" | "RL.PEEKALL"));
+    let of_one = if several { words.len() } else { 2 };
+    words.iter().take(of_one).skip(1).step_by(2).map(|key| &**key)
+}
+
 /// Converts a command to a call of the function library. `None` if the module has no such command.
 pub(crate) fn as_function<'a>(command: &'a Command<'_>) -> Option<Command<'a>> {
     let (name, keys, rest) = apart(command)?;
@@ -198,35 +207,38 @@ pub(crate) fn as_script<'a>(command: &'a Command<'_>, sha: &'a str) -> Option<Co
 fn integers<const N: usize>(reply: &[Value]) -> Result<[i64; N], Error> {
     let integer = |value: &Value| if let Value::Int(number) = value { Some(*number) } else { None };
     let found: Option<Vec<i64>> = reply.iter().map(integer).collect();
-    found.and_then(|found| found.try_into().ok()).ok_or(Error::Protocol)
+    found.and_then(|found| found.try_into().ok()).ok_or_else(Error::not_a_decision)
 }
 
 fn array(reply: &Value) -> Result<&[Value], Error> {
-    if let Value::Array(values) = reply { Ok(values) } else { Err(Error::Protocol) }
+    if let Value::Array(values) = reply { Ok(values) } else { Err(Error::not_a_decision()) }
 }
 
 fn natural(number: i64) -> Result<u64, Error> {
-    u64::try_from(number).map_err(|_| Error::Protocol)
+    u64::try_from(number).map_err(|_| Error::not_a_decision())
+}
+
+/// Converts a retry time. The server's -1, which is never, becomes the largest duration.
+fn wait(ms: i64) -> Result<Duration, Error> {
+    if ms == -1 { Ok(Duration::MAX) } else { natural(ms).map(Duration::from_millis) }
 }
 
 fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decision, Error> {
     let [granted, limit, remaining, retry, reset] = five;
-    if retry < -1 {
-        return Err(Error::Protocol);
-    }
     Ok(Decision {
         allowed: granted > 0,
         limit: natural(limit)?,
         remaining: natural(remaining)?,
-        retry_after_ms: retry,
-        reset_after_ms: natural(reset)?,
+        retry_after: wait(retry)?,
+        reset_after: Duration::from_millis(natural(reset)?),
         rule: rule.terms().name.clone(),
         source: Source::Server,
         degraded: false,
+        reason: None,
         would_allow: would.0 > 0,
-        would_retry_after_ms: would.1,
+        would_retry_after: wait(would.1)?,
         granted: natural(granted)?,
-        window_us: rule.terms().window_us,
+        window: rule.terms().window,
         rows: Vec::new(),
         deciding: 0,
     })
@@ -243,28 +255,28 @@ pub(crate) fn decision(rule: &Rule, reply: &Value, most: u64) -> Result<Decision
         let five: [i64; 5] = integers(reply)?;
         of_integers(rule, five, (five[0], five[3]))?
     };
-    if decision.granted > most { Err(Error::Protocol) } else { Ok(decision) }
+    if decision.granted > most { Err(Error::not_a_decision()) } else { Ok(decision) }
 }
 
 /// Reads the decision on several rules, with a row for each.
 pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decision, Error> {
     let reply = array(reply)?;
     if reply.len() != 6 + calls.len() {
-        return Err(Error::Protocol);
+        return Err(Error::not_a_decision());
     }
     let [granted, _, _, retry, _, at] = integers(&reply[..6])?;
     let read = |(call, row): (&Keyed<'_>, &Value)| decision(call.rule, row, 1);
     let rows: Vec<_> = calls.iter().zip(&reply[6..]).map(read).collect::<Result<_, _>>()?;
     let at = usize::try_from(at).ok().filter(|at| (1..=rows.len()).contains(at));
-    let (Some(at), 0..=1) = (at, granted) else { return Err(Error::Protocol) };
+    let (Some(at), 0..=1) = (at, granted) else { return Err(Error::not_a_decision()) };
     let would_allow = rows.iter().all(|row| row.would_allow);
     let mut decision = Decision::of_rows(at - 1, rows);
     decision.allowed = granted == 1;
     decision.granted = natural(granted)?;
-    decision.retry_after_ms = retry;
+    decision.retry_after = wait(retry)?;
     decision.would_allow = would_allow;
     if granted == 0 {
-        decision.would_retry_after_ms = retry;
+        decision.would_retry_after = decision.retry_after;
     }
     Ok(decision)
 }
@@ -280,6 +292,6 @@ pub(crate) fn held(reply: &Value) -> Result<bool, Error> {
     match reply {
         Value::Int(0) => Ok(false),
         Value::Int(1) => Ok(true),
-        _ => Err(Error::Protocol),
+        _ => Err(Error::not_a_decision()),
     }
 }

@@ -5,13 +5,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::argument::{checked_name, checked_prefetch, units};
 use crate::duration::{self, DAY_US, Span, checked_us};
 use crate::{Call, Error, Kind, OnError, QuotaUnit};
 
 pub(crate) const UNITS_MAX: u64 = 1_000_000_000_000;
 pub(crate) const COST_MAX: u64 = 1_000_000_000_000;
-const PREFETCH_MAX: u64 = 10_000;
 const HOLDERS_MAX: u64 = 1_000_000;
 const SECOND_US: u128 = 1_000_000;
 const REFILL_MAX_US: u128 = 36_525 * DAY_US as u128;
@@ -29,7 +30,7 @@ pub(crate) struct Terms {
     pub words: Vec<String>,
     pub options: Vec<String>,
     /// The rule's window, or the time to refill its bucket, if it has one.
-    pub window_us: Option<u64>,
+    pub window: Option<Duration>,
     pub limit: Option<u64>,
     /// The period of the rate, the window, or the ttl, in microseconds.
     pub period_us: u64,
@@ -81,7 +82,7 @@ impl Rule {
         Self::rated(Kind::TokenBucket, "capacity", name, capacity, rate, period)
     }
 
-    /// Creates a leaky bucket, which queues calls: `retry_after_ms` is the time that an allowed
+    /// Creates a leaky bucket, which queues calls: `retry_after` is the time that an allowed
     /// call must wait before it acts.
     ///
     /// # Errors
@@ -159,7 +160,7 @@ impl Rule {
         let words = vec!["QUOTA".to_owned(), limit_text, unit.word().to_owned()];
         Self::made(Kind::Quota, name, words, |terms| {
             terms.limit = Some(limit);
-            terms.window_us = unit.window_us();
+            terms.window = unit.window_us().map(Duration::from_micros);
         })
     }
 
@@ -220,23 +221,28 @@ impl Rule {
         self.with(|terms| terms.options.extend(["START".to_owned(), day]))
     }
 
-    /// Adds a variant of a policy, such as `plan:gold`, which takes precedence over the policy
-    /// itself.
+    /// Adds variants of a policy, such as `plan:gold`. The first that the server knows applies,
+    /// otherwise the policy itself.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a third variant, an invalid name, or a rule that is not a
     /// policy.
-    pub fn variant(self, variant: &str) -> Result<Self, Error> {
+    pub fn variants<'a>(self, variants: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         self.only(Kind::Policy, "variants")?;
-        let given = self.0.options.iter().filter(|word| *word == "FOR").count();
-        if given >= VARIANTS_MAX {
-            return Err(Error::invalid("variants", "expected at most two names"));
-        }
-        named(variant, "variants")?;
-        // Insert before a default, which must come last.
+        let mut given = self.0.options.iter().filter(|word| *word == "FOR").count();
         let at = 2 * given;
+        let mut words = Vec::new();
+        for variant in variants {
+            given += 1;
+            if given > VARIANTS_MAX {
+                return Err(Error::invalid("variants", "expected at most two names"));
+            }
+            checked_name(variant, "variants")?;
+            words.extend(["FOR".to_owned(), variant.to_owned()]);
+        }
+        // Insert before a default, which must come last.
         self.with(|terms| {
-            terms.options.splice(at..at, ["FOR".to_owned(), variant.to_owned()]);
+            terms.options.splice(at..at, words);
         })
     }
 
@@ -245,7 +251,7 @@ impl Rule {
     /// # Errors
     /// [`Error::InvalidArgument`] for a second default, a lease, a policy, or a rule that is not a
     /// policy.
-    pub fn or_default(self, rule: Self) -> Result<Self, Error> {
+    pub fn default(self, rule: Self) -> Result<Self, Error> {
         self.only(Kind::Policy, "default")?;
         if self.0.default.is_some() || matches!(rule.kind(), Kind::Lease | Kind::Policy) {
             let expected = "expected one rule that is not a lease or a policy";
@@ -259,7 +265,7 @@ impl Rule {
     }
 
     /// Sets the behavior if the server gives no answer. Default: the limiter's setting. For a
-    /// policy with [`OnError::Local`], call [`or_default`](Rule::or_default) first.
+    /// policy with [`OnError::Local`], call [`default`](Rule::default) first.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for [`OnError::Local`] on a rule that cannot be enforced locally:
@@ -359,14 +365,14 @@ impl Rule {
         words: Vec<String>,
         complete: impl FnOnce(&mut Terms),
     ) -> Result<Self, Error> {
-        named(name, "name")?;
+        checked_name(name, "name")?;
         let mut terms = Terms {
             kind,
             name: name.into(),
             command: words.first().map_or_else(String::new, |word| format!("RL.{word}")),
             words,
             options: Vec::new(),
-            window_us: None,
+            window: None,
             limit: None,
             period_us: 0,
             rate: 0,
@@ -405,7 +411,8 @@ impl Rule {
         };
         let words = vec![word.to_owned(), capacity_text, rate_text, duration::text(us)];
         Self::made(kind, name, words, |terms| {
-            terms.window_us = u64::try_from(full_us.div_ceil(u128::from(rate))).ok();
+            let window_us = u64::try_from(full_us.div_ceil(u128::from(rate))).ok();
+            terms.window = window_us.map(Duration::from_micros);
             terms.limit = Some(capacity);
             terms.period_us = us;
             terms.rate = rate;
@@ -422,28 +429,9 @@ impl Rule {
         };
         let words = vec![word.to_owned(), limit_text, duration::text(us)];
         Self::made(kind, name, words, |terms| {
-            terms.window_us = Some(us);
+            terms.window = Some(Duration::from_micros(us));
             terms.limit = Some(limit);
             terms.period_us = us;
         })
     }
-}
-
-pub(crate) fn checked_prefetch(permits: u64) -> Result<(), Error> {
-    units(permits, "prefetch", PREFETCH_MAX).map(drop)
-}
-
-fn units(value: u64, argument: &'static str, most: u64) -> Result<String, Error> {
-    if (1..=most).contains(&value) {
-        return Ok(value.to_string());
-    }
-    Err(Error::invalid(argument, format!("expected an integer from 1 to {most}")))
-}
-
-fn named(name: &str, argument: &'static str) -> Result<(), Error> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
-    if (1..=64).contains(&name.len()) && name.bytes().all(allowed) {
-        return Ok(());
-    }
-    Err(Error::invalid(argument, "expected 1 to 64 of A-Z a-z 0-9 . _ : / -"))
 }

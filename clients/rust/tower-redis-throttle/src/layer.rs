@@ -33,7 +33,7 @@ impl RateLimitLayer {
                 key: None,
                 skip: None,
                 cost: None,
-                handler: None,
+                on_denied: None,
                 headers: vec![HeaderStyle::Draft11],
                 proxies: ClientAddress::default(),
                 anonymous: None,
@@ -112,14 +112,14 @@ impl Builder {
     }
 
     /// Sets a function that changes the response to a denial. Default: no change.
-    pub fn handler(
+    pub fn on_denied(
         mut self,
-        handler: impl Fn(&request::Parts, &Decision, Response<Bytes>) -> Response<Bytes>
+        on_denied: impl Fn(&request::Parts, &Decision, Response<Bytes>) -> Response<Bytes>
         + Send
         + Sync
         + 'static,
     ) -> Self {
-        self.plan.handler = Some(Arc::new(handler));
+        self.plan.on_denied = Some(Arc::new(on_denied));
         self
     }
 

@@ -17,7 +17,7 @@ use crate::request::{KeyFunction, KeyedRule, RequestParts, client_address};
 
 type Skip = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
 type Cost = Arc<dyn Fn(&RequestParts<'_>) -> u64 + Send + Sync>;
-type Handler = Arc<dyn Fn(&Parts, &Decision, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
+type OnDenied = Arc<dyn Fn(&Parts, &Decision, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// The checked options of a layer.
 pub(crate) struct Plan {
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub key: Option<KeyFunction>,
     pub skip: Option<Skip>,
     pub cost: Option<Cost>,
-    pub handler: Option<Handler>,
+    pub on_denied: Option<OnDenied>,
     pub headers: Vec<HeaderStyle>,
     pub proxies: ClientAddress,
     pub anonymous: Option<Rule>,
@@ -74,13 +74,13 @@ impl Plan {
         let calls: Vec<Call<'_>> =
             asked.iter().map(|(rule, subject, cost)| rule.of(subject).cost(*cost)).collect();
         let tag = self.tag.as_ref().and_then(|tag| tag(&parts));
-        match self.limiter.admit(&calls, tag.as_deref()).await {
+        match self.limiter.check_with_leases(&calls, tag.as_deref()).await {
             Ok((decision, leases)) if decision.allowed => {
                 self.tell(head, Some(&decision));
                 Verdict::Admitted(decision, leases)
             }
             Ok((decision, _)) => Verdict::Answered(self.denial(head, &decision)),
-            Err(error) => Verdict::Answered(mistake(error)),
+            Err(error) => Verdict::Answered(rejected(error)),
         }
     }
 
@@ -123,8 +123,8 @@ impl Plan {
     fn denial(&self, head: &Parts, decision: &Decision) -> Response<Bytes> {
         let mut answer = answer(&Problem::of(decision));
         self.add_fields(answer.headers_mut(), decision);
-        match &self.handler {
-            Some(handler) => handler(head, decision, answer),
+        match &self.on_denied {
+            Some(on_denied) => on_denied(head, decision, answer),
             None => answer,
         }
     }
@@ -157,10 +157,10 @@ fn answer(problem: &Problem) -> Response<Bytes> {
     answer
 }
 
-/// Returns the response to a call that failed because of the program or the server's setup: 500,
-/// with the error as an extension for logging.
-fn mistake(error: Error) -> Response<Bytes> {
-    let mut answer = answer(&Problem::mistake());
+/// Returns the response to a call that the server refused: 500, with the error as an extension for
+/// logging.
+fn rejected(error: Error) -> Response<Bytes> {
+    let mut answer = answer(&Problem::rejected());
     answer.extensions_mut().insert(Arc::new(error));
     answer
 }

@@ -157,7 +157,8 @@ async fn layer_answers_a_permanent_denial_with_413_and_a_rejected_command_with_5
     let response =
         service.oneshot(request().header("X-Cost", "1").body(()).unwrap()).await.unwrap();
     assert_eq!(response.status().as_u16(), 500);
-    assert!(response.extensions().get::<Arc<Error>>().unwrap().is_mistake());
+    let error = response.extensions().get::<Arc<Error>>().unwrap();
+    assert!(matches!(**error, Error::CommandRejected { .. }), "{error}");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert!(!String::from_utf8_lossy(&body).contains("WRONGTYPE"));
 }
@@ -240,13 +241,13 @@ async fn several_rules_are_checked_in_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn layer_applies_skip_handler_and_header_styles() {
+async fn layer_applies_skip_on_denied_and_header_styles() {
     let server = FakeServer::new();
     let once = Rule::gcra("once", 1, 1, "60s").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(once);
     let builder = builder.skip(|request| request.head.uri.path() == "/health");
     let builder = builder.headers([HeaderStyle::Draft6, HeaderStyle::XRateLimit]);
-    let service = built(builder.handler(|head, decision, mut answer| {
+    let service = built(builder.on_denied(|head, decision, mut answer| {
         assert!(head.uri.path() == "/" && !decision.allowed);
         *answer.status_mut() = StatusCode::IM_A_TEAPOT;
         answer

@@ -63,12 +63,12 @@ async fn search_outlives_the_call_that_started_it() {
 async fn call_returns_an_error_when_the_back_end_is_missing_again_after_each_search() {
     let far = Far { forgets: true, ..Far::default() };
     for backend in [Backend::Auto, Backend::Functions] {
-        let options = Options::default().timeout_ms(10_000).backend(backend);
+        let options = Options::default().timeout(ms(10_000)).backend(backend);
         let limiter = Limiter::with_options(far.clone(), options).unwrap();
         for _ in 0..2 {
             far.asked.lock().unwrap().clear();
             let error = limiter.check(api().of("42")).await.unwrap_err();
-            assert!(matches!(error, Error::Rejected { .. }), "{error}");
+            assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
             assert!(far.asked.lock().unwrap().len() < 10);
         }
     }
@@ -112,7 +112,7 @@ async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
     });
     for _ in 0..2 {
         let error = limiter.check(api().of("42")).await.unwrap_err();
-        assert!(matches!(error, Error::Rejected { .. }), "{error}");
+        assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     }
     assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
     // A command that is not the module's cannot run on another back end.
@@ -120,7 +120,7 @@ async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
     let functions = Options::default().backend(Backend::Functions);
     let limiter = Limiter::with_options(server.clone(), functions).unwrap();
     let error = limiter.forget(api().of("42")).await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(*server.asked.lock().unwrap(), ["DEL"]);
 }
 

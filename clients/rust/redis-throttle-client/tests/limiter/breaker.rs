@@ -28,7 +28,7 @@ async fn breaker_pauses_after_five_failures_then_sends_one_probe() {
 #[tokio::test(start_paused = true)]
 async fn breaker_opens_and_closes_as_set_in_the_options() {
     let server = FakeServer::new();
-    let options = Options::default().breaker_failures(2).breaker_pause_ms(50);
+    let options = Options::default().breaker_failures(2).breaker_pause(ms(50));
     let limiter = server.limiter_with(options).unwrap();
     server.go_away();
     times(&limiter, &api(), 9).await;

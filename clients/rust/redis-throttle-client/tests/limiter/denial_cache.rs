@@ -7,7 +7,8 @@ use tokio::time::advance;
 use crate::{api, ms, times};
 
 fn caching(server: &FakeServer, size: usize) -> Limiter {
-    server.limiter_with(Options::default().denial_cache(size)).unwrap()
+    let options = Options::default().denial_cache(size).denial_cache_max(ms(60_000));
+    server.limiter_with(options).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -19,9 +20,9 @@ async fn limiter_caches_a_denial_until_its_retry_time() {
     advance(ms(2500)).await;
     let again = limiter.check(api.of("42")).await.unwrap();
     assert_eq!((again.allowed, again.source), (false, Source::Local));
-    assert_eq!((again.retry_after_ms, again.reset_after_ms), (3500, 33_500));
+    assert_eq!((again.retry_after, again.reset_after), (ms(3500), ms(33_500)));
     advance(ms(3499)).await;
-    assert_eq!(limiter.check(api.of("42")).await.unwrap().retry_after_ms, 1);
+    assert_eq!(limiter.check(api.of("42")).await.unwrap().retry_after, ms(1));
     assert_eq!(server.calls().len(), asked);
     advance(ms(1)).await;
     let served = limiter.check(api.of("42")).await.unwrap();
@@ -59,17 +60,17 @@ async fn denial_cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget()
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_does_not_cache_denied_leases_or_permanent_denials() {
+async fn limiter_caches_permanent_denials_but_no_denied_leases() {
     let server = FakeServer::new();
     let limiter = caching(&server, 10);
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
     let held = limiter.lease(jobs.of("42")).await.unwrap();
     let denied = limiter.lease(jobs.of("42")).await.unwrap_err();
-    assert!(matches!(denied, Error::LeaseDenied(decision) if decision.retry_after_ms == 60_000));
+    assert!(matches!(denied, Error::Denied(decision) if decision.retry_after == ms(60_000)));
     held.release().await;
     limiter.lease(jobs.of("42")).await.unwrap().release().await;
-    for _ in 0..2 {
+    for source in [Source::Server, Source::Local] {
         let never = limiter.check(api().of("42").cost(7)).await.unwrap();
-        assert_eq!((never.never(), never.source), (true, Source::Server));
+        assert_eq!((never.never(), never.source), (true, source));
     }
 }

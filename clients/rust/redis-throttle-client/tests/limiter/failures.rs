@@ -16,7 +16,7 @@ async fn call_without_an_answer_is_sent_once_and_ends_after_100_ms() {
     assert_eq!((decision.allowed, decision.source, decision.degraded), (true, Source::Error, true));
     assert_eq!(server.calls().len(), 1);
 
-    let limiter = server.limiter_with(Options::default().timeout_ms(7)).unwrap();
+    let limiter = server.limiter_with(Options::default().timeout(ms(7))).unwrap();
     let began = Instant::now();
     let _ = limiter.check(api().of("42")).await.unwrap();
     assert_eq!(began.elapsed(), ms(7));
@@ -29,7 +29,7 @@ async fn rule_with_on_error_deny_denies_without_an_answer() {
     let closed = api().on_error(OnError::Deny).unwrap();
     let decision = server.limiter().check(closed.of("42")).await.unwrap();
     assert_eq!((decision.allowed, decision.source), (false, Source::Error));
-    assert_eq!((decision.limit, decision.retry_after_ms), (6, 1000));
+    assert_eq!((decision.limit, decision.retry_after), (6, ms(1000)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,7 +42,7 @@ async fn on_error_local_enforces_the_local_share() {
     let found = times(&limiter, &rule, 7).await;
     assert_eq!(allowed(&found), first_denied(6));
     assert!(found.iter().all(|one| one.source == Source::Local && one.degraded));
-    assert_eq!(found[6].retry_after_ms, 10_000);
+    assert_eq!(found[6].retry_after, ms(10_000));
     advance(ms(9_999)).await;
     assert!(!limiter.check(rule.of("42")).await.unwrap().allowed);
     advance(ms(1)).await;
@@ -60,7 +60,7 @@ async fn local_share_is_one_by_default_and_below_one_unit_lengthens_the_window()
     let half = Rule::fixed("half", 1, "60s").unwrap().on_error(OnError::Local).unwrap();
     let half = half.local_share(0.5).unwrap();
     let found = times(&limiter, &half, 2).await;
-    assert_eq!((found[0].allowed, found[1].retry_after_ms), (true, 120_000));
+    assert_eq!((found[0].allowed, found[1].retry_after), (true, ms(120_000)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn cost_above_the_local_share_is_denied_with_a_retry_time() {
     let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
     let rule = rule.local_share(0.1).unwrap();
     let limiter = server.limiter();
-    assert_eq!(limiter.check(rule.of("42").cost(7)).await.unwrap().retry_after_ms, 1000);
+    assert_eq!(limiter.check(rule.of("42").cost(7)).await.unwrap().retry_after, ms(1000));
     assert!(limiter.check(rule.of("42").cost(61)).await.unwrap().never());
 }
 
@@ -96,7 +96,7 @@ async fn policy_falls_back_to_its_default_rule_without_an_answer() {
     let server = FakeServer::new();
     server.go_away();
     let default = Rule::gcra("x", 2, 1, "1s").unwrap();
-    let rule = Rule::policy("search").unwrap().or_default(default).unwrap();
+    let rule = Rule::policy("search").unwrap().default(default).unwrap();
     let rule = rule.on_error(OnError::Local).unwrap();
     assert_eq!(allowed(&times(&server.limiter(), &rule, 3).await), first_denied(2));
 }
@@ -130,18 +130,18 @@ async fn rule_without_on_error_uses_that_of_the_limiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_command_is_an_error_under_every_on_error_and_counted_as_a_mistake() {
+async fn rejected_command_is_an_error_under_every_on_error_and_counted() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().backend(Backend::Module)).unwrap();
     for reply in ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x", "NOPOLICY x"] {
         server.reply_with(reply);
         for rule in [api(), api().on_error(OnError::Local).unwrap()] {
             let error = limiter.check(rule.of("42")).await.unwrap_err();
-            assert!(matches!(error, Error::Rejected { .. }), "{error}");
+            assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
         }
     }
     // A rejected command does not open the circuit breaker either.
-    assert_eq!((limiter.counters().mistakes, server.calls().len() as u64), (8, 8));
+    assert_eq!((limiter.counters().rejected, server.calls().len() as u64), (8, 8));
     server.reply_with("ERR unknown command 'RL.GCRA'");
     let error = limiter.check(api().of("42")).await.unwrap_err().to_string();
     assert!(error.contains("is the module loaded"), "{error}");

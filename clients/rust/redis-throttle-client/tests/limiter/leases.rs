@@ -93,7 +93,7 @@ async fn lease_with_on_error_deny_is_denied_without_a_server_and_check_rejects_l
     server.go_away();
     let closed = jobs.on_error(OnError::Deny).unwrap();
     let denied = server.limiter().lease(closed.of("42")).await.unwrap_err();
-    assert!(matches!(denied, Error::LeaseDenied(decision) if decision.source == Source::Error));
+    assert!(matches!(denied, Error::Denied(decision) if decision.source == Source::Error));
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,10 +102,10 @@ async fn admit_checks_rules_and_leases_in_one_call() {
     let (limiter, api) = (server.limiter(), api());
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
     let calls = [jobs.of("42"), api.of("42")];
-    let (decision, leases) = limiter.admit(&calls, Some("acme")).await.unwrap();
+    let (decision, leases) = limiter.check_with_leases(&calls, Some("acme")).await.unwrap();
     assert_eq!((decision.allowed, leases.len(), server.calls().len()), (true, 1, 1));
     assert_eq!(server.calls()[0][1], "rl:{acme}:jobs:42");
-    let (denied, none) = limiter.admit(&calls, Some("acme")).await.unwrap();
+    let (denied, none) = limiter.check_with_leases(&calls, Some("acme")).await.unwrap();
     assert_eq!((denied.allowed, &*denied.rule, none.len()), (false, "jobs", 0));
     // A denial takes nothing from any rule.
     assert_eq!(limiter.peek(api.of("42").tag("acme").cost(0)).await.unwrap().remaining, 5);

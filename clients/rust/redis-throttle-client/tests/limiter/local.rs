@@ -35,7 +35,7 @@ async fn local_limiter_decides_as_the_engine_does_on_the_same_schedule() {
             };
             assert_eq!((engine.source, found.source), (Source::Server, Source::Local));
             let numbers = |decision: &redis_throttle_client::Decision| {
-                let waits = (decision.retry_after_ms, decision.reset_after_ms);
+                let waits = (decision.retry_after, decision.reset_after);
                 (decision.allowed, decision.limit, decision.remaining, waits)
             };
             assert_eq!(numbers(&found), numbers(&engine), "{rule:?}, step {step}");

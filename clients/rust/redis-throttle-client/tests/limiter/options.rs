@@ -1,35 +1,52 @@
 //! The hook, the keys, and the validation of options.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Decision, Error, HashTag, Options, QuotaUnit, Rule};
+use redis_throttle_client::{DecisionEvent, Error, EventKind, HashTag, Options, QuotaUnit, Rule};
 
 use crate::{api, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn hook_gets_no_subject_and_changes_no_decision() {
+async fn hook_gets_an_event_without_the_subject_and_changes_no_decision() {
     let server = FakeServer::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let telling = seen.clone();
-    let tell = move |decision: &Decision, rule: &Rule, hash: &str, latency: Duration| {
-        let told = (decision.clone(), rule.name().to_owned(), hash.to_owned(), latency);
+    let tell = move |event: &DecisionEvent<'_>| {
+        let told = (event.kind, event.decision.cloned(), event.rule.name().to_owned());
         telling.lock().unwrap().push(told);
+        assert!(event.key_hash.len() == 16 && !format!("{event:?}").contains("alice"));
     };
     let limiter = server.limiter_with(Options::default().on_decision(tell)).unwrap();
-    let decision = limiter.check(api().of("alice")).await.unwrap();
-    let (told, rule, hash, latency) = seen.lock().unwrap().pop().unwrap();
-    assert_eq!((told, rule.as_str(), latency), (decision, "api", ms(0)));
-    assert!(hash.len() == 16 && !hash.contains("alice"));
+    let call = api();
+    let call = call.of("alice");
+    let (checked, peeked) = (limiter.check(call).await.unwrap(), limiter.peek(call).await.unwrap());
+    let (charged, refunded) =
+        (limiter.charge(call).await.unwrap(), limiter.refund(call).await.unwrap());
+    let wanted = [
+        (EventKind::Check, checked),
+        (EventKind::Peek, peeked),
+        (EventKind::Charge, charged),
+        (EventKind::Refund, refunded),
+    ];
+    let told = |(kind, decision)| (kind, Some(decision), "api".to_owned());
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), wanted.map(told));
 
-    let broken = |_: &Decision, _: &Rule, _: &str, _: Duration| panic!("a hook that fails");
+    server.reply_with("WRONGTYPE x");
+    assert!(limiter.check(call).await.is_err());
+    server.go_away();
+    assert!(limiter.refund(call).await.is_err());
+    let rejected = (EventKind::Rejected, None, "api".to_owned());
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [rejected]);
+
+    server.recover();
+    let broken = |_: &DecisionEvent<'_>| panic!("a hook that fails");
     let limiter = server.limiter_with(Options::default().on_decision(broken)).unwrap();
-    assert!(limiter.check(api().of("alice")).await.unwrap().allowed);
+    assert!(limiter.check(call).await.unwrap().allowed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_counts_decisions_and_mistakes() {
+async fn limiter_counts_decisions_and_rejections() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().denial_cache(9)).unwrap();
     times(&limiter, &api(), 8).await;
@@ -37,20 +54,21 @@ async fn limiter_counts_decisions_and_mistakes() {
     server.go_away();
     let _ = limiter.check(api().of("43")).await.unwrap();
     server.reply_with("WRONGTYPE x");
-    assert!(limiter.check(api().of("44")).await.unwrap_err().is_mistake());
+    assert!(limiter.check(api().of("44")).await.is_err());
     let counters = limiter.clone().counters();
     assert_eq!((counters.allowed, counters.denied, counters.degraded), (7, 2, 1));
-    assert_eq!((counters.local, counters.mistakes), (1, 1));
+    assert_eq!((counters.local, counters.rejected), (1, 1));
 }
 
 #[tokio::test]
 async fn limiter_rejects_options_out_of_range() {
     let of = Options::default;
     for (named, options) in [
-        ("timeout_ms", of().timeout_ms(0)),
+        ("timeout", of().timeout(ms(0))),
         ("max_in_flight", of().max_in_flight(0)),
         ("breaker_failures", of().breaker_failures(0)),
-        ("breaker_pause_ms", of().breaker_pause_ms(0)),
+        ("breaker_pause", of().breaker_pause(ms(0))),
+        ("denial_cache_max", of().denial_cache_max(ms(0))),
         ("prefetch", of().prefetch(0)),
         ("prefetch", of().prefetch(10_001)),
         ("prefix", of().prefix("{")),

@@ -111,7 +111,7 @@ async fn limiter_does_not_prefetch_under_rules_that_allow_no_partial_calls() {
     let server = FakeServer::new();
     let limiter = prefetching(&server, 4);
     let queue = Rule::leaky_bucket("q", 9, 9, "9s").unwrap();
-    let policy = Rule::policy("p").unwrap().or_default(api()).unwrap();
+    let policy = Rule::policy("p").unwrap().default(api()).unwrap();
     let login = Rule::backoff("login", 3, "1s", "15m", "1d").unwrap();
     let api = api();
     for call in [queue.of("42"), policy.of("42"), login.of("42"), api.of("42").cost(2)] {
@@ -170,7 +170,7 @@ async fn each_call_of_a_burst_over_a_slow_link_waits_for_one_fetch() {
 #[tokio::test(start_paused = true)]
 async fn waiter_fetches_again_when_its_permit_does_not_arrive() {
     let server = FakeServer::new();
-    let limiter = far(&server, Options::default().prefetch(10).timeout_ms(200));
+    let limiter = far(&server, Options::default().prefetch(10).timeout(ms(200)));
     let few = Rule::fixed("few", 3, "1h").unwrap();
     let found = at_once(&limiter, &few, 10).await;
     assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
@@ -191,7 +191,7 @@ async fn waiter_is_denied_when_its_permit_does_not_arrive_and_no_time_is_left() 
         assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
         let denied = found.iter().find(|decision| !decision.allowed).unwrap();
         assert_eq!((denied.source, denied.degraded), (Source::Local, false));
-        assert_eq!((denied.retry_after_ms, denied.remaining), (retry_ms, 0));
+        assert_eq!((denied.retry_after, denied.remaining), (ms(retry_ms), 0));
     }
 }
 
@@ -295,8 +295,11 @@ async fn rejected_fetch_returns_its_error_to_every_waiter_and_counts_it_for_each
     let limiter = far(&server, Options::default().prefetch(4));
     let api = api();
     let (one, two) = tokio::join!(limiter.check(api.of("42")), limiter.check(api.of("42")));
-    assert!(one.unwrap_err().is_mistake() && two.unwrap_err().is_mistake());
-    assert_eq!((server.calls().len(), limiter.counters().mistakes), (1, 2));
+    assert!(
+        matches!(one.unwrap_err(), Error::CommandRejected { .. })
+            && matches!(two.unwrap_err(), Error::CommandRejected { .. })
+    );
+    assert_eq!((server.calls().len(), limiter.counters().rejected), (1, 2));
 }
 
 /// An application's own connection that panics.

@@ -43,10 +43,10 @@ async fn wait_refunds_a_leaky_bucket_place_whose_turn_comes_too_late() {
     let server = FakeServer::new();
     let (limiter, queue) = (server.limiter(), Rule::leaky_bucket("q", 4, 1, "1s").unwrap());
     let waits: Vec<_> =
-        times(&limiter, &queue, 3).await.iter().map(|found| found.retry_after_ms).collect();
-    assert_eq!(waits, [0, 1000, 2000]);
+        times(&limiter, &queue, 3).await.iter().map(|found| found.retry_after).collect();
+    assert_eq!(waits, [0, 1000, 2000].map(ms));
     let late = limiter.wait(queue.of("42"), ms(2500)).await.unwrap();
-    assert_eq!((late.allowed, late.retry_after_ms), (false, 3000));
+    assert_eq!((late.allowed, late.retry_after), (false, ms(3000)));
     assert_eq!(limiter.peek(queue.of("42").cost(0)).await.unwrap().remaining, 1);
     let began = Instant::now();
     assert!(limiter.wait(queue.of("42"), ms(3000)).await.unwrap().allowed);

@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis_throttle_client::{Backend, Error, Limiter, OnError, Options, Rule, Source};
 
 use crate::server::Server;
-use crate::{api, manager, patient};
+use crate::{api, manager, ms, patient};
 
 const LIBRARY: &str = include_str!("../../../../../functions/redis_throttle.lua");
 const CURRENT: &str = env!("CARGO_PKG_VERSION");
@@ -59,7 +59,7 @@ async fn limiter_sends_calls_only_to_the_selected_back_end() {
     assert_eq!(plain.calls("fcall").await, 0);
     let old = Server::of(Backend::Script, &[]).await;
     let error = limiter(&old, Backend::Functions).await.ready().await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(old.calls("eval").await, 0);
 }
 
@@ -142,7 +142,7 @@ async fn limiter_uses_the_script_for_a_user_without_functions() {
         let functions = patient().backend(Backend::Functions);
         let connection = without(&server, rights).await;
         let limiter = Limiter::with_options(connection, functions).unwrap();
-        assert!(matches!(limiter.ready().await, Err(Error::Rejected { .. })));
+        assert!(matches!(limiter.ready().await, Err(Error::CommandRejected { .. })));
     }
     assert_eq!(version(&server).await, None);
 }
@@ -154,7 +154,7 @@ async fn call_returns_an_error_when_the_user_may_not_call_the_module() {
     let limiter = Limiter::with_options(connection, patient()).unwrap();
     let open = api().on_error(OnError::Allow).unwrap();
     let error = limiter.check(open.of("42")).await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(version(&server).await, None);
     // A back end found earlier does not answer instead of the module either.
     let mut server = Server::of(Backend::Functions, &[]).await;
@@ -163,8 +163,13 @@ async fn call_returns_an_error_when_the_user_may_not_call_the_module() {
     server.end();
     server.become_one_of(Backend::Module).await;
     server.run(&["ACL", "SETUSER", "default", "-rl.gcra", "-rl.peek"]).await;
-    let told = async || limiter.check(open.of("42")).await.is_err_and(|error| error.is_mistake());
-    crate::until("the mistake is told", told).await;
+    let told = async || {
+        limiter
+            .check(open.of("42"))
+            .await
+            .is_err_and(|error| matches!(error, Error::CommandRejected { .. }))
+    };
+    crate::until("the rejection is returned", told).await;
     assert_eq!(version(&server).await, None);
 }
 
@@ -230,7 +235,7 @@ async fn limiter_keeps_libraries_of_other_programs() {
 }
 
 fn options() -> Options {
-    patient().breaker_pause_ms(20)
+    patient().breaker_pause(ms(20))
 }
 
 #[tokio::test]

@@ -2,12 +2,18 @@
 
 mod server;
 
+use std::time::Duration;
+
 use redis::cluster::ClusterClient;
 use redis_throttle_client::{Backend, Cluster, Error, Limiter, Options, Rule, Source};
 use server::{Server, backend, until};
 
 const SLOTS: u32 = 16_384;
 const CLUSTER: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
 
 fn api() -> Rule {
     Rule::gcra("api", 6, 10, "60s").unwrap()
@@ -78,7 +84,7 @@ async fn source(limiter: &Limiter, rule: &Rule, subject: &str) -> Source {
 #[tokio::test]
 async fn limiter_sends_every_call_to_the_right_node() {
     let nodes = three_nodes().await;
-    let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
+    let limiter = found(&nodes[0], Options::default().timeout(ms(10_000))).await;
     let (api, before) = (api(), moved(&nodes).await);
     for subject in 0..60 {
         assert_eq!(source(&limiter, &api, &subject.to_string()).await, Source::Server);
@@ -103,7 +109,7 @@ async fn limiter_sends_every_call_to_the_right_node() {
     assert_eq!(sum_decided(&nodes, "rl.all").await - decided, 4);
     // Without a tag, the keys are in two slots, and the server rejects the call.
     let apart = limiter.check_all(&both, None).await.unwrap_err();
-    assert!(matches!(apart, Error::Rejected { .. }), "{apart}");
+    assert!(matches!(apart, Error::CommandRejected { .. }), "{apart}");
 
     let (once, jobs) =
         (Rule::fixed("once", 1, "9s").unwrap(), Rule::lease("jobs", 1, "60s").unwrap());
@@ -124,7 +130,7 @@ async fn limiter_sends_every_call_to_the_right_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limiter_loads_a_library_flushed_on_all_nodes_during_concurrent_calls() {
     let nodes = three_nodes().await;
-    let options = || Options::default().timeout_ms(10_000);
+    let options = || Options::default().timeout(ms(10_000));
     let many = Rule::gcra("many", 1000, 1, "1h").unwrap();
     let warm = found(&nodes[0], options()).await;
     for round in 0..6 {
@@ -156,7 +162,7 @@ async fn limiter_loads_a_library_flushed_on_all_nodes_during_concurrent_calls() 
 #[tokio::test]
 async fn limiter_follows_a_moved_slot_with_one_redirection() {
     let nodes = three_nodes().await;
-    let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
+    let limiter = found(&nodes[0], Options::default().timeout(ms(10_000))).await;
     let (api, key) = (api(), "rl:api:moves");
     assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
     let before = moved(&nodes).await;
@@ -225,7 +231,7 @@ async fn limiter_decides_again_after_a_failover() {
     })
     .await;
 
-    let options = Options::default().timeout_ms(1000).breaker_pause_ms(50).breaker_failures(2);
+    let options = Options::default().timeout(ms(1000)).breaker_pause(ms(50)).breaker_failures(2);
     let limiter = found(&nodes[0], options).await;
     assert_eq!(source(&limiter, &api, "f").await, Source::Server);
     let mut elsewhere = Vec::new();
@@ -264,7 +270,7 @@ async fn limiter_decides_again_after_a_failover() {
 #[tokio::test]
 async fn limiter_does_not_repeat_a_call_when_its_connection_breaks() {
     let nodes = three_nodes().await;
-    let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
+    let limiter = found(&nodes[0], Options::default().timeout(ms(10_000))).await;
     let rule = Rule::fixed("lost", 9, "1h").unwrap();
     assert_eq!(source(&limiter, &rule, "42").await, Source::Server);
     for node in &nodes {

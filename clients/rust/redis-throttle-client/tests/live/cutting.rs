@@ -72,7 +72,7 @@ async fn limiter_does_not_repeat_calls_whose_answers_are_lost() {
                 })
                 .collect();
             for call in calling {
-                let decision = call.await.unwrap().expect("no mistake");
+                let decision = call.await.unwrap().expect("a decision");
                 calls += 1;
                 told += u64::from(decision.source == Source::Server);
             }

@@ -14,9 +14,9 @@ use crate::limiter;
 use crate::server::{Server, backend};
 
 /// Returns the fields that must be equal on both servers. The source differs.
-fn told(decision: &Decision) -> (bool, u64, u64, i64, u64, String) {
-    let Decision { allowed, limit, remaining, retry_after_ms, reset_after_ms, rule, .. } = decision;
-    (*allowed, *limit, *remaining, *retry_after_ms, *reset_after_ms, rule.to_string())
+fn told(decision: &Decision) -> (bool, u64, u64, Duration, Duration, String) {
+    let Decision { allowed, limit, remaining, retry_after, reset_after, rule, .. } = decision;
+    (*allowed, *limit, *remaining, *retry_after, *reset_after, rule.to_string())
 }
 
 fn span_after(step: usize) -> Duration {
@@ -130,12 +130,12 @@ fn every_kind_of_rule() -> Vec<Rule> {
         Rule::backoff("bo", 2, "1s", "15m", "1d").unwrap(),
         quota("day", QuotaUnit::Day).zone("Europe/Berlin").unwrap(),
         quota("month", QuotaUnit::Month).start(2).unwrap(),
-        Rule::policy("default").unwrap().or_default(gcra("of-default")).unwrap(),
+        Rule::policy("default").unwrap().default(gcra("of-default")).unwrap(),
         Rule::policy("none").unwrap(),
         // The same key under three algorithms.
         Rule::fixed("both", 5, "30d").unwrap(),
         Rule::gcra("both", 5, 1, "30d").unwrap(),
-        Rule::policy("both").unwrap().or_default(Rule::sliding("x", 5, "30d").unwrap()).unwrap(),
+        Rule::policy("both").unwrap().default(Rule::sliding("x", 5, "30d").unwrap()).unwrap(),
     ]
 }
 
@@ -166,7 +166,9 @@ async fn run_at_random(recorder: &Recorder, random: &mut Random) {
                 drop(limiter.check_all(&calls, None).await);
             }
             13 => leases.extend(limiter.lease(lease).await),
-            14 => leases.extend(limiter.admit(&[call, lease], None).await.map_or(vec![], |b| b.1)),
+            14 => leases.extend(
+                limiter.check_with_leases(&[call, lease], None).await.map_or(vec![], |b| b.1),
+            ),
             _ if leases.is_empty() => {}
             _ if random.below(2) == 0 => drop(leases[0].renew().await),
             _ => leases.swap_remove(random.below(leases.len())).release().await,

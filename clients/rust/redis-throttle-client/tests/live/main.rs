@@ -19,7 +19,11 @@ fn api() -> Rule {
 
 /// Returns options with a timeout that even a busy machine meets.
 fn patient() -> Options {
-    Options::default().timeout_ms(10_000)
+    Options::default().timeout(ms(10_000))
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
 }
 
 /// Returns a connection that reconnects at the next call.
@@ -47,8 +51,8 @@ async fn limiter_returns_the_decisions_of_the_server() {
             assert_eq!((decision.source, decision.limit), (Source::Server, 6));
         }
         let denied = limiter.check(api.of(subject)).await.unwrap();
-        assert_eq!((denied.allowed, denied.retry_after_ms), (false, 6000));
-        assert_eq!(denied.reset_after_ms, 36_000);
+        assert_eq!((denied.allowed, denied.retry_after), (false, ms(6000)));
+        assert_eq!(denied.reset_after, ms(36_000));
         assert!(limiter.check(api.of(subject).cost(7)).await.unwrap().never());
         assert_eq!(limiter.refund(api.of(subject).cost(2)).await.unwrap().remaining, 2);
         assert!(limiter.peek(api.of(subject).cost(2)).await.unwrap().allowed);
@@ -73,14 +77,11 @@ async fn server_accepts_every_kind_of_rule() {
         Rule::sliding_log("sg", 2, "1m").unwrap(),
         Rule::backoff("bo", 2, "1s", "15m", "1d").unwrap(),
         quota.start(31).unwrap(),
-        Rule::policy("nobody-knows")
-            .unwrap()
-            .or_default(Rule::fixed("x", 2, "1m").unwrap())
-            .unwrap(),
+        Rule::policy("nobody-knows").unwrap().default(Rule::fixed("x", 2, "1m").unwrap()).unwrap(),
     ] {
         if ["q", "nobody-knows"].contains(&rule.name()) && backend() != Backend::Module {
             let error = limiter.check(rule.of("42")).await.unwrap_err();
-            assert!(matches!(error, Error::Rejected { .. }), "{error}");
+            assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
             assert!(error.to_string().contains("needs the redis-throttle module"), "{error}");
             continue;
         }
@@ -89,10 +90,10 @@ async fn server_accepts_every_kind_of_rule() {
             assert_eq!((decision.allowed, decision.source), (wanted, Source::Server), "{rule:?}");
             assert_eq!(&*decision.rule, rule.name());
         }
-        limiter.peek(rule.of("42")).await.unwrap().retry_after().unwrap();
+        assert!(!limiter.peek(rule.of("42")).await.unwrap().never());
     }
     let unknown = Rule::policy("nobody-knows").unwrap();
-    assert!(matches!(limiter.check(unknown.of("1")).await, Err(Error::Rejected { .. })));
+    assert!(matches!(limiter.check(unknown.of("1")).await, Err(Error::CommandRejected { .. })));
 }
 
 #[tokio::test]
@@ -103,12 +104,12 @@ async fn several_rules_and_a_lease_are_checked_in_one_call() {
     let (api, day, jobs) =
         (api(), Rule::fixed("day", 2, "1d").unwrap(), Rule::lease("jobs", 1, "60s").unwrap());
     let calls = [api.of("42"), day.of("acme"), jobs.of("42")];
-    let (decision, leases) = limiter.admit(&calls, None).await.unwrap();
+    let (decision, leases) = limiter.check_with_leases(&calls, None).await.unwrap();
     assert_eq!((decision.allowed, decision.rows.len(), leases.len()), (true, 3, 1));
-    let (denied, _) = limiter.admit(&calls, None).await.unwrap();
+    let (denied, _) = limiter.check_with_leases(&calls, None).await.unwrap();
     assert_eq!((denied.allowed, &*denied.rule), (false, "jobs"));
     assert!(leases[0].renew().await.unwrap());
-    assert!(matches!(limiter.lease(jobs.of("42")).await, Err(Error::LeaseDenied(_))));
+    assert!(matches!(limiter.lease(jobs.of("42")).await, Err(Error::Denied(_))));
     for lease in leases {
         lease.release().await;
     }
@@ -152,13 +153,14 @@ async fn rejected_command_is_an_error_under_a_rule_with_on_error_allow() {
     server.run(&["SET", "rl:api:42", "text"]).await;
     let open = api();
     let error = limiter_there.check(open.of("42")).await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     let plain = Server::plain(&[]).await;
     let options = patient().backend(Backend::Module);
     let limiter = Limiter::with_options(plain.connect().await, options).unwrap();
     let error = limiter.ready().await.unwrap_err();
     assert!(error.to_string().contains("is the module loaded"), "{error}");
-    assert!(limiter.check(open.of("42")).await.unwrap_err().is_mistake());
+    let error = limiter.check(open.of("42")).await.unwrap_err();
+    assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -221,7 +223,7 @@ async fn limiter_does_not_repeat_a_call_when_its_connection_breaks_before_the_an
 #[tokio::test]
 async fn limiter_decides_again_after_the_server_returns() {
     let mut server = Server::start().await;
-    let options = patient().breaker_pause_ms(20);
+    let options = patient().breaker_pause(ms(20));
     let limiter = Limiter::with_options(manager(&server.url()), options).unwrap();
     let closed = api().on_error(OnError::Deny).unwrap();
     assert_eq!(limiter.check(closed.of("42")).await.unwrap().source, Source::Server);

@@ -3,8 +3,8 @@ use redis_throttle_client::{Error, Limiter, Rule};
 pub async fn work(limiter: &Limiter, parts: u32) -> Result<u32, Error> {
     let jobs = Rule::lease("jobs", 5, "30s")?;
     let held = match limiter.lease(jobs.of("tenant:acme")).await {
-        Err(Error::LeaseDenied(decision)) => {
-            println!("all busy for {} ms", decision.retry_after_ms);
+        Err(Error::Denied(decision)) => {
+            println!("all busy for {:?}", decision.retry_after);
             return Ok(0);
         }
         held => held?,

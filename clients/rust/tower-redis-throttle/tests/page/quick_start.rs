@@ -8,7 +8,7 @@ pub async fn greet() -> Result<(), Box<dyn std::error::Error>> {
     if decision.allowed {
         println!("allowed, {} left", decision.remaining);
     } else {
-        println!("denied, retry in {} ms", decision.retry_after_ms);
+        println!("denied, retry in {:?}", decision.retry_after);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ async fn the_eleventh_waits() {
     for _ in 0..10 {
         assert!(limiter.check(api.of("alice")).await.unwrap().allowed);
     }
-    assert_eq!(limiter.check(api.of("alice")).await.unwrap().retry_after_ms, 6000);
+    assert_eq!(limiter.check(api.of("alice")).await.unwrap().retry_after, Duration::from_secs(6));
     tokio::time::advance(Duration::from_secs(6)).await;
     assert!(limiter.check(api.of("alice")).await.unwrap().allowed);
     server.go_away(); // or hang(), or reply_with("OOM ...")

@@ -5,21 +5,21 @@ use uuid::Uuid;
 
 use crate::call::Keyed;
 use crate::lease::{Asked, Holder};
-use crate::{Call, Decision, Error, Kind, Lease, Limiter, clock, protocol};
+use crate::{Call, Decision, Error, EventKind, Kind, Lease, Limiter, clock, protocol};
 
 impl Limiter {
     /// Takes a permit that renews itself. The permit is released when the returned guard is
     /// released or dropped.
     ///
     /// # Errors
-    /// [`Error::LeaseDenied`] with the decision if no permit is free; otherwise the same as
+    /// [`Error::Denied`] with the decision if no permit is free; otherwise the same as
     /// [`check`](Limiter::check).
     pub async fn lease(&self, call: Call<'_>) -> Result<Lease, Error> {
         if call.rule.kind() != Kind::Lease {
             return Err(protocol::expected_lease(call.rule));
         }
-        let (decision, mut leases) = self.admit(&[call], None).await?;
-        leases.pop().ok_or_else(|| Error::LeaseDenied(Box::new(decision)))
+        let (decision, mut leases) = self.check_with_leases(&[call], None).await?;
+        leases.pop().ok_or_else(|| Error::Denied(Box::new(decision)))
     }
 
     /// Checks several rules in one call. Some of them may be leases. Middleware uses this method.
@@ -28,7 +28,8 @@ impl Limiter {
     ///
     /// # Errors
     /// The same as [`check_all`](Limiter::check_all).
-    pub async fn admit(
+    #[doc(hidden)]
+    pub async fn check_with_leases(
         &self,
         calls: &[Call<'_>],
         tag: Option<&str>,
@@ -46,7 +47,7 @@ impl Limiter {
         let asked: Vec<_> = keyed.iter().filter_map(|call| self.asked(call)).collect();
         let decided = match (&calls[..], &keyed[..]) {
             ([call], [keyed]) if call.rule.kind() == Kind::Lease => {
-                self.take(call, keyed).await.map(|decision| self.told(decision, call, began))
+                self.told(EventKind::Lease, self.take(call, keyed).await, call, began)
             }
             ([call], _) => self.check(*call).await,
             _ => self.check_all(&calls, None).await,

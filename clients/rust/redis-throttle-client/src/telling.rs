@@ -1,0 +1,106 @@
+//! The event of each decision, for metrics and logs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{Call, Decision, Error, Limiter, Rule, clock};
+
+/// The kind of a [`DecisionEvent`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A decision of `check`, `check_all`, or of a method that checks.
+    Check,
+    /// A decision of `peek`.
+    Peek,
+    /// A charge.
+    Charge,
+    /// A refund.
+    Refund,
+    /// A decision on a lease.
+    Lease,
+    /// A call that the server refused.
+    Rejected,
+}
+
+impl EventKind {
+    /// Returns `check`, `peek`, `charge`, `refund`, `lease` or `rejected`, for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Peek => "peek",
+            Self::Charge => "charge",
+            Self::Refund => "refund",
+            Self::Lease => "lease",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    /// Returns true for calls whose decisions are counted.
+    fn is_counted(self) -> bool {
+        matches!(self, Self::Check | Self::Lease)
+    }
+}
+
+/// A call, as [`Options::on_decision`](crate::Options::on_decision) gets it. It has no subject.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DecisionEvent<'a> {
+    /// The method, or [`EventKind::Rejected`] for a call that the server refused.
+    pub kind: EventKind,
+    /// The decision. `None` for a call that the server refused.
+    pub decision: Option<&'a Decision>,
+    /// The rule that decided.
+    pub rule: &'a Rule,
+    /// A keyed hash of the subject, as 16 hexadecimal digits. Without
+    /// [`hmac_secret`](crate::Options::hmac_secret) it differs between processes.
+    pub key_hash: String,
+    /// The time from the start of the call.
+    pub latency: Duration,
+    /// Whether `on_error` decided because the server gave no answer.
+    pub degraded: bool,
+    /// The error of a call that the server refused.
+    pub error: Option<&'a Error>,
+}
+
+/// The hook that gets the events.
+pub(crate) type OnDecision = dyn Fn(&DecisionEvent<'_>) + Send + Sync;
+
+impl Limiter {
+    /// Counts the decision and passes it to the hook. A panic in the hook does not change the
+    /// decision.
+    pub(crate) fn told(
+        &self,
+        kind: EventKind,
+        decided: Result<Decision, Error>,
+        call: &Call<'_>,
+        began: Instant,
+    ) -> Result<Decision, Error> {
+        if let Ok(decision) = &decided
+            && kind.is_counted()
+        {
+            self.0.counts.decision(decision);
+        }
+        if let Some(hook) = &self.0.options.on_decision {
+            let (kind, decision, error) = match &decided {
+                Ok(decision) => (kind, Some(decision), None),
+                Err(error) if error.is_rejection() => (EventKind::Rejected, None, Some(error)),
+                Err(_) => return decided,
+            };
+            let event = DecisionEvent {
+                kind,
+                decision,
+                rule: call.rule,
+                key_hash: self.0.keys.key_hash(call.subject),
+                latency: clock::now() - began,
+                degraded: decision.is_some_and(|decision| decision.degraded),
+                error,
+            };
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(&event)));
+        }
+        decided
+    }
+}
