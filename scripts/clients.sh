@@ -146,7 +146,7 @@ check_rust() {
     # Only the feature `testing` uses the engine. An application must link neither the engine nor the
     # crates that only the engine needs.
     linked=$(step cargo tree --locked --package redis-throttle-client --edges normal \
-        --features cluster,connection-manager --prefix none)
+        --features cluster --prefix none)
     case $linked in
     *redis-throttle-engine*) fail "redis-throttle-client links the engine without \`testing\`" ;;
     esac

@@ -16,7 +16,7 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use futures_util::stream;
-use redis::aio::ConnectionManagerConfig;
+use redis_throttle_client::redis::Client;
 use redis_throttle_client::{Backend, Decision, HashTag, Limiter, OnError, Options, Rule};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -28,17 +28,16 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:7777".to_owned());
-    // The connection is opened at the first call, and reopened by itself after a loss, so the
-    // service starts even without the server.
-    let config = ConnectionManagerConfig::new().set_number_of_retries(0);
-    let connection = redis::Client::open(url)?.get_connection_manager_lazy(config)?;
+    // The limiter opens its connection at the first call, and again after a loss, so the service
+    // starts even without the server.
+    let client = Client::open(url)?;
     // The back end on the server: auto, module, functions or script.
     let backend: Backend = env::var("BACKEND").map_or(Ok(Backend::Auto), |name| name.parse())?;
     let timeout = Duration::from_millis(number("TIMEOUT_MS", 100)?);
     let options = Options::default().prefix("example").timeout(timeout);
     // In a cluster, the keys of all rules of one client are in one slot.
     let options = options.backend(backend).hash_tag(HashTag::Subject);
-    let limiter = Limiter::with_options(connection, options)?;
+    let limiter = Limiter::with_options(client, options)?;
     if let Err(error) = limiter.ready().await {
         eprintln!("no limits yet: {error}");
     }

@@ -10,8 +10,8 @@ use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::Script;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Script};
 use redis_throttle_client::{Decision, Error, Limiter, Options, Rule};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -139,10 +139,10 @@ fn told(decision: &Result<Decision, Error>) -> Outcome {
 }
 
 /// Measures the limiter. Closes it at the end, which refunds unused permits.
-async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
+async fn ours(job: &Job, client: Client) -> Result<Answer, Failure> {
     let denials = if job.denial_cache { DENIALS } else { 0 };
     let options = Options::default().timeout(PATIENT).prefetch(job.prefetch);
-    let limiter = Limiter::with_options(connection, options.denial_cache(denials))?;
+    let limiter = Limiter::with_options(client, options.denial_cache(denials))?;
     limiter.ready().await?;
     let rule = Rule::fixed("bench", job.limit, Duration::from_secs(job.period_s))?;
     let (calling, key) = (limiter.clone(), Arc::<str>::from(job.key.as_str()));
@@ -185,22 +185,20 @@ async fn main() -> Result<(), Failure> {
     });
     let mut output = std::io::stdout();
     writeln!(output, "{}", json!({ "language": "rust", "contestants": contestants }))?;
-    let client = redis::Client::open(format!("unix://{socket}"))?;
-    let patient = |timeout: Option<Duration>| {
-        redis::AsyncConnectionConfig::new().set_response_timeout(timeout)
-    };
+    let client = Client::open(format!("unix://{socket}"))?;
+    // The client itself enforces the deadline of a call, on its own connection. The script leaves
+    // that to the driver, as programs that use redis-rs usually do.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENT));
     for line in std::io::stdin().lock().lines() {
         let job: Job = serde_json::from_str(&line?)?;
-        // The client itself enforces the deadline of a call. The script leaves that to the driver,
-        // as programs that use redis-rs usually do.
-        let (config, is_ours) = match job.contestant.as_str() {
-            "ours" => (patient(None), true),
-            "script" => (patient(Some(PATIENT)), false),
+        let answer = match job.contestant.as_str() {
+            "ours" => ours(&job, client.clone()).await?,
+            "script" => {
+                let opened = client.get_multiplexed_async_connection_with_config(&patient);
+                usual(&job, opened.await?).await?
+            }
             other => return Err(format!("there is no contestant {other}").into()),
         };
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let answer =
-            if is_ours { ours(&job, connection).await? } else { usual(&job, connection).await? };
         writeln!(output, "{}", serde_json::to_string(&answer)?)?;
         output.flush()?;
     }

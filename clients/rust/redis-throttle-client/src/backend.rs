@@ -2,17 +2,18 @@
 //! script. The limiter remembers the back end, and searches again when an error proves that a call
 //! did not run.
 
-use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
-use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
 
-use crate::connection::{Command, Connection, Wire};
-use crate::{Error, Reason, protocol};
+use crate::breaker::Tally;
+use crate::connection::Command;
+use crate::node::{Fault, Node};
+use crate::{Error, protocol};
 
 const LIBRARY: &str = include_str!("redis_throttle.lua");
 const SCRIPT: &str = include_str!("redis_throttle_script.lua");
@@ -68,29 +69,33 @@ struct Choice {
     searches: u64,
 }
 
-/// A connection and the back end to use over it.
+/// The back end to use.
 pub(crate) struct Backends {
-    pub connection: Wire,
     wanted: Backend,
     script_sha: String,
     found: AtomicU8,
     searches: AtomicU64,
-    searched: std::sync::Mutex<HashMap<Option<Arc<str>>, LastSearch>>,
 }
 
-/// The number of a node's last search. The lock is held during a search.
-type LastSearch = Arc<Mutex<u64>>;
+/// The node of a call, and the deadline.
+#[derive(Clone, Copy)]
+pub(crate) struct Route<'a> {
+    pub node: &'a Arc<Node>,
+    /// True if a redirection asks for `ASKING` before the command.
+    pub asking: bool,
+    pub deadline: Instant,
+}
 
 /// The result of a command.
 enum Outcome {
     Reply(Value),
     /// The command did not run, because of this error; `None` if it was not sent because no search
     /// has run yet.
-    NotRun(Option<RedisError>),
+    NotRun(Option<Fault>),
 }
 
 impl Backends {
-    pub fn new(connection: impl Connection, wanted: Backend) -> Self {
+    pub fn new(wanted: Backend) -> Self {
         let found = match wanted {
             Backend::Auto => Backend::Module,
             // An older library would answer too, so start with a search, which checks the version.
@@ -98,12 +103,10 @@ impl Backends {
             one => one,
         };
         Self {
-            connection: Wire::new(connection),
             wanted,
             script_sha: Script::new(SCRIPT).get_hash().to_owned(),
             found: AtomicU8::new(found as u8),
             searches: AtomicU64::new(0),
-            searched: std::sync::Mutex::default(),
         }
     }
 
@@ -120,27 +123,36 @@ impl Backends {
 
     /// Sends a command of the module to the back end in use. A call that did not run is sent again;
     /// a call that may have run is not.
-    pub async fn send(self: &Arc<Self>, command: &Command<'_>) -> Result<Value, Error> {
+    pub async fn send(
+        self: &Arc<Self>,
+        route: Route<'_>,
+        command: &Command<'_>,
+    ) -> Result<Value, Fault> {
         let tried = self.choice();
         let (mut backend, mut since) = (tried.backend, tried.searches);
         for _ in 1..TRIES_MAX {
-            if let Outcome::Reply(reply) = self.attempt(command, backend).await? {
+            if let Outcome::Reply(reply) = self.attempt(route, command, backend).await? {
                 return Ok(reply);
             }
-            backend = self.search(command.key(), backend, since).await?;
+            backend = self.search(route, command.key(), backend, since).await?;
             // Another call's search may have been for another node, so the next one is this call's
             // own.
             since = u64::MAX;
         }
-        match self.attempt(command, backend).await? {
+        match self.attempt(route, command, backend).await? {
             Outcome::Reply(reply) => Ok(reply),
             // The back end that each search found was then missing. This is not temporary.
-            Outcome::NotRun(Some(error)) => Err(error.into()),
-            Outcome::NotRun(None) => Err(Error::unavailable(Reason::Server)),
+            Outcome::NotRun(Some(fault)) => Err(fault),
+            Outcome::NotRun(None) => Err(Fault::lost(Tally::Nothing)),
         }
     }
 
-    async fn attempt(&self, command: &Command<'_>, backend: Backend) -> Result<Outcome, Error> {
+    async fn attempt(
+        &self,
+        route: Route<'_>,
+        command: &Command<'_>,
+        backend: Backend,
+    ) -> Result<Outcome, Fault> {
         let written = match backend {
             Backend::Auto if command.words()[0].starts_with("RL.") => {
                 return Ok(Outcome::NotRun(None));
@@ -150,28 +162,28 @@ impl Backends {
             Backend::Functions => protocol::as_function(command),
             Backend::Script => protocol::as_script(command, &self.script_sha),
         };
+        let written = written.map(|written| written.record_with(command));
         let sent = written.as_ref().unwrap_or(command);
-        match self.connection.send(sent).await {
+        match route.node.send(sent, route.asking, route.deadline).await {
             Ok(reply) => Ok(Outcome::Reply(reply)),
-            Err(error) if self.wanted != Backend::Module && did_not_run(&error, sent) => {
-                Ok(Outcome::NotRun(Some(error)))
+            Err(fault) if self.wanted != Backend::Module && did_not_run(&fault.error, sent) => {
+                Ok(Outcome::NotRun(Some(fault)))
             }
-            Err(error) => {
-                self.lost(&error);
-                Err(error.into())
+            Err(fault) => {
+                self.lost(&fault.error);
+                Err(fault)
             }
         }
     }
 
     /// Makes the next call try the module first if the connection was lost, because the server may
     /// have been restarted with the module.
-    fn lost(&self, error: &RedisError) {
-        let away = match error.kind() {
+    fn lost(&self, error: &Error) {
+        let away = error.by_driver().is_some_and(|error| match error.kind() {
             ErrorKind::Io => !error.is_timeout(),
-            ErrorKind::ClusterConnectionNotFound
-            | ErrorKind::Server(ServerErrorKind::BusyLoading) => true,
+            ErrorKind::Server(ServerErrorKind::BusyLoading) => true,
             _ => false,
-        };
+        });
         if away && self.wanted == Backend::Auto {
             self.found.store(Backend::Module as u8, Ordering::Release);
         }
@@ -182,40 +194,39 @@ impl Backends {
     /// continues when its call is abandoned.
     async fn search(
         self: &Arc<Self>,
+        route: Route<'_>,
         key: &str,
         tried: Backend,
         since: u64,
-    ) -> Result<Backend, Error> {
-        let node = self.connection.node(key);
-        let of_node = {
-            let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
-            searched.entry(node).or_default().clone()
-        };
-        let mut last = of_node.lock_owned().await;
-        if *last > since {
-            return Ok(self.found());
-        }
-        let (backends, key) = (self.clone(), key.to_owned());
-        let search = tokio::spawn(async move {
-            let node = Node {
-                connection: &backends.connection,
-                key: &key,
-                script_sha: &backends.script_sha,
-            };
-            let chosen = choose(backends.wanted, tried, &node);
-            let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
-            let found = chosen.unwrap_or_else(|_| Err(Error::unavailable(Reason::Timeout)))?;
-            backends.found.store(found as u8, Ordering::Release);
-            *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
-            Ok(found)
+    ) -> Result<Backend, Fault> {
+        let found = timeout_at(route.deadline, async {
+            let mut last = route.node.searched.clone().lock_owned().await;
+            if *last > since {
+                return Ok(self.found());
+            }
+            let (backends, key, node) = (self.clone(), key.to_owned(), route.node.clone());
+            let asking = route.asking;
+            let search = tokio::spawn(async move {
+                let script_sha = &*backends.script_sha;
+                let asked = Asked { node: &node, asking, key: &key, script_sha };
+                let chosen = choose(backends.wanted, tried, &asked);
+                let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
+                let found = chosen.unwrap_or_else(|_| Err(Fault::waited()))?;
+                backends.found.store(found as u8, Ordering::Release);
+                *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
+                Ok(found)
+            });
+            // The task fails if the runtime shuts down.
+            search.await.unwrap_or_else(|_| Err(Fault::lost(Tally::Nothing)))
         });
-        search.await.unwrap_or_else(|_| Err(Error::unavailable(Reason::Connection)))
+        found.await.unwrap_or_else(|_| Err(Fault::waited()))
     }
 }
 
 /// Returns true if the error proves that the call did not run: the command, the function or the
 /// script is missing.
-fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
+fn did_not_run(error: &Error, sent: &Command<'_>) -> bool {
+    let Some(error) = error.by_driver() else { return false };
     let (detail, command) = (error.detail().unwrap_or_default(), &*sent.words()[0]);
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::NoScript) => command == "EVALSHA",
@@ -248,50 +259,53 @@ fn takes_no_library(error: &Error) -> bool {
 }
 
 /// Finds the first available back end. Skips the module if the module has just been tried.
-async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Backend, Error> {
-    if wanted == Backend::Auto && tried != Backend::Module && node.has_module().await? {
+async fn choose(wanted: Backend, tried: Backend, asked: &Asked<'_>) -> Result<Backend, Fault> {
+    if wanted == Backend::Auto && tried != Backend::Module && asked.has_module().await? {
         return Ok(Backend::Module);
     }
     if wanted != Backend::Script {
-        match node.load_library().await {
+        match asked.load_library().await {
             Ok(()) => return Ok(Backend::Functions),
-            Err(error) if wanted == Backend::Auto && takes_no_library(&error) => {}
-            Err(error) => return Err(error),
+            Err(fault) if wanted == Backend::Auto && takes_no_library(&fault.error) => {}
+            Err(fault) => return Err(fault),
         }
     }
-    node.load_script().await.map(|()| Backend::Script)
+    asked.load_script().await.map(|()| Backend::Script)
 }
 
-/// The node that has `key`. The commands of a search go to it.
-struct Node<'a> {
-    connection: &'a Wire,
+/// The node of a search. Its commands go to the node that has `key`.
+struct Asked<'a> {
+    node: &'a Arc<Node>,
+    asking: bool,
     key: &'a str,
     script_sha: &'a str,
 }
 
-impl Node<'_> {
-    async fn ask(&self, words: &[&str]) -> Result<Value, RedisError> {
-        let command = Command::at(self.key, words.iter().map(|word| (*word).into()));
-        self.connection.send(&command).await
+impl Asked<'_> {
+    /// Sends a command with a deadline of its own, because a search may outlast a call.
+    async fn send(&self, command: &Command<'_>) -> Result<Value, Fault> {
+        self.node.send(command, self.asking, self.node.deadline()).await
+    }
+
+    async fn ask(&self, words: &[&str]) -> Result<Value, Fault> {
+        self.send(&Command::at(self.key, words.iter().map(|word| (*word).into()))).await
     }
 
     /// Returns true if the server has the module, even if this user may not call it.
-    async fn has_module(&self) -> Result<bool, Error> {
+    async fn has_module(&self) -> Result<bool, Fault> {
         let probe = protocol::probe(self.key);
-        match self.connection.send(&probe).await {
+        match self.send(&probe).await {
             Ok(_) => Ok(true),
-            Err(error) if did_not_run(&error, &probe) => Ok(false),
-            Err(error) => match Error::from(error) {
-                error if error.is_rejection() && !is_locked_out(&error) => Ok(true),
-                error => Err(error),
-            },
+            Err(fault) if did_not_run(&fault.error, &probe) => Ok(false),
+            Err(Fault { error, .. }) if error.is_rejection() && !is_locked_out(&error) => Ok(true),
+            Err(fault) => Err(fault),
         }
     }
 
     /// Loads the bundled library, unless the server has the same or a newer one. A newer library
     /// serves older clients too. A missing library is loaded without REPLACE, so that the load does
     /// not replace a newer library that another client loads in the meantime.
-    async fn load_library(&self) -> Result<(), Error> {
+    async fn load_library(&self) -> Result<(), Fault> {
         let ours = bundled_version();
         let mut left = LOADS_MAX;
         loop {
@@ -299,15 +313,15 @@ impl Node<'_> {
             let load = match self.ask(&["FCALL", "rl_version", "1", self.key]).await {
                 Ok(reply) if version(&reply) >= ours => return Ok(()),
                 Ok(_) => &["FUNCTION", "LOAD", "REPLACE", LIBRARY][..],
-                Err(error) if error.detail() == Some(NO_FUNCTION) => {
+                Err(fault) if detail(&fault) == Some(NO_FUNCTION) => {
                     &["FUNCTION", "LOAD", LIBRARY][..]
                 }
-                Err(error) => return Err(error.into()),
+                Err(fault) => return Err(fault),
             };
             match self.ask(load).await {
                 Ok(_) => return Ok(()),
-                Err(error) if left > 0 && is_taken(&error) => {}
-                Err(error) => return Err(error.into()),
+                Err(fault) if left > 0 && is_taken(&fault) => {}
+                Err(fault) => return Err(fault),
             }
         }
     }
@@ -315,21 +329,29 @@ impl Node<'_> {
     /// Loads the script with EVAL, which also stores it and needs no permission beyond running the
     /// script. Sends EVALSHA first: to an unauthenticated user the server answers with an error;
     /// after the long text of EVAL it would close the connection.
-    async fn load_script(&self) -> Result<(), Error> {
+    async fn load_script(&self) -> Result<(), Fault> {
         match self.ask(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
-            Err(error) => return Err(error.into()),
+            Err(fault) => {
+                let kind = fault.error.by_driver().map(RedisError::kind);
+                if kind != Some(ErrorKind::Server(ServerErrorKind::NoScript)) {
+                    return Err(fault);
+                }
+            }
         }
         self.ask(&["EVAL", SCRIPT, "1", self.key, "VERSION"]).await?;
         Ok(())
     }
 }
 
+fn detail(fault: &Fault) -> Option<&str> {
+    fault.error.by_driver().and_then(RedisError::detail)
+}
+
 /// Returns true if a load failed because the server already has a library of this name, the
 /// limiter's or a foreign one.
-fn is_taken(error: &RedisError) -> bool {
-    error.detail().is_some_and(|text| text.starts_with("Library"))
+fn is_taken(fault: &Fault) -> bool {
+    detail(fault).is_some_and(|text| text.starts_with("Library"))
 }
 
 /// Splits a version such as `0.10.2` into its numbers. Versions are compared as numbers.

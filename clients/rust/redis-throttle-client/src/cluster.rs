@@ -1,28 +1,27 @@
-//! Redis Cluster: each call goes to the primary of its key's slot, and is sent once.
+//! Redis Cluster: each call goes to the primary of its key's slot. Each primary has its own
+//! connection and its own circuit breaker.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::cluster::{ClusterClientBuilder, ClusterConfig};
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
-use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisError, ServerErrorKind, Value,
+};
+use tokio::time::{Instant, timeout_at};
 
-use crate::connection::{Command, Connection, Reply, answered};
+use crate::attempt::{Attempt, Attempts};
+use crate::breaker::{Gate, Lane, Tally};
+use crate::connection::Command;
+use crate::node::{Fault, Node};
+use crate::{Error, Options, Reason};
 
-const TOPOLOGY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A connection to a cluster.
-///
-/// It uses the options of the given builder, but never retries, because a repeated call would count
-/// again. It follows one redirection per call: a node that redirects has not counted the call.
+/// A cluster, to which a limiter opens its own connections.
 #[derive(Clone)]
 pub struct Cluster {
-    connection: ClusterConnection,
-    topology: Arc<Topology>,
+    seeds: Vec<ConnectionInfo>,
+    config: AsyncConnectionConfig,
 }
 
 impl fmt::Debug for Cluster {
@@ -31,127 +30,279 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// The node of each slot, to give each node its own circuit breaker.
-#[derive(Debug, Default)]
-struct Topology {
-    slots: RwLock<Vec<(SlotRange, Arc<str>)>>,
-    asking: AtomicBool,
-    /// By slot, the node to which the version check was redirected. The library is then loaded on
-    /// the same node, because the server does not redirect a load.
-    redirected: Mutex<HashMap<u16, Address>>,
+impl Cluster {
+    /// Names some nodes of the cluster, which know the others. The user, the password, TLS and the
+    /// TCP settings of the first one apply to all nodes.
+    ///
+    /// # Errors
+    /// The driver's error if an address is invalid, there is none, or one is a Unix socket.
+    pub fn new<T: IntoConnectionInfo>(
+        nodes: impl IntoIterator<Item = T>,
+    ) -> Result<Self, RedisError> {
+        let seeds: Result<Vec<_>, _> =
+            nodes.into_iter().map(IntoConnectionInfo::into_connection_info).collect();
+        let seeds = seeds?;
+        let refused = |why| RedisError::from((ErrorKind::InvalidClientConfig, why));
+        if seeds.is_empty() {
+            return Err(refused("expected the address of at least one node"));
+        }
+        if seeds.iter().any(|seed| Address::of(seed).is_none()) {
+            return Err(refused("expected the host and port of each node"));
+        }
+        Ok(Self { seeds, config: AsyncConnectionConfig::new() })
+    }
+
+    /// Sets the configuration of the connections. Its timeouts are not used: those of the limiter
+    /// apply. A credentials provider in it is asked at each dial.
+    #[must_use]
+    pub fn config(mut self, config: AsyncConnectionConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    fn client(&self, address: &Address) -> Result<Client, RedisError> {
+        let seed = &self.seeds[0];
+        let there = match seed.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                let (host, port) = (address.host.clone(), address.port);
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(address.host.clone(), address.port),
+        };
+        Client::open(seed.clone().set_addr(there))
+    }
 }
 
-type Address = (String, u16);
+/// The address of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Address {
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    fn of(info: &ConnectionInfo) -> Option<Self> {
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some(Self { host: host.clone(), port: *port })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the address in a reply of the node `asked`. A node that does not know its own
+    /// address leaves the host out.
+    fn in_reply(host: &str, port: u16, asked: &Self) -> Self {
+        let host = if matches!(host, "" | "?") { &asked.host } else { host };
+        Self { host: host.to_owned(), port }
+    }
+}
 
 type SlotRange = std::ops::RangeInclusive<u16>;
 
-impl Cluster {
-    /// Opens the connections in the background. An unavailable cluster is not an error here. Must
-    /// be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// The driver's error if it rejects the options of the builder.
-    pub fn new(builder: ClusterClientBuilder) -> Result<Self, RedisError> {
-        let client = builder.retries(0).build()?;
-        let connection = client.get_pending_async_connection_with_config(ClusterConfig::new());
-        let cluster = Self { connection, topology: Arc::default() };
-        cluster.learn();
-        Ok(cluster)
+/// The primaries of a cluster, and the slots of each.
+pub(crate) struct Slots {
+    cluster: Cluster,
+    options: Options,
+    state: Mutex<State>,
+    /// Bounds the calls that wait for the first reading of the slots.
+    gate: Gate,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<(SlotRange, Arc<Node>)>,
+    nodes: HashMap<Address, Arc<Node>>,
+    readings: Attempts<()>,
+}
+
+impl Slots {
+    pub fn new(cluster: Cluster, options: &Options) -> Arc<Self> {
+        let gate = Gate::of(options);
+        let options = options.clone();
+        Arc::new(Self { cluster, options, state: Mutex::default(), gate })
     }
 
-    /// Fetches the node of each slot in the background, unless such a fetch is already running.
-    fn learn(&self) {
-        let (mut connection, topology) = (self.connection.clone(), self.topology.clone());
-        if topology.asking.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        tokio::spawn(async move {
-            let mut command = redis::cmd("CLUSTER");
-            command.arg("SLOTS");
-            let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-            let asked = connection.route_command(command, any);
-            if let Ok(Ok(reply)) = tokio::time::timeout(TOPOLOGY_TIMEOUT, asked).await {
-                let slots = slots_of(&reply);
-                *topology.slots.write().unwrap_or_else(PoisonError::into_inner) = slots;
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the primary of the key's slot. If the slot is not known yet, reads the slots, in an
+    /// attempt that all callers share.
+    pub async fn find(
+        self: &Arc<Self>,
+        key: &str,
+        began: Instant,
+        deadline: Instant,
+    ) -> Result<Arc<Node>, Error> {
+        let slot = slot_of(key);
+        let reading = {
+            let mut state = self.state();
+            if let Some(node) = state.owner(slot) {
+                return Ok(node);
             }
-            topology.asking.store(false, Ordering::Release);
-        });
-    }
-
-    /// Sends the command once more, to the node that the error names.
-    async fn follow(&self, command: &Command<'_>, error: RedisError) -> Result<Value, RedisError> {
-        let node = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
-        let node = node.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
-        let Some((host, port)) = node.filter(|(host, _)| !host.is_empty()) else {
-            return Err(error);
+            state.readings.join(|reading| self.read(reading.clone()))
         };
-        let mut connection = self.connection.clone();
-        let there = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port };
-        let reply = if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) {
-            let mut both = Pipeline::new();
-            both.cmd("ASKING").add_command(command.to_cmd());
-            let replies = connection.route_pipeline(both, 1, 1, there).await;
-            replies.and_then(|mut replies| answered(replies.pop().ok_or(error)))
-        } else {
-            let there = RoutingInfo::SingleNode(there);
-            answered(connection.route_command(command.to_cmd(), there).await)
+        let pass = self.gate.enter(Lane::Call, began, || false)?;
+        let reading = match reading {
+            Ok(reading) => reading,
+            Err(error) => return Err(error.into()),
         };
-        if asks_version(command) {
-            self.redirected().insert(slot_of(command.key()), (host, port));
-        }
-        reply
+        let fault = match timeout_at(deadline, reading.wait()).await {
+            Err(_) => Fault::waited(),
+            Ok(Some(Err(error))) => {
+                Fault::from(Error::from(error.clone())).once(|| reading.counts())
+            }
+            Ok(_) => match self.state().owner(slot) {
+                Some(node) => {
+                    pass.end(Tally::Answered);
+                    return Ok(node);
+                }
+                // The slot has no primary at present.
+                None => Fault::from(Error::unavailable(Reason::Server)).once(|| reading.counts()),
+            },
+        };
+        pass.end(fault.tally);
+        Err(fault.error)
     }
 
-    fn redirected(&self) -> MutexGuard<'_, HashMap<u16, Address>> {
-        self.topology.redirected.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the node that a redirection names, and true if it needs `ASKING`.
+    pub fn redirected(
+        self: &Arc<Self>,
+        from: &Arc<Node>,
+        error: &Error,
+    ) -> Option<(Arc<Node>, bool)> {
+        let error = error.by_driver()?;
+        let asks = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => false,
+            ErrorKind::Server(ServerErrorKind::Ask) => true,
+            _ => return None,
+        };
+        let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        let mut state = self.state();
+        let asked = state.nodes.iter().find(|(_, node)| Arc::ptr_eq(node, from));
+        let address = Address::in_reply(host, port.parse().ok()?, asked?.0);
+        let node = self.node(&mut state, &address).ok()?;
+        drop(state);
+        if !asks {
+            self.read_again();
+        }
+        Some((node, asks))
     }
 
-    /// Routes a command to the primary of its key. The driver's own table of commands is not used.
-    fn route(&self, command: &Command<'_>) -> SingleNodeRoutingInfo {
-        if asks_version(command) {
-            self.redirected().remove(&slot_of(command.key()));
-        } else if command.words()[0] == "FUNCTION"
-            && let Some((host, port)) = self.redirected().remove(&slot_of(command.key()))
-        {
-            return SingleNodeRoutingInfo::ByAddress { host, port };
+    /// Reads the slots again if the error says that they changed, or if a primary does not answer,
+    /// because a replica may take over.
+    pub fn failed(self: &Arc<Self>, error: &Error) {
+        let Error::Unavailable { reason, source } = error else { return };
+        let kind = source.as_ref().map(RedisError::kind);
+        let changed = [ServerErrorKind::ClusterDown, ServerErrorKind::Moved];
+        let changed = changed.into_iter().any(|one| kind == Some(ErrorKind::Server(one)));
+        if changed || matches!(reason, Reason::Timeout | Reason::Connection) {
+            self.read_again();
         }
-        let primary = Route::with_slot(Slot::for_key(command.key()), SlotAddr::Master);
-        SingleNodeRoutingInfo::SpecificNode(primary)
+    }
+
+    fn read_again(self: &Arc<Self>) {
+        // During the pause after a failed reading, the slots stay as they are.
+        let _ = self.state().readings.join(|reading| self.read(reading.clone()));
+    }
+
+    /// Reads the slots in a task of its own.
+    fn read(self: &Arc<Self>, attempt: Arc<Attempt<()>>) {
+        let reading = Reading { slots: self.clone(), attempt, ended: false };
+        tokio::spawn(reading.run());
+    }
+
+    /// Returns the node at an address, whose connection stays if the node is known.
+    fn node(&self, state: &mut State, address: &Address) -> Result<Arc<Node>, RedisError> {
+        if let Some(node) = state.nodes.get(address) {
+            return Ok(node.clone());
+        }
+        let dialler = (self.cluster.client(address)?, self.cluster.config.clone());
+        let node = Node::new(Box::new(dialler), &self.options);
+        state.nodes.insert(address.clone(), node.clone());
+        Ok(node)
+    }
+
+    /// Returns the nodes to ask for the slots: those with a connection, then the others, then the
+    /// addresses that the program has given.
+    fn candidates(&self) -> Vec<(Address, Arc<Node>)> {
+        let mut state = self.state();
+        let mut known: Vec<_> =
+            state.nodes.iter().map(|(at, node)| (at.clone(), node.clone())).collect();
+        known.sort_by_key(|(_, node)| !node.is_up());
+        for seed in &self.cluster.seeds {
+            if let Some(address) = Address::of(seed)
+                && !state.nodes.contains_key(&address)
+                && let Ok(node) = self.node(&mut state, &address)
+            {
+                known.push((address, node));
+            }
+        }
+        known
+    }
+
+    async fn ask(self: &Arc<Self>) -> Result<(), RedisError> {
+        let mut failure = None;
+        for (address, node) in self.candidates() {
+            let command = Command::new(["CLUSTER".into(), "SLOTS".into()]);
+            match node.send(&command, false, node.deadline()).await {
+                Ok(reply) => {
+                    self.keep(&slots_of(&reply, &address));
+                    return Ok(());
+                }
+                Err(fault) => failure = fault.error.by_driver().cloned().or(failure),
+            }
+        }
+        let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        Err(failure.unwrap_or_else(late))
+    }
+
+    /// Keeps the slots of a reply. Connections to nodes that are no primaries any more are closed.
+    fn keep(&self, read: &[(SlotRange, Address)]) {
+        let mut state = self.state();
+        let found = read
+            .iter()
+            .map(|(range, address)| Some((range.clone(), self.node(&mut state, address).ok()?)));
+        let slots: Vec<_> = found.flatten().collect();
+        state.nodes.retain(|address, _| read.iter().any(|(_, owner)| owner == address));
+        state.slots = slots;
     }
 }
 
-impl Connection for Cluster {
-    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
-        Box::pin(async move {
-            let routing = RoutingInfo::SingleNode(self.route(command));
-            let mut connection = self.connection.clone();
-            let reply = answered(connection.route_command(command.to_cmd(), routing).await);
-            let Err(error) = reply else { return reply };
-            match error.kind() {
-                ErrorKind::Server(ServerErrorKind::Moved) => self.learn(),
-                ErrorKind::Server(ServerErrorKind::Ask) => {}
-                ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
-                    self.learn();
-                    return Err(error);
-                }
-                _ => return Err(error),
-            }
-            self.follow(command, error).await
-        })
-    }
-
-    /// Returns the id of the key's node. `None` if the slot is unassigned or its node is not known
-    /// yet. Keys without an id share one circuit breaker.
-    fn node(&self, key: &str) -> Option<Arc<str>> {
-        let slot = slot_of(key);
-        let slots = self.topology.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let found = slots.iter().find(|(range, _)| range.contains(&slot));
+impl State {
+    fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        let found = self.slots.iter().find(|(range, _)| range.contains(&slot));
         found.map(|(_, node)| node.clone())
     }
 }
 
-fn asks_version(command: &Command<'_>) -> bool {
-    command.words()[1] == "rl_version"
+/// A reading of the slots that is under way. Dropping it ends it for its waiters.
+struct Reading {
+    slots: Arc<Slots>,
+    attempt: Arc<Attempt<()>>,
+    ended: bool,
+}
+
+impl Reading {
+    async fn run(mut self) {
+        let outcome = self.slots.ask().await;
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Result<(), RedisError>) {
+        self.ended = true;
+        let pause = self.slots.options.breaker_pause;
+        self.slots.state().readings.end(&self.attempt, Some(outcome), pause);
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Err(std::io::Error::other("the runtime shut down").into()));
+        }
+    }
 }
 
 /// Returns the slot of a key: the CRC-16 (XMODEM) of its hash tag.
@@ -163,17 +314,18 @@ fn slot_of(key: &str) -> u16 {
     ) % 16_384
 }
 
-/// Reads the rows of `CLUSTER SLOTS`: first slot, last slot, and the primary as address, port and
-/// id.
-fn slots_of(reply: &Value) -> Vec<(SlotRange, Arc<str>)> {
+/// Reads the rows of `CLUSTER SLOTS`: first slot, last slot, and the primary as host and port.
+fn slots_of(reply: &Value, asked: &Address) -> Vec<(SlotRange, Address)> {
     let rows = if let Value::Array(rows) = reply { &rows[..] } else { &[] };
     let read = |row: &Value| {
         let Value::Array(row) = row else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &row[..] else {
             return None;
         };
-        let id: String = redis::from_redis_value(primary.get(2)?.clone()).ok()?;
-        Some((u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, Arc::from(id)))
+        let host: Option<String> = redis::from_redis_value_ref(primary.first()?).ok()?;
+        let port = redis::from_redis_value_ref(primary.get(1)?).ok()?;
+        let address = Address::in_reply(&host.unwrap_or_default(), port, asked);
+        Some((u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, address))
     };
     rows.iter().filter_map(read).collect()
 }

@@ -1,12 +1,16 @@
-//! The connection that the application passes to a limiter. It sends each call once.
+//! A connection, and how the limiter opens it.
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::future::Future;
+use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 
-use redis::{Cmd, RedisError, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
 
 /// A command for the server, and the key that routes it in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -14,16 +18,21 @@ pub struct Command<'a> {
     words: Vec<Cow<'a, str>>,
     /// The key that routes the command, if it is not the second word.
     key: Option<Cow<'a, str>>,
+    sent: Option<Sent>,
 }
+
+/// A record that a command was sent, and may have run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sent(Arc<AtomicBool>);
 
 impl<'a> Command<'a> {
     pub(crate) fn new(words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
-        Self { words: words.into_iter().collect(), key: None }
+        Self { words: words.into_iter().collect(), key: None, sent: None }
     }
 
     /// Builds a command for the node that has `key`, which need not be one of the words.
     pub(crate) fn at(key: &'a str, words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
-        Self { words: words.into_iter().collect(), key: Some(key.into()) }
+        Self { words: words.into_iter().collect(), key: Some(key.into()), sent: None }
     }
 
     /// Returns all words, the name first.
@@ -50,21 +59,72 @@ impl<'a> Command<'a> {
         }
         cmd
     }
+
+    /// Records in the returned value whether the command was sent.
+    pub(crate) fn record(&mut self) -> Sent {
+        self.sent.get_or_insert_default().clone()
+    }
+
+    /// Records the sending of this command in the same place as that of another form of it.
+    pub(crate) fn record_with(self, other: &Command<'_>) -> Self {
+        Self { sent: other.sent.clone(), ..self }
+    }
+
+    pub(crate) fn set_sent(&self, sent: bool) {
+        if let Some(record) = &self.sent {
+            record.0.store(sent, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Sent {
+    /// Returns true if the command was sent, and no error reply proves that it did not run.
+    pub fn may_have_run(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Commands are compared by their words, whether they were sent or not.
+impl PartialEq for Sent {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Sent {}
+
+impl Hash for Sent {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// The future of a server's reply, which [`Connection::send`] returns.
 pub type Reply<'a> = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send + 'a>>;
 
-/// A connection for a limiter. The connections of redis-rs implement it, and so do fakes.
-pub trait Connection: Send + Sync + 'static {
-    /// Sends a command once and never repeats it. The limiter drops the future at its deadline.
+/// A connection to one server. That of redis-rs implements it, and so do fakes.
+pub trait Connection: Any + Send + Sync {
+    /// Sends a command once and never repeats it. The limiter drops the future at its deadline. An
+    /// error of the kind [`Io`](redis::ErrorKind::Io) means that the connection is lost.
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a>;
 
-    /// Returns the id of the node that has the key, if there are several nodes. Each node has its
-    /// own circuit breaker, so that an unavailable node does not block the others.
-    fn node(&self, key: &str) -> Option<Arc<str>> {
-        let _ = key;
-        None
+    /// Returns true if the connection is known to be closed. The limiter then opens another one
+    /// before it sends a command.
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
+impl Connection for MultiplexedConnection {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        let (mut connection, cmd) = (self.clone(), command.to_cmd());
+        Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
+    }
+
+    /// Offers a command to the task that writes, and takes it back at once. The offer fails at once
+    /// if that task has ended, because the connection is closed.
+    fn is_closed(&self) -> bool {
+        let (mut connection, ping) = (self.clone(), redis::cmd("PING"));
+        let mut offer = std::pin::pin!(connection.send_packed_command(&ping));
+        offer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 }
 
@@ -76,66 +136,106 @@ pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisE
     }
 }
 
-/// The connection of a limiter. The driver's own connections are called without a boxed future.
-/// Such a box would be too large for the allocator's per-thread cache, so threads would contend for
+/// The future of a connection, which [`Dial::dial`] returns.
+pub type Dialling<'a> =
+    Pin<Box<dyn Future<Output = Result<Box<dyn Connection>, RedisError>> + Send + 'a>>;
+
+/// Opens the connections of a limiter to one server.
+///
+/// The limiter keeps one connection. It calls `dial` for the first call, and again after a
+/// connection is lost, falls silent or leads to a replica. Credentials may differ at each dial.
+pub trait Dial: Send + Sync + 'static {
+    /// Opens a connection. The limiter drops the future if it takes longer than one second, or than
+    /// the limiter's timeout if that is longer.
+    fn dial(&self) -> Dialling<'_>;
+}
+
+/// Opens connections with the default configuration.
+impl Dial for redis::Client {
+    fn dial(&self) -> Dialling<'_> {
+        Box::pin(dialled(self, AsyncConnectionConfig::new()))
+    }
+}
+
+/// Opens connections with the given configuration, but without its timeouts: those of the limiter
+/// apply. A credentials provider in it is asked at each dial.
+impl Dial for (redis::Client, AsyncConnectionConfig) {
+    fn dial(&self) -> Dialling<'_> {
+        Box::pin(dialled(&self.0, self.1.clone()))
+    }
+}
+
+/// Opens connections with a closure, such as one that asks for new credentials.
+impl<F, R, C> Dial for F
+where
+    F: Fn() -> R + Send + Sync + 'static,
+    R: Future<Output = Result<C, RedisError>> + Send + 'static,
+    C: Connection,
+{
+    fn dial(&self) -> Dialling<'_> {
+        let dialled = self();
+        Box::pin(async { dialled.await.map(|connection| Box::new(connection) as Box<_>) })
+    }
+}
+
+async fn dialled(
+    client: &redis::Client,
+    config: AsyncConnectionConfig,
+) -> Result<Box<dyn Connection>, RedisError> {
+    let config = config.set_response_timeout(None).set_connection_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    Ok(Box::new(connection))
+}
+
+/// A connection of a limiter. The driver's own connection is called without a boxed future. Such a
+/// box would be too large for the allocator's per-thread cache, so threads would contend for
 /// memory.
 pub(crate) enum Wire {
-    Multiplexed(redis::aio::MultiplexedConnection),
-    #[cfg(feature = "connection-manager")]
-    Managed(redis::aio::ConnectionManager),
+    Multiplexed(MultiplexedConnection),
     Other(Box<dyn Connection>),
 }
 
 impl Wire {
-    pub fn new(connection: impl Connection) -> Self {
-        let of_driver: &dyn Any = &connection;
-        if let Some(known) = of_driver.downcast_ref::<redis::aio::MultiplexedConnection>() {
-            return Self::Multiplexed(known.clone());
+    pub fn new(connection: Box<dyn Connection>) -> Self {
+        let of_driver: &dyn Any = &*connection;
+        match of_driver.downcast_ref::<MultiplexedConnection>() {
+            Some(known) => Self::Multiplexed(known.clone()),
+            None => Self::Other(connection),
         }
-        #[cfg(feature = "connection-manager")]
-        if let Some(known) = of_driver.downcast_ref::<redis::aio::ConnectionManager>() {
-            return Self::Managed(known.clone());
-        }
-        Self::Other(Box::new(connection))
     }
 
-    /// Sends a command once, as [`Connection::send`] does.
-    pub async fn send(&self, command: &Command<'_>) -> Result<Value, RedisError> {
+    /// Sends a command once, as [`Connection::send`] does. `asking` sends `ASKING` before it.
+    pub async fn send(&self, command: &Command<'_>, asking: bool) -> Result<Value, RedisError> {
         match self {
+            Self::Multiplexed(connection) if asking => {
+                let mut both = Pipeline::new();
+                both.cmd("ASKING").add_command(command.to_cmd());
+                // Boxed, because it is rare, and the future of each call would have its size.
+                let replies = Box::pin(async {
+                    connection.clone().send_packed_commands(&both, 1, 1).await?.pop().ok_or_else(
+                        || RedisError::from((redis::ErrorKind::Parse, "a reply is missing")),
+                    )
+                });
+                answered(replies.await)
+            }
             Self::Multiplexed(connection) => {
                 let cmd = command.to_cmd();
                 answered(connection.clone().send_packed_command(&cmd).await)
             }
-            #[cfg(feature = "connection-manager")]
-            Self::Managed(connection) => {
-                let cmd = command.to_cmd();
-                answered(connection.clone().send_packed_command(&cmd).await)
+            Self::Other(connection) => {
+                if asking {
+                    connection.send(&Command::new(["ASKING".into()])).await?;
+                }
+                connection.send(command).await
             }
-            Self::Other(connection) => connection.send(command).await,
         }
     }
 
-    /// Returns the id of the key's node, as [`Connection::node`] does.
-    pub fn node(&self, key: &str) -> Option<Arc<str>> {
-        if let Self::Other(connection) = self { connection.node(key) } else { None }
-    }
-}
-
-/// Does not reconnect after a lost connection; [`ConnectionManager`] does.
-///
-/// [`ConnectionManager`]: https://docs.rs/redis/latest/redis/aio/struct.ConnectionManager.html
-impl Connection for redis::aio::MultiplexedConnection {
-    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
-        let (mut connection, cmd) = (self.clone(), command.to_cmd());
-        Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
-    }
-}
-
-/// Reconnects by itself. Calls in flight during a loss are not repeated.
-#[cfg(feature = "connection-manager")]
-impl Connection for redis::aio::ConnectionManager {
-    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
-        let (mut connection, cmd) = (self.clone(), command.to_cmd());
-        Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
+    /// Returns true if the connection is known to be closed.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Multiplexed(connection) => Connection::is_closed(connection),
+            Self::Other(connection) => connection.is_closed(),
+        }
     }
 }

@@ -58,6 +58,15 @@ impl Error {
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(self, Self::CommandRejected { .. })
     }
+
+    /// Returns the driver's error, if it has one.
+    pub(crate) fn by_driver(&self) -> Option<&RedisError> {
+        match self {
+            Self::Unavailable { source, .. } => source.as_ref(),
+            Self::CommandRejected { source } => Some(source),
+            _ => None,
+        }
+    }
 }
 
 impl From<RedisError> for Error {

@@ -11,10 +11,14 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
+use crate::connection::Sent;
 use crate::{Decision, Error, Limiter, Rule, clock, protocol};
 
 /// The number of renewals per ttl: two may fail before the lease is lost.
 const RENEWALS_IN_TTL: u32 = 3;
+/// The delay before a release without an answer is repeated. It doubles up to the maximum.
+const REPEAT_MIN: Duration = Duration::from_millis(100);
+const REPEAT_MAX: Duration = Duration::from_secs(5);
 
 /// The data that renews or releases a permit. `id` is the holder's name.
 #[derive(Debug, Clone)]
@@ -26,47 +30,77 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Releases the permit in its own task, so the caller need not wait. Outside of a runtime, or
-    /// without an answer, the permit expires by itself.
-    fn give_back(&self) -> Option<JoinHandle<()>> {
-        let holder = self.clone();
-        let release = async move { holder.release().await };
-        Handle::try_current().ok().map(|runtime| runtime.spawn(release))
+    fn ttl(&self) -> Duration {
+        Duration::from_micros(self.rule.terms().period_us)
     }
 
-    async fn release(&self) {
-        let Ok(command) = protocol::release(&self.key, &self.id) else { return };
-        // Ignore the result: without an answer the permit expires by itself, and `ask` counts
-        // errors.
-        let _ = self.limiter.ask(&command, clock::now(), protocol::held).await;
+    /// Releases the permit in its own task, so the caller need not wait. The returned task ends
+    /// after the first attempt; the repetitions continue until the permit expires by itself.
+    /// Without a runtime, it expires by itself.
+    fn give_back(&self, expires: Instant) -> Option<JoinHandle<()>> {
+        let (holder, runtime) = (self.clone(), Handle::try_current().ok()?);
+        Some(runtime.spawn(async move {
+            if !holder.release(expires).await {
+                tokio::spawn(async move { holder.repeat(expires).await });
+            }
+        }))
+    }
+
+    /// Returns false if there is no answer.
+    async fn release(&self, expires: Instant) -> bool {
+        let Ok(command) = protocol::release(&self.key, &self.id) else { return true };
+        let released = self.limiter.ask_for_lease(&command, expires, protocol::held).await;
+        !matches!(released, Err(Error::Unavailable { .. }))
+    }
+
+    /// Repeats a release that got no answer, until the permit expires or the limiter is closed.
+    async fn repeat(&self, expires: Instant) {
+        let mut delay = REPEAT_MIN;
+        while clock::now() + delay < expires {
+            if tokio::time::timeout(delay, self.limiter.0.closed.wait()).await.is_ok()
+                || self.release(expires).await
+            {
+                return;
+            }
+            delay = (delay * 2).min(REPEAT_MAX);
+        }
     }
 }
 
-/// A permit whose request has no answer yet. It is released if the answer never reaches the caller.
+/// A permit whose request has no answer yet. It is given back if the request may have run and the
+/// caller has no permit by it.
 #[derive(Debug)]
-pub(crate) struct Asked(Option<Holder>);
+pub(crate) struct Asked {
+    holder: Option<Holder>,
+    sent: Sent,
+    asked: Instant,
+}
 
 impl Asked {
-    pub fn new(holder: Holder) -> Self {
-        Self(Some(holder))
+    pub fn new(holder: Holder, sent: Sent) -> Self {
+        Self { holder: Some(holder), sent, asked: clock::now() }
     }
 
-    /// Returns the permit's holder, and does not release the permit. Called after an answer.
-    pub fn answered(mut self) -> Option<Holder> {
-        self.0.take()
+    /// Ends the request. Returns the lease if the decision allows it.
+    pub fn decided(mut self, decision: &Decision) -> Option<Lease> {
+        if decision.degraded && !decision.allowed {
+            // The server may have granted the permit: the drop gives it back.
+            return None;
+        }
+        let holder = self.holder.take().filter(|_| decision.allowed)?;
+        Some(Lease::new(holder, self.asked, decision.clone(), self.sent.may_have_run()))
     }
 
-    /// Returns the permit's holder, and releases the permit. Called if there was no answer, because
-    /// the server may have granted the permit.
-    pub fn unanswered(self) -> Option<Holder> {
-        self.0.clone()
+    /// Ends the request after an error: the server refused it.
+    pub fn refused(mut self) {
+        self.holder = None;
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if let Some(holder) = self.0.take() {
-            holder.give_back();
+        if let Some(holder) = self.holder.take().filter(|_| self.sent.may_have_run()) {
+            holder.give_back(self.asked + holder.ttl());
         }
     }
 }
@@ -89,7 +123,7 @@ impl Held {
         let Holder { limiter, rule, key, id } = &self.holder;
         let asked = clock::now();
         let command = protocol::renew(rule, key, id)?;
-        let kept = limiter.ask(&command, asked, protocol::held).await?;
+        let kept = limiter.ask_for_lease(&command, self.until(), protocol::held).await?;
         if kept {
             *self.until.lock().unwrap_or_else(PoisonError::into_inner) = asked + self.ttl;
         } else {
@@ -98,12 +132,13 @@ impl Held {
         Ok(kept)
     }
 
-    /// Renews the lease until it is lost. A renewal without an answer is retried later.
-    async fn keep(&self) {
+    /// Renews the lease until it is lost. After a renewal without an answer, the next one follows
+    /// as if it had been answered.
+    async fn keep(&self, mut asked: Instant) {
         loop {
-            let next = clock::now() + self.ttl / RENEWALS_IN_TTL;
-            tokio::time::sleep_until(next.min(self.until())).await;
-            if clock::now() >= self.until() {
+            tokio::time::sleep_until((asked + self.ttl / RENEWALS_IN_TTL).min(self.until())).await;
+            asked = clock::now();
+            if asked >= self.until() {
                 self.lost.send_replace(true);
             } else {
                 let _ = self.renew().await;
@@ -123,20 +158,22 @@ impl Held {
 pub struct Lease {
     held: Arc<Held>,
     renewing: Option<AbortHandle>,
+    /// True if the server may have granted the permit.
+    granted: bool,
     released: bool,
 }
 
 impl Lease {
-    pub(crate) fn new(holder: Holder, asked: Instant, decision: Decision) -> Self {
-        let ttl = Duration::from_micros(holder.rule.terms().period_us);
+    fn new(holder: Holder, asked: Instant, decision: Decision, granted: bool) -> Self {
+        let ttl = holder.ttl();
         let until = Mutex::new(asked + ttl);
         let lost = watch::Sender::new(false);
         let on_server = !decision.degraded;
         let held = Arc::new(Held { holder, decision, ttl, until, lost });
         let keeping = held.clone();
-        let renewing =
-            on_server.then(|| tokio::spawn(async move { keeping.keep().await }).abort_handle());
-        Self { held, renewing, released: false }
+        let renewing = on_server
+            .then(|| tokio::spawn(async move { keeping.keep(asked).await }).abort_handle());
+        Self { held, renewing, granted, released: false }
     }
 
     /// Returns the decision that granted the permit.
@@ -174,7 +211,8 @@ impl Lease {
         if self.renewing.is_none() { Ok(true) } else { self.held.renew().await }
     }
 
-    /// Releases the permit and waits for the answer; without one the permit expires by itself.
+    /// Releases the permit and waits for the answer. Without one, the release is repeated in the
+    /// background until the permit expires.
     pub async fn release(mut self) {
         if let Some(release) = self.give_back() {
             // The task fails if the runtime shuts down; no caller waits then.
@@ -186,9 +224,10 @@ impl Lease {
         if std::mem::replace(&mut self.released, true) {
             return None;
         }
-        // Without a renewal task, `on_error` decided and there is nothing to release.
-        self.renewing.as_ref()?.abort();
-        self.held.holder.give_back()
+        if let Some(renewing) = &self.renewing {
+            renewing.abort();
+        }
+        if self.granted { self.held.holder.give_back(self.held.until()) } else { None }
     }
 }
 

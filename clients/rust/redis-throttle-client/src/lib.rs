@@ -1,7 +1,8 @@
-#![cfg_attr(any(not(doctest), feature = "connection-manager"), doc = include_str!("../README.md"))]
+#![doc = include_str!("../README.md")]
 
 mod address;
 mod argument;
+mod attempt;
 mod backend;
 mod breaker;
 mod call;
@@ -16,6 +17,7 @@ mod decision;
 mod denial_cache;
 mod duration;
 mod error;
+mod exchange;
 mod fallback;
 mod http;
 mod key;
@@ -23,11 +25,13 @@ mod kind;
 mod lease;
 mod limiter;
 mod local;
+mod node;
 mod on_error;
 mod options;
 mod prefetch;
 mod protocol;
 mod rule;
+mod server;
 mod several;
 mod telling;
 #[cfg(feature = "testing")]
@@ -42,7 +46,7 @@ pub use backend::Backend;
 pub use call::Call;
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
-pub use connection::{Command, Connection, Reply};
+pub use connection::{Command, Connection, Dial, Dialling, Reply};
 pub use counters::Counters;
 pub use decision::{Decision, Reason, Source};
 pub use duration::Span;
@@ -54,4 +58,5 @@ pub use limiter::Limiter;
 pub use on_error::OnError;
 pub use options::{HashTag, Options};
 pub use rule::Rule;
+pub use server::Server;
 pub use telling::{DecisionEvent, EventKind};

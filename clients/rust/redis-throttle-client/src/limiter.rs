@@ -1,50 +1,47 @@
 //! The limiter sends each call once, with a deadline. If there is no answer, the rule's `on_error`
 //! decides.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::Value;
+use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use crate::backend::Backends;
-use crate::breaker::Gate;
 use crate::call::Keyed;
-use crate::connection::{Command, Connection};
+use crate::connection::Command;
 use crate::counters::Counts;
 use crate::denial_cache::DenialCache;
 use crate::key::Keys;
 use crate::local::LocalLimiter;
 use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
+use crate::server::Nodes;
 use crate::{
-    Backend, Call, Counters, Decision, Error, EventKind, Kind, Options, Reason, Rule, clock,
+    Backend, Call, Counters, Decision, Error, EventKind, Kind, Options, Rule, Server, clock,
 };
 
 const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
-/// Decides calls over the given connection. Each call is sent once and ends within
+/// Decides calls over connections of its own to a server. Each call is sent once and ends within
 /// [`timeout`](Options::timeout). A limiter is cheap to clone; its clones share all state.
 #[derive(Clone)]
 pub struct Limiter(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    backends: Arc<Backends>,
+    pub backends: Arc<Backends>,
+    pub nodes: Nodes,
     pub options: Options,
     pub keys: Keys,
-    gate: Arc<Gate>,
-    gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
     pub denials: DenialCache,
     pub grants: Grants,
     pub local: Mutex<LocalLimiter>,
     pub counts: Counts,
+    /// Set by [`Limiter::close`].
+    pub closed: SetOnce<()>,
     pub made: Instant,
-}
-
-fn gate(options: &Options) -> Gate {
-    Gate::new(options.max_in_flight, options.breaker_failures, options.breaker_pause)
 }
 
 impl fmt::Debug for Limiter {
@@ -54,27 +51,28 @@ impl fmt::Debug for Limiter {
 }
 
 impl Limiter {
-    /// Creates a limiter with the default options.
+    /// Creates a limiter with the default options. It opens connections of its own, the first one
+    /// at the first call.
     #[must_use]
-    pub fn new(connection: impl Connection) -> Self {
-        Self::with_options(connection, Options::default()).expect("the defaults are valid")
+    pub fn new(server: impl Into<Server>) -> Self {
+        Self::with_options(server, Options::default()).expect("the defaults are valid")
     }
 
     /// Creates a limiter with the given options.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the name of an option that is out of range.
-    pub fn with_options(connection: impl Connection, options: Options) -> Result<Self, Error> {
+    pub fn with_options(server: impl Into<Server>, options: Options) -> Result<Self, Error> {
         let options = options.checked()?;
         Ok(Self(Arc::new(Inner {
-            backends: Arc::new(Backends::new(connection, options.backend)),
+            backends: Arc::new(Backends::new(options.backend)),
+            nodes: Nodes::new(server.into(), &options),
             keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
-            gate: Arc::new(gate(&options)),
-            gates: Mutex::default(),
             denials: DenialCache::new(options.denial_cache, options.denial_cache_max),
             grants: Grants::new(),
             local: Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)),
             counts: Counts::default(),
+            closed: SetOnce::new(),
             made: clock::now(),
             options,
         })))
@@ -196,7 +194,10 @@ impl Limiter {
     }
 
     /// Refunds the prefetched permits that were not used. Without an answer they stay taken.
+    /// Releases of leases are no longer repeated.
     pub async fn close(&self) {
+        // A second call finds it closed.
+        let _ = self.0.closed.set(());
         for (key, rule, cost) in self.0.grants.drain().await {
             let call = Keyed { rule: &rule, key, cost, id: None };
             let Ok(command) = protocol::named(Verb::Refund, &call) else { continue };
@@ -208,35 +209,6 @@ impl Limiter {
     /// Returns the deadline of a call that began at this instant.
     pub(crate) fn deadline(&self, began: Instant) -> Instant {
         began + self.0.options.timeout
-    }
-
-    /// Sends a command once, if its circuit breaker permits, and reads the reply.
-    pub(crate) async fn ask<T>(
-        &self,
-        command: &Command<'_>,
-        began: Instant,
-        read: impl FnOnce(&Value) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let gate = self.gate(command.key());
-        let pass = gate.enter(began)?;
-        let sent = self.0.backends.send(command);
-        let reply = match tokio::time::timeout_at(self.deadline(began), sent).await {
-            Ok(reply) => reply,
-            Err(_) => Err(Error::unavailable(Reason::Timeout)),
-        };
-        pass.end(!matches!(reply, Err(Error::Unavailable { .. })));
-        reply.and_then(|reply| read(&reply)).inspect_err(|error| {
-            if error.is_rejection() {
-                self.0.counts.rejection();
-            }
-        })
-    }
-
-    /// Returns the circuit breaker of a key's node.
-    fn gate(&self, key: &str) -> Arc<Gate> {
-        let Some(node) = self.0.backends.connection.node(key) else { return self.0.gate.clone() };
-        let mut gates = self.0.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.entry(node).or_insert_with(|| Arc::new(gate(&self.0.options))).clone()
     }
 
     pub(crate) async fn decide(

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::Instant;
 
-use crate::connection::{Command, Connection, Reply, answered};
+use crate::connection::{Command, Connection, Dial, Dialling, Reply, answered};
 use crate::{Error, Limiter, Options, clock};
 use keys::Keys;
 use redis_throttle_engine::time::{Instant as EngineInstant, Span};
@@ -120,6 +120,13 @@ impl FakeServer {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dial for FakeServer {
+    fn dial(&self) -> Dialling<'_> {
+        let connection: Box<dyn Connection> = Box::new(self.clone());
+        Box::pin(async { Ok(connection) })
     }
 }
 

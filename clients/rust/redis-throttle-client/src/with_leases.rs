@@ -4,6 +4,7 @@ use redis::Value;
 use uuid::Uuid;
 
 use crate::call::Keyed;
+use crate::connection::Sent;
 use crate::lease::{Asked, Holder};
 use crate::{Call, Decision, Error, EventKind, Kind, Lease, Limiter, clock, protocol};
 
@@ -44,35 +45,38 @@ impl Limiter {
             }
         }
         let keyed = self.keyed(&calls, None)?;
-        let asked: Vec<_> = keyed.iter().filter_map(|call| self.asked(call)).collect();
-        let decided = match (&calls[..], &keyed[..]) {
-            ([call], [keyed]) if call.rule.kind() == Kind::Lease => {
-                self.told(EventKind::Lease, self.take(call, keyed).await, call, began)
-            }
-            ([call], _) => self.check(*call).await,
-            _ => self.check_all(&calls, None).await,
+        let mut command = match (&calls[..], &keyed[..]) {
+            ([call], [keyed]) if call.rule.kind() == Kind::Lease => protocol::lease(keyed)?,
+            ([call], _) => return Ok((self.check(*call).await?, Vec::new())),
+            _ => protocol::check_all(&keyed, false)?,
         };
-        let degraded = decided.as_ref().is_ok_and(|decision| decision.degraded);
-        let settled = |asked: Asked| if degraded { asked.unanswered() } else { asked.answered() };
-        let holders: Vec<_> = asked.into_iter().filter_map(settled).collect();
-        let decision = decided?;
-        let lease = |holder| Lease::new(holder, began, decision.clone());
-        let holders = holders.into_iter().filter(|_| decision.allowed);
-        let leases = holders.map(lease).collect();
-        Ok((decision, leases))
-    }
-
-    async fn take(&self, call: &Call<'_>, keyed: &Keyed<'_>) -> Result<Decision, Error> {
-        let command = protocol::lease(keyed)?;
-        let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
-        self.decide(&command, std::slice::from_ref(keyed), clock::now(), read).await
+        let sent = command.record();
+        let asked: Vec<_> = keyed.iter().filter_map(|call| self.asked(call, &sent)).collect();
+        let read = |reply: &Value| match &keyed[..] {
+            [lease] => protocol::decision(lease.rule, reply, 1),
+            all => protocol::decision_all(all, reply),
+        };
+        let decided = self.decide(&command, &keyed, began, read).await;
+        let deciding = decided.as_ref().map_or(0, |decision| decision.deciding);
+        let kind = if calls.len() == 1 { EventKind::Lease } else { EventKind::Check };
+        match self.told(kind, decided, &calls[deciding], began) {
+            Ok(decision) => {
+                let leases = asked.into_iter().filter_map(|asked| asked.decided(&decision));
+                let leases = leases.collect();
+                Ok((decision, leases))
+            }
+            Err(error) => {
+                asked.into_iter().for_each(Asked::refused);
+                Err(error)
+            }
+        }
     }
 
     /// Returns a guard for the permit that a lease is about to request; `None` for other rules. The
     /// guard releases the permit if the answer never reaches the caller.
-    fn asked(&self, call: &Keyed<'_>) -> Option<Asked> {
+    fn asked(&self, call: &Keyed<'_>, sent: &Sent) -> Option<Asked> {
         let id = call.id.filter(|_| call.rule.kind() == Kind::Lease)?.to_owned();
         let (rule, key) = (call.rule.clone(), call.key.clone());
-        Some(Asked::new(Holder { limiter: self.clone(), rule, key, id }))
+        Some(Asked::new(Holder { limiter: self.clone(), rule, key, id }, sent.clone()))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use redis_throttle_client::redis::{self, RedisError, Value};
 use redis_throttle_client::{Backend, Command, Connection, Error, Limiter, Options, Reply, Source};
 
-use crate::{api, ms};
+use crate::{api, ms, over};
 
 /// A server without the module, 40 ms away: less than half of the timeout.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl Connection for Far {
 #[tokio::test(start_paused = true)]
 async fn search_outlives_the_call_that_started_it() {
     let far = Far::default();
-    let limiter = Limiter::new(far.clone());
+    let limiter = Limiter::new(over(&far));
     let first = limiter.check(api().of("42")).await.unwrap();
     assert_eq!(first.source, Source::Error);
     tokio::time::sleep(ms(100)).await;
@@ -64,7 +64,7 @@ async fn call_returns_an_error_when_the_back_end_is_missing_again_after_each_sea
     let far = Far { forgets: true, ..Far::default() };
     for backend in [Backend::Auto, Backend::Functions] {
         let options = Options::default().timeout(ms(10_000)).backend(backend);
-        let limiter = Limiter::with_options(far.clone(), options).unwrap();
+        let limiter = Limiter::with_options(over(&far), options).unwrap();
         for _ in 0..2 {
             far.asked.lock().unwrap().clear();
             let error = limiter.check(api().of("42")).await.unwrap_err();
@@ -92,7 +92,7 @@ impl Connection for Told {
 
 fn told(answers: fn(&str, &str) -> Result<Value, RedisError>) -> (Limiter, Told) {
     let told = Told { answers, asked: Arc::default() };
-    (Limiter::new(told.clone()), told)
+    (Limiter::new(over(&told)), told)
 }
 
 fn unknown(name: &str) -> Result<Value, RedisError> {
@@ -118,7 +118,7 @@ async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
     // A command that is not the module's cannot run on another back end.
     let (_, server) = told(|name, _| unknown(name));
     let functions = Options::default().backend(Backend::Functions);
-    let limiter = Limiter::with_options(server.clone(), functions).unwrap();
+    let limiter = Limiter::with_options(over(&server), functions).unwrap();
     let error = limiter.forget(api().of("42")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(*server.asked.lock().unwrap(), ["DEL"]);

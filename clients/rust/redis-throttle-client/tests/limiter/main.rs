@@ -14,7 +14,7 @@ mod several;
 use std::time::Duration;
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Decision, Limiter, Rule};
+use redis_throttle_client::{Connection, Decision, Dial, Limiter, Rule};
 
 fn api() -> Rule {
     Rule::gcra("api", 6, 10, "60s").unwrap()
@@ -45,4 +45,10 @@ fn first_denied(allowed: usize) -> Vec<bool> {
 /// Returns the names of the commands that the server received.
 fn commands(server: &FakeServer) -> Vec<String> {
     server.calls().iter().map(|call| call[0].clone()).collect()
+}
+
+/// Returns a dialler that opens this connection each time.
+fn over<C: Connection + Clone>(connection: &C) -> impl Dial + use<C> {
+    let connection = connection.clone();
+    move || std::future::ready(Ok(connection.clone()))
 }

@@ -8,13 +8,14 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
-use crate::{allowed, api, first_denied, ms, times};
+use crate::{allowed, api, first_denied, ms, over, times};
 
 fn prefetching(server: &FakeServer, permits: u64) -> Limiter {
     server.limiter_with(Options::default().prefetch(permits)).unwrap()
 }
 
 /// A server 30 ms away in each direction.
+#[derive(Clone)]
 struct Far(FakeServer);
 
 impl Connection for Far {
@@ -29,7 +30,7 @@ impl Connection for Far {
 }
 
 fn far(server: &FakeServer, options: Options) -> Limiter {
-    Limiter::with_options(Far(server.clone()), options).unwrap()
+    Limiter::with_options(over(&Far(server.clone())), options).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,6 +304,7 @@ async fn rejected_fetch_returns_its_error_to_every_waiter_and_counts_it_for_each
 }
 
 /// An application's own connection that panics.
+#[derive(Clone)]
 struct Broken;
 
 impl Connection for Broken {
@@ -313,7 +315,7 @@ impl Connection for Broken {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_connection_allows_no_call() {
-    let limiter = Limiter::with_options(Broken, Options::default().prefetch(4)).unwrap();
+    let limiter = Limiter::with_options(over(&Broken), Options::default().prefetch(4)).unwrap();
     let asking = || {
         let limiter = limiter.clone();
         tokio::spawn(async move { limiter.check(api().of("42")).await })

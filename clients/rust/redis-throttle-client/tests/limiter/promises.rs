@@ -8,9 +8,10 @@ use redis_throttle_client::{
 };
 use tokio::time::{Instant, advance, sleep};
 
-use crate::{allowed, api, commands, first_denied, ms, times};
+use crate::{allowed, api, commands, first_denied, ms, over, times};
 
 /// A server that decides, and answers 50 ms later.
+#[derive(Clone)]
 struct SlowServer(FakeServer);
 
 impl Connection for SlowServer {
@@ -24,6 +25,7 @@ impl Connection for SlowServer {
 }
 
 /// A server on which another client always takes the first permit.
+#[derive(Clone)]
 struct Busy(FakeServer);
 
 impl Connection for Busy {
@@ -123,7 +125,7 @@ async fn check_each_refunds_the_cost_of_each_call() {
 #[tokio::test(start_paused = true)]
 async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
     let (limiter, turns) =
-        (Limiter::new(Busy(FakeServer::new())), Rule::gcra("turns", 1, 10, "60s").unwrap());
+        (Limiter::new(over(&Busy(FakeServer::new()))), Rule::gcra("turns", 1, 10, "60s").unwrap());
     let began = Instant::now();
     let waiting = limiter.wait(turns.of("42"), ms(17_999));
     let denied = tokio::time::timeout(ms(60_000), waiting).await.unwrap().unwrap();
@@ -155,7 +157,7 @@ async fn local_limiter_with_a_fractional_rate_loses_no_units() {
 async fn cached_denial_is_timed_from_before_its_request() {
     let server = SlowServer(FakeServer::new());
     let options = Options::default().denial_cache(9).denial_cache_max(ms(7_200_000));
-    let limiter = Limiter::with_options(server, options).unwrap();
+    let limiter = Limiter::with_options(over(&server), options).unwrap();
     let denied = times(&limiter, &one(), 2).await.pop().unwrap();
     // The server decided 50 ms before.
     advance(denied.retry_after - ms(51)).await;
@@ -180,7 +182,7 @@ async fn forget_and_refund_remove_a_cached_denial() {
 async fn forget_and_refund_remove_a_pending_denial() {
     let server = FakeServer::new();
     let options = Options::default().denial_cache(9);
-    let limiter = Limiter::with_options(SlowServer(server.clone()), options).unwrap();
+    let limiter = Limiter::with_options(over(&SlowServer(server.clone())), options).unwrap();
     for forgets in [true, false] {
         assert!(times(&limiter, &one(), 1).await[0].allowed);
         let asking = limiter.clone();
@@ -264,7 +266,7 @@ async fn hook_gets_the_latency_and_a_hash_keyed_by_the_secret() {
         if let Some(secret) = secret {
             options = options.hmac_secret(secret);
         }
-        let limiter = Limiter::with_options(SlowServer(FakeServer::new()), options).unwrap();
+        let limiter = Limiter::with_options(over(&SlowServer(FakeServer::new())), options).unwrap();
         let _ = limiter.check(api().of("alice")).await.unwrap();
     }
     let told = told.lock().unwrap();

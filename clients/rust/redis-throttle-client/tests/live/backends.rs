@@ -1,25 +1,24 @@
 //! The search for a back end on real servers.
 
-use redis::aio::MultiplexedConnection;
 use redis_throttle_client::{Backend, Error, Limiter, OnError, Options, Rule, Source};
 
 use crate::server::Server;
-use crate::{api, manager, ms, patient};
+use crate::{api, ms, patient};
 
 const LIBRARY: &str = include_str!("../../../../../functions/redis_throttle.lua");
 const CURRENT: &str = env!("CARGO_PKG_VERSION");
 const VERSION: &str = concat!("local VERSION = '", env!("CARGO_PKG_VERSION"), "'");
 
-async fn limiter(server: &Server, backend: Backend) -> Limiter {
-    Limiter::with_options(server.connect().await, patient().backend(backend)).unwrap()
+fn limiter(server: &Server, backend: Backend) -> Limiter {
+    Limiter::with_options(server.client(), patient().backend(backend)).unwrap()
 }
 
-/// Connects as a user with all permissions but the given ones.
-async fn without(server: &Server, rights: &[&str]) -> MultiplexedConnection {
+/// Returns a client for a user with all permissions but the given ones.
+async fn without(server: &Server, rights: &[&str]) -> redis::Client {
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
     server.run(&[&user, rights].concat()).await;
     let url = server.url().replace("//", "//app:secret@");
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis::Client::open(url).unwrap()
 }
 
 /// Returns the number of units left, which shows how often a call was counted.
@@ -39,13 +38,13 @@ async fn limiter_finds_the_available_back_end_and_continues_its_counts() {
     for there in with {
         let server = Server::of(there, &[]).await;
         server.freeze().await;
-        let limiter = limiter(&server, Backend::Auto).await;
+        let limiter = limiter(&server, Backend::Auto);
         assert_eq!(left(&limiter).await, 5, "{there:?}");
         assert_eq!(limiter.ready().await.unwrap(), there);
     }
     let server = Server::of(Backend::Module, &[]).await;
     for (wanted, remaining) in with.into_iter().zip([5, 4, 3]) {
-        let limiter = limiter(&server, wanted).await;
+        let limiter = limiter(&server, wanted);
         assert_eq!(left(&limiter).await, remaining);
         assert_eq!(limiter.ready().await.unwrap(), wanted);
     }
@@ -54,11 +53,11 @@ async fn limiter_finds_the_available_back_end_and_continues_its_counts() {
 #[tokio::test]
 async fn limiter_sends_calls_only_to_the_selected_back_end() {
     let plain = Server::plain(&[]).await;
-    let error = limiter(&plain, Backend::Module).await.ready().await.unwrap_err();
+    let error = limiter(&plain, Backend::Module).ready().await.unwrap_err();
     assert!(error.to_string().contains("is the module loaded"), "{error}");
     assert_eq!(plain.calls("fcall").await, 0);
     let old = Server::of(Backend::Script, &[]).await;
-    let error = limiter(&old, Backend::Functions).await.ready().await.unwrap_err();
+    let error = limiter(&old, Backend::Functions).ready().await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(old.calls("eval").await, 0);
 }
@@ -76,7 +75,7 @@ async fn asked(server: &Server) -> u64 {
 async fn call_takes_one_command_after_the_search() {
     for backend in [Backend::Module, Backend::Functions, Backend::Script] {
         let server = Server::of(backend, &[]).await;
-        let limiter = limiter(&server, Backend::Auto).await;
+        let limiter = limiter(&server, Backend::Auto);
         left(&limiter).await;
         let before = asked(&server).await;
         for _ in 0..5 {
@@ -91,7 +90,7 @@ async fn limiter_loads_a_flushed_library_again_and_counts_the_call_once() {
     let server = Server::of(Backend::Functions, &[]).await;
     for backend in [Backend::Functions, Backend::Script] {
         server.freeze().await;
-        let limiter = limiter(&server, backend).await;
+        let limiter = limiter(&server, backend);
         assert_eq!(left(&limiter).await, 5);
         server.run(&["FUNCTION", "FLUSH"]).await;
         server.run(&["SCRIPT", "FLUSH"]).await;
@@ -125,7 +124,7 @@ async fn limiter_replaces_an_older_library_and_keeps_a_newer_one() {
         for backend in [Backend::Auto, Backend::Functions] {
             let loaded = LIBRARY.replace(VERSION, &format!("local VERSION = '{there}'"));
             server.run(&["FUNCTION", "LOAD", "REPLACE", &loaded]).await;
-            let limiter = limiter(&server, backend).await;
+            let limiter = limiter(&server, backend);
             assert_eq!(limiter.ready().await.unwrap(), Backend::Functions);
             assert_eq!(version(&server).await.as_deref(), Some(wanted));
         }
@@ -136,12 +135,12 @@ async fn limiter_replaces_an_older_library_and_keeps_a_newer_one() {
 async fn limiter_uses_the_script_for_a_user_without_functions() {
     let server = Server::of(Backend::Functions, &[]).await;
     for rights in [&["-function"][..], &["-fcall"]] {
-        let connection = without(&server, rights).await;
-        let limiter = Limiter::with_options(connection, patient()).unwrap();
+        let client = without(&server, rights).await;
+        let limiter = Limiter::with_options(client, patient()).unwrap();
         assert_eq!(limiter.ready().await.unwrap(), Backend::Script);
         let functions = patient().backend(Backend::Functions);
-        let connection = without(&server, rights).await;
-        let limiter = Limiter::with_options(connection, functions).unwrap();
+        let client = without(&server, rights).await;
+        let limiter = Limiter::with_options(client, functions).unwrap();
         assert!(matches!(limiter.ready().await, Err(Error::CommandRejected { .. })));
     }
     assert_eq!(version(&server).await, None);
@@ -150,15 +149,15 @@ async fn limiter_uses_the_script_for_a_user_without_functions() {
 #[tokio::test]
 async fn call_returns_an_error_when_the_user_may_not_call_the_module() {
     let server = Server::of(Backend::Module, &[]).await;
-    let connection = without(&server, &["-rl.gcra", "-rl.peek"]).await;
-    let limiter = Limiter::with_options(connection, patient()).unwrap();
+    let client = without(&server, &["-rl.gcra", "-rl.peek"]).await;
+    let limiter = Limiter::with_options(client, patient()).unwrap();
     let open = api().on_error(OnError::Allow).unwrap();
     let error = limiter.check(open.of("42")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     assert_eq!(version(&server).await, None);
     // A back end found earlier does not answer instead of the module either.
     let mut server = Server::of(Backend::Functions, &[]).await;
-    let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
+    let limiter = Limiter::with_options(server.client(), options()).unwrap();
     left(&limiter).await;
     server.end();
     server.become_one_of(Backend::Module).await;
@@ -176,7 +175,7 @@ async fn call_returns_an_error_when_the_user_may_not_call_the_module() {
 #[tokio::test]
 async fn limiter_finds_another_back_end_after_the_server_changes() {
     let mut server = Server::of(Backend::Functions, &[]).await;
-    let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
+    let limiter = Limiter::with_options(server.client(), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);
     for there in [Backend::Script, Backend::Module, Backend::Functions] {
         server.end();
@@ -194,7 +193,7 @@ async fn limiter_uses_the_module_after_the_server_restarts_with_it() {
     // The server restores the library with its data, so no call would fail because the library is
     // missing.
     let mut server = Server::of(Backend::Functions, &[]).await;
-    let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
+    let limiter = Limiter::with_options(server.client(), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);
     for there in [Backend::Module, Backend::Functions] {
         server.run(&["SAVE"]).await;
@@ -220,10 +219,10 @@ async fn limiter_keeps_libraries_of_other_programs() {
     for other in others {
         let server = Server::of(Backend::Functions, &[]).await;
         server.run(&["FUNCTION", "LOAD", other]).await;
-        let auto = limiter(&server, Backend::Auto).await;
+        let auto = limiter(&server, Backend::Auto);
         assert_eq!(left(&auto).await, 5);
         assert_eq!(auto.ready().await.unwrap(), Backend::Script);
-        let functions = limiter(&server, Backend::Functions).await;
+        let functions = limiter(&server, Backend::Functions);
         for _ in 0..2 {
             let error = functions.check(api().of("42")).await.unwrap_err();
             assert!(error.to_string().contains("already exists"), "{error}");
@@ -241,7 +240,7 @@ fn options() -> Options {
 #[tokio::test]
 async fn limiter_keeps_its_back_end_when_the_server_is_out_of_memory() {
     let server = Server::of(Backend::Functions, &[]).await;
-    let limiter = limiter(&server, Backend::Auto).await;
+    let limiter = limiter(&server, Backend::Auto);
     left(&limiter).await;
     server.run(&["CONFIG", "SET", "maxmemory", "1"]).await;
     assert_eq!(limiter.check(api().of("42")).await.unwrap().source, Source::Error);

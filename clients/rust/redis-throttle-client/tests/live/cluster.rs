@@ -4,7 +4,6 @@ mod server;
 
 use std::time::Duration;
 
-use redis::cluster::ClusterClient;
 use redis_throttle_client::{Backend, Cluster, Error, Limiter, Options, Rule, Source};
 use server::{Server, backend, until};
 
@@ -46,7 +45,7 @@ async fn three_nodes() -> Vec<Server> {
 
 /// Returns a limiter after its cluster has answered.
 async fn found(node: &Server, options: Options) -> Limiter {
-    let cluster = Cluster::new(ClusterClient::builder([node.url()])).unwrap();
+    let cluster = Cluster::new([node.url()]).unwrap();
     let limiter = Limiter::with_options(cluster, options).unwrap();
     until("the cluster answers", async || limiter.ready().await.is_ok()).await;
     limiter
@@ -141,7 +140,7 @@ async fn limiter_loads_a_library_flushed_on_all_nodes_during_concurrent_calls() 
             node.run(&["SCRIPT", "FLUSH"]).await;
         }
         // The same with a client that does not know the slots yet.
-        let cold = Cluster::new(ClusterClient::builder([nodes[0].url()])).unwrap();
+        let cold = Cluster::new([nodes[0].url()]).unwrap();
         let cold = Limiter::with_options(cold, options()).unwrap();
         let limiter = if round % 2 == 0 { &warm } else { &cold };
         if round % 2 == 1 {

@@ -4,8 +4,8 @@ use redis_throttle_client::{Backend, Limiter, Rule, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::patient;
 use crate::server::Server;
-use crate::{manager, patient};
 
 /// The maximum number of calls that a connection answers before it breaks.
 const ANSWERED_MAX: usize = 9;
@@ -62,7 +62,7 @@ async fn limiter_does_not_repeat_calls_whose_answers_are_lost() {
     for wanted in [Backend::Auto, Backend::Script] {
         let way = format!("redis://127.0.0.1:{}", cutting(server.port).await);
         let options = patient().backend(wanted).breaker_failures(1_000_000);
-        let limiter = Limiter::with_options(manager(&way), options).unwrap();
+        let limiter = Limiter::with_options(redis::Client::open(way).unwrap(), options).unwrap();
         let (subject, mut calls, mut told) = (format!("{wanted:?}"), 0, 0);
         for _ in 0..12 {
             let calling: Vec<_> = (0..8)
@@ -79,7 +79,7 @@ async fn limiter_does_not_repeat_calls_whose_answers_are_lost() {
             server.run(&["FUNCTION", "FLUSH"]).await;
             server.run(&["SCRIPT", "FLUSH"]).await;
         }
-        let counting = Limiter::with_options(server.connect().await, patient()).unwrap();
+        let counting = Limiter::with_options(server.client(), patient()).unwrap();
         let left = counting.peek(many.of(&subject).cost(0)).await.unwrap().remaining;
         assert!((told..=calls).contains(&(1000 - left)), "{wanted:?}: {told} of {calls}, {left}");
         assert!((1..calls).contains(&told), "{wanted:?}: {told} of {calls}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
-    Backend, Command, Connection, Decision, Lease, Limiter, Options, QuotaUnit, Reply, Rule,
+    Backend, Command, Connection, Decision, Dial, Lease, Limiter, Options, QuotaUnit, Reply, Rule,
 };
 use tokio::time::{Instant, advance};
 
@@ -37,7 +37,7 @@ async fn schedule(limiter: &Limiter, rule: &Rule, step: usize) -> Decision {
 #[tokio::test]
 async fn fake_server_decides_as_the_module_does() {
     let server = Server::start().await;
-    let real = limiter(&server).await;
+    let real = limiter(&server);
     let rules = [
         Rule::gcra("api", 6, 10, "60s").unwrap(),
         Rule::gcra("odd", 5, 7, "1s").unwrap(),
@@ -100,6 +100,12 @@ impl Connection for Recorder {
     }
 }
 
+/// Returns a dialler that opens this connection each time.
+fn over(recorder: &Recorder) -> impl Dial {
+    let recorder = recorder.clone();
+    move || std::future::ready(Ok(recorder.clone()))
+}
+
 /// Splitmix64: the same seed gives the same numbers.
 struct Random(u64);
 
@@ -141,9 +147,9 @@ fn every_kind_of_rule() -> Vec<Rule> {
 
 /// Runs calls of every kind. The recorder stores their replies.
 async fn run_at_random(recorder: &Recorder, random: &mut Random) {
-    let limiter = Limiter::new(recorder.clone());
+    let limiter = Limiter::new(over(recorder));
     let options = Options::default().prefetch(3);
-    let prefetching = Limiter::with_options(recorder.clone(), options).unwrap();
+    let prefetching = Limiter::with_options(over(recorder), options).unwrap();
     let rules = every_kind_of_rule();
     let jobs = Rule::lease("jobs", 2, "10s").unwrap();
     let mut leases: Vec<Lease> = Vec::new();

@@ -7,7 +7,6 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis_throttle_client::{Backend, Error, Limiter, OnError, Options, QuotaUnit, Rule, Source};
 use server::{Server, backend, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,22 +25,17 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Returns a connection that reconnects at the next call.
-fn manager(url: &str) -> ConnectionManager {
-    let config = ConnectionManagerConfig::new().set_number_of_retries(0).set_response_timeout(None);
-    redis::Client::open(url).unwrap().get_connection_manager_lazy(config).unwrap()
-}
-
-async fn limiter(server: &Server) -> Limiter {
-    Limiter::with_options(server.connect().await, patient()).unwrap()
+fn limiter(server: &Server) -> Limiter {
+    Limiter::with_options(server.client(), patient()).unwrap()
 }
 
 #[tokio::test]
 async fn limiter_returns_the_decisions_of_the_server() {
     let server = Server::start().await;
     server.freeze().await;
-    let limiters =
-        [limiter(&server).await, Limiter::with_options(manager(&server.url()), patient()).unwrap()];
+    let config = redis::AsyncConnectionConfig::new();
+    let configured = Limiter::with_options((server.client(), config), patient()).unwrap();
+    let limiters = [limiter(&server), configured];
     for (limiter, subject) in limiters.iter().zip(["a", "b"]) {
         assert_eq!(limiter.ready().await.unwrap(), backend());
         let api = api();
@@ -66,7 +60,7 @@ async fn limiter_returns_the_decisions_of_the_server() {
 async fn server_accepts_every_kind_of_rule() {
     let server = Server::start().await;
     server.freeze().await;
-    let limiter = limiter(&server).await;
+    let limiter = limiter(&server);
     let quota = Rule::quota("q", 2, QuotaUnit::Month).unwrap().zone("Europe/Berlin").unwrap();
     for rule in [
         Rule::token_bucket("tb", 2, 1, "1s").unwrap(),
@@ -100,7 +94,7 @@ async fn server_accepts_every_kind_of_rule() {
 async fn several_rules_and_a_lease_are_checked_in_one_call() {
     let server = Server::start().await;
     server.freeze().await;
-    let limiter = limiter(&server).await;
+    let limiter = limiter(&server);
     let (api, day, jobs) =
         (api(), Rule::fixed("day", 2, "1d").unwrap(), Rule::lease("jobs", 1, "60s").unwrap());
     let calls = [api.of("42"), day.of("acme"), jobs.of("42")];
@@ -122,7 +116,7 @@ async fn close_refunds_unused_permits() {
     let server = Server::start().await;
     server.freeze().await;
     let options = patient().prefetch(100);
-    let limiter = Limiter::with_options(server.connect().await, options).unwrap();
+    let limiter = Limiter::with_options(server.client(), options).unwrap();
     let big = Rule::gcra("big", 250, 250, "60s").unwrap();
     limiter.ready().await.unwrap();
     let before = server.decided("rl.gcra").await;
@@ -149,14 +143,14 @@ async fn close_refunds_unused_permits() {
 #[tokio::test]
 async fn rejected_command_is_an_error_under_a_rule_with_on_error_allow() {
     let server = Server::start().await;
-    let limiter_there = limiter(&server).await;
+    let limiter_there = limiter(&server);
     server.run(&["SET", "rl:api:42", "text"]).await;
     let open = api();
     let error = limiter_there.check(open.of("42")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
     let plain = Server::plain(&[]).await;
     let options = patient().backend(Backend::Module);
-    let limiter = Limiter::with_options(plain.connect().await, options).unwrap();
+    let limiter = Limiter::with_options(plain.client(), options).unwrap();
     let error = limiter.ready().await.unwrap_err();
     assert!(error.to_string().contains("is the module loaded"), "{error}");
     let error = limiter.check(open.of("42")).await.unwrap_err();
@@ -166,7 +160,7 @@ async fn rejected_command_is_an_error_under_a_rule_with_on_error_allow() {
 #[tokio::test]
 async fn full_server_counts_as_unavailable() {
     let server = Server::start().await;
-    let limiter = limiter(&server).await;
+    let limiter = limiter(&server);
     limiter.ready().await.unwrap();
     server.run(&["CONFIG", "SET", "maxmemory", "1"]).await;
     let decision = limiter.check(api().of("42")).await.unwrap();
@@ -177,7 +171,7 @@ async fn full_server_counts_as_unavailable() {
 #[tokio::test]
 async fn call_to_a_hung_server_takes_one_timeout_and_counts_once() {
     let server = Server::start().await;
-    let limiter = Limiter::new(manager(&server.url()));
+    let limiter = Limiter::new(server.client());
     until("it answers", async || limiter.ready().await.is_ok()).await;
     let slept = server.hang().await;
     let began = Instant::now();
@@ -212,7 +206,8 @@ async fn limiter_does_not_repeat_a_call_when_its_connection_breaks_before_the_an
             }
         }
     });
-    let limiter = Limiter::with_options(manager(&format!("redis://127.0.0.1:{port}")), patient());
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+    let limiter = Limiter::with_options(client, patient());
     let decision = limiter.unwrap().check(api().of("42")).await.unwrap();
     assert_eq!(decision.source, Source::Error);
     assert!(told.recv().await.is_some());
@@ -224,7 +219,7 @@ async fn limiter_does_not_repeat_a_call_when_its_connection_breaks_before_the_an
 async fn limiter_decides_again_after_the_server_returns() {
     let mut server = Server::start().await;
     let options = patient().breaker_pause(ms(20));
-    let limiter = Limiter::with_options(manager(&server.url()), options).unwrap();
+    let limiter = Limiter::with_options(server.client(), options).unwrap();
     let closed = api().on_error(OnError::Deny).unwrap();
     assert_eq!(limiter.check(closed.of("42")).await.unwrap().source, Source::Server);
     server.end();
@@ -241,7 +236,7 @@ async fn limiter_decides_again_after_the_server_returns() {
 async fn ready_fails_without_a_server() {
     let mut server = Server::start().await;
     server.end();
-    let limiter = Limiter::with_options(manager(&server.url()), patient()).unwrap();
+    let limiter = Limiter::with_options(server.client(), patient()).unwrap();
     assert!(matches!(limiter.ready().await, Err(Error::Unavailable { source: Some(_), .. })));
 }
 
@@ -249,7 +244,7 @@ async fn ready_fails_without_a_server() {
 async fn wait_follows_a_leaky_bucket() {
     let server = Server::start().await;
     server.freeze().await;
-    let (limiter, queue) = (limiter(&server).await, Rule::leaky_bucket("q", 4, 5, "1s").unwrap());
+    let (limiter, queue) = (limiter(&server), Rule::leaky_bucket("q", 4, 5, "1s").unwrap());
     let began = Instant::now();
     for _ in 0..3 {
         assert!(limiter.wait(queue.of("x"), Duration::from_millis(590)).await.unwrap().allowed);

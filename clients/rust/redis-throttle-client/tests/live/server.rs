@@ -167,12 +167,17 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Returns a client for this server.
+    pub fn client(&self) -> redis::Client {
+        redis::Client::open(self.url()).expect("a client")
+    }
+
     pub async fn connect(&self) -> MultiplexedConnection {
         // The driver's own timeouts are not under test.
         let patient = redis::AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(None);
-        let client = redis::Client::open(self.url()).expect("a client");
+        let client = self.client();
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
     }
 

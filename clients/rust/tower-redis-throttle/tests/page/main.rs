@@ -87,7 +87,7 @@ async fn cluster_limiter_is_created_without_its_nodes() {
 #[tokio::test]
 async fn functions_decide_without_the_module() {
     let server = Server::of(Backend::Functions, &[]).await;
-    let found = without_the_module::who_decides(server.connect().await).await.unwrap();
+    let found = without_the_module::who_decides(server.client()).await.unwrap();
     assert_eq!(found, Backend::Functions);
 }
 

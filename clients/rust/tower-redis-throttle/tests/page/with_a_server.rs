@@ -5,7 +5,7 @@ pub async fn the_fourth_waits() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::open(crate::url())?;
     let mut server = client.get_multiplexed_async_connection().await?;
     cmd("RL.DEBUG").arg("CLOCK").arg("FREEZE").exec_async(&mut server).await?;
-    let limiter = Limiter::new(server.clone());
+    let limiter = Limiter::new(client);
     let mails = Rule::fixed("mails", 3, "1h")?;
     for allowed in [true, true, true, false] {
         assert_eq!(limiter.check(mails.of("bob")).await?.allowed, allowed);

@@ -1,0 +1,356 @@
+//! A node: one server, or one primary of a cluster, with its connection and its circuit breaker.
+//!
+//! The connections that were opened since the last retirement are a generation. A call that times
+//! out after it was sent retires the generation, and the next call opens a connection: without a
+//! reset from the network, a connection that fell silent looks like one that is slow.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::attempt::{Attempt, Attempts};
+use crate::breaker::{Gate, Tally};
+use crate::connection::{Command, Connection, Dial, Wire};
+use crate::{Error, Options, Reason, clock};
+
+/// The shortest time that a dial may take.
+const DIAL_MIN: Duration = Duration::from_secs(1);
+/// The time without a call after which a connection is asked whether it is closed.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// A command that got no reply, or an error reply.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub error: Error,
+    pub tally: Tally,
+}
+
+impl Fault {
+    fn new(error: impl Into<Error>, tally: Tally) -> Self {
+        Self { error: error.into(), tally }
+    }
+
+    /// Creates the fault of a call whose deadline passed before its command was sent.
+    pub fn waited() -> Self {
+        Self::new(Error::unavailable(Reason::Timeout), Tally::Waited)
+    }
+
+    /// Counts the failure only if `first` is true, because it is one failure for several calls.
+    pub fn once(mut self, first: impl FnOnce() -> bool) -> Self {
+        if self.tally == Tally::Failed && !first() {
+            self.tally = Tally::Nothing;
+        }
+        self
+    }
+
+    /// Creates the fault of a call that lost its connection, or its runtime.
+    pub fn lost(tally: Tally) -> Self {
+        Self::new(Error::unavailable(Reason::Connection), tally)
+    }
+}
+
+/// An error that does not come from the server itself.
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let answered = !matches!(error, Error::Unavailable { .. });
+        Self::new(error, if answered { Tally::Answered } else { Tally::Failed })
+    }
+}
+
+/// One server, or one primary of a cluster.
+pub(crate) struct Node {
+    dialler: Box<dyn Dial>,
+    pub gate: Gate,
+    dial_max: Duration,
+    pause: Duration,
+    timeout: Duration,
+    lines: Mutex<Lines>,
+    /// The number of the last search for a back end. The lock is held during a search.
+    pub searched: Arc<tokio::sync::Mutex<u64>>,
+    made: Instant,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Node").field("gate", &self.gate).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Lines {
+    /// The number of retirements.
+    generation: u64,
+    link: Option<Arc<Link>>,
+    dials: Attempts<Arc<Link>>,
+}
+
+/// An open connection.
+struct Link {
+    wire: Wire,
+    /// The generation at the start of the dial.
+    generation: u64,
+    ended: AtomicBool,
+    /// Wakes the calls on this connection when it is retired.
+    retired: Notify,
+    /// The instant of the last call that was alone, in microseconds since the node was made.
+    used_us: AtomicU64,
+}
+
+impl Link {
+    /// Ends the connection. Returns true the first time.
+    fn end(&self) -> bool {
+        let first = !self.ended.swap(true, Ordering::AcqRel);
+        self.retired.notify_waiters();
+        first
+    }
+
+    fn is_up(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
+    }
+}
+
+impl Node {
+    pub fn new(dialler: Box<dyn Dial>, options: &Options) -> Arc<Self> {
+        Arc::new(Self {
+            dialler,
+            gate: Gate::of(options),
+            dial_max: options.timeout.max(DIAL_MIN),
+            pause: options.breaker_pause,
+            timeout: options.timeout,
+            lines: Mutex::default(),
+            searched: Arc::default(),
+            made: clock::now(),
+        })
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the deadline of a command that is not part of a call.
+    pub fn deadline(&self) -> Instant {
+        clock::now() + self.timeout
+    }
+
+    /// Returns true if a connection is up.
+    pub fn is_up(&self) -> bool {
+        self.lines().link.as_ref().is_some_and(|link| link.is_up())
+    }
+
+    /// Drops the connection if it was closed while it was idle. Called before a call that is alone.
+    pub fn drop_closed(&self, now: Instant) {
+        let Some(link) = self.lines().link.clone() else { return };
+        let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
+        let used_us = link.used_us.swap(now_us, Ordering::Relaxed);
+        let is_idle = u128::from(now_us.saturating_sub(used_us)) >= IDLE.as_micros();
+        if is_idle && link.wire.is_closed() {
+            self.lose(&link);
+        }
+    }
+
+    /// Removes a connection that was lost. Returns true the first time.
+    fn lose(&self, link: &Arc<Link>) -> bool {
+        let mut lines = self.lines();
+        if lines.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            lines.link = None;
+        }
+        drop(lines);
+        link.end()
+    }
+
+    /// Retires the generation of a connection: the calls on it end, and a dial that began before
+    /// this instant has no use. Returns true the first time.
+    fn retire(&self, link: &Link) -> bool {
+        let mut lines = self.lines();
+        if lines.generation > link.generation {
+            return false;
+        }
+        lines.generation = link.generation + 1;
+        let current = lines.link.take();
+        drop(lines);
+        if let Some(current) = current {
+            current.end();
+        }
+        link.end();
+        true
+    }
+
+    /// Returns the connection. Without one, waits for a dial, which all waiting calls share.
+    async fn link(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Link>, Fault> {
+        loop {
+            let dial = {
+                let mut lines = self.lines();
+                if let Some(link) = lines.link.as_ref().filter(|link| link.is_up()) {
+                    return Ok(link.clone());
+                }
+                let generation = lines.generation;
+                lines.dials.join(|attempt| self.dial(attempt.clone(), generation))
+            };
+            let dial = dial.map_err(|error| Fault::new(undialled(error), Tally::Nothing))?;
+            match timeout_at(deadline, dial.wait()).await {
+                Err(_) => return Err(Fault::waited()),
+                Ok(Some(Ok(link))) if link.is_up() => return Ok(link.clone()),
+                Ok(Some(Err(error))) => {
+                    return Err(Fault::from(undialled(error.clone())).once(|| dial.counts()));
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Dials in a task of its own, because the connection serves later calls too.
+    fn dial(self: &Arc<Self>, attempt: Arc<Attempt<Arc<Link>>>, generation: u64) {
+        let dial = UnderWay { node: self.clone(), attempt, generation, ended: false };
+        tokio::spawn(dial.run());
+    }
+
+    /// Sends a command once, and ends at the deadline. `asking` sends `ASKING` before it.
+    pub async fn send(
+        self: &Arc<Self>,
+        command: &Command<'_>,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Value, Fault> {
+        loop {
+            let link = self.link(deadline).await?;
+            let mut retired = pin!(link.retired.notified());
+            // The connection may have ended before the line above.
+            if !link.is_up() {
+                continue;
+            }
+            command.set_sent(true);
+            let mut reply = pin!(link.wire.send(command, asking));
+            let ended = poll_fn(|context| {
+                if let Poll::Ready(reply) = reply.as_mut().poll(context) {
+                    return Poll::Ready(Some(reply));
+                }
+                retired.as_mut().poll(context).map(|()| None)
+            });
+            let replied = match timeout_at(deadline, ended).await {
+                Ok(replied) => replied,
+                Err(_) => {
+                    // The program may have been busy for longer than the deadline: let the driver
+                    // read the replies that have arrived.
+                    tokio::task::yield_now().await;
+                    poll_fn(|context| match reply.as_mut().poll(context) {
+                        Poll::Ready(reply) => Poll::Ready(Some(reply)),
+                        Poll::Pending => Poll::Ready(None),
+                    })
+                    .await
+                }
+            };
+            return match replied {
+                Some(Ok(value)) => Ok(value),
+                Some(Err(error)) => Err(self.refused(&link, command, error)),
+                None => Err(self.unanswered(&link, deadline)),
+            };
+        }
+    }
+
+    /// Returns the fault of a call that was sent and that got no answer: the deadline passed, which
+    /// retires the generation, or another call has retired it.
+    fn unanswered(&self, link: &Link, deadline: Instant) -> Fault {
+        if clock::now() < deadline {
+            return Fault::lost(Tally::Nothing);
+        }
+        let tally = if self.retire(link) { Tally::Failed } else { Tally::Nothing };
+        Fault::new(Error::unavailable(Reason::Timeout), tally)
+    }
+
+    /// Reacts to an error: a lost connection, or an error reply.
+    fn refused(&self, link: &Arc<Link>, command: &Command<'_>, error: RedisError) -> Fault {
+        let kind = error.kind();
+        if matches!(kind, ErrorKind::Io | ErrorKind::Parse) {
+            let first = self.lose(link);
+            return Fault::from(Error::from(error)).once(|| first);
+        }
+        command.set_sent(false);
+        let is_replica = matches!(
+            kind,
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+        );
+        let is_locked_out = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+        let redirects =
+            matches!(kind, ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask));
+        let first = (is_replica || is_locked_out) && self.retire(link);
+        let fault = Fault::from(Error::from(error));
+        match (is_replica, redirects) {
+            (true, _) => fault.once(|| first),
+            (_, true) => Fault { tally: Tally::Answered, ..fault },
+            _ => fault,
+        }
+    }
+}
+
+/// Returns the error of a call for which no connection could be opened.
+fn undialled(error: RedisError) -> Error {
+    match Error::from(error) {
+        Error::Unavailable { source, .. } => {
+            Error::Unavailable { reason: Reason::Connection, source }
+        }
+        rejected => rejected,
+    }
+}
+
+/// A dial under way. Dropping it ends the dial for its waiters, even if its task did not finish
+/// because the runtime shut down.
+struct UnderWay {
+    node: Arc<Node>,
+    attempt: Arc<Attempt<Arc<Link>>>,
+    generation: u64,
+    ended: bool,
+}
+
+impl UnderWay {
+    async fn run(mut self) {
+        let dialled = tokio::time::timeout(self.node.dial_max, self.node.dialler.dial()).await;
+        let late = || RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
+        self.end(dialled.unwrap_or_else(|_| Err(late())));
+    }
+
+    fn end(&mut self, dialled: Result<Box<dyn Connection>, RedisError>) {
+        self.ended = true;
+        let mut lines = self.node.lines();
+        let is_current = lines.generation == self.generation;
+        let outcome = match dialled {
+            Ok(_) if !is_current => None,
+            dialled => {
+                Some(dialled.map(|connection| self.node.opened(connection, self.generation)))
+            }
+        };
+        if let Some(Ok(link)) = &outcome {
+            lines.link = Some(link.clone());
+        }
+        lines.dials.end(&self.attempt, outcome, self.node.pause);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Err(io::Error::other("the dial was given up").into()));
+        }
+    }
+}
+
+impl Node {
+    fn opened(&self, connection: Box<dyn Connection>, generation: u64) -> Arc<Link> {
+        let used = clock::now() - self.made;
+        Arc::new(Link {
+            wire: Wire::new(connection),
+            generation,
+            ended: AtomicBool::new(false),
+            retired: Notify::new(),
+            used_us: AtomicU64::new(u64::try_from(used.as_micros()).unwrap_or(u64::MAX)),
+        })
+    }
+}

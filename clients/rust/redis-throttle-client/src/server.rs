@@ -1,0 +1,96 @@
+//! The server of a limiter, or its cluster, and the node for each key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+#[cfg(feature = "cluster")]
+use crate::cluster::{Cluster, Slots};
+use crate::connection::Dial;
+use crate::node::Node;
+use crate::{Error, Options};
+
+/// A server, or a cluster, to which a limiter opens its own connections. Create it from a
+/// `redis::Client`, with or without an `AsyncConnectionConfig`, from a `Cluster`, or from any
+/// [`Dial`].
+pub struct Server(Way);
+
+enum Way {
+    One(Box<dyn Dial>),
+    #[cfg(feature = "cluster")]
+    Many(Cluster),
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl<D: Dial> From<D> for Server {
+    fn from(dialler: D) -> Self {
+        Self(Way::One(Box::new(dialler)))
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl From<Cluster> for Server {
+    fn from(cluster: Cluster) -> Self {
+        Self(Way::Many(cluster))
+    }
+}
+
+/// The nodes of a server or of a cluster.
+pub(crate) enum Nodes {
+    One(Arc<Node>),
+    #[cfg(feature = "cluster")]
+    Many(Arc<Slots>),
+}
+
+impl Nodes {
+    pub fn new(server: Server, options: &Options) -> Self {
+        match server.0 {
+            Way::One(dialler) => Self::One(Node::new(dialler, options)),
+            #[cfg(feature = "cluster")]
+            Way::Many(cluster) => Self::Many(Slots::new(cluster, options)),
+        }
+    }
+
+    /// Returns the node of a key. In a cluster whose slots are not known yet, waits for them.
+    #[cfg_attr(not(feature = "cluster"), allow(clippy::unused_async, unused_variables))]
+    pub async fn find(
+        &self,
+        key: &str,
+        began: Instant,
+        deadline: Instant,
+    ) -> Result<Arc<Node>, Error> {
+        match self {
+            Self::One(node) => Ok(node.clone()),
+            #[cfg(feature = "cluster")]
+            Self::Many(slots) => slots.find(key, began, deadline).await,
+        }
+    }
+
+    /// Returns the node that a redirection names, and true if the command needs `ASKING` there.
+    /// `None` for other errors.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub fn redirected(&self, from: &Arc<Node>, error: &Error) -> Option<(Arc<Node>, bool)> {
+        match self {
+            Self::One(_) => None,
+            #[cfg(feature = "cluster")]
+            Self::Many(slots) => slots.redirected(from, error),
+        }
+    }
+
+    /// Reads the slots of a cluster again in the background, if an error suggests that they have
+    /// moved.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub fn failed(&self, error: &Error) {
+        match self {
+            Self::One(_) => {}
+            #[cfg(feature = "cluster")]
+            Self::Many(slots) => slots.failed(error),
+        }
+    }
+}
