@@ -2,7 +2,8 @@
 
 use crate::Error;
 
-const PREFETCH_MAX: u64 = 10_000;
+/// The maximum number of permits that one call fetches.
+pub(crate) const PREFETCH_MAX: u64 = 10_000;
 
 /// Returns an error unless so many permits can be fetched at once.
 pub(crate) fn checked_prefetch(permits: u64) -> Result<(), Error> {

@@ -86,7 +86,8 @@ impl Limiter {
     pub async fn check(&self, call: Call<'_>) -> Result<Decision, Error> {
         let began = clock::now();
         let keyed = self.keyed_call(&call)?;
-        let prefetched = call.cost == 1 && self.prefetch_of(call.rule) > 1;
+        let prefetched =
+            call.cost == 1 && self.prefetch_of(call.rule) > 1 && !self.0.grants.is_closed();
         let decided = if prefetched {
             self.prefetched(&keyed, began).await
         } else {

@@ -2,9 +2,9 @@
 //! the reset time of their grant, because from then on the server allows those units again.
 //!
 //! Each permit of a pending fetch is promised to one caller. When all are promised, the next caller
-//! starts another fetch, so no caller waits for two fetches. A fetch starts only if the key has no
-//! unpromised permit left, stored or pending. So a key never has more than `prefetch` unpromised
-//! permits.
+//! starts another fetch. A fetch starts only if the key has no unpromised permit left, stored or
+//! pending. If fewer permits arrive than were promised, the callers without one fetch once more,
+//! together, and are then denied.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -18,9 +18,12 @@ use tokio::sync::SetOnce;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
+use crate::argument::PREFETCH_MAX;
 use crate::call::Keyed;
 use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol};
 
+/// The number of fetches that a caller waits for, if the first brings too few permits.
+const FETCHES_MAX: u32 = 2;
 /// The maximum number of keys with permits. The permits of the least recently used key are dropped,
 /// which only makes the limit stricter.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
@@ -38,7 +41,6 @@ struct Grant {
 struct Fetch {
     rule: Rule,
     key: String,
-    permits: u64,
     asked: Instant,
     /// The deadline of the fetch.
     ends: Instant,
@@ -47,17 +49,21 @@ struct Fetch {
     answer: SetOnce<Option<Result<Decision, Error>>>,
 }
 
-/// A pending fetch that has permits not yet promised.
+/// The newest pending fetch of a key.
 #[derive(Debug)]
 struct Open {
     fetch: Arc<Fetch>,
     promised: u64,
+    /// The number of permits that the fetch may promise: the number requested, or the largest
+    /// possible one until the fetch is sent.
+    permits: u64,
 }
 
 #[derive(Debug)]
 struct State {
     grants: LruCache<String, Grant>,
     open: HashMap<String, Open>,
+    closed: bool,
 }
 
 /// The permits of a limiter.
@@ -84,8 +90,8 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
     }
 }
 
-/// Denies a caller whose promised permit did not arrive and who has no time for another fetch: the
-/// server had no more permits. `retry_after` is the grant's reset time, when all units are back;
+/// Denies a caller whose promised permit did not arrive, and who has no time for another fetch or
+/// has already waited for two: the server had no more permits. `retry_after` is the grant's reset time, when all units are back;
 /// in a bucket, which refills evenly, it is the earlier time when one unit is back. It may be too
 /// long: it counts from the grant, and in a window some units may be back before the reset.
 fn none_left(rule: &Rule, grant: Decision) -> Decision {
@@ -114,7 +120,7 @@ fn lapses(grant: &Decision, asked: Instant) -> Instant {
 
 impl State {
     fn empty() -> Self {
-        Self { grants: LruCache::new(KEYS_MAX), open: HashMap::new() }
+        Self { grants: LruCache::new(KEYS_MAX), open: HashMap::new(), closed: false }
     }
 
     /// Takes one unexpired permit fetched under exactly this rule, if there is one.
@@ -128,19 +134,20 @@ impl State {
         Some(permit(&grant.decision, grant.permits, grant.lapses, now))
     }
 
-    fn promise(&mut self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
+    fn promise(&mut self, call: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
         // A fetch still open after its deadline belongs to a runtime that no longer runs.
-        if let Some(open) = self.open.get_mut(&many.key)
-            && open.fetch.rule == *many.rule
-            && open.promised < open.fetch.permits
+        if let Some(open) = self.open.get_mut(&call.key)
+            && open.fetch.rule == *call.rule
+            && open.promised < open.permits
             && now < open.fetch.ends
         {
             open.promised += 1;
             return Claim::Promise(open.fetch.clone(), open.promised - 1);
         }
-        let (rule, key, answer) = (many.rule.clone(), many.key.clone(), SetOnce::new());
-        let fetch = Arc::new(Fetch { rule, key, permits: many.cost, asked: now, ends, answer });
-        self.open.insert(many.key.clone(), Open { fetch: fetch.clone(), promised: 1 });
+        let (rule, key, answer) = (call.rule.clone(), call.key.clone(), SetOnce::new());
+        let fetch = Arc::new(Fetch { rule, key, asked: now, ends, answer });
+        let open = Open { fetch: fetch.clone(), promised: 1, permits: PREFETCH_MAX };
+        self.open.insert(call.key.clone(), open);
         Claim::Promise(fetch, 0)
     }
 }
@@ -159,13 +166,32 @@ impl Grants {
     }
 
     /// Claims a permit. `ends` is the deadline of a fetch, if one starts now.
-    fn claim(&self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
+    fn claim(&self, call: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
         let mut state = self.state();
         // Look again: a fetch may have ended since the caller found no permit.
-        match state.spend(&many.key, many.rule, now) {
+        match state.spend(&call.key, call.rule, now) {
             Some(spent) => Claim::Permit(spent),
-            None => state.promise(many, now, ends),
+            None => state.promise(call, now, ends),
         }
+    }
+
+    /// Returns the number of permits that a fetch requests: `prefetch`, or one for each caller that
+    /// waits, if these are more.
+    fn send(&self, fetch: &Arc<Fetch>, prefetch: u64) -> u64 {
+        let mut state = self.state();
+        match state.open.get_mut(&fetch.key).filter(|open| Arc::ptr_eq(&open.fetch, fetch)) {
+            Some(open) => {
+                open.permits = open.promised.max(prefetch);
+                open.permits
+            }
+            // The key was forgotten in the meantime, and its waiters are no longer counted.
+            None => prefetch,
+        }
+    }
+
+    /// Returns true after [`drain`](Grants::drain): nothing is prefetched from then on.
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
     }
 
     /// Ends a fetch: its waiters get the answer, and permits that are not promised are stored.
@@ -200,7 +226,11 @@ impl Grants {
     /// Removes and returns all unused, unexpired permits, for a refund. Waits for each pending
     /// fetch until its deadline.
     pub async fn drain(&self) -> Vec<(String, Rule, u64)> {
-        let open: Vec<_> = self.state().open.values().map(|open| open.fetch.clone()).collect();
+        let open: Vec<_> = {
+            let mut state = self.state();
+            state.closed = true;
+            state.open.values().map(|open| open.fetch.clone()).collect()
+        };
         for fetch in open {
             let _ = tokio::time::timeout_at(fetch.ends, fetch.answer.wait()).await;
         }
@@ -244,15 +274,16 @@ impl Limiter {
         if let Some(spent) = grants.spend(&call.key, call.rule, began) {
             return Ok(spent);
         }
-        let many = Keyed { cost: self.prefetch_of(call.rule), ..call.clone() };
-        if let Some(denial) = self.0.denials.get(&protocol::check(&many, true)?, began) {
+        // A denied fetch denies single calls too.
+        if let Some(denial) = self.0.denials.get(&protocol::check(call, false)?, began) {
             return Ok(denial);
         }
         let mut smaller = None;
         let in_time = async {
+            let mut fetches = 0;
             loop {
                 let now = clock::now();
-                let (fetch, place) = match grants.claim(&many, now, self.deadline(now)) {
+                let (fetch, place) = match grants.claim(call, now, self.deadline(now)) {
                     Claim::Permit(permit) => return (Ok(permit), 0),
                     Claim::Promise(fetch, place) => (fetch, place),
                 };
@@ -265,7 +296,12 @@ impl Limiter {
                 if let Some(begun) = begun {
                     return (Err(without_answer(begun).await), place);
                 }
-                smaller = fetch.grant().or(smaller.take());
+                let Some(grant) = fetch.grant() else { continue };
+                fetches += 1;
+                if fetches == FETCHES_MAX {
+                    return (Ok(none_left(call.rule, grant)), place);
+                }
+                smaller = Some(grant);
             }
         };
         let timeout = (Err(Error::unavailable(Reason::Timeout)), 0);
@@ -309,13 +345,16 @@ impl Fetching {
     }
 
     async fn answer(&self) -> Result<Decision, Error> {
-        let Fetch { rule, key, permits, asked, .. } = &*self.fetch;
-        let call = Keyed { rule, key: key.clone(), cost: *permits, id: None };
-        let command = protocol::check(&call, true)?;
-        let read = |reply: &Value| protocol::decision(rule, reply, *permits);
-        let since = self.limiter.0.denials.since(*asked);
+        let Fetch { rule, key, asked, .. } = &*self.fetch;
+        let inner = &self.limiter.0;
+        let permits = inner.grants.send(&self.fetch, self.limiter.prefetch_of(rule));
+        let one = Keyed { rule, key: key.clone(), cost: 1, id: None };
+        let many = Keyed { cost: permits, ..one.clone() };
+        let command = protocol::check(&many, true)?;
+        let read = |reply: &Value| protocol::decision(rule, reply, permits);
+        let since = inner.denials.since(*asked);
         let decision = self.limiter.ask(&command, *asked, read).await?;
-        self.limiter.0.denials.put(&command, &decision, since);
+        inner.denials.put(&protocol::check(&one, false)?, &decision, since);
         Ok(decision)
     }
 }
