@@ -1,5 +1,9 @@
 //! Runs the test cases that the clients of all languages share.
 
+mod rules;
+mod scripted;
+mod timelines;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,83 +15,13 @@ use crate::http::retry_after_s;
 use crate::key::Keys;
 use crate::protocol::{self, Verb};
 use crate::{
-    Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, OnError, Problem, Rule, Source,
-    address,
+    Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, OnError, Problem, Reason, Rule,
+    Source, address,
 };
+use rules::{natural, rule_of, span, text};
 
 fn table() -> Map<String, Value> {
     serde_json::from_str(include_str!("../../../cases.json")).expect("a table")
-}
-
-fn text<'a>(of: &'a Value, field: &str) -> &'a str {
-    of[field].as_str().unwrap_or_else(|| panic!("{field} of {of} is text"))
-}
-
-/// Reads an unsigned integer. Any other number is an error here; in a program, Rust's types rule it
-/// out at compile time.
-fn natural(of: &Value, field: &'static str) -> Result<u64, Error> {
-    of[field].as_u64().ok_or_else(|| Error::invalid(field, "expected an integer"))
-}
-
-/// Reads a duration of a case; a number is in seconds.
-fn span(value: &Value, argument: &'static str) -> Result<String, Error> {
-    let Some(seconds) = value.as_f64() else { return Ok(value.as_str().unwrap().to_owned()) };
-    let span = Duration::try_from_secs_f64(seconds);
-    let span = span.map_err(|_| Error::invalid(argument, "expected a positive number"))?;
-    // Convert back to text, so that the function returns one type.
-    let us = crate::duration::checked_us(&span, argument)?;
-    Ok(crate::duration::text(us))
-}
-
-fn rule_of(spec: &Value) -> Result<Rule, Error> {
-    let name = text(spec, "name");
-    let number = |field| natural(spec, field);
-    let span = |field| span(&spec[field], field);
-    let mut rule = match text(spec, "kind") {
-        "gcra" => Rule::gcra(name, number("burst")?, number("rate")?, &*span("period")?)?,
-        "token_bucket" => {
-            Rule::token_bucket(name, number("capacity")?, number("rate")?, &*span("period")?)?
-        }
-        "leaky_bucket" => {
-            Rule::leaky_bucket(name, number("capacity")?, number("rate")?, &*span("period")?)?
-        }
-        "fixed" => Rule::fixed(name, number("limit")?, &*span("window")?)?,
-        "sliding" => Rule::sliding(name, number("limit")?, &*span("window")?)?,
-        "sliding_log" => Rule::sliding_log(name, number("limit")?, &*span("window")?)?,
-        "backoff" => {
-            let (base, max, forget) = (span("base")?, span("max")?, span("forget")?);
-            Rule::backoff(name, number("attempts")?, &*base, &*max, &*forget)?
-        }
-        "quota" => Rule::quota(name, number("limit")?, text(spec, "unit").parse()?)?,
-        "lease" => Rule::lease(name, number("limit")?, &*span("ttl")?)?,
-        "policy" => Rule::policy(name)?,
-        other => panic!("the table has a rule of kind {other}"),
-    };
-    if spec["aligned"] == json!(true) {
-        rule = rule.aligned()?;
-    }
-    if let Some(zone) = spec["zone"].as_str() {
-        rule = rule.zone(zone)?;
-    }
-    if !spec["start"].is_null() {
-        rule = rule.start(number("start")?)?;
-    }
-    for variant in spec["variants"].as_array().into_iter().flatten() {
-        rule = rule.variants([variant.as_str().unwrap()])?;
-    }
-    if !spec["default"].is_null() {
-        rule = rule.default(rule_of(&spec["default"])?)?;
-    }
-    if let Some(on_error) = spec["on_error"].as_str() {
-        rule = rule.on_error(on_error.parse()?)?;
-    }
-    if !spec["prefetch"].is_null() {
-        rule = rule.prefetch(number("prefetch")?)?;
-    }
-    if let Some(share) = spec["local_share"].as_f64() {
-        rule = rule.local_share(share)?;
-    }
-    Ok(rule)
 }
 
 fn keys() -> Keys {
@@ -160,9 +94,9 @@ fn wait(ms: i64) -> Duration {
     u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis)
 }
 
-/// Returns those fields of the decision that the case expects.
-fn plain(decision: &Decision, wanted: &Value) -> Value {
-    let all = json!({
+/// Returns all fields of a decision, with the names of the cases.
+fn fields(decision: &Decision) -> Value {
+    json!({
         "allowed": decision.allowed,
         "limit": decision.limit,
         "remaining": decision.remaining,
@@ -171,10 +105,18 @@ fn plain(decision: &Decision, wanted: &Value) -> Value {
         "rule": &*decision.rule,
         "source": decision.source.as_str(),
         "degraded": decision.degraded,
+        "reason": decision.reason.map(Reason::as_str),
         "would_allow": decision.would_allow,
         "would_retry_after_ms": wire_ms(decision.would_retry_after),
         "granted": decision.granted,
-    });
+        "never": decision.never(),
+        "deciding": decision.deciding,
+    })
+}
+
+/// Returns those fields of the decision that the case expects.
+fn plain(decision: &Decision, wanted: &Value) -> Value {
+    let all = fields(decision);
     wanted.as_object().unwrap().keys().map(|name| (name.clone(), all[name].clone())).collect()
 }
 
@@ -247,12 +189,16 @@ fn failure(input: &Value) -> Result<Value, Error> {
     Ok(json!(format!("{:?}", chosen.unwrap()).to_lowercase()))
 }
 
+/// Returns the driver's error for an error reply.
+fn error_reply(text: &str) -> RedisError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
+        Ok(Reply::ServerError(error)) => error.into(),
+        other => panic!("{text} is an error reply, not {other:?}"),
+    }
+}
+
 fn error(input: &Value) -> Result<Value, Error> {
-    let reply = format!("-{}\r\n", input.as_str().unwrap());
-    let Ok(Reply::ServerError(error)) = redis::parse_redis_value(reply.as_bytes()) else {
-        panic!("{reply} is an error reply");
-    };
-    let error = Error::from(RedisError::from(error));
+    let error = Error::from(error_reply(input.as_str().unwrap()));
     Ok(json!(if error.is_rejection() { "mistake" } else { "unavailable" }))
 }
 
@@ -282,7 +228,7 @@ fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> 
 #[test]
 fn client_passes_every_shared_case() {
     let mut run = 0;
-    // The timelines have a runner of their own.
+    // The timelines have a test of their own.
     for (section, cases) in table().into_iter().filter(|(section, _)| section != "timelines") {
         for case in cases.as_array().expect("cases") {
             let wanted = &case["expect"];

@@ -1,0 +1,153 @@
+//! Scripted connections for the timelines: a server that answers each command by the next item of
+//! its script.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use redis::RedisError;
+use serde_json::{Value, json};
+use tokio::sync::SetOnce;
+
+use super::{error_reply, reply_of};
+use crate::{Command, Connection, Dial, Dialling, Reply};
+
+/// A server that follows a script. Clones share one script.
+#[derive(Clone, Default)]
+pub(super) struct Script(Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub(super) struct State {
+    /// The commands that arrived.
+    pub sent: Vec<String>,
+    /// The number of attempts to connect.
+    pub dials: usize,
+    /// The number of the connection on which the last command arrived.
+    pub generation: usize,
+    /// The commands for which the script had no answer.
+    pub unexpected: Vec<String>,
+    opened: usize,
+    items: VecDeque<Value>,
+    by_key: HashMap<String, VecDeque<Value>>,
+    open: Vec<Arc<SetOnce<()>>>,
+}
+
+impl Script {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl State {
+    /// Adds answers, for the commands with this key if it is given.
+    pub fn add(&mut self, answers: Vec<Value>, key: Option<&str>) {
+        let queue = match key {
+            Some(key) => self.by_key.entry(key.to_owned()).or_default(),
+            None => &mut self.items,
+        };
+        queue.extend(answers);
+    }
+
+    /// Returns the answers that no command took, except `refuse`.
+    pub fn left(&self) -> Vec<Value> {
+        let all = self.items.iter().chain(self.by_key.values().flatten());
+        all.filter(|item| **item != json!("refuse")).cloned().collect()
+    }
+
+    /// Closes all connections.
+    pub fn disconnect(&mut self) {
+        for closed in self.open.drain(..) {
+            let _ = closed.set(());
+        }
+    }
+
+    fn dial(&mut self) -> io::Result<(usize, Arc<SetOnce<()>>)> {
+        self.dials += 1;
+        if self.items.front() == Some(&json!("refuse")) {
+            self.items.pop_front();
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        self.opened += 1;
+        let closed = Arc::new(SetOnce::new());
+        self.open.push(closed.clone());
+        Ok((self.opened, closed))
+    }
+
+    /// Records a command and returns the item that answers it.
+    fn take(&mut self, generation: usize, command: &Command<'_>) -> Value {
+        let text = command.words().join(" ");
+        self.generation = generation;
+        self.sent.push(text.clone());
+        let of_key = |word| self.by_key.get_mut(word)?.pop_front();
+        let answer = command.words()[1..].iter().map(|word| &**word).find_map(of_key);
+        answer.or_else(|| self.items.pop_front()).unwrap_or_else(|| {
+            self.unexpected.push(text);
+            json!("silent")
+        })
+    }
+}
+
+impl Dial for Script {
+    fn dial(&self) -> Dialling<'_> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            let (number, closed) = self.state().dial()?;
+            let scripted = Scripted { script: self.clone(), number, closed };
+            Ok(Box::new(scripted) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// A connection to a scripted server. Answers may overtake each other.
+struct Scripted {
+    script: Script,
+    number: usize,
+    closed: Arc<SetOnce<()>>,
+}
+
+fn lost() -> RedisError {
+    io::Error::from(io::ErrorKind::ConnectionReset).into()
+}
+
+impl Connection for Scripted {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async move {
+            if self.is_closed() {
+                return Err(lost());
+            }
+            let item = self.script.state().take(self.number, command);
+            let (delay_ms, answer) = match item.get("delay_ms") {
+                Some(delay_ms) => (delay_ms.as_u64().unwrap(), item["reply"].clone()),
+                None => (0, item),
+            };
+            let answered = async {
+                if delay_ms > 0 {
+                    tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+                }
+                // As over a socket, another task may run before the reply.
+                tokio::task::yield_now().await;
+                match answer.as_str() {
+                    Some("silent") => std::future::pending().await,
+                    Some("lost" | "close") => {
+                        let _ = self.closed.set(());
+                        Err(lost())
+                    }
+                    _ => match answer["error"].as_str() {
+                        Some(text) => Err(error_reply(text)),
+                        None => Ok(reply_of(&answer)),
+                    },
+                }
+            };
+            tokio::select! {
+                biased;
+                reply = answered => reply,
+                _ = self.closed.wait() => Err(lost()),
+            }
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+}
