@@ -1,9 +1,11 @@
 //! The limiter against a cluster of three nodes.
 
+mod proxy;
 mod server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use proxy::Proxy;
 use redis_throttle_client::{Backend, Cluster, Error, Limiter, Options, Rule, Source};
 use server::{Server, backend, until};
 
@@ -24,14 +26,38 @@ async fn three_nodes() -> Vec<Server> {
     for _ in 0..3 {
         nodes.push(Server::with(&CLUSTER).await);
     }
-    for (at, node) in (0..).zip(&nodes) {
+    joined(&nodes).await;
+    nodes
+}
+
+/// Starts three primaries that share the slots, each behind a proxy. Clients know only the proxies.
+async fn three_nodes_behind_proxies() -> (Vec<Server>, Vec<Proxy>) {
+    let (mut nodes, mut proxies) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let proxy = Proxy::start().await;
+        let port = proxy.port.to_string();
+        let options = [&CLUSTER[..], &["--cluster-announce-port", &port]].concat();
+        let node = Server::with(&options).await;
+        let bus = (node.port + 10_000).to_string();
+        node.run(&["CONFIG", "SET", "cluster-announce-bus-port", &bus]).await;
+        proxy.lead_to(node.port);
+        nodes.push(node);
+        proxies.push(proxy);
+    }
+    joined(&nodes).await;
+    (nodes, proxies)
+}
+
+/// Joins three nodes to a cluster.
+async fn joined(nodes: &[Server]) {
+    for (at, node) in (0..).zip(nodes) {
         let (first, last) = (at * SLOTS / 3, (at + 1) * SLOTS / 3 - 1);
         let slots = ["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()];
         node.run(&slots).await;
         node.run(&["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port.to_string()]).await;
     }
     until("the cluster is whole", async || {
-        for node in &nodes {
+        for node in nodes {
             let info: String = node.ask(&["CLUSTER", "INFO"]).await.unwrap();
             if !info.contains("cluster_state:ok") || !info.contains("cluster_known_nodes:3") {
                 return false;
@@ -40,7 +66,26 @@ async fn three_nodes() -> Vec<Server> {
         true
     })
     .await;
-    nodes
+}
+
+/// Starts a replica of `owner`, which the other nodes then know.
+async fn replica_of(owner: &Server, others: &[Server]) -> Server {
+    let replica = Server::with(&CLUSTER).await;
+    replica.run(&["CLUSTER", "MEET", "127.0.0.1", &others[0].port.to_string()]).await;
+    let identity: String = owner.ask(&["CLUSTER", "MYID"]).await.unwrap();
+    until("the replica knows its primary", async || {
+        let known: String = replica.ask(&["CLUSTER", "NODES"]).await.unwrap();
+        known.contains(&identity)
+    })
+    .await;
+    replica.run(&["CLUSTER", "REPLICATE", &identity]).await;
+    until("the others know the replica", async || {
+        let info: String = replica.ask(&["INFO", "replication"]).await.unwrap();
+        let known: String = others[0].ask(&["CLUSTER", "NODES"]).await.unwrap();
+        info.contains("master_link_status:up") && known.contains("slave")
+    })
+    .await;
+    replica
 }
 
 /// Returns a limiter after its cluster has answered.
@@ -214,21 +259,7 @@ async fn limiter_decides_again_after_a_failover() {
         }
     }
     let mut owner = nodes.remove(at);
-    let replica = Server::with(&CLUSTER).await;
-    replica.run(&["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port.to_string()]).await;
-    let identity: String = owner.ask(&["CLUSTER", "MYID"]).await.unwrap();
-    until("the replica knows its primary", async || {
-        let known: String = replica.ask(&["CLUSTER", "NODES"]).await.unwrap();
-        known.contains(&identity)
-    })
-    .await;
-    replica.run(&["CLUSTER", "REPLICATE", &identity]).await;
-    until("the others know the replica", async || {
-        let info: String = replica.ask(&["INFO", "replication"]).await.unwrap();
-        let known: String = nodes[0].ask(&["CLUSTER", "NODES"]).await.unwrap();
-        info.contains("master_link_status:up") && known.contains("slave")
-    })
-    .await;
+    let replica = replica_of(&owner, &nodes).await;
 
     let options = Options::default().timeout(ms(1000)).breaker_pause(ms(50)).breaker_failures(2);
     let limiter = found(&nodes[0], options).await;
@@ -301,4 +332,47 @@ async fn limiter_does_not_repeat_a_call_when_its_connection_breaks() {
     })
     .await;
     assert_eq!(left, Some(8));
+}
+
+#[tokio::test]
+async fn limiter_leaves_silent_connections_and_a_demoted_primary() {
+    let (mut nodes, mut proxies) = three_nodes_behind_proxies().await;
+    let (api, key) = (api(), "rl:api:f");
+    let mut at = 0;
+    for (index, node) in nodes.iter().enumerate() {
+        if has(node, key).await {
+            at = index;
+        }
+    }
+    let cluster = Cluster::new(proxies.iter().map(Proxy::url)).unwrap();
+    let limiter = Limiter::new(cluster);
+    let decided = async |limiter: &Limiter| source(limiter, &api, "f").await == Source::Server;
+    until("the cluster decides", async || decided(&limiter).await).await;
+    let (owner, proxy) = (nodes.remove(at), proxies.remove(at));
+    let healed = async |what| {
+        let began = Instant::now();
+        until(what, async || decided(&limiter).await).await;
+        assert!(began.elapsed() < Duration::from_millis(1500), "{what}: {:?}", began.elapsed());
+    };
+
+    // The connection to the owner falls silent, and new ones are forwarded.
+    proxy.silence();
+    assert_eq!(source(&limiter, &api, "f").await, Source::Error);
+    healed("a new connection decides").await;
+
+    // It falls silent again, and the owner's address leads to nothing until a replica takes over.
+    let replica = replica_of(&owner, &nodes).await;
+    proxy.lead_to(0);
+    proxy.silence();
+    for _ in 0..6 {
+        assert_eq!(source(&limiter, &api, "f").await, Source::Error);
+    }
+    replica.run(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+    until("the others know the new primary", async || {
+        let known: String = nodes[0].ask(&["CLUSTER", "NODES"]).await.unwrap();
+        let owner = format!(":{}@", proxy.port);
+        known.lines().any(|node| node.contains(&owner) && node.contains("slave"))
+    })
+    .await;
+    healed("the new primary decides").await;
 }

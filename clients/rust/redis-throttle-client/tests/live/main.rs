@@ -3,6 +3,8 @@
 mod backends;
 mod cutting;
 mod fake;
+mod healing;
+mod proxy;
 mod server;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,198 @@
+//! Connections that are silent, refused, closed, or lead to another server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redis_throttle_client::{Error, Limiter, Options, Reason, Rule, Source};
+
+use crate::proxy::Proxy;
+use crate::server::{Server, until};
+use crate::{api, ms, patient};
+
+/// The time within which the server decides again.
+const HEALED_WITHIN: Duration = Duration::from_millis(1500);
+
+async fn reason(limiter: &Limiter) -> Option<Reason> {
+    limiter.check(api().of("42")).await.unwrap().reason
+}
+
+/// Calls until the condition holds, for at most [`HEALED_WITHIN`].
+async fn soon(limiter: &Limiter, what: &str, wanted: impl Fn(Option<Reason>) -> bool) {
+    let began = Instant::now();
+    let mut last = reason(limiter).await;
+    while !wanted(last) {
+        assert!(began.elapsed() < HEALED_WITHIN, "not within 1.5 s: {what}, but {last:?}");
+        tokio::time::sleep(ms(10)).await;
+        last = reason(limiter).await;
+    }
+}
+
+#[tokio::test]
+async fn limiter_leaves_silent_connections_and_a_demoted_primary() {
+    let (demoted, promoted) = (Server::start().await, Server::start().await);
+    let proxy = Proxy::start().await;
+    proxy.lead_to(demoted.port);
+    let limiter = Limiter::new(redis::Client::open(proxy.url()).unwrap());
+    until("the server decides", async || reason(&limiter).await.is_none()).await;
+
+    // The connections fall silent, and the address leads to nothing. The breaker opens.
+    proxy.lead_to(0);
+    proxy.silence();
+    for _ in 0..6 {
+        assert!(reason(&limiter).await.is_some());
+    }
+    // The address leads to the old primary, which is a replica now.
+    demoted.run(&["REPLICAOF", "127.0.0.1", &promoted.port.to_string()]).await;
+    proxy.lead_to(demoted.port);
+    proxy.silence();
+    soon(&limiter, "the replica refuses", |reason| reason == Some(Reason::Server)).await;
+    // It leads to the new primary. The connection to the replica stays open.
+    proxy.lead_to(promoted.port);
+    soon(&limiter, "the new primary decides", |reason| reason.is_none()).await;
+    assert!(limiter.check(api().of("42")).await.unwrap().source == Source::Server);
+}
+
+#[tokio::test]
+async fn four_leases_end_while_300_calls_are_made() {
+    let server = Server::start().await;
+    let limiter = Limiter::with_options(server.client(), patient()).unwrap();
+    let jobs = Rule::lease("jobs", 4, "60s").unwrap();
+    let mut leases = Vec::new();
+    for _ in 0..4 {
+        leases.push(limiter.lease(jobs.of("42")).await.unwrap());
+    }
+    let calling: Vec<_> = (0..300)
+        .map(|subject| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.check(api().of(&subject.to_string())).await })
+        })
+        .collect();
+    drop(leases);
+    let mut overloaded = 0;
+    for call in calling {
+        let decision = call.await.unwrap().unwrap();
+        overloaded += usize::from(decision.reason == Some(Reason::Overloaded));
+    }
+    assert_eq!(overloaded, 300 - 256);
+    let mut again = Vec::new();
+    until("all four are free", async || {
+        while let Ok(lease) = limiter.lease(jobs.of("42")).await {
+            again.push(lease);
+        }
+        again.len() == 4
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refused_dials_are_tried_again_once_per_pause() {
+    let mut server = Server::start().await;
+    let (dials, client) = (Arc::new(AtomicUsize::new(0)), server.client());
+    let counted = dials.clone();
+    let dial = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let client = client.clone();
+        async move { client.get_multiplexed_async_connection().await }
+    };
+    let options = Options::default().breaker_pause(ms(200)).timeout(ms(1000));
+    let limiter = Limiter::with_options(dial, options.breaker_failures(1_000_000)).unwrap();
+    until("the server decides", async || reason(&limiter).await.is_none()).await;
+    server.end();
+    until("the connection is lost", async || reason(&limiter).await.is_some()).await;
+    let (before, began) = (dials.load(Ordering::Relaxed), Instant::now());
+    while began.elapsed() < ms(1000) {
+        let calls = [(); 8].map(|()| reason(&limiter));
+        for call in calls {
+            assert_eq!(call.await, Some(Reason::Connection));
+        }
+        tokio::time::sleep(ms(1)).await;
+    }
+    let most = 1 + began.elapsed().as_millis() / 160;
+    let dialled = dials.load(Ordering::Relaxed) - before;
+    assert!((2..=usize::try_from(most).unwrap()).contains(&dialled), "{dialled} of {most}");
+    server.begin().await;
+    soon(&limiter, "the server decides", |reason| reason.is_none()).await;
+}
+
+#[tokio::test]
+async fn connection_closed_while_idle_is_replaced_without_an_error() {
+    let server = Server::start().await;
+    let limiter = Limiter::with_options(server.client(), patient()).unwrap();
+    limiter.ready().await.unwrap();
+    for _ in 0..5 {
+        assert!(server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap() > 0);
+        // The driver sees the end of the connection in its own task.
+        tokio::time::sleep(ms(20)).await;
+        assert_eq!(reason(&limiter).await, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn answered_call_of_a_busy_program_is_decided_by_the_server() {
+    let server = Server::start().await;
+    let limiter = Limiter::new(server.client());
+    until("the server decides", async || reason(&limiter).await.is_none()).await;
+    server.run(&["CLIENT", "PAUSE", "200", "WRITE"]).await;
+    // On the only worker thread.
+    let busy = tokio::spawn(async move {
+        let call = tokio::spawn(async move { reason(&limiter).await });
+        // The call hands its command to the driver, whose task writes it. Then the thread is busy
+        // for longer than the deadline, and the answer arrives meanwhile.
+        for _ in 0..9 {
+            tokio::task::yield_now().await;
+        }
+        std::thread::sleep(ms(300));
+        call.await.unwrap()
+    });
+    assert_eq!(busy.await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn next_dial_asks_for_new_credentials() {
+    let server = Server::start().await;
+    let user = |password| ["ACL", "SETUSER", "app", "on", password, "~*", "&*", "+@all"];
+    server.run(&user(">old")).await;
+    let password = Arc::new(std::sync::Mutex::new("old"));
+    let (known, url) = (password.clone(), server.url());
+    let dial = move || {
+        let url = url.replace("//", &format!("//app:{}@", *known.lock().unwrap()));
+        async move { redis::Client::open(url)?.get_multiplexed_async_connection().await }
+    };
+    let limiter = Limiter::with_options(dial, patient().breaker_pause(ms(20))).unwrap();
+    limiter.ready().await.unwrap();
+    server.run(&["ACL", "DELUSER", "app"]).await;
+    server.run(&user(">new")).await;
+    let rejected =
+        async || matches!(limiter.check(api().of("42")).await, Err(Error::CommandRejected { .. }));
+    until("the password is refused", rejected).await;
+    *password.lock().unwrap() = "new";
+    until("the new password is used", async || limiter.ready().await.is_ok()).await;
+    assert_eq!(reason(&limiter).await, None);
+}
+
+#[tokio::test]
+async fn calls_on_one_connection_share_a_failure_and_the_next_dial() {
+    let server = Server::start().await;
+    let proxy = Proxy::start().await;
+    proxy.lead_to(server.port);
+    let limiter = Limiter::with_options(
+        redis::Client::open(proxy.url()).unwrap(),
+        Options::default().breaker_failures(2),
+    )
+    .unwrap();
+    until("the server decides", async || reason(&limiter).await.is_none()).await;
+    let before = proxy.accepted();
+    proxy.silence();
+    let calling: Vec<_> = (0..100)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { reason(&limiter).await })
+        })
+        .collect();
+    for call in calling {
+        assert!(matches!(call.await.unwrap(), Some(Reason::Timeout | Reason::Connection)));
+    }
+    assert_eq!(reason(&limiter).await, None);
+    assert_eq!(proxy.accepted(), before + 1);
+}
