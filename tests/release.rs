@@ -51,7 +51,8 @@ fn every_manifest_and_lock_file_has_the_version() {
     for (manifest, line) in of_clients {
         assert!(text(manifest).contains(&line), "{manifest} has another version");
     }
-    for lock in ["Cargo.lock", "fuzz/Cargo.lock", "clients/rust/Cargo.lock"] {
+    let of_rust = ["clients/rust/Cargo.lock", "clients/rust/lowest/Cargo.lock"];
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"].into_iter().chain(of_rust) {
         let text = text(lock);
         for package in text.split("[[package]]").skip(1) {
             let name = behind(package, "name = ").trim_matches('"');
@@ -66,7 +67,7 @@ fn every_manifest_and_lock_file_has_the_version() {
             }
         }
     }
-    assert_eq!(names, 7);
+    assert_eq!(names, 9);
 }
 
 #[test]
