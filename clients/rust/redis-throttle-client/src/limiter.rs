@@ -2,7 +2,6 @@
 //! decides.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::Value;
@@ -23,7 +22,7 @@ use crate::{
     Backend, Call, Counters, Decision, Error, EventKind, Kind, Options, Rule, Server, clock,
 };
 
-const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
+const LOCAL_KEYS_MAX: usize = 10_000;
 
 /// Decides calls over connections of its own to a server. Each call is sent once and ends within
 /// [`timeout`](Options::timeout). A limiter is cheap to clone; its clones share all state.

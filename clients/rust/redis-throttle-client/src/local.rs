@@ -1,15 +1,18 @@
 //! Local versions of the algorithms, for the fallback [`OnError::Local`](crate::OnError::Local).
 //!
 //! GCRA, the two buckets, the fixed window and the log are exact. The sliding window is computed as
-//! a log, which is never more lenient. Instants are in microseconds.
+//! a log, which is never more lenient. A log of more than 1,000 units has counters, whose units
+//! expire with the newest of them. Instants are in microseconds.
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use lru::LruCache;
 
 use crate::{Decision, Kind, Rule, Source};
+
+/// The maximum number of entries of a log.
+const ENTRIES_MAX: u64 = 1000;
 
 /// The numbers of a rule as this process enforces it: the whole rule, or its `local_share`.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +45,12 @@ impl Limits {
         matches!(self.kind, Kind::Sliding | Kind::SlidingLog)
     }
 
+    /// Returns the part of a log's window whose usage is one entry. Above 1,000 units an entry is a
+    /// counter for a thousandth of the window, so that a decision takes a constant time.
+    fn entry_width_us(&self) -> u64 {
+        if self.capacity <= ENTRIES_MAX { 1 } else { self.period_us.div_ceil(ENTRIES_MAX) }
+    }
+
     /// Converts units of a bucket to parts, in which its level is counted. For GCRA a part is 1 ns,
     /// and a unit is the emission interval in whole ns.
     fn parts(&self, units: u64) -> u128 {
@@ -66,56 +75,68 @@ impl Limits {
 
 /// The state of a key. For a bucket: its level, in parts of a unit, at an instant. For a window:
 /// its start and its usage. For a log: each usage with its instant.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct State {
     at: u64,
     level: u128,
     used: u64,
     log: VecDeque<(u64, u64)>,
+    /// The instant at which an exhausted key has a unit again.
+    free_at: u64,
 }
 
 /// The integers of a reply: allowed, limit, remaining, and the times until retry and reset in ms.
 type Row = [i64; 5];
 
-/// The states of a bounded number of keys. The least recently used ones are evicted.
+/// The states of a bounded number of keys. Keys with units left are evicted before exhausted ones,
+/// because an eviction resets the limit of its key; among these the least recently used one.
 #[derive(Debug)]
-pub(crate) struct LocalLimiter(LruCache<String, State>);
+pub(crate) struct LocalLimiter {
+    keys_max: usize,
+    states: LruCache<String, State>,
+    exhausted: LruCache<String, State>,
+}
 
 impl LocalLimiter {
-    pub fn new(keys: NonZeroUsize) -> Self {
-        Self(LruCache::new(keys))
+    pub fn new(keys_max: usize) -> Self {
+        Self { keys_max, states: LruCache::unbounded(), exhausted: LruCache::unbounded() }
     }
 
     /// Removes the state of a key.
     pub fn forget(&mut self, key: &str) {
-        self.0.pop(key);
+        self.states.pop(key);
+        self.exhausted.pop(key);
     }
 
-    /// Decides the call and returns the five integers of a reply. A peek stores nothing.
+    /// Decides the call and returns the five integers of a reply. A peek takes nothing.
     fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, peek: bool) -> Row {
-        let mut state = self.0.get(key).cloned().unwrap_or_default();
+        let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
+        let (key, mut state) = stored.unwrap_or_else(|| (key.to_owned(), State::default()));
         state.lapse(limits, now_us);
-        let left = limits.capacity.saturating_sub(state.used(limits));
-        let allowed = cost <= left;
-        let before_us = if limits.is_bucket() { limits.span_us(state.level) } else { 0 };
-        if allowed && cost > 0 {
-            state.take(limits, cost, now_us);
+        let row = state.decide(limits, cost, now_us, peek);
+        self.store(limits, key, state, now_us);
+        row
+    }
+
+    /// Stores a state, unless nothing is used. Evicts another one if there are too many.
+    fn store(&mut self, limits: Limits, key: String, mut state: State, now_us: u64) {
+        let used = state.used(limits);
+        if used == 0 {
+            return;
         }
-        let remaining = limits.capacity.saturating_sub(state.used(limits));
-        let retry_us = if !allowed {
-            (cost <= limits.capacity).then(|| state.until(limits, cost, now_us))
-        } else if limits.kind == Kind::LeakyBucket {
-            Some(before_us)
+        if used < limits.capacity {
+            self.states.put(key, state);
         } else {
-            Some(0)
-        };
-        let reset_us = state.until(limits, limits.capacity, now_us);
-        if allowed && cost > 0 && !peek {
-            self.0.put(key.to_owned(), state);
+            state.free_at = now_us.saturating_add(state.until(limits, 1, now_us));
+            self.exhausted.put(key, state);
         }
-        let ms = |us: u64| signed(us.div_ceil(1000));
-        let retry_ms = retry_us.map_or(-1, ms);
-        [allowed.into(), signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
+        if self.states.len() + self.exhausted.len() > self.keys_max {
+            let oldest = self.exhausted.peek_lru();
+            let has_units = oldest.is_some_and(|(_, state)| state.free_at <= now_us);
+            let from_exhausted = has_units || self.states.is_empty();
+            let from = if from_exhausted { &mut self.exhausted } else { &mut self.states };
+            from.pop_lru();
+        }
     }
 }
 
@@ -124,12 +145,49 @@ fn signed(number: u64) -> i64 {
 }
 
 impl State {
+    /// Decides a call on a state that has no expired usage.
+    fn decide(&mut self, limits: Limits, cost: u64, now_us: u64, peek: bool) -> Row {
+        let left = limits.capacity.saturating_sub(self.used(limits));
+        let allowed = cost <= left;
+        let retry_us = if !allowed {
+            (cost <= limits.capacity).then(|| self.until(limits, cost, now_us))
+        } else if limits.kind == Kind::LeakyBucket {
+            Some(limits.span_us(self.level))
+        } else {
+            Some(0)
+        };
+        let takes = if allowed { cost } else { 0 };
+        let (remaining, reset_us) = if peek && takes > 0 {
+            // These numbers need only the newest entry of a log, which the cost becomes.
+            let mut other =
+                Self { at: self.at, level: self.level, used: self.used, ..Self::default() };
+            other.take(limits, takes, now_us);
+            other.rest(limits, now_us)
+        } else {
+            self.take(limits, takes, now_us);
+            self.rest(limits, now_us)
+        };
+        let ms = |us: u64| signed(us.div_ceil(1000));
+        let retry_ms = retry_us.map_or(-1, ms);
+        [allowed.into(), signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
+    }
+
+    /// Returns the units left, and the microseconds until all units are free.
+    fn rest(&self, limits: Limits, now_us: u64) -> (u64, u64) {
+        let reset_us = match self.log.back() {
+            Some((newest, _)) => newest.saturating_add(limits.period_us).saturating_sub(now_us),
+            None => self.until(limits, limits.capacity, now_us),
+        };
+        (limits.capacity.saturating_sub(self.used(limits)), reset_us)
+    }
+
     /// Removes the usage that has expired or drained by `now_us`.
     fn lapse(&mut self, limits: Limits, now_us: u64) {
         let ends = |at: u64| at.saturating_add(limits.period_us) <= now_us;
         if limits.is_log() {
-            while let Some((at, units)) = self.log.front().copied().filter(|(at, _)| ends(*at)) {
-                debug_assert!(ends(at));
+            while let Some((at, units)) = self.log.front()
+                && ends(*at)
+            {
                 self.used -= units;
                 self.log.pop_front();
             }
@@ -150,13 +208,24 @@ impl State {
         u64::try_from(self.level.div_ceil(limits.parts(1))).unwrap_or(u64::MAX)
     }
 
-    fn take(&mut self, limits: Limits, units: u64, now_us: u64) {
+    fn take(&mut self, limits: Limits, mut units: u64, now_us: u64) {
+        if units == 0 {
+            return;
+        }
         if limits.is_bucket() {
             self.level = self.level.saturating_add(limits.parts(units));
             return;
         }
         self.used = self.used.saturating_add(units);
         if limits.is_log() {
+            let width_us = limits.entry_width_us();
+            if let Some((at, newest)) = self.log.back()
+                && at / width_us == now_us / width_us
+            {
+                // The units expire together, with the newest of them.
+                units += newest;
+                self.log.pop_back();
+            }
             self.log.push_back((now_us, units));
         } else if self.at == 0 {
             self.at = now_us;
@@ -216,5 +285,52 @@ pub(crate) fn local_decision(
         granted: allowed.unsigned_abs(),
         window: terms.window,
         ..Decision::without_answer(terms.name.clone(), allowed > 0, retry_after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+
+    fn limits(limit: u64) -> Limits {
+        Limits::of(&Rule::sliding_log("log", limit, "60s").unwrap(), 1.0)
+    }
+
+    #[test]
+    fn log_of_a_large_window_has_a_bounded_number_of_entries() {
+        let (mut limiter, limits) = (LocalLimiter::new(10), limits(100_000));
+        for call in 0..30_000 {
+            // Two calls a millisecond, so that many of them share a counter.
+            let [allowed, ..] = limiter.decide(limits, "42", 1, 1 + call * 500, false);
+            assert_eq!(allowed, 1);
+        }
+        let (_, state) = limiter.states.iter().next().unwrap();
+        assert_eq!((state.used, state.log.len()), (30_000, 250));
+        // No unit is free before its minute is over; the units of a counter are free together.
+        let last_us = 1 + 29_999 * 500;
+        let remaining =
+            |limiter: &mut LocalLimiter, us| limiter.decide(limits, "42", 0, us, true)[2];
+        assert_eq!(remaining(&mut limiter, 60 * SECOND_US), 70_000);
+        assert_eq!(remaining(&mut limiter, 60 * SECOND_US + 60_000), 70_120);
+        assert_eq!(remaining(&mut limiter, 60 * SECOND_US + last_us), 100_000);
+    }
+
+    #[test]
+    fn limiter_evicts_keys_with_units_before_exhausted_ones() {
+        let (mut limiter, limits) = (LocalLimiter::new(2), limits(2));
+        let mut check =
+            |key, cost, us| limiter.decide(limits, key, cost, us * SECOND_US + 1, false)[0];
+        assert_eq!(check("exhausted", 2, 0), 1);
+        assert_eq!(check("used", 1, 1), 1);
+        assert_eq!(check("new", 1, 2), 1);
+        assert_eq!(check("exhausted", 1, 3), 0);
+        // The key `used` was evicted, so its limit is whole again. Now `new` is evicted.
+        assert_eq!(check("used", 2, 4), 1);
+        assert_eq!(check("used", 1, 5), 0);
+        // Exhausted keys are evicted too, first those that have a unit again.
+        assert_eq!(check("other", 2, 61), 1);
+        assert_eq!(check("used", 1, 62), 0);
     }
 }
