@@ -133,3 +133,47 @@ fn aged(denial: &Decision, passed: Duration) -> Decision {
         ..denial.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Rule, clock};
+
+    fn command<'a>(words: &[&'a str]) -> Command<'a> {
+        Command::new(words.iter().map(|word| (*word).into()))
+    }
+
+    fn denial() -> Decision {
+        let rule = Rule::fixed("one", 1, "1h").unwrap();
+        Decision::without_answer(rule.name().into(), false, Duration::from_secs(60))
+    }
+
+    fn cache(size: usize) -> DenialCache {
+        DenialCache::new(size, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn denial_of_several_rules_is_dropped_with_each_of_its_keys() {
+        let all = command(&["RL.ALL", "a", "FIXED 1 60", "b", "FIXED 1 60"]);
+        let now = clock::now();
+        for (forgotten, kept) in [("a", false), ("b", false), ("FIXED 1 60", true), ("c", true)] {
+            let cache = cache(9);
+            cache.put(&all, &denial(), cache.since(now));
+            cache.forget(forgotten);
+            assert_eq!(cache.get(&all, now).is_some(), kept, "{forgotten}");
+        }
+    }
+
+    #[test]
+    fn pending_denial_is_not_stored_even_if_the_record_of_its_forget_is_evicted() {
+        let (one, now) = (command(&["RL.FIXED", "a", "1", "60"]), clock::now());
+        let cache = cache(1);
+        let since = cache.since(now);
+        cache.forget("a");
+        cache.forget("b");
+        cache.put(&one, &denial(), since);
+        assert!(cache.get(&one, now).is_none());
+        cache.put(&one, &denial(), cache.since(now));
+        assert!(cache.get(&one, now).is_some());
+    }
+}

@@ -2,31 +2,12 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, Limiter, Options, Rule, Source};
-use tokio::time::advance;
 
 use crate::{api, ms, times};
 
 fn caching(server: &FakeServer, size: usize) -> Limiter {
     let options = Options::default().denial_cache(size).denial_cache_max(ms(60_000));
     server.limiter_with(options).unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn limiter_caches_a_denial_until_its_retry_time() {
-    let server = FakeServer::new();
-    let (limiter, api) = (caching(&server, 10), api());
-    times(&limiter, &api, 7).await;
-    let asked = server.calls().len();
-    advance(ms(2500)).await;
-    let again = limiter.check(api.of("42")).await.unwrap();
-    assert_eq!((again.allowed, again.source), (false, Source::Local));
-    assert_eq!((again.retry_after, again.reset_after), (ms(3500), ms(33_500)));
-    advance(ms(3499)).await;
-    assert_eq!(limiter.check(api.of("42")).await.unwrap().retry_after, ms(1));
-    assert_eq!(server.calls().len(), asked);
-    advance(ms(1)).await;
-    let served = limiter.check(api.of("42")).await.unwrap();
-    assert_eq!((served.allowed, served.source), (true, Source::Server));
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +41,7 @@ async fn denial_cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget()
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_caches_permanent_denials_but_no_denied_leases() {
+async fn limiter_caches_no_denied_leases() {
     let server = FakeServer::new();
     let limiter = caching(&server, 10);
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
@@ -69,8 +50,4 @@ async fn limiter_caches_permanent_denials_but_no_denied_leases() {
     assert!(matches!(denied, Error::Denied(decision) if decision.retry_after == ms(60_000)));
     held.release().await;
     limiter.lease(jobs.of("42")).await.unwrap().release().await;
-    for source in [Source::Server, Source::Local] {
-        let never = limiter.check(api().of("42").cost(7)).await.unwrap();
-        assert_eq!((never.never(), never.source), (true, source));
-    }
 }

@@ -2,7 +2,7 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
-    Command, Connection, Decision, Error, Limiter, OnError, Options, Reply, Rule, Source,
+    Command, Connection, Decision, Error, Limiter, Options, Reply, Rule, Source,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -81,18 +81,7 @@ async fn limiter_does_not_use_permits_of_another_rule_with_the_same_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_expire_at_the_reset_of_their_grant() {
-    let server = FakeServer::new();
-    let (limiter, api) = (prefetching(&server, 4), api());
-    times(&limiter, &api, 1).await;
-    advance(ms(23_999)).await;
-    assert_eq!(times(&limiter, &api, 1).await[0].source, Source::Local);
-    advance(ms(1)).await;
-    assert_eq!(times(&limiter, &api, 1).await[0].source, Source::Server);
-}
-
-#[tokio::test(start_paused = true)]
-async fn close_refunds_unused_permits_but_not_expired_ones() {
+async fn close_refunds_unused_permits_and_ends_prefetching() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     times(&limiter, &api, 1).await;
@@ -101,10 +90,18 @@ async fn close_refunds_unused_permits_but_not_expired_ones() {
     assert_eq!(server.calls()[1], refund);
     assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 5);
     times(&limiter, &api, 1).await;
-    advance(ms(30_000)).await;
-    let asked = server.calls().len();
+    let last = server.calls().pop().unwrap();
+    assert_eq!(last, ["RL.GCRA", "rl:api:42", "6", "10", "60"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_refunds_no_expired_permits() {
+    let server = FakeServer::new();
+    let (limiter, api) = (prefetching(&server, 4), api());
+    times(&limiter, &api, 1).await;
+    advance(ms(24_000)).await;
     limiter.close().await;
-    assert_eq!(server.calls().len(), asked);
+    assert_eq!(server.calls().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,17 +165,6 @@ async fn burst_over_a_slow_link_is_denied_and_not_degraded_after_a_shortfall() {
     let mut remaining: Vec<_> = granted.map(|decision| decision.remaining).collect();
     remaining.sort_unstable();
     assert_eq!(remaining, (0..100).collect::<Vec<_>>());
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiter_fetches_again_when_its_permit_does_not_arrive() {
-    let server = FakeServer::new();
-    let limiter = far(&server, Options::default().prefetch(10).timeout(ms(200)));
-    let few = Rule::fixed("few", 3, "1h").unwrap();
-    let found = at_once(&limiter, &few, 10).await;
-    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
-    assert!(found.iter().all(|decision| !decision.degraded));
-    assert_eq!(server.calls().len(), 2);
 }
 
 /// The server did answer, so `on_error` must not allow callers whose permit does not arrive.
@@ -267,18 +253,6 @@ fn waiter_starts_a_fetch_when_the_fetching_runtime_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_refunds_permits_that_arrive_while_it_runs() {
-    let server = FakeServer::new();
-    let limiter = far(&server, Options::default().prefetch(4));
-    let asked = begun(&limiter, &api());
-    sleep(ms(10)).await;
-    limiter.close().await;
-    assert!(asked.await.unwrap().allowed);
-    assert_eq!(server.calls()[1][..2], ["RL.REFUND", "rl:api:42"]);
-    assert_eq!(server.calls()[1].last().unwrap(), "3");
-}
-
-#[tokio::test(start_paused = true)]
 async fn forget_drops_pending_permits() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
@@ -324,15 +298,4 @@ async fn panicking_connection_allows_no_call() {
     };
     let (one, two) = tokio::join!(asking(), asking());
     assert!(one.unwrap_err().is_panic() && two.unwrap_err().is_panic());
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiter_for_a_fetch_ends_at_the_timeout() {
-    let server = FakeServer::new();
-    server.hang();
-    let began = Instant::now();
-    let closed = api().on_error(OnError::Deny).unwrap();
-    let found = at_once(&prefetching(&server, 4), &closed, 50).await;
-    assert!(found.iter().all(|decision| !decision.allowed));
-    assert_eq!(began.elapsed(), ms(100));
 }

@@ -6,9 +6,9 @@ use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
     Command, Connection, DecisionEvent, Error, Limiter, OnError, Options, Reply, Rule, Source,
 };
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{advance, sleep};
 
-use crate::{allowed, api, commands, first_denied, ms, over, times};
+use crate::{allowed, api, first_denied, ms, over, times};
 
 /// A server that decides, and answers 50 ms later.
 #[derive(Clone)]
@@ -24,112 +24,8 @@ impl Connection for SlowServer {
     }
 }
 
-/// A server on which another client always takes the first permit.
-#[derive(Clone)]
-struct Busy(FakeServer);
-
-impl Connection for Busy {
-    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
-        Box::pin(async move {
-            let _ = self.0.send(command).await;
-            self.0.send(command).await
-        })
-    }
-}
-
 fn one() -> Rule {
     Rule::fixed("one", 1, "1h").unwrap()
-}
-
-fn caching(server: &FakeServer, size: usize) -> Limiter {
-    server.limiter_with(Options::default().denial_cache(size)).unwrap()
-}
-
-// -- the circuit breaker --
-
-#[tokio::test(start_paused = true)]
-async fn call_is_no_longer_in_flight_after_it_ends() {
-    let server = FakeServer::new();
-    let (limiter, api) = (server.limiter_with(Options::default().max_in_flight(1)).unwrap(), api());
-    let found = times(&limiter, &api, 3).await;
-    assert!(found.iter().all(|decision| decision.source == Source::Server));
-    server.reply_with("WRONGTYPE no");
-    for _ in 0..3 {
-        let error = limiter.check(api.of("42")).await.unwrap_err();
-        assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
-    }
-    server.recover();
-    assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_failures_in_a_row_open_the_circuit() {
-    let server = FakeServer::new();
-    let (limiter, api) = (server.limiter(), api());
-    for _ in 0..3 {
-        server.go_away();
-        times(&limiter, &api, 4).await;
-        server.recover();
-        assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn breaker_rejects_other_calls_while_a_probe_runs() {
-    let server = FakeServer::new();
-    let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
-    server.go_away();
-    times(&limiter, &api(), 1).await;
-    advance(ms(1000)).await;
-    server.hang();
-    let probing = limiter.clone();
-    let probe = tokio::spawn(async move { probing.check(api().of("42")).await.unwrap() });
-    while server.calls().len() < 2 {
-        tokio::task::yield_now().await;
-    }
-    let began = Instant::now();
-    times(&limiter, &api(), 3).await;
-    assert_eq!((server.calls().len(), began.elapsed()), (2, ms(0)));
-    assert_eq!(probe.await.unwrap().source, Source::Error);
-}
-
-// -- check_each and wait --
-
-#[tokio::test(start_paused = true)]
-async fn check_each_does_not_refund_a_call_without_an_answer() {
-    let server = FakeServer::new();
-    times(&server.limiter(), &one(), 1).await;
-    server.go_away();
-    // The first rule gets no answer, the second does.
-    let returning = server.clone();
-    let recover = move |_: &DecisionEvent<'_>| returning.recover();
-    let limiter = server.limiter_with(Options::default().on_decision(recover)).unwrap();
-    let denied = limiter.check_each(&[api().of("42"), one().of("42")]).await.unwrap();
-    assert!(!denied.allowed);
-    assert_eq!(commands(&server), ["RL.FIXED", "RL.GCRA", "RL.FIXED"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn check_each_refunds_the_cost_of_each_call() {
-    let server = FakeServer::new();
-    let (limiter, api, one) = (server.limiter(), api(), one());
-    let day = Rule::fixed("day", 9, "1d").unwrap();
-    times(&limiter, &one, 1).await;
-    let calls = [api.of("42").cost(3), day.of("x").cost(2), one.of("42")];
-    let denied = limiter.check_each(&calls).await.unwrap();
-    assert_eq!((denied.allowed, &*denied.rule), (false, "one"));
-    assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 6);
-    assert_eq!(limiter.peek(day.of("x").cost(0)).await.unwrap().remaining, 9);
-}
-
-#[tokio::test(start_paused = true)]
-async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
-    let (limiter, turns) =
-        (Limiter::new(over(&Busy(FakeServer::new()))), Rule::gcra("turns", 1, 10, "60s").unwrap());
-    let began = Instant::now();
-    let waiting = limiter.wait(turns.of("42"), ms(17_999));
-    let denied = tokio::time::timeout(ms(60_000), waiting).await.unwrap().unwrap();
-    assert_eq!((denied.allowed, began.elapsed()), (false, ms(12_000)));
 }
 
 // -- without an answer --
@@ -166,17 +62,6 @@ async fn cached_denial_is_timed_from_before_its_request() {
     assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Server);
 }
 
-#[tokio::test(start_paused = true)]
-async fn forget_and_refund_remove_a_cached_denial() {
-    let server = FakeServer::new();
-    let limiter = caching(&server, 9);
-    assert_eq!(allowed(&times(&limiter, &one(), 2).await), [true, false]);
-    let _ = limiter.refund(one().of("42")).await.unwrap();
-    assert_eq!(allowed(&times(&limiter, &one(), 2).await), [true, false]);
-    limiter.forget(one().of("42")).await.unwrap();
-    assert_eq!(allowed(&times(&limiter, &one(), 1).await), [true]);
-}
-
 /// The denial arrives after the key was forgotten or refunded.
 #[tokio::test(start_paused = true)]
 async fn forget_and_refund_remove_a_pending_denial() {
@@ -197,19 +82,6 @@ async fn forget_and_refund_remove_a_pending_denial() {
         assert!(times(&limiter, &one(), 1).await[0].allowed);
         limiter.forget(one().of("42")).await.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn denied_lease_is_requested_again_and_not_cached() {
-    let server = FakeServer::new();
-    let (limiter, jobs) = (caching(&server, 9), Rule::lease("jobs", 1, "60s").unwrap());
-    let held = limiter.lease(jobs.of("42").id("a")).await.unwrap();
-    for _ in 0..2 {
-        let denied = limiter.lease(jobs.of("42").id("b")).await;
-        assert!(matches!(denied, Err(Error::Denied(_))));
-    }
-    assert_eq!(commands(&server), ["RL.LEASE"; 3]);
-    held.release().await;
 }
 
 // -- prefetch and forget --

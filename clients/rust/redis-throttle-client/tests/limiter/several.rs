@@ -1,10 +1,10 @@
 //! Methods that make more than one call: `check_each` and `wait`.
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{OnError, Rule};
+use redis_throttle_client::{Command, Connection, Limiter, Reply, Rule};
 use tokio::time::Instant;
 
-use crate::{api, ms, times};
+use crate::{api, ms, over};
 
 #[tokio::test(start_paused = true)]
 async fn check_each_refunds_after_a_denial_or_an_error() {
@@ -21,34 +21,25 @@ async fn check_each_refunds_after_a_denial_or_an_error() {
     assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 5);
 }
 
-#[tokio::test(start_paused = true)]
-async fn wait_sleeps_for_the_retry_time() {
-    let server = FakeServer::new();
-    let (limiter, api) = (server.limiter(), api());
-    let _ = limiter.check(api.of("42").cost(6)).await.unwrap();
-    let began = Instant::now();
-    assert!(limiter.wait(api.of("42"), ms(6000)).await.unwrap().allowed);
-    assert_eq!(began.elapsed(), ms(6000));
-    assert!(!limiter.wait(api.of("42"), ms(5999)).await.unwrap().allowed);
-    assert!(limiter.wait(api.of("42").cost(7), ms(60_000)).await.unwrap().never());
-    assert_eq!(began.elapsed(), ms(6000));
-    server.go_away();
-    let closed = api.clone().on_error(OnError::Deny).unwrap();
-    assert!(!limiter.wait(closed.of("42"), ms(60_000)).await.unwrap().allowed);
-    assert_eq!(began.elapsed(), ms(6000));
+/// A server on which another client always takes the first permit.
+#[derive(Clone)]
+struct Busy(FakeServer);
+
+impl Connection for Busy {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async move {
+            let _ = self.0.send(command).await;
+            self.0.send(command).await
+        })
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_refunds_a_leaky_bucket_place_whose_turn_comes_too_late() {
-    let server = FakeServer::new();
-    let (limiter, queue) = (server.limiter(), Rule::leaky_bucket("q", 4, 1, "1s").unwrap());
-    let waits: Vec<_> =
-        times(&limiter, &queue, 3).await.iter().map(|found| found.retry_after).collect();
-    assert_eq!(waits, [0, 1000, 2000].map(ms));
-    let late = limiter.wait(queue.of("42"), ms(2500)).await.unwrap();
-    assert_eq!((late.allowed, late.retry_after), (false, ms(3000)));
-    assert_eq!(limiter.peek(queue.of("42").cost(0)).await.unwrap().remaining, 1);
+async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
+    let (limiter, turns) =
+        (Limiter::new(over(&Busy(FakeServer::new()))), Rule::gcra("turns", 1, 10, "60s").unwrap());
     let began = Instant::now();
-    assert!(limiter.wait(queue.of("42"), ms(3000)).await.unwrap().allowed);
-    assert_eq!(began.elapsed(), ms(3000));
+    let waiting = limiter.wait(turns.of("42"), ms(17_999));
+    let denied = tokio::time::timeout(ms(60_000), waiting).await.unwrap().unwrap();
+    assert_eq!((denied.allowed, began.elapsed()), (false, ms(12_000)));
 }
