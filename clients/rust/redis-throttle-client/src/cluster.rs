@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
@@ -14,8 +15,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::attempt::{Attempt, Attempts};
 use crate::breaker::{Gate, Lane, Tally};
 use crate::connection::Command;
-use crate::node::{Fault, Node};
-use crate::{Error, Options, Reason};
+use crate::node::{Fault, Node, undialled};
+use crate::{Error, Options, Reason, clock};
+
+/// The longest time that a node may take to answer with the slots, before another one is asked.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A cluster, to which a limiter opens its own connections.
 #[derive(Clone)]
@@ -146,13 +150,11 @@ impl Slots {
         let pass = self.gate.enter(Lane::Call, began, || false)?;
         let reading = match reading {
             Ok(reading) => reading,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(undialled(error)),
         };
         let fault = match timeout_at(deadline, reading.wait()).await {
             Err(_) => Fault::waited(),
-            Ok(Some(Err(error))) => {
-                Fault::from(Error::from(error.clone())).once(|| reading.counts())
-            }
+            Ok(Some(Err(error))) => Fault::from(undialled(error.clone())).once(|| reading.counts()),
             Ok(_) => match self.state().owner(slot) {
                 Some(node) => {
                     pass.end(Tally::Answered);
@@ -246,7 +248,8 @@ impl Slots {
         let mut failure = None;
         for (address, node) in self.candidates() {
             let command = Command::new(["CLUSTER".into(), "SLOTS".into()]);
-            match node.send(&command, false, node.deadline()).await {
+            let deadline = node.deadline().min(clock::now() + ANSWERED_WITHIN);
+            match node.send(&command, false, deadline).await {
                 Ok(reply) => {
                     self.keep(&slots_of(&reply, &address));
                     return Ok(());

@@ -291,8 +291,8 @@ impl Node {
     }
 }
 
-/// Returns the error of a call for which no connection could be opened.
-fn undialled(error: RedisError) -> Error {
+/// Returns the error of a call for which no connection could be opened, or no slots be read.
+pub(crate) fn undialled(error: RedisError) -> Error {
     match Error::from(error) {
         Error::Unavailable { source, .. } => {
             Error::Unavailable { reason: Reason::Connection, source }
@@ -352,5 +352,46 @@ impl Node {
             retired: Notify::new(),
             used_us: AtomicU64::new(u64::try_from(used.as_micros()).unwrap_or(u64::MAX)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::connection::Reply;
+
+    /// A connection that answers nothing.
+    struct Silent;
+
+    impl Connection for Silent {
+        fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_whose_dial_began_before_a_retirement_is_not_used() {
+        let dials = Arc::new(AtomicUsize::new(0));
+        let counted = dials.clone();
+        let dial = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok(Silent)
+            }
+        };
+        let node = Node::new(Box::new(dial), &Options::default());
+        let deadline = clock::now() + Duration::from_secs(1);
+        let first = node.link(deadline).await.unwrap();
+        assert!(node.lose(&first) && !node.lose(&first));
+        let waiting = node.clone();
+        let waiting = tokio::spawn(async move { waiting.link(deadline).await });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        // A call on the first connection learns that it led to a replica.
+        assert!(node.retire(&first) && !node.retire(&first));
+        let link = waiting.await.unwrap().unwrap();
+        assert_eq!((link.generation, dials.load(Ordering::Relaxed)), (1, 3));
     }
 }

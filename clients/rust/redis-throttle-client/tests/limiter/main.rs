@@ -3,6 +3,7 @@
 mod backends;
 mod breaker;
 mod denial_cache;
+mod dials;
 mod failures;
 mod leases;
 mod local;

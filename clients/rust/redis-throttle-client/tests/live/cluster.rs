@@ -6,7 +6,7 @@ mod server;
 use std::time::{Duration, Instant};
 
 use proxy::Proxy;
-use redis_throttle_client::{Backend, Cluster, Error, Limiter, Options, Rule, Source};
+use redis_throttle_client::{Backend, Cluster, Error, Limiter, Options, Reason, Rule, Source};
 use server::{Server, backend, until};
 
 const SLOTS: u32 = 16_384;
@@ -246,6 +246,26 @@ async fn limiter_follows_a_moved_slot_with_one_redirection() {
     to.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &other_id]).await;
     assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
     assert!(other.info("commandstats", "cmdstat_asking").await >= 1);
+}
+
+#[tokio::test]
+async fn limiter_reads_the_slots_again_after_clusterdown() {
+    let nodes = three_nodes().await;
+    let limiter = found(&nodes[0], Options::default().timeout(Duration::from_secs(10))).await;
+    let (api, key) = (api(), "rl:api:down");
+    assert_eq!(source(&limiter, &api, "down").await, Source::Server);
+    let read = async || sum(&nodes, "commandstats", "cmdstat_cluster|slots").await;
+    let before = read().await;
+    let slot: u16 = nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
+    for node in &nodes {
+        node.run(&["CLUSTER", "DELSLOTS", &slot.to_string()]).await;
+    }
+    let decision = limiter.check(api.of("down")).await.unwrap();
+    assert_eq!(decision.reason, Some(Reason::Server));
+    until("the slots are read", async || read().await > before).await;
+    nodes[0].run(&["CLUSTER", "ADDSLOTS", &slot.to_string()]).await;
+    until("the slot has an owner", async || source(&limiter, &api, "down").await == Source::Server)
+        .await;
 }
 
 #[tokio::test]
