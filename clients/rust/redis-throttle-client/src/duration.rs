@@ -17,6 +17,7 @@ pub trait Span: sealed::Sealed {
 }
 
 mod sealed {
+    #[allow(unnameable_types, reason = "a sealed trait is not named")]
     pub trait Sealed {}
     impl Sealed for std::time::Duration {}
     impl Sealed for &str {}
