@@ -15,8 +15,8 @@ use crate::http::retry_after_s;
 use crate::key::Keys;
 use crate::protocol::{self, Verb};
 use crate::{
-    Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, OnError, Problem, Reason, Rule,
-    Source, address,
+    Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, OnError, Options, Problem, Reason,
+    Rule, Source, address,
 };
 use rules::{natural, rule_of, span, text};
 
@@ -202,6 +202,26 @@ fn error(input: &Value) -> Result<Value, Error> {
     Ok(json!(if error.is_rejection() { "mistake" } else { "unavailable" }))
 }
 
+/// Returns the default options, with the names of the cases.
+fn defaults() -> Value {
+    let options = Options::default();
+    json!({
+        "timeout_ms": wire_ms(options.timeout),
+        "on_error": format!("{:?}", options.on_error).to_lowercase(),
+        "max_in_flight": options.max_in_flight,
+        "breaker_failures": options.breaker_failures,
+        "breaker_pause_ms": wire_ms(options.breaker_pause),
+        "denial_cache": options.denial_cache,
+        "denial_cache_max_ms": wire_ms(options.denial_cache_max),
+        "prefetch": options.prefetch,
+        "backend": format!("{:?}", options.backend).to_lowercase(),
+        "prefix": options.prefix,
+        "hash_tag": options.hash_tag.map(|hash_tag| format!("{hash_tag:?}")),
+        "hmac_secret": options.hmac_secret,
+        "on_decision": options.on_decision.map(|_| "a hook"),
+    })
+}
+
 fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> {
     match section {
         "durations" => span(input, "window")
@@ -221,6 +241,7 @@ fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> 
         "addresses" => found_address(input),
         "failure" => failure(input),
         "errors" => error(input),
+        "defaults" => Ok(defaults()),
         other => panic!("nothing runs the section {other}"),
     }
 }
