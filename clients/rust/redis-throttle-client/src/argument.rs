@@ -5,7 +5,7 @@ use crate::Error;
 /// The maximum number of permits that one call fetches.
 pub(crate) const PREFETCH_MAX: u64 = 10_000;
 
-/// Returns an error unless so many permits can be fetched at once.
+/// Returns an error unless this number of permits can be fetched at once.
 pub(crate) fn checked_prefetch(permits: u64) -> Result<(), Error> {
     units(permits, "prefetch", PREFETCH_MAX).map(drop)
 }

@@ -46,16 +46,14 @@ impl<T> Default for Attempts<T> {
 }
 
 impl<T> Attempts<T> {
-    /// Returns the attempt under way, or a new one that `begin` starts.
+    /// Returns the attempt under way, or a new one, and true if it is new. The caller then starts
+    /// it, without a lock on these attempts: a runtime that shuts down ends it at once.
     ///
     /// # Errors
     /// The last failure, during the pause after it.
-    pub fn join(
-        &mut self,
-        begin: impl FnOnce(&Arc<Attempt<T>>),
-    ) -> Result<Arc<Attempt<T>>, RedisError> {
+    pub fn join(&mut self) -> Result<(Arc<Attempt<T>>, bool), RedisError> {
         if let Some(attempt) = &self.under_way {
-            return Ok(attempt.clone());
+            return Ok((attempt.clone(), false));
         }
         if let Some((until, error)) = &self.failed
             && clock::now() < *until
@@ -64,9 +62,8 @@ impl<T> Attempts<T> {
         }
         let attempt =
             Arc::new(Attempt { outcome: SetOnce::new(), counted: AtomicBool::new(false) });
-        begin(&attempt);
         self.under_way = Some(attempt.clone());
-        Ok(attempt)
+        Ok((attempt, true))
     }
 
     /// Ends an attempt. After a failure, the next one begins after about `pause`.

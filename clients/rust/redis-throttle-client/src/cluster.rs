@@ -96,9 +96,9 @@ impl Address {
 
     /// Returns the address in a reply of the node `asked`. A node that does not know its own
     /// address leaves the host out.
-    fn in_reply(host: &str, port: u16, asked: &Self) -> Self {
-        let host = if matches!(host, "" | "?") { &asked.host } else { host };
-        Self { host: host.to_owned(), port }
+    fn in_reply(host: &str, port: u16, asked: Option<&Self>) -> Option<Self> {
+        let host = if matches!(host, "" | "?") { &asked?.host } else { host };
+        Some(Self { host: host.to_owned(), port })
     }
 }
 
@@ -140,18 +140,15 @@ impl Slots {
         deadline: Instant,
     ) -> Result<Arc<Node>, Error> {
         let slot = slot_of(key);
-        let reading = {
-            let mut state = self.state();
-            if let Some(node) = state.owner(slot) {
-                return Ok(node);
-            }
-            state.readings.join(|reading| self.read(reading.clone()))
-        };
+        if let Some(node) = self.state().owner(slot) {
+            return Ok(node);
+        }
         let pass = self.gate.enter(Lane::Call, began, || false)?;
-        let reading = match reading {
-            Ok(reading) => reading,
-            Err(error) => return Err(undialled(error)),
-        };
+        let reading = self.state().readings.join();
+        let (reading, is_new) = reading.map_err(undialled)?;
+        if is_new {
+            self.read(reading.clone());
+        }
         let fault = match timeout_at(deadline, reading.wait()).await {
             Err(_) => Fault::waited(),
             Ok(Some(Err(error))) => Fault::from(undialled(error.clone())).once(|| reading.counts()),
@@ -183,7 +180,7 @@ impl Slots {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let mut state = self.state();
         let asked = state.nodes.iter().find(|(_, node)| Arc::ptr_eq(node, from));
-        let address = Address::in_reply(host, port.parse().ok()?, asked?.0);
+        let address = Address::in_reply(host, port.parse().ok()?, asked.map(|(at, _)| at))?;
         let node = self.node(&mut state, &address).ok()?;
         drop(state);
         if !asks {
@@ -206,7 +203,10 @@ impl Slots {
 
     fn read_again(self: &Arc<Self>) {
         // During the pause after a failed reading, the slots stay as they are.
-        let _ = self.state().readings.join(|reading| self.read(reading.clone()));
+        let reading = self.state().readings.join();
+        if let Ok((reading, true)) = reading {
+            self.read(reading);
+        }
     }
 
     /// Reads the slots in a task of its own.
@@ -327,7 +327,7 @@ fn slots_of(reply: &Value, asked: &Address) -> Vec<(SlotRange, Address)> {
         };
         let host: Option<String> = redis::from_redis_value_ref(primary.first()?).ok()?;
         let port = redis::from_redis_value_ref(primary.get(1)?).ok()?;
-        let address = Address::in_reply(&host.unwrap_or_default(), port, asked);
+        let address = Address::in_reply(&host.unwrap_or_default(), port, Some(asked))?;
         Some((u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, address))
     };
     rows.iter().filter_map(read).collect()

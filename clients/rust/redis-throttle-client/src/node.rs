@@ -187,15 +187,19 @@ impl Node {
     /// Returns the connection. Without one, waits for a dial, which all waiting calls share.
     async fn link(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Link>, Fault> {
         loop {
-            let dial = {
+            let (dial, generation) = {
                 let mut lines = self.lines();
                 if let Some(link) = lines.link.as_ref().filter(|link| link.is_up()) {
                     return Ok(link.clone());
                 }
-                let generation = lines.generation;
-                lines.dials.join(|attempt| self.dial(attempt.clone(), generation))
+                (lines.dials.join(), lines.generation)
             };
-            let dial = dial.map_err(|error| Fault::new(undialled(error), Tally::Nothing))?;
+            // During the pause after a failed dial, no call is made.
+            let (dial, is_new) =
+                dial.map_err(|error| Fault::new(undialled(error), Tally::Nothing))?;
+            if is_new {
+                self.dial(dial.clone(), generation);
+            }
             match timeout_at(deadline, dial.wait()).await {
                 Err(_) => return Err(Fault::waited()),
                 Ok(Some(Ok(link))) if link.is_up() => return Ok(link.clone()),
