@@ -146,7 +146,7 @@ async fn answered_call_of_a_busy_program_is_decided_by_the_server() {
 }
 
 #[tokio::test]
-async fn next_dial_asks_for_new_credentials() {
+async fn next_dial_asks_the_closure_for_new_credentials() {
     let server = Server::start().await;
     let user = |password| ["ACL", "SETUSER", "app", "on", password, "~*", "&*", "+@all"];
     server.run(&user(">old")).await;
