@@ -15,6 +15,7 @@ use crate::clock;
 /// so the callers begin another attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt<T> {
+    began: Instant,
     outcome: SetOnce<Option<Result<T, RedisError>>>,
     counted: AtomicBool,
 }
@@ -60,13 +61,14 @@ impl<T> Attempts<T> {
         {
             return Err(error.clone());
         }
-        let attempt =
-            Arc::new(Attempt { outcome: SetOnce::new(), counted: AtomicBool::new(false) });
+        let (began, outcome) = (clock::now(), SetOnce::new());
+        let attempt = Arc::new(Attempt { began, outcome, counted: AtomicBool::new(false) });
         self.under_way = Some(attempt.clone());
         Ok((attempt, true))
     }
 
-    /// Ends an attempt. After a failure, the next one begins after about `pause`.
+    /// Ends an attempt. After a failure, the next one begins about `pause` after the failed one
+    /// began: an attempt that hangs has paused already.
     pub fn end(
         &mut self,
         attempt: &Attempt<T>,
@@ -75,7 +77,7 @@ impl<T> Attempts<T> {
     ) {
         self.under_way = None;
         self.failed = match &outcome {
-            Some(Err(error)) => Some((clock::now() + jittered(pause), error.clone())),
+            Some(Err(error)) => Some((attempt.began + jittered(pause), error.clone())),
             _ => None,
         };
         // An attempt ends once.
