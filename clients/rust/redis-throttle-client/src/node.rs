@@ -46,7 +46,7 @@ impl Fault {
 
     /// Counts the failure only if `first` is true, because it is one failure for several calls.
     pub fn once(mut self, first: impl FnOnce() -> bool) -> Self {
-        if self.tally == Tally::Failed && !first() {
+        if matches!(self.tally, Tally::Failed | Tally::Waited) && !first() {
             self.tally = Tally::Nothing;
         }
         self
@@ -201,7 +201,9 @@ impl Node {
                 self.dial(dial.clone(), generation);
             }
             match timeout_at(deadline, dial.wait()).await {
-                Err(_) => return Err(Fault::waited()),
+                // The callers of a dial are one failure, also those whose deadline passes before it
+                // ends.
+                Err(_) => return Err(Fault::waited().once(|| dial.counts())),
                 Ok(Some(Ok(link))) if link.is_up() => return Ok(link.clone()),
                 Ok(Some(Err(error))) => {
                     return Err(Fault::from(undialled(error.clone())).once(|| dial.counts()));

@@ -60,14 +60,14 @@ async fn calls_that_wait_for_a_dial_together_are_one_failure() {
 async fn dial_without_an_end_fails_after_one_second_and_the_pause_counts_from_its_start() {
     let server = FakeServer::new();
     let (dial, dials) = slow(&server, ms(1_000_000));
-    let options = Options::default().breaker_failures(1_000_000).breaker_pause(ms(2000));
+    let options = Options::default().breaker_failures(2).breaker_pause(ms(2000));
     let limiter = Limiter::with_options(dial, options).unwrap();
     let began = Instant::now();
     sleep_until(began + ms(1)).await;
     assert_eq!(reason(&limiter).await, Some(Reason::Timeout));
     sleep_until(began + ms(950)).await;
     assert_eq!(reason(&limiter).await, Some(Reason::Connection));
-    // The dial began after 1 ms and failed 1 s later.
+    // The dial began after 1 ms and failed 1 s later. Both calls are one failure.
     assert_eq!((began.elapsed(), dials.load(Ordering::Relaxed)), (ms(1001), 1));
     for (at, reasons, dialled) in
         [(1002, Reason::Connection, 1), (1600, Reason::Connection, 1), (2402, Reason::Timeout, 2)]
