@@ -175,8 +175,11 @@ export class Calls {
   #retire(call: Call, node: Node): void {
     if (this.connection.retire?.(call) !== true) return;
     const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');
+    const nowMs = this.clock.nowMs();
     this.#deadlines.each((due) => {
-      if (due instanceof Pending && due.isOf(node)) due.fail(lost);
+      if (!(due instanceof Pending) || !due.isOf(node)) return;
+      if (due.endsAtMs <= nowMs) due.expire();
+      else due.fail(lost);
     });
   }
 

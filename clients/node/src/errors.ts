@@ -76,12 +76,21 @@ export class UnavailableError extends RateLimitError {
   }
 }
 
+/** There was no connection for the call, so it was not sent. */
+export class NotSentError extends UnavailableError {
+  override name = 'UnavailableError';
+}
+
 /**
  * The call needed a connection, and the server is not dialled again yet. It is no failure for the
  * circuit breaker, because the failed dial was one.
  */
-export class NotDialledError extends UnavailableError {
-  override name = 'UnavailableError';
+export class NotDialledError extends NotSentError {}
+
+/** Returns true if the call that ended with this error may have run on the server. */
+export function mayHaveRun(error: unknown): boolean {
+  if (!(error instanceof UnavailableError) || error instanceof NotSentError) return false;
+  return error.reason === 'timeout' || error.reason === 'connection';
 }
 
 /** A lease was denied. `decision` says why, and when to come back. */

@@ -1,6 +1,7 @@
 /** Leases: permits that renew themselves until they are released, and report when they are lost. */
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
+import { mayHaveRun } from './errors.js';
 
 /** The requests of a lease to its limiter. */
 export interface LeaseCalls {
@@ -37,7 +38,7 @@ export class Lease {
     this.#ttlMs = made.ttlMs;
     this.#calls = calls;
     this.#heldUntilMs = made.askedAtMs + made.ttlMs;
-    if (this.#isOnServer) this.#schedule();
+    if (this.#isOnServer) this.#schedule(made.askedAtMs);
   }
 
   /**
@@ -66,21 +67,25 @@ export class Lease {
     if (this.#released) return;
     this.#released = true;
     this.#stop?.();
-    if (this.#isOnServer) await this.#calls.release(this.#heldUntilMs);
+    if (this.#isOnServer || mayHaveRun(this.decision.error)) {
+      await this.#calls.release(this.#heldUntilMs);
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }
 
-  #schedule(): void {
-    const leftMs = this.#heldUntilMs - this.#clock.nowMs();
+  /** Plans the renewal that follows a third of the ttl after the last one was sent. */
+  #schedule(askedAtMs: number): void {
+    const nowMs = this.#clock.nowMs();
+    const leftMs = this.#heldUntilMs - nowMs;
     if (leftMs <= 0) {
       this.#lost.abort(new Error('the lease is lost'));
       return;
     }
-    const delayMs = Math.min(this.#ttlMs / 3, leftMs);
-    this.#stop = this.#clock.after(delayMs, () => void this.#renew());
+    const delayMs = Math.max(0, askedAtMs + this.#ttlMs / 3 - nowMs);
+    this.#stop = this.#clock.after(Math.min(delayMs, leftMs), () => void this.#renew());
   }
 
   async #renew(): Promise<void> {
@@ -93,6 +98,6 @@ export class Lease {
         // Ignore the error: further renewals follow before the permit expires.
       }
     }
-    if (!this.#released) this.#schedule();
+    if (!this.#released) this.#schedule(askedAtMs);
   }
 }

@@ -2,7 +2,7 @@
 import type { Calls } from './calls.js';
 import { type Clock, sleep } from './clock.js';
 import type { Decision } from './decision.js';
-import { CommandRejectedError, UnavailableError } from './errors.js';
+import { CommandRejectedError, mayHaveRun, UnavailableError } from './errors.js';
 import { Lease } from './lease.js';
 import * as protocol from './protocol.js';
 import { microseconds, type Rule } from './rules.js';
@@ -49,7 +49,10 @@ export class Leasing {
     );
   }
 
-  /** Decides leases. Without an answer, releases them: they may be granted. */
+  /**
+   * Decides leases. Releases those that may be granted, but whose caller has no permit: `onError`
+   * denied them, or the caller gave up.
+   */
   async abandoning(
     leases: readonly Held[],
     signal: AbortSignal | undefined,
@@ -62,7 +65,7 @@ export class Leasing {
     };
     try {
       const decision = await decide();
-      if (decision.reason === 'timeout' || decision.reason === 'connection') abandon();
+      if (!decision.allowed && mayHaveRun(decision.error)) abandon();
       return decision;
     } catch (error) {
       if (signal?.aborted) abandon();

@@ -24,38 +24,52 @@ export interface Unanswered {
 }
 
 /**
- * Decides by the strictest `onError` of the rules. If that is `local`, the rules with `local`
- * decide.
+ * Decides each rule by its own `onError`. The strictest `onError` decides the call. If a rule
+ * denies, no local rule takes anything.
  */
 export function withoutAnswer(
   { asks, onErrors, error, peek, retryAfterMs }: Unanswered,
   local: LocalLimiter,
 ): Decision {
-  const onError = strictest(onErrors);
-  const undecided = ({ rule, cost = 1 }: LocalAsk) => {
-    const allowed = onError !== 'deny';
-    return new Decision({
-      allowed,
-      rule,
-      limit: rule.limit,
-      remaining: 0,
-      retryAfterMs: allowed ? 0 : retryAfterMs,
-      resetAfterMs: 0,
-      granted: allowed ? cost : 0,
-      source: 'error',
-      error,
-    });
-  };
-  let rows = asks.map(undecided);
-  let whole = rows[0] as Decision;
-  if (onError === 'local') {
-    const limited = asks.filter((_, at) => onErrors[at] === 'local');
-    const locals = local.decide(limited, error, peek);
-    rows = asks.map((ask, at) => locals[limited.indexOf(ask)] ?? (rows[at] as Decision));
-    const costs = limited.map(({ cost = 1 }) => cost);
-    const all = combined(locals, costs);
-    const deciding = asks.indexOf(limited[all.deciding] as LocalAsk);
-    whole = new Decision({ ...all.fields(), deciding });
+  const chosen = strictest(onErrors);
+  const locals = asks.filter((_, at) => onErrors[at] === 'local');
+  const isDenied = chosen === 'deny';
+  let here = local.decide(locals, error, peek || isDenied);
+  if (isDenied || here.some(({ allowed }) => !allowed)) {
+    const untouched = locals.map((ask) => ({ ...ask, cost: 0 }));
+    const kept = local.decide(untouched, error, true);
+    here = here.map((row, at) => (row.allowed ? (kept[at] as Decision) : row));
   }
-  return asks.length > 1 ? new Decision({ ...whole.fields(), rows }) : (rows[0] as Decision);
+  const rows = asks.map((ask, at) => {
+    const row = here[locals.indexOf(ask)];
+    return row ?? withoutState(ask, onErrors[at] !== 'deny', error, retryAfterMs);
+  });
+  if (asks.length === 1) return rows[0] as Decision;
+  const bound = asks.flatMap((_, at) => (onErrors[at] === chosen ? [at] : []));
+  const whole = combined(
+    bound.map((at) => rows[at] as Decision),
+    bound.map((at) => asks[at]?.cost ?? 1),
+  );
+  const deciding = bound[whole.deciding] as number;
+  return new Decision({ ...whole.fields(), rows, deciding });
+}
+
+/** Returns the decision on a rule that has no state in this process. */
+function withoutState(
+  { rule, cost = 1 }: LocalAsk,
+  allowed: boolean,
+  error: UnavailableError,
+  retryAfterMs: number,
+): Decision {
+  return new Decision({
+    allowed,
+    rule,
+    limit: rule.limit,
+    remaining: 0,
+    retryAfterMs: allowed ? 0 : retryAfterMs,
+    resetAfterMs: 0,
+    granted: allowed ? cost : 0,
+    source: 'error',
+    error,
+  });
 }

@@ -1,5 +1,4 @@
 /** Runs the test cases that all clients share. */
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/address.js';
 import { Decision, NEVER_MS } from '../src/decision.js';
@@ -14,42 +13,7 @@ import { Keys } from '../src/keys.js';
 import { strictest } from '../src/on-error.js';
 import * as protocol from '../src/protocol.js';
 import * as rules from '../src/rules.js';
-
-// biome-ignore lint/suspicious/noExplicitAny: the cases are untyped
-type Any = any;
-type Case = { name: string; input: Any; expect: Any };
-const table = JSON.parse(
-  readFileSync(new URL('../../cases.json', import.meta.url), 'utf8'),
-) as Record<string, Case[]>;
-
-/** Creates the rule that a case describes. */
-function ruleOf(spec: Any): rules.Rule {
-  const { kind, name } = spec;
-  const options = {
-    onError: spec.on_error,
-    localShare: spec.local_share,
-    prefetch: spec.prefetch,
-    aligned: spec.aligned,
-    zone: spec.zone,
-    start: spec.start,
-    variants: spec.variants,
-    default: spec.default && ruleOf(spec.default),
-  };
-  const { burst, capacity, rate, period, limit, window } = spec;
-  if (kind === 'gcra') return rules.gcra(name, burst, rate, period, options);
-  if (kind === 'token_bucket') return rules.tokenBucket(name, capacity, rate, period, options);
-  if (kind === 'leaky_bucket') return rules.leakyBucket(name, capacity, rate, period, options);
-  if (kind === 'fixed') return rules.fixed(name, limit, window, options);
-  if (kind === 'sliding') return rules.sliding(name, limit, window, options);
-  if (kind === 'sliding_log') return rules.slidingLog(name, limit, window, options);
-  if (kind === 'backoff') {
-    return rules.backoff(name, spec.attempts, spec.base, spec.max, spec.forget, options);
-  }
-  if (kind === 'quota') return rules.quota(name, limit, spec.unit, options);
-  if (kind === 'lease') return rules.lease(name, limit, spec.ttl, options);
-  if (kind === 'policy') return rules.policy(name, options);
-  throw new Error(`the table has a rule of kind ${kind}`);
-}
+import { type Any, ruleOf, table } from './shared-cases.js';
 
 /** Returns the fields of a decision under the names that the cases use. */
 function plain(decision: Decision, wanted: Any): Any {
@@ -143,7 +107,8 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
   },
 };
 
-for (const [section, cases] of Object.entries(table)) {
+const { timelines: _, ...tables } = table;
+for (const [section, cases] of Object.entries(tables)) {
   describe(section, () => {
     it.each(cases)('$name', ({ input, expect: wanted }) => {
       if (section === 'invalid_rules') {

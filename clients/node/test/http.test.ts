@@ -161,7 +161,7 @@ describe('Express', () => {
     ]);
   });
 
-  it('answers 413 to a cost above the limit, and 429 through its handler', async () => {
+  it('answers 413 to a cost above the limit, and 429 through onDenied', async () => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rules: api, cost: () => 7 }));
     const never = await fetch(url);
@@ -360,7 +360,7 @@ describe('Hono', () => {
   });
 });
 
-describe('a CommandRejectedError without an error handler', () => {
+describe('a CommandRejectedError that the application does not handle', () => {
   it.each([
     ['test', true],
     ['production', false],

@@ -146,7 +146,7 @@ describe('Express', () => {
     expect(server.calls).toEqual([]);
   });
 
-  it('sets no-store on the answer of a denial handler, and passes on its errors', async () => {
+  it('sets no-store on the answer of onDenied, and passes on its errors', async () => {
     const { limiter } = over();
     const onDenied: ExpressOptions['onDenied'] = async (_request, response) => {
       if (response.getHeader('Cache-Control') !== 'no-store') response.end('cached');
@@ -163,7 +163,7 @@ describe('Express', () => {
 });
 
 describe('Hono', () => {
-  it('answers a denial through its handler, with no-store', async () => {
+  it('answers a denial through onDenied, with no-store', async () => {
     const { limiter } = over();
     const app = new Hono();
     const onDenied = () => new Response('slower', { status: 420, headers: { 'X-Own': '1' } });

@@ -124,23 +124,30 @@ describe('a lease', () => {
     expect(held.signal.aborted).toBe(true);
   });
 
-  it('is released when its answer was lost', async () => {
-    const { server, limiter } = over();
+  it('among several rules is released when it is denied without an answer', async () => {
+    const { server, limiter } = over({ onError: 'deny' });
     server.hang();
-    const decided = await after(server, 100, limiter.lease(jobs, '7', { id: 'job-1' }));
-    expect(decided.decision).toMatchObject({ source: 'error', allowed: true });
-    expect(server.calls.map(([command]) => command)).toEqual(['RL.LEASE', 'RL.RELEASE']);
+    const rules = [[api, '7'] as const, [jobs, '7'] as const];
+    const decided = await after(server, 100, limiter.checkAll(rules, { id: 'job-1' }));
+    expect(decided).toMatchObject({ source: 'error', allowed: false });
+    expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:7', 'job-1']);
   });
 
-  it('among several rules is released when the answer was lost', async () => {
+  it('among several rules is kept by the caller that onError allows', async () => {
     const { server, limiter } = over();
     server.hang();
     const rules = [[api, '7'] as const, [jobs, '7'] as const];
     const decided = await after(server, 100, limiter.checkAll(rules, { id: 'job-1' }));
     expect(decided).toMatchObject({ source: 'error', allowed: true });
-    expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:7', 'job-1']);
+    expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL']);
+  });
+
+  it('among several rules is released when the caller gives up', async () => {
+    const { server, limiter } = over();
+    server.hang();
     const gone = new AbortController();
-    const aborted = limiter.lease(jobs, '8', { id: 'job-2', signal: gone.signal });
+    const rules = [[api, '8'] as const, [jobs, '8'] as const];
+    const aborted = limiter.checkAll(rules, { id: 'job-2', signal: gone.signal });
     gone.abort(new Error('gone'));
     await expect(aborted).rejects.toThrow('gone');
     expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:8', 'job-2']);

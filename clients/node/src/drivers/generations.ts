@@ -4,7 +4,7 @@
  * next call dials another.
  */
 import type { Clock } from '../clock.js';
-import { CommandRejectedError, classified, NotDialledError } from '../errors.js';
+import { CommandRejectedError, classified, NotDialledError, NotSentError } from '../errors.js';
 import { away, type Emitter, Refusal } from './opening.js';
 
 /** The terms on which an adapter dials. */
@@ -88,7 +88,8 @@ export class Generations<Client extends Emitter> {
       this.#refusal = known instanceof CommandRejectedError ? known : undefined;
       // Many processes lose the same server at once and should not all dial it at once.
       this.#dialAgainAtMs = clock.nowMs() + pauseMs * (0.8 + 0.4 * Math.random());
-      throw known;
+      if (known instanceof CommandRejectedError) throw known;
+      throw new NotSentError(known.reason, known.message, { cause: error });
     } finally {
       stop();
     }

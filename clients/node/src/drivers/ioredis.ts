@@ -122,7 +122,6 @@ export class IoRedisConnection implements Connection {
     };
     this.#generations = new Generations(driver, terms);
     client.on('end', this.#onEnd);
-    if (client.status !== 'wait') this.#generations.open().catch(() => {});
   }
 
   send(call: Call, waiting: Waiting): Promise<unknown> {

@@ -94,7 +94,6 @@ export class NodeRedisConnection implements Connection {
     };
     this.#generations = new Generations(driver, terms);
     client.on('end', this.#onEnd);
-    this.#generations.open().catch(() => {});
   }
 
   send({ args }: Call, waiting: Waiting): Promise<unknown> {

@@ -1,9 +1,9 @@
 /** Waits until a driver's client is open. */
-import { CommandRejectedError, UnavailableError } from '../errors.js';
+import { CommandRejectedError, NotSentError } from '../errors.js';
 
 /** Makes the error of a call that was not sent. */
-export function away(message: string): UnavailableError {
-  return new UnavailableError('connection', message);
+export function away(message: string): NotSentError {
+  return new NotSentError('connection', message);
 }
 
 /** The type of a listener, as Node declares it. */
@@ -34,7 +34,7 @@ function openingOf(client: Emitter): Promise<void> {
     client.on('ready', onReady);
     for (const event of ['error', 'close', 'end']) client.on(event, onEnd);
   });
-  // All callers may have given up. Without this handler, the rejection would then be unhandled.
+  // All callers may have given up. A rejection that no code handles ends the process.
   opening.catch(() => {});
   openings.set(client, opening);
   return opening;

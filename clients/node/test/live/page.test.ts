@@ -49,7 +49,7 @@ function start(program: string, at: number, port = 0): ChildProcess {
   return child;
 }
 
-it('the page has a program in each of its parts', () => {
+it('the page has a program in each of its sections', () => {
   expect(programs.map(listens)).toEqual([false, true, true, true, true, false, false, false]);
 });
 
@@ -77,7 +77,7 @@ it.each(
   },
 );
 
-it('the error handler of the page answers a CommandRejectedError without the stack', async () => {
+it('the page answers a CommandRejectedError without the stack', async () => {
   const port = await freePort();
   start(programs.find(fails) as string, programs.findIndex(fails), port);
   const ask = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
