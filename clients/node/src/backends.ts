@@ -226,7 +226,7 @@ export class Backends implements Connection {
    * answer.
    */
   async #onPrimaries(act: (node: Connection) => Promise<unknown>): Promise<void> {
-    const nodes = this.#connection.primaries?.() ?? [this.#connection];
+    const nodes = (await this.#connection.primaries?.()) ?? [this.#connection];
     const ended = Promise.allSettled(nodes.map(act)).then((outcomes) => {
       const errors = outcomes.flatMap((outcome) =>
         outcome.status === 'rejected' ? [classified(outcome.reason)] : [],

@@ -28,7 +28,7 @@ export interface Connection {
   /** Only in a cluster: returns a name for the node that a call goes to, if it is known. */
   nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
   /** Only in a cluster: returns a connection to each primary, for commands without a key. */
-  primaries?(): Connection[];
+  primaries?(): Connection[] | Promise<Connection[]>;
   /** Closes what the adapter itself has opened, never the application's client. */
   close?(): void;
 }

@@ -31,14 +31,15 @@ export type Client =
 /** Returns the adapter for a client. */
 export function connectionOf(client: Client, terms: Dialling): Connection {
   if (client !== null && typeof client === 'object') {
-    if ('isCluster' in client && client.isCluster) return new IoRedisClusterConnection(client);
+    if ('isCluster' in client && client.isCluster)
+      return new IoRedisClusterConnection(client, terms);
     if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client, terms);
     // node-redis 4, which has no `destroy`, ends the process if its connection breaks at a wrong
     // moment. A client in callback style (`legacy()`) has no promises and no `isOpen`.
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)
-      return new NodeRedisClusterConnection(client as Client as NodeRedisClusterLike);
+      return new NodeRedisClusterConnection(client as Client as NodeRedisClusterLike, terms);
     if (isNodeRedis5) {
       const one = client as NodeRedisLike;
       return one.duplicate === undefined

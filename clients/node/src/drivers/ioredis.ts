@@ -1,11 +1,11 @@
 /** The adapters for clients and clusters of ioredis. Unlike ioredis, they send each call once. */
 import type { Writable } from 'node:stream';
-import { InvalidArgumentError } from '../errors.js';
 import type { Call } from '../protocol.js';
+import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
-import { type Dialling, type Driver, Generations } from './generations.js';
-import { away, type Listener, Refusal, unlessAborted, untilReady } from './opening.js';
-import { slotOf } from './slots.js';
+import { type Dialling, Generations } from './generations.js';
+import { away, type Listener, unlessAborted } from './opening.js';
+import { type Address, nameOf } from './slot-map.js';
 
 /** The part of an ioredis client that the adapter uses. */
 export interface IoRedisLike {
@@ -38,29 +38,15 @@ export interface IoRedisClusterLike {
   readonly status: string;
   readonly options: {
     keyPrefix?: string | undefined;
-    redisOptions?: IoRedisOptions | undefined;
+    natMap?: NatMap | undefined;
   };
-  /** The nodes of each slot as `host:port`, the primary first. */
-  readonly slots: readonly (readonly string[] | undefined)[];
   nodes(role?: 'all' | 'master' | 'slave'): IoRedisLike[];
-  refreshSlotsCache(done?: (error?: Error | null) => void): void;
   connect(): Promise<unknown>;
   on(event: string, listener: Listener): unknown;
   off(event: string, listener: Listener): unknown;
 }
 
-/** Waits while an ioredis client opens. A client that does not open counts as unavailable. */
-async function opened(
-  client: IoRedisLike | IoRedisClusterLike,
-  signal: AbortSignal,
-): Promise<void> {
-  if (client.status === 'ready') return;
-  if (client.status === 'wait') client.connect().catch(() => {});
-  else if (client.status !== 'connecting' && client.status !== 'connect') {
-    throw away(`the client is not connected: ${client.status}`);
-  }
-  await untilReady(client, signal);
-}
+type NatMap = Record<string, Address> | ((name: string) => Address | null | undefined);
 
 /**
  * Adds the `keyPrefix` to the keys. The driver adds it only to commands that it knows, and it does
@@ -101,6 +87,34 @@ function written(client: IoRedisLike, args: readonly string[]): Promise<unknown>
   return client.call(...(args as [string, ...string[]]));
 }
 
+/** Options of a client that sends each call once, at once, and connects only when told to. */
+const WITHOUT_REPEATS = Object.freeze({
+  maxRetriesPerRequest: 0,
+  autoResendUnfulfilledCommands: false,
+  enableOfflineQueue: false,
+  enableAutoPipelining: false,
+  stringNumbers: false,
+  lazyConnect: true,
+  readOnly: false,
+  retryStrategy: () => null,
+  reconnectOnError: null,
+});
+
+/** The calls to a client of one node that `WITHOUT_REPEATS` has made. */
+const NODE = {
+  connect: (own: IoRedisLike) => own.connect(),
+  isReady: (own: IoRedisLike) => own.status === 'ready',
+  /** Closes a client. The driver itself would wait two seconds for the server to close, too. */
+  drop(own: IoRedisLike) {
+    own.disconnect();
+    own.stream?.destroy();
+  },
+};
+
+function connectTimeoutOf({ timeoutMs }: Dialling): { connectTimeout: number } {
+  return { connectTimeout: Math.max(1000, timeoutMs) };
+}
+
 /**
  * Opens connections of its own, with the options of the application's client but without retries,
  * so that it can drop one that is silent without touching the application's calls. They end with
@@ -113,14 +127,8 @@ export class IoRedisConnection implements Connection {
 
   constructor(client: IoRedisLike, terms: Dialling) {
     this.#theirs = client;
-    const connectTimeout = Math.max(1000, terms.timeoutMs);
-    const driver: Driver<IoRedisLike> = {
-      make: () => client.duplicate({ ...WITHOUT_REPEATS, connectTimeout }),
-      connect: (own) => own.connect(),
-      isReady: (own) => own.status === 'ready',
-      drop: dropped,
-    };
-    this.#generations = new Generations(driver, terms);
+    const make = () => client.duplicate({ ...WITHOUT_REPEATS, ...connectTimeoutOf(terms) });
+    this.#generations = new Generations({ ...NODE, make }, terms);
     client.on('end', this.#onEnd);
   }
 
@@ -150,103 +158,58 @@ export class IoRedisConnection implements Connection {
   }
 }
 
-/** Options of a client that sends each call once, at once, and connects only when told to. */
-const WITHOUT_REPEATS = Object.freeze({
-  maxRetriesPerRequest: 0,
-  autoResendUnfulfilledCommands: false,
-  enableOfflineQueue: false,
-  enableAutoPipelining: false,
-  stringNumbers: false,
-  lazyConnect: true,
-  retryStrategy: () => null,
-  reconnectOnError: null,
-});
+/** Opens connections of its own to the nodes of a cluster. They end with the application's client. */
+export class IoRedisClusterConnection extends ClusterConnection<IoRedisLike> {
+  readonly #theirs: IoRedisClusterLike;
+  readonly #onEnd = () => this.end();
 
-/** Closes a client. The driver itself would wait two seconds for the server to close, too. */
-function dropped(client: IoRedisLike): void {
-  client.disconnect();
-  client.stream?.destroy();
+  constructor(cluster: IoRedisClusterLike, terms: Dialling) {
+    const { keyPrefix = '', natMap } = cluster.options;
+    const mapped = (name: string) => (typeof natMap === 'function' ? natMap(name) : natMap?.[name]);
+    super(
+      {
+        ...NODE,
+        keyPrefix,
+        seed: () => seedOf(cluster, terms),
+        send: (client, call) => written(client, prefixed(call, keyPrefix)),
+        translated: (address) => mapped(nameOf(address)) ?? address,
+      },
+      terms,
+    );
+    this.#theirs = cluster;
+    cluster.on('end', this.#onEnd);
+  }
+
+  override close(): void {
+    this.#theirs.off('end', this.#onEnd);
+    super.close();
+  }
 }
 
-/**
- * Routes calls itself, over the cluster's clients for single nodes. The cluster client of ioredis
- * would send commands that it does not know to any node, and repeat a call whose connection broke.
- */
-export class IoRedisClusterConnection implements Connection {
-  readonly #cluster: IoRedisClusterLike;
-  readonly #refusal: Refusal;
-
-  constructor(cluster: IoRedisClusterLike) {
-    const { enableAutoPipelining, stringNumbers } = cluster.options.redisOptions ?? {};
-    if (enableAutoPipelining || stringNumbers) {
-      // The node clients send the calls. With auto-pipelining, a call waits for the pipeline before
-      // it.
-      throw new InvalidArgumentError('client', 'no enableAutoPipelining and no stringNumbers');
-    }
-    this.#cluster = cluster;
-    this.#refusal = new Refusal(cluster);
+/** Returns the configuration of a cluster's clients. It has none before it has begun to connect. */
+async function seedOf(cluster: IoRedisClusterLike, terms: Dialling): Promise<Seed<IoRedisLike>> {
+  if (cluster.status === 'wait') cluster.connect().catch(() => {});
+  if (cluster.nodes('all').length === 0 && cluster.status === 'connecting') {
+    await firstNodeOf(cluster);
   }
+  const nodes = cluster.nodes('all');
+  const [template] = nodes;
+  if (template === undefined) throw away(`the client is not connected: ${cluster.status}`);
+  const options = { ...WITHOUT_REPEATS, ...connectTimeoutOf(terms), keyPrefix: '' };
+  return {
+    addresses: nodes.map(({ options: { host = '127.0.0.1', port = 6379 } }) => ({ host, port })),
+    make: ({ host, port }) => template.duplicate({ ...options, host, port }),
+  };
+}
 
-  close(): void {
-    this.#refusal.end();
-  }
-
-  async send(call: Call, waiting: Waiting): Promise<unknown> {
-    if (this.#cluster.status !== 'ready') {
-      this.#refusal.throwIfAny();
-      await this.#refusal.during(opened(this.#cluster, waiting.signal));
-    }
-    const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (call.keys[0] as string));
-    try {
-      return await this.#ask(this.#cluster.slots[slot]?.[0], call, waiting);
-    } catch (error) {
-      const moved = /^(MOVED|ASK) \d+ (\S+)$/.exec(error instanceof Error ? error.message : '');
-      if (moved === null || waiting.ended) throw error;
-      // The server refused the call before it ran, so the call counts once when it is sent
-      // elsewhere.
-      if (moved[1] === 'MOVED') this.#refresh();
-      return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
-    }
-  }
-
-  nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
-    const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (keys[0] as string));
-    return this.#cluster.slots[slot]?.[0];
-  }
-
-  primaries(): Connection[] {
-    return this.#cluster.nodes('master').map((node) => ({
-      send: async ({ args }: Call, waiting: Waiting) => {
-        if (node.status !== 'ready') await opened(node, waiting.signal);
-        return written(node, args);
-      },
-    }));
-  }
-
-  async #ask(
-    address: string | undefined,
-    call: Call,
-    waiting: Waiting,
-    asking = false,
-  ): Promise<unknown> {
-    const named = ({ options }: IoRedisLike) => `${options.host}:${options.port}` === address;
-    const node = this.#cluster.nodes('all').find(named);
-    if (node === undefined) {
-      this.#refresh();
-      throw away('no node is known for the slot of this key');
-    }
-    try {
-      if (node.status !== 'ready') await opened(node, waiting.signal);
-    } catch (error) {
-      this.#refresh();
-      throw error;
-    }
-    if (asking) written(node, ['ASKING']).catch(() => {});
-    const { keyPrefix } = this.#cluster.options;
-    return written(node, prefixed(call, keyPrefix, node.options.keyPrefix));
-  }
-
-  #refresh(): void {
-    this.#cluster.refreshSlotsCache(() => {});
-  }
+/** Waits until a cluster has a node, or gives up. */
+function firstNodeOf(cluster: IoRedisClusterLike): Promise<void> {
+  return new Promise((resolve) => {
+    const events = ['+node', 'close', 'end'];
+    const end = () => {
+      for (const event of events) cluster.off(event, end);
+      resolve();
+    };
+    for (const event of events) cluster.on(event, end);
+  });
 }

@@ -1,10 +1,10 @@
 /** The adapters for clients and clusters of node-redis, version 5 or newer. */
-import { CommandRejectedError, classified } from '../errors.js';
 import type { Call } from '../protocol.js';
+import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
-import { type Dialling, type Driver, Generations } from './generations.js';
-import { away, endedBy, type Listener, Refusal, unlessAborted } from './opening.js';
-import { slotOf } from './slots.js';
+import { type Dialling, Generations } from './generations.js';
+import { away, type Listener, Refusal, unlessAborted } from './opening.js';
+import { type Address, nameOf } from './slot-map.js';
 
 /** The part of a node-redis client or pool that the adapter uses. */
 export interface NodeRedisLike {
@@ -23,25 +23,22 @@ export interface NodeRedisLike {
 /** The part of a node-redis cluster that the adapter uses. */
 export interface NodeRedisClusterLike {
   readonly isOpen: boolean;
-  readonly masters: readonly unknown[];
-  /** The primary of each slot. */
-  readonly slots: readonly ({ readonly master: { readonly address: string } } | undefined)[];
-  readonly _options?:
-    | { readonly defaults?: { disableOfflineQueue?: boolean | undefined } | undefined }
-    | undefined;
-  duplicate?(overrides?: object): NodeRedisClusterLike;
-  connect?(): Promise<unknown>;
+  readonly masters: readonly NodeRedisMaster[];
+  readonly _options?: { readonly nodeAddressMap?: NodeAddressMap | undefined } | undefined;
+  duplicate(overrides?: object): NodeRedisClusterLike;
+  connect(): Promise<unknown>;
   destroy(): void;
+  nodeClient(master: never): NodeRedisLike | Promise<NodeRedisLike>;
   on(event: string, listener: Listener): unknown;
   off(event: string, listener: Listener): unknown;
-  nodeClient(master: never): NodeRedisLike | Promise<NodeRedisLike>;
-  sendCommand(
-    firstKey: string | undefined,
-    isReadonly: boolean,
-    args: string[],
-    options?: object,
-  ): Promise<unknown>;
 }
+
+/** A primary that a cluster knows. */
+interface NodeRedisMaster extends Address {
+  readonly client?: NodeRedisLike | undefined;
+}
+
+type NodeAddressMap = Readonly<Record<string, Address>> | ((name: string) => Address | undefined);
 
 /**
  * Tells the driver, when it is about to queue a call, whether the caller still waits. Never removes
@@ -67,11 +64,27 @@ function optionsOf(waiting: Waiting): object {
   return { abortSignal: new WhenQueued(waiting), timeout: undefined, typeMapping: {} };
 }
 
-/** Returns the options of a second client that neither queues calls nor connects by itself. */
-function withoutRepeats(options: NodeRedisLike['options'], connectTimeout: number): object {
-  const socket = { ...options?.socket, reconnectStrategy: false, connectTimeout };
-  return { disableOfflineQueue: true, socket };
+/** Creates a client that neither queues calls nor connects by itself. */
+function withoutRepeats(
+  theirs: NodeRedisLike,
+  { timeoutMs }: Dialling,
+  address?: Address,
+): NodeRedisLike {
+  const connectTimeout = Math.max(1000, timeoutMs);
+  const own = { reconnectStrategy: false, connectTimeout };
+  const socket = { ...theirs.options?.socket, ...address, ...own };
+  return theirs.duplicate?.({ disableOfflineQueue: true, socket }) as NodeRedisLike;
 }
+
+/** The calls to a client of one node that `withoutRepeats` has made. */
+const NODE = {
+  connect: async (own: NodeRedisLike) => own.connect?.(),
+  isReady: (own: NodeRedisLike) => own.isReady === true,
+  /** Closes a client, which throws if it is not open. */
+  drop(own: NodeRedisLike) {
+    if (own.isOpen) own.destroy();
+  },
+};
 
 /**
  * Opens connections of its own, with the options of the application's client, so that it can drop
@@ -84,15 +97,8 @@ export class NodeRedisConnection implements Connection {
 
   constructor(client: NodeRedisLike, terms: Dialling) {
     this.#theirs = client;
-    const connectTimeoutMs = Math.max(1000, terms.timeoutMs);
-    const driver: Driver<NodeRedisLike> = {
-      make: () =>
-        client.duplicate?.(withoutRepeats(client.options, connectTimeoutMs)) as NodeRedisLike,
-      connect: async (own) => own.connect?.(),
-      isReady: (own) => own.isReady === true,
-      drop: dropped,
-    };
-    this.#generations = new Generations(driver, terms);
+    const make = () => withoutRepeats(client, terms);
+    this.#generations = new Generations({ ...NODE, make }, terms);
     client.on('end', this.#onEnd);
   }
 
@@ -120,11 +126,6 @@ export class NodeRedisConnection implements Connection {
   }
 }
 
-/** Closes a client, which throws if it is not open. */
-function dropped(client: NodeRedisLike): void {
-  if (client.isOpen) client.destroy();
-}
-
 /**
  * Wraps a pool, which cannot be duplicated. A connection of a pool has one call at a time, and may
  * keep that call while it is unavailable.
@@ -139,102 +140,67 @@ export class NodeRedisPoolConnection implements Connection {
   }
 }
 
-/**
- * Wraps a cluster. If its nodes have an offline queue, the adapter opens a second cluster with the
- * same options but without that queue, as it does for a client.
- *
- * node-redis keeps calling a dead node, because only `MOVED` tells it of a failover. So after a
- * call that reached no node, the next call on that slot goes to any node. A live node answers or
- * redirects.
- */
-export class NodeRedisClusterConnection implements Connection {
+/** Opens connections of its own to the nodes of a cluster. They end with the application's client. */
+export class NodeRedisClusterConnection extends ClusterConnection<NodeRedisLike> {
   readonly #theirs: NodeRedisClusterLike;
-  readonly #cluster: NodeRedisClusterLike;
-  readonly #own: boolean;
-  readonly #refusal: Refusal;
-  readonly #lost = new Set<number>();
-  readonly #onEnd = () => this.#end();
-  #opening: Promise<unknown> | undefined;
-  #closed = false;
+  readonly #onEnd = () => this.end();
 
-  constructor(cluster: NodeRedisClusterLike) {
-    const { duplicate, _options: options } = cluster;
-    const { defaults } = options ?? {};
-    this.#theirs = cluster;
-    this.#own = defaults?.disableOfflineQueue !== true && duplicate !== undefined;
-    this.#cluster = cluster;
-    if (this.#own && duplicate !== undefined) {
-      const overrides = { defaults: { ...defaults, disableOfflineQueue: true } };
-      this.#cluster = duplicate.call(cluster, overrides);
-      cluster.on('disconnect', this.#onEnd);
-    }
-    this.#refusal = new Refusal(this.#cluster);
-    if (this.#own) this.#open();
-  }
-
-  async send({ args, keys }: Call, waiting: Waiting): Promise<unknown> {
-    const cluster = this.#cluster;
-    if (this.#own && !cluster.isOpen && this.#theirs.isOpen && !this.#closed) this.#open();
-    if (this.#opening !== undefined) await endedBy(this.#opening, waiting.signal);
-    if (!cluster.isOpen) {
-      this.#refusal.throwIfAny();
-      throw away('the cluster is not connected');
-    }
-    const key = keys[0] as string;
-    const slot = slotOf(key);
-    const lost = this.#lost;
-    const ask = (firstKey: string | undefined) =>
-      cluster.sendCommand(firstKey, false, [...args], optionsOf(waiting));
-    try {
-      const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
-        // The driver throws this error before it sends: the slot is not in its table.
-        if (error instanceof TypeError && !lost.has(slot)) return ask(undefined);
-        throw error;
-      });
-      lost.delete(slot);
-      return reply;
-    } catch (error) {
-      const unknown = error instanceof TypeError;
-      const found = !unknown && !waiting.ended && classified(error) instanceof CommandRejectedError;
-      if (found) lost.delete(slot);
-      else lost.add(slot);
-      throw unknown ? away(`no node is known for the slot of this key: ${error.message}`) : error;
-    }
-  }
-
-  nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
-    return this.#cluster.slots[slotOf(keys[0] as string)]?.master.address;
-  }
-
-  primaries(): Connection[] {
-    const cluster = this.#cluster;
-    return cluster.masters.map((master) => ({
-      send: async ({ args }: Call, waiting: Waiting) =>
-        (await cluster.nodeClient(master as never)).sendCommand([...args], optionsOf(waiting)),
-    }));
-  }
-
-  #open(): void {
-    const opening = this.#cluster.connect?.().then(
-      () => {},
-      () => {},
+  constructor(cluster: NodeRedisClusterLike, terms: Dialling) {
+    const map = cluster._options?.nodeAddressMap;
+    const mapped = (name: string) => (typeof map === 'function' ? map(name) : map?.[name]);
+    super(
+      {
+        ...NODE,
+        keyPrefix: '',
+        seed: () => seedOf(cluster, terms),
+        send: (client, { args }, waiting) => client.sendCommand([...args], optionsOf(waiting)),
+        translated: (address) => mapped(nameOf(address)) ?? address,
+      },
+      terms,
     );
-    this.#opening = opening?.finally(() => {
-      this.#opening = undefined;
-    });
+    this.#theirs = cluster;
+    cluster.on('disconnect', this.#onEnd);
   }
 
-  #end(): void {
-    if (this.#cluster.isOpen) this.#cluster.destroy();
-  }
-
-  close(): void {
-    this.#closed = true;
-    if (!this.#own) {
-      this.#refusal.end();
-      return;
-    }
+  override close(): void {
     this.#theirs.off('disconnect', this.#onEnd);
-    this.#end();
+    super.close();
   }
+}
+
+/**
+ * Returns the configuration of a cluster's clients. If the cluster has none yet, a second cluster
+ * connects for a moment.
+ */
+async function seedOf(
+  cluster: NodeRedisClusterLike,
+  terms: Dialling,
+): Promise<Seed<NodeRedisLike>> {
+  const [known] = cluster.masters.filter(({ client }) => client !== undefined);
+  if (known?.client !== undefined) return seeded(cluster.masters, known.client, terms);
+  const second = cluster.duplicate({ minimizeConnections: true });
+  const refusal = new Refusal(second);
+  try {
+    await refusal.during(second.connect());
+    const [master] = second.masters;
+    if (master === undefined) throw away('the cluster has no primary');
+    return seeded(second.masters, await second.nodeClient(master as never), terms);
+  } finally {
+    if (second.isOpen) second.destroy();
+  }
+}
+
+function seeded(
+  masters: readonly NodeRedisMaster[],
+  template: NodeRedisLike,
+  terms: Dialling,
+): Seed<NodeRedisLike> {
+  return {
+    addresses: masters.map(({ client, host, port }) => {
+      // The socket of a client leads to the address under which the application reaches the node.
+      const socket = client?.options?.socket as Partial<Address> | undefined;
+      return { host: socket?.host ?? host, port: socket?.port ?? port };
+    }),
+    make: (address) => withoutRepeats(template, terms, address),
+  };
 }
