@@ -13,10 +13,20 @@ export interface Due {
   expire(): void;
 }
 
+/** A timer that fires later than this shows that the process was busy, in ms. */
+const BUSY_MS = 20;
+/**
+ * The maximum time that calls get in addition if the process was busy at their deadline, in ms. They
+ * may not even have been sent.
+ */
+const EXTRA_MAX_MS = 100;
+
 export class Deadlines {
   /** The calls, in no order. A `Set` would delay the garbage collection of deleted entries. */
   readonly #due: Due[] = [];
   #timer: { atMs: number; stop: () => void } | undefined;
+  /** Whether the calls that are due have had their additional time. */
+  #isExtended = false;
 
   constructor(private readonly clock: Clock) {}
 
@@ -56,6 +66,13 @@ export class Deadlines {
   #pass(atMs: number): void {
     this.#timer = undefined;
     const nowMs = Math.max(atMs, this.clock.nowMs());
+    const lateMs = nowMs - atMs;
+    if (lateMs > BUSY_MS && !this.#isExtended) {
+      this.#isExtended = true;
+      this.#wakeAt(nowMs + Math.min(lateMs, EXTRA_MAX_MS));
+      return;
+    }
+    this.#isExtended = false;
     let nextMs = Number.POSITIVE_INFINITY;
     for (const due of [...this.#due]) {
       if (due.endsAtMs > nowMs) {
