@@ -1,7 +1,10 @@
 import { defineConfig } from 'vitest/config';
 import { lua } from './lua.config.ts';
 
-const ONCE = ['test/live/backends.test.ts'];
+/** The suites that do not depend on the back end. */
+const ONCE = ['backends', 'cluster-healing', 'healing', 'tls'].map(
+  (name) => `test/live/${name}.test.ts`,
+);
 
 /** Runs the whole suite against servers with one back end, which the limiters must find. */
 const live = (backend: string) => ({

@@ -50,6 +50,8 @@ export class Generations<Client extends Emitter> {
   /** Returns a connected client. All callers that wait share one dial. */
   open(): Promise<Client> {
     if (this.#dial !== undefined) return this.#dial;
+    const { ready } = this;
+    if (ready !== undefined) return Promise.resolve(ready);
     this.#drop();
     if (this.#closed) return Promise.reject(away('the limiter is closed'));
     const leftMs = this.#dialAgainAtMs - this.terms.clock.nowMs();

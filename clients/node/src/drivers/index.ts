@@ -50,6 +50,6 @@ export function connectionOf(client: Client, terms: Dialling): Connection {
   }
   throw new InvalidArgumentError(
     'client',
-    'a client of ioredis 5 or node-redis 5, or newer, or a Connection',
+    'a client of ioredis 5 or 6, of node-redis 5.9 or 6, or a Connection',
   );
 }

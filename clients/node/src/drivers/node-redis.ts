@@ -1,4 +1,4 @@
-/** The adapters for clients and clusters of node-redis, version 5 or newer. */
+/** The adapters for clients and clusters of node-redis, version 5.9 or newer. */
 import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';

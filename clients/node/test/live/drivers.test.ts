@@ -13,79 +13,33 @@ import {
   quota,
 } from '../../src/index.js';
 import { BACKEND, beyondTimeout, type Server, serve, until } from './server.js';
+import { type Opened, type Version, versions } from './versions.js';
 
 const api = gcra('api', 6, 10, '60s');
 
-interface Driver {
-  name: string;
-  open(port: number): Promise<{ client: Client; close: () => unknown }>;
-}
-
-const drivers: Driver[] = [
-  {
-    name: 'node-redis with its defaults',
-    async open(port) {
-      const client = createClient({ socket: { port, reconnectStrategy: 20 } });
-      client.on('error', () => {});
-      await client.connect();
-      return { client: client as unknown as Client, close: () => client.destroy() };
+const drivers: [name: string, driver: string, options?: object][] = [
+  ...Object.keys(versions).map((driver): [string, string] => [
+    `${driver} with its defaults`,
+    driver,
+  ]),
+  ['node-redis in RESP2', 'node-redis-6', { RESP: 2 }],
+  ['node-redis in RESP3', 'node-redis-5', { RESP: 3, disableOfflineQueue: true }],
+  [
+    'ioredis with all that changes calls and replies',
+    'ioredis-6',
+    {
+      enableAutoPipelining: true,
+      stringNumbers: true,
+      maxRetriesPerRequest: null,
+      reconnectOnError: () => 2,
     },
-  },
-  {
-    name: 'node-redis without an offline queue',
-    async open(port) {
-      const socket = { port, reconnectStrategy: 20 };
-      const client = createClient({ socket, disableOfflineQueue: true });
-      client.on('error', () => {});
-      await client.connect();
-      return { client: client as unknown as Client, close: () => client.destroy() };
-    },
-  },
-  {
-    name: 'node-redis in RESP3',
-    async open(port) {
-      const client = createClient({ RESP: 3, socket: { port, reconnectStrategy: 20 } });
-      client.on('error', () => {});
-      await client.connect();
-      return { client: client as unknown as Client, close: () => client.destroy() };
-    },
-  },
-  {
-    name: 'ioredis with its defaults',
-    async open(port) {
-      const client = new Redis({ port, retryStrategy: () => 20 });
-      client.on('error', () => {});
-      return { client: client as unknown as Client, close: () => client.disconnect() };
-    },
-  },
-  {
-    name: 'ioredis with all that changes calls and replies',
-    async open(port) {
-      const options = {
-        enableAutoPipelining: true,
-        stringNumbers: true,
-        maxRetriesPerRequest: null,
-      };
-      const reconnectOnError = () => 2 as const;
-      const client = new Redis({ port, retryStrategy: () => 20, reconnectOnError, ...options });
-      client.on('error', () => {});
-      return { client: client as unknown as Client, close: () => client.disconnect() };
-    },
-  },
-  {
-    name: 'ioredis that does not repeat',
-    async open(port) {
-      const options = { maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false };
-      const client = new Redis({ port, retryStrategy: () => 20, ...options });
-      client.on('error', () => {});
-      return { client: client as unknown as Client, close: () => client.disconnect() };
-    },
-  },
+  ],
 ];
 
-describe.each(drivers)('$name', ({ open }) => {
+describe.each(drivers)('%s', (_, driver, options) => {
+  const open = (port: number) => (versions[driver] as Version).single([port], options);
   let server: Server;
-  let opened: Awaited<ReturnType<Driver['open']>>;
+  let opened: Opened;
   let limiter: Limiter;
 
   beforeAll(async () => {

@@ -1,66 +1,22 @@
 /** Tests, behind a proxy on a real server, that a limiter finds a working connection again. */
-import { Redis } from 'ioredis';
-import { createClient } from 'redis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Client, gcra, Limiter, lease } from '../../src/index.js';
+import { gcra, Limiter, lease } from '../../src/index.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { type Server, serve, until } from './server.js';
+import { type Opened, versions } from './versions.js';
 
 const api = gcra('api', 600, 600, '60s');
 
-const drivers = [
-  {
-    name: 'node-redis',
-    async open(port: number) {
-      const client = createClient({ socket: { port, reconnectStrategy: 20 } });
-      client.on('error', () => {});
-      await client.connect();
-      const ping = () => client.ping();
-      return { client: client as unknown as Client, ping, close: () => client.destroy() };
-    },
-  },
-  {
-    name: 'node-redis without an offline queue',
-    async open(port: number) {
-      const socket = { port, reconnectStrategy: 20 };
-      const client = createClient({ socket, disableOfflineQueue: true });
-      client.on('error', () => {});
-      await client.connect();
-      const ping = () => client.ping();
-      return { client: client as unknown as Client, ping, close: () => client.destroy() };
-    },
-  },
-  {
-    name: 'ioredis',
-    async open(port: number) {
-      const client = new Redis({ port, retryStrategy: () => 20 });
-      client.on('error', () => {});
-      const ping = () => client.ping();
-      return { client: client as unknown as Client, ping, close: () => client.disconnect() };
-    },
-  },
-  {
-    name: 'ioredis that does not repeat',
-    async open(port: number) {
-      const options = { maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false };
-      const client = new Redis({ port, retryStrategy: () => 20, ...options });
-      client.on('error', () => {});
-      const ping = () => client.ping();
-      return { client: client as unknown as Client, ping, close: () => client.disconnect() };
-    },
-  },
-];
-
-describe.each(drivers)('$name behind a proxy', ({ open }) => {
+describe.each(Object.entries(versions))('%s behind a proxy', (_, { single }) => {
   let server: Server;
   let between: SilentProxy;
-  let opened: Awaited<ReturnType<(typeof drivers)[number]['open']>>;
+  let opened: Opened;
   let limiter: Limiter;
 
   beforeEach(async () => {
     server = await serve();
     between = await proxy(server.port);
-    opened = await open(between.port);
+    opened = await single([between.port]);
     limiter = new Limiter(opened.client, { breakerFailures: 2 });
     await until('it decides', async () => (await limiter.check(api, '0')).source === 'server');
   });
@@ -97,11 +53,32 @@ describe.each(drivers)('$name behind a proxy', ({ open }) => {
     expect(await limiter.check(api, '1')).not.toMatchObject({ reason: 'circuit' });
   });
 
-  it('dials anew when its primary was demoted and the address leads to the new one', async () => {
+  it('decides again after silence, then after its primary was demoted', async () => {
+    between.silence();
+    expect(await limiter.check(api, '1')).toMatchObject({ source: 'error', reason: 'timeout' });
+    expect(await healing()).toBeLessThan(1500);
     const next = await serve();
     await server.admin.call('REPLICAOF', '127.0.0.1', String(next.port));
-    between.leadTo(next.port);
     expect(await limiter.check(api, '1')).toMatchObject({ source: 'error', reason: 'server' });
+    const before = between.accepted;
+    between.leadTo(next.port);
+    expect(await healing()).toBeLessThan(1500);
+    expect(between.accepted - before).toBeLessThanOrEqual(2);
+    next.admin.disconnect();
+    await next.stop();
+  });
+
+  it('decides again when silence ends at a demoted primary, and then at the new one', async () => {
+    const next = await serve();
+    await server.admin.call('REPLICAOF', '127.0.0.1', String(next.port));
+    between.silence();
+    expect(await limiter.check(api, '1')).toMatchObject({ source: 'error', reason: 'timeout' });
+    const begin = performance.now();
+    await until('the demoted primary answers', async () => {
+      return (await limiter.check(api, '1')).reason === 'server';
+    });
+    expect(performance.now() - begin).toBeLessThan(1500);
+    between.leadTo(next.port);
     expect(await healing()).toBeLessThan(1500);
     next.admin.disconnect();
     await next.stop();
@@ -116,6 +93,20 @@ describe.each(drivers)('$name behind a proxy', ({ open }) => {
     await hung;
     await expect(answered).resolves.toBe('PONG');
   });
+
+  it.each([0, 5])(
+    'decides all calls of a cold start if the loop is blocked after %i turns',
+    async (turns) => {
+      const cold = new Limiter(opened.client);
+      const calls = Array.from({ length: 20 }, (_, at) => cold.check(api, `cold${at}`));
+      for (let turn = 0; turn < turns; turn += 1) await new Promise((done) => setImmediate(done));
+      const end = performance.now() + 500;
+      while (performance.now() < end);
+      const sources = (await Promise.all(calls)).map(({ source }) => source);
+      expect(new Set(sources)).toEqual(new Set(['server']));
+      await cold.close();
+    },
+  );
 
   it('frees the permits of four leases that end among 300 calls', async () => {
     const jobs = lease('jobs', 4, '60s');

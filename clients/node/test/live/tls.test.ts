@@ -5,11 +5,10 @@ import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer, type TLSSocket, type Server as TlsServer } from 'node:tls';
-import { Redis } from 'ioredis';
-import { createClient } from 'redis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Client, gcra, Limiter } from '../../src/index.js';
+import { gcra, Limiter } from '../../src/index.js';
 import { BACKEND, type Server, serve, until } from './server.js';
+import { versions } from './versions.js';
 
 const api = gcra('api', 6, 10, '60s');
 
@@ -54,24 +53,13 @@ describe('through TLS', () => {
     await server.stop();
   });
 
-  const opened = {
-    'node-redis': async () => {
-      const socket = { port, host: '127.0.0.1', ca: pair.cert, reconnectStrategy: 20 };
-      const client = createClient({ socket: { ...socket, tls: true as const } });
-      client.on('error', () => {});
-      await client.connect();
-      return { client: client as unknown as Client, close: () => client.destroy() };
-    },
-    ioredis: async () => {
-      const options = { port, host: '127.0.0.1', tls: { ca: pair.cert } };
-      const client = new Redis({ ...options, retryStrategy: () => 20 });
-      client.on('error', () => {});
-      return { client: client as unknown as Client, close: () => client.disconnect() };
-    },
-  };
-
-  it.each(Object.entries(opened))('%s decides, and reconnects', async (name, open) => {
-    const { client, close } = await open();
+  it.each(Object.entries(versions))('%s decides, and reconnects', async (name, { single }) => {
+    const isNodeRedis = name.startsWith('node-redis');
+    const host = '127.0.0.1';
+    const options = isNodeRedis
+      ? { socket: { host, ca: pair.cert, tls: true } }
+      : { host, tls: { ca: pair.cert } };
+    const { client, close } = await single([port], options);
     const limiter = new Limiter(client, { timeoutMs: 10_000, breakerPauseMs: 1 });
     expect(await limiter.ready()).toBe(BACKEND);
     for (let call = 0; call < 7; call += 1) {

@@ -1,0 +1,173 @@
+/** Tests how calls are routed to the nodes of a cluster, with a driver of the test's own. */
+import { EventEmitter } from 'node:events';
+import { describe, expect, it } from 'vitest';
+import { ClusterConnection, type ClusterDriver } from '../src/drivers/cluster.js';
+import { nameOf } from '../src/drivers/slot-map.js';
+import { gcra, Limiter } from '../src/index.js';
+import type { Call } from '../src/protocol.js';
+import { FakeClock } from '../src/testing.js';
+
+const api = gcra('api', 6, 10, '60s');
+const DECISION = [1, 6, 5, 0, 6000];
+
+/** A client of one node. */
+class NodeClient extends EventEmitter {
+  isUp = false;
+  constructor(readonly address: string) {
+    super();
+  }
+}
+
+/** A cluster of two nodes, which share the slots by halves. */
+class Cluster {
+  readonly clock = new FakeClock();
+  readonly sent: string[] = [];
+  /** The dials, by address. */
+  readonly dials: string[] = [];
+  /** The text that each half of the slots is on. */
+  halves: [string, string] = ['a:1', 'b:1'];
+  reply: (address: string, call: Call) => unknown = () => DECISION;
+  readonly driver: ClusterDriver<NodeClient> = {
+    keyPrefix: '',
+    seed: async () => ({
+      addresses: [{ host: 'a', port: 1 }],
+      make: (address) => new NodeClient(nameOf(address)),
+    }),
+    connect: async (client) => {
+      this.dials.push(client.address);
+      client.isUp = true;
+    },
+    isReady: (client) => client.isUp,
+    drop: (client) => {
+      client.isUp = false;
+    },
+    translated: (address) => address,
+    send: async (client, call) => this.#answer(client.address, call),
+  };
+
+  async #answer(address: string, call: Call): Promise<unknown> {
+    this.sent.push(`${address} ${call.args[0]}`);
+    if (call.args[0] === 'CLUSTER') {
+      return this.halves.map((half, at) => {
+        const [host, port] = half.split(':');
+        // A node may not know its own host.
+        const known = half === address ? '' : host;
+        return [at * 8192, at * 8192 + 8191, [known, Number(port), 'id']];
+      });
+    }
+    const reply = this.reply(address, call);
+    if (reply instanceof Error) throw reply;
+    return reply;
+  }
+
+  limiter(): Limiter {
+    const terms = { clock: this.clock, timeoutMs: 100, pauseMs: 1000 };
+    const connection = new ClusterConnection(this.driver, terms);
+    return new Limiter(connection, { clock: this.clock });
+  }
+}
+
+/** Subjects whose keys are in the first and in the second half of the slots. */
+const [first, second] = ['1', '2'] as const;
+
+describe('a cluster', () => {
+  it('is dialled at the node of the key, once for many calls', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    for (const subject of [first, second, first, second]) {
+      expect((await limiter.check(api, subject)).source).toBe('server');
+    }
+    const calls = ['a:1 CLUSTER', 'a:1 RL.GCRA', 'b:1 RL.GCRA', 'a:1 RL.GCRA', 'b:1 RL.GCRA'];
+    expect(cluster.sent).toEqual(calls);
+    expect(cluster.dials).toEqual(['a:1', 'b:1']);
+  });
+
+  it('keeps the connections to other nodes when a call to one times out', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    await limiter.check(api, first);
+    await limiter.check(api, second);
+    cluster.reply = (address) => (address === 'a:1' ? new Promise(() => {}) : DECISION);
+    const silent = limiter.check(api, first);
+    await cluster.clock.advance(100);
+    expect(await silent).toMatchObject({ reason: 'timeout' });
+    cluster.reply = () => DECISION;
+    expect((await limiter.check(api, second)).source).toBe('server');
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.dials).toEqual(['a:1', 'b:1', 'a:1']);
+  });
+
+  it.each([
+    'CLUSTERDOWN Hash slot not served',
+    'READONLY You can not write against a read only replica.',
+    'MASTERDOWN Link with MASTER is down',
+  ])('has its slot map read again after %s', async (message) => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    await limiter.check(api, first);
+    await cluster.clock.advance(100);
+    cluster.halves = ['c:1', 'b:1'];
+    cluster.reply = (address) => (address === 'a:1' ? new Error(message) : DECISION);
+    expect(await limiter.check(api, first)).toMatchObject({ reason: 'server' });
+    await cluster.clock.advance(0);
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.sent.at(-1)).toBe('c:1 RL.GCRA');
+  });
+
+  it('has its slot map read at most once in timeoutMs', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    await limiter.check(api, first);
+    cluster.reply = () => new Error('CLUSTERDOWN The cluster is down');
+    const readings = () => cluster.sent.filter((text) => text.endsWith('CLUSTER')).length;
+    await limiter.check(api, first);
+    await cluster.clock.advance(99);
+    expect(readings()).toBe(1);
+    await cluster.clock.advance(1);
+    await limiter.check(api, first);
+    await limiter.check(api, second);
+    await cluster.clock.advance(0);
+    expect(readings()).toBe(2);
+  });
+
+  it('is sent a call again after MOVED and ASK, once', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    await limiter.check(api, first);
+    for (const [word, sent] of [
+      ['ASK', ['a:1 RL.GCRA', 'c:1 ASKING', 'c:1 RL.GCRA']],
+      ['MOVED', ['a:1 RL.GCRA', 'c:1 RL.GCRA']],
+    ] as const) {
+      const before = cluster.sent.length;
+      cluster.reply = (address) => (address === 'a:1' ? new Error(`${word} 1 c:1`) : DECISION);
+      expect((await limiter.check(api, first)).source).toBe('server');
+      const commands = cluster.sent.slice(before).filter((text) => !text.endsWith('CLUSTER'));
+      expect(commands).toEqual(sent);
+    }
+    cluster.reply = () => new Error('MOVED 1 c:1');
+    const before = cluster.sent.length;
+    expect(await limiter.check(api, first)).toMatchObject({ reason: 'server' });
+    const commands = cluster.sent.slice(before).filter((text) => text.endsWith('RL.GCRA'));
+    expect(commands).toHaveLength(2);
+  });
+
+  it('has its other nodes asked for the slot map when one is gone', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    await limiter.check(api, first);
+    await limiter.check(api, second);
+    const { connect } = cluster.driver;
+    const gone = async (client: NodeClient) => {
+      if (client.address === 'a:1') throw new Error('connect ECONNREFUSED');
+      return connect(client);
+    };
+    cluster.driver.connect = gone;
+    cluster.reply = (address) => (address === 'a:1' ? new Error('Socket closed') : DECISION);
+    cluster.halves = ['c:1', 'b:1'];
+    await cluster.clock.advance(100);
+    expect(await limiter.check(api, first)).toMatchObject({ reason: 'connection' });
+    await cluster.clock.advance(0);
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.sent.at(-1)).toBe('c:1 RL.GCRA');
+  });
+});
