@@ -1,0 +1,105 @@
+/** Tests when a server is dialled, with a driver of the test's own. */
+import { EventEmitter } from 'node:events';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { Generations } from '../src/drivers/generations.js';
+import { FakeClock } from '../src/testing.js';
+
+class Client extends EventEmitter {
+  isUp = false;
+}
+
+/** A server that answers the dials, or refuses them, and the connections to it. */
+function dialled(timeoutMs = 100) {
+  const clock = new FakeClock();
+  const server = { dials: 0, dropped: 0, answer: async () => {} };
+  const driver = {
+    make: () => new Client(),
+    connect: async (client: Client) => {
+      server.dials += 1;
+      await server.answer();
+      client.isUp = true;
+    },
+    isReady: ({ isUp }: Client) => isUp,
+    drop: (client: Client) => {
+      server.dropped += 1;
+      client.isUp = false;
+    },
+  };
+  const generations = new Generations(driver, { clock, timeoutMs, pauseMs: 1000 });
+  return { clock, server, generations };
+}
+
+const refuse = () => Promise.reject(new Error('connect ECONNREFUSED'));
+
+describe('a server', () => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+  });
+
+  it.each([
+    [0, 800],
+    [0.5, 1000],
+    [1 - 1e-9, 1200],
+  ])(
+    'is dialled again after a pause that differs by chance (%d: %i ms)',
+    async (chance, pauseMs) => {
+      vi.spyOn(Math, 'random').mockReturnValue(chance);
+      const { clock, server, generations } = dialled();
+      server.answer = refuse;
+      await expect(generations.open()).rejects.toMatchObject({ reason: 'connection' });
+      await clock.advance(pauseMs - 1);
+      await expect(generations.open()).rejects.toThrow(/dialled again in/);
+      expect(server.dials).toBe(1);
+      await clock.advance(1);
+      server.answer = async () => {};
+      await generations.open();
+      expect(server.dials).toBe(2);
+    },
+  );
+
+  it('is dialled once for all callers that wait', async () => {
+    const { server, generations } = dialled();
+    const opened = await Promise.all([1, 2, 3].map(() => generations.open()));
+    expect(new Set(opened).size).toBe(1);
+    expect(await generations.open()).toBe(opened[0]);
+    expect([server.dials, server.dropped]).toEqual([1, 0]);
+  });
+
+  it.each([
+    [100, 1000],
+    [3000, 3000],
+  ])(
+    'that does not answer a dial is given up, with timeoutMs %i after %i ms',
+    async (timeoutMs, givenUpMs) => {
+      const { clock, server, generations } = dialled(timeoutMs);
+      server.answer = () => new Promise(() => {});
+      let error: unknown;
+      generations.open().catch((reason) => {
+        error = reason;
+      });
+      await clock.advance(givenUpMs - 1);
+      expect(error).toBeUndefined();
+      await clock.advance(1);
+      expect(error).toMatchObject({ reason: 'connection' });
+      expect(server.dropped).toBe(1);
+    },
+  );
+
+  it('that answers a dial late serves the next caller', async () => {
+    const { clock, server, generations } = dialled();
+    server.answer = () => new Promise((answer) => void clock.after(500, answer));
+    const late = generations.open();
+    await clock.advance(500);
+    expect(await generations.open()).toBe(await late);
+    expect(server.dials).toBe(1);
+  });
+
+  it('is dialled at once after a connection was retired', async () => {
+    const { server, generations } = dialled();
+    await generations.open();
+    expect(generations.retire()).toBe(true);
+    expect(generations.retire()).toBe(false);
+    await generations.open();
+    expect([server.dials, server.dropped]).toEqual([2, 1]);
+  });
+});
