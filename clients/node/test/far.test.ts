@@ -122,15 +122,6 @@ it('each call of a burst waits for one fetch only, even over a slow link', async
   expect(server.calls).toHaveLength(20);
 });
 
-it('a waiter fetches again when fewer permits arrive than were promised', async () => {
-  const { server, limiter } = far(10);
-  const few = fixed('few', 3, '1h', { prefetch: 10 });
-  const ten = Array.from({ length: 10 }, () => limiter.check(few, '42'));
-  const found = await after(server, 20, Promise.all(ten));
-  expect(found.map(({ allowed }) => allowed)).toEqual([true, true, true, ...Array(7).fill(false)]);
-  expect(server.calls).toHaveLength(2);
-});
-
 it('a waiter whose permit does not arrive is denied until the next unit is free', async () => {
   const { server, limiter } = far(60);
   const rate = gcra('rate', 3, 1, '10s', { prefetch: 10 });
@@ -154,17 +145,6 @@ it('two rules with the same name have separate fetches', async () => {
     await server.advance(5);
   });
   expect((await asked).source).not.toBe('error');
-});
-
-it('close refunds permits that arrive while it runs', async () => {
-  const { server, limiter } = over();
-  const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
-  server.hang();
-  const asked = limiter.check(hot, '42');
-  const closed = limiter.close();
-  server.answer();
-  await Promise.all([asked, closed]);
-  expect(server.calls[1]?.slice(0, 2)).toEqual(['RL.REFUND', 'rl:hot:42']);
 });
 
 it('forget drops the permits of a pending fetch', async () => {

@@ -17,7 +17,7 @@ import {
   tokenBucket,
   UnavailableError,
 } from '../src/index.js';
-import { after, api, over, times } from './over.js';
+import { api, over, times } from './over.js';
 
 describe('a decision', () => {
   it('is a frozen value that prints its verdict', async () => {
@@ -57,21 +57,6 @@ describe('a decision', () => {
 });
 
 describe('timeoutMs', () => {
-  it('is 100 ms by default for the whole call, which is sent once', async () => {
-    const { server, limiter } = over();
-    server.hang();
-    let answered = false;
-    const call = limiter.check(api, '42').finally(() => {
-      answered = true;
-    });
-    await server.advance(99);
-    expect(answered).toBe(false);
-    const decision = await after(server, 1, call);
-    expect(decision).toMatchObject({ allowed: true, source: 'error', degraded: true });
-    expect(decision.error).toMatchObject({ code: 'RL_UNAVAILABLE', reason: 'timeout' });
-    expect(server.calls).toHaveLength(1);
-  });
-
   it('leaves no timer behind when the answer arrives', async () => {
     const { server, limiter } = over({ timeoutMs: 20 });
     await limiter.check(api, '42');
@@ -86,13 +71,6 @@ describe('onError', () => {
     const decision = await limiter.check(api, '42');
     expect(decision).toMatchObject({ allowed: true, source: 'error', degraded: true });
     expect(decision.headers()).toEqual({});
-  });
-
-  it('deny denies with a retry time', async () => {
-    const { server, limiter } = over({ onError: 'deny' });
-    server.fail();
-    const decision = await limiter.check(api, '42');
-    expect(decision).toMatchObject({ allowed: false, source: 'error', retryAfterMs: 1000 });
   });
 
   it('of a rule overrides that of the limiter', async () => {
@@ -133,13 +111,6 @@ describe('onError', () => {
       expect(await limiter.check(rule, '42')).toMatchObject({ allowed: true, source: 'local' });
     }
     expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(4);
-  });
-
-  it('local takes nothing for a peek', async () => {
-    const { server, limiter } = over({ onError: 'local' });
-    server.fail();
-    await times(10, () => limiter.peek(api, '42'));
-    expect((await limiter.check(api, '42')).remaining).toBe(5);
   });
 
   it('local drops a key that has units left before one that has none', async () => {
@@ -215,90 +186,6 @@ describe('onError', () => {
     expect(limiter.counters).toEqual({ allowed: 0, denied: 0, degraded: 0, local: 0, rejected: 3 });
     server.fail(new TypeError('a driver was given what it cannot send'));
     await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
-  });
-
-  it('does not apply to refund, charge and forget, which throw UnavailableError', async () => {
-    const { server, limiter } = over();
-    server.fail();
-    await expect(limiter.refund(api, '42')).rejects.toBeInstanceOf(UnavailableError);
-    await expect(limiter.charge(api, '42')).rejects.toBeInstanceOf(UnavailableError);
-    await expect(limiter.forget(api, '42')).rejects.toBeInstanceOf(UnavailableError);
-    expect(server.calls).toHaveLength(3);
-  });
-});
-
-describe('maxInFlight', () => {
-  it('applies onError to a call above it, without sending that call', async () => {
-    const { server, limiter } = over({ maxInFlight: 2, onError: 'deny' });
-    server.hang();
-    const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
-    const decision = await limiter.check(api, '3');
-    expect(decision.error).toMatchObject({ reason: 'overloaded' });
-    expect(server.calls).toHaveLength(2);
-    server.answer();
-    await Promise.all(waiting);
-    expect((await limiter.check(api, '3')).source).toBe('server');
-  });
-
-  it('does not count a call above it as a failure of the server', async () => {
-    const { server, limiter } = over({ maxInFlight: 2, breakerFailures: 3 });
-    server.hang();
-    const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
-    const beyond = await times(10, () => limiter.check(api, '3'));
-    for (const { error } of beyond) expect(error).toMatchObject({ reason: 'overloaded' });
-    server.answer();
-    for (const call of waiting) expect((await call).source).toBe('server');
-    expect((await limiter.check(api, '3')).source).toBe('server');
-  });
-
-  it('is 256 by default', async () => {
-    const { server, limiter } = over();
-    server.hang();
-    const calls = Array.from({ length: 257 }, (_, at) => limiter.check(api, String(at)));
-    expect((await (calls[256] as Promise<Decision>)).error).toMatchObject({ reason: 'overloaded' });
-    expect(server.calls).toHaveLength(256);
-    server.answer();
-    await Promise.all(calls);
-  });
-});
-
-describe('the circuit breaker', () => {
-  it('stops calls for one second after five failures, then sends one probe', async () => {
-    const { server, limiter } = over({ onError: 'deny' });
-    server.fail();
-    await times(8, () => limiter.check(api, '42'));
-    expect(server.calls).toHaveLength(5);
-    const refused = await limiter.check(api, '42');
-    expect(refused).toMatchObject({ retryAfterMs: 1000, error: { reason: 'circuit' } });
-    await server.advance(999);
-    await limiter.check(api, '42');
-    expect(server.calls).toHaveLength(5);
-    await server.advance(1);
-    await times(3, () => limiter.check(api, '42'));
-    expect(server.calls).toHaveLength(6);
-    await server.advance(1000);
-    server.answer();
-    const answers = await Promise.all([limiter.check(api, '42'), limiter.check(api, '42')]);
-    expect(answers.map(({ source }) => source)).toEqual(['server', 'error']);
-    expect((await limiter.check(api, '42')).source).toBe('server');
-  });
-
-  it('counts no rejected command as a failure, and repeats an aborted probe', async () => {
-    const { server, limiter } = over({ breakerFailures: 1 });
-    server.fail(new Error('WRONGTYPE no'));
-    await times(3, () => limiter.check(api, '42').catch(() => {}));
-    expect(server.calls).toHaveLength(3);
-    server.fail();
-    await limiter.check(api, '42');
-    await server.advance(1000);
-    server.answer();
-    server.hang();
-    const gone = new AbortController();
-    const probe = limiter.check(api, '42', { signal: gone.signal });
-    gone.abort();
-    await expect(probe).rejects.toThrow();
-    server.answer();
-    expect((await limiter.check(api, '42')).source).toBe('server');
   });
 });
 

@@ -45,34 +45,9 @@ describe('a call that has ended', () => {
     server.answer();
     expect((await limiter.check(api, '42')).source).toBe('server');
   });
-
-  it('opens the circuit only if five in a row have failed', async () => {
-    const { server, limiter } = over();
-    for (let turn = 0; turn < 3; turn += 1) {
-      server.fail();
-      await times(4, () => limiter.check(api, '42'));
-      server.answer();
-      expect((await limiter.check(api, '42')).source).toBe('server');
-    }
-  });
 });
 
 describe('checkEach', () => {
-  it('does not refund a call that got no answer', async () => {
-    const server = new FakeServer();
-    await new Limiter(server, { clock: server.clock }).check(one, '42');
-    server.fail();
-    // The first rule gets no answer. The second rule does.
-    const onDecision = () => server.answer();
-    const limiter = new Limiter(server, { clock: server.clock, onDecision });
-    const denied = await limiter.checkEach([
-      [api, '42'],
-      [one, '42'],
-    ]);
-    expect(denied.allowed).toBe(false);
-    expect(verbs(server)).toEqual(['RL.FIXED', 'RL.GCRA', 'RL.FIXED']);
-  });
-
   it('refunds the costs of the earlier rules, and checks no further rule', async () => {
     const { server, limiter } = over();
     await limiter.check(one, '42');
@@ -130,37 +105,6 @@ describe('a cached denial', () => {
     expect((await limiter.check(one, '42')).source).toBe('server');
   });
 
-  it('does not apply to calls of another cost', async () => {
-    const { server, limiter } = over({ denialCache: 9 });
-    await limiter.check(api, '42', { cost: 6 });
-    for (const source of ['server', 'local']) {
-      const [small, large] = [1, 3].map((cost) => limiter.check(api, '42', { cost }));
-      expect(await small).toMatchObject({ source, retryAfterMs: 6000 });
-      expect(await large).toMatchObject({ source, retryAfterMs: 18_000 });
-    }
-    expect(server.calls).toHaveLength(3);
-  });
-
-  it('is removed by a refund of this process', async () => {
-    const { limiter } = over({ denialCache: 9 });
-    await times(2, () => limiter.check(one, '42'));
-    await limiter.refund(one, '42');
-    expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
-  });
-
-  it('stays never for a cost above the limit, which it tells from a cost of 1', async () => {
-    const { server, limiter } = over({ denialCache: 9 });
-    await times(2, () => limiter.check(one, '42', { cost: 2 }));
-    expect(await limiter.check(one, '42', { cost: 2 })).toMatchObject({
-      never: true,
-      retryAfterMs: Number.MAX_SAFE_INTEGER,
-      source: 'local',
-    });
-    expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
-    await server.advance(1000);
-    expect((await limiter.check(one, '42', { cost: 2 })).source).toBe('server');
-  });
-
   it('expires after denialCacheMaxMs, so that an unblocked key is allowed again', async () => {
     for (const [denialCacheMaxMs, wantedMs] of [
       [undefined, 1000],
@@ -177,15 +121,6 @@ describe('a cached denial', () => {
     }
   });
 
-  it('is not stored if a refund ended after its call was sent', async () => {
-    const { server, limiter } = slow({ denialCache: 9 });
-    await limiter.check(one, '42');
-    const calls = [limiter.check(one, '42'), limiter.refund(one, '42')];
-    await Promise.all(calls);
-    expect(server.calls).toHaveLength(3);
-    expect((await limiter.check(one, '42')).source).toBe('server');
-  });
-
   it('is not stored for a lease, nor used for one of the same name', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     const jobs = lease('jobs', 1, '60s');
@@ -195,15 +130,6 @@ describe('a cached denial', () => {
     );
     expect(verbs(server)).toEqual(['RL.LEASE', 'RL.LEASE', 'RL.LEASE']);
     await held.release();
-  });
-
-  it('is not stored if onError decided', async () => {
-    const { server, limiter } = over({ denialCache: 9 });
-    const closed = gcra('closed', 1, 1, '1s', { onError: 'deny' });
-    server.fail();
-    await limiter.check(closed, '42');
-    server.answer();
-    expect((await limiter.check(closed, '42')).source).toBe('server');
   });
 });
 
@@ -228,13 +154,6 @@ describe('prefetched permits', () => {
       const status = await new Limiter(server, { clock: server.clock }).peek(hot, subject);
       expect(status.remaining).toBe(4);
     }
-  });
-
-  it('are dropped when their subject is forgotten', async () => {
-    const { limiter } = over();
-    await limiter.check(hot, '42');
-    await limiter.forget(hot, '42');
-    expect((await limiter.check(hot, '42')).source).toBe('server');
   });
 });
 
