@@ -77,14 +77,15 @@ function retires(error: CommandRejectedError | UnavailableError): boolean {
 export class Calls {
   /** The nodes by name. A single server has the name ''. */
   readonly #nodes = new Map<string, Node>();
-  readonly #deadlines: Deadlines;
+  /** @internal */
+  readonly deadlines: Deadlines;
 
   constructor(
     private readonly connection: Connection,
     private readonly clock: Clock,
     private readonly options: CallsOptions,
   ) {
-    this.#deadlines = new Deadlines(clock);
+    this.deadlines = new Deadlines(clock);
   }
 
   /**
@@ -122,10 +123,8 @@ export class Calls {
       }
       const isProbe = node.breaker.enter();
       node.inFlight += 1;
-      const end = () => {
-        node.inFlight -= 1;
-      };
-      this.#run({ call, node, isProbe, timeoutMs, signal, end, resolve, reject });
+      const terms = { call, node, isProbe, timeoutMs, isCounted: true };
+      this.#run(terms, signal, resolve, reject);
     });
   }
 
@@ -141,45 +140,36 @@ export class Calls {
     try {
       const passes = node.breaker.open && this.connection.isUp?.(call) === true;
       const isProbe = passes ? false : node.breaker.enter();
+      const terms = { call, node, isProbe, timeoutMs, isCounted: false };
       return await new Promise((resolve, reject) => {
-        const end = () => {};
-        this.#run({ call, node, isProbe, timeoutMs, signal: undefined, end, resolve, reject });
+        this.#run(terms, undefined, resolve, reject);
       });
     } finally {
       node.leases.put();
     }
   }
 
-  #run({ call, node, isProbe, timeoutMs, signal, end, resolve, reject }: Sending): void {
+  #run(terms: Terms, signal: AbortSignal | undefined, resolve: Resolve, reject: Reject): void {
+    const { call, node, timeoutMs } = terms;
     node.entered += 1;
     const endsAtMs = this.clock.nowMs() + timeoutMs;
-    const retire = (error: CommandRejectedError | UnavailableError) => {
-      if (retires(error)) this.#retire(call, node);
-    };
-    const terms = { node, number: node.entered, isProbe, timeoutMs, endsAtMs, retire };
-    const pending = new Pending(terms, this.#deadlines, signal, resolve, reject);
-    // A call whose caller gave up counts as in flight until the driver has settled it.
+    const pending = new Pending(terms, endsAtMs, this, signal, resolve, reject);
+    this.deadlines.add(pending);
     this.#sent(call, pending).then(
-      (reply) => {
-        end();
-        pending.answer(reply);
-      },
-      (error) => {
-        end();
-        pending.fail(classified(error));
-      },
+      (reply) => pending.answer(reply),
+      (error) => pending.fail(classified(error)),
     );
   }
 
-  /** Drops the connections to a node, and ends the calls on them. The next call dials anew. */
-  #retire(call: Call, node: Node): void {
+  /** @internal Drops the connections to a node, and ends the calls on them. The next call dials anew. */
+  retire(call: Call, node: Node): void {
     if (this.connection.retire?.(call) !== true) return;
     const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');
     const nowMs = this.clock.nowMs();
-    this.#deadlines.each((due) => {
+    this.deadlines.each((due) => {
       if (!(due instanceof Pending) || !due.isOf(node)) return;
       if (due.endsAtMs <= nowMs) due.expire();
-      else due.fail(lost);
+      else due.lose(lost);
     });
   }
 
@@ -193,81 +183,86 @@ export class Calls {
   }
 }
 
-/** A call on its way to a node. */
-interface Sending {
-  call: Call;
-  node: Node;
-  isProbe: boolean;
-  timeoutMs: number;
-  signal: AbortSignal | undefined;
-  /** Called when the driver has settled the call. */
-  end: () => void;
-  resolve: (reply: unknown) => void;
-  reject: (reason: unknown) => void;
-}
+type Resolve = (reply: unknown) => void;
+type Reject = (reason: unknown) => void;
 
-/** The node and the deadline of one call, and whether it probes the node. */
+/** A call to a node, and its terms. */
 interface Terms {
-  node: Node;
-  /** The number of the call among those of its node. */
-  number: number;
-  isProbe: boolean;
-  timeoutMs: number;
-  /** The instant of the deadline, in ms of the limiter's clock. */
-  endsAtMs: number;
-  /** Drops the connection if the error shows that it is of no use. */
-  retire: (error: CommandRejectedError | UnavailableError) => void;
+  readonly call: Call;
+  readonly node: Node;
+  readonly isProbe: boolean;
+  readonly timeoutMs: number;
+  /** Whether the call counts for `maxInFlight`. */
+  readonly isCounted: boolean;
 }
 
 /** A call in flight, until it is answered, its deadline passes or it is aborted. */
 class Pending extends UntilGivenUp implements Due {
   #settled = false;
-  readonly endsAtMs: number;
   place = -1;
+  /** The number of the call among those of its node. */
+  readonly #number: number;
   readonly #onAbort: (() => void) | undefined;
 
   constructor(
     private readonly terms: Terms,
-    private readonly deadlines: Deadlines,
+    readonly endsAtMs: number,
+    private readonly calls: Calls,
     private readonly abort: AbortSignal | undefined,
-    private readonly resolve: (reply: unknown) => void,
-    private readonly reject: (reason: unknown) => void,
+    private readonly resolve: Resolve,
+    private readonly reject: Reject,
   ) {
     super();
-    this.endsAtMs = terms.endsAtMs;
-    deadlines.add(this);
+    this.#number = terms.node.entered;
     if (abort === undefined) return;
     this.#onAbort = () => this.#giveUp('neither', abort.reason);
     abort.addEventListener('abort', this.#onAbort, { once: true });
-  }
-
-  answer(reply: unknown): void {
-    if (this.#settle('answered')) this.resolve(reply);
   }
 
   isOf(node: Node): boolean {
     return this.terms.node === node;
   }
 
+  /** Called with the driver's answer. */
+  answer(reply: unknown): void {
+    this.#leave();
+    if (this.#settle('answered')) this.resolve(reply);
+  }
+
+  /** Called with the driver's error. */
   fail(error: CommandRejectedError | UnavailableError): void {
+    this.#leave();
+    this.lose(error);
+  }
+
+  /** Ends the call, which the driver may not have settled yet. */
+  lose(error: CommandRejectedError | UnavailableError): void {
     if (!this.#settle(this.#outcome(error))) return;
     this.reject(error);
-    this.terms.retire(error);
+    this.#retire(error);
   }
 
   expire(): void {
     const error = new UnavailableError('timeout', `no answer in ${this.terms.timeoutMs} ms`);
     if (!this.#giveUp(this.#outcome(error), error)) return;
-    this.terms.retire(error);
+    this.#retire(error);
+  }
+
+  /** A call whose caller gave up counts as in flight until the driver has settled it. */
+  #leave(): void {
+    if (this.terms.isCounted) this.terms.node.inFlight -= 1;
+  }
+
+  #retire(error: CommandRejectedError | UnavailableError): void {
+    if (retires(error)) this.calls.retire(this.terms.call, this.terms.node);
   }
 
   /** Calls that fail together are one failure. A rejection is an answer. */
   #outcome(error: CommandRejectedError | UnavailableError): Outcome {
     if (error instanceof CommandRejectedError) return 'answered';
     if (error instanceof NotDialledError) return 'neither';
-    const { node, number } = this.terms;
     const isLoss = error.reason === 'connection' || error.reason === 'timeout';
-    if (isLoss && number <= node.failedThrough) return 'neither';
+    if (isLoss && this.#number <= this.terms.node.failedThrough) return 'neither';
     return 'failed';
   }
 
@@ -281,7 +276,7 @@ class Pending extends UntilGivenUp implements Due {
   #settle(outcome: Outcome): boolean {
     if (this.#settled) return false;
     this.#settled = true;
-    this.deadlines.delete(this);
+    this.calls.deadlines.delete(this);
     if (this.#onAbort !== undefined) this.abort?.removeEventListener('abort', this.#onAbort);
     const { node, isProbe } = this.terms;
     if (outcome === 'failed') node.failedThrough = node.entered;
