@@ -18,7 +18,7 @@ export interface Dialling {
 /** The calls to a driver. */
 export interface Driver<Client extends Emitter> {
   /** Creates a client that neither queues calls nor connects again by itself. */
-  make(): Client;
+  make(): Client | Promise<Client>;
   connect(client: Client): Promise<unknown>;
   isReady(client: Client): boolean;
   /** Closes the client and its socket at once, in whatever state it is. */
@@ -76,16 +76,17 @@ export class Generations<Client extends Emitter> {
       const fail = () => reject(away(`no connection in ${patienceMs} ms`));
       stop = clock.after(patienceMs, fail);
     });
-    const client = this.driver.make();
-    const refusal = new Refusal(client);
+    let client: Client | undefined;
     try {
+      client = await Promise.race([this.driver.make(), late]);
+      const refusal = new Refusal(client);
       await refusal.during(Promise.race([this.driver.connect(client), late]));
       if (this.#closed) throw away('the limiter is closed');
       this.#refusal = undefined;
       this.#current = client;
       return client;
     } catch (error) {
-      this.driver.drop(client);
+      if (client !== undefined) this.driver.drop(client);
       const known = classified(error);
       this.#refusal = known instanceof CommandRejectedError ? known : undefined;
       // Many processes lose the same server at once and should not all dial it at once.

@@ -17,7 +17,6 @@ import {
   type NodeRedisClusterLike,
   NodeRedisConnection,
   type NodeRedisLike,
-  NodeRedisPoolConnection,
 } from './node-redis.js';
 
 /** The clients that a limiter accepts. */
@@ -40,12 +39,7 @@ export function connectionOf(client: Client, terms: Dialling): Connection {
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)
       return new NodeRedisClusterConnection(client as Client as NodeRedisClusterLike, terms);
-    if (isNodeRedis5) {
-      const one = client as NodeRedisLike;
-      return one.duplicate === undefined
-        ? new NodeRedisPoolConnection(one)
-        : new NodeRedisConnection(one, terms);
-    }
+    if (isNodeRedis5) return new NodeRedisConnection(client as NodeRedisLike, terms);
     if ('send' in client && typeof client.send === 'function') return client;
   }
   throw new InvalidArgumentError(

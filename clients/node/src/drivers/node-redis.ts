@@ -14,6 +14,9 @@ export interface NodeRedisLike {
   readonly options?: { readonly socket?: object | undefined } | undefined;
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
+  /** Present on a pool: lends a client of the pool. */
+  // biome-ignore lint/suspicious/noExplicitAny: each version has another type of clients
+  execute?(use: (client: any) => any): Promise<unknown>;
   destroy(): void;
   sendCommand(args: string[], options?: object): Promise<unknown>;
   on(event: string, listener: Listener): unknown;
@@ -97,9 +100,21 @@ export class NodeRedisConnection implements Connection {
 
   constructor(client: NodeRedisLike, terms: Dialling) {
     this.#theirs = client;
-    const make = () => withoutRepeats(client, terms);
+    const make = async () => {
+      const template = client.duplicate === undefined ? await this.#memberOf(client) : client;
+      return withoutRepeats(template, terms);
+    };
     this.#generations = new Generations({ ...NODE, make }, terms);
     client.on('end', this.#onEnd);
+  }
+
+  /** Returns a client of a pool, whose options are those of the pool. It ends with the pool. */
+  async #memberOf(pool: NodeRedisLike): Promise<NodeRedisLike> {
+    if (!pool.isOpen) throw away('the client is not connected');
+    const member = (await pool.execute?.((one: NodeRedisLike) => one)) as NodeRedisLike;
+    member.off('end', this.#onEnd);
+    member.on('end', this.#onEnd);
+    return member;
   }
 
   send({ args }: Call, waiting: Waiting): Promise<unknown> {
@@ -123,20 +138,6 @@ export class NodeRedisConnection implements Connection {
   close(): void {
     this.#theirs.off('end', this.#onEnd);
     this.#generations.close();
-  }
-}
-
-/**
- * Wraps a pool, which cannot be duplicated. A connection of a pool has one call at a time, and may
- * keep that call while it is unavailable.
- */
-export class NodeRedisPoolConnection implements Connection {
-  constructor(private readonly pool: NodeRedisLike) {}
-
-  async send({ args }: Call, waiting: Waiting): Promise<unknown> {
-    if (!this.pool.isOpen) throw away('the client is not connected');
-    const options = { ...optionsOf(waiting), abortSignal: waiting.signal };
-    return this.pool.sendCommand([...args], options);
   }
 }
 

@@ -1,6 +1,9 @@
 /**
  * Tests each driver's cluster client with three real nodes: routing, a slot that moves, a failover.
  */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { fixed, gcra, Limiter, lease, type UnavailableError } from '../../src/index.js';
 import { BACKEND, callsOf, DECIDING, type Server, serve, serveCluster, until } from './server.js';
@@ -177,6 +180,31 @@ describe('a cluster of three nodes', () => {
     });
     await limiter.close();
     close();
+  });
+
+  it.each([
+    ['node-redis-6', "import { createCluster } from 'redis';", 'destroy'],
+    ['node-redis-5', "import { createCluster } from 'redis-5';", 'destroy'],
+    ['ioredis-6', "import { Cluster } from 'ioredis';", 'disconnect'],
+    ['ioredis-5', "import Redis from 'ioredis-5'; const { Cluster } = Redis;", 'disconnect'],
+  ])('lets the process end when the cluster client of %s ends', async (_, load, end) => {
+    const port = nodes[0]?.port;
+    const made = load.includes('createCluster')
+      ? `createCluster({ rootNodes: [{ socket: { port: ${port} } }] })`
+      : `new Cluster([{ port: ${port} }])`;
+    const text = `${load}
+      import { gcra, Limiter } from '${resolve(import.meta.dirname, '../../dist/index.js')}';
+      const client = ${made}.on('error', () => {});
+      if (!client.isCluster) await client.connect();
+      const limiter = new Limiter(client, { timeoutMs: 10_000 });
+      for (const subject of '123456') await limiter.check(gcra('api', 6, 10, '60s'), subject);
+      client.${end}();`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', text], {
+      cwd: resolve(import.meta.dirname, '../..'),
+      stdio: 'inherit',
+    });
+    const [code] = await once(child, 'close');
+    expect(code).toBe(0);
   });
 
   // Each failover ends one of the first three primaries.

@@ -128,6 +128,11 @@ describe('the process', () => {
       const client = createClient({ url: 'redis://127.0.0.1:PORT' }).on('error', () => {});
       await client.connect();
       const end = () => client.destroy();`,
+    'a pool of node-redis': `
+      import { createClientPool } from 'redis';
+      const client = createClientPool({ url: 'redis://127.0.0.1:PORT' }).on('error', () => {});
+      await client.connect();
+      const end = () => client.destroy();`,
   };
 
   it.each(Object.entries(programs))(

@@ -3,11 +3,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { gcra, Limiter, lease } from '../../src/index.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { type Server, serve, until } from './server.js';
-import { type Opened, versions } from './versions.js';
+import { type Opened, pools, versions } from './versions.js';
 
 const api = gcra('api', 600, 600, '60s');
 
-describe.each(Object.entries(versions))('%s behind a proxy', (_, { single }) => {
+const clients = Object.entries(versions).map(([name, { single }]) => [name, single] as const);
+
+describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, open) => {
   let server: Server;
   let between: SilentProxy;
   let opened: Opened;
@@ -16,7 +18,7 @@ describe.each(Object.entries(versions))('%s behind a proxy', (_, { single }) => 
   beforeEach(async () => {
     server = await serve();
     between = await proxy(server.port);
-    opened = await single([between.port]);
+    opened = await open([between.port]);
     limiter = new Limiter(opened.client, { breakerFailures: 2 });
     await until('it decides', async () => (await limiter.check(api, '0')).source === 'server');
   });

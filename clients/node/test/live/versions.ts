@@ -30,6 +30,19 @@ const nodeRedis =
     return { client: client as unknown as Client, ping, close: () => client.destroy() };
   };
 
+/** Opens a pool of node-redis. */
+const nodeRedisPool =
+  ({ createClientPool }: Pick<typeof redis, 'createClientPool'>): Open =>
+  async ([port]) => {
+    const pool = createClientPool({
+      socket: { port: port as number, reconnectStrategy: RETRY_MS },
+    });
+    pool.on('error', () => {});
+    await pool.connect();
+    const ping = () => pool.ping();
+    return { client: pool as unknown as Client, ping, close: () => pool.destroy() };
+  };
+
 const nodeRedisCluster =
   ({ createCluster }: Pick<typeof redis, 'createCluster'>): Open =>
   async (ports, options) => {
@@ -76,4 +89,10 @@ export const versions: Record<string, Version> = {
     single: ioRedis(ioredis5),
     cluster: ioRedisCluster(ioredis5),
   },
+};
+
+/** The pools of node-redis, by version. */
+export const pools: Record<string, Open> = {
+  'a pool of node-redis-6': nodeRedisPool(redis),
+  'a pool of node-redis-5': nodeRedisPool(redis5 as unknown as typeof redis),
 };
