@@ -27,11 +27,6 @@ export class Breaker {
     return this.#probing || this.clock.nowMs() < this.#closedAtMs;
   }
 
-  /** The time until a call may be sent again, in ms. */
-  get retryAfterMs(): number {
-    return this.open ? Math.max(1, Math.ceil(this.#closedAtMs - this.clock.nowMs())) : 0;
-  }
-
   /**
    * Lets a call pass, or throws while the breaker is open. For each call that passes, `ended` must
    * be called.

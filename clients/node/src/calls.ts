@@ -105,11 +105,6 @@ export class Calls {
     return node;
   }
 
-  /** Returns the time in ms until a call on this key may be sent again; at least 1. */
-  retryAfterMs(key: string): number {
-    return this.#node({ keys: [key] }).breaker.retryAfterMs || this.options.breakerPauseMs;
-  }
-
   /**
    * Sends a call. Rejects with a CommandRejectedError, an UnavailableError, or the signal's reason.
    */
@@ -118,7 +113,7 @@ export class Calls {
       signal?.throwIfAborted();
       const node = this.#node(call);
       const { maxInFlight } = this.options;
-      if (node.inFlight >= maxInFlight) {
+      if (node.inFlight >= maxInFlight && !node.breaker.open) {
         throw new UnavailableError('overloaded', `not sent: ${maxInFlight} calls are in flight`);
       }
       const isProbe = node.breaker.enter();

@@ -39,6 +39,7 @@ export class Limiter {
   readonly #clock: Clock;
   readonly #keys: Keys;
   readonly #timeoutMs: number;
+  readonly #pauseMs: number;
   readonly #onError: OnError;
   readonly #calls: Calls;
   readonly #leasing: Leasing;
@@ -59,6 +60,7 @@ export class Limiter {
     this.#backends = new Backends(connection, clock, timeoutMs, options.backend);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
+    this.#pauseMs = checked.breakerPauseMs;
     this.#onError = onError;
     this.#calls = new Calls(this.#backends, clock, checked);
     this.#leasing = new Leasing(this.#calls, clock, timeoutMs, (error) =>
@@ -398,7 +400,7 @@ export class Limiter {
     this.#noteRejection(asks, error);
     if (!(error instanceof UnavailableError)) throw error;
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
-    const retryAfterMs = Math.max(...asks.map(({ key }) => this.#calls.retryAfterMs(key)));
+    const retryAfterMs = this.#pauseMs;
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 

@@ -108,6 +108,21 @@ describe('the calls of leases', () => {
     }
   });
 
+  it('count for the breaker, which is asked before the bound of calls in flight', async () => {
+    const { server, limiter } = over({ maxInFlight: 1, breakerFailures: 1 });
+    server.reply = granted;
+    const held = await limiter.lease(jobs, '7');
+    server.reply = () => 'silent';
+    const first = limiter.check(api, '1');
+    expect(await limiter.check(api, '2')).toMatchObject({ reason: 'overloaded' });
+    server.reply = () => new Error('LOADING');
+    await held.release();
+    expect(await limiter.check(api, '2')).toMatchObject({ reason: 'circuit' });
+    await server.clock.advance(100);
+    await first;
+    await limiter.close();
+  });
+
   it('do not repeat a release that was rejected', async () => {
     const { server, limiter } = over();
     server.reply = granted;
