@@ -117,7 +117,6 @@ class _Writer:
         """Closes the connection from the server's side."""
         if not self._closed:
             self.close()
-            self.reader.feed_eof()
 
     def write(self, data: bytes) -> None:
         if self._closed:
@@ -151,6 +150,7 @@ class _Writer:
     def close(self) -> None:
         self._closed = True
         self._script.hung_up(self)
+        self.reader.feed_eof()
 
     abort = close
 

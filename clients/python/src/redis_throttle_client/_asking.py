@@ -19,6 +19,7 @@ from ._errors import (
     Undialled,
     Unsent,
     is_rejection,
+    is_temporary,
 )
 from ._options import Options
 from ._protocol import Args
@@ -77,10 +78,13 @@ class Asking:
         try:
             node = self._find_node(args[1])
         except Exception as error:
-            raise _judged(error) from error
+            judged = _judged(error)
+            if judged is error:
+                raise
+            raise judged from error
         breaker = self.breaker(node)
         probe = breaker.enter(began, lease=lease, is_up=lease and self._is_up(node))
-        answers = breaker.answers
+        answers, failures = breaker.answers, breaker.failures
         answered: bool | None = None
         timeout_s = self._timeout_s
         try:
@@ -100,15 +104,14 @@ class Asking:
         except Exception as error:
             self.backend.lost(error)
             judged = _judged(error)
-            answered = not isinstance(judged, Unavailable)
             if isinstance(judged, Unsent) and breaker.answers != answers:
                 # All connections were in use, but the server answered other calls meanwhile.
-                answered = None
-            if isinstance(judged, Retired) or (probe and isinstance(judged, Undialled)):
-                # The failure is counted already, or the probe has not reached the node.
-                answered = None
+                judged.reason = "overloaded"
+            answered = _verdict(judged, alone=probe or breaker.failures == failures)
             if answered:
                 self._rejected()
+            if judged is error:
+                raise
             raise judged from error
         finally:
             breaker.leave(self.clock(), probe, answered, lease=lease)
@@ -131,6 +134,20 @@ class Asking:
         return breaker
 
 
+def _verdict(error: ThrottleError, *, alone: bool) -> bool | None:
+    """Returns True if the server has answered, False for a failure, and None for neither.
+
+    ``alone`` is false if another failure was counted since the call began.
+    """
+    if not isinstance(error, Unavailable):
+        return True
+    if isinstance(error, Retired | Undialled) or error.reason == "overloaded":
+        # The failure is counted already, or the call has not reached the node.
+        return None
+    # Calls that end together without an answer are one failure.
+    return None if error.reason == "timeout" and not alone else False
+
+
 def _judged(error: Exception) -> ThrottleError:
     """Converts a driver's error to an error of this package. The caller sets the cause."""
     if isinstance(error, ThrottleError):
@@ -140,7 +157,5 @@ def _judged(error: Exception) -> ThrottleError:
         if "unknown command" in str(error) and "RL." in str(error):
             hint = ": is the module loaded on this server?"
         return CommandRejected(f"{error}{hint}")
-    # A driver's answer that is no rejection says that the server cannot decide now.
-    answered = any(base.__name__ == "ResponseError" for base in type(error).__mro__)
-    reason: Reason = "server" if answered else "connection"
+    reason: Reason = "server" if is_temporary(error) else "connection"
     return Unavailable(f"no answer: {error or type(error).__name__}", reason)

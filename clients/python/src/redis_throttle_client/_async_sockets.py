@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from ._deadline import Deadline, by, instant
+from ._deadline import Deadline, by, has_passed, instant
 from ._dial import Dial, Node
-from ._errors import Retired, Unavailable, Unsent, is_reply, retires
+from ._errors import Unavailable, Undialled, Unsent, is_reply, retires
 from ._fork import forgets
 from ._protocol import keeps_lease
-from ._queue import Pace, Queue, dials
+from ._queue import Pace, Queue
 
 
 class _Pool:
@@ -41,12 +40,13 @@ class _Pool:
                 return
         self.idle.append(connection)
 
-    def refuse(self, error: BaseException) -> None:
-        """Raises the error in all waiting calls."""
+    def refuse(self, error: Exception) -> None:
+        """Ends all waiting calls, because no connection could be opened."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(error)
+                error = self.pace.refused()
 
 
 async def _hang_up(connection: Any) -> None:
@@ -82,7 +82,7 @@ class AsyncSockets:
             # Drop the sockets of closed loops, which cannot be used any more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
-            pool = self._of_loop.setdefault(loop, _Pool(Pace(self._dial.pause_s)))
+            pool = self._of_loop.setdefault(loop, _Pool(Pace(self._dial)))
         return pool
 
     async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
@@ -90,18 +90,25 @@ class AsyncSockets:
         pool = self._pool
         connection = await self._take(pool, deadline, lease=keeps_lease(args))
         generation = pool.generations[connection]
+        if asyncio.get_running_loop().time() >= deadline:
+            await self._give(pool, connection)
+            raise Unsent
         try:
             reply = await by(deadline, self._exchange(connection, args, asking))
         except BaseException as error:
-            late = isinstance(error, Unavailable) and error.reason == "timeout"
-            first = (late or retires(error)) and await self._retire(pool, generation, connection)
             if is_reply(error) and not retires(error):
                 await self._give(pool, connection)
-                raise error
+                raise
+            late = isinstance(error, Unavailable) or has_passed(deadline)
+            ends_all = isinstance(error, Unavailable) or retires(error)
+            first = ends_all and await self._retire(pool, generation, connection)
             await self._drop(pool, connection)
-            if not first and generation != pool.pace.generation and isinstance(error, Exception):
-                raise Retired("the connection was closed: it is dead") from error
-            raise error
+            if first or generation == pool.pace.generation:
+                raise
+            ended = pool.pace.ended(error, late=late)
+            if ended is None:
+                raise
+            raise ended from error
         await self._give(pool, connection)
         return reply
 
@@ -118,6 +125,9 @@ class AsyncSockets:
         if not pool.pace.retire(generation):
             return False
         idle, pool.idle = pool.idle, []
+        for dial in pool.dials:
+            dial.cancel()
+        pool.dials.clear()
         for connection in list(pool.generations):
             if connection is not by and connection not in idle and connection._writer is not None:
                 # Its call reads the end of the connection, and drops it.
@@ -142,10 +152,10 @@ class AsyncSockets:
                 return connection
             await self._drop(pool, connection)
         if pool.closed:
-            raise Unsent("the limiter is closed")
+            raise Undialled("the limiter is closed")
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         pool.waiters.append(waiter, lease=lease)
-        self._dial_more(pool, 1)
+        self._dial_more(pool, begins=True)
         if not pool.open and not pool.dials:
             pool.waiters.discard(waiter)
             raise pool.pace.refused()
@@ -159,47 +169,48 @@ class AsyncSockets:
                 # on.
                 pool.offer(waiter.result())
             if isinstance(error, TimeoutError):
-                raise Unsent("no connection in time") from error
+                raise Unsent from error
             raise
 
-    def _dial_more(self, pool: _Pool, more: int = 0) -> None:
-        """Opens connections for the waiting calls, at least ``more`` besides those being opened."""
+    def _dial_more(self, pool: _Pool, *, begins: bool = False) -> None:
+        """Opens connections for the waiting calls; see :meth:`Pace.may_dial`."""
         loop = asyncio.get_running_loop()
-        if pool.closed or not pool.pace.may_dial(loop.time()):
-            return
-        wanted, most = (
-            dials(len(pool.waiters), len(pool.dials), more),
-            pool.waiters.most(self._most),
-        )
-        while len(pool.dials) < wanted and pool.open + len(pool.dials) < most:
-            dial = loop.create_task(self._connect())
+        most = pool.waiters.most(self._most)
+        while (
+            not pool.closed
+            and pool.open + len(pool.dials) < most
+            and pool.pace.may_dial(
+                loop.time(), len(pool.waiters), pool.open, len(pool.dials), begins=begins
+            )
+        ):
+            dial = loop.create_task(self._connect(pool, loop.time()))
             pool.dials.add(dial)
-            dial.add_done_callback(partial(self._dialled, pool, loop.time()))
+            dial.add_done_callback(pool.dials.discard)
+            begins = False
 
-    async def _connect(self) -> Any:
-        connection = self._make()
+    async def _connect(self, pool: _Pool, began: float) -> None:
+        """Opens a connection. A late connection serves the next caller."""
+        connection, generation, failure = self._make(), pool.pace.generation, None
         try:
             async with asyncio.timeout(self._dial.patience_s):
                 await connection.connect()
-        except BaseException:
+        except BaseException as error:
             await _hang_up(connection)
-            raise
-        return connection
-
-    def _dialled(self, pool: _Pool, began: float, dial: asyncio.Task[Any]) -> None:
-        """Ends the opening of a connection. A late connection serves the next caller."""
-        pool.dials.discard(dial)
-        if dial.cancelled():
-            return
-        error = dial.exception()
-        if error is None:
-            pool.generations[dial.result()] = pool.pace.generation
-            pool.offer(dial.result())
+            if not isinstance(error, Exception):
+                raise
+            failure = error
+        pool.dials.discard(asyncio.current_task())
+        if generation != pool.pace.generation:
+            # The node may be another one than at the beginning of the attempt.
+            await _hang_up(connection)
+        elif failure is None:
+            pool.generations[connection] = generation
+            pool.offer(connection)
         else:
-            pool.pace.failed(began)
+            pool.pace.failed(began, failure)
             if not pool.open and not pool.dials:
                 # If connections are open, or other attempts under way, the waiters use those.
-                pool.refuse(error)
+                pool.refuse(failure)
         self._dial_more(pool)
 
     async def _give(self, pool: _Pool, connection: Any) -> None:
@@ -219,7 +230,7 @@ class AsyncSockets:
         pool = self._pool
         del self._of_loop[asyncio.get_running_loop()]
         pool.closed = True
-        pool.refuse(Unsent("the limiter is closed"))
+        pool.refuse(Undialled("the limiter is closed"))
         if pool.dials:
             for dial in pool.dials:
                 dial.cancel()

@@ -20,7 +20,7 @@ class Breaker:
     def __init__(self, max_in_flight: int, failures: int, pause_s: float) -> None:
         self._most, self._failures, self._pause_s = max_in_flight, failures, pause_s
         self._in_flight = 0
-        self.answers = 0
+        self.answers = self.failures = 0
         self._failed = 0
         self._shut_until: float | None = None
         self._probing = False
@@ -55,6 +55,7 @@ class Breaker:
                 self.answers += 1
                 self._failed, self._shut_until = 0, None
             elif answered is False:
+                self.failures += 1
                 self._failed += 1
                 if probe or self._failed >= self._failures:
                     self._shut_until = now + self._pause_s

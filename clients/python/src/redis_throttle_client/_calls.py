@@ -25,7 +25,7 @@ from ._keys import Keys
 from ._local import LocalLimiter
 from ._on_error import Keyed, without_answer
 from ._options import Options
-from ._prefetch import Fetch, Grants
+from ._prefetch import Fetch, Grants, none_left
 from ._protocol import Args
 from ._rules import Rule, checked_cost, checked_on_error
 from ._steps import Sleep, Start, Steps, Wait
@@ -191,8 +191,12 @@ class Calls:
         for (rule, _, cost), call, row in zip(made, calls, rows, strict=False):
             # A degraded call may not have counted, so do not refund it: that keeps the limit.
             if row.allowed and not row.degraded:
-                with contextlib.suppress(ThrottleError):
-                    yield from self.settle("refund", rule, call[1], cost, None)
+                yield from self._refund_quietly(rule, call[1], cost, None)
+
+    def _refund_quietly(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[None]:
+        """Refunds a cost. A refund without an answer is dropped."""
+        with contextlib.suppress(ThrottleError):
+            yield from self.settle("refund", rule, subject, cost, tag)
 
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
@@ -211,7 +215,16 @@ class Calls:
                 if not decision.degraded:
                     yield from self.settle("refund", rule, subject, cost, tag)
                 return replace(decision, allowed=False, granted=0)
-            yield Sleep(pause_ms / 1000)
+            try:
+                yield Sleep(pause_ms / 1000)
+            except GeneratorExit:
+                raise
+            except BaseException:
+                if decision.allowed and not decision.degraded:
+                    # The caller gives up. It cannot wait for the refund of its place.
+                    refund = self._refund_quietly(rule, subject, cost, tag)
+                    yield Start(refund, self._event())
+                raise
             if decision.allowed:
                 return decision
 
@@ -298,27 +311,37 @@ class Calls:
         denied = self._denials.get(_protocol.check(rule, key), began)
         if denied is not None:
             return denied
-        fetch = Fetch(rule, self._here(), began + self._timeout_s, self._event())
-        joined = self._grants.join(key, fetch, began)
-        if isinstance(joined, Decision):
-            return joined
-        begins, fetch = joined is fetch, joined
-        try:
-            if begins:
-                yield Start(self._fetch(key, fetch), fetch.ended)
-            yield Wait(fetch.ended, self._timeout_s)
-        except BaseException:
-            self._grants.leave(key, fetch)
-            raise
-        error = fetch.error
-        if error is not None and not isinstance(error, Unavailable):
-            if not begins:
-                self.teller.count("rejected")
-            raise error
-        share = None if error is not None else self._grants.share(key, fetch, self.clock())
-        if share is None:
-            return self._fallback([(rule, key, 1)], error or Unavailable())
-        return share
+        until, smaller = began + self._timeout_s, None
+        new = self._new_fetch(rule, began)
+        came = self._grants.join(key, new, began)
+        while isinstance(came, Fetch):
+            fetch, begins = came, came is new
+            try:
+                if begins:
+                    yield Start(self._fetch(key, fetch), fetch.ended)
+                # The first fetch has a timer of its own.
+                timeout_s = max(0.0, until - self.clock())
+                yield Wait(fetch.ended, timeout_s, is_timed=smaller is not None)
+            except BaseException:
+                self._grants.leave(key, fetch)
+                raise
+            now, error = self.clock(), fetch.error or Unavailable("no answer in time", "timeout")
+            if not isinstance(error, Unavailable):
+                if not begins:
+                    self.teller.count("rejected")
+                raise error
+            new = self._new_fetch(rule, now)
+            repeats = smaller is None and now < until
+            share = self._grants.share(key, fetch, now, new if repeats else None)
+            if share is None:
+                if smaller is not None and not fetch.has_ended:
+                    return none_left(rule, smaller)
+                return self._fallback([(rule, key, 1)], error)
+            came, smaller = share, fetch.decision
+        return came
+
+    def _new_fetch(self, rule: Rule, now: float) -> Fetch:
+        return Fetch(rule, self._here(), now + self._timeout_s, self._event())
 
     def _fetch(self, key: str, fetch: Fetch) -> Steps[None]:
         """Fetches the permits of all waiters, or more, within a full timeout."""

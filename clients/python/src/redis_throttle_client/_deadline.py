@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 # The turns of the loop that it takes to read a reply, to parse it, and to wake the caller.
 _TURNS = 4
+# Deadlines within this time pass together.
+_TOGETHER_S = 0.001
 
 
 class Deadline:
@@ -47,6 +49,11 @@ class Deadline:
 def instant(timeout_s: float) -> float:
     """Returns the deadline of a call that begins now, on the clock of its loop."""
     return asyncio.get_running_loop().time() + timeout_s
+
+
+def has_passed(deadline: float) -> bool:
+    """Returns True if a call ends with others whose deadline is this one, or later."""
+    return asyncio.get_running_loop().time() >= deadline - _TOGETHER_S
 
 
 async def by(deadline: float, awaitable: Awaitable[T]) -> T:

@@ -54,7 +54,7 @@ class Dial:
         self._class = connection_class
         self._kwargs = {name: value for name, value in kwargs.items() if name not in _LEFT_OUT}
         # A slow connection continues to open in the background and serves the next caller.
-        self.patience_s = max(1.0, timeout_s)
+        self.timeout_s, self.patience_s = timeout_s, max(1.0, timeout_s)
         self._kwargs |= {
             "retry": retry(no_backoff(), 0),
             "socket_timeout": None if wait else self.patience_s,

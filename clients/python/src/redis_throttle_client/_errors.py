@@ -44,9 +44,12 @@ class Unavailable(ThrottleError):
 class Unsent(Unavailable):
     """No connection was free in time; the call was not sent."""
 
+    def __init__(self) -> None:
+        super().__init__("no connection in time", "timeout")
 
-class Undialled(Unsent):
-    """An attempt to open a connection failed a short time ago; the call was not sent."""
+
+class Undialled(Unavailable):
+    """No connection can be opened at the moment; the call was not sent, and is no failure."""
 
 
 class Retired(Unavailable):
@@ -126,14 +129,19 @@ def is_rejection(error: BaseException) -> bool:
     )
 
 
+def is_temporary(error: BaseException) -> bool:
+    """Returns True for the answer of a server that cannot decide now, if it is no rejection."""
+    return is_reply(error) or _FULL in str(error)
+
+
 _RETIRING = ("READONLY", "MASTERDOWN", "NOAUTH", "WRONGPASS")
 _RETIRING_TYPES = frozenset(["ReadOnlyError", "MasterDownError", "AuthenticationError"])
 
 
 def is_reply(error: BaseException) -> bool:
-    """Returns True for an error reply, after which the connection can be used again."""
+    """Returns True for an error reply. The connection can be used again after most of them."""
     types = {base.__name__ for base in type(error).__mro__}
-    return bool({"ResponseError", "BusyLoadingError"} & types)
+    return bool({"ResponseError", "BusyLoadingError", "AuthenticationError"} & types)
 
 
 def retires(error: BaseException) -> bool:

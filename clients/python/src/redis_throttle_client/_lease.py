@@ -43,6 +43,8 @@ class _Held:
         self._ttl_s = rule.period_us / 1_000_000
         # The end by this process's clock, and the latest end that the server may have.
         self._until = self._ends = asked + self._ttl_s
+        # The instant before the last LEASE or RENEW was sent.
+        self._sent = asked
         self._process = os.getpid()
         self.released = False
 
@@ -60,11 +62,6 @@ class _Held:
         return ours and (self._is_degraded or self._clock() < self._until)
 
     @property
-    def renew_after_s(self) -> float:
-        """The time between renewals: two may fail before the lease is lost."""
-        return self._ttl_s / 3
-
-    @property
     def _is_degraded(self) -> bool:
         return self._decision is not None and self._decision.degraded
 
@@ -79,14 +76,28 @@ class _Held:
         unsent = self._decision is not None and self._decision.reason in _UNSENT
         return not self._is_parents and not unsent
 
+    @property
+    def _is_renewable(self) -> bool:
+        """True if a renewal may be sent. A lease whose ttl is over stays lost."""
+        return self.held and not self._is_degraded
+
     def _renewal(self) -> tuple[Args, float]:
         """Begins a renewal. Returns its call, and the instant until which it may wait."""
-        self._ends = max(self._ends, self._clock() + self._ttl_s)
+        self._sent = self._clock()
+        self._ends = max(self._ends, self._sent + self._ttl_s)
         return _protocol.renew(self.rule, self.key, self.id), self._until
 
+    def _next_renewal_s(self) -> float:
+        """Returns the time until the next renewal: two may fail before the lease is lost."""
+        return max(0.0, self._sent + self._ttl_s / 3 - self._clock())
+
     def _renewed(self, asked: float, kept: bool) -> bool:
-        self._until = asked + self._ttl_s if kept else float("-inf")
-        return kept
+        # An answer of 0 loses the lease, also if another renewal is answered later.
+        if not kept:
+            self._until = float("-inf")
+        elif self._until > float("-inf"):
+            self._until = max(self._until, asked + self._ttl_s)
+        return self.held
 
     def _next_release_s(self, pause_s: float) -> float | None:
         """Returns the pause before the next attempt to release; None if the ttl is over then."""
@@ -104,7 +115,7 @@ class Lease(_Held):
 
     def renew(self) -> bool:
         """Renews the permit for another ttl. Returns False if it is lost: stop the work then."""
-        if self.released or self._is_parents or self._is_degraded:
+        if not self._is_renewable:
             return self.held
         asked = self._clock()
         reply = self._keep(*self._renewal())
@@ -137,7 +148,7 @@ class Lease(_Held):
     def next_s(self) -> float | None:
         """Returns the time until the next renewal or release; None if there is none."""
         if not self.released:
-            return self.renew_after_s
+            return self._next_renewal_s()
         pause_s = self._pause_s
         self._pause_s = min(max(_FIRST_PAUSE_S, 2 * pause_s), _LAST_PAUSE_S)
         return self._next_release_s(pause_s)
@@ -166,7 +177,7 @@ class AsyncLease(_Held):
 
     async def renew(self) -> bool:
         """Renews the permit for another ttl. Returns False if it is lost: stop the work then."""
-        if self.released or self._is_parents or self._is_degraded:
+        if not self._is_renewable:
             return self.held
         asked = self._clock()
         reply = await self._keep(*self._renewal())
@@ -179,7 +190,7 @@ class AsyncLease(_Held):
 
     async def _renew_again(self) -> None:
         while not self.released and not self._is_parents:
-            await self._sleep(self.renew_after_s)
+            await self._sleep(self._next_renewal_s())
             with contextlib.suppress(ThrottleError):
                 if not await self.renew():
                     return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -334,8 +335,12 @@ class AsyncLimiter:
             task = self._tasks.start(self._run(step.steps))
             return task.add_done_callback(lambda _: step.ended.set())
         if isinstance(step, Wait):
-            # No timer is needed, because the started task has one.
-            return await step.ended.wait()
+            if not step.is_timed:
+                return await step.ended.wait()
+            with contextlib.suppress(TimeoutError):
+                async with Deadline(instant(step.timeout_s)):
+                    await step.ended.wait()
+            return None
         if isinstance(step, Turn):
             of_this_loop = asyncio.get_running_loop(), step.key
             lock = self._calls.asking.turn(of_this_loop, asyncio.Lock)

@@ -30,7 +30,8 @@ class Fetch:
 
     ``ended`` is set when the fetch ends. ``wanted`` is the number of permits that it requests, 0
     until it is sent. ``left`` is the number of permits that arrived and are reserved for waiters.
-    If ``keeps`` is false, permits without a waiter are dropped.
+    If ``keeps`` is false, permits without a waiter are dropped. ``short`` is the number of waiters
+    without a permit, and ``again`` the fetch with which they ask again, together.
     """
 
     rule: Rule
@@ -44,6 +45,9 @@ class Fetch:
     error: Exception | None = None
     left: int = 0
     lapses: float = 0
+    least: int = 0
+    short: int = 0
+    again: Fetch | None = None
     _told: bool = False
 
     @property
@@ -89,7 +93,8 @@ class Grants:
     """The prefetched permits and the pending fetches. Thread-safe, with a bounded number of keys.
 
     A caller joins only a fetch that has not promised all its permits; otherwise it starts another
-    one. So no caller waits for more than one fetch, and each fetch has the full timeout.
+    one. So a caller waits for a second fetch only if the first one brought too few permits. Each
+    fetch has the full timeout.
     """
 
     def __init__(self, size: int = 10_000) -> None:
@@ -136,7 +141,7 @@ class Grants:
             if key in self._forgetting or self._closed:
                 # Permits that arrive now may be from before the reset or from after it.
                 fetch.keeps = False
-            fetch.wanted = max(prefetch if fetch.keeps else 1, fetch.waiting)
+            fetch.wanted = max(prefetch if fetch.keeps else 1, fetch.waiting, fetch.least)
             return fetch.wanted
 
     def end(self, key: str, fetch: Fetch, asked: float, came: Decision | Exception) -> None:
@@ -152,6 +157,7 @@ class Grants:
                 return
             fetch.decision, fetch.lapses = came, asked + came.reset_after_ms / 1000
             fetch.left = min(came.granted, fetch.waiting)
+            fetch.short = fetch.waiting - fetch.left
             self._keep(key, fetch, came.granted - fetch.left)
 
     def _keep(self, key: str, fetch: Fetch, permits: int) -> None:
@@ -165,8 +171,14 @@ class Grants:
         while len(self._grants) > self._size:
             self._grants.popitem(last=False)
 
-    def share(self, key: str, fetch: Fetch, now: float) -> Decision | None:
-        """Returns the decision of one waiter; None if the fetch failed."""
+    def share(
+        self, key: str, fetch: Fetch, now: float, new: Fetch | None
+    ) -> Decision | Fetch | None:
+        """Returns the decision of one waiter; None if the fetch failed.
+
+        A waiter without a permit asks again, if it may, with the returned fetch. If that is
+        ``new``, the waiter starts it.
+        """
         with self._lock:
             answer = fetch.decision
             if answer is None:
@@ -176,13 +188,24 @@ class Grants:
             if not answer.allowed:
                 return answer
             if not fetch.left:
-                return self._spend(key, fetch.rule, now) or _none_left(fetch.rule, answer)
+                spent = self._spend(key, fetch.rule, now)
+                if spent is None and new is not None:
+                    return self._again(key, fetch, new)
+                return spent or none_left(fetch.rule, answer)
             fetch.left -= 1
             grant = self._grants.get(key)
             others = fetch.left + (0 if grant is None else grant.permits)
             if first:
                 return replace(answer, granted=1, remaining=answer.remaining + others)
             return _permit(answer, others, fetch.lapses - now)
+
+    def _again(self, key: str, fetch: Fetch, new: Fetch) -> Fetch:
+        if fetch.again is None:
+            fetch.again, new.least = new, fetch.short
+            self._fetches.setdefault(key, []).append(new)
+        else:
+            fetch.again.waiting += 1
+        return fetch.again
 
     def leave(self, key: str, fetch: Fetch) -> None:
         """Ends a wait. A permit that arrived for it is stored for other callers."""
@@ -241,7 +264,7 @@ def _permit(base: Decision, others: int, left_s: float) -> Decision:
     )  # fmt: skip
 
 
-def _none_left(rule: Rule, grant: Decision) -> Decision:
+def none_left(rule: Rule, grant: Decision) -> Decision:
     """Denies a waiter whose fetch brought too few permits.
 
     The caller may have no time for another call, so the retry time comes from the grant. It is the

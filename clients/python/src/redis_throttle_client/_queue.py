@@ -1,4 +1,4 @@
-"""The calls that wait for a connection to a node, and the bounds for opening more."""
+"""The calls that wait for a connection to a node, and the rules for opening more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from collections import deque
 from typing import Generic, TypeVar
 
-from ._dial import LEASE_SLOTS, MOST_DIALS, MOST_SOCKETS
-from ._errors import Undialled
+from ._dial import LEASE_SLOTS, MOST_DIALS, MOST_SOCKETS, Dial
+from ._errors import Retired, Undialled, is_rejection, is_reply
 
 T = TypeVar("T")
 
@@ -42,35 +42,64 @@ class Queue(Generic[T]):
 
 
 class Pace:
-    """The generation of a node's connections, and the pause after a failed attempt to open one."""
+    """The generation of a node's connections, and when to open more of them."""
 
-    def __init__(self, pause_s: float) -> None:
-        self._pause_s = pause_s
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
         self.generation = 1
-        self._dial_at = float("-inf")
+        self._dial_at = self._last_dial = float("-inf")
+        self._refusal: Exception | None = None
 
     def retire(self, generation: int) -> bool:
         """Begins the next generation. Returns False if another call already did."""
         if generation != self.generation:
             return False
         self.generation += 1
-        self._dial_at = float("-inf")
+        self._dial_at = self._last_dial = float("-inf")
         return True
 
-    def failed(self, began: float) -> None:
+    def may_dial(
+        self, now: float, waiting: int, opened: int, dialling: int, *, begins: bool
+    ) -> bool:  # fmt: skip
+        """Returns True if one more attempt to open a connection may begin now.
+
+        ``opened`` and ``dialling`` are the numbers of connections and of attempts under way.
+        ``begins`` is true for a call that begins to wait, which needs one more.
+        """
+        if now < self._dial_at or dialling >= MOST_DIALS:
+            return False
+        wanted = begins or dialling < waiting
+        if wanted and not opened:
+            # The first connection shows if the node answers, and all calls wait for it. If it takes
+            # longer than a call, the path to the node may have changed in the meantime.
+            wanted = not dialling or now - self._last_dial >= self._dial.timeout_s
+        if wanted:
+            self._last_dial = now
+        return wanted
+
+    def failed(self, began: float, error: Exception) -> None:
         """Notes an attempt, begun at ``began``, that was refused or timed out."""
-        self._dial_at = began + self._pause_s * random.uniform(0.8, 1.2)  # noqa: S311
+        pause_s = self._dial.pause_s * random.uniform(0.8, 1.2)  # noqa: S311
+        self._dial_at, self._refusal = began + pause_s, error
 
-    def may_dial(self, now: float) -> bool:
-        """Returns True if no attempt failed within the last pause."""
-        return now >= self._dial_at
+    def refused(self) -> Exception:
+        """Returns the error of a call for which no connection can be opened yet.
 
-    @staticmethod
-    def refused() -> Undialled:
-        """Returns the error of a call that may not open a connection yet."""
+        A rejection, for example of a password, is an answer for all calls. Anything else is one
+        failure, of the call that gets the error of the attempt.
+        """
+        if self._refusal is not None and is_rejection(self._refusal):
+            return self._refusal.with_traceback(None)
         return Undialled("the node refused a connection a short time ago")
 
+    @staticmethod
+    def ended(error: BaseException, *, late: bool) -> Retired | None:
+        """Returns the error of a call whose generation another call has retired.
 
-def dials(waiting: int, dialling: int, more: int) -> int:
-    """Returns how many attempts may be under way for the waiting calls."""
-    return min(max(waiting, dialling + more), MOST_DIALS)
+        It is no failure of its own. Returns None if the server has rejected the call.
+        """
+        if not isinstance(error, Exception) or (is_reply(error) and is_rejection(error)):
+            return None
+        if is_reply(error):
+            return Retired("the node cannot decide now", "server")
+        return Retired("the connection was closed: it is dead", "timeout" if late else "connection")

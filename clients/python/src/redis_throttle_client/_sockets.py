@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ._dial import Dial, Node
-from ._errors import Retired, Unavailable, Unsent, is_reply, retires
+from ._errors import Unavailable, Unsent, is_reply, retires
 from ._fork import forgets
 from ._protocol import keeps_lease
-from ._queue import Pace, Queue, dials
+from ._queue import Pace, Queue
 
 
 class _Timed:
@@ -150,28 +150,33 @@ class Sockets:
         self._idle: list[_Line] = []
         self._in_use: set[_Line] = set()
         self._waiters: Queue[_Waiter] = Queue()
-        self._pace = Pace(self._dial.pause_s)
+        self._pace = Pace(self._dial)
         self._open = self._dialling = 0
         self._closed = False
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads its reply by ``deadline``."""
         line = self._take(deadline, lease=keeps_lease(args))
+        if time.monotonic() >= deadline:
+            self._give(line)
+            raise Unsent
         try:
             if asking:
                 line.exchange(("ASKING",), deadline)
             reply = line.exchange(args, deadline)
         except BaseException as error:
-            late = isinstance(error, Unavailable) and error.reason == "timeout"
-            first = (late or retires(error)) and self._retire(line.generation)
             if is_reply(error) and not retires(error):
                 self._give(line)
-                raise error
-            ended = not first and line.generation != self._pace.generation
+                raise
+            late = isinstance(error, Unavailable)
+            first = (late or retires(error)) and self._retire(line.generation)
             self._drop(line)
-            if ended and isinstance(error, Exception):
-                raise Retired("the connection was closed: it is dead") from error
-            raise error
+            if first or line.generation == self._pace.generation:
+                raise
+            ended = self._pace.ended(error, late=late)
+            if ended is None:
+                raise
+            raise ended from error
         self._give(line)
         return reply
 
@@ -191,6 +196,8 @@ class Sockets:
             idle, self._idle = self._idle, []
             in_use = list(self._in_use)
             self._in_use.clear()
+            # What the attempts under way open is too old, and is dropped.
+            self._dialling = 0
         for line in in_use:
             line.interrupt()
         for line in idle:
@@ -205,7 +212,7 @@ class Sockets:
                 if not self._idle:
                     waiter = _Waiter()
                     self._waiters.append(waiter, lease=lease)
-                    self._dial_more(1)
+                    self._dial_more(begins=True)
                     if not self._open and not self._dialling:
                         self._waiters.discard(waiter)
                         raise self._pace.refused()
@@ -225,24 +232,25 @@ class Sockets:
         self._leave(waiter)
         if waiter.line is not None:
             return waiter.line
-        raise waiter.error or Unsent("no connection in time")
+        raise waiter.error or Unsent()
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
             self._waiters.discard(waiter)
 
-    def _dial_more(self, more: int = 0) -> None:
-        """Opens connections for the waiting calls, at least ``more`` besides those being opened.
+    def _dial_more(self, *, begins: bool = False) -> None:
+        """Opens connections for the waiting calls; see :meth:`Pace.may_dial`.
 
         Must be called under the lock.
         """
-        if not self._pace.may_dial(time.monotonic()):
-            return
-        wanted = dials(len(self._waiters), self._dialling, more)
         most = self._waiters.most(self._most)
-        while self._dialling < wanted and self._open + self._dialling < most:
+        while self._open + self._dialling < most and self._pace.may_dial(
+            time.monotonic(), len(self._waiters), self._open, self._dialling, begins=begins
+        ):
+            begins = False
             try:
-                threading.Thread(target=self._connect, daemon=True).start()
+                generation = self._pace.generation
+                threading.Thread(target=self._connect, args=(generation,), daemon=True).start()
             except RuntimeError:
                 # No thread can start: the waiters use connections that other calls return.
                 return
@@ -264,33 +272,40 @@ class Sockets:
             self._idle.append(line)
         return True
 
-    def _connect(self) -> None:
+    def _connect(self, generation: int) -> None:
         """Opens a connection. A late connection serves the next caller."""
         line, failure, began = None, None, time.monotonic()
         try:
             connection = self._make()
             connection.connect()
             line = _Line(connection)
-        except BaseException as error:
+        except Exception as error:
             failure = error
         kept = False
         with self._lock:
-            self._dialling -= 1
-            if line is not None:
-                self._open += 1
-                line.generation = self._pace.generation
-                kept = self._offer(line)
-            else:
-                self._pace.failed(began)
-            if line is None and not self._open and not self._dialling:
-                # If connections are open, or other attempts under way, the waiters use those.
-                while self._waiters:
-                    waiter = self._waiters.popleft()
-                    waiter.error = failure
-                    waiter.done.set()
-            self._dial_more()
+            self._open += line is not None
+            # After a retirement the node may be another one than at the beginning.
+            if generation == self._pace.generation:
+                self._dialling -= 1
+                if line is not None:
+                    line.generation = generation
+                    kept = self._offer(line)
+                elif failure is not None:
+                    self._refuse(began, failure)
+            if line is None or kept:
+                self._dial_more()
         if line is not None and not kept:
             self._drop(line)
+
+    def _refuse(self, began: float, error: Exception) -> None:
+        """Ends all waiting calls. Must be called under the lock."""
+        self._pace.failed(began, error)
+        # If connections are open, or other attempts under way, the waiters use those.
+        while self._waiters and not self._open and not self._dialling:
+            waiter = self._waiters.popleft()
+            waiter.error = error
+            waiter.done.set()
+            error = self._pace.refused()
 
     def _give(self, line: _Line) -> None:
         with self._lock:

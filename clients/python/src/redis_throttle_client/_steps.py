@@ -45,10 +45,14 @@ class Start:
 
 @dataclass(slots=True)
 class Wait:
-    """Waits for the end of started steps, which take no longer than a call."""
+    """Waits for the end of started steps.
+
+    If not ``is_timed``, the started steps end by themselves within ``timeout_s``.
+    """
 
     ended: Any
     timeout_s: float
+    is_timed: bool = False
 
 
 Step = Send | Sleep | Turn | Start | Wait
