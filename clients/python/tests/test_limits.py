@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -94,11 +96,46 @@ def test_on_error_decides_the_calls_to_an_unavailable_server() -> None:
     wrapped = ThrottleStorage(limiter=server.limiter(), wrap_exceptions=True)
     with pytest.raises(StorageError):
         FixedWindowRateLimiter(wrapped).hit(TEN, "a")
-    policies: list[tuple[Any, bool]] = [("allow", True), ("deny", False), ("local", True)]
-    for on_error, allowed in policies:
-        storage = ThrottleStorage(limiter=server.limiter(), on_error=on_error)
-        assert GCRARateLimiter(storage).hit(TEN, "a") is allowed
     assert not ThrottleStorage(f"redis-throttle://127.0.0.1:{free_port()}").check()
+
+
+@pytest.mark.parametrize("strategy", [GCRARateLimiter, FixedWindowRateLimiter])
+@pytest.mark.parametrize(("on_error", "hits"), [("allow", 12), ("deny", 0), ("local", 10)])
+def test_on_error_holds_for_every_strategy(strategy: Any, on_error: Any, hits: int) -> None:
+    server = FakeServer()
+    limited = strategy(ThrottleStorage(limiter=server.limiter(), on_error=on_error))
+    assert limited.hit(TEN, "a", cost=10)
+    server.fail()
+    assert limited.test(TEN, "a") is (hits > 0)
+    assert sum(limited.hit(TEN, "a") for _ in range(12)) == hits
+    assert limited.test(TEN, "a") is (on_error == "allow")
+    stats = limited.get_window_stats(TEN, "a")
+    assert (stats.reset_time > time.time() + 1e-3) is (on_error != "allow")
+    server.recover()
+    server.advance(1)
+    # The server counted only the first call.
+    assert not limited.hit(TEN, "a")
+
+
+def test_other_options_with_a_limiter_fail_at_setup() -> None:
+    with pytest.raises(InvalidArgument, match="limiter: it has its own client, timeout_ms"):
+        ThrottleStorage(limiter=FakeServer().limiter(), client=object(), timeout_ms=5)
+
+
+@pytest.mark.parametrize("driver", ["redis", "valkey"])
+def test_a_driver_is_imported_only_when_used(driver: str) -> None:
+    program = """if True:
+        import importlib.util, sys
+        other = {"redis": "valkey", "valkey": "redis"}[sys.argv[1]]
+        find = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *of: None if name == other else find(name, *of)
+        sys.modules[other] = None
+        from redis_throttle_client.limits import ThrottleStorage
+        assert sys.argv[1] not in sys.modules
+        ThrottleStorage("redis-throttle://127.0.0.1:1")
+        assert sys.argv[1] in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", program, driver], check=True)
 
 
 @pytest.mark.live

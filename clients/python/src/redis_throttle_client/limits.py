@@ -9,19 +9,23 @@ Importing this module registers the storage ``redis-throttle://`` (``redis-throt
 "10 per minute" is then a burst of 10 that refills at 10 a minute. A denial takes nothing.
 ``fixed-window`` works as with every storage, and counts denied calls too. The moving window and the
 sliding window are rejected when the limiter is created. With ``on_error="raise"``, the default
-here, the framework handles an unavailable server. The other values work as in a limiter.
+here, the framework handles an unavailable server. The other values work as in a limiter, for both
+strategies; ``local`` counts the windows of ``fixed-window`` in this process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import re
 import time
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
-import redis
 from limits import RateLimitItem
-from limits.storage import Storage
+from limits.storage import MemoryStorage, Storage
 from limits.strategies import STRATEGIES, RateLimiter
 from limits.util import WindowStats
 
@@ -34,6 +38,7 @@ __all__ = ["GCRARateLimiter", "ThrottleStorage"]
 
 _LONGEST = "366d"
 _NAMES = ("counts", "limits")
+T = TypeVar("T", int, float)
 
 
 class ThrottleStorage(Storage):
@@ -58,8 +63,11 @@ class ThrottleStorage(Storage):
             if client is None:
                 if uri is None:
                     raise InvalidArgument("uri: expected a URI, client or limiter")
-                client = redis.Redis.from_url(_server_uri(uri))
+                client = _client_of(uri)
             limiter = Limiter(client, **options)
+        elif options or client is not None:
+            given = ["client"] * (client is not None) + sorted(options)
+            raise InvalidArgument(f"limiter: it has its own {', '.join(given)}")
         self.limiter = limiter
 
     @property
@@ -78,22 +86,49 @@ class ThrottleStorage(Storage):
             raise Unavailable(f"no answer from the server for the rule {decision.rule}")
         return decision
 
+    @cached_property
+    def _local(self) -> MemoryStorage:
+        """The counts of ``on_error="local"``."""
+        return MemoryStorage()
+
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Counts in a fixed window, and returns the count."""
-        counted = self.limiter.charge(fixed("counts", MAX_UNITS, expiry), key, amount)
+        try:
+            counted = self.limiter.charge(fixed("counts", MAX_UNITS, expiry), key, amount)
+        except Unavailable as error:
+            local = self._local.incr
+            return self._without(error, 0, MAX_UNITS + 1, lambda: local(key, expiry, amount))
         return MAX_UNITS - counted.remaining
 
     def get(self, key: str) -> int:
         """Returns the count of the current window."""
         rule = fixed("counts", MAX_UNITS, _LONGEST, on_error="deny")
         decision = self.answered(self.limiter.peek(rule, key, 0))
-        return 0 if decision.degraded else MAX_UNITS - decision.remaining
+        if decision.degraded:
+            return self._without(None, 0, MAX_UNITS + 1, lambda: self._local.get(key))
+        return MAX_UNITS - decision.remaining
 
     def get_expiry(self, key: str) -> float:
         """Returns the Unix time at which the window ends, when its key expires."""
         name = self.limiter._calls.keys.key("counts", key)
-        left_ms = self.limiter._ask(("PTTL", name))
-        return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
+        now_s = time.time()
+        try:
+            left_ms = self.limiter._ask(("PTTL", name))
+        except Unavailable as error:
+            retry_s = self.limiter._calls.options.breaker_pause_ms / 1000
+            local = self._local.get_expiry
+            return self._without(error, now_s, now_s + retry_s, lambda: local(key))
+        return now_s + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
+
+    def _without(
+        self, error: Unavailable | None, allowed: T, denied: T, local: Callable[[], T]
+    ) -> T:  # fmt: skip
+        """Returns the count or the time by which ``fixed-window`` follows ``on_error``."""
+        if self.on_error == "raise" and error is not None:
+            raise error
+        if self.on_error == "local":
+            return local()
+        return allowed if self.on_error == "allow" else denied
 
     def check(self) -> bool:
         """Returns True if the server answers through a back end."""
@@ -125,6 +160,8 @@ class ThrottleStorage(Storage):
 
     def clear(self, key: str) -> None:
         """Resets the key under both strategies, `fixed-window` and `gcra`."""
+        if self.on_error == "local":
+            self._local.clear(key)
         for rule in _NAMES:
             self._forget(self.limiter._calls.keys.key(rule, key))
 
@@ -161,6 +198,13 @@ class GCRARateLimiter(RateLimiter):
     def _peek(self, item: RateLimitItem, identifiers: tuple[str, ...], cost: int) -> Decision:
         key, rule = item.key_for(*identifiers), self.storage.gcra(item)
         return self.storage.answered(self.storage.limiter.peek(rule, key, cost))
+
+
+def _client_of(uri: str) -> Any:
+    """Returns a client of the driver that is installed."""
+    if importlib.util.find_spec("redis") is None and importlib.util.find_spec("valkey"):
+        return importlib.import_module("valkey").Valkey.from_url(_server_uri(uri))
+    return importlib.import_module("redis").Redis.from_url(_server_uri(uri))
 
 
 def _server_uri(uri: str) -> str:
