@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+import valkey
+import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, gcra
 
@@ -140,3 +143,98 @@ def test_every_unusual_subject_has_its_own_allowance(
     assert all(len(key) < 200 for key in keys)
     # The key has the bytes that every client writes, regardless of the encoding option.
     assert ("rl:api:日本".encode() in keys) == (secret is None)
+
+
+# -- credentials -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secured() -> Iterator[Server]:
+    """Returns a server with a user ``app``, whose password is ``one``."""
+    server = Server()
+    server.command("ACL", "SETUSER", "app", "on", ">one", "~*", "&*", "+@all")
+    yield server
+    server.close()
+
+
+def rotate(server: Server) -> None:
+    server.command("ACL", "SETUSER", "app", "resetpass", ">two")
+    server.command("CLIENT", "KILL", "USER", "app")
+
+
+def provider_of(package: Any, passwords: list[str]) -> Any:
+    """Returns a credentials provider of a driver, which gives the last of these passwords."""
+
+    class Provider(package.credentials.CredentialProvider):  # type: ignore[misc]
+        def get_credentials(self) -> tuple[str, str]:
+            return "app", passwords[-1]
+
+    return Provider()
+
+
+OPTIONS: Any = {"timeout_ms": 2000, "breaker_pause_ms": 100}
+
+
+@pytest.mark.parametrize("driver", ["redis", "valkey"])
+def test_a_wrong_password_is_rejected_until_the_provider_has_the_right_one(
+    secured: Server, driver: str
+) -> None:
+    passwords, package = ["one"], {"redis": redis, "valkey": valkey}[driver]
+    client = getattr(package, driver.capitalize())(
+        port=secured.port, credential_provider=provider_of(package, passwords)
+    )
+    with Limiter(client, **OPTIONS) as limiter:
+        assert limiter.check(API, "42").source == "server"
+        rotate(secured)
+        for _ in range(9):
+            with pytest.raises(CommandRejected, match=r"WRONGPASS|invalid username"):
+                limiter.check(API, "42")
+        passwords.append("two")
+        until(lambda: decides(limiter), 2)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("driver", ["redis", "valkey"])
+async def test_a_wrong_password_is_rejected_until_the_provider_has_the_right_one_in_asyncio(
+    secured: Server, driver: str
+) -> None:
+    passwords, package = ["one"], {"redis": redis, "valkey": valkey}[driver]
+    client = getattr(package.asyncio, driver.capitalize())(
+        port=secured.port, credential_provider=provider_of(package, passwords)
+    )
+    async with AsyncLimiter(client, **OPTIONS) as limiter:
+        assert (await limiter.check(API, "42")).source == "server"
+        await asyncio.to_thread(rotate, secured)
+        # The loop may not have read the end of the connection yet.
+        with contextlib.suppress(CommandRejected):
+            await limiter.check(API, "42")
+        for _ in range(9):
+            with pytest.raises(CommandRejected, match=r"WRONGPASS|invalid username"):
+                await limiter.check(API, "42")
+        passwords.append("two")
+        async with asyncio.timeout(2):
+            while True:
+                with contextlib.suppress(CommandRejected):
+                    if (await limiter.check(API, "42")).source == "server":
+                        break
+                await asyncio.sleep(0.01)
+
+
+def decides(limiter: Limiter) -> bool:
+    """Returns True if the server decides; False while it rejects."""
+    try:
+        return limiter.check(API, "42").source == "server"
+    except CommandRejected:
+        return False
+
+
+def test_a_missing_password_is_rejected_until_none_is_needed(own_server: Server) -> None:
+    with Limiter(own_server.client(), **OPTIONS) as limiter, own_server.client() as other:
+        assert limiter.check(API, "42").source == "server"
+        other.config_set("requirepass", "secret")
+        other.client_kill_filter(_type="normal", skipme=True)
+        for _ in range(9):
+            with pytest.raises(CommandRejected, match=r"authenticated|Authentication"):
+                limiter.check(API, "42")
+        other.config_set("requirepass", "")
+        until(lambda: decides(limiter), 2)
