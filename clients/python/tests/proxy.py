@@ -15,8 +15,8 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._to, self._silent = port, False
         self.accepted = 0
-        # The seconds before each byte of a reply is passed on, if above 0.
-        self.byte_s = 0.0
+        # The seconds before each byte of a reply is passed on, and before each reply, if above 0.
+        self.byte_s = self.reply_s = 0.0
         self._kept: list[socket.socket] = []
         self._pairs: list[_Pair] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -77,6 +77,8 @@ class _Pair:
                         self._pass(data, key.data)
 
     def _pass(self, data: bytes, to: socket.socket) -> None:
+        if to is self._near and self._proxy.reply_s:
+            time.sleep(self._proxy.reply_s)
         if not self._proxy.byte_s or to is self._far:
             to.sendall(data)
             return

@@ -42,6 +42,7 @@ def test_local_states_are_stored_for_a_bounded_number_of_subjects() -> None:
     assert [bool(limiter.check(one, "0")) for _ in range(2)] == [True, False]
     for at in range(1, SUBJECTS):
         assert limiter.check(one, str(at))
-    assert len(limiter._calls._local._states) == SUBJECTS - 1
+    local = limiter._calls._local
+    assert len(local._states) + len(local._exhausted) == SUBJECTS - 1
     assert not limiter.check(one, str(SUBJECTS - 1))
     assert limiter.check(one, "0")

@@ -248,6 +248,46 @@ async def test_a_server_that_loads_keeps_its_connections(shared_server: Server) 
         assert limiter.check(API, "42").source == "server"
 
 
+# -- a program that is busy for longer than a call -------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("busy_after", ["connect", "send_packed_command"])
+async def test_a_busy_program_with_a_cold_pool_degrades_no_answered_call(
+    shared_server: Server, busy_after: str
+) -> None:
+    before = shared_server.counted()
+    async with AsyncLimiter(redis.asyncio.Redis(port=shared_server.port)) as limiter:
+        sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+        make, is_busy = sockets._make, iter([True])
+
+        def made() -> Any:
+            connection = make()
+            act = getattr(connection, busy_after)
+
+            async def then_busy(*args: Any, **options: Any) -> None:
+                await act(*args, **options)
+                if connection.is_connected and limiter_sends(args) and next(is_busy, False):
+                    time.sleep(0.5)  # noqa: ASYNC251
+
+            setattr(connection, busy_after, then_busy)
+            return connection
+
+        sockets._make = made
+        found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
+        assert next(is_busy, False) is False
+        decided = sum(one.source == "server" for one in found)
+        # The call that was sent is decided. Those without a connection are not sent any more.
+        assert (decided > 0) is (busy_after == "send_packed_command")
+        await asyncio.sleep(0.05)
+        assert shared_server.counted() - before == decided
+
+
+def limiter_sends(args: tuple[Any, ...]) -> bool:
+    """Returns False for the commands with which a driver opens a connection."""
+    return not args or b"RL.GCRA" in b"".join(args[0])
+
+
 # -- replies in pieces -----------------------------------------------------------------------------
 
 

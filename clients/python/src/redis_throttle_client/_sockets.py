@@ -24,15 +24,20 @@ class _Timed:
     def __init__(self, plain: Any, wait: Callable[[float], None]) -> None:
         """``wait`` sets the timeout of the next read."""
         self._socket, self._set_wait = plain, wait
-        self._deadline, self._is_first = 0.0, True
+        self._deadline: float | None = None
+        self._is_first = True
 
     def begin(self, deadline: float) -> None:
         """Begins a call that ends by ``deadline``."""
         self._deadline, self._is_first = deadline, True
         self._set_wait(max(0.001, deadline - time.monotonic()))
 
+    def end(self) -> None:
+        """Ends the call. The driver may look for unexpected data without a wait."""
+        self._deadline = None
+
     def _before_read(self) -> None:
-        if not self._is_first:
+        if self._deadline is not None and not self._is_first:
             left_s = self._deadline - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError("the reply is incomplete at the deadline")
@@ -87,6 +92,8 @@ class _Line:
             if time.monotonic() >= deadline:
                 raise Unavailable("no answer in time", "timeout") from error
             raise
+        finally:
+            self._timed.end()
 
     def _wait(self, seconds: float) -> None:
         if not self._in_kernel:

@@ -1,0 +1,130 @@
+"""Reproduces incidents with leases on a real server: permits that stayed taken, or were lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import redis
+import redis.asyncio
+from fastapi import FastAPI
+
+from redis_throttle_client import AsyncLimiter, Limiter, Rule, gcra, lease
+from redis_throttle_client.asgi import RateLimitMiddleware
+
+from .conftest import Server, until
+from .proxy import Proxy
+from .test_failures import in_child
+
+pytestmark = pytest.mark.live
+API = gcra("api", 1000, 1000, "60s")
+CALLS = 300
+# A slow machine may need a long time for this many calls.
+PATIENT: Any = {"timeout_ms": 20_000}
+
+
+@pytest.fixture
+def lively(shared_server: Server) -> Iterator[Server]:
+    """Returns a server whose clock runs."""
+    shared_server.command("RL.DEBUG", "CLOCK", "RESUME")
+    yield shared_server
+    shared_server.freeze()
+
+
+def free(server: Server, rule: Rule, subject: str) -> int:
+    """Returns how many permits of a lease are free."""
+    ttl, key = f"{rule.period_us // 1000}ms", f"rl:{rule.name}:{subject}"
+    allowed, _, others, *_ = server.command("RL.PEEK", key, "LEASE", "other", rule.limit, ttl)
+    return int(allowed + others)
+
+
+@pytest.mark.anyio
+async def test_four_leases_are_free_soon_after_300_calls_at_once(lively: Server) -> None:
+    jobs = lease("jobs", 4, "60s")
+    client = redis.asyncio.Redis(port=lively.port)
+    async with AsyncLimiter(client, **PATIENT) as limiter:
+        held = [limiter.lease(jobs, "x") for _ in range(4)]
+        for one in held:
+            await one.__aenter__()
+        assert free(lively, jobs, "x") == 0
+        calls = [asyncio.ensure_future(limiter.check(API, "42")) for _ in range(CALLS)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(one.__aexit__() for one in held))
+        assert free(lively, jobs, "x") == 4
+        reasons = [one.reason for one in await asyncio.gather(*calls)]
+        assert reasons.count("overloaded") == CALLS - 256
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_request_releases_both_leases_and_renews_none(lively: Server) -> None:
+    rules = [lease(name, 1, "600ms") for name in ("first", "second")]
+    app = FastAPI()
+
+    @app.get("/")
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    client = redis.asyncio.Redis(port=lively.port)
+    async with AsyncLimiter(client, **PATIENT) as limiter:
+        limited = RateLimitMiddleware(
+            app, limiter=limiter, rules=[(rule, lambda _: "x") for rule in rules]
+        )
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(limited), base_url="http://t"
+        ) as asking:
+            renewals = lively.calls("rl.renew")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await asking.get("/")
+        assert lively.calls("rl.renew") > renewals
+        assert [free(lively, rule, "x") for rule in rules] == [1, 1]
+        renewals = lively.calls("rl.renew")
+        await asyncio.sleep(0.5)
+        assert lively.calls("rl.renew") == renewals
+
+
+def test_a_forked_child_renews_no_lease_of_its_parent(lively: Server) -> None:
+    parents, childs = lease("parents", 1, "600ms"), lease("childs", 1, "600ms")
+
+    def work() -> str:
+        limiter = Limiter(lively.client(), **PATIENT)
+        limiter.lease(parents, "x").__enter__()
+        if os.fork():
+            # The parent ends without a release.
+            os._exit(0)
+        with limiter.lease(childs, "x") as held:
+            until(lambda: free(lively, parents, "x") == 1, 3)
+            return f"{held.held} {free(lively, childs, 'x')}"
+
+    assert in_child(work) == "True 0"
+
+
+def test_400_leases_20_ms_away_are_all_renewed_in_time(lively: Server) -> None:
+    proxy, jobs = Proxy(lively.port), lease("jobs", 400, "6s")
+    proxy.reply_s = 0.02
+    with Limiter(redis.Redis(port=proxy.port), **PATIENT) as limiter:
+        held: list[Any] = []
+
+        def take() -> None:
+            for _ in range(25):
+                held.append(limiter.lease(jobs, "x").__enter__())
+
+        threads = [threading.Thread(target=take) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        renewals = lively.calls("rl.renew")
+        ends = time.monotonic() + 7
+        until(lambda: time.monotonic() > ends or not all(one.held for one in held))
+        assert sum(one.held for one in held) == 400
+        assert lively.calls("rl.renew") - renewals >= 2 * 400
+        assert free(lively, jobs, "x") == 0
+        limiter._renewer.close()
+    proxy.close()
