@@ -117,10 +117,25 @@ check_python() {
     step .venv/bin/mypy --strict ../../benches/clients/*.py
 }
 
+# Installs the lowest supported versions of the Python drivers in the folder $1, which comes first on
+# Python's path. The virtual environment has the highest.
+lowest_drivers() {
+    lowest=clients/python/requirements-lowest.txt
+    is_made_from "$1" "$lowest" && return
+    rm -rf "$1"
+    step clients/python/.venv/bin/pip install --quiet --disable-pip-version-check \
+        --target "$1" --requirement "$lowest"
+    made_from "$1" "$lowest"
+}
+
 test_python() {
     prepare_python
+    drivers=$PWD/.cache/python-lowest
+    lowest_drivers "$drivers"
     cd clients/python
     step .venv/bin/pytest -q
+    step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q \
+        tests/test_drivers.py tests/test_timelines.py tests/test_healing.py
 }
 
 check_node() {

@@ -1,0 +1,132 @@
+"""Tests each driver on a real server and on a cluster, in its lowest and its highest version.
+
+These tests use only what every supported version has. With ``RL_DRIVERS``, the name of a file of
+requirements, the installed versions must be those of that file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+
+from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, fixed, gcra, lease
+
+from .conftest import CLUSTER_SLOTS, Server
+
+API = gcra("api", 6, 10, "60s")
+DAY = fixed("day", 100, "1d")
+JOBS = lease("jobs", 1, "60s")
+PATIENT: Any = {"timeout_ms": 5000}
+PACKAGES: dict[str, Any] = {"redis": redis, "valkey": valkey}
+on_module = pytest.mark.parametrize("cluster", ["module"], indirect=True)
+
+
+@pytest.fixture(params=PACKAGES)
+def driver(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def async_cluster(cluster: list[Server], driver: str) -> AsyncIterator[Any]:
+    client = getattr(PACKAGES[driver].asyncio, f"{driver.capitalize()}Cluster")
+    made = client(host="127.0.0.1", port=cluster[0].port)
+    yield made
+    # Before redis-py 5.0.1 the method had its old name.
+    await getattr(made, "aclose", made.close)()
+
+
+def test_the_drivers_have_the_versions_of_the_requirements(driver: str) -> None:
+    named = os.environ.get("RL_DRIVERS", "requirements-test.txt")
+    requirements = (Path(__file__).parents[1] / named).read_text()
+    found = re.search(rf"^{driver}==(\S+)$", requirements, re.MULTILINE)
+    assert found is not None
+    assert PACKAGES[driver].__version__ == found[1]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_driver_decides(shared_server: Server, driver: str, protocol: int) -> None:
+    client = getattr(PACKAGES[driver], driver.capitalize())
+    with Limiter(client(port=shared_server.port, protocol=protocol), **PATIENT) as limiter:
+        assert limiter.ready() == "module"
+        assert [limiter.check(API, "42").remaining for _ in range(2)] == [5, 4]
+        assert limiter.check_all([(API, "42"), (DAY, "42", 2)]).rows[1].remaining == 98
+        with limiter.lease(JOBS, "42") as held:
+            assert held.renew()
+        shared_server.command("SET", "rl:api:text", "text")
+        with pytest.raises(CommandRejected, match="WRONGTYPE"):
+            limiter.check(API, "text")
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_driver_decides_in_asyncio(
+    shared_server: Server, driver: str, protocol: int
+) -> None:
+    client = getattr(PACKAGES[driver].asyncio, driver.capitalize())
+    made = client(port=shared_server.port, protocol=protocol)
+    async with AsyncLimiter(made, **PATIENT) as limiter:
+        assert await limiter.ready() == "module"
+        assert [(await limiter.check(API, "42")).remaining for _ in range(2)] == [5, 4]
+        assert (await limiter.check_all([(API, "42"), (DAY, "42", 2)])).rows[1].remaining == 98
+        async with limiter.lease(JOBS, "42") as held:
+            assert await held.renew()
+        shared_server.command("SET", "rl:api:text", "text")
+        with pytest.raises(CommandRejected, match="WRONGTYPE"):
+            await limiter.check(API, "text")
+
+
+def own(nodes: list[Server], slot: int, owner: Server) -> None:
+    """Gives a slot to a node, without telling the clients."""
+    identity = owner.command("CLUSTER", "MYID").decode()
+    for node in nodes:
+        node.command("CLUSTER", "SETSLOT", slot, "NODE", identity)
+
+
+@pytest.mark.live
+@on_module
+def test_a_cluster_driver_decides_and_follows_a_slot(cluster: list[Server], driver: str) -> None:
+    for node in cluster:
+        node.flush()
+    client = getattr(PACKAGES[driver], f"{driver.capitalize()}Cluster")
+    made = client(host="127.0.0.1", port=cluster[0].port)
+    with Limiter(made, **PATIENT) as limiter:
+        assert {limiter.check(API, str(at)).remaining for at in range(20)} == {5}
+        slot = made.keyslot("rl:api:moves")
+        home = slot * 3 // CLUSTER_SLOTS
+        own(cluster, slot, cluster[(home + 1) % 3])
+        assert limiter.check(API, "moves").remaining == 5
+        limiter.forget(API, "moves")
+        own(cluster, slot, cluster[home])
+        assert limiter.check(API, "moves").source == "server"
+    made.close()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@on_module
+async def test_a_cluster_driver_decides_and_follows_a_slot_in_asyncio(
+    cluster: list[Server], async_cluster: Any
+) -> None:
+    for node in cluster:
+        node.flush()
+    async with AsyncLimiter(async_cluster, **PATIENT) as limiter:
+        assert {(await limiter.check(API, str(at))).remaining for at in range(20)} == {5}
+        slot = async_cluster.keyslot("rl:api:moves")
+        home = slot * 3 // CLUSTER_SLOTS
+        own(cluster, slot, cluster[(home + 1) % 3])
+        assert (await limiter.check(API, "moves")).remaining == 5
+        await limiter.forget(API, "moves")
+        own(cluster, slot, cluster[home])
+        assert (await limiter.check(API, "moves")).source == "server"
