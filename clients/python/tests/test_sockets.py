@@ -20,7 +20,7 @@ from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
 from redis_throttle_client._errors import Undialled, Unsent
 from redis_throttle_client._queue import Pace
 
-from .conftest import Server
+from .conftest import Server, until
 
 API = gcra("api", 1000, 1000, "60s")
 MANY = 256
@@ -242,6 +242,64 @@ async def test_a_failed_connection_attempt_is_shared_by_all_waiting_calls() -> N
     await settled()
     dials.answer.set()
     assert await asyncio.gather(first, *asked) == [b"PONG"] * 21
+
+
+@pytest.mark.anyio
+async def test_a_dial_that_began_before_a_retirement_is_dropped() -> None:
+    dials = Dials()
+    dials.go.set()
+    (first,) = dials.pings(1)
+    await settled()
+    dials.go.clear()
+    (second,) = dials.pings(1)
+    await settled()
+    assert dials.made == 2
+    pool = dials.sockets._pool
+    await dials.sockets._retire(pool, 1, dials.connections[0])
+    dials.answer.set()
+    await first
+    # A new attempt begins while the older one is still waiting.
+    (third,) = dials.pings(1)
+    await settled()
+    assert dials.made == 3
+    dials.go.set()
+    assert list(await asyncio.gather(second, third)) == [b"PONG"] * 2
+    await settled()
+    assert not dials.connections[1].is_connected
+    assert set(pool.generations.values()) == {2}
+
+
+@pytest.mark.live
+def test_a_dial_of_a_thread_that_began_before_a_retirement_is_dropped(
+    shared_server: Server,
+) -> None:
+    with Limiter(shared_server.client(), **PATIENT) as limiter:
+        sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+        make, goes, made = sockets._make, threading.Event(), []
+
+        def slow() -> Any:
+            made.append(make())
+            if len(made) == 1:
+                goes.wait()
+            return made[-1]
+
+        sockets._make = slow
+        found: list[str] = []
+        waiting = [
+            threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
+            for _ in range(2)
+        ]
+        waiting[0].start()
+        until(lambda: made)
+        assert sockets._retire(1)
+        # A new attempt begins while the older one is still waiting.
+        waiting[1].start()
+        for thread in waiting:
+            thread.join()
+        assert found == ["server"] * 2
+        goes.set()
+        until(lambda: made[0]._sock is None and not sockets._dialling)
+        assert {line.generation for line in sockets._idle} == {2}
 
 
 @pytest.mark.anyio
