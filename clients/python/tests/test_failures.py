@@ -31,6 +31,7 @@ import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Rule, Unavailable, gcra
 from redis_throttle_client._cluster import _Map
+from redis_throttle_client._deadline import by, instant
 
 from .conftest import Server, until
 
@@ -141,6 +142,18 @@ async def test_a_busy_program_reads_an_arrived_answer_after_the_deadline(
             await anyio.lowlevel.checkpoint()
         busy_until_all_is_over(reply_of)
         assert (await asked).source == "server"
+
+
+@pytest.mark.anyio
+async def test_a_deadline_leaves_the_time_to_read_an_arrived_answer() -> None:
+    async def read() -> str:
+        for _ in range(4):
+            await anyio.lowlevel.checkpoint()
+        return "answer"
+
+    assert await by(instant(-1), read()) == "answer"
+    with pytest.raises(Unavailable):
+        await by(instant(-1), anyio.sleep(60))
 
 
 def busy_until_all_is_over(reply_of: Any) -> None:

@@ -251,21 +251,21 @@ async def test_a_dial_that_began_before_a_retirement_is_dropped() -> None:
     (first,) = dials.pings(1)
     await settled()
     dials.go.clear()
-    (second,) = dials.pings(1)
+    others = dials.pings(MOST_DIALS)
     await settled()
-    assert dials.made == 2
+    assert dials.made == 1 + MOST_DIALS
     pool = dials.sockets._pool
     await dials.sockets._retire(pool, 1, dials.connections[0])
     dials.answer.set()
     await first
-    # A new attempt begins while the older one is still waiting.
-    (third,) = dials.pings(1)
+    # A new attempt begins, although the older ones have not ended.
+    (last,) = dials.pings(1)
     await settled()
-    assert dials.made == 3
+    assert dials.made == 2 + MOST_DIALS
     dials.go.set()
-    assert list(await asyncio.gather(second, third)) == [b"PONG"] * 2
+    assert await asyncio.gather(*others, last) == [b"PONG"] * (MOST_DIALS + 1)
     await settled()
-    assert not dials.connections[1].is_connected
+    assert not any(one.is_connected for one in dials.connections[: 1 + MOST_DIALS])
     assert set(pool.generations.values()) == {2}
 
 
@@ -354,12 +354,15 @@ class Crowded:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("answers_others", "after"), [(True, "server"), (False, "error")])
-async def test_an_unsent_call_is_no_failure_of_a_server_that_answers_others(
-    answers_others: bool, after: str
+@pytest.mark.parametrize(
+    ("answers_others", "failures", "after"),
+    [(True, 1, "server"), (False, 1, "error"), (False, 2, "server")],
+)
+async def test_unsent_calls_are_one_failure_unless_the_server_answers_others(
+    answers_others: bool, failures: int, after: str
 ) -> None:
     crowded = Crowded()
-    limiter = AsyncLimiter(crowded, breaker_failures=1)
+    limiter = AsyncLimiter(crowded, breaker_failures=failures)
     await limiter.check(API, "before")
     late = [asyncio.create_task(limiter.check(API, "late")) for _ in range(9)]
     await anyio.wait_all_tasks_blocked()
