@@ -156,7 +156,9 @@ export class Calls {
     );
   }
 
-  /** @internal Drops the connections to a node, and ends the calls on them. The next call dials anew. */
+  /**
+   * @internal Drops the connections to a node, and ends the calls on them. The next call dials again.
+   */
   retire(call: Call, node: Node): void {
     if (this.connection.retire?.(call) !== true) return;
     const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');

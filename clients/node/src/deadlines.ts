@@ -16,8 +16,8 @@ export interface Due {
 /** A timer that fires later than this shows that the process was busy, in ms. */
 const BUSY_MS = 20;
 /**
- * The maximum time that calls get in addition if the process was busy at their deadline, in ms. They
- * may not even have been sent.
+ * The maximum time that calls get in addition if the process was busy at their deadline, in ms.
+ * They may not even have been sent.
  */
 const EXTRA_MAX_MS = 100;
 

@@ -1,5 +1,5 @@
 /** Decisions: frozen values with a name for each of the five integers of a reply. */
-import { UnavailableError, type UnavailableReason } from './errors.js';
+import { RateLimitError, UnavailableError, type UnavailableReason } from './errors.js';
 import { type HeaderOptions, rateLimitHeaders } from './headers.js';
 import { isSame, type Rule } from './rules.js';
 
@@ -140,6 +140,15 @@ export class Decision {
     const verdict = this.allowed ? `allowed, ${this.remaining} left` : 'denied';
     const never = this.never ? ', never' : `, again in ${this.retryAfterMs} ms`;
     return `${this.rule}: ${verdict}${this.allowed ? '' : never} (${this.source})`;
+  }
+}
+
+/** A lease was denied. `decision` says why, and when to come back. */
+export class DeniedError extends RateLimitError {
+  readonly code = 'RL_DENIED';
+
+  constructor(readonly decision: Decision) {
+    super(`denied: ${decision}`);
   }
 }
 

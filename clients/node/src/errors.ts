@@ -5,8 +5,6 @@
  * the rule's `onError` decides.
  */
 
-import type { Decision } from './decision.js';
-
 /** Base class of all errors of this package. */
 export abstract class RateLimitError extends Error {
   abstract readonly code: string;
@@ -91,15 +89,6 @@ export class NotDialledError extends NotSentError {}
 export function mayHaveRun(error: unknown): boolean {
   if (!(error instanceof UnavailableError) || error instanceof NotSentError) return false;
   return error.reason === 'timeout' || error.reason === 'connection';
-}
-
-/** A lease was denied. `decision` says why, and when to come back. */
-export class DeniedError extends RateLimitError {
-  readonly code = 'RL_DENIED';
-
-  constructor(readonly decision: Decision) {
-    super(`denied: ${decision}`);
-  }
 }
 
 /** The first words of the errors of a server that temporarily cannot decide. */

@@ -4,8 +4,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import { ClientAddress } from './address.js';
-import type { Decision } from './decision.js';
-import { DeniedError, InvalidArgumentError } from './errors.js';
+import { type Decision, DeniedError } from './decision.js';
+import { InvalidArgumentError } from './errors.js';
 import {
   type HeaderStyle,
   noSubjectProblem,

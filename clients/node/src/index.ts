@@ -1,14 +1,13 @@
 /** Rate limits decided by Redis or Valkey, with the module redis-throttle or its library. */
 export type { Backend } from './backends.js';
 export type { Clock } from './clock.js';
-export { Decision, type DecisionFields, type Source } from './decision.js';
+export { Decision, type DecisionFields, DeniedError, type Source } from './decision.js';
 export type { Connection, Waiting } from './drivers/connection.js';
 export type { Client } from './drivers/index.js';
 export type { IoRedisClusterLike, IoRedisLike } from './drivers/ioredis.js';
 export type { NodeRedisClusterLike, NodeRedisLike } from './drivers/node-redis.js';
 export {
   CommandRejectedError,
-  DeniedError,
   InvalidArgumentError,
   RateLimitError,
   UnavailableError,

@@ -3,15 +3,10 @@ import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
 import type { Clock } from './clock.js';
-import { combined, type Decision } from './decision.js';
+import { combined, type Decision, DeniedError } from './decision.js';
 import { DenyCache } from './deny-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
-import {
-  CommandRejectedError,
-  DeniedError,
-  InvalidArgumentError,
-  UnavailableError,
-} from './errors.js';
+import { CommandRejectedError, InvalidArgumentError, UnavailableError } from './errors.js';
 import { Keys } from './keys.js';
 import type { Lease } from './lease.js';
 import { Leasing } from './leasing.js';
@@ -55,9 +50,9 @@ export class Limiter {
   constructor(client: Client, options: LimiterOptions = {}) {
     const checked = withDefaults(options);
     const { timeoutMs, onError, denialCache, prefetch, clock } = checked;
-    this.#keys = new Keys(options);
+    this.#keys = new Keys(checked);
     const connection = connectionOf(client, { clock, timeoutMs, pauseMs: checked.breakerPauseMs });
-    this.#backends = new Backends(connection, clock, timeoutMs, options.backend);
+    this.#backends = new Backends(connection, clock, timeoutMs, checked.backend);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#pauseMs = checked.breakerPauseMs;
@@ -71,7 +66,7 @@ export class Limiter {
       denialCache > 0 ? new DenyCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
     this.#stocks = new Prefetcher(clock);
     this.#prefetch = prefetch;
-    this.#onDecision = options.onDecision;
+    this.#onDecision = checked.onDecision;
   }
 
   /** @internal The clock of the limiter. */

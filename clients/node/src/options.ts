@@ -85,7 +85,8 @@ export function withDefaults(options: LimiterOptions) {
   const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
   const { denialCacheMaxMs = 1000 } = options;
   const { breakerFailures = 5, breakerPauseMs = 1000, prefetch = 1 } = options;
-  const { clock = systemClock } = options;
+  const { backend = 'auto', prefix = 'rl', clock = systemClock } = options;
+  const { hashTag, hmacSecret, onDecision } = options;
   integer('timeoutMs', timeoutMs, 1, 60_000);
   integer('maxInFlight', maxInFlight, 1, 1_000_000);
   integer('denialCache', denialCache, 0, 10_000_000);
@@ -97,7 +98,9 @@ export function withDefaults(options: LimiterOptions) {
     throw new InvalidArgumentError('onError', 'allow, deny or local');
   }
   const limits = { maxInFlight, breakerFailures, breakerPauseMs };
-  return { timeoutMs, onError, denialCache, denialCacheMaxMs, prefetch, clock, ...limits };
+  const memory = { denialCache, denialCacheMaxMs, prefetch };
+  const keys = { prefix, hashTag, hmacSecret };
+  return { timeoutMs, onError, backend, onDecision, clock, ...memory, ...keys, ...limits };
 }
 
 export interface CallOptions {

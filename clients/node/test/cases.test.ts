@@ -11,6 +11,7 @@ import {
 } from '../src/headers.js';
 import { Keys } from '../src/keys.js';
 import { strictest } from '../src/on-error.js';
+import { withDefaults } from '../src/options.js';
 import * as protocol from '../src/protocol.js';
 import * as rules from '../src/rules.js';
 import { type Any, ruleOf, table } from './shared-cases.js';
@@ -60,7 +61,15 @@ function decisionOf(input: Any): Decision {
   return protocol.decisionOf(input.reply, { rule });
 }
 
+const camel = (name: string) => name.replace(/_(.)/g, (_, char) => char.toUpperCase());
+
 const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
+  defaults: (input, wanted) => {
+    const options: Any = withDefaults(input);
+    return Object.fromEntries(
+      Object.keys(wanted).map((name) => [name, options[camel(name)] ?? null]),
+    );
+  },
   durations: (input) => rules.fixed('name', 1, input).words[2],
   calls: ({ method, subject, cost, partial, id, rule: spec }) => {
     const rule = ruleOf(spec);
@@ -103,7 +112,9 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
     new ClientAddress(trusted).subject(peer ?? undefined, forwarded) ?? null,
   failure: (input) => strictest(input),
   errors: (input) => {
-    return classified(new Error(input)) instanceof CommandRejectedError ? 'mistake' : 'unavailable';
+    return classified(new Error(input)) instanceof CommandRejectedError
+      ? 'rejected'
+      : 'unavailable';
   },
 };
 
@@ -112,8 +123,8 @@ for (const [section, cases] of Object.entries(tables)) {
   describe(section, () => {
     it.each(cases)('$name', ({ input, expect: wanted }) => {
       if (section === 'invalid_rules') {
-        const camel = wanted.replace(/_(.)/g, (_: string, char: string) => char.toUpperCase());
-        expect(() => ruleOf(input)).toThrow(expect.objectContaining({ argument: camel }));
+        const argument = camel(wanted);
+        expect(() => ruleOf(input)).toThrow(expect.objectContaining({ argument }));
         return;
       }
       const run = sections[section];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from redis_throttle_client._errors import is_rejection
 from redis_throttle_client._http import problem
 from redis_throttle_client._keys import Keys
 from redis_throttle_client._on_error import strictest
+from redis_throttle_client._options import Options
 from redis_throttle_client._rules import duration_text, duration_us
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads(
@@ -123,6 +125,12 @@ def test_a_timeline_is_left_out_only_by_its_languages() -> None:
     ]
     runner = Path(__file__).with_name("test_timelines.py").read_text()
     assert not any(word in runner for word in ("mark.skip", "pytest.skip", "xfail"))
+
+
+@cases("defaults")
+def test_options_have_the_shared_defaults(given: dict[str, Any], expect: dict[str, Any]) -> None:
+    options = asdict(Options(**given))
+    assert {name: options[name] for name in options if name != "clock"} == expect
 
 
 @cases("durations")
@@ -283,4 +291,4 @@ def test_the_strictest_on_error_decides(given: list[Any], expect: str) -> None:
 def test_errors_follow_the_shared_cases(given: str, expect: str, driver: str) -> None:
     parsers = pytest.importorskip(f"{driver}._parsers.resp2")
     error = parsers._RESP2Parser(4096).parse_error(given)
-    assert ("mistake" if is_rejection(error) else "unavailable") == expect
+    assert ("rejected" if is_rejection(error) else "unavailable") == expect

@@ -137,14 +137,14 @@ def test_a_rejected_command_is_raised_under_every_on_error(server: FakeServer, r
 
 
 @pytest.mark.parametrize(
-    ("error", "mistake"),
+    ("error", "is_refusal"),
     [(TypeError("x"), True), (OSError("x"), False), (TimeoutError(), False),
      (redis.ConnectionError("x"), False), (redis.TimeoutError("x"), False)],
 )  # fmt: skip
-def test_a_bug_in_the_program_is_a_mistake_and_a_lost_connection_is_not(
-    error: Exception, mistake: bool
+def test_a_bug_in_the_program_is_a_rejection_and_a_lost_connection_is_not(
+    error: Exception, is_refusal: bool
 ) -> None:
-    assert is_rejection(error) is mistake
+    assert is_rejection(error) is is_refusal
 
 
 def test_calls_to_which_on_error_does_not_apply_raise_unavailable(server: FakeServer) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from redis_throttle_client import Decision, Limiter
 from redis_throttle_client._http import MiddlewareOptions
-from redis_throttle_client._options import Options
 
 from .conftest import ROOT, Server
 
@@ -28,20 +27,9 @@ def documented(section: str) -> set[str]:
     return {name for row in OPTION.findall(text) for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_the_page_names_every_option() -> None:
-    assert documented("Options") == {one.name for one in fields(Options)} | {"sleep", "local_share"}
+def test_the_page_names_every_option_of_the_middleware() -> None:
     options = {*MiddlewareOptions.__annotations__, "rules"}
     assert documented("FastAPI and Starlette (ASGI)") == options
-
-
-def test_the_page_states_the_right_defaults() -> None:
-    defaults = Options()
-    for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE):
-        if hasattr(defaults, name) and name != "clock":
-            value = getattr(defaults, name)
-            assert text.strip("`") == ("none" if value is None else str(value)), name
-    pair = f"{defaults.breaker_failures}, {defaults.breaker_pause_ms}"
-    assert f"| `breaker_failures`, `breaker_pause_ms` | {pair} |" in PAGE
 
 
 def test_the_page_names_every_method_and_field() -> None:

@@ -19,7 +19,7 @@ export interface Connection {
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
   /**
-   * Closes every connection to the call's node that is open now; the next call dials anew. Returns
+   * Closes every connection to the call's node that is open now; the next call dials again. Returns
    * false if none is open. Without this method no connection is retired.
    */
   retire?(call: Pick<Call, 'keys'>): boolean;

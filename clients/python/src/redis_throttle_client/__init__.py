@@ -2,10 +2,9 @@
 
 from ._backends import Backend
 from ._calls import Call
-from ._decision import Decision, HeaderStyle, Source
+from ._decision import Decision, Denied, HeaderStyle, Source
 from ._errors import (
     CommandRejected,
-    Denied,
     InvalidArgument,
     ProtocolError,
     Reason,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ._errors import InvalidArgument, Reason
+from ._errors import InvalidArgument, Reason, ThrottleError
 
 Source = Literal["server", "local", "error"]
 HeaderStyle = Literal["draft-11", "draft-6", "x-ratelimit"]
@@ -126,3 +126,11 @@ def retry_after_s(ms: int) -> int:
 def retry_ms(ms: int) -> int:
     """Returns a retry time of the server; 2^53 - 1 for its -1, which is never."""
     return FOREVER_MS if ms < 0 else ms
+
+
+class Denied(ThrottleError):
+    """A lease was denied. ``decision.retry_after_ms`` says when to retry."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(f"denied by the rule {decision.rule!r}")
+        self.decision = decision

@@ -6,10 +6,7 @@ argument, or a call that the server refuses for good, is always raised.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from ._decision import Decision
+from typing import Literal
 
 Reason = Literal["timeout", "connection", "server", "overloaded", "circuit"]
 """Why there is no answer.
@@ -58,14 +55,6 @@ class Retired(Unavailable):
 
 class CommandRejected(ThrottleError):
     """The server refused the call, and a retry does not help: alert on it."""
-
-
-class Denied(ThrottleError):
-    """A lease was denied. ``decision.retry_after_ms`` says when to retry."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"denied by the rule {decision.rule!r}")
-        self.decision = decision
 
 
 class ProtocolError(CommandRejected):

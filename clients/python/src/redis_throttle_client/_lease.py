@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from . import _protocol
-from ._decision import Decision
+from ._decision import Decision, Denied
 from ._dial import LEASE_SLOTS
-from ._errors import Denied, ThrottleError, Unavailable
+from ._errors import ThrottleError, Unavailable
 from ._fork import forgets
 from ._protocol import Args
 from ._rules import Rule

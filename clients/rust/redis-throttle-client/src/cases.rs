@@ -199,7 +199,7 @@ fn error_reply(text: &str) -> RedisError {
 
 fn error(input: &Value) -> Result<Value, Error> {
     let error = Error::from(error_reply(input.as_str().unwrap()));
-    Ok(json!(if error.is_rejection() { "mistake" } else { "unavailable" }))
+    Ok(json!(if error.is_rejection() { "rejected" } else { "unavailable" }))
 }
 
 /// Returns the default options, with the names of the cases.

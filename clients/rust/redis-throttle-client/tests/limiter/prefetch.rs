@@ -285,7 +285,7 @@ struct Broken;
 
 impl Connection for Broken {
     fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
-        panic!("a mistake of the program")
+        panic!("a bug of the program")
     }
 }
 
