@@ -157,7 +157,8 @@ export class Calls {
   }
 
   /**
-   * @internal Drops the connections to a node, and ends the calls on them. The next call dials again.
+   * @internal Drops the connections to a node, and ends the calls on them. The next call dials
+   * again.
    */
   retire(call: Call, node: Node): void {
     if (this.connection.retire?.(call) !== true) return;

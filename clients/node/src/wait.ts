@@ -1,14 +1,20 @@
 /** Waits until a call is allowed. */
-import { sleep } from './clock.js';
+import { type Clock, sleep } from './clock.js';
 import { Decision } from './decision.js';
-import { InvalidArgumentError } from './errors.js';
-import type { Limiter } from './limiter.js';
-import type { WaitOptions } from './options.js';
+import { InvalidArgumentError, UnavailableError } from './errors.js';
+import type { CallOptions, WaitOptions } from './options.js';
 import type { Rule } from './rules.js';
+
+/** The part of a limiter that waits. */
+interface Waiter {
+  readonly clock: Clock;
+  check(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
+  refund(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
+}
 
 /** Checks, sleeps for as long as the decision says, and checks again; see `Limiter.wait`. */
 export async function waited(
-  limiter: Pick<Limiter, 'check' | 'refund' | 'clock'>,
+  limiter: Waiter,
   rule: Rule,
   subject: string,
   options: WaitOptions,
@@ -23,8 +29,13 @@ export async function waited(
     const fits = !decision.never && limiter.clock.nowMs() + waitMs <= endsAtMs;
     if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
     if (!fits) {
-      // The turn comes too late: leave the leaky bucket's queue.
-      if (!decision.degraded) await limiter.refund(rule, subject, { ...rest, signal });
+      // The turn comes too late: leave the leaky bucket's queue. Without an answer the place stays
+      // taken.
+      if (!decision.degraded) {
+        await limiter.refund(rule, subject, { ...rest, signal }).catch((error) => {
+          if (!(error instanceof UnavailableError)) throw error;
+        });
+      }
       return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
     }
     try {

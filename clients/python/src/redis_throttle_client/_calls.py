@@ -211,9 +211,11 @@ class Calls:
             if (self.clock() - began) * 1000 + pause_ms > max_wait_ms:
                 if not decision.allowed:
                     return decision
-                # Give back the place in the leaky bucket, because its turn comes too late.
+                # Give back the place in the leaky bucket, because its turn comes too late. Without
+                # an answer the place stays taken.
                 if not decision.degraded:
-                    yield from self.settle("refund", rule, subject, cost, tag)
+                    with contextlib.suppress(Unavailable):
+                        yield from self.settle("refund", rule, subject, cost, tag)
                 return replace(decision, allowed=False, granted=0)
             try:
                 yield Sleep(pause_ms / 1000)
