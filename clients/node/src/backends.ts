@@ -125,12 +125,12 @@ export class Backends implements Connection {
     return this.#connection.nodeOf?.(call);
   }
 
-  retire(call: Pick<Call, 'keys'>): boolean {
-    return this.#connection.retire?.(call) ?? false;
+  retire(node: string | undefined): boolean {
+    return this.#connection.retire?.(node) ?? false;
   }
 
-  isUp(call: Pick<Call, 'keys'>): boolean {
-    return this.#connection.isUp?.(call) ?? true;
+  isUp(node: string | undefined): boolean {
+    return this.#connection.isUp?.(node) ?? true;
   }
 
   close(): void {

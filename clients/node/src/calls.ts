@@ -15,6 +15,8 @@ export interface CallsOptions {
 
 /** The calls to one node. */
 interface Node {
+  /** Undefined for a single server. */
+  readonly name: string | undefined;
   readonly breaker: Breaker;
   inFlight: number;
   /** The number of calls so far. */
@@ -75,8 +77,8 @@ function retires(error: CommandRejectedError | UnavailableError): boolean {
 }
 
 export class Calls {
-  /** The nodes by name. A single server has the name ''. */
-  readonly #nodes = new Map<string, Node>();
+  /** The nodes by name. */
+  readonly #nodes = new Map<string | undefined, Node>();
   /** @internal */
   readonly deadlines: Deadlines;
 
@@ -93,13 +95,13 @@ export class Calls {
    * block the others.
    */
   #node(call: Pick<Call, 'keys'>): Node {
-    const name = this.connection.nodeOf?.(call) ?? '';
+    const name = this.connection.nodeOf?.(call);
     let node = this.#nodes.get(name);
     if (node === undefined) {
       const { breakerFailures, breakerPauseMs } = this.options;
       const breaker = new Breaker(this.clock, breakerFailures, breakerPauseMs);
       const leases = new LeaseSlots(this.clock);
-      node = { breaker, inFlight: 0, entered: 0, failedThrough: 0, leases };
+      node = { name, breaker, inFlight: 0, entered: 0, failedThrough: 0, leases };
       this.#nodes.set(name, node);
     }
     return node;
@@ -133,7 +135,7 @@ export class Calls {
       throw new UnavailableError('overloaded', 'not sent: no slot was free before the lease ended');
     }
     try {
-      const passes = node.breaker.open && this.connection.isUp?.(call) === true;
+      const passes = node.breaker.open && this.connection.isUp?.(node.name) === true;
       const isProbe = passes ? false : node.breaker.enter();
       const terms = { call, node, isProbe, timeoutMs, isCounted: false };
       return await new Promise((resolve, reject) => {
@@ -156,12 +158,9 @@ export class Calls {
     );
   }
 
-  /**
-   * @internal Drops the connections to a node, and ends the calls on them. The next call dials
-   * again.
-   */
-  retire(call: Call, node: Node): void {
-    if (this.connection.retire?.(call) !== true) return;
+  /** @internal Drops the connections to a node, and ends the calls on them. The next call dials again. */
+  retire(node: Node): void {
+    if (this.connection.retire?.(node.name) !== true) return;
     const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');
     const nowMs = this.clock.nowMs();
     this.deadlines.each((due) => {
@@ -252,7 +251,7 @@ class Pending extends UntilGivenUp implements Due {
   }
 
   #retire(error: CommandRejectedError | UnavailableError): void {
-    if (retires(error)) this.calls.retire(this.terms.call, this.terms.node);
+    if (retires(error)) this.calls.retire(this.terms.node);
   }
 
   /** Calls that fail together are one failure. A rejection is an answer. */

@@ -97,6 +97,26 @@ describe('a cluster', () => {
     expect(cluster.dials).toEqual(['a:1', 'b:1', 'a:1']);
   });
 
+  it('retires the node that a call went to, although its slot has moved since', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    await limiter.check(api, first);
+    await limiter.check(api, second);
+    cluster.reply = (address) => (address === 'a:1' ? new Promise(() => {}) : DECISION);
+    const silent = limiter.check(api, first);
+    cluster.halves = ['b:1', 'a:1'];
+    cluster.reply = (address) => (address === 'b:1' ? new Error('CLUSTERDOWN down') : DECISION);
+    await cluster.clock.advance(99);
+    await limiter.check(api, second);
+    await cluster.clock.advance(1);
+    expect(await silent).toMatchObject({ reason: 'timeout' });
+    cluster.reply = () => DECISION;
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect((await limiter.check(api, second)).source).toBe('server');
+    // The node `b:1` was not dialled again.
+    expect(cluster.dials).toEqual(['a:1', 'b:1', 'a:1']);
+  });
+
   it.each([
     'CLUSTERDOWN Hash slot not served',
     'READONLY You can not write against a read only replica.',

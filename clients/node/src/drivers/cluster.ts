@@ -105,15 +105,14 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     }));
   }
 
-  retire(call: Pick<Call, 'keys'>): boolean {
-    const node = this.#nodes.get(this.nodeOf(call) ?? '');
-    if (node?.retire() !== true) return false;
+  retire(node = ''): boolean {
+    if (this.#nodes.get(node)?.retire() !== true) return false;
     this.#refresh();
     return true;
   }
 
-  isUp(call: Pick<Call, 'keys'>): boolean {
-    return this.#nodes.get(this.nodeOf(call) ?? '')?.ready !== undefined;
+  isUp(node = ''): boolean {
+    return this.#nodes.get(node)?.ready !== undefined;
   }
 
   /** Closes the connections until the next call. */

@@ -19,12 +19,14 @@ export interface Connection {
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
   /**
-   * Closes every connection to the call's node that is open now; the next call dials again. Returns
-   * false if none is open. Without this method no connection is retired.
+   * Closes every connection to a node that is open now; the next call dials again. Returns false if
+   * none is open. Without this method no connection is retired.
+   *
+   * @param node The name that `nodeOf` has returned; undefined for a single server.
    */
-  retire?(call: Pick<Call, 'keys'>): boolean;
-  /** Returns true if a connection to the call's node is open. */
-  isUp?(call: Pick<Call, 'keys'>): boolean;
+  retire?(node: string | undefined): boolean;
+  /** Returns true if a connection to a node is open. */
+  isUp?(node: string | undefined): boolean;
   /** Only in a cluster: returns a name for the node that a call goes to, if it is known. */
   nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
   /** Only in a cluster: returns a connection to each primary, for commands without a key. */
