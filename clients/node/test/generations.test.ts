@@ -11,12 +11,12 @@ class Client extends EventEmitter {
 /** A server that answers the dials, or refuses them, and the connections to it. */
 function dialled(timeoutMs = 100) {
   const clock = new FakeClock();
-  const server = { dials: 0, dropped: 0, answer: async () => {} };
+  const server = { dials: 0, dropped: 0, answer: async (_: Client) => {} };
   const driver = {
     make: () => new Client(),
     connect: async (client: Client) => {
       server.dials += 1;
-      await server.answer();
+      await server.answer(client);
       client.isUp = true;
     },
     isReady: ({ isUp }: Client) => isUp,
@@ -84,6 +84,20 @@ describe('a server', () => {
       expect(server.dropped).toBe(1);
     },
   );
+
+  it('that closes the connection during the login is given up at once', async () => {
+    const { clock, server, generations } = dialled();
+    const clients: Client[] = [];
+    server.answer = (client) => {
+      clients.push(client);
+      return new Promise(() => {});
+    };
+    const opened = generations.open();
+    await clock.advance(0);
+    clients[0]?.emit('error', new Error('Socket closed unexpectedly'));
+    await expect(opened).rejects.toMatchObject({ reason: 'connection' });
+    expect(server.dropped).toBe(1);
+  });
 
   it('that answers a dial late serves the next caller', async () => {
     const { clock, server, generations } = dialled();

@@ -80,7 +80,7 @@ export class Generations<Client extends Emitter> {
     try {
       client = await Promise.race([this.driver.make(), late]);
       const refusal = new Refusal(client);
-      await refusal.during(Promise.race([this.driver.connect(client), late]));
+      await refusal.duringOrError(Promise.race([this.driver.connect(client), late]));
       if (this.#closed) throw away('the limiter is closed');
       this.#refusal = undefined;
       this.#current = client;

@@ -32,6 +32,7 @@ export function unlessAborted<T>(opening: Promise<T>, signal: AbortSignal): Prom
  */
 export class Refusal {
   #error: CommandRejectedError | undefined;
+  #fail: (error: unknown) => void = () => {};
 
   /** @param client A client of the adapter's own. Without a listener, its errors end the process. */
   constructor(client: Emitter) {
@@ -41,6 +42,7 @@ export class Refusal {
       this.#error = said
         ? new CommandRejectedError(said[2] as string, said[1] as string, { cause })
         : undefined;
+      this.#fail(this.#error ?? cause);
     });
   }
 
@@ -48,6 +50,17 @@ export class Refusal {
   async during(opening: Promise<unknown>): Promise<void> {
     await opening.catch((error) => {
       throw this.#error ?? error;
+    });
+  }
+
+  /**
+   * Waits for `opening`, or until the client reports an error. node-redis 5 waits for ever if the
+   * connection closes before the login has ended.
+   */
+  duringOrError(opening: Promise<unknown>): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#fail = reject;
+      this.during(opening).then(resolve, reject);
     });
   }
 }
