@@ -158,7 +158,9 @@ export class Calls {
     );
   }
 
-  /** @internal Drops the connections to a node, and ends the calls on them. The next call dials again. */
+  /**
+   * @internal Drops the connections to a node, and ends the calls on them. The next call dials.
+   */
   retire(node: Node): void {
     if (this.connection.retire?.(node.name) !== true) return;
     const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');

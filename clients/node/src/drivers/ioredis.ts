@@ -158,7 +158,9 @@ export class IoRedisConnection implements Connection {
   }
 }
 
-/** Opens connections of its own to the nodes of a cluster. They end with the application's client. */
+/**
+ * Opens connections of its own to the nodes of a cluster. They end with the application's client.
+ */
 export class IoRedisClusterConnection extends ClusterConnection<IoRedisLike> {
   readonly #theirs: IoRedisClusterLike;
   readonly #onEnd = () => this.end();

@@ -141,7 +141,9 @@ export class NodeRedisConnection implements Connection {
   }
 }
 
-/** Opens connections of its own to the nodes of a cluster. They end with the application's client. */
+/**
+ * Opens connections of its own to the nodes of a cluster. They end with the application's client.
+ */
 export class NodeRedisClusterConnection extends ClusterConnection<NodeRedisLike> {
   readonly #theirs: NodeRedisClusterLike;
   readonly #onEnd = () => this.end();

@@ -34,7 +34,7 @@ export class Refusal {
   #error: CommandRejectedError | undefined;
   #fail: (error: unknown) => void = () => {};
 
-  /** @param client A client of the adapter's own. Without a listener, its errors end the process. */
+  /** @param client A client of the adapter. Without a listener, its errors end the process. */
   constructor(client: Emitter) {
     client.on('error', (cause: Error) => {
       // ioredis puts a text of its own in front of the server's text.

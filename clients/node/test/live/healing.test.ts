@@ -38,7 +38,7 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     return performance.now() - begin;
   };
 
-  it('dials anew when its connection falls silent', async () => {
+  it('dials again when its connection falls silent', async () => {
     const before = between.accepted;
     between.silence();
     const first = await limiter.check(api, '1');
