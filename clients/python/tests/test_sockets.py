@@ -326,8 +326,8 @@ def test_an_attempt_is_repeated_after_the_breaker_pause_with_jitter() -> None:
         pace = Pace(Dial(redis.Connection, {}, 1, wait=False))
         pace.failed(10, redis.ConnectionError("refused"))
         again.append(pace._dial_at)
-        assert not pace.may_dial(10.79, 1, 0, 0, begins=True)
-        assert pace.may_dial(11.21, 1, 0, 0, begins=True)
+        assert not pace.begins_dial(10.79, 1, 0, 0, begins=True)
+        assert pace.begins_dial(11.21, 1, 0, 0, begins=True)
     assert max(again) - min(again) > 0.2
 
 

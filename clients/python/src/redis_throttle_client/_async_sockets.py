@@ -173,13 +173,13 @@ class AsyncSockets:
             raise
 
     def _dial_more(self, pool: _Pool, *, begins: bool = False) -> None:
-        """Opens connections for the waiting calls; see :meth:`Pace.may_dial`."""
+        """Opens connections for the waiting calls; see :meth:`Pace.begins_dial`."""
         loop = asyncio.get_running_loop()
         most = pool.waiters.most(self._most)
         while (
             not pool.closed
             and pool.open + len(pool.dials) < most
-            and pool.pace.may_dial(
+            and pool.pace.begins_dial(
                 loop.time(), len(pool.waiters), pool.open, len(pool.dials), begins=begins
             )
         ):

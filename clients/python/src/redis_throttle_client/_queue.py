@@ -58,10 +58,10 @@ class Pace:
         self._dial_at = self._last_dial = float("-inf")
         return True
 
-    def may_dial(
+    def begins_dial(
         self, now: float, waiting: int, opened: int, dialling: int, *, begins: bool
     ) -> bool:  # fmt: skip
-        """Returns True if one more attempt to open a connection may begin now.
+        """Returns True if one more attempt to open a connection begins now, and notes it.
 
         ``opened`` and ``dialling`` are the numbers of connections and of attempts under way.
         ``begins`` is true for a call that begins to wait, which needs one more.

@@ -246,12 +246,12 @@ class Sockets:
             self._waiters.discard(waiter)
 
     def _dial_more(self, *, begins: bool = False) -> None:
-        """Opens connections for the waiting calls; see :meth:`Pace.may_dial`.
+        """Opens connections for the waiting calls; see :meth:`Pace.begins_dial`.
 
         Must be called under the lock.
         """
         most = self._waiters.most(self._most)
-        while self._open + self._dialling < most and self._pace.may_dial(
+        while self._open + self._dialling < most and self._pace.begins_dial(
             time.monotonic(), len(self._waiters), self._open, self._dialling, begins=begins
         ):
             begins = False
