@@ -2,12 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/address.js';
 import { Decision, NEVER_MS } from '../src/decision.js';
-import {
-  CommandRejectedError,
-  classified,
-  InvalidArgumentError,
-  UnavailableError,
-} from '../src/errors.js';
+import { CommandRejectedError, classified, InvalidArgumentError } from '../src/errors.js';
 import {
   noSubjectProblem,
   problemOf,

@@ -95,7 +95,7 @@ describe('a server that cannot decide now', () => {
 });
 
 describe('a call', () => {
-  it('throws a CommandRejectedError if the user has no permission for the command or the key', async () => {
+  it('throws a CommandRejectedError if the user may not use the command or the key', async () => {
     const rights = {
       module: ['+rl.peek'],
       functions: ['+fcall', '+fcall_ro', '+get', '+time'],
