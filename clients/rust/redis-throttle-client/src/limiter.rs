@@ -185,8 +185,8 @@ impl Limiter {
     /// Sends one status call and returns the back end that answered.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, or [`Error::CommandRejected`] if the server refuses
-    /// the call or lacks the selected back end.
+    /// [`Error::Unavailable`] without an answer, or [`Error::CommandRejected`] if the server
+    /// refuses the call or lacks the selected back end.
     pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
         self.ask(&protocol::probe(&key), clock::now(), |_| Ok(())).await?;

@@ -91,9 +91,10 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
 }
 
 /// Denies a caller whose promised permit did not arrive, and who has no time for another fetch or
-/// has already waited for two: the server had no more permits. `retry_after` is the grant's reset time, when all units are back;
-/// in a bucket, which refills evenly, it is the earlier time when one unit is back. It may be too
-/// long: it counts from the grant, and in a window some units may be back before the reset.
+/// has already waited for two: the server had no more permits. `retry_after` is the grant's reset
+/// time, when all units are back; in a bucket, which refills evenly, it is the earlier time of one
+/// unit. It may be too long: it counts from the grant, and in a window some units may be back
+/// before the reset.
 fn none_left(rule: &Rule, grant: Decision) -> Decision {
     let terms = rule.terms();
     let others_us = u128::from(grant.limit.saturating_sub(1)) * u128::from(terms.period_us);
