@@ -4,7 +4,9 @@
  */
 import net from 'node:net';
 import { Redis } from 'ioredis';
+import Redis5 from 'ioredis-5';
 import { createClient } from 'redis';
+import { createClient as createClient5 } from 'redis-5';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   type Client,
@@ -241,9 +243,13 @@ class Runner {
   }
 }
 
+const listened = (client: { on(event: 'error', listener: () => void): unknown }) =>
+  client.on('error', () => {}) as Client;
 const drivers = {
-  'node-redis': () => createClient({ RESP: 2 }).on('error', () => {}) as unknown as Client,
-  ioredis: () => new Redis({ lazyConnect: true }).on('error', () => {}) as unknown as Client,
+  'node-redis 6': () => listened(createClient({ RESP: 2 })),
+  'node-redis 5': () => listened(createClient5({ RESP: 2 })),
+  'ioredis 6': () => listened(new Redis({ lazyConnect: true })),
+  'ioredis 5': () => listened(new (Redis5 as unknown as typeof Redis)({ lazyConnect: true })),
 };
 const timelines = (table.timelines as unknown as Timeline[]).filter(
   ({ languages }) => languages?.includes('node') ?? true,
