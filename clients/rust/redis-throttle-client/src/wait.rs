@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::{Call, Decision, Error, Limiter, Rule, clock};
+use crate::{Call, Decision, Error, Limiter, Rule, Source, clock};
 
 impl Limiter {
     /// Checks the call, then sleeps for the decision's `retry_after`. After a denial, checks again.
@@ -17,16 +17,20 @@ impl Limiter {
         let began = clock::now();
         loop {
             let decision = self.check(call).await?;
-            if decision.retry_after.is_zero() || decision.degraded || decision.never() {
+            let is_unknown = decision.source == Source::Error;
+            if decision.retry_after.is_zero() || is_unknown || decision.never() {
                 return Ok(decision);
             }
             if (clock::now() - began).saturating_add(decision.retry_after) > max_wait {
                 return self.too_late(call, decision).await;
             }
-            let place = decision.allowed.then(|| Place::new(self, call));
+            let has_place = decision.allowed && !decision.degraded;
+            let place = has_place.then(|| Place::new(self, call));
             tokio::time::sleep(decision.retry_after).await;
             if let Some(place) = place {
                 place.taken();
+            }
+            if decision.allowed {
                 return Ok(decision);
             }
         }
@@ -35,7 +39,7 @@ impl Limiter {
     /// Turns a decision whose wait is too long into a denial. If the call was allowed, its place in
     /// the leaky bucket is refunded.
     async fn too_late(&self, call: Call<'_>, decision: Decision) -> Result<Decision, Error> {
-        if decision.allowed {
+        if decision.allowed && !decision.degraded {
             match self.refund(call).await {
                 Err(error) if error.is_rejection() => return Err(error),
                 _ => {}
