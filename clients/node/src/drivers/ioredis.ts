@@ -4,7 +4,7 @@ import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
 import { type Dialling, Generations } from './generations.js';
-import { away, type Listener, unlessAborted } from './opening.js';
+import { away, type Listener, unlessAborted, whenEnded } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
 /** The part of an ioredis client that the adapter uses. */
@@ -121,15 +121,13 @@ function connectTimeoutOf({ timeoutMs }: Dialling): { connectTimeout: number } {
  * that client.
  */
 export class IoRedisConnection implements Connection {
-  readonly #theirs: IoRedisLike;
   readonly #generations: Generations<IoRedisLike>;
-  readonly #onEnd = () => this.#generations.end();
+  readonly #forget: () => void;
 
   constructor(client: IoRedisLike, terms: Dialling) {
-    this.#theirs = client;
     const make = () => client.duplicate({ ...WITHOUT_REPEATS, ...connectTimeoutOf(terms) });
     this.#generations = new Generations({ ...NODE, make }, terms);
-    client.on('end', this.#onEnd);
+    this.#forget = whenEnded(client, 'end', () => this.#generations.end());
   }
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
@@ -153,7 +151,7 @@ export class IoRedisConnection implements Connection {
   }
 
   close(): void {
-    this.#theirs.off('end', this.#onEnd);
+    this.#forget();
     this.#generations.close();
   }
 }
@@ -162,8 +160,7 @@ export class IoRedisConnection implements Connection {
  * Opens connections of its own to the nodes of a cluster. They end with the application's client.
  */
 export class IoRedisClusterConnection extends ClusterConnection<IoRedisLike> {
-  readonly #theirs: IoRedisClusterLike;
-  readonly #onEnd = () => this.end();
+  readonly #forget: () => void;
 
   constructor(cluster: IoRedisClusterLike, terms: Dialling) {
     const { keyPrefix = '', natMap } = cluster.options;
@@ -178,12 +175,11 @@ export class IoRedisClusterConnection extends ClusterConnection<IoRedisLike> {
       },
       terms,
     );
-    this.#theirs = cluster;
-    cluster.on('end', this.#onEnd);
+    this.#forget = whenEnded(cluster, 'end', () => this.end());
   }
 
   override close(): void {
-    this.#theirs.off('end', this.#onEnd);
+    this.#forget();
     super.close();
   }
 }

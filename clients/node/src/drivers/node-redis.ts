@@ -3,7 +3,7 @@ import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
 import { type Dialling, Generations } from './generations.js';
-import { away, type Listener, Refusal, unlessAborted } from './opening.js';
+import { away, type Listener, Refusal, unlessAborted, whenEnded } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
 /** The part of a node-redis client or pool that the adapter uses. */
@@ -94,26 +94,25 @@ const NODE = {
  * one that is silent without touching the application's calls. They end with that client.
  */
 export class NodeRedisConnection implements Connection {
-  readonly #theirs: NodeRedisLike;
   readonly #generations: Generations<NodeRedisLike>;
-  readonly #onEnd = () => this.#generations.end();
+  readonly #forget: () => void;
+  #forgetMember = () => {};
 
   constructor(client: NodeRedisLike, terms: Dialling) {
-    this.#theirs = client;
     const make = async () => {
       const template = client.duplicate === undefined ? await this.#memberOf(client) : client;
       return withoutRepeats(template, terms);
     };
     this.#generations = new Generations({ ...NODE, make }, terms);
-    client.on('end', this.#onEnd);
+    this.#forget = whenEnded(client, 'end', () => this.#generations.end());
   }
 
   /** Returns a client of a pool, whose options are those of the pool. It ends with the pool. */
   async #memberOf(pool: NodeRedisLike): Promise<NodeRedisLike> {
     if (!pool.isOpen) throw away('the client is not connected');
     const member = (await pool.execute?.((one: NodeRedisLike) => one)) as NodeRedisLike;
-    member.off('end', this.#onEnd);
-    member.on('end', this.#onEnd);
+    this.#forgetMember();
+    this.#forgetMember = whenEnded(member, 'end', () => this.#generations.end());
     return member;
   }
 
@@ -136,7 +135,8 @@ export class NodeRedisConnection implements Connection {
   }
 
   close(): void {
-    this.#theirs.off('end', this.#onEnd);
+    this.#forget();
+    this.#forgetMember();
     this.#generations.close();
   }
 }
@@ -145,8 +145,7 @@ export class NodeRedisConnection implements Connection {
  * Opens connections of its own to the nodes of a cluster. They end with the application's client.
  */
 export class NodeRedisClusterConnection extends ClusterConnection<NodeRedisLike> {
-  readonly #theirs: NodeRedisClusterLike;
-  readonly #onEnd = () => this.end();
+  readonly #forget: () => void;
 
   constructor(cluster: NodeRedisClusterLike, terms: Dialling) {
     const map = cluster._options?.nodeAddressMap;
@@ -161,12 +160,11 @@ export class NodeRedisClusterConnection extends ClusterConnection<NodeRedisLike>
       },
       terms,
     );
-    this.#theirs = cluster;
-    cluster.on('disconnect', this.#onEnd);
+    this.#forget = whenEnded(cluster, 'disconnect', () => this.end());
   }
 
   override close(): void {
-    this.#theirs.off('disconnect', this.#onEnd);
+    this.#forget();
     super.close();
   }
 }

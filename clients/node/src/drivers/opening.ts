@@ -16,6 +16,36 @@ export interface Emitter {
   off(event: string, listener: Listener): unknown;
 }
 
+/** What follows the end of each client of the application. */
+const endings = new WeakMap<Emitter, { acts: Set<() => void>; listener: () => void }>();
+
+/**
+ * Calls `act` when a client of the application ends. All limiters of a client share one listener,
+ * because Node warns of more than ten.
+ *
+ * @returns A function that takes the call back.
+ */
+export function whenEnded(client: Emitter, event: string, act: () => void): () => void {
+  let ending = endings.get(client);
+  if (ending === undefined) {
+    const acts = new Set<() => void>();
+    const listener = () => {
+      for (const one of [...acts]) one();
+    };
+    ending = { acts, listener };
+    endings.set(client, ending);
+    client.on(event, listener);
+  }
+  const { acts, listener } = ending;
+  acts.add(act);
+  return () => {
+    acts.delete(act);
+    if (acts.size > 0 || endings.get(client)?.acts !== acts) return;
+    endings.delete(client);
+    client.off(event, listener);
+  };
+}
+
 /** Returns the result of `opening`, or rejects when `signal` is aborted. */
 export function unlessAborted<T>(opening: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -1,4 +1,5 @@
 /** Tests each driver with a real server: decisions, deadlines, lost connections, no repeats. */
+import type { EventEmitter } from 'node:events';
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -80,6 +81,18 @@ describe.each(drivers)('%s', (_, driver, options) => {
     expect((await limiter.charge(api, 'user:42', { cost: 7 })).allowed).toBe(false);
     expect(await limiter.forget(api, 'user:42')).toBe(true);
     expect(await limiter.forget(api, 'user:42')).toBe(false);
+  });
+
+  it('has one listener for all limiters of a client, and none when they are closed', async () => {
+    const client = opened.client as unknown as EventEmitter;
+    const listeners = () => ['end', 'disconnect'].map((event) => client.listenerCount(event));
+    await limiter.close();
+    const before = listeners();
+    const all = Array.from({ length: 20 }, () => new Limiter(opened.client));
+    const added = listeners().map((count, at) => count - (before[at] as number));
+    expect(added.reduce((sum, count) => sum + count, 0)).toBe(1);
+    for (const one of all) await one.close();
+    expect(listeners()).toEqual(before);
   });
 
   it('checks several rules in one call', async () => {
