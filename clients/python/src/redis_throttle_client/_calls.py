@@ -388,11 +388,10 @@ class Calls:
         on_errors = [rule.on_error or self.options.on_error for rule, _, _ in calls]
         now_us = int(self.clock() * 1_000_000)
         with self._lock:
-            decision = without_answer(
-                calls, on_errors, self.options.breaker_pause_ms, self._local, now_us, peek=peek
-            )
-        rows = tuple(replace(row, reason=error.reason) for row in decision.rows)
-        return replace(decision, rows=rows, reason=error.reason)
+            return without_answer(
+                calls, on_errors, error.reason, self.options.breaker_pause_ms, self._local, now_us,
+                peek=peek,
+            )  # fmt: skip
 
 
 def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object], Decision]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil, floor
 
 from ._decision import Decision, Source, retry_ms
+from ._errors import Reason
 from ._rules import Rule
 
 Row = tuple[int, int, int, int, int]
@@ -59,6 +61,7 @@ class Limits:
         return cls(kind, capacity, unit if share == 1 else ceil(unit / share), drain, period_us)
 
     @classmethod
+    @lru_cache(maxsize=1000)
     def of(cls, rule: Rule, share: float = 1.0) -> Limits:
         """Returns the numbers of a rule, scaled to ``share``."""
         rule = rule.default or rule
@@ -219,17 +222,21 @@ class LocalLimiter:
 
 
 def local_decision(
-    limiter: LocalLimiter, rule: Rule, key: str, cost: int, now_us: int, *, peek: bool = False
-) -> Decision:
+    limiter: LocalLimiter, rule: Rule, key: str, cost: int, now_us: int, reason: Reason, *,
+    peek: bool = False,
+) -> Decision:  # fmt: skip
     """Decides a call by the rule's local limits."""
     limits = Limits.of(rule, rule.local_share)
     source: Source = "local"
     if cost > limits.capacity and cost <= ((rule.default or rule).limit or 0):
         # The whole rule would allow this cost, but the local share never does: deny with a retry
         # time.
-        return Decision(False, limits.capacity, 0, 1000, 1000, rule.name, source, True, False, 1000)
+        return Decision(
+            False, limits.capacity, 0, 1000, 1000, rule.name, source, True, False, 1000,
+            reason=reason,
+        )  # fmt: skip
     allowed, limit, remaining, retry, reset = limiter.decide(limits, key, cost, now_us, peek=peek)
     return Decision(
         allowed > 0, limit, remaining, retry_ms(retry), reset, rule.name, source, True,
-        allowed > 0, retry_ms(retry), allowed, rule.window_us,
+        allowed > 0, retry_ms(retry), allowed, rule.window_us, reason=reason,
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ._decision import Decision
+from ._errors import Reason
 from ._local import LocalLimiter, local_decision
 from ._rules import OnError, Rule
 
@@ -21,21 +22,22 @@ def strictest(on_errors: Iterable[OnError]) -> OnError:
 
 
 def without_answer(
-    calls: Sequence[Keyed], on_errors: Sequence[OnError], retry_ms: int, local: LocalLimiter,
-    now_us: int, *, peek: bool = False,
+    calls: Sequence[Keyed], on_errors: Sequence[OnError], reason: Reason, retry_ms: int,
+    local: LocalLimiter, now_us: int, *, peek: bool = False,
 ) -> Decision:  # fmt: skip
     """Decides by the strictest ``on_error``. ``retry_ms`` is the retry time of a denial.
 
     The decision of several rules has a row for each.
     """
-    chosen = strictest(on_errors)
-    bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
 
     def row(at: int, cost: int, peek: bool) -> Decision:
         rule, key, _ = calls[at]
         if on_errors[at] != "local":
-            return _without_state(rule, on_errors[at] == "allow", retry_ms)
-        return local_decision(local, rule, key, cost, now_us, peek=peek)
+            return _without_state(rule, on_errors[at] == "allow", reason, retry_ms)
+        return local_decision(local, rule, key, cost, now_us, reason, peek=peek)
+
+    if len(calls) == 1:
+        return row(0, calls[0][2], peek)
 
     # Peek first: a denied call must take from no rule.
     rows = [row(at, cost, True) for at, (_, _, cost) in enumerate(calls)]
@@ -43,17 +45,17 @@ def without_answer(
         rows = [row(at, 0, True) if one.allowed else one for at, one in enumerate(rows)]
     elif not peek:
         rows = [row(at, cost, False) for at, (_, _, cost) in enumerate(calls)]
+    chosen = strictest(on_errors)
+    bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
     at = max(bound, key=lambda at: _severity(rows[at]))
-    if len(calls) == 1:
-        return rows[0]
     return replace(rows[at], rows=tuple(rows), deciding=at)
 
 
-def _without_state(rule: Rule, allowed: bool, retry_ms: int) -> Decision:
+def _without_state(rule: Rule, allowed: bool, reason: Reason, retry_ms: int) -> Decision:
     """Returns the decision of ``on_error``. Its limit is the rule's, if the rule has one."""
     limit, retry_ms = (rule.default or rule).limit or 0, 0 if allowed else retry_ms
     return Decision(
-        allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms
+        allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms, reason=reason
     )  # fmt: skip
 
 
