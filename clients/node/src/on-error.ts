@@ -56,7 +56,7 @@ export function withoutAnswer(
 
 /** Returns the decision on a rule that has no state in this process. */
 function withoutState(
-  { rule, cost = 1 }: LocalAsk,
+  { rule }: LocalAsk,
   allowed: boolean,
   error: UnavailableError,
   retryAfterMs: number,
@@ -68,7 +68,7 @@ function withoutState(
     remaining: 0,
     retryAfterMs: allowed ? 0 : retryAfterMs,
     resetAfterMs: 0,
-    granted: allowed ? cost : 0,
+    granted: 0,
     source: 'error',
     error,
   });
