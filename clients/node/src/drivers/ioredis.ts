@@ -66,8 +66,8 @@ function isKeyAt(args: readonly string[], at: number): boolean {
   return at >= 3 && at < 3 + Number(count);
 }
 
-/** The number of bytes after which collected calls are written: about ten calls. */
-const WRITTEN_AT_ONCE_BYTES = 700;
+/** The number of bytes after which collected calls are written: about twenty calls. */
+const WRITTEN_AT_ONCE_BYTES = 1400;
 
 /**
  * Writes the calls of one turn of the event loop together, because system calls cost the most. In a
