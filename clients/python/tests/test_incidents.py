@@ -91,7 +91,7 @@ async def test_a_cancelled_request_releases_both_leases_and_renews_none(lively: 
 
 
 def test_a_forked_child_renews_no_lease_of_its_parent(lively: Server) -> None:
-    parents, childs = lease("parents", 1, "600ms"), lease("childs", 1, "600ms")
+    parents, of_child = lease("parents", 1, "600ms"), lease("of_child", 1, "600ms")
 
     def work() -> str:
         limiter = Limiter(lively.client(), **PATIENT)
@@ -99,9 +99,9 @@ def test_a_forked_child_renews_no_lease_of_its_parent(lively: Server) -> None:
         if os.fork():
             # The parent ends without a release.
             os._exit(0)
-        with limiter.lease(childs, "x") as held:
+        with limiter.lease(of_child, "x") as held:
             until(lambda: free(lively, parents, "x") == 1, 3)
-            return f"{held.held} {free(lively, childs, 'x')}"
+            return f"{held.held} {free(lively, of_child, 'x')}"
 
     assert in_child(work) == "True 0"
 
