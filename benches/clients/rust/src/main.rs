@@ -4,6 +4,7 @@
 //! standard input with one line. One contestant is the client. The other is the usual way in Rust:
 //! a Lua script through redis-rs that counts in a fixed window, the most common and the cheapest
 //! kind of limit. Both use the same driver, one multiplexed connection per job, and the same loop.
+//! Jobs of the scenarios `local` and `forget` are answered with the median of one call.
 
 use std::future::Future;
 use std::io::{BufRead, Write};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Script};
-use redis_throttle_client::{Decision, Error, Limiter, Options, Rule};
+use redis_throttle_client::{Decision, Error, Limiter, OnError, Options, Rule};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,6 +22,9 @@ use serde_json::json;
 /// them.
 const PATIENT: Duration = Duration::from_secs(10);
 const DENIALS: usize = 1000;
+const HOUR: Duration = Duration::from_secs(3600);
+/// The number of calls of which the median is taken.
+const MEDIAN_CALLS: u64 = 1000;
 const SCRIPT: &str = "
 local used = redis.call('INCR', KEYS[1])
 if used == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
@@ -29,8 +33,24 @@ return used <= tonumber(ARGV[1]) and 1 or 0
 
 type Failure = Box<dyn std::error::Error>;
 
+/// A job. Its scenario selects the way of measuring.
 #[derive(Debug, Deserialize)]
-struct Job {
+#[serde(tag = "scenario", rename_all = "lowercase")]
+enum Job {
+    Local {
+        key: String,
+        calls: u64,
+    },
+    Forget {
+        denials: usize,
+    },
+    #[serde(alias = "hot", alias = "flood")]
+    Check(Load),
+}
+
+/// A job that makes calls for some seconds.
+#[derive(Debug, Deserialize)]
+struct Load {
     contestant: String,
     seconds: f64,
     in_flight: usize,
@@ -59,6 +79,13 @@ struct Answer {
     errors: u64,
 }
 
+/// The median of one call, in microseconds.
+#[derive(Debug, Serialize)]
+struct Median {
+    p50_us: f64,
+    errors: u64,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Allowed,
@@ -80,7 +107,7 @@ fn cpu() -> Duration {
 }
 
 /// Runs `in_flight` callers, each as a task.
-async fn callers<C, F>(job: &Job, call: C) -> Result<Answer, Failure>
+async fn callers<C, F>(job: &Load, call: C) -> Result<Answer, Failure>
 where
     C: Fn() -> F + Clone + Send + 'static,
     F: Future<Output = Outcome> + Send,
@@ -139,7 +166,7 @@ fn told(decision: &Result<Decision, Error>) -> Outcome {
 }
 
 /// Measures the limiter. Closes it at the end, which refunds unused permits.
-async fn ours(job: &Job, client: Client) -> Result<Answer, Failure> {
+async fn ours(job: &Load, client: Client) -> Result<Answer, Failure> {
     let denials = if job.denial_cache { DENIALS } else { 0 };
     let options = Options::default().timeout(PATIENT).prefetch(job.prefetch);
     let limiter = Limiter::with_options(client, options.denial_cache(denials))?;
@@ -156,7 +183,7 @@ async fn ours(job: &Job, client: Client) -> Result<Answer, Failure> {
 }
 
 /// Measures the script. After the first call, it is called by its hash.
-async fn usual(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
+async fn usual(job: &Load, connection: MultiplexedConnection) -> Result<Answer, Failure> {
     let script = Arc::new(Script::new(SCRIPT));
     let (key, limit, period_ms) =
         (Arc::<str>::from(job.key.as_str()), job.limit, job.period_s * 1000);
@@ -172,6 +199,64 @@ async fn usual(job: &Job, connection: MultiplexedConnection) -> Result<Answer, F
         }
     };
     callers(job, call).await
+}
+
+/// Returns the median time of a call in microseconds. `call` gets the number of the call.
+async fn median_us<T>(
+    calls: u64,
+    call: impl AsyncFn(u64) -> Result<T, Error>,
+) -> Result<f64, Error> {
+    let mut took_ns = Vec::new();
+    for number in 0..calls {
+        let began = Instant::now();
+        call(number).await?;
+        took_ns.push(began.elapsed().as_nanos());
+    }
+    took_ns.sort_unstable();
+    Ok(took_ns.get(took_ns.len() / 2).map_or(0.0, |ns| *ns as f64 / 1000.0))
+}
+
+/// Measures a sliding window in this process, after `calls` calls of its key. No server listens at
+/// the client's address.
+async fn local(away: Client, key: &str, calls: u64) -> Result<Median, Failure> {
+    let limiter = Limiter::with_options(away, Options::default().on_error(OnError::Local))?;
+    let window = Rule::sliding("local", 2 * calls, HOUR)?;
+    let call = async |_| limiter.check(window.of(key)).await;
+    median_us(calls, call).await?;
+    Ok(Median { p50_us: median_us(MEDIAN_CALLS, call).await?, errors: limiter.counters().denied })
+}
+
+/// Measures `forget` and `refund` together, with `denials` denials in the cache.
+async fn forget(client: Client, denials: usize) -> Result<Median, Failure> {
+    let options = Options::default().denial_cache(denials).denial_cache_max(HOUR);
+    let limiter = Limiter::with_options(client, options)?;
+    let rule = Rule::fixed("forget", 1, HOUR)?;
+    for number in 0..denials {
+        let _ = limiter.check(rule.of(&number.to_string()).cost(2)).await?;
+    }
+    let both = async |number: u64| {
+        let subject = number.to_string();
+        limiter.forget(rule.of(&subject)).await?;
+        limiter.refund(rule.of(&subject)).await
+    };
+    let p50_us = median_us(MEDIAN_CALLS, both).await? / 2.0;
+    Ok(Median { p50_us, errors: limiter.counters().degraded })
+}
+
+/// Runs a job of the limiter or of the script.
+async fn loaded(
+    job: &Load,
+    client: Client,
+    patient: &AsyncConnectionConfig,
+) -> Result<Answer, Failure> {
+    match job.contestant.as_str() {
+        "ours" => ours(job, client).await,
+        "script" => {
+            let opened = client.get_multiplexed_async_connection_with_config(patient);
+            usual(job, opened.await?).await
+        }
+        other => Err(format!("there is no contestant {other}").into()),
+    }
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -191,15 +276,19 @@ async fn main() -> Result<(), Failure> {
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENT));
     for line in std::io::stdin().lock().lines() {
         let job: Job = serde_json::from_str(&line?)?;
-        let answer = match job.contestant.as_str() {
-            "ours" => ours(&job, client.clone()).await?,
-            "script" => {
-                let opened = client.get_multiplexed_async_connection_with_config(&patient);
-                usual(&job, opened.await?).await?
+        let answer = match &job {
+            Job::Local { key, calls } => {
+                let away = Client::open(format!("unix://{socket}.away"))?;
+                serde_json::to_string(&local(away, key, *calls).await?)?
             }
-            other => return Err(format!("there is no contestant {other}").into()),
+            Job::Forget { denials } => {
+                serde_json::to_string(&forget(client.clone(), *denials).await?)?
+            }
+            Job::Check(load) => {
+                serde_json::to_string(&loaded(load, client.clone(), &patient).await?)?
+            }
         };
-        writeln!(output, "{}", serde_json::to_string(&answer)?)?;
+        writeln!(output, "{answer}")?;
         output.flush()?;
     }
     Ok(())
