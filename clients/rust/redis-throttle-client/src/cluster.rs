@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -251,13 +252,18 @@ impl Slots {
             let deadline = node.deadline().min(clock::now() + ANSWERED_WITHIN);
             match node.send(&command, false, deadline).await {
                 Ok(reply) => {
-                    self.keep(&slots_of(&reply, &address));
-                    return Ok(());
+                    let read = slots_of(&reply, &address);
+                    if !read.is_empty() {
+                        self.keep(&read);
+                        return Ok(());
+                    }
+                    // The node knows no cluster, or not any more.
+                    failure = Some(io::Error::other("the node names no slots").into());
                 }
                 Err(fault) => failure = fault.error.by_driver().cloned().or(failure),
             }
         }
-        let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        let late = || RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
         Err(failure.unwrap_or_else(late))
     }
 
@@ -303,7 +309,7 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         if !self.ended {
-            self.end(Err(std::io::Error::other("the runtime shut down").into()));
+            self.end(Err(io::Error::other("the runtime shut down").into()));
         }
     }
 }

@@ -96,6 +96,16 @@ async fn found(node: &Server, options: Options) -> Limiter {
     limiter
 }
 
+#[tokio::test]
+async fn node_that_names_no_slots_is_passed_over() {
+    let nodes = three_nodes().await;
+    let empty = Server::with(&CLUSTER).await;
+    let cluster = Cluster::new([empty.url(), nodes[0].url()]).unwrap();
+    let options = Options::default().timeout(ms(10_000));
+    let limiter = Limiter::with_options(cluster, options).unwrap();
+    assert_eq!(source(&limiter, &api(), "42").await, Source::Server);
+}
+
 async fn sum(nodes: &[Server], section: &str, name: &str) -> u64 {
     let mut sum = 0;
     for node in nodes {
