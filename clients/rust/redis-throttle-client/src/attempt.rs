@@ -21,6 +21,11 @@ pub(crate) struct Attempt<T> {
 }
 
 impl<T> Attempt<T> {
+    /// Returns the time since the attempt began.
+    pub fn age(&self) -> Duration {
+        clock::now() - self.began
+    }
+
     pub async fn wait(&self) -> Option<&Result<T, RedisError>> {
         self.outcome.wait().await.as_ref()
     }
@@ -32,7 +37,8 @@ impl<T> Attempt<T> {
 }
 
 /// The attempts at one thing. One is under way at a time, and none begins during the pause after a
-/// failure.
+/// failure. An attempt that has lasted too long stays with its callers, but the next caller begins
+/// another one: the runtime of the first may not run any more.
 #[derive(Debug)]
 pub(crate) struct Attempts<T> {
     under_way: Option<Arc<Attempt<T>>>,
@@ -48,12 +54,13 @@ impl<T> Default for Attempts<T> {
 
 impl<T> Attempts<T> {
     /// Returns the attempt under way, or a new one, and true if it is new. The caller then starts
-    /// it, without a lock on these attempts: a runtime that shuts down ends it at once.
+    /// it, without a lock on these attempts: a runtime that shuts down ends it at once. `longest`
+    /// is the time in which an attempt ends if its runtime runs.
     ///
     /// # Errors
     /// The last failure, during the pause after it.
-    pub fn join(&mut self) -> Result<(Arc<Attempt<T>>, bool), RedisError> {
-        if let Some(attempt) = &self.under_way {
+    pub fn join(&mut self, longest: Duration) -> Result<(Arc<Attempt<T>>, bool), RedisError> {
+        if let Some(attempt) = self.under_way.as_ref().filter(|one| one.age() <= longest) {
             return Ok((attempt.clone(), false));
         }
         if let Some((until, error)) = &self.failed
@@ -67,38 +74,66 @@ impl<T> Attempts<T> {
         Ok((attempt, true))
     }
 
-    /// Ends an attempt. After a failure, the next one begins about `pause` after the failed one
-    /// began: an attempt that hangs has paused already.
+    /// Returns true if no other attempt began since this one.
+    pub fn is_last(&self, attempt: &Arc<Attempt<T>>) -> bool {
+        self.under_way.as_ref().is_some_and(|last| Arc::ptr_eq(last, attempt))
+    }
+
+    /// Ends an attempt. After a failure, the next one begins `pause` after the failed one began: an
+    /// attempt that hangs has paused already. If another attempt began since, the result is out of
+    /// date.
     pub fn end(
         &mut self,
-        attempt: &Attempt<T>,
+        attempt: &Arc<Attempt<T>>,
         outcome: Option<Result<T, RedisError>>,
         pause: Duration,
     ) {
-        self.under_way = None;
-        self.failed = match &outcome {
-            Some(Err(error)) => Some((attempt.began + jittered(pause), error.clone())),
-            _ => None,
-        };
+        let outcome = outcome.filter(|_| self.is_last(attempt));
+        if self.is_last(attempt) {
+            self.under_way = None;
+            self.failed = match &outcome {
+                Some(Err(error)) => Some((attempt.began + pause, error.clone())),
+                _ => None,
+            };
+        }
         // An attempt ends once.
         let _ = attempt.outcome.set(outcome);
     }
 }
 
-/// Returns a random duration that is up to 20 % shorter or longer, so that processes that lost
-/// their server together do not return together.
-fn jittered(pause: Duration) -> Duration {
+/// Returns a random duration that is shorter or longer by up to the part `jitter`, so that
+/// processes that lost their server together do not return together.
+pub(crate) fn jittered(pause: Duration, jitter: f64) -> Duration {
     let random = f64::from(Uuid::new_v4().as_bytes()[0]) / f64::from(u8::MAX);
-    pause.mul_f64(0.8 + 0.4 * random)
+    pause.mul_f64(1.0 + jitter * (2.0 * random - 1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Options;
+
+    #[tokio::test(start_paused = true)]
+    async fn attempt_that_outlasts_the_longest_one_holds_no_later_caller() {
+        let (longest, pause) = (Duration::from_secs(1), Duration::from_secs(3));
+        let mut attempts = Attempts::<u8>::default();
+        let (first, _) = attempts.join(longest).unwrap();
+        tokio::time::advance(longest).await;
+        assert!(!attempts.join(longest).unwrap().1);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let (second, is_new) = attempts.join(longest).unwrap();
+        assert!(is_new && !Arc::ptr_eq(&first, &second));
+        // The end of the first changes nothing for the second.
+        attempts.end(&first, Some(Err(std::io::Error::other("late").into())), pause);
+        assert!(first.wait().await.is_none());
+        let (joined, is_new) = attempts.join(longest).unwrap();
+        assert!(!is_new && Arc::ptr_eq(&joined, &second));
+    }
 
     #[test]
     fn pause_is_changed_by_at_most_a_fifth() {
-        let pauses: Vec<_> = (0..100).map(|_| jittered(Duration::from_secs(10))).collect();
+        let Options { jitter, breaker_pause, .. } = Options::default();
+        let pauses: Vec<_> = (0..100).map(|_| jittered(breaker_pause * 10, jitter)).collect();
         let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
         assert!(*least >= Duration::from_secs(8) && *most <= Duration::from_secs(12));
         assert!(*most - *least > Duration::from_secs(2), "{least:?} to {most:?}");

@@ -13,7 +13,7 @@ use redis::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::attempt::{Attempt, Attempts};
+use crate::attempt::{Attempt, Attempts, jittered};
 use crate::breaker::{Gate, Lane, Tally};
 use crate::connection::Command;
 use crate::node::{Fault, Node, undialled};
@@ -145,7 +145,7 @@ impl Slots {
             return Ok(node);
         }
         let pass = self.gate.enter(Lane::Call, began, || false)?;
-        let reading = self.state().readings.join();
+        let reading = self.state().join(&self.cluster);
         let (reading, is_new) = reading.map_err(undialled)?;
         if is_new {
             self.read(reading.clone());
@@ -204,7 +204,7 @@ impl Slots {
 
     fn read_again(self: &Arc<Self>) {
         // During the pause after a failed reading, the slots stay as they are.
-        let reading = self.state().readings.join();
+        let reading = self.state().join(&self.cluster);
         if let Ok((reading, true)) = reading {
             self.read(reading);
         }
@@ -280,6 +280,13 @@ impl Slots {
 }
 
 impl State {
+    /// Joins the reading of the slots that is under way, or begins one. It asks one node after the
+    /// other.
+    fn join(&mut self, cluster: &Cluster) -> Result<(Arc<Attempt<()>>, bool), RedisError> {
+        let nodes = u32::try_from(self.nodes.len() + cluster.seeds.len()).unwrap_or(u32::MAX);
+        self.readings.join(ANSWERED_WITHIN.saturating_mul(nodes))
+    }
+
     fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let found = self.slots.iter().find(|(range, _)| range.contains(&slot));
         found.map(|(_, node)| node.clone())
@@ -301,7 +308,8 @@ impl Reading {
 
     fn end(&mut self, outcome: Result<(), RedisError>) {
         self.ended = true;
-        let pause = self.slots.options.breaker_pause;
+        let Options { breaker_pause, jitter, .. } = self.slots.options;
+        let pause = jittered(breaker_pause, jitter);
         self.slots.state().readings.end(&self.attempt, Some(outcome), pause);
     }
 }

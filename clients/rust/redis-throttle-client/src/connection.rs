@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, Value};
 
 /// A command for the server, and the key that routes it in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -212,9 +212,12 @@ impl Wire {
                 both.cmd("ASKING").add_command(command.to_cmd());
                 // Boxed, because it is rare, and the future of each call would have its size.
                 let replies = Box::pin(async {
-                    connection.clone().send_packed_commands(&both, 1, 1).await?.pop().ok_or_else(
-                        || RedisError::from((redis::ErrorKind::Parse, "a reply is missing")),
-                    )
+                    connection
+                        .clone()
+                        .send_packed_commands(&both, 1, 1)
+                        .await?
+                        .pop()
+                        .ok_or_else(|| RedisError::from((ErrorKind::Parse, "a reply is missing")))
                 });
                 answered(replies.await)
             }
@@ -228,6 +231,24 @@ impl Wire {
                 }
                 connection.send(command).await
             }
+        }
+    }
+
+    /// Returns true if this type sends a PING to find out whether the server answers. A connection
+    /// of the program gets no other commands than those of calls.
+    pub fn pings(&self) -> bool {
+        matches!(self, Self::Multiplexed(_))
+    }
+
+    /// Waits until something arrives on the connection: the reply to a PING arrives after those to
+    /// earlier commands, which the driver drops if their callers are gone. Returns false if the
+    /// connection is lost.
+    pub async fn is_answered(&self) -> bool {
+        let Self::Multiplexed(connection) = self else { return std::future::pending().await };
+        let ping = redis::cmd("PING");
+        match connection.clone().send_packed_command(&ping).await {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse),
         }
     }
 

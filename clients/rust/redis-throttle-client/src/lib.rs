@@ -24,6 +24,7 @@ mod key;
 mod kind;
 mod lease;
 mod limiter;
+mod link;
 mod local;
 mod node;
 mod on_error;

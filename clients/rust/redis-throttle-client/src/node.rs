@@ -8,18 +8,18 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::sync::Notify;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::attempt::{Attempt, Attempts};
+use crate::attempt::{Attempt, Attempts, jittered};
 use crate::breaker::{Gate, Tally};
-use crate::connection::{Command, Connection, Dial, Wire};
+use crate::connection::{Command, Connection, Dial};
+use crate::link::Link;
 use crate::{Error, Options, Reason, clock};
 
 /// The shortest time that a dial may take.
@@ -72,6 +72,7 @@ pub(crate) struct Node {
     pub gate: Gate,
     dial_max: Duration,
     pause: Duration,
+    jitter: f64,
     timeout: Duration,
     lines: Mutex<Lines>,
     /// The number of the last search for a back end. The lock is held during a search.
@@ -93,31 +94,6 @@ struct Lines {
     dials: Attempts<Arc<Link>>,
 }
 
-/// An open connection.
-struct Link {
-    wire: Wire,
-    /// The generation at the start of the dial.
-    generation: u64,
-    ended: AtomicBool,
-    /// Wakes the calls on this connection when it is retired.
-    retired: Notify,
-    /// The instant of the last call that was alone, in microseconds since the node was made.
-    used_us: AtomicU64,
-}
-
-impl Link {
-    /// Ends the connection. Returns true the first time.
-    fn end(&self) -> bool {
-        let first = !self.ended.swap(true, Ordering::AcqRel);
-        self.retired.notify_waiters();
-        first
-    }
-
-    fn is_up(&self) -> bool {
-        !self.ended.load(Ordering::Acquire)
-    }
-}
-
 impl Node {
     pub fn new(dialler: Box<dyn Dial>, options: &Options) -> Arc<Self> {
         Arc::new(Self {
@@ -125,6 +101,7 @@ impl Node {
             gate: Gate::of(options),
             dial_max: options.timeout.max(DIAL_MIN),
             pause: options.breaker_pause,
+            jitter: options.jitter,
             timeout: options.timeout,
             lines: Mutex::default(),
             searched: Arc::default(),
@@ -150,7 +127,7 @@ impl Node {
     pub fn drop_closed(&self, now: Instant) {
         let Some(link) = self.lines().link.clone() else { return };
         let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
-        let used_us = link.used_us.swap(now_us, Ordering::Relaxed);
+        let used_us = link.use_at(now_us);
         let is_idle = u128::from(now_us.saturating_sub(used_us)) >= IDLE.as_micros();
         if is_idle && link.wire.is_closed() {
             self.lose(&link);
@@ -192,7 +169,7 @@ impl Node {
                 if let Some(link) = lines.link.as_ref().filter(|link| link.is_up()) {
                     return Ok(link.clone());
                 }
-                (lines.dials.join(), lines.generation)
+                (lines.dials.join(self.dial_max), lines.generation)
             };
             // During the pause after a failed dial, no call is made.
             let (dial, is_new) =
@@ -204,6 +181,10 @@ impl Node {
                 // The callers of a dial are one failure, also those whose deadline passes before it
                 // ends.
                 Err(_) => return Err(Fault::waited().once(|| dial.counts())),
+                // The reply would hardly arrive in time, and the call would retire the connection.
+                Ok(Some(Ok(_))) if is_new && deadline - clock::now() < dial.age() / 2 => {
+                    return Err(Fault::waited().once(|| dial.counts()));
+                }
                 Ok(Some(Ok(link))) if link.is_up() => return Ok(link.clone()),
                 Ok(Some(Err(error))) => {
                     return Err(Fault::from(undialled(error.clone())).once(|| dial.counts()));
@@ -234,6 +215,7 @@ impl Node {
                 continue;
             }
             command.set_sent(true);
+            let mut sent = Sent::new(self, &link);
             let mut reply = pin!(link.wire.send(command, asking));
             let ended = poll_fn(|context| {
                 if let Poll::Ready(reply) = reply.as_mut().poll(context) {
@@ -254,9 +236,16 @@ impl Node {
                     .await
                 }
             };
+            sent.ended = true;
             return match replied {
-                Some(Ok(value)) => Ok(value),
-                Some(Err(error)) => Err(self.refused(&link, command, error)),
+                Some(Ok(value)) => {
+                    link.count_reply();
+                    Ok(value)
+                }
+                Some(Err(error)) => {
+                    link.count_reply();
+                    Err(self.refused(&link, command, error))
+                }
                 None => Err(self.unanswered(&link, deadline)),
             };
         }
@@ -297,6 +286,41 @@ impl Node {
     }
 }
 
+/// A command that was sent. If its caller gives up, the connection is watched.
+struct Sent<'a> {
+    node: &'a Arc<Node>,
+    link: &'a Arc<Link>,
+    at: Instant,
+    /// The number of replies on the connection when the command was sent.
+    replies: u64,
+    ended: bool,
+}
+
+impl<'a> Sent<'a> {
+    fn new(node: &'a Arc<Node>, link: &'a Arc<Link>) -> Self {
+        Self { node, link, at: clock::now(), replies: link.replies(), ended: false }
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if let (false, Ok(runtime)) = (self.ended, Handle::try_current()) {
+            let (node, link) = (self.node.clone(), self.link.clone());
+            runtime.spawn(watch(node, link, self.replies, self.at));
+        }
+    }
+}
+
+/// Watches a connection for the timeout of a command whose caller gave up. If nothing arrives, the
+/// generation is retired: callers that always give up early would never notice that it is silent.
+async fn watch(node: Arc<Node>, link: Arc<Link>, replies: u64, sent: Instant) {
+    let began = if link.wire.pings() { clock::now() } else { sent };
+    let answered = timeout_at(began + node.timeout, link.wire.is_answered()).await;
+    if answered != Ok(true) && link.replies() == replies && link.is_up() {
+        node.retire(&link);
+    }
+}
+
 /// Returns the error of a call for which no connection could be opened, or no slots be read.
 pub(crate) fn undialled(error: RedisError) -> Error {
     match Error::from(error) {
@@ -326,17 +350,21 @@ impl UnderWay {
     fn end(&mut self, dialled: Result<Box<dyn Connection>, RedisError>) {
         self.ended = true;
         let mut lines = self.node.lines();
-        let is_current = lines.generation == self.generation;
+        let is_current = lines.generation == self.generation && lines.dials.is_last(&self.attempt);
         let outcome = match dialled {
             Ok(_) if !is_current => None,
             dialled => {
-                Some(dialled.map(|connection| self.node.opened(connection, self.generation)))
+                let used = clock::now() - self.node.made;
+                let used_us = u64::try_from(used.as_micros()).unwrap_or(u64::MAX);
+                let open = |connection| Link::new(connection, self.generation, used_us);
+                Some(dialled.map(|connection| Arc::new(open(connection))))
             }
         };
         if let Some(Ok(link)) = &outcome {
             lines.link = Some(link.clone());
         }
-        lines.dials.end(&self.attempt, outcome, self.node.pause);
+        let pause = jittered(self.node.pause, self.node.jitter);
+        lines.dials.end(&self.attempt, outcome, pause);
     }
 }
 
@@ -348,22 +376,9 @@ impl Drop for UnderWay {
     }
 }
 
-impl Node {
-    fn opened(&self, connection: Box<dyn Connection>, generation: u64) -> Arc<Link> {
-        let used = clock::now() - self.made;
-        Arc::new(Link {
-            wire: Wire::new(connection),
-            generation,
-            ended: AtomicBool::new(false),
-            retired: Notify::new(),
-            used_us: AtomicU64::new(u64::try_from(used.as_micros()).unwrap_or(u64::MAX)),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::connection::Reply;

@@ -33,6 +33,9 @@ pub struct Options {
     pub(crate) hash_tag: Option<HashTag>,
     pub(crate) hmac_secret: Option<Vec<u8>>,
     pub(crate) on_decision: Option<Arc<OnDecision>>,
+    /// The largest part by which the pause before a dial is longer or shorter, at random. Only
+    /// tests change it.
+    pub(crate) jitter: f64,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             hash_tag: None,
             hmac_secret: None,
             on_decision: None,
+            jitter: 0.2,
         }
     }
 }

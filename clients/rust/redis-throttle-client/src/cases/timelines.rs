@@ -95,7 +95,7 @@ fn variant(error: &Error) -> &'static str {
 }
 
 fn options(given: &Value) -> Options {
-    let mut options = Options::default();
+    let mut options = Options { jitter: 0.0, ..Options::default() };
     for (name, value) in given.as_object().into_iter().flatten() {
         let number = || value.as_u64().unwrap();
         let ms = || Duration::from_millis(number());
