@@ -150,11 +150,15 @@ impl Limiter {
     /// # Errors
     /// The same as [`refund`](Limiter::refund).
     pub async fn forget(&self, call: Call<'_>) -> Result<(), Error> {
+        let began = clock::now();
         let Keyed { key, .. } = self.keyed_call(&call)?;
         self.forget_here(&key);
-        let forgotten = self.ask(&protocol::forget(&key), clock::now(), |_| Ok(())).await;
+        let forgotten = self.ask(&protocol::forget(&key), began, |_| Ok(())).await;
         // Remove again: calls that were already pending may have stored results in the meantime.
         self.forget_here(&key);
+        if let Err(error) = &forgotten {
+            self.tell_rejection(error, &call, began);
+        }
         forgotten
     }
 

@@ -84,23 +84,37 @@ impl Limiter {
         {
             self.0.counts.decision(decision);
         }
-        if let Some(hook) = &self.0.options.on_decision {
-            let (kind, decision, error) = match &decided {
-                Ok(decision) => (kind, Some(decision), None),
-                Err(error) if error.is_rejection() => (EventKind::Rejected, None, Some(error)),
-                Err(_) => return decided,
-            };
-            let event = DecisionEvent {
-                kind,
-                decision,
-                rule: call.rule,
-                key_hash: self.0.keys.key_hash(call.subject),
-                latency: clock::now() - began,
-                degraded: decision.is_some_and(|decision| decision.degraded),
-                error,
-            };
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(&event)));
+        match &decided {
+            Ok(decision) => self.tell(kind, Ok(decision), call, began),
+            Err(error) => self.tell_rejection(error, call, began),
         }
         decided
+    }
+
+    /// Passes a call that the server refused to the hook. Other errors are no events.
+    pub(crate) fn tell_rejection(&self, error: &Error, call: &Call<'_>, began: Instant) {
+        if error.is_rejection() {
+            self.tell(EventKind::Rejected, Err(error), call, began);
+        }
+    }
+
+    fn tell(
+        &self,
+        kind: EventKind,
+        decided: Result<&Decision, &Error>,
+        call: &Call<'_>,
+        began: Instant,
+    ) {
+        let Some(hook) = &self.0.options.on_decision else { return };
+        let event = DecisionEvent {
+            kind,
+            decision: decided.ok(),
+            rule: call.rule,
+            key_hash: self.0.keys.key_hash(call.subject),
+            latency: clock::now() - began,
+            degraded: decided.is_ok_and(|decision| decision.degraded),
+            error: decided.err(),
+        };
+        let _ = catch_unwind(AssertUnwindSafe(|| hook(&event)));
     }
 }

@@ -34,10 +34,12 @@ async fn hook_gets_an_event_without_the_subject_and_changes_no_decision() {
 
     server.reply_with("WRONGTYPE x");
     assert!(limiter.check(call).await.is_err());
+    assert!(limiter.forget(call).await.is_err());
     server.go_away();
     assert!(limiter.refund(call).await.is_err());
+    assert!(limiter.forget(call).await.is_err());
     let rejected = (EventKind::Rejected, None, "api".to_owned());
-    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [rejected]);
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [rejected.clone(), rejected]);
 
     server.recover();
     let broken = |_: &DecisionEvent<'_>| panic!("a hook that fails");
