@@ -302,6 +302,17 @@ async fn layer_releases_the_lease_when_the_body_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn layer_releases_every_lease_of_a_request() {
+    let server = FakeServer::new();
+    let builder = RateLimitLayer::builder(server.limiter()).rule(jobs()).rule(api());
+    let service = built(builder.rule(Rule::lease("uploads", 1, "60s").unwrap()));
+    for released_so_far in [2, 4] {
+        assert_eq!(statuses(&service, 1).await, [200]);
+        assert_eq!(released(&server).await, released_so_far);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn layer_releases_the_lease_when_the_client_disconnects() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
