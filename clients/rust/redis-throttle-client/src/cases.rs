@@ -20,6 +20,9 @@ use crate::{
 };
 use rules::{natural, rule_of, span, text};
 
+/// 2^53 - 1, which the cases have where a retry never helps.
+const NEVER_MS: u64 = (1 << 53) - 1;
+
 fn table() -> Map<String, Value> {
     serde_json::from_str(include_str!("../../../cases.json")).expect("a table")
 }
@@ -84,9 +87,9 @@ fn reply_of(value: &Value) -> Reply {
     }
 }
 
-/// Returns milliseconds, or -1 for never, as the server writes them.
-fn wire_ms(span: Duration) -> i64 {
-    if span == Duration::MAX { -1 } else { span.as_millis().try_into().unwrap() }
+/// Returns milliseconds. The longest duration is the largest number that every language has.
+fn ms(span: Duration) -> u64 {
+    if span == Duration::MAX { NEVER_MS } else { span.as_millis().try_into().unwrap() }
 }
 
 /// Converts milliseconds; -1 is never.
@@ -100,14 +103,14 @@ fn fields(decision: &Decision) -> Value {
         "allowed": decision.allowed,
         "limit": decision.limit,
         "remaining": decision.remaining,
-        "retry_after_ms": wire_ms(decision.retry_after),
-        "reset_after_ms": wire_ms(decision.reset_after),
+        "retry_after_ms": ms(decision.retry_after),
+        "reset_after_ms": ms(decision.reset_after),
         "rule": &*decision.rule,
         "source": decision.source.as_str(),
         "degraded": decision.degraded,
         "reason": decision.reason.map(Reason::as_str),
         "would_allow": decision.would_allow,
-        "would_retry_after_ms": wire_ms(decision.would_retry_after),
+        "would_retry_after_ms": ms(decision.would_retry_after),
         "granted": decision.granted,
         "never": decision.never(),
         "deciding": decision.deciding,
@@ -121,8 +124,13 @@ fn plain(decision: &Decision, wanted: &Value) -> Value {
 }
 
 fn reply(input: &Value, wanted: &Value) -> Result<Value, Error> {
-    let most = if input["partial"] == json!(true) { natural(input, "cost")? } else { 1 };
-    let decision = protocol::decision(&rule_of(&input["rule"])?, &reply_of(&input["reply"]), most)?;
+    let (rule, reply) = (rule_of(&input["rule"])?, reply_of(&input["reply"]));
+    let cost = if input["cost"].is_null() { 1 } else { natural(input, "cost")? };
+    let decision = if input["partial"] == json!(true) {
+        protocol::granted(&rule, &reply, cost)?
+    } else {
+        protocol::decision(&rule.of("s").cost(cost).keyed(&keys())?, &reply)?
+    };
     Ok(plain(&decision, wanted))
 }
 
@@ -152,7 +160,7 @@ fn decided(input: &Value) -> Result<Decision, Error> {
     if rules.len() > 1 {
         return several_decided(input);
     }
-    protocol::decision(&rule, &reply_of(&input["reply"]), 1)
+    protocol::decision(&rule.of("s").keyed(&keys())?, &reply_of(&input["reply"]))
 }
 
 fn headers(input: &Value) -> Result<Value, Error> {
@@ -206,13 +214,13 @@ fn error(input: &Value) -> Result<Value, Error> {
 fn defaults() -> Value {
     let options = Options::default();
     json!({
-        "timeout_ms": wire_ms(options.timeout),
+        "timeout_ms": ms(options.timeout),
         "on_error": format!("{:?}", options.on_error).to_lowercase(),
         "max_in_flight": options.max_in_flight,
         "breaker_failures": options.breaker_failures,
-        "breaker_pause_ms": wire_ms(options.breaker_pause),
+        "breaker_pause_ms": ms(options.breaker_pause),
         "denial_cache": options.denial_cache,
-        "denial_cache_max_ms": wire_ms(options.denial_cache_max),
+        "denial_cache_max_ms": ms(options.denial_cache_max),
         "prefetch": options.prefetch,
         "backend": format!("{:?}", options.backend).to_lowercase(),
         "prefix": options.prefix,

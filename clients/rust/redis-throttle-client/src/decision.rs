@@ -96,7 +96,8 @@ pub struct Decision {
     /// The `retry_after` of a policy in shadow mode if it were enforced; under other rules the same
     /// as `retry_after`.
     pub would_retry_after: Duration,
-    /// 1 if the call is allowed, otherwise 0, regardless of its cost.
+    /// The units that the call took: its cost if it is allowed, otherwise 0. 0 if `on_error`
+    /// allowed it without a check of the limit.
     pub granted: u64,
     /// The length of the rule's window, or the time to refill its bucket. `None` if the rule has
     /// neither.

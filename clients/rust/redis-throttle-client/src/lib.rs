@@ -34,6 +34,7 @@ mod protocol;
 mod rule;
 mod server;
 mod several;
+mod taken;
 mod telling;
 #[cfg(feature = "testing")]
 pub mod testing;

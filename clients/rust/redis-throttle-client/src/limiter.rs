@@ -91,7 +91,7 @@ impl Limiter {
             self.prefetched(&keyed, began).await
         } else {
             let command = protocol::check(&keyed, false)?;
-            let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
+            let read = |reply: &Value| protocol::decision(&keyed, reply);
             self.decide(&command, std::slice::from_ref(&keyed), began, read).await
         };
         self.told(EventKind::Check, decided, &call, began)
@@ -106,9 +106,11 @@ impl Limiter {
         let began = clock::now();
         let keyed = self.keyed_call(&call)?;
         let command = protocol::named(Verb::Peek, &keyed)?;
-        let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
+        let read = |reply: &Value| protocol::decision(&keyed, reply);
         let decided = match self.ask(&command, began, read).await {
-            Err(Error::Unavailable { reason, .. }) => Ok(self.fallback(&[keyed], reason, true)),
+            Err(Error::Unavailable { reason, .. }) => {
+                Ok(self.fallback(std::slice::from_ref(&keyed), reason, true))
+            }
             answer => answer,
         };
         self.told(EventKind::Peek, decided, &call, began)

@@ -282,7 +282,7 @@ pub(crate) fn local_decision(
         remaining: remaining.unsigned_abs(),
         reset_after: Duration::from_millis(reset.unsigned_abs()),
         source: Source::Local,
-        granted: allowed.unsigned_abs(),
+        granted: if allowed > 0 { cost } else { 0 },
         window: terms.window,
         ..Decision::without_answer(terms.name.clone(), allowed > 0, retry_after)
     }

@@ -352,7 +352,7 @@ impl Fetching {
         let one = Keyed { rule, key: key.clone(), cost: 1, id: None };
         let many = Keyed { cost: permits, ..one.clone() };
         let command = protocol::check(&many, true)?;
-        let read = |reply: &Value| protocol::decision(rule, reply, permits);
+        let read = |reply: &Value| protocol::granted(rule, reply, permits);
         let since = inner.denials.since(*asked);
         let decision = self.limiter.ask(&command, *asked, read).await?;
         inner.denials.put(&protocol::check(&one, false)?, &decision, since);

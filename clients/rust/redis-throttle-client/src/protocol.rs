@@ -144,6 +144,16 @@ pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Erro
     Ok(Command::new(["RL.RELEASE", key, checked_id(Some(id))?].map(Cow::from)))
 }
 
+/// Refuses the rules whose calls cannot be refunded.
+pub(crate) fn refundable(rule: &Rule) -> Result<(), Error> {
+    no_lease(rule)?;
+    if rule.kind() == Kind::Backoff {
+        let expected = format!("expected no backoff, use check() for {}", rule.name());
+        return Err(Error::invalid("rule", expected));
+    }
+    Ok(())
+}
+
 /// Builds the command that decides several rules at once, each with its key and cost.
 pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Command<'a>, Error> {
     if !(1..=RULES_MAX).contains(&calls.len()) {
@@ -244,9 +254,15 @@ fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decisio
     })
 }
 
-/// Reads a decision from a reply of five integers, or of seven for a policy. `most` is the largest
-/// number that may be granted: the cost of a partial call, otherwise 1.
-pub(crate) fn decision(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
+/// Reads the decision on a call that is not partial. An allowed call took its cost.
+pub(crate) fn decision(call: &Keyed<'_>, reply: &Value) -> Result<Decision, Error> {
+    let decision = granted(call.rule, reply, 1)?;
+    let granted = if decision.allowed { call.cost } else { 0 };
+    Ok(Decision { granted, ..decision })
+}
+
+/// Reads the decision on a partial call, which is granted up to `most` units.
+pub(crate) fn granted(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
     let reply = array(reply)?;
     let decision = if rule.kind() == Kind::Policy {
         let [granted, limit, remaining, retry, reset, would, would_retry] = integers(reply)?;
@@ -265,14 +281,14 @@ pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decisio
         return Err(Error::not_a_decision());
     }
     let [granted, _, _, retry, _, at] = integers(&reply[..6])?;
-    let read = |(call, row): (&Keyed<'_>, &Value)| decision(call.rule, row, 1);
+    let read = |(call, row): (&Keyed<'_>, &Value)| decision(call, row);
     let rows: Vec<_> = calls.iter().zip(&reply[6..]).map(read).collect::<Result<_, _>>()?;
     let at = usize::try_from(at).ok().filter(|at| (1..=rows.len()).contains(at));
     let (Some(at), 0..=1) = (at, granted) else { return Err(Error::not_a_decision()) };
     let would_allow = rows.iter().all(|row| row.would_allow);
     let mut decision = Decision::of_rows(at - 1, rows);
     decision.allowed = granted == 1;
-    decision.granted = natural(granted)?;
+    decision.granted = if decision.allowed { decision.granted } else { 0 };
     decision.retry_after = wait(retry)?;
     decision.would_allow = would_allow;
     if granted == 0 {

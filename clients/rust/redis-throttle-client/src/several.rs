@@ -3,6 +3,7 @@
 use redis::Value;
 
 use crate::call::Keyed;
+use crate::taken::Taken;
 use crate::{Call, Decision, Error, EventKind, Limiter, clock, protocol};
 
 impl Limiter {
@@ -40,42 +41,48 @@ impl Limiter {
 
     /// Decides several rules one after the other, for keys in different slots.
     ///
-    /// If a later rule denies, the units taken so far are refunded. Until then other callers cannot
-    /// use them, and they stay taken if a refund gets no answer. So the limits err on the strict
-    /// side, by at most the cost of each denied call.
+    /// If a later rule denies, or the future is dropped, the units taken so far are refunded. Until
+    /// then other callers cannot use them, and they stay taken if a refund gets no answer. So the
+    /// limits err on the strict side, by at most the cost of each denied call. If all rules allow,
+    /// the one that allows the fewest further calls of its cost decides.
     ///
     /// # Errors
-    /// The same as [`check`](Limiter::check), after the units taken so far are refunded.
+    /// The same as [`check`](Limiter::check), after the units taken so far are refunded. Also
+    /// [`Error::InvalidArgument`] for no calls, a lease or a backoff.
     pub async fn check_each(&self, calls: &[Call<'_>]) -> Result<Decision, Error> {
+        if calls.is_empty() {
+            return Err(Error::invalid("calls", "expected at least 1 call"));
+        }
         for call in self.keyed(calls, None)? {
+            protocol::refundable(call.rule)?;
             protocol::check(&call, false)?;
         }
+        let mut taken = Taken::new(self);
         let mut rows: Vec<Decision> = Vec::with_capacity(calls.len());
         for call in calls {
-            match self.check(*call).await {
-                Ok(decision) => rows.push(decision),
+            let row = match self.check(*call).await {
+                Ok(row) => row,
                 Err(error) => {
-                    self.undo(calls, &rows).await;
+                    taken.give_back().await;
                     return Err(error);
                 }
+            };
+            let allowed = row.allowed;
+            if allowed && !row.degraded {
+                taken.add(call);
             }
-            if rows.last().is_some_and(|row| !row.allowed) {
-                self.undo(calls, &rows).await;
+            rows.push(row);
+            if !allowed {
+                taken.give_back().await;
                 return Ok(Decision::of_rows(rows.len() - 1, rows));
             }
         }
-        let scarcest = (0..rows.len()).min_by_key(|at| rows[*at].remaining);
-        let at = scarcest.ok_or_else(|| Error::invalid("calls", "expected at least 1 call"))?;
-        Ok(Decision::of_rows(at, rows))
-    }
-
-    async fn undo(&self, calls: &[Call<'_>], rows: &[Decision]) {
-        for (call, row) in calls.iter().zip(rows) {
-            if row.allowed && !row.degraded {
-                // Without an answer the units stay taken. The limit is then too strict, never too
-                // lenient.
-                let _ = self.refund(*call).await;
-            }
-        }
+        taken.keep();
+        let calls_left = |at: &usize| {
+            let remaining = rows[*at].remaining;
+            (remaining.checked_div(calls[*at].cost).unwrap_or(u64::MAX), remaining)
+        };
+        let fewest = (0..rows.len()).min_by_key(calls_left).unwrap_or_default();
+        Ok(Decision::of_rows(fewest, rows))
     }
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use crate::{Call, Decision, Error, Limiter, Rule, Source, clock};
+use crate::taken::Taken;
+use crate::{Call, Decision, Error, Limiter, Source, clock};
 
 impl Limiter {
     /// Checks the call, then sleeps for the decision's `retry_after`. After a denial, checks again.
@@ -24,12 +23,12 @@ impl Limiter {
             if (clock::now() - began).saturating_add(decision.retry_after) > max_wait {
                 return self.too_late(call, decision).await;
             }
-            let has_place = decision.allowed && !decision.degraded;
-            let place = has_place.then(|| Place::new(self, call));
-            tokio::time::sleep(decision.retry_after).await;
-            if let Some(place) = place {
-                place.taken();
+            let mut place = Taken::new(self);
+            if decision.allowed && !decision.degraded {
+                place.add(&call);
             }
+            tokio::time::sleep(decision.retry_after).await;
+            place.keep();
             if decision.allowed {
                 return Ok(decision);
             }
@@ -46,45 +45,5 @@ impl Limiter {
             }
         }
         Ok(Decision { allowed: false, granted: 0, ..decision })
-    }
-}
-
-/// A place in a leaky bucket whose turn has not come. It is refunded if it is dropped.
-struct Place(Option<Refund>);
-
-struct Refund {
-    limiter: Limiter,
-    rule: Rule,
-    subject: String,
-    cost: u64,
-    tag: Option<String>,
-}
-
-impl Place {
-    fn new(limiter: &Limiter, call: Call<'_>) -> Self {
-        Self(Some(Refund {
-            limiter: limiter.clone(),
-            rule: call.rule.clone(),
-            subject: call.subject.to_owned(),
-            cost: call.cost,
-            tag: call.tag.map(str::to_owned),
-        }))
-    }
-
-    /// Ends the wait: the caller acts, and the place is not refunded.
-    fn taken(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let (Some(refund), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
-        runtime.spawn(async move {
-            let call = Call { tag: refund.tag.as_deref(), ..refund.rule.of(&refund.subject) };
-            // Without an answer the place stays taken. The limit is then too strict, never too
-            // lenient.
-            let _ = refund.limiter.refund(call.cost(refund.cost)).await;
-        });
     }
 }

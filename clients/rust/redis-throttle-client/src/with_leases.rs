@@ -53,7 +53,7 @@ impl Limiter {
         let sent = command.record();
         let asked: Vec<_> = keyed.iter().filter_map(|call| self.asked(call, &sent)).collect();
         let read = |reply: &Value| match &keyed[..] {
-            [lease] => protocol::decision(lease.rule, reply, 1),
+            [lease] => protocol::decision(lease, reply),
             all => protocol::decision_all(all, reply),
         };
         let decided = self.decide(&command, &keyed, began, read).await;

@@ -1,0 +1,67 @@
+//! Calls whose cost is given back if their caller does not use it.
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::{Call, Limiter, Rule};
+
+/// Allowed calls of a caller that may not act on them. Dropping them refunds them in a task.
+pub(crate) struct Taken {
+    limiter: Limiter,
+    calls: Vec<OwnedCall>,
+}
+
+struct OwnedCall {
+    rule: Rule,
+    subject: String,
+    cost: u64,
+    tag: Option<String>,
+}
+
+impl Taken {
+    pub fn new(limiter: &Limiter) -> Self {
+        Self { limiter: limiter.clone(), calls: Vec::new() }
+    }
+
+    /// Adds a call that was allowed.
+    pub fn add(&mut self, call: &Call<'_>) {
+        self.calls.push(OwnedCall {
+            rule: call.rule.clone(),
+            subject: call.subject.to_owned(),
+            cost: call.cost,
+            tag: call.tag.map(str::to_owned),
+        });
+    }
+
+    /// Keeps the calls, because the caller acts on them.
+    pub fn keep(mut self) {
+        self.calls.clear();
+    }
+
+    /// Refunds the calls. The refunds continue if this future is dropped.
+    pub async fn give_back(mut self) {
+        if let Some(refunds) = self.refunds() {
+            // The task fails if the runtime shuts down; no caller waits then.
+            let _ = refunds.await;
+        }
+    }
+
+    fn refunds(&mut self) -> Option<JoinHandle<()>> {
+        let (limiter, calls) = (self.limiter.clone(), std::mem::take(&mut self.calls));
+        let runtime = Handle::try_current().ok().filter(|_| !calls.is_empty())?;
+        Some(runtime.spawn(async move {
+            for taken in &calls {
+                let call = Call { tag: taken.tag.as_deref(), ..taken.rule.of(&taken.subject) };
+                // Without an answer the units stay taken. The limit is then too strict, never too
+                // lenient.
+                let _ = limiter.refund(call.cost(taken.cost)).await;
+            }
+        }))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.refunds();
+    }
+}
