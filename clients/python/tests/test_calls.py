@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -16,6 +17,7 @@ from redis_throttle_client import (
     Denied,
     InvalidArgument,
     Unavailable,
+    backoff,
     fixed,
     gcra,
     leaky_bucket,
@@ -206,9 +208,44 @@ def test_check_each_validates_all_calls_before_the_first_one_takes_units(
     server: FakeServer,
 ) -> None:
     limiter = server.limiter()
-    with pytest.raises(InvalidArgument):
-        limiter.check_each([(API, "42"), (lease("jobs", 1, "60s"), "42")])
+    wrong: list[list[Any]] = [
+        [(API, "42"), (lease("jobs", 1, "60s"), "42")],
+        [(API, "42"), (backoff("login", 3, "1s", "60s", "1h"), "42")],
+        [],
+    ]
+    for calls in wrong:
+        with pytest.raises(InvalidArgument):
+            limiter.check_each(calls)
     assert server.calls == []
+
+
+def test_check_each_refunds_the_earlier_costs_if_its_thread_is_interrupted(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limiter, reply = server.limiter(), server.reply
+
+    def interrupted(args: tuple[str, ...]) -> Any:
+        if args[0] == "RL.FIXED":
+            raise KeyboardInterrupt
+        return reply(args)
+
+    monkeypatch.setattr(server, "reply", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        limiter.check_each([(API, "42", 3), (fixed("day", 9, "1d"), "42")])
+    assert limiter.peek(API, "42", 0).remaining == 6
+
+
+def test_granted_is_the_cost_of_an_allowed_call(server: FakeServer) -> None:
+    limiter, day = server.limiter(on_error="local"), fixed("day", 9, "1d")
+    assert limiter.check(API, "42", 3).granted == 3
+    assert limiter.check(API, "42", 4).granted == 0
+    both = limiter.check_all([(API, "42", 2), (day, "42", 4)])
+    assert (both.granted, [row.granted for row in both.rows]) == (2, [2, 4])
+    denied = limiter.check_all([(API, "42", 2), (day, "42", 4)])
+    assert (denied.granted, [row.granted for row in denied.rows]) == (0, [0, 0])
+    assert limiter.charge(day, "42", 3).granted == 3
+    server.fail()
+    assert limiter.check(API, "42", 3).granted == 3
 
 
 def test_check_each_refunds_the_earlier_costs_after_a_rejected_command(server: FakeServer) -> None:

@@ -12,7 +12,7 @@ import pytest
 import redis_throttle_client as rtc
 from redis_throttle_client import Decision, InvalidArgument, ProtocolError, Rule, _protocol
 from redis_throttle_client._address import ClientAddress
-from redis_throttle_client._decision import FOREVER_MS, retry_after_s, retry_ms
+from redis_throttle_client._decision import retry_after_s, retry_ms
 from redis_throttle_client._errors import is_rejection
 from redis_throttle_client._http import problem
 from redis_throttle_client._keys import Keys
@@ -207,9 +207,8 @@ def test_keys_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> Non
 
 
 def fields_of(decision: Decision, expect: dict[str, Any]) -> dict[str, Any]:
-    """Returns the expected fields. The cases write the server's -1 for a call that never passes."""
-    found = {name: getattr(decision, name) for name in expect}
-    return {name: -1 if value == FOREVER_MS else value for name, value in found.items()}
+    """Returns the expected fields."""
+    return {name: getattr(decision, name) for name in expect}
 
 
 @cases("replies")
@@ -231,12 +230,12 @@ def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
 def test_replies_of_several_rules_follow_the_shared_cases(
     given: dict[str, Any], expect: dict[str, Any]
 ) -> None:
-    rules = [made(rule) for rule in given["rules"]]
+    calls = [(made(rule), 1) for rule in given["rules"]]
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
-            _protocol.decision_all(rules, given["reply"])
+            _protocol.decision_all(calls, given["reply"])
     else:
-        decision = _protocol.decision_all(rules, given["reply"])
+        decision = _protocol.decision_all(calls, given["reply"])
         assert fields_of(decision, expect["decision"]) == expect["decision"]
         rows = zip(decision.rows, expect["rows"], strict=True)
         assert [fields_of(row, wanted) for row, wanted in rows] == expect["rows"]
@@ -258,7 +257,7 @@ def decided(given: dict[str, Any]) -> Decision | None:
         retry = retry_ms(given.get("retry_after_ms", 0))
         return Decision(given["allowed"], 0, 0, retry, 0, rules[0].name, "error", True)
     if len(rules) > 1:
-        return _protocol.decision_all(rules, given["reply"])
+        return _protocol.decision_all([(rule, 1) for rule in rules], given["reply"])
     return _protocol.decision(rules[0], given["reply"])
 
 

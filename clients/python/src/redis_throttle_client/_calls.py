@@ -8,6 +8,7 @@ differ only in how they wait.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from ._asking import Asking
 from ._backends import Backend
 from ._decision import Decision
 from ._denial_cache import DenialCache
-from ._errors import ThrottleError, Unavailable
+from ._errors import InvalidArgument, ThrottleError, Unavailable
 from ._fork import forgets
 from ._keys import Keys
 from ._local import LocalLimiter
@@ -127,7 +128,7 @@ class Calls:
         self._denials.drop(key)
         try:
             with self.teller.rejections(rule, subject, began):
-                settled = _protocol.settled((yield from self.ask(args)), rule)
+                settled = _protocol.settled((yield from self.ask(args)), rule, cost)
             return self.teller.told(kind, settled, rule, subject, began)
         finally:
             # Also drop denials that arrived in the meantime and may be older than the change.
@@ -155,19 +156,23 @@ class Calls:
         began = self.clock()
         made = self._keyed(calls, tag)
         args = _protocol.check_all(made, id=id)
-        rules = [rule for rule, _, _ in made]
+        costs = [(rule, cost) for rule, _, cost in made]
         with self.teller.rejections(calls[0][0], calls[0][1], began):
             decision = yield from self._decide(
-                args, made, lambda reply: _protocol.decision_all(rules, reply)
+                args, made, lambda reply: _protocol.decision_all(costs, reply)
             )
         deciding = calls[decision.deciding]
         return self.teller.decided("check", decision, deciding[0], deciding[1], began)
 
     def check_each(self, calls: Sequence[Call]) -> Steps[Decision]:
-        """Checks one rule after the other. If a later one denies, refunds the earlier costs."""
+        """Checks one rule after the other. If one denies or fails, refunds the earlier costs."""
         # Validate all calls before the first one takes anything.
         made = self._keyed(calls, None)
+        if not made:
+            raise InvalidArgument("calls: expected at least 1")
         for rule, key, cost in made:
+            if rule.kind == "backoff":
+                raise InvalidArgument(f"calls: the backoff {rule.name} cannot be refunded")
             _protocol.check(rule, key, cost)
         rows: list[Decision] = []
         try:
@@ -175,23 +180,39 @@ class Calls:
                 rows.append((yield from self.check(rule, call[1], cost, None)))
                 if not rows[-1].allowed:
                     break
-        except ThrottleError:
-            yield from self._undo(made, calls, rows)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # A caller that gives up cannot wait for the refunds.
+            yield from self._undo(made, calls, rows, waits=isinstance(error, ThrottleError))
             raise
         if not rows[-1].allowed:
-            yield from self._undo(made, calls, rows)
+            yield from self._undo(made, calls, rows, waits=True)
             at = len(rows) - 1
         else:
-            at = min(range(len(rows)), key=lambda row: rows[row].remaining)
+            at = min(range(len(rows)), key=lambda row: _calls_left(rows[row], made[row][2]))
         return replace(rows[at], rows=tuple(rows), deciding=at)
 
     def _undo(
-        self, made: Sequence[Keyed], calls: Sequence[Call], rows: Sequence[Decision]
+        self, made: Sequence[Keyed], calls: Sequence[Call], rows: Sequence[Decision], *, waits: bool
     ) -> Steps[None]:
-        for (rule, _, cost), call, row in zip(made, calls, rows, strict=False):
-            # A degraded call may not have counted, so do not refund it: that keeps the limit.
-            if row.allowed and not row.degraded:
-                yield from self._refund_quietly(rule, call[1], cost, None)
+        """Refunds what the calls took, even if the caller is cancelled meanwhile."""
+        # A degraded call may not have counted, so do not refund it: that keeps the limit.
+        taken = [
+            (rule, call[1], cost)
+            for (rule, _, cost), call, row in zip(made, calls, rows, strict=False)
+            if row.allowed and not row.degraded
+        ]
+        if not taken:
+            return
+        ended = self._event()
+        yield Start(self._refund_all(taken), ended)
+        if waits:
+            yield Wait(ended, len(taken) * self._timeout_s)
+
+    def _refund_all(self, taken: Sequence[tuple[Rule, str, int]]) -> Steps[None]:
+        for rule, subject, cost in taken:
+            yield from self._refund_quietly(rule, subject, cost, None)
 
     def _refund_quietly(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[None]:
         """Refunds a cost. A refund without an answer is dropped."""
@@ -392,6 +413,11 @@ class Calls:
                 calls, on_errors, error.reason, self.options.breaker_pause_ms, self._local, now_us,
                 peek=peek,
             )  # fmt: skip
+
+
+def _calls_left(row: Decision, cost: int) -> tuple[float, int]:
+    """Returns the number of further calls of this cost that a row allows, and its units left."""
+    return row.remaining // cost if cost else math.inf, row.remaining
 
 
 def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object], Decision]:

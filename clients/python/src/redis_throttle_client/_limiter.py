@@ -89,9 +89,10 @@ class Limiter:
     def check_each(self, calls: Sequence[Call]) -> Decision:
         """Checks one rule after the other, for keys in different slots.
 
-        If a later rule denies, or the server refuses its call, the earlier costs are refunded.
-        Until then other callers cannot use those units. If a refund gets no answer, its cost stays
-        taken. This only makes the limit stricter, by at most one cost for each denied call.
+        If a later rule denies, its call fails, or the caller is cancelled, the earlier costs are
+        refunded. If all allow, the rule with the fewest calls left decides. Leases and backoffs
+        are an :class:`InvalidArgument`. Until a refund, other callers cannot use its units. If it
+        gets no answer, its cost stays taken, which only makes the limit stricter.
         """
         return self._run(self._calls.check_each(calls))
 

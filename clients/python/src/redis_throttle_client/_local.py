@@ -238,5 +238,5 @@ def local_decision(
     allowed, limit, remaining, retry, reset = limiter.decide(limits, key, cost, now_us, peek=peek)
     return Decision(
         allowed > 0, limit, remaining, retry_ms(retry), reset, rule.name, source, True,
-        allowed > 0, retry_ms(retry), allowed, rule.window_us, reason=reason,
+        allowed > 0, retry_ms(retry), allowed * cost, rule.window_us, reason=reason,
     )  # fmt: skip

@@ -164,34 +164,38 @@ def decision(rule: Rule, reply: object, cost: int = 1, *, partial: bool = False)
         raise ProtocolError("the reply is no decision")
     return Decision(
         granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
-        would > 0, retry_ms(would_retry), granted, rule.window_us,
+        would > 0, retry_ms(would_retry), granted if partial else granted * cost, rule.window_us,
     )  # fmt: skip
 
 
-def decision_all(rules: Sequence[Rule], reply: object) -> Decision:
-    """Reads the decision on several rules, with a row for each rule."""
-    if not isinstance(reply, list) or len(reply) != 6 + len(rules):
+def decision_all(calls: Sequence[tuple[Rule, int]], reply: object) -> Decision:
+    """Reads the decision on several rules, each with its cost. It has a row for each rule."""
+    if not isinstance(reply, list) or len(reply) != 6 + len(calls):
         raise ProtocolError("the reply is no decision")
-    rows = tuple(decision(rule, row) for rule, row in zip(rules, reply[6:], strict=True))
     granted, _, _, retry, _, at = _integers(reply[:6], 6)
-    if not 1 <= at <= len(rows) or granted not in (0, 1):
+    if not 1 <= at <= len(calls) or granted not in (0, 1):
         raise ProtocolError("the reply is no decision")
+    # A denied call takes nothing, also from the rules that would allow it.
+    rows = tuple(
+        decision(rule, row, cost * granted)
+        for (rule, cost), row in zip(calls, reply[6:], strict=True)
+    )
     retry = retry_ms(retry)
     deciding = rows[at - 1]
     return replace(
-        deciding, allowed=granted == 1, granted=granted, retry_after_ms=retry,
+        deciding, allowed=granted == 1, retry_after_ms=retry,
         would_allow=all(row.would_allow for row in rows),
         would_retry_after_ms=retry if not granted else deciding.would_retry_after_ms, rows=rows,
         deciding=at - 1,
     )  # fmt: skip
 
 
-def settled(reply: object, rule: Rule) -> Decision:
+def settled(reply: object, rule: Rule, cost: int) -> Decision:
     """Reads the reply of a charge or a refund: five integers, also under a policy."""
     granted, limit, remaining, retry, reset = _integers(reply, 5)
     return Decision(
         granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
-        granted > 0, retry_ms(retry), granted, rule.window_us,
+        granted > 0, retry_ms(retry), cost if granted > 0 else 0, rule.window_us,
     )  # fmt: skip
 
 
