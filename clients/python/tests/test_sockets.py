@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -19,8 +22,10 @@ from redis_throttle_client._deadline import instant
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
 from redis_throttle_client._errors import Undialled, Unsent
 from redis_throttle_client._queue import Pace
+from redis_throttle_client._sockets import _Line
 
 from .conftest import Server, until
+from .far import run
 
 API = gcra("api", 1000, 1000, "60s")
 MANY = 256
@@ -329,6 +334,100 @@ def test_an_attempt_is_repeated_after_the_breaker_pause_with_jitter() -> None:
         assert not pace.begins_dial(10.79, 1, 0, 0, begins=True)
         assert pace.begins_dial(11.21, 1, 0, 0, begins=True)
     assert max(again) - min(again) > 0.2
+
+
+# -- a dial that leaves too little time ------------------------------------------------------------
+
+
+class Slow(Connection):
+    """A connection whose dial takes 300 ms."""
+
+    async def connect(self) -> None:
+        await asyncio.sleep(0.3)
+        await super().connect()
+
+
+def test_a_call_whose_dial_leaves_too_little_time_is_not_sent_in_asyncio() -> None:
+    async def work() -> None:
+        dials = Dials()
+        dials.go.set()
+        dials.answer.set()
+        dials.sockets._make = lambda: Slow(dials)
+        late = await asyncio.gather(*(dials.ping(0.4) for _ in range(3)), return_exceptions=True)
+        assert [getattr(one, "reason", one) for one in late] == ["timeout"] * 3
+        # The connection serves the next call, which has no dial of its own.
+        assert (await dials.ping(0.1), dials.made, dials.sockets._pool.pace.generation) == (
+            b"PONG", 1, 1,
+        )  # fmt: skip
+        await dials.sockets.close()
+        assert await dials.ping(0.5) == b"PONG"
+
+    run(work())
+
+
+class Clock:
+    """The time of a test."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.live
+def test_a_call_whose_dial_leaves_too_little_time_is_not_sent(
+    shared_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("redis_throttle_client._sockets.time", clock)
+    limiter = Limiter(shared_server.client(), timeout_ms=4000)
+    sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+    make = sockets._make
+
+    def slow() -> Any:
+        clock.now_s += 3
+        return make()
+
+    sockets._make = slow
+    late = limiter.check(API, "42")
+    assert (late.source, late.reason) == ("error", "timeout")
+    assert limiter.check(API, "42").source == "server"
+    assert (sockets._open, sockets._pace.generation) == (1, 1)
+    limiter.close()
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Sends a signal each 10 ms, for 3 s at most."""
+    ends = time.monotonic() + 3
+
+    def arrived(*_: object) -> None:
+        if time.monotonic() > ends:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, arrived)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("sends", [True, False])
+def test_the_deadline_of_a_call_holds_while_signals_arrive(sends: bool) -> None:
+    """The kernel's own timeouts begin again after each signal."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection: Any = redis.Connection(port=silent.getsockname()[1])
+        connection._sock = socket.create_connection(silent.getsockname())
+        line = _Line(connection)
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            line.exchange(("PING", "x" * 50_000_000 if sends else "x"), began + 0.1)
+        assert 0.1 <= time.monotonic() - began < 2
+        line.close()
 
 
 # -- the breaker ---------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ class _Pool:
         self.idle: list[Any] = []
         # The open connections, and the generation of each.
         self.generations: dict[Any, int] = {}
+        # The time that the dial of a connection took, until the connection is idle or used.
+        self.dials_s: dict[Any, float] = {}
         self.waiters: Queue[asyncio.Future[Any]] = Queue()
         self.dials: set[asyncio.Task[Any]] = set()
         self.closed = False
@@ -38,6 +40,7 @@ class _Pool:
             if not waiter.done():
                 waiter.set_result(connection)
                 return
+        self.dials_s.pop(connection, None)
         self.idle.append(connection)
 
     def refuse(self, error: Exception) -> None:
@@ -90,9 +93,14 @@ class AsyncSockets:
         pool = self._pool
         connection = await self._take(pool, deadline, lease=keeps_lease(args))
         generation = pool.generations[connection]
-        if asyncio.get_running_loop().time() >= deadline:
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
             await self._give(pool, connection)
             raise Unsent
+        if left_s < pool.dials_s.get(connection, 0) / 2:
+            await self._give(pool, connection)
+            raise Unavailable("the dial left too little time for the call", "timeout")
+        pool.dials_s.pop(connection, None)
         try:
             reply = await by(deadline, self._exchange(connection, args, asking))
         except BaseException as error:
@@ -205,6 +213,7 @@ class AsyncSockets:
             await _hang_up(connection)
         elif failure is None:
             pool.generations[connection] = generation
+            pool.dials_s[connection] = asyncio.get_running_loop().time() - began
             pool.offer(connection)
         else:
             pool.pace.failed(began, failure)
@@ -222,6 +231,7 @@ class AsyncSockets:
 
     async def _drop(self, pool: _Pool, connection: Any) -> None:
         pool.generations.pop(connection, None)
+        pool.dials_s.pop(connection, None)
         self._dial_more(pool)
         await _hang_up(connection)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
-import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,64 +18,83 @@ from ._queue import Pace, Queue
 
 
 class _Timed:
-    """A socket that reads until a deadline, also if the reply arrives in many pieces."""
+    """A socket whose sends and reads end at a deadline, also if signals interrupt them."""
 
-    def __init__(self, plain: Any, wait: Callable[[float], None]) -> None:
-        """``wait`` sets the timeout of the next read."""
-        self._socket, self._set_wait = plain, wait
+    def __init__(self, plain: Any) -> None:
+        self._socket = plain
         self._deadline: float | None = None
-        self._is_first = True
+        # TLS sockets and those of gevent and eventlet wait by themselves, by Python's timeouts.
+        # Other sockets are polled: one system call to send, and two to read.
+        self.is_polled = type(plain).__module__ == "socket" and hasattr(select, "poll")
+        if self.is_polled:
+            plain.setblocking(False)
+            self._readable, self._writable = select.poll(), select.poll()
+            self._readable.register(plain, select.POLLIN)
+            self._writable.register(plain, select.POLLOUT)
 
     def begin(self, deadline: float) -> None:
         """Begins a call that ends by ``deadline``."""
-        self._deadline, self._is_first = deadline, True
-        self._set_wait(max(0.001, deadline - time.monotonic()))
+        self._deadline = deadline
 
     def end(self) -> None:
         """Ends the call. The driver may look for unexpected data without a wait."""
         self._deadline = None
 
-    def _before_read(self) -> None:
-        if self._deadline is not None and not self._is_first:
-            left_s = self._deadline - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError("the reply is incomplete at the deadline")
-            self._set_wait(left_s)
-        self._is_first = False
+    def _left_s(self) -> float:
+        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def _wait(self, ready: Any) -> None:
+        """Waits until the socket is ready. At the deadline it may still be."""
+        # Python repeats an interrupted poll with the time that is left.
+        if not ready.poll(self._left_s() * 1000):
+            raise TimeoutError("the deadline has passed")
+
+    def _read(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if not self.is_polled:
+            self._set_timeout()
+            return read(*args)
+        while True:
+            self._wait(self._readable)
+            with contextlib.suppress(BlockingIOError):
+                return read(*args)
+
+    def _set_timeout(self) -> None:
+        if self._deadline is not None:
+            self._socket.settimeout(max(0.001, self._left_s()))
 
     def recv(self, *args: Any) -> Any:
         """Reads bytes."""
-        self._before_read()
-        return self._socket.recv(*args)
+        return self._read(self._socket.recv, args)
 
     def recv_into(self, *args: Any) -> Any:
         """Reads bytes into a buffer."""
-        self._before_read()
-        return self._socket.recv_into(*args)
+        return self._read(self._socket.recv_into, args)
+
+    def sendall(self, data: Any) -> None:
+        """Sends all bytes."""
+        if not self.is_polled:
+            self._set_timeout()
+            self._socket.sendall(data)
+            return
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+            except BlockingIOError:
+                self._wait(self._writable)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
 
 
 class _Line:
-    """One connection, and the timeout of its calls.
+    """One connection. ``dial_s`` is the time that its dial took, until it is idle or used."""
 
-    Where possible, the kernel measures the timeout. Python's own timeouts add a system call before
-    each send and each receive, and with threads each such call is a thread switch.
-    """
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, connection: Any, dial_s: float = 0.0) -> None:
+        self._connection, self.dial_s = connection, dial_s
         self.generation = 0
-        # TLS sockets and those of gevent and eventlet wait by themselves, and know only Python's
-        # timeouts.
-        plain = type(connection._sock).__module__ == "socket"
-        self._in_kernel = plain and sys.platform != "win32"
-        self._wait_us = 0
         self._socket = connection._sock
-        if self._in_kernel:
-            self._socket.settimeout(None)
-        self._timed = _Timed(self._socket, self._wait)
+        self._timed = _Timed(self._socket)
         connection._sock = self._timed
         # Lets the parser read from the timed socket.
         connection._parser.on_connect(connection)
@@ -95,22 +113,10 @@ class _Line:
         finally:
             self._timed.end()
 
-    def _wait(self, seconds: float) -> None:
-        if not self._in_kernel:
-            self._socket.settimeout(seconds)
-            return
-        # Round to a millisecond, so that the option is set once for many calls.
-        wait_us = max(1, round(seconds * 1000)) * 1000
-        if wait_us != self._wait_us:
-            value = struct.pack("ll", *divmod(wait_us, 1_000_000))
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, value)
-            self._wait_us = wait_us
-
     def usable(self) -> bool:
         """Returns False if the other side has closed the connection or sent unexpected data."""
         try:
-            if not self._in_kernel:
+            if not self._timed.is_polled:
                 return self.connected and not self._connection.can_read(0)
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -164,9 +170,14 @@ class Sockets:
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads its reply by ``deadline``."""
         line = self._take(deadline, lease=keeps_lease(args))
-        if time.monotonic() >= deadline:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
             self._give(line)
             raise Unsent
+        if left_s < line.dial_s / 2:
+            self._give(line)
+            raise Unavailable("the dial left too little time for the call", "timeout")
+        line.dial_s = 0
         try:
             if asking:
                 line.exchange(("ASKING",), deadline)
@@ -276,6 +287,7 @@ class Sockets:
             return False
         else:
             self._in_use.discard(line)
+            line.dial_s = 0
             self._idle.append(line)
         return True
 
@@ -285,7 +297,7 @@ class Sockets:
         try:
             connection = self._make()
             connection.connect()
-            line = _Line(connection)
+            line = _Line(connection, time.monotonic() - began)
         except Exception as error:
             failure = error
         kept = False
