@@ -57,6 +57,18 @@ describe('a server', () => {
     },
   );
 
+  it('is dialled again after a pause that begins with the dial that got no answer', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(0.5);
+    const { clock, server, generations } = dialled();
+    server.answer = () => new Promise(() => {});
+    const failed = expect(generations.open()).rejects.toMatchObject({ reason: 'connection' });
+    await clock.advance(1000);
+    await failed;
+    server.answer = async () => {};
+    await generations.open();
+    expect(server.dials).toBe(2);
+  });
+
   it('is dialled once for all callers that wait', async () => {
     const { server, generations } = dialled();
     const opened = await Promise.all([1, 2, 3].map(() => generations.open()));

@@ -11,7 +11,7 @@ import { away, type Emitter, Refusal } from './opening.js';
 export interface Dialling {
   readonly clock: Clock;
   readonly timeoutMs: number;
-  /** The time without a dial after one that failed, in ms. */
+  /** The time between the beginnings of two dials if the first one failed, in ms. */
   readonly pauseMs: number;
 }
 
@@ -70,6 +70,7 @@ export class Generations<Client extends Emitter> {
 
   async #dialled(): Promise<Client> {
     const { clock, timeoutMs, pauseMs } = this.terms;
+    const beganMs = clock.nowMs();
     const patienceMs = Math.max(DIAL_MIN_MS, timeoutMs);
     let stop = () => {};
     const late = new Promise<never>((_, reject) => {
@@ -90,7 +91,7 @@ export class Generations<Client extends Emitter> {
       const known = classified(error);
       this.#refusal = known instanceof CommandRejectedError ? known : undefined;
       // Many processes lose the same server at once and should not all dial it at once.
-      this.#dialAgainAtMs = clock.nowMs() + pauseMs * (0.8 + 0.4 * Math.random());
+      this.#dialAgainAtMs = beganMs + pauseMs * (0.8 + 0.4 * Math.random());
       if (known instanceof CommandRejectedError) throw known;
       throw new NotSentError(known.reason, known.message, { cause: error });
     } finally {

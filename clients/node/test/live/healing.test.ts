@@ -47,6 +47,20 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     expect(between.accepted - before).toBeLessThanOrEqual(2);
   });
 
+  it.each([500, 1500, 2500])(
+    'dials again soon after a path that was silent for %i ms works again',
+    async (silentMs) => {
+      between.silence('new connections');
+      const end = performance.now() + silentMs;
+      await until('the path works', async () => {
+        expect((await limiter.check(api, '1')).source).toBe('error');
+        return performance.now() > end;
+      });
+      between.heal();
+      expect(await healing()).toBeLessThan(1500);
+    },
+  );
+
   it('ends all calls of a silent connection together, as one failure', async () => {
     between.silence();
     const many = await Promise.all(Array.from({ length: 50 }, () => limiter.check(api, '1')));
