@@ -8,6 +8,7 @@ import type { Connection, Waiting } from './drivers/connection.js';
 import { CommandRejectedError, classified, InvalidArgumentError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
+import { isAnswer, Watch } from './watch.js';
 
 /** The code that decides on the server: the module, or the library as functions or as a script. */
 export type Backend = 'module' | 'functions' | 'script';
@@ -65,6 +66,7 @@ export class Backends implements Connection {
   readonly #connection: Connection;
   readonly #clock: Clock;
   readonly #timeoutMs: number;
+  readonly #watch: Watch;
   readonly #wanted: Backend | 'auto';
   #choice: Choice | undefined;
   #search: { found: Promise<Choice>; waiting: Waiting } | undefined;
@@ -78,6 +80,7 @@ export class Backends implements Connection {
     clock: Clock,
     timeoutMs: number,
     wanted: Backend | 'auto' = 'auto',
+    watch: Watch = new Watch(clock, timeoutMs),
   ) {
     if (!['auto', 'module', 'functions', 'script'].includes(wanted)) {
       throw new InvalidArgumentError('backend', 'auto, module, functions or script');
@@ -85,6 +88,7 @@ export class Backends implements Connection {
     this.#connection = connection;
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
+    this.#watch = watch;
     this.#wanted = wanted;
     if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
   }
@@ -144,6 +148,7 @@ export class Backends implements Connection {
       // A caller that gave up has its answer already, so its call must not count now.
       if (waiting.ended) return undefined;
       const sent = written(call, choice);
+      waiting.sends?.(this.nodeOf(call));
       try {
         return await this.#connection.send(sent, waiting);
       } catch (error) {
@@ -185,7 +190,7 @@ export class Backends implements Connection {
     // A process whose servers have the module need not load the library's text.
     const library = await import('./library.js');
     const ask = (node: Connection, ...args: string[]) =>
-      node.send({ args, keys: call.keys, readOnly: false }, waiting);
+      this.#ask(node, { args, keys: call.keys, readOnly: false }, waiting);
     if (wanted !== 'script') {
       try {
         await this.#onPrimaries((node) => load(library, (...args) => ask(node, ...args)));
@@ -207,11 +212,25 @@ export class Backends implements Connection {
     return { backend: 'script', sha1: library.scriptSha1 };
   }
 
+  /** Sends a command of a search. */
+  async #ask(node: Connection, call: Call, waiting: Waiting): Promise<unknown> {
+    const command = new SearchCommand(waiting, this.#watch, this.#clock);
+    command.sends(this.nodeOf(call));
+    try {
+      const reply = await node.send(call, command);
+      command.ends(true);
+      return reply;
+    } catch (error) {
+      command.ends(isAnswer(classified(error)));
+      throw error;
+    }
+  }
+
   /** Returns true if the server has the module, even if it refuses the call. */
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
     const asked = probe(call.keys[0] as string);
     try {
-      await this.#connection.send(asked, waiting);
+      await this.#ask(this.#connection, asked, waiting);
       return true;
     } catch (error) {
       const known = classified(error);
@@ -240,6 +259,41 @@ export class Backends implements Connection {
       stop = this.#clock.after(this.#timeoutMs / 2, resolve);
     });
     return Promise.race([ended, patience]).finally(stop);
+  }
+}
+
+/** A command of a search. It is watched, because the calls that wait for the search may give up. */
+class SearchCommand implements Waiting {
+  #node: string | undefined;
+  #unwatch: (() => void) | undefined;
+
+  constructor(
+    private readonly search: Waiting,
+    private readonly watch: Watch,
+    private readonly clock: Clock,
+  ) {}
+
+  get ended(): boolean {
+    return this.search.ended;
+  }
+
+  get signal(): AbortSignal {
+    return this.search.signal;
+  }
+
+  waits(): void {
+    this.#unwatch?.();
+  }
+
+  sends(node: string | undefined): void {
+    this.#unwatch?.();
+    this.#node = node;
+    this.#unwatch = this.watch.begin(node, this.clock.nowMs(), this.watch.of(node).count);
+  }
+
+  ends(isAnswered: boolean): void {
+    this.#unwatch?.();
+    if (isAnswered) this.watch.of(this.#node).count += 1;
   }
 }
 

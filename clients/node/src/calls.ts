@@ -6,6 +6,7 @@ import type { Connection } from './drivers/connection.js';
 import { CommandRejectedError, classified, NotDialledError, UnavailableError } from './errors.js';
 import type { Call } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
+import { type Arrivals, isAnswer, type Watch } from './watch.js';
 
 export interface CallsOptions {
   maxInFlight: number;
@@ -27,6 +28,7 @@ interface Node {
    */
   failedThrough: number;
   readonly leases: LeaseSlots;
+  readonly arrivals: Arrivals;
 }
 
 /** The number of renewals and releases in flight to a node, in addition to `maxInFlight`. */
@@ -84,24 +86,33 @@ export class Calls {
 
   constructor(
     private readonly connection: Connection,
-    private readonly clock: Clock,
+    /** @internal */
+    readonly clock: Clock,
     private readonly options: CallsOptions,
+    /** @internal */
+    readonly watch: Watch,
   ) {
     this.deadlines = new Deadlines(clock);
+    // Its callers have given up, so the silence is no failure.
+    watch.onSilent = (name) => this.retire(this.nodeNamed(name), 'neither');
+  }
+
+  #node(call: Pick<Call, 'keys'>): Node {
+    return this.nodeNamed(this.connection.nodeOf?.(call));
   }
 
   /**
-   * Returns the state of a call's node. Each node has its own breaker, so that a dead node does not
-   * block the others.
+   * @internal Returns the state of a node. Each node has its own breaker, so that a dead node does
+   * not block the others.
    */
-  #node(call: Pick<Call, 'keys'>): Node {
-    const name = this.connection.nodeOf?.(call);
+  nodeNamed(name: string | undefined): Node {
     let node = this.#nodes.get(name);
     if (node === undefined) {
       const { breakerFailures, breakerPauseMs } = this.options;
       const breaker = new Breaker(this.clock, breakerFailures, breakerPauseMs);
       const leases = new LeaseSlots(this.clock);
-      node = { name, breaker, inFlight: 0, entered: 0, failedThrough: 0, leases };
+      const arrivals = this.watch.of(name);
+      node = { name, breaker, inFlight: 0, entered: 0, failedThrough: 0, leases, arrivals };
       this.#nodes.set(name, node);
     }
     return node;
@@ -160,15 +171,17 @@ export class Calls {
 
   /**
    * @internal Drops the connections to a node, and ends the calls on them. The next call dials.
+   *
+   * @param outcome The outcome of these calls. Default: one failure.
    */
-  retire(node: Node): void {
+  retire(node: Node, outcome?: Outcome): void {
     if (this.connection.retire?.(node.name) !== true) return;
     const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');
     const nowMs = this.clock.nowMs();
     this.deadlines.each((due) => {
       if (!(due instanceof Pending) || !due.isOf(node)) return;
       if (due.endsAtMs <= nowMs) due.expire();
-      else due.lose(lost);
+      else due.lose(lost, outcome);
     });
   }
 
@@ -199,8 +212,16 @@ interface Terms {
 class Pending extends UntilGivenUp implements Due {
   #settled = false;
   place = -1;
+  /** The node that the call goes to: after a redirection another one. */
+  #node: Node;
   /** The number of the call among those of its node. */
-  readonly #number: number;
+  #number: number;
+  /** The instant at which the call was sent, in ms; undefined while it waits for a connection. */
+  #sentAtMs: number | undefined;
+  /** The number of answers from the node when the call was sent. */
+  #arrived: number;
+  #isProbe: boolean;
+  #unwatch: (() => void) | undefined;
   readonly #onAbort: (() => void) | undefined;
 
   constructor(
@@ -212,31 +233,68 @@ class Pending extends UntilGivenUp implements Due {
     private readonly reject: Reject,
   ) {
     super();
-    this.#number = terms.node.entered;
+    const { node } = terms;
+    this.#node = node;
+    this.#isProbe = terms.isProbe;
+    this.#number = node.entered;
+    this.#sentAtMs = endsAtMs - terms.timeoutMs;
+    this.#arrived = node.arrivals.count;
     if (abort === undefined) return;
-    this.#onAbort = () => this.#giveUp('neither', abort.reason);
+    this.#onAbort = () => {
+      this.#giveUp('neither', abort.reason);
+      if (this.#sentAtMs === undefined) return;
+      this.#unwatch = calls.watch.begin(this.#node.name, this.#sentAtMs, this.#arrived);
+    };
     abort.addEventListener('abort', this.#onAbort, { once: true });
   }
 
   isOf(node: Node): boolean {
-    return this.terms.node === node;
+    return this.#node === node;
+  }
+
+  waits(): void {
+    this.#sentAtMs = undefined;
+  }
+
+  sends(name: string | undefined): void {
+    if (this.#settled) return;
+    if (name !== this.#node.name) this.#move(this.calls.nodeNamed(name));
+    this.#sentAtMs = this.calls.clock.nowMs();
+    this.#arrived = this.#node.arrivals.count;
+  }
+
+  /** Counts the call for another node. The node that redirected it has answered. */
+  #move(to: Node): void {
+    this.#leave('answered');
+    this.#isProbe = false;
+    this.#node.arrivals.count += 1;
+    this.#node = to;
+    to.entered += 1;
+    this.#number = to.entered;
+    if (this.terms.isCounted) to.inFlight += 1;
   }
 
   /** Called with the driver's answer. */
   answer(reply: unknown): void {
-    this.#leave();
+    this.#arrive(true);
     if (this.#settle('answered')) this.resolve(reply);
   }
 
   /** Called with the driver's error. */
   fail(error: CommandRejectedError | UnavailableError): void {
-    this.#leave();
+    this.#arrive(isAnswer(error));
     this.lose(error);
   }
 
+  /** Called when the driver has settled the call. */
+  #arrive(isAnswer: boolean): void {
+    if (isAnswer) this.#node.arrivals.count += 1;
+    this.#unwatch?.();
+  }
+
   /** Ends the call, which the driver may not have settled yet. */
-  lose(error: CommandRejectedError | UnavailableError): void {
-    if (!this.#settle(this.#outcome(error))) return;
+  lose(error: CommandRejectedError | UnavailableError, outcome = this.#outcome(error)): void {
+    if (!this.#settle(outcome)) return;
     this.reject(error);
     this.#retire(error);
   }
@@ -247,13 +305,10 @@ class Pending extends UntilGivenUp implements Due {
     this.#retire(error);
   }
 
-  /** A call whose caller gave up counts as in flight until the driver has settled it. */
-  #leave(): void {
-    if (this.terms.isCounted) this.terms.node.inFlight -= 1;
-  }
-
+  /** Retires the generation, unless the call timed out before it was sent. */
   #retire(error: CommandRejectedError | UnavailableError): void {
-    if (retires(error)) this.calls.retire(this.terms.node);
+    const isUnsent = error instanceof UnavailableError && this.#sentAtMs === undefined;
+    if (retires(error) && !isUnsent) this.calls.retire(this.#node);
   }
 
   /** Calls that fail together are one failure. A rejection is an answer. */
@@ -261,7 +316,7 @@ class Pending extends UntilGivenUp implements Due {
     if (error instanceof CommandRejectedError) return 'answered';
     if (error instanceof NotDialledError) return 'neither';
     const isLoss = error.reason === 'connection' || error.reason === 'timeout';
-    if (isLoss && this.#number <= this.terms.node.failedThrough) return 'neither';
+    if (isLoss && this.#number <= this.#node.failedThrough) return 'neither';
     return 'failed';
   }
 
@@ -277,9 +332,14 @@ class Pending extends UntilGivenUp implements Due {
     this.#settled = true;
     this.calls.deadlines.delete(this);
     if (this.#onAbort !== undefined) this.abort?.removeEventListener('abort', this.#onAbort);
-    const { node, isProbe } = this.terms;
-    if (outcome === 'failed') node.failedThrough = node.entered;
-    node.breaker.ended(outcome, isProbe);
+    if (outcome === 'failed') this.#node.failedThrough = this.#node.entered;
+    this.#leave(outcome);
     return true;
+  }
+
+  /** Frees the slot of the call at its node. */
+  #leave(outcome: Outcome): void {
+    if (this.terms.isCounted) this.#node.inFlight -= 1;
+    this.#node.breaker.ended(outcome, this.#isProbe);
   }
 }

@@ -28,6 +28,7 @@ import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { isPrefetchable, LOCAL, type OnError, type Rule } from './rules.js';
 import { waited } from './wait.js';
+import { Watch } from './watch.js';
 
 export class Limiter {
   readonly #backends: Backends;
@@ -52,12 +53,13 @@ export class Limiter {
     const { timeoutMs, onError, denialCache, prefetch, clock } = checked;
     this.#keys = new Keys(checked);
     const connection = connectionOf(client, { clock, timeoutMs, pauseMs: checked.breakerPauseMs });
-    this.#backends = new Backends(connection, clock, timeoutMs, checked.backend);
+    const watch = new Watch(clock, timeoutMs);
+    this.#backends = new Backends(connection, clock, timeoutMs, checked.backend, watch);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#pauseMs = checked.breakerPauseMs;
     this.#onError = onError;
-    this.#calls = new Calls(this.#backends, clock, checked);
+    this.#calls = new Calls(this.#backends, clock, checked, watch);
     this.#leasing = new Leasing(this.#calls, clock, timeoutMs, (error) =>
       this.#noteRejection([], error),
     );

@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { ClusterConnection, type ClusterDriver } from '../src/drivers/cluster.js';
 import { nameOf } from '../src/drivers/slot-map.js';
-import { gcra, Limiter } from '../src/index.js';
+import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import type { Call } from '../src/protocol.js';
 import { FakeClock } from '../src/testing.js';
 
@@ -60,10 +60,10 @@ class Cluster {
     return reply;
   }
 
-  limiter(): Limiter {
+  limiter(options: LimiterOptions = {}): Limiter {
     const terms = { clock: this.clock, timeoutMs: 100, pauseMs: 1000 };
     const connection = new ClusterConnection(this.driver, terms);
-    return new Limiter(connection, { clock: this.clock });
+    return new Limiter(connection, { clock: this.clock, ...options });
   }
 }
 
@@ -169,6 +169,42 @@ describe('a cluster', () => {
     expect(await limiter.check(api, first)).toMatchObject({ reason: 'server' });
     const commands = cluster.sent.slice(before).filter((text) => text.endsWith('RL.GCRA'));
     expect(commands).toHaveLength(2);
+  });
+
+  it('counts a time-out after a redirection for the node that was silent', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter({ breakerFailures: 1 });
+    await limiter.check(api, first);
+    const silent = new Promise(() => {});
+    cluster.reply = (address) => (address === 'a:1' ? new Error('ASK 1 c:1') : silent);
+    const call = limiter.check(api, first);
+    await cluster.clock.advance(100);
+    expect(await call).toMatchObject({ reason: 'timeout' });
+    cluster.reply = () => DECISION;
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.dials).toEqual(['a:1', 'c:1']);
+    await cluster.clock.advance(100);
+    cluster.halves = ['c:1', 'b:1'];
+    cluster.reply = () => new Error('CLUSTERDOWN The cluster is down');
+    await limiter.check(api, first);
+    await cluster.clock.advance(0);
+    cluster.reply = () => DECISION;
+    expect(await limiter.check(api, first)).toMatchObject({ reason: 'circuit' });
+    await cluster.clock.advance(1000);
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.dials).toEqual(['a:1', 'c:1', 'c:1']);
+  });
+
+  it('frees the slot of a redirected call at both nodes', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter({ maxInFlight: 1 });
+    await limiter.check(api, first);
+    cluster.reply = (address) => (address === 'a:1' ? new Error('ASK 1 c:1') : DECISION);
+    for (let left = 3; left > 0; left -= 1) {
+      expect((await limiter.check(api, first)).source).toBe('server');
+    }
+    cluster.reply = () => DECISION;
+    expect((await limiter.check(api, first)).source).toBe('server');
   });
 
   it('has its other nodes asked for the slot map when one is gone', async () => {

@@ -1,7 +1,22 @@
 /** Scripted connections for the timelines: sockets of a driver whose server follows a script. */
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import type { Clock } from '../src/index.js';
+import { Redis } from 'ioredis';
+import Redis5 from 'ioredis-5';
+import { createClient } from 'redis';
+import { createClient as createClient5 } from 'redis-5';
+import type { Client, Clock } from '../src/index.js';
+
+const listened = (client: { on(event: 'error', listener: () => void): unknown }) =>
+  client.on('error', () => {}) as Client;
+
+/** Creates a client of each driver, which dials with `net.createConnection`. */
+export const drivers = {
+  'node-redis 6': () => listened(createClient({ RESP: 2 })),
+  'node-redis 5': () => listened(createClient5({ RESP: 2 })),
+  'ioredis 6': () => listened(new Redis({ lazyConnect: true })),
+  'ioredis 5': () => listened(new (Redis5 as unknown as typeof Redis)({ lazyConnect: true })),
+};
 
 /** A reply in the words of cases.json. */
 type Reply = number | string | { error: string } | Reply[];
@@ -85,6 +100,8 @@ export class Script {
   /** The number of the connection on which the last command arrived. */
   generation = 0;
   isOver = false;
+  /** The time until a dial succeeds, in ms. */
+  dialMs = 0;
   #opened = 0;
   readonly #items: Answer[] = [];
   readonly #byKey = new Map<string, Answer[]>();
@@ -110,6 +127,8 @@ export class Script {
     if (isRefused && !this.isOver) this.#items.shift();
     if (!isRefused) this.#opened += 1;
     const socket = new ScriptedSocket(this.#opened, (words) => this.#arrived(socket, words));
+    if (isRefused || this.dialMs === 0) process.nextTick(() => socket.connect());
+    else this.clock.after(this.dialMs, () => socket.connect());
     if (isRefused) socket.refuse();
     else {
       this.#open.add(socket);
@@ -163,10 +182,11 @@ class ScriptedSocket extends Duplex {
     private readonly onCommand: (words: readonly string[]) => void,
   ) {
     super();
-    process.nextTick(() => {
-      this.connecting = false;
-      if (!this.destroyed) this.emit('connect');
-    });
+  }
+
+  connect(): void {
+    this.connecting = false;
+    if (!this.destroyed) this.emit('connect');
   }
 
   refuse(): void {

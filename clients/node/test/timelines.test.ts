@@ -3,10 +3,6 @@
  * limiter does when. The limiter's connections are those of each driver, over scripted sockets.
  */
 import net from 'node:net';
-import { Redis } from 'ioredis';
-import Redis5 from 'ioredis-5';
-import { createClient } from 'redis';
-import { createClient as createClient5 } from 'redis-5';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   type Client,
@@ -19,7 +15,7 @@ import {
 } from '../src/index.js';
 // The limiter imports it when it needs it. In the tests that takes no time.
 import '../src/library.js';
-import { type Answer, FrozenClock, Script } from './scripted.js';
+import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
 import { type Any, ruleOf, table } from './shared-cases.js';
 
 interface Timeline {
@@ -243,14 +239,6 @@ class Runner {
   }
 }
 
-const listened = (client: { on(event: 'error', listener: () => void): unknown }) =>
-  client.on('error', () => {}) as Client;
-const drivers = {
-  'node-redis 6': () => listened(createClient({ RESP: 2 })),
-  'node-redis 5': () => listened(createClient5({ RESP: 2 })),
-  'ioredis 6': () => listened(new Redis({ lazyConnect: true })),
-  'ioredis 5': () => listened(new (Redis5 as unknown as typeof Redis)({ lazyConnect: true })),
-};
 const timelines = (table.timelines as unknown as Timeline[]).filter(
   ({ languages }) => languages?.includes('node') ?? true,
 );

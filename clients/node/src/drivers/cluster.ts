@@ -56,10 +56,12 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
   }
 
   async #dialled(call: Call, waiting: Waiting): Promise<unknown> {
+    const beganMs = this.terms.clock.nowMs();
+    waiting.waits?.();
     if (this.#map === undefined) await unlessAborted(this.#read(), waiting.signal);
     const address = this.nodeOf(call);
     if (address === undefined) throw away('no node is known for the slot of this key');
-    const client = await unlessAborted(this.#node(address).open(), waiting.signal);
+    const client = await this.#node(address).openFor(waiting, address, beganMs);
     return this.driver.send(client, call, waiting);
   }
 
@@ -73,7 +75,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     if (moved === null || waiting.ended) throw error;
     // The server refused the call before it ran, so the call counts once when it is sent elsewhere.
     const to = nameOf(this.driver.translated(addressOf(moved[2] as string, from)));
-    const client = await unlessAborted(this.#node(to).open(), waiting.signal);
+    const client = await this.#node(to).openFor(waiting, to);
     if (moved[1] === 'ASK') {
       const asking = { args: ['ASKING'], keys: [], readOnly: true };
       this.driver.send(client, asking, waiting).catch(() => {});
@@ -99,7 +101,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     const addresses = new Set(map.filter((address) => address !== undefined));
     return [...addresses].map((address) => ({
       send: async (call: Call, waiting: Waiting) => {
-        const client = await unlessAborted(this.#node(address).open(), waiting.signal);
+        const client = await this.#node(address).openFor(waiting, address);
         return this.driver.send(client, call, waiting);
       },
     }));

@@ -9,6 +9,17 @@ export interface Waiting {
    * than the rest of a call.
    */
   readonly signal: AbortSignal;
+  /** The deadline, in ms of the limiter's clock. Default: none. */
+  readonly endsAtMs?: number;
+  /** Called by an adapter that must wait for a connection: the call is not sent yet. */
+  waits?(): void;
+  /**
+   * Called when a call that waited or was redirected is sent. Other calls count as sent when `send`
+   * is called.
+   *
+   * @param node The name of the node that the call goes to; undefined for a single server.
+   */
+  sends?(node: string | undefined): void;
 }
 
 /** The connection of a limiter. Custom transports and fakes can implement it. */

@@ -5,7 +5,8 @@
  */
 import type { Clock } from '../clock.js';
 import { CommandRejectedError, classified, NotDialledError, NotSentError } from '../errors.js';
-import { away, type Emitter, Refusal } from './opening.js';
+import type { Waiting } from './connection.js';
+import { away, type Emitter, Refusal, unlessAborted } from './opening.js';
 
 /** The terms on which an adapter dials. */
 export interface Dialling {
@@ -27,6 +28,8 @@ export interface Driver<Client extends Emitter> {
 
 /** The shortest time that a dial may take before it counts as failed, in ms. */
 const DIAL_MIN_MS = 1000;
+/** A call that is overdue by more has its additional time, because the process was busy, in ms. */
+const BUSY_MS = 20;
 
 export class Generations<Client extends Emitter> {
   #current: Client | undefined;
@@ -34,6 +37,8 @@ export class Generations<Client extends Emitter> {
   /** The instant from which a dial is allowed again. */
   #dialAgainAtMs = Number.NEGATIVE_INFINITY;
   #refusal: CommandRejectedError | undefined;
+  /** The instant at which the last dial succeeded, and the time that it took, in ms. */
+  #dialled = { atMs: Number.NEGATIVE_INFINITY, tookMs: 0 };
   #closed = false;
 
   constructor(
@@ -45,6 +50,30 @@ export class Generations<Client extends Emitter> {
   get ready(): Client | undefined {
     const current = this.#current;
     return current !== undefined && this.driver.isReady(current) ? current : undefined;
+  }
+
+  /**
+   * Returns a connected client for a call. Rejects if the dial has left the call too little time
+   * for an answer: the call would time out and retire a connection that works.
+   *
+   * @param node The name of the node, for `waiting`.
+   * @param sinceMs The instant since which the call has waited. Default: now.
+   */
+  async openFor(
+    waiting: Waiting,
+    node?: string,
+    sinceMs = this.terms.clock.nowMs(),
+  ): Promise<Client> {
+    waiting.waits?.();
+    const client = this.ready ?? (await unlessAborted(this.open(), waiting.signal));
+    const { atMs, tookMs } = this.#dialled;
+    const { endsAtMs = Number.POSITIVE_INFINITY } = waiting;
+    const leftMs = endsAtMs - this.terms.clock.nowMs();
+    if (atMs >= sinceMs && leftMs < tookMs / 2 && leftMs > -BUSY_MS) {
+      throw new NotSentError('timeout', `not sent: the dial took ${Math.ceil(tookMs)} ms`);
+    }
+    waiting.sends?.(node);
+    return client;
   }
 
   /** Returns a connected client. All callers that wait share one dial. */
@@ -59,7 +88,7 @@ export class Generations<Client extends Emitter> {
       const text = `not sent: the server is dialled again in ${Math.ceil(leftMs)} ms`;
       return Promise.reject(this.#refusal ?? new NotDialledError('connection', text));
     }
-    const dial = this.#dialled();
+    const dial = this.#newClient();
     this.#dial = dial;
     const end = () => {
       this.#dial = undefined;
@@ -68,7 +97,7 @@ export class Generations<Client extends Emitter> {
     return dial;
   }
 
-  async #dialled(): Promise<Client> {
+  async #newClient(): Promise<Client> {
     const { clock, timeoutMs, pauseMs } = this.terms;
     const beganMs = clock.nowMs();
     const patienceMs = Math.max(DIAL_MIN_MS, timeoutMs);
@@ -85,6 +114,7 @@ export class Generations<Client extends Emitter> {
       if (this.#closed) throw away('the limiter is closed');
       this.#refusal = undefined;
       this.#current = client;
+      this.#dialled = { atMs: clock.nowMs(), tookMs: clock.nowMs() - beganMs };
       return client;
     } catch (error) {
       if (client !== undefined) this.driver.drop(client);

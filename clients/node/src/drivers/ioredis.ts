@@ -4,7 +4,7 @@ import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
 import { type Dialling, Generations } from './generations.js';
-import { away, type Listener, unlessAborted, whenEnded } from './opening.js';
+import { away, type Listener, whenEnded } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
 /** The part of an ioredis client that the adapter uses. */
@@ -133,9 +133,7 @@ export class IoRedisConnection implements Connection {
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#generations.ready;
     if (client !== undefined) return written(client, this.#args(client, call));
-    return unlessAborted(this.#generations.open(), waiting.signal).then((own) =>
-      written(own, this.#args(own, call)),
-    );
+    return this.#generations.openFor(waiting).then((own) => written(own, this.#args(own, call)));
   }
 
   #args({ options: { keyPrefix } }: IoRedisLike, call: Call): readonly string[] {

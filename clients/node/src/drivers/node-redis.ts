@@ -3,7 +3,7 @@ import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
 import { type Dialling, Generations } from './generations.js';
-import { away, type Listener, Refusal, unlessAborted, whenEnded } from './opening.js';
+import { away, type Listener, Refusal, whenEnded } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
 /** The part of a node-redis client or pool that the adapter uses. */
@@ -119,11 +119,8 @@ export class NodeRedisConnection implements Connection {
   send({ args }: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#generations.ready;
     if (client !== undefined) return client.sendCommand([...args], optionsOf(waiting));
-    return this.#opened(waiting).then((own) => own.sendCommand([...args], optionsOf(waiting)));
-  }
-
-  async #opened(waiting: Waiting): Promise<NodeRedisLike> {
-    return unlessAborted(this.#generations.open(), waiting.signal);
+    const opened = this.#generations.openFor(waiting);
+    return opened.then((own) => own.sendCommand([...args], optionsOf(waiting)));
   }
 
   retire(): boolean {
