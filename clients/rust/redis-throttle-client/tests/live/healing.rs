@@ -165,7 +165,7 @@ async fn answered_call_of_a_busy_program_is_decided_by_the_server() {
         for _ in 0..9 {
             tokio::task::yield_now().await;
         }
-        std::thread::sleep(ms(300));
+        std::thread::sleep(ms(600));
         call.await.unwrap()
     });
     assert_eq!(busy.await.unwrap(), None);
