@@ -49,7 +49,10 @@ fn ban_is_replicated_as_its_effect_in_absolute_terms() {
         client.run(denied);
         assert_eq!(sent(&mut stream, &mut client), Vec::<String>::new(), "{denied}");
     }
-    // A re-based ban is replicated, though the call is denied.
+    // A re-based ban is replicated, though the call is denied. Its expiry would be kept if this
+    // were still the millisecond of the ban; the key has none, so a new one is sent.
+    client.run("PERSIST k");
+    sent(&mut stream, &mut client);
     client.advance_ms(-3_600_000);
     client.decide("RL.GCRA k 5 5 60");
     let expected = set(&mut client);
