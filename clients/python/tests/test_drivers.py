@@ -6,9 +6,11 @@ requirements, the installed versions must be those of that file.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, fixed, gcra, lease
 
-from .conftest import CLUSTER_SLOTS, Server
+from .conftest import CLUSTER_SLOTS, Server, until
 
 API = gcra("api", 6, 10, "60s")
 DAY = fixed("day", 100, "1d")
@@ -130,3 +132,62 @@ async def test_a_cluster_driver_decides_and_follows_a_slot_in_asyncio(
         await limiter.forget(API, "moves")
         own(cluster, slot, cluster[home])
         assert (await limiter.check(API, "moves")).source == "server"
+
+
+@pytest.fixture
+def replica(cluster: list[Server]) -> Iterator[Server]:
+    """Returns a replica of the first node."""
+    with contextlib.closing(Server("--cluster-enabled", "yes")) as made:
+        made.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
+        identity = cluster[0].command("CLUSTER", "MYID")
+        until(lambda: identity in made.command("CLUSTER", "NODES"), 30)
+        made.command("CLUSTER", "REPLICATE", identity)
+        until(lambda: made.command("INFO", "replication")["master_link_status"] == "up", 30)
+        until(lambda: all(one.command("CLUSTER", "NODES").count(b"slave") for one in cluster), 30)
+        yield made
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@on_module
+async def test_a_cluster_driver_decides_after_its_primary_froze(
+    cluster: list[Server], replica: Server
+) -> None:
+    """Must be the last test, because the replica takes over. A frozen node accepts connections."""
+    at: dict[str, Any] = {"host": "127.0.0.1", "port": cluster[0].port}
+    options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
+    clients: list[Any] = [redis.RedisCluster(**at), valkey.ValkeyCluster(**at)]
+    async_clients: list[Any] = [
+        redis.asyncio.RedisCluster(**at), valkey.asyncio.ValkeyCluster(**at),
+    ]  # fmt: skip
+    limiters = [Limiter(client, **options) for client in clients]
+    waiting = [AsyncLimiter(client, **options) for client in async_clients]
+    subject = next(
+        one for one in map(str, range(99))
+        if clients[0].keyslot(f"rl:api:{one}") * 3 < CLUSTER_SLOTS
+    )  # fmt: skip
+    maps = [client.nodes_manager.slots_cache for client in clients]
+    ends = time.monotonic() + 60
+    try:
+        for is_frozen in (False, True):
+            for limiter in limiters:
+                while limiter.check(API, subject).source != "server":
+                    assert time.monotonic() < ends
+            for async_limiter in waiting:
+                while (await async_limiter.check(API, subject)).source != "server":
+                    assert time.monotonic() < ends
+            if not is_frozen:
+                cluster[0].stop_answering()
+        # The map and the connections of the application's clients stay as they were.
+        for client, before in zip(clients, maps, strict=True):
+            assert client.nodes_manager.slots_cache is before
+        for limiter in limiters:
+            limiter.close()
+        for async_limiter in waiting:
+            await async_limiter.close()
+    finally:
+        cluster[0].answer_again()
+        for client in clients:
+            client.close()
+        for async_client in async_clients:
+            await getattr(async_client, "aclose", async_client.close)()

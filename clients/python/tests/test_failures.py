@@ -30,8 +30,8 @@ import valkey
 import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Rule, Unavailable, gcra
-from redis_throttle_client._cluster import _Map
 from redis_throttle_client._deadline import by, instant
+from redis_throttle_client._slots import Slots
 
 from .conftest import Server, until
 
@@ -389,14 +389,11 @@ async def test_a_cluster_that_is_down_at_the_start_opens_the_circuit() -> None:
 
 
 def test_a_redirection_without_a_host_leads_to_the_same_host() -> None:
-    class Names:
-        nodes_manager = None
-
     told = types.SimpleNamespace(host="", port="7001", slot_id="3")
     named = types.SimpleNamespace(host="10.0.0.2", port=7002, slot_id="4")
-    remapped = types.SimpleNamespace(
-        nodes_manager=types.SimpleNamespace(remap_host_port=lambda host, port: ("outside", port))
-    )
-    assert _Map(Names()).move(told, ("10.0.0.1", 7000)) == ("10.0.0.1", 7001)
-    assert _Map(Names()).move(named, ("10.0.0.1", 7000)) == ("10.0.0.2", 7002)
-    assert _Map(remapped).move(named, None) == ("outside", 7002)
+    manager = types.SimpleNamespace(startup_nodes={})
+    plain: Any = types.SimpleNamespace(nodes_manager=manager)
+    assert Slots(plain).move(told, ("10.0.0.1", 7000)) == ("10.0.0.1", 7001)
+    assert Slots(plain).move(named, ("10.0.0.1", 7000)) == ("10.0.0.2", 7002)
+    manager.remap_host_port = lambda host, port: ("outside", port)
+    assert Slots(plain).move(named, None) == ("outside", 7002)

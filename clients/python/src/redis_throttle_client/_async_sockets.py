@@ -60,6 +60,25 @@ async def _hang_up(connection: Any) -> None:
         writer.transport.abort()
 
 
+async def ask_once_in_loop(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
+    """Opens a connection for one call, and returns the reply."""
+    connection = make()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await connection.connect()
+            return await _exchange(connection, args)
+    finally:
+        await _hang_up(connection)
+
+
+async def _exchange(connection: Any, args: tuple[str, ...], *, asking: bool = False) -> Any:
+    for sent in (("ASKING",), args) if asking else (args,):
+        packed = connection.pack_command(*sent)
+        await connection.send_packed_command(packed, check_health=False)
+        reply = await connection.read_response(disconnect_on_error=False)
+    return reply
+
+
 _parents: list[Any] = []
 
 
@@ -102,7 +121,7 @@ class AsyncSockets:
             raise Unavailable("the dial left too little time for the call", "timeout")
         pool.dials_s.pop(connection, None)
         try:
-            reply = await by(deadline, self._exchange(connection, args, asking))
+            reply = await by(deadline, _exchange(connection, args, asking=asking))
         except BaseException as error:
             if is_reply(error) and not retires(error):
                 await self._give(pool, connection)
@@ -144,14 +163,6 @@ class AsyncSockets:
             await self._drop(pool, connection)
         return True
 
-    @staticmethod
-    async def _exchange(connection: Any, args: tuple[str, ...], asking: bool) -> Any:
-        for sent in (("ASKING",), args) if asking else (args,):
-            packed = connection.pack_command(*sent)
-            await connection.send_packed_command(packed, check_health=False)
-            reply = await connection.read_response(disconnect_on_error=False)
-        return reply
-
     async def _take(self, pool: _Pool, deadline: float, *, lease: bool = False) -> Any:
         while pool.idle:
             connection = pool.idle.pop()
@@ -175,7 +186,7 @@ class AsyncSockets:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 # The waiter got a connection in the same turn of the loop, so pass the connection
                 # on.
-                pool.offer(waiter.result())
+                await self._give(pool, waiter.result())
             if isinstance(error, TimeoutError):
                 raise Unsent from error
             raise

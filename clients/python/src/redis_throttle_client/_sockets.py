@@ -141,6 +141,16 @@ class _Line:
         self._connection.disconnect()
 
 
+def ask_once(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
+    """Opens a connection for one call, and returns the reply."""
+    connection, deadline = make(), time.monotonic() + timeout_s
+    try:
+        connection.connect()
+        return _Line(connection).exchange(args, deadline)
+    finally:
+        connection.disconnect()
+
+
 class _Waiter:
     """A call that waits for a connection, or for the error of a failed attempt to open one."""
 
