@@ -20,8 +20,13 @@ from redis._parsers.resp2 import _RESP2Parser
 
 from redis_throttle_client import Unavailable
 from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTransport
+from redis_throttle_client._dial import Dial
 from redis_throttle_client._errors import Undialled
 from redis_throttle_client._slots import SLOTS, Address, Slots
+from redis_throttle_client._sockets import Sockets
+
+from .conftest import Server
+from .test_sockets import Dials, settled
 
 A, B, C = [("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)]
 AWAY = redis.ConnectionError("the node is away")
@@ -199,16 +204,24 @@ def test_the_error_of_a_node_that_is_away_hides_a_rejection() -> None:
 class Failing:
     """The connections to a node on which each call fails."""
 
+    left = False
+
     def __init__(self, error: Exception) -> None:
         self._error = error
 
     def call(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
+    def leave(self) -> None:
+        self.left = True
+
 
 class FailingInLoop(Failing):
     async def call(self, *_: Any, **__: Any) -> Any:
         raise self._error
+
+    async def leave(self) -> None:  # type: ignore[override]
+        self.left = True
 
 
 def error_of(driver: str, text: str) -> Exception:
@@ -376,3 +389,97 @@ def test_a_silent_node_is_asked_for_a_limited_time(name: str) -> None:
         asyncio.run(ask())
         assert time.monotonic() - began < 10
         assert all(isinstance(error, Exception) for error in errors)
+
+
+# -- nodes that were replaced --------------------------------------------------------------------
+
+
+def test_the_connections_to_a_node_that_the_map_does_not_name_are_dropped() -> None:
+    nodes = Nodes(redis, A)
+    transport = threads_over(nodes)
+    kept, replaced = Failing(AWAY), Failing(AWAY)
+    transport._nodes |= {A: replaced, B: kept}
+    transport._read(None, None)
+    # Without an answer nothing is known.
+    assert transport._nodes == {A: replaced, B: kept}
+    nodes.answers = {A: told(B, C)}
+    transport._read(None, None)
+    assert transport._nodes == {B: kept}
+    assert (kept.left, replaced.left) == (False, True)
+
+
+@pytest.mark.anyio
+async def test_the_connections_to_a_node_that_the_map_does_not_name_are_dropped_in_asyncio() -> (
+    None
+):
+    nodes = Nodes(redis.asyncio, A)
+    transport = loop_over(nodes)
+    kept, replaced = FailingInLoop(AWAY), FailingInLoop(AWAY)
+    transport._nodes |= {A: replaced, B: kept}
+    await transport._read(None, None)
+    assert transport._nodes == {A: replaced, B: kept}
+    nodes.answers = {A: told(B, C)}
+    await transport._read(None, None)
+    assert transport._nodes == {B: kept}
+    assert (kept.left, replaced.left) == (False, True)
+
+
+@pytest.mark.live
+def test_connections_that_are_left_close_as_soon_as_no_call_uses_them(
+    shared_server: Server,
+) -> None:
+    dial = Dial(redis.Connection, {"port": shared_server.port}, 60, wait=False)
+    sockets = Sockets(dial.to(None), dial, 8)
+    in_use, idle = (sockets._take(time.monotonic() + 60) for _ in range(2))
+    sockets._give(idle)
+    sockets.leave()
+    assert (in_use.connected, idle.connected) == (True, False)
+    sockets._give(in_use)
+    assert (in_use.connected, sockets._open, sockets._idle) == (False, 0, [])
+    # A call that had found the node before is still answered.
+    assert sockets.call(("PING",), time.monotonic() + 60) == b"PONG"
+    assert (sockets._open, sockets._idle) == (0, [])
+
+
+@pytest.mark.anyio
+async def test_connections_that_are_left_close_as_soon_as_no_call_uses_them_in_asyncio() -> None:
+    dials = Dials()
+    dials.go.set()
+    dials.answer.set()
+    await asyncio.gather(*dials.pings(2))
+    dials.answer.clear()
+    (in_use,) = dials.pings(1)
+    await settled()
+    assert [one.is_connected for one in dials.connections] == [True] * dials.made
+    await dials.sockets.leave()
+    assert sum(one.is_connected for one in dials.connections) == 1
+    dials.answer.set()
+    assert await in_use == b"PONG"
+    # A call that had found the node before is still answered.
+    assert await dials.ping() == b"PONG"
+    await settled()
+    assert not any(one.is_connected for one in dials.connections)
+
+
+def test_the_connections_of_another_loop_are_left_too() -> None:
+    dials = Dials()
+    asked, go_on = threading.Event(), asyncio.Event()
+
+    async def other() -> None:
+        dials.go.set()
+        dials.answer.set()
+        await dials.ping()
+        asked.set()
+        await asyncio.wait_for(go_on.wait(), 60)
+        await settled()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(other(),))
+    thread.start()
+    assert asked.wait(60)
+    assert [one.is_connected for one in dials.connections] == [True]
+    asyncio.run(dials.sockets.leave())
+    loop.call_soon_threadsafe(go_on.set)
+    thread.join(60)
+    loop.close()
+    assert [one.is_connected for one in dials.connections] == [False]

@@ -88,6 +88,7 @@ class AsyncSockets:
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
         self._make, self._dial, self._most = make, dial, most
         self._of_loop: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._is_left = False
         forgets(self)
 
     def begin(self) -> None:
@@ -232,6 +233,7 @@ class AsyncSockets:
                 # If connections are open, or other attempts under way, the waiters use those.
                 pool.refuse(failure)
         self._dial_more(pool)
+        await self._close_left(pool)
 
     async def _give(self, pool: _Pool, connection: Any) -> None:
         current = pool.generations.get(connection) == pool.pace.generation
@@ -239,6 +241,7 @@ class AsyncSockets:
             pool.offer(connection)
         else:
             await self._drop(pool, connection)
+        await self._close_left(pool)
 
     async def _drop(self, pool: _Pool, connection: Any) -> None:
         pool.generations.pop(connection, None)
@@ -257,6 +260,22 @@ class AsyncSockets:
                 dial.cancel()
             # A connection that has just been opened becomes idle only one turn of the loop later.
             await asyncio.wait(set(pool.dials), timeout=self._dial.patience_s)
+        await self._close_idle(pool)
+
+    async def leave(self) -> None:
+        """Closes the connections of all loops for good, each as soon as no call uses it."""
+        self._is_left = True
+        for loop, pool in list(self._of_loop.items()):
+            if loop is asyncio.get_running_loop():
+                await self._close_idle(pool)
+            elif not loop.is_closed():
+                asyncio.run_coroutine_threadsafe(self._close_idle(pool), loop)
+
+    async def _close_left(self, pool: _Pool) -> None:
+        if self._is_left:
+            await self._close_idle(pool)
+
+    async def _close_idle(self, pool: _Pool) -> None:
         while pool.idle:
             await self._drop(pool, pool.idle.pop())
 

@@ -102,7 +102,9 @@ class ClusterTransport:
         for node in reading.nodes:
             if reading.add(node, self._ask(node)):
                 break
-        reading.end()
+        if reading.end() is None:
+            for replaced in set(self._nodes) - self._slots.nodes:
+                self._nodes.pop(replaced).leave()
 
     def _ask(self, node: Address) -> Any:
         """Returns the map of a node, or the error."""
@@ -212,7 +214,10 @@ class AsyncClusterTransport:
         for node in reading.nodes:
             if reading.add(node, await self._ask(node)):
                 break
-        reading.end()
+        if reading.end() is None:
+            for replaced in set(self._nodes) - self._slots.nodes:
+                if (sockets := self._nodes.pop(replaced, None)) is not None:
+                    await sockets.leave()
 
     async def _ask(self, node: Address) -> Any:
         """Returns the map of a node, or the error."""

@@ -175,7 +175,7 @@ class Sockets:
         self._waiters: Queue[_Waiter] = Queue()
         self._pace = Pace(self._dial)
         self._open = self._dialling = 0
-        self._closed = False
+        self._closed = self._is_left = False
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads its reply by ``deadline``."""
@@ -236,7 +236,7 @@ class Sockets:
         while True:
             with self._lock:
                 # A call after ``close`` opens connections again.
-                self._closed = False
+                self._closed = self._is_left
                 if not self._idle:
                     waiter = _Waiter()
                     self._waiters.append(waiter, lease=lease)
@@ -357,6 +357,11 @@ class Sockets:
             idle, self._idle = self._idle, []
         for line in idle:
             self._drop(line)
+
+    def leave(self) -> None:
+        """Closes the connections for good, each as soon as no call uses it."""
+        self._is_left = True
+        self.close()
 
 
 class ServerTransport:
