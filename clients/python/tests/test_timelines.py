@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import redis
 
-from redis_throttle_client import AsyncLimiter, Decision, Limiter
+from redis_throttle_client import AsyncLimiter, Decision, Limiter, gcra
+from redis_throttle_client._dial import Dial
+from redis_throttle_client._queue import Pace
 
 from .far import run
 from .scripted import Script, Seam, scripted_client
@@ -282,6 +285,33 @@ def is_sequential(timeline: dict[str, Any]) -> bool:
 def _no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fixes the pause after a refused dial, which otherwise varies by 20 %."""
     monkeypatch.setattr("redis_throttle_client._queue.random.uniform", lambda *ends: sum(ends) / 2)
+
+
+def test_the_pause_between_dials_has_no_jitter_in_timelines() -> None:
+    for _ in range(9):
+        pace = Pace(Dial(redis.Connection, {}, 1, wait=False, pause_s=2))
+        pace.failed(10, redis.ConnectionError("refused"))
+        assert not pace.begins_dial(11.99, 1, 0, 0, begins=True)
+        assert pace.begins_dial(12, 1, 0, 0, begins=True)
+
+
+@pytest.mark.parametrize(("end", "pause_s"), [(0, 0.8), (1, 1.2)])
+def test_a_limiter_varies_the_pause_between_dials(
+    end: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis_throttle_client._queue.random.uniform", lambda *ends: ends[end])
+
+    async def work() -> None:
+        script = Script()
+        script.add(["refuse"] * 2)
+        clock = asyncio.get_running_loop().time
+        async with AsyncLimiter(scripted_client("redis", script), clock=clock) as limiter:
+            for sleep_s, dials in ((0, 1), (pause_s - 0.001, 1), (0.002, 2)):
+                await asyncio.sleep(sleep_s)
+                assert (await limiter.check(gcra("api", 6, 10, "60s"), "42")).reason == "connection"
+                assert script.dials == dials
+
+    run(work())
 
 
 def each(timelines: list[dict[str, Any]]) -> pytest.MarkDecorator:
