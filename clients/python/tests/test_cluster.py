@@ -1,4 +1,4 @@
-"""Tests how the transports of a cluster read its slot map, with scripted answers of its nodes."""
+"""Tests when the transports of a cluster read its slot map, with scripted answers of its nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import socket
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,62 +21,12 @@ from redis_throttle_client import Unavailable
 from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTransport
 from redis_throttle_client._dial import Dial
 from redis_throttle_client._errors import Undialled
-from redis_throttle_client._slots import SLOTS, Address, Slots
+from redis_throttle_client._slots import Address
 from redis_throttle_client._sockets import Sockets
 
 from .conftest import Server
+from .nodes import AWAY, A, B, C, Nodes, told
 from .test_sockets import Dials, settled
-
-A, B, C = [("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)]
-AWAY = redis.ConnectionError("the node is away")
-
-
-def told(*owners: Address, replicas: tuple[Address, ...] = ()) -> list[Any]:
-    """Returns a reply to CLUSTER SLOTS by which each owner has an equal part of the slots."""
-    begins = [SLOTS * at // len(owners) for at in range(len(owners) + 1)]
-    return [
-        [begin, end - 1, *([host.encode(), port, b"id"] for host, port in (owner, *replicas))]
-        for owner, begin, end in zip(owners, begins, begins[1:], strict=False)
-    ]
-
-
-class Nodes:
-    """The nodes of a cluster, as an application's client knows them and as they answer.
-
-    ``sent`` has the nodes whose map was read, in order.
-    """
-
-    def __init__(self, package: Any, *known: Address) -> None:
-        pool = SimpleNamespace(connection_class=package.Connection, connection_kwargs={})
-        nodes = [
-            SimpleNamespace(
-                host=host, port=port, connection_class=package.Connection, connection_kwargs={},
-                redis_connection=SimpleNamespace(connection_pool=pool),
-            )
-            for host, port in known or (A,)
-        ]  # fmt: skip
-        named = {f"{one.host}:{one.port}": one for one in nodes}
-        self.nodes_manager = SimpleNamespace(startup_nodes=named, nodes_cache={}, slots_cache={})
-        self.answers: dict[Address, Any] = {}
-        self.sent: list[Address] = []
-
-    def get_nodes(self) -> list[Any]:
-        return list(self.nodes_manager.startup_nodes.values())
-
-    @staticmethod
-    def keyslot(key: str) -> int:
-        return int(key)
-
-    def get_node_from_key(self, key: str) -> Any:
-        return self.nodes_manager.slots_cache.get(int(key), [None])[0]
-
-    def answer(self, node: Address) -> Any:
-        self.sent.append(node)
-        return self.answers.get(node, AWAY)
-
-    async def answer_later(self, node: Address) -> Any:
-        await asyncio.sleep(0)
-        return self.answer(node)
 
 
 class Clock:
@@ -114,88 +63,6 @@ def read(transport: Any) -> None:
     """Waits until the reading of the map ends."""
     transport._reader.join(60)
     assert not transport._reader.is_alive()
-
-
-# -- what a reading asks, and what it makes of the answers --------------------------------------
-
-
-def test_a_reading_asks_the_new_owner_first_and_a_silent_node_last() -> None:
-    slots: Any = Slots(Nodes(redis, A, B, C))
-    orders = [slots.reading(first=C, last=A).nodes for _ in range(99)]
-    assert orders == [[C, B, A]] * 99
-    # Other readings begin at any node.
-    assert {slots.reading().nodes[0] for _ in range(999)} == {A, B, C}
-
-
-def test_the_most_complete_answer_is_the_map() -> None:
-    slots = Slots(Nodes(redis, A))
-    reading = slots.reading()
-    part = told(A)
-    part[0][1] = 99
-    assert not reading.add(A, AWAY)
-    assert not reading.add(A, "no map")
-    assert not reading.add(B, part)
-    assert not reading.add(C, [])
-    assert reading.end() is None
-    assert (slots.find("99"), slots.nodes) == (A, {A})
-    with pytest.raises(Unavailable, match="no node is known"):
-        slots.find("100")
-    reading = slots.reading()
-    assert reading.add(B, told(B, C))
-    reading.end()
-    assert [slots.find(str(at)) for at in (0, 8191, 8192, SLOTS - 1)] == [B, B, C, C]
-
-
-@pytest.mark.parametrize("host", [b"", None])
-def test_a_node_without_a_name_is_the_one_that_was_asked(host: bytes | None) -> None:
-    slots = Slots(Nodes(redis, A))
-    reading = slots.reading()
-    assert reading.add(B, [[0, SLOTS - 1, [host, 7009, b"id"], [b"?", 7010, b"id"]]])
-    reading.end()
-    assert slots.find("1") == (B[0], 7009)
-
-
-def test_an_address_is_remapped_as_in_the_driver() -> None:
-    nodes = Nodes(redis, A)
-    nodes.nodes_manager.remap_host_port = lambda host, port: ("outside", port)
-    slots = Slots(nodes)
-    reading = slots.reading()
-    reading.add(A, told(B))
-    reading.end()
-    assert slots.find("1") == ("outside", B[1])
-
-
-def test_later_readings_ask_the_nodes_that_the_map_names_and_those_the_application_named() -> None:
-    nodes = Nodes(redis, A)
-    slots = Slots(nodes)
-    reading = slots.reading()
-    reading.add(A, told(B, replicas=(C,)))
-    reading.end()
-    nodes.nodes_manager.startup_nodes.clear()
-    assert sorted(slots.reading().nodes) == [A, B, C]
-
-
-def test_a_new_map_replaces_older_redirections_only() -> None:
-    slots = Slots(Nodes(redis, A))
-    slots.move(SimpleNamespace(host=B[0], port=B[1], slot_id=1), A)
-    slots.move(SimpleNamespace(host=B[0], port=B[1], slot_id=2), A)
-    reading = slots.reading()
-    slots.move(SimpleNamespace(host=B[0], port=B[1], slot_id=2), A)
-    reading.add(A, told(C))
-    reading.end()
-    assert (slots.find("1"), slots.find("2"), slots.find("3")) == (C, B, C)
-
-
-def test_the_error_of_a_node_that_is_away_hides_a_rejection() -> None:
-    rejected = redis.exceptions.NoPermissionError("no permission")
-    for answers, error in (((rejected, AWAY, rejected), AWAY), ((rejected,), rejected)):
-        slots = Slots(Nodes(redis, A))
-        reading = slots.reading()
-        for answer in answers:
-            reading.add(A, answer)
-        assert reading.end() is error
-    assert slots.refused() is rejected
-    assert isinstance(Slots(Nodes(redis)).reading().end(), Unavailable)
 
 
 # -- when the map is read ------------------------------------------------------------------------
@@ -291,6 +158,21 @@ def test_a_redirection_reads_the_map_from_the_new_owner(driver: str) -> None:
     assert nodes.sent == [C]
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_redirection_reads_the_map_from_the_new_owner_in_asyncio(driver: str) -> None:
+    nodes = Nodes(DRIVERS[driver].asyncio, A, B, C)
+    nodes.nodes_manager.slots_cache = {1: nodes.get_nodes()}
+    nodes.answers = {A: told(A), B: told(B), C: told(C)}
+    transport = loop_over(nodes)
+    transport._nodes[A] = FailingInLoop(error_of(driver, f"MOVED 1 {C[0]}:{C[1]}"))
+    transport._nodes[C] = FailingInLoop(error_of(driver, "ERR any other"))
+    with pytest.raises(DRIVERS[driver].ResponseError, match="any other"):
+        await transport.call(A, ("DEL", "1"), 60)
+    await asyncio.gather(*(reading for _, reading in transport._readings.values()))
+    assert nodes.sent == [C]
+
+
 def test_one_thread_at_a_time_reads_the_map_and_at_most_once_a_second(clock: Clock) -> None:
     nodes = Nodes(redis, A)
     transport = threads_over(nodes)
@@ -354,6 +236,18 @@ async def test_one_reading_serves_all_first_calls_of_a_loop(clock: Clock) -> Non
     await asyncio.gather(*(transport._know() for _ in range(9)))
     assert transport.node("1") == B
     await transport.close()
+
+
+def test_each_event_loop_reads_the_map_itself_until_it_is_known() -> None:
+    nodes = Nodes(redis.asyncio, A)
+    transport = loop_over(nodes)
+    for expected in range(1, 4):
+        with pytest.raises(redis.ConnectionError):
+            asyncio.run(transport._know())
+        assert (len(nodes.sent), len(transport._readings)) == (expected, 1)
+    nodes.answers = {A: told(B)}
+    asyncio.run(transport._know())
+    assert transport.node("1") == B
 
 
 @pytest.mark.anyio
