@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -248,7 +249,7 @@ def test_a_forked_child_leaves_the_leases_of_its_parent_alone() -> None:
 
 
 def test_leases_of_threads_are_renewed_together() -> None:
-    server = Held()
+    server, before = Held(), set(threading.enumerate())
     limiter = server.threads()
     held = [limiter.lease(JOBS, "x", str(at)) for at in range(20)]
     for one in held:
@@ -264,4 +265,17 @@ def test_leases_of_threads_are_renewed_together() -> None:
     ended([begun(lambda one=one: one.__exit__()) for one in held])  # type: ignore[misc]
     assert holders(server) == 0
     limiter.close()
-    until(lambda: limiter._renewer._threads == 0)
+    until(lambda: not set(threading.enumerate()) - before)
+
+
+def test_a_thread_renews_a_lease_that_it_takes_after_close() -> None:
+    server = FakeServer()
+    limiter = server.limiter()
+    for _ in range(2):
+        limiter.close()
+        with limiter.lease(JOBS, "x"):
+            before = sent(server, "RL.RENEW")
+            server.advance(2)
+            with limiter._renewer._changed:
+                limiter._renewer._changed.notify_all()
+            until(lambda: sent(server, "RL.RENEW") > before)  # noqa: B023

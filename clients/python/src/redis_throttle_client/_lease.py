@@ -111,6 +111,8 @@ class Lease(_Held):
         """``keep`` sends one command and returns its reply."""
         super().__init__(*args)
         self._keep, self._renewer = keep, renewer
+        # The number of times that the limiter was closed before.
+        self.closes = renewer.closes
         self._pause_s = _FIRST_PAUSE_S
 
     def renew(self) -> bool:
@@ -256,8 +258,7 @@ class Renewer:
         self._due: list[tuple[float, int, bool, Lease]] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
-        self._threads = self._tended = 0
-        self._closed = False
+        self._threads = self._tended = self.closes = 0
 
     def add(self, lease: Lease) -> None:
         """Renews the lease until it is released or lost; if it is released, repeats that."""
@@ -265,12 +266,12 @@ class Renewer:
             if not self._push(lease):
                 return
             if self._threads < min(LEASE_SLOTS, len(self._due) + self._tended):
-                threading.Thread(target=self._run, daemon=True).start()
+                threading.Thread(target=self._run, args=(self.closes,), daemon=True).start()
                 self._threads += 1
             self._changed.notify()
 
     def _push(self, lease: Lease) -> bool:
-        after_s = None if self._closed else lease.next_s()
+        after_s = lease.next_s() if lease.closes == self.closes else None
         if after_s is None:
             return False
         at = self._clock() + after_s
@@ -278,24 +279,27 @@ class Renewer:
         return True
 
     def close(self) -> None:
-        """Ends the threads. A lease that is added later starts them again."""
+        """Ends the threads and the renewals. The next lease starts threads again."""
         with self._changed:
-            self._closed = True
+            self.closes += 1
+            self._threads = self._tended = 0
             self._due.clear()
             self._changed.notify_all()
 
-    def _run(self) -> None:
-        while (lease := self._next()) is not None:
+    def _run(self, closes: int) -> None:
+        while (lease := self._next(closes)) is not None:
             needs_more = lease.tend()
             with self._changed:
+                if self.closes != closes:
+                    return
                 self._tended -= 1
                 if needs_more:
                     self._push(lease)
                     self._changed.notify()
 
-    def _next(self) -> Lease | None:
+    def _next(self, closes: int) -> Lease | None:
         with self._changed:
-            while not self._closed:
+            while self.closes == closes:
                 # A renewal ends when its lease is released.
                 while self._due and self._due[0][3].released != self._due[0][2]:
                     heapq.heappop(self._due)
@@ -304,7 +308,6 @@ class Renewer:
                     self._tended += 1
                     return heapq.heappop(self._due)[3]
                 self._changed.wait(wait)
-            self._threads -= 1
             return None
 
 
