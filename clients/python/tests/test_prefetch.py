@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from redis_throttle_client import (
+    AsyncLimiter,
     CommandRejected,
     Decision,
     Rule,
@@ -229,7 +231,7 @@ def test_a_waiter_of_a_cancelled_fetch_is_answered() -> None:
         limiter = Far(60).limiter()
         asked = asyncio.create_task(limiter.check(HOT, "42"))
         await asyncio.sleep(0.01)
-        for task in limiter._tasks._tasks:
+        for task in limiter._tasks._running.tasks:
             task.cancel()
         assert (await asyncio.wait_for(asked, 60)).source == "error"
 
@@ -280,7 +282,7 @@ def test_no_caller_waits_for_a_fetch_whose_loop_ended() -> None:
     async def end() -> None:
         asked = asyncio.create_task(come())
         await asyncio.sleep(0)
-        for task in [asked, *limiter._tasks._tasks]:
+        for task in [asked, *limiter._tasks._running.tasks]:
             task.cancel()
         await asyncio.wait([asked])
 
@@ -289,3 +291,23 @@ def test_no_caller_waits_for_a_fetch_whose_loop_ended() -> None:
     assert loop.run_until_complete(come()).source == "server"
     assert limiter._calls._grants._fetches == {}
     loop.close()
+
+
+def test_fetches_of_closed_loops_leave_their_places_to_others() -> None:
+    server = Far(20)
+
+    async def begin() -> Any:
+        limiter = AsyncLimiter(server, max_in_flight=1)
+        check = asyncio.ensure_future(limiter.check(HOT, "x"))
+        await asyncio.sleep(0.001)
+        assert server.in_flight == 1
+        return limiter, check
+
+    closed = asyncio.new_event_loop()
+    limiter, check = closed.run_until_complete(begin())
+    closed.close()
+    del check
+    # A new loop drops the tasks of the closed one. Their places are free when Python collects them.
+    asyncio.run(limiter.check(HOT, "x"))
+    gc.collect()
+    assert asyncio.run(limiter.check(HOT, "x")).source == "server"

@@ -9,6 +9,14 @@ from typing import Any
 from ._fork import forgets
 
 
+class _Running:
+    """The tasks of one event loop. The repeating ones only repeat a failed call."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.repeating: set[asyncio.Task[Any]] = set()
+
+
 class Tasks:
     """Tasks that continue without their callers."""
 
@@ -17,22 +25,34 @@ class Tasks:
 
     def begin(self) -> None:
         """Resets to no tasks, also in the child of a fork."""
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._repeating: set[asyncio.Task[Any]] = set()
+        self._of_loop: dict[asyncio.AbstractEventLoop, _Running] = {}
+
+    @property
+    def _running(self) -> _Running:
+        loop = asyncio.get_running_loop()
+        running = self._of_loop.get(loop)
+        if running is None:
+            # The tasks of closed loops never end. Without a reference they give back what they
+            # have, such as their place among the calls in flight.
+            for closed in [known for known in list(self._of_loop) if known.is_closed()]:
+                self._of_loop.pop(closed, None)
+            running = self._of_loop.setdefault(loop, _Running())
+        return running
 
     def start(
         self, work: Coroutine[Any, Any, None], *, repeats: bool = False
     ) -> asyncio.Task[None]:
         """Starts a task. ``repeats`` marks one that only repeats a failed call."""
-        task = asyncio.get_running_loop().create_task(work)
-        tasks = self._repeating if repeats else self._tasks
+        running, task = self._running, asyncio.get_running_loop().create_task(work)
+        tasks = running.repeating if repeats else running.tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return task
 
     async def close(self) -> None:
-        """Waits for the tasks, and cancels those that only repeat a call."""
-        while self._tasks or self._repeating:
-            for task in self._repeating:
+        """Waits for the tasks of this loop, and cancels those that only repeat a call."""
+        running = self._running
+        while running.tasks or running.repeating:
+            for task in running.repeating:
                 task.cancel()
-            await asyncio.gather(*self._tasks, *self._repeating, return_exceptions=True)
+            await asyncio.gather(*running.tasks, *running.repeating, return_exceptions=True)
