@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import redis_throttle_client as rtc
-from redis_throttle_client import Decision, InvalidArgument, ProtocolError, Rule, _protocol
+from redis_throttle_client import Decision, InvalidArgument, Rule, _protocol
 from redis_throttle_client._address import ClientAddress
 from redis_throttle_client._decision import retry_after_s, retry_ms
-from redis_throttle_client._errors import is_rejection
+from redis_throttle_client._errors import ProtocolError, is_rejection
 from redis_throttle_client._http import problem
 from redis_throttle_client._keys import Keys
 from redis_throttle_client._on_error import strictest

@@ -13,7 +13,6 @@ import redis.asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import redis_throttle_client as rtc
 from redis_throttle_client import (
     AsyncLimiter,
     CommandRejected,
@@ -39,11 +38,6 @@ API = gcra("api", 6, 10, "60s")
 @pytest.fixture
 def server() -> FakeServer:
     return FakeServer()
-
-
-def test_every_exported_name_exists_and_is_sorted() -> None:
-    assert sorted(rtc.__all__) == list(rtc.__all__)
-    assert all(hasattr(rtc, name) for name in rtc.__all__)
 
 
 def test_a_denial_is_false_in_a_condition(server: FakeServer) -> None:

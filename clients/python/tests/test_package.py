@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-import redis_throttle_client
+import redis_throttle_client as rtc
+from redis_throttle_client import asgi, limits, testing, wsgi
 
 from .conftest import ROOT
 
 HERE = ROOT / "clients/python"
 LICENCES = ["LICENSE", "LICENSE-APACHE", "LICENSE-MIT"]
 LIBRARY = ["redis_throttle.lua", "redis_throttle_script.lua"]
-MODULES = sorted(path.name for path in Path(redis_throttle_client.__file__).parent.glob("*.py"))
+MODULES = sorted(path.name for path in Path(rtc.__file__).parent.glob("*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +61,36 @@ def test_the_source_distribution_builds_without_the_repository(packed: Path) -> 
 @pytest.mark.parametrize("name", LICENCES)
 def test_the_licences_match_those_of_the_project(name: str) -> None:
     assert (HERE / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_every_exported_name_exists_and_is_sorted() -> None:
+    assert sorted(rtc.__all__) == list(rtc.__all__)
+    assert all(hasattr(rtc, name) for name in rtc.__all__)
+
+
+def own_names() -> set[str]:
+    """Returns the public names that the modules of the package define."""
+    names = set()
+    for path in Path(rtc.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                names.add(node.targets[0].id)
+    return {name for name in names if not name.startswith("_") and name not in ("T", "Steps")}
+
+
+@pytest.mark.parametrize("module", [rtc, asgi, wsgi, limits, testing], ids=lambda m: m.__name__)
+def test_the_types_of_public_signatures_are_public(module: ModuleType) -> None:
+    public, own = {*rtc.__all__, *module.__all__}, own_names()
+    for name in module.__all__:
+        thing = getattr(module, name)
+        members = [thing, *vars(thing).values()] if inspect.isclass(thing) else [thing]
+        for member in members:
+            member = getattr(member, "fget", member)
+            title = getattr(member, "__name__", "_")
+            if title.startswith("_") and (title != "__init__" or "Lease" in name):
+                # A limiter makes the leases and their contexts.
+                continue
+            used = set(re.findall(r"[A-Za-z]\w*", str(getattr(member, "__annotations__", ""))))
+            assert not used & own - public, f"{name}: {member}"

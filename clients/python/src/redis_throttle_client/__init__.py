@@ -1,19 +1,18 @@
 """Rate limits with redis-throttle: limiters, and middleware for ASGI and WSGI."""
 
-from ._backends import Backend
+from ._backends import Backend, BackendOption
 from ._calls import Call
 from ._decision import Decision, Denied, HeaderStyle, Source
 from ._errors import (
     CommandRejected,
     InvalidArgument,
-    ProtocolError,
     Reason,
     ThrottleError,
     Unavailable,
 )
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._limiter import AsyncLimiter, Limiter
-from ._options import Counters, DecisionEvent, LimiterOptions, OnDecision
+from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
 from ._rules import (
     Duration,
     OnError,
@@ -35,11 +34,13 @@ __all__ = [
     "AsyncLeaseContext",
     "AsyncLimiter",
     "Backend",
+    "BackendOption",
     "Call",
     "CommandRejected",
     "Counters",
     "Decision",
     "DecisionEvent",
+    "DecisionKind",
     "Denied",
     "Duration",
     "HeaderStyle",
@@ -50,7 +51,6 @@ __all__ = [
     "LimiterOptions",
     "OnDecision",
     "OnError",
-    "ProtocolError",
     "Reason",
     "Rule",
     "Source",

@@ -12,7 +12,7 @@ from ._decision import Decision
 from ._errors import CommandRejected, InvalidArgument
 from ._rules import OnError, Rule, checked_on_error, checked_prefetch
 
-EventKind = Literal["check", "peek", "charge", "refund", "lease", "rejected"]
+DecisionKind = Literal["check", "peek", "charge", "refund", "lease", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class DecisionEvent:
     the subject. ``degraded`` is true if ``on_error`` decided.
     """
 
-    kind: EventKind
+    kind: DecisionKind
     decision: Decision | None
     rule: Rule
     key_hash: str

@@ -13,7 +13,18 @@ from typing import Any, Unpack
 
 from ._decision import Decision
 from ._errors import InvalidArgument
-from ._http import MiddlewareOptions, OnDenied, Plan, Request, Response, RulesArgument, added
+from ._http import (
+    CostFunction,
+    KeyFunction,
+    MiddlewareOptions,
+    OnDenied,
+    Plan,
+    Request,
+    Response,
+    RulesArgument,
+    SkipFunction,
+    added,
+)
 from ._lease import AsyncLease, release_all
 from ._limiter import AsyncLimiter
 
@@ -23,7 +34,22 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-__all__ = ["OnDenied", "RateLimitMiddleware", "Request", "Response"]
+__all__ = [
+    "App",
+    "CostFunction",
+    "KeyFunction",
+    "Message",
+    "MiddlewareOptions",
+    "OnDenied",
+    "RateLimitMiddleware",
+    "Receive",
+    "Request",
+    "Response",
+    "RulesArgument",
+    "Scope",
+    "Send",
+    "SkipFunction",
+]
 
 # The names of the request headers that this package controls; the client's values are removed.
 _CLEANED = "redis_throttle_client.cleaned"

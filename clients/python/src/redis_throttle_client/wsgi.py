@@ -14,7 +14,18 @@ from typing import Any, Unpack
 
 from ._decision import Decision
 from ._errors import InvalidArgument
-from ._http import MiddlewareOptions, OnDenied, Plan, Request, Response, RulesArgument, added
+from ._http import (
+    CostFunction,
+    KeyFunction,
+    MiddlewareOptions,
+    OnDenied,
+    Plan,
+    Request,
+    Response,
+    RulesArgument,
+    SkipFunction,
+    added,
+)
 from ._lease import Lease
 from ._limiter import Limiter
 
@@ -22,7 +33,20 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-__all__ = ["OnDenied", "RateLimitMiddleware", "Request", "Response"]
+__all__ = [
+    "App",
+    "CostFunction",
+    "Environ",
+    "KeyFunction",
+    "MiddlewareOptions",
+    "OnDenied",
+    "RateLimitMiddleware",
+    "Request",
+    "Response",
+    "RulesArgument",
+    "SkipFunction",
+    "StartResponse",
+]
 
 _DECISION = "redis_throttle_client.decision"
 # The names of the request headers that this package controls; the client's values are removed.
