@@ -189,6 +189,10 @@ def test_the_hook_gets_every_kind_of_call(server: FakeServer) -> None:
     assert [event.kind for event in seen] == kinds
     assert [event.degraded for event in seen] == [False] * 5 + [True, False]
     assert (seen[-1].decision, seen[-1].error) == (None, raised.value)
+    with pytest.raises(CommandRejected) as raised:
+        limiter.forget(API, "alice")
+    assert (len(seen), seen[-1].kind, seen[-1].error) == (8, "rejected", raised.value)
+    assert seen[-1].key_hash == seen[0].key_hash
 
 
 def test_the_hook_gets_the_deciding_subject_if_a_rule_is_checked_for_two_subjects(

@@ -136,7 +136,9 @@ class Calls:
 
     def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
         """Resets the subject under this rule, on the server and in this process."""
-        yield from self.forget_key(self._key(rule, subject, tag))
+        began, key = self.clock(), self._key(rule, subject, tag)
+        with self.teller.rejections(rule, subject, began):
+            yield from self.forget_key(key)
 
     def forget_key(self, key: str) -> Steps[int]:
         """Resets a key and drops permits of pending fetches. Returns the number of deleted keys."""
