@@ -21,8 +21,9 @@ from redis_throttle_client._breaker import Breaker
 from redis_throttle_client._deadline import instant
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
 from redis_throttle_client._errors import Undialled, Unsent
+from redis_throttle_client._protocol import packed
 from redis_throttle_client._queue import Pace
-from redis_throttle_client._sockets import _Line
+from redis_throttle_client._sockets import _Line, _Timed
 
 from .conftest import Server, until
 from .far import run
@@ -116,6 +117,48 @@ def test_a_connection_opened_after_close_is_closed(shared_server: Server) -> Non
     # A call after ``close`` opens connections again.
     assert limiter.check(API, "42").source == "server"
     limiter.close()
+
+
+# -- bytes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args", [("DEL", "rl:api:42"), ("RL.GCRA", "", "\u20ac \U0001f600", "x" * 300)]
+)
+def test_calls_are_packed_as_by_the_driver(args: tuple[str, ...]) -> None:
+    assert packed(args) == b"".join(redis.Connection().pack_command(*args))
+
+
+@pytest.mark.parametrize(
+    ("reply", "integers"),
+    [
+        (b"*5\r\n:1\r\n:10\r\n:9\r\n:-1\r\n:600\r\n", [1, 10, 9, -1, 600]),
+        (b"*1\r\n:18446744073709551616\r\n", [2**64]),
+        # Others are read by the driver: incomplete, nested, or of another type.
+        (b"*2\r\n:1\r\n:23", None),
+        (b"*2\r\n:1\r\n", None),
+        (b"*2\r\n:1\r\n*1\r\n:2\r\n", None),
+        (b"*1\r\n$1\r\n1\r\n", None),
+        (b"*-1\r\n", None),
+        (b":1\r\n", None),
+        (b"-READONLY x\r\n", None),
+        (b"", None),
+    ],
+)
+def test_a_reply_of_integers_is_read_at_once_and_others_are_left_to_the_driver(
+    reply: bytes, integers: list[int] | None
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        timed = _Timed(ours)
+        timed.begin(time.monotonic() + 60)
+        theirs.sendall(reply)
+        theirs.shutdown(socket.SHUT_WR)
+        assert timed.integers() == integers
+        left, into = b"", bytearray(3)
+        while size := timed.recv_into(into):
+            left += into[:size] + timed.recv(2)
+        assert left == (b"" if integers else reply)
 
 
 # -- connections that the test controls -------------------------------------------------------

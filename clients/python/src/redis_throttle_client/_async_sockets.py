@@ -10,7 +10,7 @@ from ._deadline import Deadline, by, has_passed, instant
 from ._dial import Dial, Node
 from ._errors import Unavailable, Undialled, Unsent, is_reply, retires
 from ._fork import forgets
-from ._protocol import keeps_lease
+from ._protocol import keeps_lease, packed
 from ._queue import Pace, Queue
 
 
@@ -73,8 +73,7 @@ async def ask_once_in_loop(make: Callable[[], Any], args: tuple[str, ...], timeo
 
 async def _exchange(connection: Any, args: tuple[str, ...], *, asking: bool = False) -> Any:
     for sent in (("ASKING",), args) if asking else (args,):
-        packed = connection.pack_command(*sent)
-        await connection.send_packed_command(packed, check_health=False)
+        await connection.send_packed_command([packed(sent)], check_health=False)
         reply = await connection.read_response(disconnect_on_error=False)
     return reply
 

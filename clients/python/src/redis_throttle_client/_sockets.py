@@ -13,8 +13,15 @@ from typing import Any
 from ._dial import Dial, Node
 from ._errors import Unavailable, Unsent, is_reply, retires
 from ._fork import forgets
-from ._protocol import keeps_lease
+from ._protocol import keeps_lease, packed
 from ._queue import Pace, Queue
+
+# Made once: to combine flags takes longer than the call. Windows has no polled sockets.
+_PEEK = int(socket.MSG_PEEK) | int(getattr(socket, "MSG_DONTWAIT", 0))
+
+
+# The most bytes of one reading.
+_MOST_BYTES = 65_536
 
 
 class _Timed:
@@ -22,6 +29,8 @@ class _Timed:
 
     def __init__(self, plain: Any) -> None:
         self._socket = plain
+        # Bytes that were read, but not by the driver, which reads them first.
+        self._unread = b""
         self._deadline: float | None = None
         # TLS sockets and those of gevent and eventlet wait by themselves, by Python's timeouts.
         # Other sockets are polled: one system call to send, and two to read.
@@ -64,11 +73,33 @@ class _Timed:
 
     def recv(self, *args: Any) -> Any:
         """Reads bytes."""
+        if self._unread:
+            most = args[0]
+            unread, self._unread = self._unread[:most], self._unread[most:]
+            return unread
         return self._read(self._socket.recv, args)
 
     def recv_into(self, *args: Any) -> Any:
         """Reads bytes into a buffer."""
+        if self._unread:
+            unread = self.recv(len(args[0]))
+            args[0][: len(unread)] = unread
+            return len(unread)
         return self._read(self._socket.recv_into, args)
+
+    def integers(self) -> list[int] | None:
+        """Reads a reply and returns its integers; None, without reading it, if it is another one.
+
+        Most replies have a few integers. The driver takes several times as long to read them.
+        """
+        read = self._read(self._socket.recv, (_MOST_BYTES,))
+        if read[:1] == b"*" and read[-2:] == b"\r\n":
+            size, *integers = read[1:-2].split(b"\r\n:")
+            with contextlib.suppress(ValueError):
+                if int(size) == len(integers):
+                    return [int(integer) for integer in integers]
+        self._unread = read
+        return None
 
     def sendall(self, data: Any) -> None:
         """Sends all bytes."""
@@ -104,8 +135,9 @@ class _Line:
         connection = self._connection
         self._timed.begin(deadline)
         try:
-            connection.send_packed_command(connection.pack_command(*args), check_health=False)
-            return connection.read_response(disconnect_on_error=False)
+            self._timed.sendall(packed(args))
+            reply = self._timed.integers()
+            return connection.read_response(disconnect_on_error=False) if reply is None else reply
         except Exception as error:
             if time.monotonic() >= deadline:
                 raise Unavailable("no answer in time", "timeout") from error
@@ -118,7 +150,7 @@ class _Line:
         try:
             if not self._timed.is_polled:
                 return self.connected and not self._connection.can_read(0)
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._socket.recv(1, _PEEK)
         except BlockingIOError:
             return True
         except Exception:
