@@ -96,6 +96,9 @@ class Asking:
                 sent = self.backend.written(args, tried.by)
             try:
                 reply = yield Send(node, sent, timeout_s)
+            except ThrottleError:
+                # No error reply.
+                raise
             except Exception as error:
                 if not unexecuted(error, sent):
                     raise

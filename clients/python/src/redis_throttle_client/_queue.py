@@ -48,7 +48,12 @@ class Pace:
         self._dial = dial
         self.generation = 1
         self._dial_at = self._last_dial = float("-inf")
-        self._refusal: Exception | None = None
+        # The error of the last attempt, if the server has rejected the caller.
+        self._rejection: Exception | None = None
+
+    def pauses(self, now: float) -> bool:
+        """Returns True if no attempt to open a connection begins yet."""
+        return now < self._dial_at
 
     def retire(self, generation: int) -> bool:
         """Begins the next generation. Returns False if another call already did."""
@@ -80,7 +85,7 @@ class Pace:
     def failed(self, began: float, error: Exception) -> None:
         """Notes an attempt, begun at ``began``, that was refused or timed out."""
         pause_s = self._dial.pause_s * random.uniform(0.8, 1.2)  # noqa: S311
-        self._dial_at, self._refusal = began + pause_s, error
+        self._dial_at, self._rejection = began + pause_s, error if is_rejection(error) else None
 
     def refused(self) -> Exception:
         """Returns the error of a call for which no connection can be opened yet.
@@ -88,8 +93,8 @@ class Pace:
         A rejection, for example of a password, is an answer for all calls. Anything else is one
         failure, of the call that gets the error of the attempt.
         """
-        if self._refusal is not None and is_rejection(self._refusal):
-            return self._refusal.with_traceback(None)
+        if self._rejection is not None:
+            return self._rejection.with_traceback(None)
         return Undialled("the node refused a connection a short time ago")
 
     @staticmethod

@@ -270,6 +270,9 @@ class Sockets:
                 # A call after ``close`` opens connections again.
                 self._closed = self._is_left
                 if not self._idle:
+                    dials = self._open or self._dialling
+                    if not dials and self._pace.pauses(time.monotonic()):
+                        raise self._pace.refused()
                     waiter = _Waiter()
                     self._waiters.append(waiter, lease=lease)
                     self._dial_more(begins=True)
