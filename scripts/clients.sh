@@ -135,7 +135,8 @@ test_python() {
     cd clients/python
     step .venv/bin/pytest -q
     step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q \
-        tests/test_drivers.py tests/test_timelines.py tests/test_healing.py
+        tests/test_drivers.py tests/test_timelines.py tests/test_healing.py tests/test_cluster.py \
+        tests/test_slots.py
 }
 
 check_node() {

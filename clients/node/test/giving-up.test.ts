@@ -100,8 +100,8 @@ describe.each(Object.entries(drivers))('%s', (_, open) => {
   });
 
   it.each([
-    [66, true],
-    [67, false],
+    [50, true],
+    [51, false],
   ])('sends a call whose dial took %i of 100 ms: %s', async (dialMs, isSent) => {
     start({ breakerFailures: 1 });
     script.dialMs = dialMs;

@@ -396,14 +396,14 @@ def test_a_call_whose_dial_leaves_too_little_time_is_not_sent_in_asyncio() -> No
         dials.go.set()
         dials.answer.set()
         dials.sockets._make = lambda: Slow(dials)
-        late = await asyncio.gather(*(dials.ping(0.4) for _ in range(3)), return_exceptions=True)
+        late = await asyncio.gather(*(dials.ping(0.5) for _ in range(3)), return_exceptions=True)
         assert [getattr(one, "reason", one) for one in late] == ["timeout"] * 3
         # The connection serves the next call, which has no dial of its own.
         assert (await dials.ping(0.1), dials.made, dials.sockets._pool.pace.generation) == (
             b"PONG", 1, 1,
         )  # fmt: skip
         await dials.sockets.close()
-        assert await dials.ping(0.5) == b"PONG"
+        assert await dials.ping(0.7) == b"PONG"
 
     run(work())
 
@@ -428,7 +428,7 @@ def test_a_call_whose_dial_leaves_too_little_time_is_not_sent(
     make = sockets._make
 
     def slow() -> Any:
-        clock.now_s += 3
+        clock.now_s += 2.5
         return make()
 
     sockets._make = slow

@@ -69,7 +69,7 @@ export class Generations<Client extends Emitter> {
     const { atMs, tookMs } = this.#dialled;
     const { endsAtMs = Number.POSITIVE_INFINITY } = waiting;
     const leftMs = endsAtMs - this.terms.clock.nowMs();
-    if (atMs >= sinceMs && leftMs < tookMs / 2 && leftMs > -BUSY_MS) {
+    if (atMs >= sinceMs && leftMs < tookMs && leftMs > -BUSY_MS) {
       throw new NotSentError('timeout', `not sent: the dial took ${Math.ceil(tookMs)} ms`);
     }
     waiting.sends?.(node);

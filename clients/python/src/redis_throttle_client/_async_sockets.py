@@ -116,7 +116,7 @@ class AsyncSockets:
         if left_s <= 0:
             await self._give(pool, connection)
             raise Unsent
-        if left_s < pool.dials_s.get(connection, 0) / 2:
+        if left_s < pool.dials_s.get(connection, 0):
             await self._give(pool, connection)
             raise Unavailable("the dial left too little time for the call", "timeout")
         pool.dials_s.pop(connection, None)

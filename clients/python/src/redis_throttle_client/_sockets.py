@@ -216,7 +216,7 @@ class Sockets:
         if left_s <= 0:
             self._give(line)
             raise Unsent
-        if left_s < line.dial_s / 2:
+        if left_s < line.dial_s:
             self._give(line)
             raise Unavailable("the dial left too little time for the call", "timeout")
         line.dial_s = 0

@@ -182,7 +182,7 @@ impl Node {
                 // ends.
                 Err(_) => return Err(Fault::waited().once(|| dial.counts())),
                 // The reply would hardly arrive in time, and the call would retire the connection.
-                Ok(Some(Ok(_))) if is_new && deadline - clock::now() < dial.age() / 2 => {
+                Ok(Some(Ok(_))) if is_new && deadline - clock::now() < dial.age() => {
                     return Err(Fault::waited().once(|| dial.counts()));
                 }
                 Ok(Some(Ok(link))) if link.is_up() => return Ok(link.clone()),
