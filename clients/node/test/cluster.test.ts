@@ -82,6 +82,19 @@ describe('a cluster', () => {
     expect(cluster.dials).toEqual(['a:1', 'b:1']);
   });
 
+  it('is asked again after a second in which nothing gave its configuration', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    const { seed } = cluster.driver;
+    cluster.driver.seed = () => new Promise(() => {});
+    const call = limiter.check(api, first);
+    await cluster.clock.advance(100);
+    expect(await call).toMatchObject({ reason: 'timeout' });
+    cluster.driver.seed = seed;
+    await cluster.clock.advance(900);
+    expect((await limiter.check(api, first)).source).toBe('server');
+  });
+
   it('keeps the connections to other nodes when a call to one times out', async () => {
     const cluster = new Cluster();
     const limiter = cluster.limiter();

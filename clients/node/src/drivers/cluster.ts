@@ -6,8 +6,8 @@
 import { CommandRejectedError, classified, UnavailableError } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
-import { type Dialling, type Driver, Generations } from './generations.js';
-import { away, type Emitter, unlessAborted } from './opening.js';
+import { type Dialling, type Driver, Generations, patienceOf } from './generations.js';
+import { away, type Emitter, unlessAborted, within } from './opening.js';
 import { type Address, addressOf, nameOf, type SlotMap, slotMapOf } from './slot-map.js';
 import { slotOf } from './slots.js';
 
@@ -152,14 +152,16 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     } catch {
       const seed = await this.#seeded();
       const all = new Set([...seed.addresses.map(nameOf), ...this.#nodes.keys()]);
-      return this.#firstOf([...all], Math.max(1000, this.terms.timeoutMs));
+      return this.#firstOf([...all], patienceOf(this.terms));
     }
   }
 
   /** Returns the newest configuration. The application's client may have lost all its nodes. */
   async #seeded(): Promise<Seed<Client>> {
+    const patienceMs = patienceOf(this.terms);
+    const text = `no configuration in ${patienceMs} ms`;
     try {
-      this.#seed = await this.driver.seed();
+      this.#seed = await within(this.terms.clock, patienceMs, this.driver.seed(), text);
     } catch (error) {
       if (this.#seed === undefined) throw error;
     }
@@ -168,19 +170,13 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
 
   /** Returns the first slot map that one of the nodes answers with. */
   async #firstOf(addresses: readonly string[], patienceMs: number): Promise<SlotMap> {
-    let stop = () => {};
-    const late = new Promise<never>((_, reject) => {
-      const fail = () => reject(away(`no slot map in ${patienceMs} ms`));
-      stop = this.terms.clock.after(patienceMs, fail);
-    });
     try {
-      return await Promise.race([late, Promise.any(addresses.map((one) => this.#readFrom(one)))]);
+      const any = Promise.any(addresses.map((one) => this.#readFrom(one)));
+      return await within(this.terms.clock, patienceMs, any, `no slot map in ${patienceMs} ms`);
     } catch (error) {
       const errors = error instanceof AggregateError ? error.errors : [error];
       const refusal = errors.find((one) => one instanceof CommandRejectedError);
       throw refusal ?? errors[0] ?? away('no node of the cluster is known');
-    } finally {
-      stop();
     }
   }
 

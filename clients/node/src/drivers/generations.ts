@@ -28,6 +28,12 @@ export interface Driver<Client extends Emitter> {
 
 /** The shortest time that a dial may take before it counts as failed, in ms. */
 const DIAL_MIN_MS = 1000;
+
+/** Returns the time after which a dial counts as failed, in ms. */
+export function patienceOf({ timeoutMs }: Pick<Dialling, 'timeoutMs'>): number {
+  return Math.max(DIAL_MIN_MS, timeoutMs);
+}
+
 /** A call that is overdue by more has its additional time, because the process was busy, in ms. */
 const BUSY_MS = 20;
 
@@ -98,9 +104,9 @@ export class Generations<Client extends Emitter> {
   }
 
   async #newClient(): Promise<Client> {
-    const { clock, timeoutMs, pauseMs } = this.terms;
+    const { clock, pauseMs } = this.terms;
     const beganMs = clock.nowMs();
-    const patienceMs = Math.max(DIAL_MIN_MS, timeoutMs);
+    const patienceMs = patienceOf(this.terms);
     let stop = () => {};
     const late = new Promise<never>((_, reject) => {
       const fail = () => reject(away(`no connection in ${patienceMs} ms`));

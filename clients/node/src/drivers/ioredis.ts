@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream';
 import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
-import { type Dialling, Generations } from './generations.js';
+import { type Dialling, Generations, patienceOf } from './generations.js';
 import { away, type Listener, whenEnded } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
@@ -111,10 +111,6 @@ const NODE = {
   },
 };
 
-function connectTimeoutOf({ timeoutMs }: Dialling): { connectTimeout: number } {
-  return { connectTimeout: Math.max(1000, timeoutMs) };
-}
-
 /**
  * Opens connections of its own, with the options of the application's client but without retries,
  * so that it can drop one that is silent without touching the application's calls. They end with
@@ -125,7 +121,7 @@ export class IoRedisConnection implements Connection {
   readonly #forget: () => void;
 
   constructor(client: IoRedisLike, terms: Dialling) {
-    const make = () => client.duplicate({ ...WITHOUT_REPEATS, ...connectTimeoutOf(terms) });
+    const make = () => client.duplicate({ ...WITHOUT_REPEATS, connectTimeout: patienceOf(terms) });
     this.#generations = new Generations({ ...NODE, make }, terms);
     this.#forget = whenEnded(client, 'end', () => this.#generations.end());
   }
@@ -186,26 +182,29 @@ export class IoRedisClusterConnection extends ClusterConnection<IoRedisLike> {
 async function seedOf(cluster: IoRedisClusterLike, terms: Dialling): Promise<Seed<IoRedisLike>> {
   if (cluster.status === 'wait') cluster.connect().catch(() => {});
   if (cluster.nodes('all').length === 0 && cluster.status === 'connecting') {
-    await firstNodeOf(cluster);
+    await firstNodeOf(cluster, terms);
   }
   const nodes = cluster.nodes('all');
   const [template] = nodes;
   if (template === undefined) throw away(`the client is not connected: ${cluster.status}`);
-  const options = { ...WITHOUT_REPEATS, ...connectTimeoutOf(terms), keyPrefix: '' };
+  const options = { ...WITHOUT_REPEATS, connectTimeout: patienceOf(terms), keyPrefix: '' };
   return {
     addresses: nodes.map(({ options: { host = '127.0.0.1', port = 6379 } }) => ({ host, port })),
     make: ({ host, port }) => template.duplicate({ ...options, host, port }),
   };
 }
 
-/** Waits until a cluster has a node, or gives up. */
-function firstNodeOf(cluster: IoRedisClusterLike): Promise<void> {
+/** Waits until a cluster has a node or gives up, but not longer than for a dial. */
+function firstNodeOf(cluster: IoRedisClusterLike, terms: Dialling): Promise<void> {
   return new Promise((resolve) => {
     const events = ['+node', 'close', 'end'];
+    let stop = () => {};
     const end = () => {
+      stop();
       for (const event of events) cluster.off(event, end);
       resolve();
     };
     for (const event of events) cluster.on(event, end);
+    stop = terms.clock.after(patienceOf(terms), end);
   });
 }

@@ -2,8 +2,8 @@
 import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
-import { type Dialling, Generations } from './generations.js';
-import { away, type Listener, Refusal, whenEnded } from './opening.js';
+import { type Dialling, Generations, patienceOf } from './generations.js';
+import { away, type Listener, Refusal, whenEnded, within } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
 /** The part of a node-redis client or pool that the adapter uses. */
@@ -27,13 +27,18 @@ export interface NodeRedisLike {
 export interface NodeRedisClusterLike {
   readonly isOpen: boolean;
   readonly masters: readonly NodeRedisMaster[];
-  readonly _options?: { readonly nodeAddressMap?: NodeAddressMap | undefined } | undefined;
+  readonly _options?: NodeRedisClusterOptions | undefined;
   duplicate(overrides?: object): NodeRedisClusterLike;
   connect(): Promise<unknown>;
   destroy(): void;
   nodeClient(master: never): NodeRedisLike | Promise<NodeRedisLike>;
   on(event: string, listener: Listener): unknown;
   off(event: string, listener: Listener): unknown;
+}
+
+interface NodeRedisClusterOptions {
+  readonly nodeAddressMap?: NodeAddressMap | undefined;
+  readonly defaults?: { readonly socket?: { readonly socketTimeout?: number } } | undefined;
 }
 
 /** A primary that a cluster knows. */
@@ -70,12 +75,11 @@ function optionsOf(waiting: Waiting): object {
 /** Creates a client that neither queues calls nor connects by itself. */
 function withoutRepeats(
   theirs: NodeRedisLike,
-  { timeoutMs }: Dialling,
-  address?: Address,
+  terms: Dialling,
+  differing: object = {},
 ): NodeRedisLike {
-  const connectTimeout = Math.max(1000, timeoutMs);
-  const own = { reconnectStrategy: false, connectTimeout };
-  const socket = { ...theirs.options?.socket, ...address, ...own };
+  const own = { reconnectStrategy: false, connectTimeout: patienceOf(terms) };
+  const socket = { ...theirs.options?.socket, ...differing, ...own };
   return theirs.duplicate?.({ disableOfflineQueue: true, socket }) as NodeRedisLike;
 }
 
@@ -176,13 +180,27 @@ async function seedOf(
 ): Promise<Seed<NodeRedisLike>> {
   const [known] = cluster.masters.filter(({ client }) => client !== undefined);
   if (known?.client !== undefined) return seeded(cluster.masters, known.client, terms);
-  const second = cluster.duplicate({ minimizeConnections: true });
+  const defaults = cluster._options?.defaults;
+  const patienceMs = patienceOf(terms);
+  // Without a `socketTimeout` the second cluster would never close a socket that is silent.
+  const limits = { socketTimeout: patienceMs, connectTimeout: patienceMs };
+  const socket = { ...defaults?.socket, ...limits };
+  const second = cluster.duplicate({
+    minimizeConnections: true,
+    defaults: { ...defaults, socket },
+  });
   const refusal = new Refusal(second);
-  try {
+  const opened = async () => {
     await refusal.during(second.connect());
     const [master] = second.masters;
     if (master === undefined) throw away('the cluster has no primary');
-    return seeded(second.masters, await second.nodeClient(master as never), terms);
+    const template = await second.nodeClient(master as never);
+    return seeded(second.masters, template, terms, {
+      socketTimeout: defaults?.socket?.socketTimeout,
+    });
+  };
+  try {
+    return await within(terms.clock, patienceMs, opened(), `no node in ${patienceMs} ms`);
   } finally {
     if (second.isOpen) second.destroy();
   }
@@ -192,6 +210,7 @@ function seeded(
   masters: readonly NodeRedisMaster[],
   template: NodeRedisLike,
   terms: Dialling,
+  differing: object = {},
 ): Seed<NodeRedisLike> {
   return {
     addresses: masters.map(({ client, host, port }) => {
@@ -199,6 +218,6 @@ function seeded(
       const socket = client?.options?.socket as Partial<Address> | undefined;
       return { host: socket?.host ?? host, port: socket?.port ?? port };
     }),
-    make: (address) => withoutRepeats(template, terms, address),
+    make: (address) => withoutRepeats(template, terms, { ...address, ...differing }),
   };
 }

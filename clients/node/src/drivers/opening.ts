@@ -1,4 +1,5 @@
 /** Waits until a driver's client is open. */
+import type { Clock } from '../clock.js';
 import { CommandRejectedError, NotSentError } from '../errors.js';
 
 /** Makes the error of a call that was not sent. */
@@ -44,6 +45,24 @@ export function whenEnded(client: Emitter, event: string, act: () => void): () =
     endings.delete(client);
     client.off(event, listener);
   };
+}
+
+/** Returns the result of `opening`, or rejects with this text after `ms`. */
+export async function within<T>(
+  clock: Clock,
+  ms: number,
+  opening: Promise<T>,
+  text: string,
+): Promise<T> {
+  let stop = () => {};
+  const late = new Promise<never>((_, reject) => {
+    stop = clock.after(ms, () => reject(away(text)));
+  });
+  try {
+    return await Promise.race([late, opening]);
+  } finally {
+    stop();
+  }
 }
 
 /** Returns the result of `opening`, or rejects when `signal` is aborted. */
