@@ -2,7 +2,7 @@ import { defineConfig } from 'vitest/config';
 import { lua } from './lua.config.ts';
 
 /** The suites that do not depend on the back end. */
-const ONCE = ['backends', 'cluster-healing', 'cluster-seed', 'healing', 'tls'].map(
+const ONCE = ['backends', 'cluster-healing', 'cluster-seed', 'exits', 'healing', 'tls'].map(
   (name) => `test/live/${name}.test.ts`,
 );
 

@@ -120,6 +120,34 @@ describe('a server', () => {
     expect(server.dials).toBe(1);
   });
 
+  it.each(['end', 'close'] as const)('is no longer dialled after %s', async (ends) => {
+    const { clock, server, generations } = dialled();
+    server.answer = () => new Promise(() => {});
+    const opened = generations.open();
+    await clock.advance(0);
+    generations[ends]();
+    await expect(opened).rejects.toMatchObject({ reason: 'connection' });
+    expect([server.dropped, clock.pending]).toEqual([1, 0]);
+  });
+
+  it('is dialled again at once after a dial that was given up', async () => {
+    const { clock, server, generations } = dialled();
+    let answer = () => {};
+    server.answer = () => new Promise<void>((resolve) => (answer = resolve));
+    const opened = generations.open();
+    await clock.advance(0);
+    generations.end();
+    server.answer = async () => {};
+    const next = generations.open();
+    await expect(opened).rejects.toMatchObject({ reason: 'connection' });
+    expect(generations.ready).toBe(await next);
+    // A late answer to the first dial changes nothing.
+    answer();
+    await clock.advance(0);
+    expect(generations.ready).toBe(await next);
+    expect([server.dials, server.dropped]).toEqual([2, 1]);
+  });
+
   it('is dialled at once after a connection was retired', async () => {
     const { server, generations } = dialled();
     await generations.open();

@@ -40,6 +40,8 @@ const BUSY_MS = 20;
 export class Generations<Client extends Emitter> {
   #current: Client | undefined;
   #dial: Promise<Client> | undefined;
+  /** Ends the dial under way. */
+  #abandon: ((error: NotSentError) => void) | undefined;
   /** The instant from which a dial is allowed again. */
   #dialAgainAtMs = Number.NEGATIVE_INFINITY;
   #refusal: CommandRejectedError | undefined;
@@ -97,7 +99,7 @@ export class Generations<Client extends Emitter> {
     const dial = this.#newClient();
     this.#dial = dial;
     const end = () => {
-      this.#dial = undefined;
+      if (this.#dial === dial) this.#dial = undefined;
     };
     dial.then(end, end);
     return dial;
@@ -108,22 +110,28 @@ export class Generations<Client extends Emitter> {
     const beganMs = clock.nowMs();
     const patienceMs = patienceOf(this.terms);
     let stop = () => {};
+    let abandoned: NotSentError | undefined;
     const late = new Promise<never>((_, reject) => {
       const fail = () => reject(away(`no connection in ${patienceMs} ms`));
       stop = clock.after(patienceMs, fail);
+      this.#abandon = (error) => {
+        abandoned = error;
+        reject(error);
+      };
     });
     let client: Client | undefined;
     try {
       client = await Promise.race([this.driver.make(), late]);
       const refusal = new Refusal(client);
       await refusal.duringOrError(Promise.race([this.driver.connect(client), late]));
-      if (this.#closed) throw away('the limiter is closed');
+      if (abandoned !== undefined) throw abandoned;
       this.#refusal = undefined;
       this.#current = client;
       this.#dialled = { atMs: clock.nowMs(), tookMs: clock.nowMs() - beganMs };
       return client;
     } catch (error) {
       if (client !== undefined) this.driver.drop(client);
+      if (abandoned !== undefined) throw abandoned;
       const known = classified(error);
       this.#refusal = known instanceof CommandRejectedError ? known : undefined;
       // Many processes lose the same server at once and should not all dial it at once.
@@ -148,14 +156,22 @@ export class Generations<Client extends Emitter> {
     if (current !== undefined) this.driver.drop(current);
   }
 
-  /** Closes the connection until the next `open`. */
+  /** Closes the connection until the next `open`, also one that is being dialled. */
   end(): void {
+    this.#abandonDial('the client was closed');
     this.#drop();
     this.#dialAgainAtMs = Number.NEGATIVE_INFINITY;
   }
 
   close(): void {
     this.#closed = true;
+    this.#abandonDial('the limiter is closed');
     this.#drop();
+  }
+
+  #abandonDial(text: string): void {
+    if (this.#dial === undefined) return;
+    this.#dial = undefined;
+    this.#abandon?.(away(text));
   }
 }

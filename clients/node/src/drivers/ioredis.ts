@@ -98,13 +98,16 @@ const WITHOUT_REPEATS = Object.freeze({
   readOnly: false,
   retryStrategy: () => null,
   reconnectOnError: null,
+  // The time for which a closed client waits for the server to close too. A client that is closed
+  // while it connects has no other end.
+  disconnectTimeout: 0,
 });
 
 /** The calls to a client of one node that `WITHOUT_REPEATS` has made. */
 const NODE = {
   connect: (own: IoRedisLike) => own.connect(),
   isReady: (own: IoRedisLike) => own.status === 'ready',
-  /** Closes a client. The driver itself would wait two seconds for the server to close, too. */
+  /** Closes a client, and its socket at once. */
   drop(own: IoRedisLike) {
     own.disconnect();
     own.stream?.destroy();

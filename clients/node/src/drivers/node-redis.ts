@@ -83,13 +83,24 @@ function withoutRepeats(
   return theirs.duplicate?.({ disableOfflineQueue: true, socket }) as NodeRedisLike;
 }
 
+/** The clients whose socket is not connected yet. */
+const connecting = new WeakSet<NodeRedisLike>();
+
 /** The calls to a client of one node that `withoutRepeats` has made. */
 const NODE = {
-  connect: async (own: NodeRedisLike) => own.connect?.(),
+  async connect(own: NodeRedisLike) {
+    connecting.add(own);
+    own.on('connect', () => connecting.delete(own));
+    return own.connect?.();
+  },
   isReady: (own: NodeRedisLike) => own.isReady === true,
-  /** Closes a client, which throws if it is not open. */
+  /**
+   * Closes a client, which throws if it is not open. The driver does not close a socket that is
+   * still connecting, so such a socket is closed when it is connected.
+   */
   drop(own: NodeRedisLike) {
-    if (own.isOpen) own.destroy();
+    if (connecting.has(own)) own.on('connect', () => NODE.drop(own));
+    else if (own.isOpen) own.destroy();
   },
 };
 
