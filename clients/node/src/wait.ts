@@ -12,6 +12,19 @@ interface Waiter {
   refund(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
 }
 
+/** The longest interval of a timer, in ms. */
+const INTERVAL_MAX_MS = 2 ** 31 - 1;
+
+/** Waits, and keeps the process alive: the timers of the clock do not. */
+async function keptAlive(slept: Promise<void>): Promise<void> {
+  const timer = setInterval(() => {}, INTERVAL_MAX_MS);
+  try {
+    await slept;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
 /** Checks, sleeps for as long as the decision says, and checks again; see `Limiter.wait`. */
 export async function waited(
   limiter: Waiter,
@@ -39,7 +52,7 @@ export async function waited(
       return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
     }
     try {
-      await sleep(limiter.clock, waitMs, signal);
+      await keptAlive(sleep(limiter.clock, waitMs, signal));
     } catch (error) {
       // Leave the leaky bucket's queue.
       if (decision.allowed && !decision.degraded) {

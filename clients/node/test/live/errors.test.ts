@@ -142,9 +142,15 @@ describe('the process', () => {
         import { lease, gcra, Limiter } from '${ours}';
         const limiter = new Limiter(client);
         await limiter.lease(lease('jobs', 9, '60s'), '7');
-        limiter.wait(gcra('one', 1, 1, '60s'), '7', { maxWaitMs: 60_000 });
-        limiter.wait(gcra('one', 1, 1, '60s'), '7', { maxWaitMs: 60_000 });
+        const gone = new AbortController();
+        const { signal } = gone;
+        for (const turn of [1, 2]) {
+          const waited = limiter.wait(gcra('one', 1, 1, '60s'), '7', { maxWaitMs: 60_000, signal });
+          waited.catch(() => {});
+        }
         await limiter.check(gcra('api', 6, 10, '60s'), '7');
+        // A wait keeps the process alive until it is aborted.
+        gone.abort();
         limiter.check(gcra('api', 6, 10, '60s'), '7');
         end();`;
       const child = spawn(process.execPath, ['--input-type=module', '-e', text], {

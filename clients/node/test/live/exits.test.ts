@@ -1,4 +1,4 @@
-/** Tests, with a real server, that a program does not hang due to a limiter. */
+/** Tests, with a real server, that a program neither hangs nor exits early due to a limiter. */
 import { execFile } from 'node:child_process';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -26,7 +26,11 @@ describe.each(Object.keys(versions))('a program with %s', (name) => {
   it.each([0, 1, 2, 3, 4])(
     'exits soon if it closes its client %i turns after a limiter began to dial',
     async (turns) => {
-      expect(Number(await run(String(turns)))).toBeLessThan(1000);
+      expect(Number(await run('turns', String(turns)))).toBeLessThan(1000);
     },
   );
+
+  it('does not exit while it waits', async () => {
+    expect(await run('wait')).toBe('waited\n');
+  });
 });
