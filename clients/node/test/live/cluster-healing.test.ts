@@ -35,11 +35,12 @@ describe('a cluster behind proxies', () => {
   }
 
   it.each(Object.entries(versions))(
-    'decides again when one node falls silent, and keeps the others, by %s',
+    'decides again when one node falls silent, and later all of them, by %s',
     async (name, { cluster }) => {
       const ports = proxies.map(({ port }) => port);
       const { client, close } = await cluster(ports, mapped(name));
-      const limiter = new Limiter(client, { prefix: name, breakerFailures: 2 });
+      // On a busy machine a dial through a proxy may take more than 100 ms.
+      const limiter = new Limiter(client, { prefix: name, breakerFailures: 2, timeoutMs: 250 });
       await until('it is ready', () =>
         limiter.ready().then(
           () => true,
@@ -56,13 +57,24 @@ describe('a cluster behind proxies', () => {
       const before = proxies.map(({ accepted }) => accepted);
       proxies[0]?.silence();
       expect(new Set(await sources())).toEqual(new Set(['error', 'server']));
-      const begin = performance.now();
-      await until('all nodes decide again', decides);
-      expect(performance.now() - begin).toBeLessThan(1500);
+      const healing = async () => {
+        const begin = performance.now();
+        await until('all nodes decide again', decides);
+        expect(performance.now() - begin).toBeLessThan(1500);
+      };
+      await healing();
       const dials = proxies.map(({ accepted }, at) => accepted - (before[at] as number));
       expect(dials[0]).toBeGreaterThan(0);
       // The slot map is read over connections that are open.
       expect(dials.slice(1)).toEqual([0, 0]);
+      for (const one of proxies) one.silence('new connections');
+      const end = performance.now() + 500;
+      await until('half a second is over', async () => {
+        expect(new Set(await sources())).toEqual(new Set(['error']));
+        return performance.now() > end;
+      });
+      for (const one of proxies) one.heal();
+      await healing();
       await limiter.close();
       close();
     },

@@ -61,6 +61,52 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     },
   );
 
+  it('dials again soon after a dial that got no answer, counted from its begin', async () => {
+    const before = between.accepted;
+    between.silence('new connections');
+    await until('a dial has begun', async () => {
+      expect((await limiter.check(api, '1')).source).toBe('error');
+      return between.accepted > before;
+    });
+    between.heal();
+    // The dial fails after 1000 ms, and the pause is over by then, or at most 200 ms later.
+    expect(await healing()).toBeLessThan(1500);
+    expect(between.accepted - before).toBeLessThanOrEqual(2);
+  });
+
+  it('retires a silent connection although all callers give up early', async () => {
+    const strict = new Limiter(opened.client, { breakerFailures: 1, maxInFlight: 1 });
+    await strict.check(api, '1');
+    const before = between.accepted;
+    between.silence();
+    const begin = performance.now();
+    await until('the server decides again', async () => {
+      const signal = AbortSignal.timeout(50);
+      const decision = await strict.check(api, '1', { signal }).catch(() => undefined);
+      // A cancelled call is no failure, and its slot is free.
+      expect(['circuit', 'overloaded']).not.toContain(decision?.reason);
+      return decision?.source === 'server';
+    });
+    expect(performance.now() - begin).toBeLessThan(1500);
+    expect(between.accepted - before).toBe(1);
+    await strict.close();
+  });
+
+  it.each([100, 160, 190])(
+    'keeps a connection to a server that is %i of 400 ms away',
+    async (roundTripMs) => {
+      between.moveAway(roundTripMs);
+      const before = between.accepted;
+      const far = new Limiter(opened.client, { timeoutMs: 400 });
+      const sources: string[] = [];
+      for (let left = 5; left > 0; left -= 1) sources.push((await far.check(api, '1')).source);
+      // The dial takes twice as long, or more. A call that it leaves too little time is not sent.
+      expect(sources.slice(-3)).toEqual(['server', 'server', 'server']);
+      expect(between.accepted - before).toBe(1);
+      await far.close();
+    },
+  );
+
   it('ends all calls of a silent connection together, as one failure', async () => {
     between.silence();
     const many = await Promise.all(Array.from({ length: 50 }, () => limiter.check(api, '1')));

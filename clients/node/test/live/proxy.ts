@@ -1,5 +1,6 @@
 /** A proxy in front of a server: it can fall silent without closing a connection, and move. */
 import { createConnection, createServer, type Socket } from 'node:net';
+import { Transform } from 'node:stream';
 
 export interface SilentProxy {
   readonly port: number;
@@ -13,6 +14,8 @@ export interface SilentProxy {
   silence(also?: 'new connections'): void;
   /** Makes new connections work. Those that were silent stay so. */
   heal(): void;
+  /** Delays all bytes of new connections, as if the server were this many ms away and back. */
+  moveAway(roundTripMs: number): void;
   /** Leads new connections to another port. The open ones stay where they are. */
   leadTo(port: number): void;
   stop(): Promise<void>;
@@ -22,6 +25,7 @@ export async function proxy(port: number): Promise<SilentProxy> {
   let target = port;
   let accepted = 0;
   let isSilent = false;
+  let roundTripMs = 0;
   const silent = new Set<[Socket, Socket]>();
   const open = new Set<[Socket, Socket]>();
   const server = createServer((from) => {
@@ -42,7 +46,8 @@ export async function proxy(port: number): Promise<SilentProxy> {
       return;
     }
     from.pipe(to);
-    to.pipe(from);
+    if (roundTripMs === 0) to.pipe(from);
+    else to.pipe(delaying(roundTripMs)).pipe(from);
   });
   server.listen(0, '127.0.0.1');
   await new Promise((done) => server.once('listening', done));
@@ -63,6 +68,9 @@ export async function proxy(port: number): Promise<SilentProxy> {
         to.resume();
       }
     },
+    moveAway(ms) {
+      roundTripMs = ms;
+    },
     heal() {
       isSilent = false;
     },
@@ -74,4 +82,16 @@ export async function proxy(port: number): Promise<SilentProxy> {
       await new Promise((done) => server.close(done));
     },
   };
+}
+
+/** Passes bytes on after a delay, which is twice as long for the first: they follow a TCP dial. */
+function delaying(roundTripMs: number): Transform {
+  let readyMs = performance.now() + 2 * roundTripMs;
+  return new Transform({
+    transform(chunk, _, done) {
+      readyMs = Math.max(readyMs, performance.now() + roundTripMs);
+      setTimeout(() => this.push(chunk), readyMs - performance.now());
+      done();
+    },
+  });
 }
