@@ -27,7 +27,7 @@ export interface RequestRule<Incoming> {
   rule: PerRequest<Incoming, Rule>;
   /** Returns the subject. Default: the middleware's `key`. */
   key?: KeyFunction<Incoming> | undefined;
-  /** The cost of the request under this rule. Default: the middleware's `cost`. */
+  /** The cost of the request under this rule. Default: that of the middleware. */
   cost?: PerRequest<Incoming, number> | undefined;
 }
 
@@ -56,6 +56,7 @@ export interface MiddlewareOptions<Incoming> {
   anonymous?: Rule | undefined;
   /** The proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none. */
   trustedProxies?: readonly string[] | undefined;
+  /** The cost of a request. Rules that take no cost ignore it. Default 1. */
   cost?: PerRequest<Incoming, number> | undefined;
   /** Returns true for a request that is not to be limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
@@ -137,8 +138,7 @@ export function requestLimiter<Incoming>(
   async function anonymousCalls(request: Incoming): Promise<RuleCall[] | undefined> {
     const subject = fromAddress(request);
     if (anonymous === undefined || subject === undefined) return undefined;
-    const isCounted = anonymous.kind === 'lease' || anonymous.kind === 'backoff';
-    return [[anonymous, subject, isCounted ? 1 : await given(cost, request)]];
+    return [[anonymous, subject, await costOf(anonymous, cost, request)]];
   }
 
   async function callsOf(request: Incoming): Promise<RuleCall[] | undefined> {
@@ -147,17 +147,9 @@ export function requestLimiter<Incoming>(
       const subject = await (one.key ?? key)(request);
       if (!subject) return anonymousCalls(request);
       const asked = await given(one.rule, request);
-      calls.push([asked, subject, await given(one.cost ?? cost, request)]);
+      calls.push([asked, subject, await costOf(asked, one.cost ?? cost, request)]);
     }
-    if (calls.filter(([{ kind }]) => kind === 'lease').length > 1) {
-      throw new InvalidArgumentError('rules', 'at most one lease');
-    }
-    // A lease takes one permit, whatever the cost of the request.
-    return calls.map(([asked, subject, units]) => [
-      asked,
-      subject,
-      asked.kind === 'lease' ? 1 : units,
-    ]);
+    return calls;
   }
 
   async function ask(calls: readonly RuleCall[], tag: string | undefined, signal?: AbortSignal) {
@@ -194,6 +186,16 @@ export function requestLimiter<Incoming>(
       problem: decision.allowed ? undefined : problemOf(decision),
     };
   };
+}
+
+/** Returns the cost of a request under a rule. Leases and backoffs take no cost. */
+async function costOf<Incoming>(
+  rule: Rule,
+  cost: PerRequest<Incoming, number>,
+  request: Incoming,
+): Promise<number> {
+  const { kind } = rule.fallback ?? rule;
+  return kind === 'lease' || kind === 'backoff' ? 1 : given(cost, request);
 }
 
 async function given<Incoming, Value>(
