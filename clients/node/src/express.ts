@@ -1,6 +1,6 @@
 /** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Decision } from './decision.js';
+import { type Decision, DeniedError } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
@@ -13,7 +13,11 @@ export interface RateLimited {
 
 export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessage>
   extends MiddlewareOptions<Incoming> {
-  /** Answers a denial instead of the problem body. The status and the headers are already set. */
+  /**
+   * Answers a denial instead of the problem body. The status and the headers are already set. If a
+   * lease is among the rules, `next` is called with a DeniedError, so that no work is done without
+   * a permit.
+   */
   onDenied?:
     | ((
         request: Incoming & RateLimited,
@@ -52,7 +56,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   ): Promise<void> {
     try {
       if (marker !== undefined) clean(request, marker);
-      const { decision, headers, problem, leases } = await decide(request);
+      const { decision, headers, problem, leases, needsLease } = await decide(request);
       releaseAfter(response, leases);
       // If this middleware skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
@@ -65,7 +69,9 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
         response.statusCode = problem.status;
         response.setHeader('Cache-Control', 'no-store');
         if (onDenied !== undefined && decision !== undefined) {
-          await onDenied(request, response, next, decision);
+          const refused = (error?: unknown) =>
+            next(error instanceof Error ? error : new DeniedError(decision));
+          await onDenied(request, response, needsLease ? refused : next, decision);
           return;
         }
         for (const [name, value] of Object.entries(PROBLEM_HEADERS))

@@ -43,8 +43,7 @@ export type KeyFunction<Incoming> = (
 export interface MiddlewareOptions<Incoming> {
   limiter: Limiter;
   /**
-   * One rule, or several that are checked in one call, which takes from all or from none. At most
-   * one may be a lease.
+   * One rule, or several that are checked in one call, which takes from all or from none.
    */
   rules: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
   /** Returns the subject. Default: the client's address. */
@@ -86,6 +85,8 @@ export interface Outcome {
   problem: Problem | undefined;
   /** The leases to release when the response ends for whatever reason. */
   leases: readonly Lease[];
+  /** Whether a lease is among the rules. Without the lease the application must not run. */
+  needsLease: boolean;
 }
 
 const PASSED: Outcome = Object.freeze({
@@ -93,6 +94,7 @@ const PASSED: Outcome = Object.freeze({
   headers: {},
   problem: undefined,
   leases: [],
+  needsLease: false,
 });
 
 /** The syntax of a header's name. */
@@ -121,9 +123,6 @@ export function requestLimiter<Incoming>(
   }
   // A rule that a function returns is validated for each request.
   const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
-  if (known.filter(({ kind }) => kind === 'lease').length > 1) {
-    throw new InvalidArgumentError('rules', 'at most one lease');
-  }
   if (new Set(known.map(({ name }) => name)).size < known.length) {
     throw new InvalidArgumentError('rules', 'no repeated name');
   }
@@ -183,6 +182,7 @@ export function requestLimiter<Incoming>(
       decision,
       headers,
       leases,
+      needsLease: calls.some(([{ kind }]) => kind === 'lease'),
       problem: decision.allowed ? undefined : problemOf(decision),
     };
   };
