@@ -61,7 +61,7 @@ export class Limiter {
     this.#onError = onError;
     this.#calls = new Calls(this.#backends, clock, checked, watch);
     this.#leasing = new Leasing(this.#calls, clock, timeoutMs, (error) =>
-      this.#noteRejection([], error),
+      this.#noteRejection([], error, undefined),
     );
     this.#local = new LocalLimiter(clock);
     this.#denials =
@@ -103,7 +103,7 @@ export class Limiter {
         : protocol.decisionOf(await this.#send(call, signal), ask);
       if (asked !== undefined && !fromStock) denials?.put(call, decision, asked);
     } catch (error) {
-      decision = this.#without([ask], error, false);
+      decision = this.#without([ask], error, false, askedAtMs);
     }
     return this.#counted(decision, [ask], askedAtMs);
   }
@@ -137,10 +137,11 @@ export class Limiter {
     subject: string,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
-    const { key } = this.#asked(rule, subject, options);
+    const ask = this.#asked(rule, subject, options);
+    const { key } = ask;
     const here = [this.#denials, this.#stocks];
     for (const memory of here) memory?.forget(key);
-    const reply = await this.#answer(protocol.forget(key), options.signal);
+    const reply = await this.#answer(protocol.forget(key), options.signal, [ask]);
     // Forget again, because calls in flight may have stored results in the meantime.
     for (const memory of here) memory?.forget(key);
     return protocol.replyInteger(reply) > 0;
@@ -364,7 +365,7 @@ export class Limiter {
     try {
       decision = await decide();
     } catch (error) {
-      decision = this.#without(asks, error, kind === 'peek');
+      decision = this.#without(asks, error, kind === 'peek', askedAtMs);
     }
     return this.#counted(decision, asks, askedAtMs, kind);
   }
@@ -393,19 +394,28 @@ export class Limiter {
   }
 
   /** Decides by `onError` if the server was unavailable. Throws any other error. */
-  #without(asks: readonly protocol.Ask[], error: unknown, peek: boolean): Decision {
-    this.#noteRejection(asks, error);
+  #without(
+    asks: readonly protocol.Ask[],
+    error: unknown,
+    peek: boolean,
+    askedAtMs: number,
+  ): Decision {
+    this.#noteRejection(asks, error, askedAtMs);
     if (!(error instanceof UnavailableError)) throw error;
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
     const retryAfterMs = this.#pauseMs;
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 
-  #noteRejection(asks: readonly protocol.Ask[], error: unknown): void {
+  #noteRejection(
+    asks: readonly protocol.Ask[],
+    error: unknown,
+    askedAtMs: number | undefined,
+  ): void {
     if (!(error instanceof CommandRejectedError)) return;
     this.#counters.rejected += 1;
     if (asks.length === 0) return;
-    this.#tell({ kind: 'rejected', decision: undefined, asks, askedAtMs: undefined });
+    this.#tell({ kind: 'rejected', decision: undefined, error, asks, askedAtMs });
   }
 
   /** Sends a call that `onError` does not decide. Throws its error, and counts a rejection. */
@@ -414,10 +424,11 @@ export class Limiter {
     signal: AbortSignal | undefined,
     asks: readonly protocol.Ask[] = [],
   ): Promise<unknown> {
+    const askedAtMs = this.#clock.nowMs();
     try {
       return await this.#send(call, signal);
     } catch (error) {
-      this.#noteRejection(asks, error);
+      this.#noteRejection(asks, error, askedAtMs);
       throw error;
     }
   }

@@ -1,13 +1,15 @@
 /** Reports decisions, charges, refunds and rejections to the application, for metrics and logs. */
 import type { Decision } from './decision.js';
+import type { CommandRejectedError } from './errors.js';
 import type { Keys } from './keys.js';
 import type { DecisionKind, OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
 
-/** The result of a call: its decision, or undefined if the server refused the call. */
+/** The result of a call: its decision, or the error if the server refused the call. */
 export interface Told {
   kind: DecisionKind;
   decision: Decision | undefined;
+  error?: CommandRejectedError;
   asks: readonly Ask[];
   latencyMs: number;
 }
@@ -16,12 +18,12 @@ export interface Told {
  * Calls the hook once per call, with the rule that decided. An error of the hook becomes a warning.
  */
 export function tell(onDecision: OnDecision, keys: Keys, told: Told): void {
-  const { kind, decision, asks, latencyMs } = told;
+  const { kind, decision, error, asks, latencyMs } = told;
   const { rule, subject = '' } = (asks[decision?.deciding ?? 0] ?? asks[0]) as Ask;
   const keyHash = keys.keyHash(subject);
   const degraded = decision?.degraded ?? false;
-  const call = async () =>
-    onDecision(Object.freeze({ kind, decision, rule, keyHash, latencyMs, degraded }));
+  const event = Object.freeze({ kind, decision, rule, keyHash, latencyMs, degraded, error });
+  const call = async () => onDecision(event);
   call().catch((error) => {
     process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
   });

@@ -2,7 +2,7 @@
 import type { Backend } from './backends.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
-import { InvalidArgumentError } from './errors.js';
+import { type CommandRejectedError, InvalidArgumentError } from './errors.js';
 import type { KeyOptions } from './keys.js';
 import { integer, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
@@ -25,6 +25,8 @@ export interface DecisionEvent {
   readonly latencyMs: number;
   /** Whether `onError` decided. */
   readonly degraded: boolean;
+  /** The error of a rejected call; otherwise undefined. */
+  readonly error: CommandRejectedError | undefined;
 }
 
 /** Called once after each decision, charge, refund and rejection, for metrics and logs. */

@@ -17,7 +17,7 @@ import {
   tokenBucket,
   UnavailableError,
 } from '../src/index.js';
-import { api, over, times } from './over.js';
+import { after, api, over, times } from './over.js';
 
 describe('a decision', () => {
   it('is a frozen value that prints its verdict', async () => {
@@ -202,6 +202,7 @@ describe('onDecision', () => {
         keyHash: expect.stringMatching(/^[0-9a-f]{16}$/),
         latencyMs: 0,
         degraded: false,
+        error: undefined,
       },
     ]);
     expect(Object.isFrozen(seen[0])).toBe(true);
@@ -219,6 +220,29 @@ describe('onDecision', () => {
     await expect(limiter.refund(api, 'a')).rejects.toThrow(CommandRejectedError);
     expect(kinds).toEqual(['peek', 'charge', 'refund', 'lease', 'rejected', 'rejected']);
     expect(limiter.counters).toMatchObject({ allowed: 1, denied: 0, rejected: 2 });
+  });
+
+  it.each([
+    ['check', (limiter: Limiter): Promise<unknown> => limiter.check(api, 'a')],
+    ['peek', (limiter: Limiter): Promise<unknown> => limiter.peek(api, 'a')],
+    ['refund', (limiter: Limiter): Promise<unknown> => limiter.refund(api, 'a')],
+    ['charge', (limiter: Limiter): Promise<unknown> => limiter.charge(api, 'a')],
+    ['forget', (limiter: Limiter): Promise<unknown> => limiter.forget(api, 'a')],
+    ['lease', (limiter: Limiter): Promise<unknown> => limiter.lease(lease('api', 1, '60s'), 'a')],
+    ['checkAll', (limiter: Limiter): Promise<unknown> => limiter.checkAll([[api, 'a']])],
+  ])('gets the error and the latency of a rejected %s', async (_, call) => {
+    const seen: DecisionEvent[] = [];
+    const { server, limiter } = over({ onDecision: (event) => seen.push(event) });
+    server.send = async () => {
+      await new Promise<void>((resolve) => void server.clock.after(40, resolve));
+      throw new Error('NOPERM no permissions');
+    };
+    const error = await after(server, 40, call(limiter)).catch((thrown) => thrown);
+    expect(error).toBeInstanceOf(CommandRejectedError);
+    const shown = { kind: 'rejected', decision: undefined, latencyMs: 40, error };
+    expect(seen).toEqual([expect.objectContaining(shown)]);
+    expect(seen[0]).toMatchObject({ rule: { name: 'api' }, degraded: false });
+    expect(limiter.counters.rejected).toBe(1);
   });
 
   it('is called once for several rules, with the deciding one and a hashed subject', async () => {
