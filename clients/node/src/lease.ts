@@ -60,6 +60,22 @@ export class Lease {
   }
 
   /**
+   * Renews the permit for another ttl. A lease renews itself: call it only to learn the result.
+   *
+   * @returns False if the lease is lost or released: stop the work then.
+   * @throws UnavailableError without an answer; CommandRejectedError if the server refuses it.
+   */
+  async renew(): Promise<boolean> {
+    if (!this.held || !this.#isOnServer) return this.held;
+    const askedAtMs = this.#clock.nowMs();
+    const isKept = await this.#calls.renew(this.#heldUntilMs);
+    if (!isKept) this.#lose();
+    // The answers to two renewals may arrive in any order.
+    else this.#heldUntilMs = Math.max(this.#heldUntilMs, askedAtMs + this.#ttlMs);
+    return this.held;
+  }
+
+  /**
    * Releases the permit. Later calls do nothing. If the server gives no answer, the call returns
    * and the release is repeated until the ttl is over or the limiter is closed.
    */
@@ -76,28 +92,24 @@ export class Lease {
     await this.release();
   }
 
-  /** Plans the renewal that follows a third of the ttl after the last one was sent. */
-  #schedule(askedAtMs: number): void {
-    const nowMs = this.#clock.nowMs();
-    const leftMs = this.#heldUntilMs - nowMs;
-    if (leftMs <= 0) {
-      this.#lost.abort(new Error('the lease is lost'));
-      return;
-    }
-    const delayMs = Math.max(0, askedAtMs + this.#ttlMs / 3 - nowMs);
-    this.#stop = this.#clock.after(Math.min(delayMs, leftMs), () => void this.#renew());
+  #lose(): void {
+    this.#stop?.();
+    if (!this.#released) this.#lost.abort(new Error('the lease is lost'));
   }
 
-  async #renew(): Promise<void> {
-    const askedAtMs = this.#clock.nowMs();
-    if (askedAtMs < this.#heldUntilMs) {
-      try {
-        const kept = await this.#calls.renew(this.#heldUntilMs);
-        this.#heldUntilMs = kept ? askedAtMs + this.#ttlMs : 0;
-      } catch {
-        // Ignore the error: further renewals follow before the permit expires.
+  /** Plans the renewal that follows a third of the ttl after the last one was sent. */
+  #schedule(sentAtMs: number): void {
+    const dueMs = Math.min(sentAtMs + this.#ttlMs / 3, this.#heldUntilMs);
+    this.#stop = this.#clock.after(Math.max(0, dueMs - this.#clock.nowMs()), () => {
+      const nowMs = this.#clock.nowMs();
+      if (nowMs >= this.#heldUntilMs) {
+        this.#lose();
+        return;
       }
-    }
-    if (!this.#released) this.#schedule(askedAtMs);
+      // The next renewal does not wait for the answer to this one.
+      this.#schedule(nowMs);
+      // Ignore an error: further renewals follow before the permit expires.
+      this.renew().catch(() => {});
+    });
   }
 }

@@ -1,6 +1,7 @@
 /** Tests methods that may make more than one call: checkEach, wait and leases. */
 import { describe, expect, it } from 'vitest';
 import { lease } from '../src/index.js';
+import type { FakeServer } from '../src/testing.js';
 import { after, api, over } from './over.js';
 
 describe('wait', () => {
@@ -34,6 +35,72 @@ describe('a lease', () => {
     expect(held.held).toBe(false);
     expect((await limiter.lease(jobs, '7')).held).toBe(true);
     expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);
+  });
+
+  const renewals = (server: FakeServer) =>
+    server.calls.filter(([command]) => command === 'RL.RENEW').length;
+
+  it('is renewed for another ttl by renew', async () => {
+    const { server, limiter } = over();
+    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
+    await server.advance(19_999);
+    expect(await held.renew()).toBe(true);
+    server.fail();
+    await server.advance(60_000 - 1);
+    expect(held.held).toBe(true);
+    await server.advance(1);
+    expect(held.held).toBe(false);
+    expect(held.signal.aborted).toBe(true);
+  });
+
+  it('that another process may hold is lost at the answer to renew', async () => {
+    const { server, limiter } = over();
+    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
+    await limiter.forget(jobs, '7');
+    expect(await held.renew()).toBe(false);
+    expect([held.held, held.signal.aborted]).toEqual([false, true]);
+    await server.advance(120_000);
+    expect(await held.renew()).toBe(false);
+    expect(renewals(server)).toBe(1);
+  });
+
+  it('is not renewed once it is released', async () => {
+    const { server, limiter } = over();
+    const held = await limiter.lease(jobs, '7');
+    await held.release();
+    expect(await held.renew()).toBe(false);
+    expect(renewals(server)).toBe(0);
+  });
+
+  it('is kept when renew gets no answer, which is an error', async () => {
+    const { server, limiter } = over();
+    const held = await limiter.lease(jobs, '7');
+    server.fail();
+    await expect(held.renew()).rejects.toMatchObject({ code: 'RL_UNAVAILABLE' });
+    expect(held.held).toBe(true);
+    await held.release();
+  });
+
+  it('that onError allowed is held without renewals', async () => {
+    const { server, limiter } = over();
+    server.fail();
+    const held = await limiter.lease(jobs, '7');
+    server.answer();
+    expect(await held.renew()).toBe(true);
+    expect(renewals(server)).toBe(0);
+  });
+
+  it('is renewed although the last renewal still waits for its answer', async () => {
+    const { server, limiter } = over({ timeoutMs: 1000 });
+    const held = await limiter.lease(lease('short', 1, '900ms'), '7');
+    server.hang();
+    await server.advance(300);
+    expect(renewals(server)).toBe(1);
+    await server.advance(300);
+    expect(renewals(server)).toBe(2);
+    await server.advance(300);
+    expect([held.held, held.signal.aborted]).toEqual([false, true]);
+    server.answer();
   });
 
   it('is lost when another process may hold it', async () => {
