@@ -16,7 +16,7 @@ export interface DecisionFields {
   rule: Rule;
   limit: number;
   remaining: number;
-  /** -1 if the call is never allowed. */
+  /** 2^53 - 1, the largest safe integer, if a retry never helps. */
   retryAfterMs: number;
   resetAfterMs: number;
   granted?: number;
@@ -25,7 +25,7 @@ export interface DecisionFields {
   /** Default 0. */
   deciding?: number;
   wouldAllow?: boolean;
-  /** -1 if the policy would never allow the call. */
+  /** 2^53 - 1 if the policy would never allow the call. */
   wouldRetryAfterMs?: number;
   error?: Error | undefined;
 }
@@ -35,8 +35,10 @@ const NONE: readonly Decision[] = Object.freeze([]);
 /** The duration that stands for "never". */
 export const NEVER_MS: number = Number.MAX_SAFE_INTEGER;
 
-const orNever = (ms: number) => (ms < 0 ? NEVER_MS : ms);
-const fromNever = (ms: number) => (ms === NEVER_MS ? -1 : ms);
+/** Returns a duration of the server or of an algorithm, which write -1 for "never". */
+export function orNever(ms: number): number {
+  return ms < 0 ? NEVER_MS : ms;
+}
 
 export class Decision {
   readonly #rule: Rule;
@@ -84,7 +86,7 @@ export class Decision {
     this.windowMs = fields.rule.windowMs;
     this.limit = fields.limit;
     this.remaining = fields.remaining;
-    this.retryAfterMs = orNever(fields.retryAfterMs);
+    this.retryAfterMs = fields.retryAfterMs;
     this.never = this.retryAfterMs === NEVER_MS;
     this.resetAfterMs = fields.resetAfterMs;
     this.granted = fields.granted ?? (fields.allowed ? 1 : 0);
@@ -92,7 +94,7 @@ export class Decision {
     this.rows = !fields.rows?.length ? NONE : Object.freeze([...fields.rows]);
     this.deciding = fields.deciding ?? 0;
     this.wouldAllow = fields.wouldAllow ?? fields.allowed;
-    this.wouldRetryAfterMs = orNever(fields.wouldRetryAfterMs ?? fields.retryAfterMs);
+    this.wouldRetryAfterMs = fields.wouldRetryAfterMs ?? fields.retryAfterMs;
     this.error = fields.error;
     Object.freeze(this);
   }
@@ -119,14 +121,14 @@ export class Decision {
       rule: this.#rule,
       limit: this.limit,
       remaining: this.remaining,
-      retryAfterMs: fromNever(this.retryAfterMs),
+      retryAfterMs: this.retryAfterMs,
       resetAfterMs: this.resetAfterMs,
       granted: this.granted,
       source: this.source,
       rows: this.rows,
       deciding: this.deciding,
       wouldAllow: this.wouldAllow,
-      wouldRetryAfterMs: fromNever(this.wouldRetryAfterMs),
+      wouldRetryAfterMs: this.wouldRetryAfterMs,
       error: this.error,
     };
   }
@@ -168,7 +170,7 @@ export function combined(rows: readonly Decision[], costs: readonly number[]): D
   const decider = (denials[0] ?? byRest[0]) as Decision;
   const deciding = rows.indexOf(decider);
   const longest = Math.max(...rows.map((row) => row.retryAfterMs));
-  const retryAfterMs = denials.length > 0 ? decider.fields().retryAfterMs : longest;
+  const retryAfterMs = denials.length > 0 ? decider.retryAfterMs : longest;
   const error = rows.find((row) => row.degraded)?.error;
   return new Decision({ ...decider.fields(), retryAfterMs, rows, deciding, error });
 }

@@ -4,7 +4,7 @@
  * refunded or gets another limit in the meantime. When it is full, the oldest denial is dropped.
  */
 import type { Clock } from './clock.js';
-import { Decision } from './decision.js';
+import { Decision, NEVER_MS } from './decision.js';
 import type { Call } from './protocol.js';
 
 /** The maximum number of keys for which the cache remembers that they were forgotten. */
@@ -108,7 +108,7 @@ export class DenyCache {
 /** Returns the denial as it is `passedMs` later, with this process as its source. */
 function aged(decision: Decision, passedMs: number): Decision {
   const fields = decision.fields();
-  const left = (ms: number) => (ms > 0 ? Math.max(0, ms - passedMs) : ms);
+  const left = (ms: number) => (ms === NEVER_MS ? ms : Math.max(0, ms - passedMs));
   return new Decision({
     ...fields,
     retryAfterMs: left(fields.retryAfterMs),

@@ -1,7 +1,7 @@
 /** The local limiter: decides in this process, without the server, if `onError` is `local`. */
 import { type Algorithm, algorithmOf } from './algorithms.js';
 import type { Clock } from './clock.js';
-import { Decision } from './decision.js';
+import { Decision, orNever } from './decision.js';
 import type { Rule } from './rules.js';
 
 /** The maximum number of keys in the local limiter. */
@@ -53,9 +53,10 @@ export class LocalLimiter {
       if (allowed && !peek && state !== undefined) this.#keep(rule, key, state, nowUs);
       const granted = verdict.allowed ? verdict.granted : 0;
       // A cost above the local share may still be within the rule's limit. Such a call may be
-      // allowed when the server is back, so its retry time is not `-1`.
+      // allowed when the server is back, so it has a retry time.
       const passes = verdict.retryAfterMs < 0 && cost <= (rule.fallback ?? rule).limit;
-      const retryAfterMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
+      const waitMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
+      const retryAfterMs = orNever(waitMs);
       return new Decision({ ...verdict, granted, retryAfterMs, rule, source: 'local', error });
     });
   }

@@ -1,5 +1,5 @@
 /** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
-import { Decision } from './decision.js';
+import { Decision, orNever } from './decision.js';
 import { CommandRejectedError, InvalidArgumentError } from './errors.js';
 import { integer, type Rule } from './rules.js';
 
@@ -146,7 +146,7 @@ export function decisionOf(
   const taken = replyInteger(reply[0]);
   if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
   const allowed = taken > 0;
-  const retryAfterMs = replyInteger(reply[3]);
+  const retryAfterMs = orNever(replyInteger(reply[3]));
   return new Decision({
     allowed,
     rule,
@@ -156,7 +156,7 @@ export function decisionOf(
     resetAfterMs: replyInteger(reply[4]),
     granted: allowed && !partial ? cost : taken,
     wouldAllow: isPolicy ? replyInteger(reply[5]) > 0 : allowed,
-    wouldRetryAfterMs: isPolicy ? replyInteger(reply[6]) : retryAfterMs,
+    wouldRetryAfterMs: isPolicy ? orNever(replyInteger(reply[6])) : retryAfterMs,
   });
 }
 
@@ -167,8 +167,8 @@ type Answered = Pick<Ask, 'rule' | 'cost' | 'partial'>;
 export function settledOf(reply: unknown, rule: Rule): Decision {
   if (!Array.isArray(reply) || reply.length !== 5) throw unexpected();
   const fields = reply.map(replyInteger);
-  const [settled, limit, remaining, retryAfterMs, resetAfterMs] = fields as FiveIntegers;
-  const allowed = settled > 0;
+  const [settled, limit, remaining, waitMs, resetAfterMs] = fields as FiveIntegers;
+  const [allowed, retryAfterMs] = [settled > 0, orNever(waitMs)];
   return new Decision({ allowed, rule, limit, remaining, retryAfterMs, resetAfterMs });
 }
 

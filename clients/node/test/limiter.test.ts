@@ -31,6 +31,27 @@ describe('a decision', () => {
     expect(Object.isFrozen(api) && Object.isFrozen(api.words)).toBe(true);
   });
 
+  it('that no retry allows has the largest retry time, however it was made', async () => {
+    const { server, limiter } = over({ denialCache: 9, onError: 'local' });
+    const ask = () => limiter.check(api, '42', { cost: 7 });
+    const made = [await ask(), await ask(), await limiter.checkAll([[api, '42', 7]])];
+    made.push(await limiter.check(policy('set', { default: api }), '42', { cost: 7 }));
+    server.fail();
+    made.push(await limiter.peek(api, '42', { cost: 7 }));
+    const retry = { retryAfterMs: 2 ** 53 - 1, wouldRetryAfterMs: 2 ** 53 - 1 };
+    for (const one of [...made, ...made.flatMap(({ rows }) => rows)]) {
+      expect(one).toMatchObject({ allowed: false, never: true, ...retry });
+      expect(one.fields()).toMatchObject(retry);
+    }
+    expect(made.map(({ source }) => source)).toEqual([
+      'server',
+      'local',
+      'server',
+      'server',
+      'local',
+    ]);
+  });
+
   it('on several rules has the numbers of the deciding one; a denial takes nothing', async () => {
     const { limiter } = over();
     const tenant = fixed('tenant', 8, '60s');

@@ -71,7 +71,7 @@ function keyOf(one: Step): string | undefined {
 
 /** Returns what `expect` compares with the field of this name. */
 function field({ result, error, beganMs, endedMs }: Outcome, name: string): unknown {
-  if (name === 'after_ms') return Math.round(endedMs - beganMs);
+  if (name === 'after_ms') return endedMs - beganMs;
   if (name === 'raises') {
     return error === undefined ? undefined : (error as Error).name.replace(/Error$/, '');
   }
