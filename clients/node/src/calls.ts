@@ -1,4 +1,5 @@
 /** Sends each call once, within its deadline, and limits the calls in flight. */
+import { whenAborted } from './aborting.js';
 import { Breaker, type Outcome } from './breaker.js';
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
@@ -222,13 +223,13 @@ class Pending extends UntilGivenUp implements Due {
   #arrived: number;
   #isProbe: boolean;
   #unwatch: (() => void) | undefined;
-  readonly #onAbort: (() => void) | undefined;
+  readonly #unfollow: (() => void) | undefined;
 
   constructor(
     private readonly terms: Terms,
     readonly endsAtMs: number,
     private readonly calls: Calls,
-    private readonly abort: AbortSignal | undefined,
+    abort: AbortSignal | undefined,
     private readonly resolve: Resolve,
     private readonly reject: Reject,
   ) {
@@ -240,12 +241,11 @@ class Pending extends UntilGivenUp implements Due {
     this.#sentAtMs = endsAtMs - terms.timeoutMs;
     this.#arrived = node.arrivals.count;
     if (abort === undefined) return;
-    this.#onAbort = () => {
+    this.#unfollow = whenAborted(abort, () => {
       this.#giveUp('neither', abort.reason);
       if (this.#sentAtMs === undefined) return;
       this.#unwatch = calls.watch.begin(this.#node.name, this.#sentAtMs, this.#arrived);
-    };
-    abort.addEventListener('abort', this.#onAbort, { once: true });
+    });
   }
 
   isOf(node: Node): boolean {
@@ -331,7 +331,7 @@ class Pending extends UntilGivenUp implements Due {
     if (this.#settled) return false;
     this.#settled = true;
     this.calls.deadlines.delete(this);
-    if (this.#onAbort !== undefined) this.abort?.removeEventListener('abort', this.#onAbort);
+    this.#unfollow?.();
     if (outcome === 'failed') this.#node.failedThrough = this.#node.entered;
     this.#leave(outcome);
     return true;

@@ -1,6 +1,8 @@
 /**
  * The only clock. Deadlines, the breaker, caches and leases use it, so that a test can advance it.
  */
+import { whenAborted } from './aborting.js';
+
 export interface Clock {
   /** The ms since some fixed moment. The value never goes back. */
   nowMs(): number;
@@ -41,16 +43,17 @@ export const systemClock: Clock = Object.freeze({
 
 /** Waits `ms` on the given clock. Rejects with the signal's reason if it is aborted. */
 export function sleep(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
+  if (signal?.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {
+    let unfollow = () => {};
     const stop = clock.after(ms, () => {
-      signal?.removeEventListener('abort', onAbort);
+      unfollow();
       resolve();
     });
-    const onAbort = () => {
+    if (signal === undefined) return;
+    unfollow = whenAborted(signal, () => {
       stop();
-      reject(signal?.reason);
-    };
-    if (signal?.aborted) onAbort();
-    else signal?.addEventListener('abort', onAbort, { once: true });
+      reject(signal.reason);
+    });
   });
 }

@@ -2,6 +2,7 @@
  * Prefetched permits: one call fetches several, and this process uses them. Unused permits are
  * dropped at the reset time of their grant, because the server then allows those units again.
  */
+import { whenAborted } from './aborting.js';
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import { Decision, type DecisionFields } from './decision.js';
@@ -238,7 +239,7 @@ class Waiter implements Due {
   isWaiting = true;
   /** The grant of a fetch that brought no permit for this waiter. */
   smaller: Decision | undefined;
-  readonly #onAbort: (() => void) | undefined;
+  readonly #unfollow: (() => void) | undefined;
 
   constructor(
     readonly wanted: Wanted,
@@ -249,8 +250,7 @@ class Waiter implements Due {
     deadlines.add(this);
     const { signal } = wanted;
     if (signal === undefined) return;
-    this.#onAbort = () => this.reject(signal.reason);
-    signal.addEventListener('abort', this.#onAbort, { once: true });
+    this.#unfollow = whenAborted(signal, () => this.reject(signal.reason));
   }
 
   get endsAtMs(): number {
@@ -284,7 +284,6 @@ class Waiter implements Due {
   #end(): void {
     this.isWaiting = false;
     this.deadlines.delete(this);
-    if (this.#onAbort !== undefined)
-      this.wanted.signal?.removeEventListener('abort', this.#onAbort);
+    this.#unfollow?.();
   }
 }

@@ -1,4 +1,5 @@
 /** Waits until a driver's client is open. */
+import { whenAborted } from '../aborting.js';
 import type { Clock } from '../clock.js';
 import { CommandRejectedError, NotSentError } from '../errors.js';
 
@@ -68,10 +69,10 @@ export async function within<T>(
 /** Returns the result of `opening`, or rejects when `signal` is aborted. */
 export function unlessAborted<T>(opening: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    const onAbort = () => reject(away('the connection could not be opened'));
-    signal.addEventListener('abort', onAbort, { once: true });
-    const stop = () => signal.removeEventListener('abort', onAbort);
-    opening.then(resolve, reject).finally(stop);
+    const unfollow = whenAborted(signal, () => {
+      reject(away('the connection could not be opened'));
+    });
+    opening.then(resolve, reject).finally(unfollow);
   });
 }
 
