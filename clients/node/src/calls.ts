@@ -252,19 +252,22 @@ class Pending extends UntilGivenUp implements Due {
     return this.#node === node;
   }
 
-  waits(): void {
+  waits(name = this.#node.name): void {
     this.#sentAtMs = undefined;
+    this.#goesTo(name);
   }
 
   sends(name: string | undefined): void {
+    this.#goesTo(name);
     if (this.#settled) return;
-    if (name !== this.#node.name) this.#move(this.calls.nodeNamed(name));
     this.#sentAtMs = this.calls.clock.nowMs();
     this.#arrived = this.#node.arrivals.count;
   }
 
   /** Counts the call for another node. The node that redirected it has answered. */
-  #move(to: Node): void {
+  #goesTo(name: string | undefined): void {
+    if (this.#settled || name === this.#node.name) return;
+    const to = this.calls.nodeNamed(name);
     this.#leave('answered');
     this.#isProbe = false;
     this.#node.arrivals.count += 1;

@@ -184,6 +184,46 @@ describe('a cluster', () => {
     expect(commands).toHaveLength(2);
   });
 
+  it.each([
+    ['MOVED', ['c:1', 'b:1']],
+    ['ASK', ['a:1', 'b:1']],
+  ] as const)('retires the node that was silent after %s, and no other', async (word, halves) => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter({ breakerFailures: 1 });
+    await limiter.check(api, first);
+    await limiter.check(api, second);
+    const silent = new Promise(() => {});
+    cluster.halves = [...halves];
+    cluster.reply = (address) => (address === 'a:1' ? new Error(`${word} 1 c:1`) : silent);
+    const call = limiter.check(api, first);
+    await cluster.clock.advance(100);
+    expect(await call).toMatchObject({ reason: 'timeout' });
+    cluster.reply = () => DECISION;
+    expect((await limiter.check(api, second)).source).toBe('server');
+    cluster.reply = (address) => (address === 'a:1' ? new Error(`${word} 1 c:1`) : DECISION);
+    await cluster.clock.advance(1000);
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.dials).toEqual(['a:1', 'b:1', 'c:1', 'c:1']);
+  });
+
+  it('counts a dial after a redirection for the node that is dialled', async () => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter({ breakerFailures: 1 });
+    await limiter.check(api, first);
+    const { connect } = cluster.driver;
+    cluster.driver.connect = async (client) => {
+      if (client.address === 'c:1') await new Promise(() => {});
+      return connect(client);
+    };
+    cluster.reply = (address) => (address === 'a:1' ? new Error('ASK 1 c:1') : DECISION);
+    const call = limiter.check(api, first);
+    await cluster.clock.advance(100);
+    expect(await call).toMatchObject({ reason: 'timeout' });
+    cluster.reply = () => DECISION;
+    expect((await limiter.check(api, first)).source).toBe('server');
+    expect(cluster.dials).toEqual(['a:1']);
+  });
+
   it('counts a time-out after a redirection for the node that was silent', async () => {
     const cluster = new Cluster();
     const limiter = cluster.limiter({ breakerFailures: 1 });

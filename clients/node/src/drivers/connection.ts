@@ -11,8 +11,12 @@ export interface Waiting {
   readonly signal: AbortSignal;
   /** The deadline, in ms of the limiter's clock. Default: none. */
   readonly endsAtMs?: number;
-  /** Called by an adapter that must wait for a connection: the call is not sent yet. */
-  waits?(): void;
+  /**
+   * Called by an adapter that must wait for a connection: the call is not sent yet.
+   *
+   * @param node The name of the node that the connection leads to, if it is known.
+   */
+  waits?(node?: string): void;
   /**
    * Called when a call that waited or was redirected is sent. Other calls count as sent when `send`
    * is called.

@@ -72,7 +72,7 @@ export class Generations<Client extends Emitter> {
     node?: string,
     sinceMs = this.terms.clock.nowMs(),
   ): Promise<Client> {
-    waiting.waits?.();
+    waiting.waits?.(node);
     const client = this.ready ?? (await unlessAborted(this.open(), waiting.signal));
     const { atMs, tookMs } = this.#dialled;
     const { endsAtMs = Number.POSITIVE_INFINITY } = waiting;
