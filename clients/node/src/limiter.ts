@@ -4,7 +4,7 @@ import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
 import type { Clock } from './clock.js';
 import { combined, type Decision, DeniedError } from './decision.js';
-import { DenyCache } from './deny-cache.js';
+import { DenialCache } from './denial-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
 import { CommandRejectedError, InvalidArgumentError, UnavailableError } from './errors.js';
 import { Keys } from './keys.js';
@@ -40,7 +40,7 @@ export class Limiter {
   readonly #calls: Calls;
   readonly #leasing: Leasing;
   readonly #local: LocalLimiter;
-  readonly #denials: DenyCache | undefined;
+  readonly #denials: DenialCache | undefined;
   readonly #stocks: Prefetcher;
   readonly #prefetch: number;
   readonly #onDecision: OnDecision | undefined;
@@ -65,7 +65,7 @@ export class Limiter {
     );
     this.#local = new LocalLimiter(clock);
     this.#denials =
-      denialCache > 0 ? new DenyCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
+      denialCache > 0 ? new DenialCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
     this.#stocks = new Prefetcher(clock);
     this.#prefetch = prefetch;
     this.#onDecision = checked.onDecision;

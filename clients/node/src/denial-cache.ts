@@ -30,7 +30,7 @@ function entryOf({ args }: Call): string {
   return args.join('\0');
 }
 
-export class DenyCache {
+export class DenialCache {
   /** The denials by the words of their calls, the oldest first. */
   readonly #held = new Map<string, Held>();
   /** The entries of each key. */
