@@ -31,7 +31,7 @@ export interface StoreOptions {
 }
 
 /** The options of express-rate-limit that the store must match. */
-interface TheirOptions {
+export interface ExpressRateLimitOptions {
   windowMs: number;
   limit: unknown;
   skipFailedRequests?: boolean;
@@ -71,7 +71,7 @@ export class RedisThrottleStore {
   }
 
   /** Called by express-rate-limit at setup. If it throws, the store refuses every call. */
-  init(options: TheirOptions): void {
+  init(options: ExpressRateLimitOptions): void {
     try {
       this.#rule = this.#agreed(options);
     } catch (error) {
@@ -80,7 +80,7 @@ export class RedisThrottleStore {
     }
   }
 
-  #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
+  #agreed({ limit, windowMs, passOnStoreError }: ExpressRateLimitOptions): Rule {
     if (passOnStoreError === true) {
       // `passOnStoreError` would also serve requests after an error in the program or its setup.
       throw new InvalidArgumentError(

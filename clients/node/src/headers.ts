@@ -21,9 +21,9 @@ export interface DecisionValues {
  * form: `RateLimit-Limit`, `-Remaining` and `-Reset`; the reset is in seconds from now.
  * `x-ratelimit`, an older form: the same names with `X-`; the reset is Unix time in seconds.
  */
-export type HeaderStyle = (typeof STYLES)[number];
+export type HeaderStyle = 'draft-11' | 'draft-6' | 'x-ratelimit';
 
-export const STYLES = ['draft-11', 'draft-6', 'x-ratelimit'] as const;
+export const STYLES: readonly HeaderStyle[] = ['draft-11', 'draft-6', 'x-ratelimit'];
 
 export interface HeaderOptions {
   /** The forms to write. Default: `['draft-11']`. */

@@ -4,8 +4,21 @@ export type { Clock } from './clock.js';
 export { Decision, type DecisionFields, DeniedError, type Source } from './decision.js';
 export type { Connection, Waiting } from './drivers/connection.js';
 export type { Client } from './drivers/index.js';
-export type { IoRedisClusterLike, IoRedisLike } from './drivers/ioredis.js';
-export type { NodeRedisClusterLike, NodeRedisLike } from './drivers/node-redis.js';
+export type {
+  IoRedisClusterLike,
+  IoRedisLike,
+  IoRedisOptions,
+  NatMap,
+} from './drivers/ioredis.js';
+export type {
+  NodeAddressMap,
+  NodeRedisClusterLike,
+  NodeRedisClusterOptions,
+  NodeRedisLike,
+  NodeRedisMaster,
+} from './drivers/node-redis.js';
+export type { Listener } from './drivers/opening.js';
+export type { Address } from './drivers/slot-map.js';
 export {
   CommandRejectedError,
   InvalidArgumentError,
@@ -41,10 +54,12 @@ export {
   policy,
   type QuotaUnit,
   quota,
+  type RateRule,
   type Rule,
   type RuleKind,
   type RuleOptions,
   sliding,
   slidingLog,
   tokenBucket,
+  type WindowRule,
 } from './rules.js';

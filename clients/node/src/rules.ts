@@ -204,7 +204,7 @@ function ms(us: bigint): number {
 /**
  * Creates a rule with a burst or capacity, of which `rate` units become available again per period.
  */
-type RateRule = (
+export type RateRule = (
   name: string,
   burst: number,
   rate: number,
@@ -247,7 +247,7 @@ export const tokenBucket: RateRule = rateRule('token_bucket', 'TOKENBUCKET', 'ca
 export const leakyBucket: RateRule = rateRule('leaky_bucket', 'LEAKYBUCKET', 'capacity');
 
 /** Creates a rule of `limit` units in a window. */
-type WindowRule<Options extends RuleOptions = RuleOptions> = (
+export type WindowRule<Options extends RuleOptions = RuleOptions> = (
   name: string,
   limit: number,
   window: Duration,

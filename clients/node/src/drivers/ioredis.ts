@@ -20,7 +20,8 @@ export interface IoRedisLike {
   off(event: string, listener: Listener): unknown;
 }
 
-interface IoRedisOptions {
+/** The options of an ioredis client that the adapter reads. */
+export interface IoRedisOptions {
   keyPrefix?: string | undefined;
   host?: string | undefined;
   port?: number | undefined;
@@ -46,7 +47,8 @@ export interface IoRedisClusterLike {
   off(event: string, listener: Listener): unknown;
 }
 
-type NatMap = Record<string, Address> | ((name: string) => Address | null | undefined);
+/** The addresses under which the application reaches the nodes of a cluster. */
+export type NatMap = Record<string, Address> | ((name: string) => Address | null | undefined);
 
 /**
  * Adds the `keyPrefix` to the keys. The driver adds it only to commands that it knows, and it does

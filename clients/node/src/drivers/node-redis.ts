@@ -36,17 +36,21 @@ export interface NodeRedisClusterLike {
   off(event: string, listener: Listener): unknown;
 }
 
-interface NodeRedisClusterOptions {
+/** The options of a node-redis cluster that the adapter reads. */
+export interface NodeRedisClusterOptions {
   readonly nodeAddressMap?: NodeAddressMap | undefined;
   readonly defaults?: { readonly socket?: { readonly socketTimeout?: number } } | undefined;
 }
 
 /** A primary that a cluster knows. */
-interface NodeRedisMaster extends Address {
+export interface NodeRedisMaster extends Address {
   readonly client?: NodeRedisLike | undefined;
 }
 
-type NodeAddressMap = Readonly<Record<string, Address>> | ((name: string) => Address | undefined);
+/** The addresses under which the application reaches the nodes of a cluster. */
+export type NodeAddressMap =
+  | Readonly<Record<string, Address>>
+  | ((name: string) => Address | undefined);
 
 /**
  * Tells the driver, when it is about to queue a call, whether the caller still waits. Never removes

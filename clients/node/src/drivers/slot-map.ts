@@ -1,5 +1,6 @@
 /** The slot map of a cluster: the address of the primary of each slot. */
 
+/** The address of a node. */
 export interface Address {
   readonly host: string;
   readonly port: number;
