@@ -73,6 +73,9 @@ export class Generations<Client extends Emitter> {
     sinceMs = this.terms.clock.nowMs(),
   ): Promise<Client> {
     waiting.waits?.(node);
+    // Asked first, because the signal of a call takes longer than the rest of a refusal.
+    const refused = this.#refused();
+    if (refused !== undefined) throw refused;
     const client = this.ready ?? (await unlessAborted(this.open(), waiting.signal));
     const { atMs, tookMs } = this.#dialled;
     const { endsAtMs = Number.POSITIVE_INFINITY } = waiting;
@@ -84,18 +87,24 @@ export class Generations<Client extends Emitter> {
     return client;
   }
 
+  /** Returns the error of a call that needs a dial while none may begin. */
+  #refused(): Error | undefined {
+    if (this.#dial !== undefined || this.ready !== undefined) return undefined;
+    if (this.#closed) return away('the limiter is closed');
+    const leftMs = this.#dialAgainAtMs - this.terms.clock.nowMs();
+    if (leftMs <= 0) return undefined;
+    const text = `not sent: the server is dialled again in ${Math.ceil(leftMs)} ms`;
+    return this.#refusal ?? new NotDialledError('connection', text);
+  }
+
   /** Returns a connected client. All callers that wait share one dial. */
   open(): Promise<Client> {
     if (this.#dial !== undefined) return this.#dial;
     const { ready } = this;
     if (ready !== undefined) return Promise.resolve(ready);
     this.#drop();
-    if (this.#closed) return Promise.reject(away('the limiter is closed'));
-    const leftMs = this.#dialAgainAtMs - this.terms.clock.nowMs();
-    if (leftMs > 0) {
-      const text = `not sent: the server is dialled again in ${Math.ceil(leftMs)} ms`;
-      return Promise.reject(this.#refusal ?? new NotDialledError('connection', text));
-    }
+    const refused = this.#refused();
+    if (refused !== undefined) return Promise.reject(refused);
     const dial = this.#newClient();
     this.#dial = dial;
     const end = () => {
