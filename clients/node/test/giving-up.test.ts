@@ -9,7 +9,7 @@ import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
 
 const DECISION: Answer = [1, 6, 5, 0, 6000];
 
-describe.each(Object.entries(drivers))('%s', (_, open) => {
+describe.each(Object.entries(drivers))('%s', (driver, open) => {
   let clock: FrozenClock;
   let script: Script;
   let limiter: Limiter;
@@ -98,6 +98,20 @@ describe.each(Object.entries(drivers))('%s', (_, open) => {
     expect(await checked(DECISION)).toMatchObject({ source: 'server' });
     expect(script.dials).toBe(2);
   });
+
+  it.runIf(driver.startsWith('ioredis'))(
+    'is written together with others of its turn',
+    async () => {
+      start();
+      await checked(DECISION);
+      const before = script.pieces;
+      script.add(Array.from({ length: 30 }, () => DECISION));
+      const calls = Array.from({ length: 30 }, () => limiter.check(api, '1'));
+      await clock.runDuring(Promise.all(calls), 1000);
+      // Long pieces are written before the turn ends.
+      expect(script.pieces - before).toBe(3);
+    },
+  );
 
   it.each([
     [50, true],

@@ -97,6 +97,8 @@ export class Script {
   /** The commands for which the script had no answer. */
   readonly unexpected: string[] = [];
   dials = 0;
+  /** The number of pieces in which commands arrived. */
+  pieces = 0;
   /** The number of the connection on which the last command arrived. */
   generation = 0;
   isOver = false;
@@ -126,7 +128,9 @@ export class Script {
     const isRefused = this.isOver || this.#items[0] === 'refuse';
     if (isRefused && !this.isOver) this.#items.shift();
     if (!isRefused) this.#opened += 1;
-    const socket = new ScriptedSocket(this.#opened, (words) => this.#arrived(socket, words));
+    const socket = new ScriptedSocket(this.#opened, (words, isFirst) =>
+      this.#arrived(socket, words, isFirst),
+    );
     if (isRefused || this.dialMs === 0) process.nextTick(() => socket.connect());
     else this.clock.after(this.dialMs, () => socket.connect());
     if (isRefused) socket.refuse();
@@ -142,7 +146,8 @@ export class Script {
     for (const socket of this.#open) socket.destroy();
   }
 
-  #arrived(socket: ScriptedSocket, words: readonly string[]): void {
+  #arrived(socket: ScriptedSocket, words: readonly string[], isFirst: boolean): void {
+    if (isFirst) this.pieces += 1;
     const answer = socket.turn();
     const opens = HANDSHAKE.has((words[0] as string).toUpperCase());
     const item = opens ? 'OK' : this.#item(socket, words);
@@ -179,7 +184,7 @@ class ScriptedSocket extends Duplex {
 
   constructor(
     readonly number: number,
-    private readonly onCommand: (words: readonly string[]) => void,
+    private readonly onCommand: (words: readonly string[], isFirst: boolean) => void,
   ) {
     super();
   }
@@ -210,8 +215,10 @@ class ScriptedSocket extends Duplex {
 
   override _write(chunk: Buffer, _: string, done: () => void): void {
     this.#received += chunk.toString('latin1');
+    let isFirst = true;
     for (let words = this.#command(); words !== undefined; words = this.#command()) {
-      this.onCommand(words);
+      this.onCommand(words, isFirst);
+      isFirst = false;
     }
     done();
   }
