@@ -93,10 +93,11 @@ class LocalLimiter:
     ) -> Row:  # fmt: skip
         """Returns the reply to a check. With ``partial``, grants as many units as are left."""
         state = self._current(limits, key, now_us)
+        left = self._left(limits, state)
         if partial:
             # If no units are left, the reply has the time until one unit is free.
-            cost = min(cost, max(1, self._left(limits, state)))
-        allowed = cost == 0 or cost <= self._left(limits, state)
+            cost = min(cost, max(1, left))
+        allowed = cost == 0 or cost <= left
         retry_us = 0
         if not allowed:
             never = cost > limits.capacity
@@ -136,10 +137,13 @@ class LocalLimiter:
 
     def _store(self, limits: Limits, key: str, state: _State, now_us: int) -> None:
         """Stores a state. If there are too many, drops one that is not exhausted, if possible."""
-        self.forget(key)
         if self._left(limits, state):
-            self._states[key] = state
+            if self._states.get(key) is not state:
+                self._exhausted.pop(key, None)
+                self._states[key] = state
+            self._states.move_to_end(key)
         else:
+            self.forget(key)
             state.free_at = now_us + self._until(limits, state, 1, now_us)
             self._exhausted[key] = state
         while len(self._states) + len(self._exhausted) > self._size:
