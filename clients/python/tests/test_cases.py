@@ -24,7 +24,7 @@ CASES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "cases.json").read_text()
 )
 LANGUAGES = ("python", "node", "rust", "go", "java")
-# The actions of a timeline's steps: see clients/SPEC.md.
+# The actions of a timeline's steps: see clients/TIMELINES.md.
 ACTIONS = (
     "check", "peek", "refund", "charge", "forget", "check_all", "check_each", "wait", "lease",
     "release", "join", "cancel", "disconnect", "ready", "close",
@@ -108,8 +108,10 @@ def test_a_timeline_has_the_fields_of_the_schema(timeline: dict[str, Any]) -> No
             assert faults_of_a_call(call, CALL_FIELDS) == []
 
 
-def test_the_specification_names_every_field_of_the_timelines() -> None:
-    text = (Path(__file__).parents[2] / "SPEC.md").read_text()
+def test_the_pages_name_every_field_of_the_timelines() -> None:
+    # SPEC.md has the fields of a decision.
+    pages = [Path(__file__).parents[2] / name for name in ("TIMELINES.md", "SPEC.md")]
+    text = "".join(page.read_text() for page in pages)
     named = {*CALL_FIELDS, *EXPECTED, *ANSWERS, "at", "calls", "languages", "options", "steps"}
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
 
