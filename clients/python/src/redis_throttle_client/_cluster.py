@@ -24,7 +24,39 @@ _MAP_IS_OLD = ("CLUSTERDOWN", "The cluster is down", "Hash slot not served")
 _MOST_REDIRECTIONS = 3
 
 
-class ClusterTransport:
+class _Redirecting:
+    """What both transports do with the error of a call."""
+
+    _dial: Dial
+    _slots: Slots
+
+    def _refresh(self, *, first: Node = None, last: Node = None) -> Any:
+        """Reads the map in the background."""
+        raise NotImplementedError
+
+    def _redirected(self, error: BaseException, node: Node) -> tuple[Node, bool]:
+        """Returns the node to which a call was redirected, and whether it must be told so.
+
+        Raises any other error. The map is then read again, unless the node has only refused the
+        call.
+        """
+        # Handle a MovedError first, because it is an AskError too.
+        if isinstance(error, self._dial.moved):
+            node = self._slots.move(error, node)
+            self._refresh(first=node)
+            return node, False
+        if isinstance(error, self._dial.ask):
+            return self._slots.target(error, node), True
+        if isinstance(error, self._dial.response_error):
+            error.answered_by = node
+            if not (str(error).startswith(_MAP_IS_OLD) or retires(error)):
+                raise error
+        self._slots.lost(node)
+        self._refresh(last=node)
+        raise error
+
+
+class ClusterTransport(_Redirecting):
     """A cluster, from a ``RedisCluster``."""
 
     def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
@@ -66,22 +98,8 @@ class ClusterTransport:
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 return self._sockets(node).call(args, deadline, asking=asking)
-            except self._dial.moved as error:
-                # Handle a MovedError first, because it is an AskError too.
-                node, asking = self._slots.move(error, node), False
-                self._refresh(first=node)
-            except self._dial.ask as error:
-                node, asking = self._slots.target(error, node), True
-            except self._dial.response_error as error:
-                error.answered_by = node
-                if str(error).startswith(_MAP_IS_OLD) or retires(error):
-                    self._slots.lost(node)
-                    self._refresh(last=node)
-                raise
-            except Exception:
-                self._slots.lost(node)
-                self._refresh(last=node)
-                raise
+            except Exception as error:
+                node, asking = self._redirected(error, node)
         raise Unavailable("too many redirections")
 
     def _refresh(self, *, first: Node = None, last: Node = None) -> None:
@@ -124,7 +142,7 @@ class ClusterTransport:
             sockets.close()
 
 
-class AsyncClusterTransport:
+class AsyncClusterTransport(_Redirecting):
     """A cluster, from a ``redis.asyncio.RedisCluster``."""
 
     def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
@@ -159,22 +177,8 @@ class AsyncClusterTransport:
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 return await self._sockets(node).call(args, deadline, asking=asking)
-            except self._dial.moved as error:
-                # Handle a MovedError first, because it is an AskError too.
-                node, asking = self._slots.move(error, node), False
-                self._refresh(first=node)
-            except self._dial.ask as error:
-                node, asking = self._slots.target(error, node), True
-            except self._dial.response_error as error:
-                error.answered_by = node
-                if str(error).startswith(_MAP_IS_OLD) or retires(error):
-                    self._slots.lost(node)
-                    self._refresh(last=node)
-                raise
-            except (Exception, asyncio.CancelledError):
-                self._slots.lost(node)
-                self._refresh(last=node)
-                raise
+            except (Exception, asyncio.CancelledError) as error:
+                node, asking = self._redirected(error, node)
         raise Unavailable("too many redirections")
 
     async def _know(self) -> None:

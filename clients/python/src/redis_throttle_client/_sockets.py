@@ -18,8 +18,6 @@ from ._queue import Pace, Queue
 
 # Made once: to combine flags takes longer than the call. Windows has no polled sockets.
 _PEEK = int(socket.MSG_PEEK) | int(getattr(socket, "MSG_DONTWAIT", 0))
-
-
 # The most bytes of one reading.
 _MOST_BYTES = 65_536
 
