@@ -85,7 +85,7 @@ export interface Outcome {
   problem: Problem | undefined;
   /** The leases to release when the response ends for whatever reason. */
   leases: readonly Lease[];
-  /** Whether a lease is among the rules. Without the lease the application must not run. */
+  /** True if a lease is among the rules. Without the lease the application must not run. */
   needsLease: boolean;
 }
 

@@ -1,5 +1,5 @@
 /** Waits until a driver's client is open. */
-import { whenAborted } from '../aborting.js';
+import { Followers, whenAborted } from '../aborting.js';
 import type { Clock } from '../clock.js';
 import { CommandRejectedError, NotSentError } from '../errors.js';
 
@@ -18,34 +18,20 @@ export interface Emitter {
   off(event: string, listener: Listener): unknown;
 }
 
-/** What follows the end of each client of the application. */
-const endings = new WeakMap<Emitter, { acts: Set<() => void>; listener: () => void }>();
+const endings = new Followers<Emitter>();
 
 /**
- * Calls `act` when a client of the application ends. All limiters of a client share one listener,
- * because Node warns of more than ten.
+ * Calls `act` when a client of the application ends.
  *
  * @returns A function that takes the call back.
  */
 export function whenEnded(client: Emitter, event: string, act: () => void): () => void {
-  let ending = endings.get(client);
-  if (ending === undefined) {
-    const acts = new Set<() => void>();
-    const listener = () => {
-      for (const one of [...acts]) one();
-    };
-    ending = { acts, listener };
-    endings.set(client, ending);
-    client.on(event, listener);
-  }
-  const { acts, listener } = ending;
-  acts.add(act);
-  return () => {
-    acts.delete(act);
-    if (acts.size > 0 || endings.get(client)?.acts !== acts) return;
-    endings.delete(client);
-    client.off(event, listener);
-  };
+  return endings.add(
+    client,
+    act,
+    (listener) => client.on(event, listener),
+    (listener) => client.off(event, listener),
+  );
 }
 
 /** Returns the result of `opening`, or rejects with this text after `ms`. */
