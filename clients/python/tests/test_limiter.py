@@ -26,6 +26,7 @@ from redis_throttle_client import (
     lease,
     policy,
     quota,
+    sliding_log,
 )
 from redis_throttle_client._breaker import Breaker
 from redis_throttle_client._errors import is_rejection
@@ -43,6 +44,17 @@ def server() -> FakeServer:
 def test_a_denial_is_false_in_a_condition(server: FakeServer) -> None:
     limiter = server.limiter()
     assert [bool(limiter.check(API, "42")) for _ in range(7)] == [True] * 6 + [False]
+
+
+def test_a_sliding_log_sends_its_slots_after_the_cost(server: FakeServer) -> None:
+    log = sliding_log("log", 100, "1h", slots=16)
+    assert server.limiter().check(log, "42", 3)
+    assert server.calls == [
+        ("RL.SLIDINGLOG", "rl:log:42", "100", "3600", "COST", "3", "SLOTS", "16")
+    ]
+    for slots in (15, 65_537, True):
+        with pytest.raises(InvalidArgument, match="slots: expected an integer from 16 to"):
+            sliding_log("log", 100, "1h", slots=slots)
 
 
 # -- on_error ---------------------------------------------------------------------------------

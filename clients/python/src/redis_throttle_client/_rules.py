@@ -21,6 +21,7 @@ Duration = str | int | float | timedelta
 MAX_UNITS = 10**12
 MAX_COST = 10**12
 MAX_PREFETCH = 10_000
+_MIN_SLOTS, _MAX_SLOTS = 16, 65_536
 _SECOND_US = 1_000_000
 _DAY_US = 86_400 * _SECOND_US
 _MAX_REFILL_US = 36_525 * _DAY_US
@@ -228,11 +229,20 @@ def sliding(
 
 
 def sliding_log(
-    name: str, limit: int, window: Duration, *,
+    name: str, limit: int, window: Duration, *, slots: int | None = None,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Creates a rule that never allows more than ``limit`` in any window."""
-    return _window_rule("sliding_log", name, limit, window, (), on_error, local_share, prefetch)
+    """Creates a rule that never allows more than ``limit`` in any window.
+
+    If the limit is above ``slots``, 16 to 65,536, the server rounds the time of a call up to a
+    multiple of ``window / slots``. The default is the server's.
+    """
+    options: tuple[str, ...] = ()
+    if slots is not None:
+        options = ("SLOTS", str(_units(slots, "slots", _MAX_SLOTS, _MIN_SLOTS)))
+    return _window_rule(
+        "sliding_log", name, limit, window, options, on_error, local_share, prefetch
+    )
 
 
 def backoff(
