@@ -128,10 +128,24 @@ lowest_drivers() {
     made_from "$1" "$lowest"
 }
 
+# Fetches the source distribution of the library `limits`, which has its tests, into the folder $1.
+limits_suite() {
+    requirements=clients/python/requirements-test.txt
+    is_made_from "$1" "$requirements" && return
+    rm -rf "$1"
+    mkdir -p "$1"
+    step clients/python/.venv/bin/pip download --quiet --disable-pip-version-check --no-deps \
+        --no-binary limits --dest "$1" "$(grep '^limits==' "$requirements")"
+    tar -xzf "$1"/limits-*.tar.gz -C "$1" --strip-components 1
+    made_from "$1" "$requirements"
+}
+
 test_python() {
     prepare_python
     drivers=$PWD/.cache/python-lowest
     lowest_drivers "$drivers"
+    limits_suite "$PWD/.cache/limits"
+    export LIMITS_SUITE="$PWD/.cache/limits"
     cd clients/python
     step .venv/bin/pytest -q
     step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q \
