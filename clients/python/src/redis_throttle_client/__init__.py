@@ -13,6 +13,7 @@ from ._errors import (
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._limiter import AsyncLimiter, Limiter
 from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
+from ._outcome import Count, Outcome
 from ._rules import (
     Duration,
     OnError,
@@ -37,6 +38,7 @@ __all__ = [
     "BackendOption",
     "Call",
     "CommandRejected",
+    "Count",
     "Counters",
     "Decision",
     "DecisionEvent",
@@ -51,6 +53,7 @@ __all__ = [
     "LimiterOptions",
     "OnDecision",
     "OnError",
+    "Outcome",
     "Reason",
     "Rule",
     "Source",

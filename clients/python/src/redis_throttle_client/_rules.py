@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Literal
 
 from ._errors import InvalidArgument
+from ._outcome import Count, checked_count
 
 OnError = Literal["allow", "deny", "local"]
 Duration = str | int | float | timedelta
@@ -89,7 +90,8 @@ class Rule:
     """One rule. Create it with :func:`gcra`, :func:`fixed` or another function of this module.
 
     ``words`` is the rule as the server reads it, without the key. ``window_us`` is the rule's
-    window, or the time to refill its bucket, if it has one.
+    window, or the time to refill its bucket, if it has one. ``count`` selects the requests that
+    count under the rule; middleware refunds the others.
     """
 
     kind: str
@@ -104,6 +106,7 @@ class Rule:
     local_share: float = 1.0
     prefetch: int | None = None
     default: Rule | None = field(default=None, repr=False)
+    count: Count = "all"
 
     @property
     def takes_cost(self) -> bool:
@@ -153,7 +156,7 @@ def _failure(
 
 def _rate_rule(
     kind: str, capacity_name: str, name: str, capacity: int, rate: int, period: Duration,
-    on_error: OnError | None, local_share: float, prefetch: int | None = None,
+    on_error: OnError | None, local_share: float, count: Count, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
@@ -167,40 +170,49 @@ def _rate_rule(
     words = (kind.replace("_", "").upper(), str(capacity), str(rate), duration_text(us))
     refill_us = -(-capacity * us // rate)
     ahead = None if prefetch is None else checked_prefetch(prefetch)
-    return Rule(kind, name, words, (), refill_us, capacity, us, rate, failure, share, ahead)
+    return Rule(
+        kind, name, words, (), refill_us, capacity, us, rate, failure, share, ahead,
+        count=checked_count(count),
+    )  # fmt: skip
 
 
 def gcra(
     name: str, burst: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
+    count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule of ``burst`` at once, then ``rate`` per ``period``. The default choice."""
-    return _rate_rule("gcra", "burst", name, burst, rate, period, on_error, local_share, prefetch)
+    return _rate_rule(
+        "gcra", "burst", name, burst, rate, period, on_error, local_share, count, prefetch
+    )
 
 
 def token_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
+    count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule that allows the same as :func:`gcra`, for limits that change at run time."""
     return _rate_rule(
-        "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share, prefetch
-    )
+        "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share, count,
+        prefetch,
+    )  # fmt: skip
 
 
 def leaky_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0,
+    count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a queue: ``retry_after_ms`` of an allowed call is the time to wait before it acts."""
     return _rate_rule(
-        "leaky_bucket", "capacity", name, capacity, rate, period, on_error, local_share
+        "leaky_bucket", "capacity", name, capacity, rate, period, on_error, local_share, count
     )
 
 
 def _window_rule(
     kind: str, name: str, limit: int, window: Duration, options: tuple[str, ...],
-    on_error: OnError | None, local_share: float, prefetch: int | None = None,
+    on_error: OnError | None, local_share: float, count: Count, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
@@ -208,29 +220,37 @@ def _window_rule(
     us = duration_us(window, "window")
     words = (kind.replace("_", "").upper(), str(limit), duration_text(us))
     ahead = None if prefetch is None else checked_prefetch(prefetch)
-    return Rule(kind, name, words, options, us, limit, us, limit, failure, share, ahead)
+    return Rule(
+        kind, name, words, options, us, limit, us, limit, failure, share, ahead,
+        count=checked_count(count),
+    )  # fmt: skip
 
 
 def fixed(
     name: str, limit: int, window: Duration, *, aligned: bool = False,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
+    count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule of ``limit`` per window, from the first call or ``aligned`` with the clock."""
     options = ("ALIGNED",) if aligned else ()
-    return _window_rule("fixed", name, limit, window, options, on_error, local_share, prefetch)
+    return _window_rule(
+        "fixed", name, limit, window, options, on_error, local_share, count, prefetch
+    )
 
 
 def sliding(
     name: str, limit: int, window: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
+    count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule of about ``limit`` in any window, estimated from two counters."""
-    return _window_rule("sliding", name, limit, window, (), on_error, local_share, prefetch)
+    return _window_rule("sliding", name, limit, window, (), on_error, local_share, count, prefetch)
 
 
 def sliding_log(
     name: str, limit: int, window: Duration, *, slots: int | None = None,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
+    count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule that never allows more than ``limit`` in any window.
 
@@ -241,15 +261,18 @@ def sliding_log(
     if slots is not None:
         options = ("SLOTS", str(_units(slots, "slots", _MAX_SLOTS, _MIN_SLOTS)))
     return _window_rule(
-        "sliding_log", name, limit, window, options, on_error, local_share, prefetch
+        "sliding_log", name, limit, window, options, on_error, local_share, count, prefetch
     )
 
 
 def backoff(
     name: str, attempts: int, base: Duration, max: Duration, forget: Duration, *,
-    on_error: OnError | None = None,
+    on_error: OnError | None = None, count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Allows ``attempts`` without delay, then delays that double from ``base`` to ``max``."""
+    """Allows ``attempts`` without delay, then delays that double from ``base`` to ``max``.
+
+    With ``count="failures"`` it limits failed logins.
+    """
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(attempts, "attempts", 10**6)
@@ -260,13 +283,15 @@ def backoff(
     if forget_us <= max_us:
         raise InvalidArgument("forget: expected more than max")
     words = ("BACKOFF", str(attempts), *map(duration_text, (base_us, max_us, forget_us)))
-    return Rule("backoff", name, words, limit=attempts, on_error=failure)
+    return Rule(
+        "backoff", name, words, limit=attempts, on_error=failure, count=checked_count(count)
+    )
 
 
 def quota(
     name: str, limit: int, unit: Literal["day", "week", "month", "quarter", "year"], *,
     zone: str | None = None, start: int | None = None,
-    on_error: OnError | None = None, prefetch: int | None = None,
+    on_error: OnError | None = None, prefetch: int | None = None, count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates an allowance per calendar ``unit`` of a time zone."""
     failure, _ = _failure(on_error, 1.0, local=False)
@@ -285,12 +310,23 @@ def quota(
     window_us = None if days is None else days * _DAY_US
     words = ("QUOTA", str(limit), unit)
     ahead = None if prefetch is None else checked_prefetch(prefetch)
-    return Rule("quota", name, words, options, window_us, limit, on_error=failure, prefetch=ahead)
+    return Rule(
+        "quota", name, words, options, window_us, limit, on_error=failure, prefetch=ahead,
+        count=checked_count(count),
+    )  # fmt: skip
 
 
-def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError | None = None) -> Rule:
-    """Creates a rule of at most ``limit`` holders at once. A permit expires after ``ttl``."""
+def lease(
+    name: str, limit: int, ttl: Duration, *,
+    on_error: OnError | None = None, count: Literal["all"] = "all",
+) -> Rule:  # fmt: skip
+    """Creates a rule of at most ``limit`` holders at once. A permit expires after ``ttl``.
+
+    A permit is released at the end of its request, so ``count`` may only be ``"all"``.
+    """
     failure, _ = _failure(on_error, 1.0, local=False)
+    if count != "all":
+        raise InvalidArgument("count: expected 'all' for a lease")
     name = _named(name)
     _units(limit, "limit", 10**6)
     us = duration_us(ttl, "ttl")
@@ -300,7 +336,7 @@ def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError | None = No
 
 def policy(
     name: str, *, default: Rule | None = None, variants: Sequence[str] = (),
-    on_error: OnError | None = None, local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0, count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule for the policy that the server stores as ``name``, or else for ``default``."""
     if default is not None and default.kind in ("lease", "policy"):
@@ -320,4 +356,5 @@ def policy(
     return Rule(
         "policy", name, ("USE", name), options, limit=None,
         on_error=failure, local_share=share, default=default,
+        count=checked_count(count),
     )  # fmt: skip
