@@ -1,19 +1,15 @@
-"""The code that both middlewares share: the subjects, the cost and the answer."""
+"""The request and the responses that the middlewares share."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from ._address import ClientAddress
-from ._decision import STYLES, Decision, HeaderStyle
-from ._errors import InvalidArgument
+from ._decision import Decision, HeaderStyle
 from ._rules import Rule
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 
@@ -44,6 +40,12 @@ Subject = str | None
 KeyFunction = Callable[[Request], Subject | Awaitable[Subject]]
 SkipFunction = Callable[[Request], bool | Awaitable[bool]]
 CostFunction = Callable[[Request], int | Awaitable[int]]
+RuleFunction = Callable[[Request], Rule | Awaitable[Rule | None] | None]
+"""Returns the rule of a request, or None to leave this rule out."""
+
+RulesArgument = (
+    Rule | RuleFunction | Sequence[Rule | RuleFunction | tuple[Rule | RuleFunction, KeyFunction]]
+)
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,6 @@ def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response
     return Response(body["status"], fields, data)
 
 
-def _address_of(request: Request) -> str | None:
-    return request.client_address
-
-
 class MiddlewareOptions(TypedDict, total=False):
     """The options of both middlewares. Their defaults are in :meth:`Plan.of`."""
 
@@ -113,72 +111,6 @@ class MiddlewareOptions(TypedDict, total=False):
     tag: KeyFunction | None
     degraded_header: str | None
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The validated options of a middleware."""
-
-    rules: tuple[tuple[Rule, KeyFunction], ...]
-    address: ClientAddress
-    skip: SkipFunction | None
-    cost: int | CostFunction
-    on_denied: OnDenied | None
-    styles: tuple[HeaderStyle, ...]
-    anonymous: Rule | None
-    tag: KeyFunction | None
-    degraded_header: str | None
-
-    @classmethod
-    def of(
-        cls, rules: RulesArgument, *, key: KeyFunction | None = None,
-        skip: SkipFunction | None = None, cost: int | CostFunction = 1,
-        on_denied: OnDenied | None = None, headers: Sequence[HeaderStyle] = ("draft-11",),
-        trusted_proxies: Sequence[str] = (), anonymous: Rule | None = None,
-        tag: KeyFunction | None = None, degraded_header: str | None = None,
-    ) -> Plan:  # fmt: skip
-        """Validates the options and adds the defaults."""
-        default = key or _address_of
-        given = [rules] if isinstance(rules, Rule) else list(rules)
-        made = tuple((rule, default) if isinstance(rule, Rule) else rule for rule in given)
-        if not 1 <= len(made) <= 16:
-            raise InvalidArgument("rules: expected 1 to 16")
-        if isinstance(headers, str) or not set(headers) <= set(STYLES):
-            raise InvalidArgument(f"headers: expected some of {', '.join(STYLES)}")
-        names = [rule.name for rule, _ in made]
-        if len(set(names)) != len(names):
-            raise InvalidArgument("rules: a name stands there twice")
-        if cost != 1 and not any(rule.takes_cost for rule, _ in made):
-            raise InvalidArgument("cost: none of the rules takes one")
-        if degraded_header is not None and not _TOKEN.fullmatch(degraded_header):
-            raise InvalidArgument("degraded_header: expected the name of a header")
-        return cls(
-            made, ClientAddress(trusted_proxies), skip, cost, on_denied, tuple(headers),
-            anonymous, tag, degraded_header,
-        )  # fmt: skip
-
-    def calls(
-        self, subjects: Sequence[Subject], cost: int, address: str | None
-    ) -> list[tuple[Rule, str, int]] | None:
-        """Returns the calls; None if a subject is missing and ``anonymous`` does not replace it."""
-        if all(subjects):
-            return [
-                (rule, subject, cost if rule.takes_cost else 1)
-                for (rule, _), subject in zip(self.rules, subjects, strict=True)
-                if subject
-            ]
-        if self.anonymous is None or not address:
-            return None
-        return [(self.anonymous, address, cost if self.anonymous.takes_cost else 1)]
-
-    def denial(self, request: Request, decision: Decision | None) -> Response:
-        """Returns the response to a denial, which a on_denied may replace."""
-        answer = denial(decision, self.styles)
-        if self.on_denied is None or decision is None:
-            return answer
-        return self.on_denied(request, decision, answer)
-
-
-RulesArgument = Rule | Sequence[Rule | tuple[Rule, KeyFunction]]
 
 # The header fields that are lists. A limiter appends its values to those of another limiter.
 LISTS = frozenset({"ratelimit", "ratelimit-policy"})

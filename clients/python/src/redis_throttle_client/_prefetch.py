@@ -161,15 +161,31 @@ class Grants:
             self._keep(key, fetch, came.granted - fetch.left)
 
     def _keep(self, key: str, fetch: Fetch, permits: int) -> None:
-        if permits < 1 or not fetch.keeps or fetch.decision is None:
-            return
-        lapses, grant = fetch.lapses, self._grants.get(key)
-        if grant is not None and grant.rule == fetch.rule:
-            permits, lapses = permits + grant.permits, min(lapses, grant.lapses)
-        self._grants[key] = Grant(fetch.rule, fetch.decision, permits, lapses)
+        if permits > 0 and fetch.keeps and fetch.decision is not None:
+            self._store(key, Grant(fetch.rule, fetch.decision, permits, fetch.lapses))
+
+    def _store(self, key: str, new: Grant) -> None:
+        grant = self._grants.get(key)
+        if grant is not None and grant.rule == new.rule:
+            new.permits, new.lapses = new.permits + grant.permits, min(new.lapses, grant.lapses)
+        self._grants[key] = new
         self._grants.move_to_end(key)
         while len(self._grants) > self._size:
             self._grants.popitem(last=False)
+
+    def put_back(
+        self, key: str, rule: Rule, permit: Decision, lapses: float, now: float
+    ) -> None:  # fmt: skip
+        """Stores a spent permit again, for another caller, unless it has expired."""
+        with self._lock:
+            if self._closed or now >= lapses:
+                return
+            grant = self._grants.get(key)
+            if grant is not None and grant.rule == rule and now < grant.lapses:
+                grant.permits, grant.lapses = grant.permits + 1, min(grant.lapses, lapses)
+            else:
+                self._grants.pop(key, None)
+                self._store(key, Grant(rule, permit, 1, lapses))
 
     def share(
         self, key: str, fetch: Fetch, now: float, new: Fetch | None

@@ -7,32 +7,25 @@ The decision is at ``request.state.rate_limit``.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Unpack
+from typing import Unpack
 
 from ._decision import Decision
 from ._errors import InvalidArgument
+from ._exchange import App, Exchange, Message, Receive, Scope, Send
 from ._http import (
     CostFunction,
     KeyFunction,
     MiddlewareOptions,
     OnDenied,
-    Plan,
     Request,
     Response,
+    RuleFunction,
     RulesArgument,
     SkipFunction,
-    added,
 )
-from ._lease import AsyncLease, release_all
 from ._limiter import AsyncLimiter
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from ._plan import Plan, resolved_async
+from ._taken import take_async
 
 __all__ = [
     "App",
@@ -45,6 +38,7 @@ __all__ = [
     "Receive",
     "Request",
     "Response",
+    "RuleFunction",
     "RulesArgument",
     "Scope",
     "Send",
@@ -58,13 +52,15 @@ _CLEANED = "redis_throttle_client.cleaned"
 class RateLimitMiddleware:
     """Checks each request before the application, with all rules in one call.
 
-    ``rules`` are rules, or pairs of a rule and its own key function. ``key`` is the key function of
-    the other rules, by default the client's address. If a key function returns None or an empty
-    text, the rule ``anonymous`` applies to the client's address; without that rule the answer is
-    400. ``skip`` returns true for requests that are not limited. ``cost`` is the cost of a request.
-    ``on_denied`` returns the response to a denial. ``tag`` returns the hash tag of the keys of a
-    request, which a cluster needs for several rules. ``degraded_header`` is a request header that
-    is ``1`` for the application when ``on_error`` decided; the client's own value is removed.
+    ``rules`` are rules, functions that return the rule of a request, or pairs of one of these and
+    its own key function. A rule function that returns None leaves its rule out. ``key`` is the key
+    function of the other rules, by default the client's address. If a key function returns None or
+    an empty text or raises a LookupError, the rule ``anonymous`` applies to the client's address;
+    without that rule the answer is 400. ``skip`` returns true for requests that are not limited.
+    ``cost`` is the cost of a request. ``tag`` returns the hash tag of the keys of a request, which
+    a cluster needs for several rules. All these functions may be async. ``on_denied`` returns the
+    response to a denial. ``degraded_header`` is a request header that is ``1`` for the application
+    when ``on_error`` decided; the client's own value is removed.
     """
 
     def __init__(
@@ -74,37 +70,28 @@ class RateLimitMiddleware:
         if not isinstance(limiter, AsyncLimiter):
             raise InvalidArgument("limiter: expected an AsyncLimiter")
         self._app, self._limiter = app, limiter
-        self._plan = Plan.of(rules, **options)
+        self._plan = Plan.of(limiter, rules, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Calls the application, or sends the response to a denial."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        plan = self._plan
-        request = self._request(scope)
-        if plan.skip is not None and await _value(plan.skip(request)):
+        plan, request = self._plan, self._request(scope)
+        asked = await resolved_async(plan.calls(request, request.client_address))
+        if asked is None:
+            await _answer(scope, receive, send, plan.denial(request, None))
+            return
+        if not asked.calls:
             await self._app(self._told(scope, None), receive, send)
             return
-        decision, leases = await self._decide(request)
-        if decision is None or not decision.allowed:
-            await _answer(scope, receive, send, plan.denial(request, decision))
+        taken, leases = await take_async(self._limiter, asked)
+        if not taken.decision.allowed:
+            await _answer(scope, receive, send, plan.denial(request, taken.decision))
             return
-        try:
-            sending = self._sending(send, decision, leases)
-            await self._app(self._told(scope, decision), receive, sending)
-        finally:
-            await release_all(leases)
-
-    async def _decide(self, request: Request) -> tuple[Decision | None, list[AsyncLease]]:
-        plan = self._plan
-        subjects = [await _value(key(request)) for _, key in plan.rules]
-        cost = await _value(plan.cost(request)) if callable(plan.cost) else plan.cost
-        calls = plan.calls(subjects, cost, request.client_address)
-        if calls is None:
-            return None, []
-        tag = None if plan.tag is None else await _value(plan.tag(request))
-        return await self._limiter._admit(calls, tag)
+        exchange = Exchange(self._limiter, plan.styles, receive, send)
+        exchange.add(taken, leases)
+        await exchange.run(self._app, self._told(scope, taken.decision))
 
     def _request(self, scope: Scope) -> Request:
         def headers(name: str) -> list[str]:
@@ -139,26 +126,6 @@ class RateLimitMiddleware:
         if degraded:
             headers.append((raw, b"1"))
         return {**scope, "headers": headers, _CLEANED: ours | {raw}}
-
-    def _sending(self, send: Send, decision: Decision, leases: list[AsyncLease]) -> Send:
-        fields = decision.headers(self._plan.styles)
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                # The application may leave headers out, or pass an iterator.
-                theirs = list(message.get("headers", ()))
-                present = {name.lower().decode("latin-1") for name, _ in theirs}
-                ours = [(n.encode(), v.encode()) for n, v in added(present, fields)]
-                message = {**message, "headers": [*theirs, *ours]}
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                await release_all(leases)
-
-        return sending
-
-
-async def _value(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, response: Response) -> None:

@@ -19,15 +19,18 @@ from ._http import (
     KeyFunction,
     MiddlewareOptions,
     OnDenied,
-    Plan,
     Request,
     Response,
+    RuleFunction,
     RulesArgument,
     SkipFunction,
     added,
 )
 from ._lease import Lease
 from ._limiter import Limiter
+from ._outcome import Outcome
+from ._plan import Plan, resolved
+from ._taken import Taken, refund, take
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -43,6 +46,7 @@ __all__ = [
     "RateLimitMiddleware",
     "Request",
     "Response",
+    "RuleFunction",
     "RulesArgument",
     "SkipFunction",
     "StartResponse",
@@ -54,7 +58,10 @@ _CLEANED = "redis_throttle_client.cleaned"
 
 
 class RateLimitMiddleware:
-    """Checks each request before the application. Has the options of the ASGI middleware."""
+    """Checks each request before the application. Has the options of the ASGI middleware.
+
+    Its functions must not be async.
+    """
 
     def __init__(
         self, app: App, *, limiter: Limiter, rules: RulesArgument,
@@ -63,48 +70,33 @@ class RateLimitMiddleware:
         if not isinstance(limiter, Limiter):
             raise InvalidArgument("limiter: expected a Limiter")
         self._app, self._limiter = app, limiter
-        self._plan = Plan.of(rules, **options)
+        self._plan = Plan.of(limiter, rules, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Calls the application, or returns the response to a denial."""
-        plan = self._plan
-        request = self._request(environ)
-        if plan.skip is not None and plan.skip(request):
+        plan, request = self._plan, self._request(environ)
+        asked = resolved(plan.calls(request, request.client_address))
+        if asked is None:
+            return _answer(request, plan.denial(request, None), start_response)
+        if not asked.calls:
             return self._app(self._told(environ, None), start_response)
-        decision, leases = self._decide(request)
-        if decision is None or not decision.allowed:
-            answer = plan.denial(request, decision)
-            start_response(_status(answer.status), list(answer.headers.items()))
-            # Frameworks drop the body of an answer to HEAD, but some servers do not.
-            return [] if request.method == "HEAD" else [answer.body]
-        return self._serve(environ, start_response, decision, leases)
-
-    def _decide(self, request: Request) -> tuple[Decision | None, list[Lease]]:
-        plan: Any = self._plan
-        subjects = [key(request) for _, key in plan.rules]
-        cost = plan.cost(request) if callable(plan.cost) else plan.cost
-        calls = plan.calls(subjects, cost, request.client_address)
-        if calls is None:
-            return None, []
-        tag = None if plan.tag is None else plan.tag(request)
-        return self._limiter._admit(calls, tag)
-
-    def _serve(
-        self, environ: Environ, start_response: StartResponse, decision: Decision,
-        leases: list[Lease],
-    ) -> Iterable[bytes]:  # fmt: skip
-        fields = decision.headers(self._plan.styles)
+        taken, leases = take(self._limiter, asked)
+        if not taken.decision.allowed:
+            return _answer(request, plan.denial(request, taken.decision), start_response)
+        fields = taken.decision.headers(plan.styles)
+        ending = _Ending(self._limiter, taken, leases)
 
         def starting(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            ending.status = int(status[:3]) if status[:3].isdecimal() else None
             present = {name.lower() for name, _ in headers}
             return start_response(status, headers + added(present, fields), *exc_info)
 
         try:
-            body = self._app(self._told(environ, decision), starting)
-        except BaseException:
-            _release(leases)
+            body = self._app(self._told(environ, taken.decision), starting)
+        except BaseException as error:
+            ending.end(error)
             raise
-        return _Body(body, leases) if leases else body
+        return body if ending.is_empty else _Body(body, ending)
 
     def _request(self, environ: Environ) -> Request:
         def headers(name: str) -> list[str]:
@@ -146,21 +138,68 @@ def _status(code: int) -> str:
     return f"{code} {phrase}"
 
 
-def _release(leases: Iterable[Lease]) -> None:
-    with contextlib.ExitStack() as stack:
-        # Release all of them, even if one raises.
-        for lease in leases:
-            stack.callback(lease.release)
+def _answer(
+    request: Request, answer: Response, start_response: StartResponse
+) -> Iterable[bytes]:  # fmt: skip
+    start_response(_status(answer.status), list(answer.headers.items()))
+    # Frameworks drop the body of an answer to HEAD, but some servers do not.
+    return [] if request.method == "HEAD" else [answer.body]
+
+
+class _Ending:
+    """The work at the end of a request: refunds and releases.
+
+    ``status`` is that of the application, None until it begins its response.
+    """
+
+    def __init__(self, limiter: Limiter, taken: Taken, leases: list[Lease]) -> None:
+        self._limiter, self._leases = limiter, leases
+        self._taken = None if taken.asked.counts_all else taken
+        self.status: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self._taken is None and not self._leases
+
+    def refund(self, error: BaseException | None = None) -> None:
+        """Refunds what does not count. Later calls do nothing."""
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            status = self.status if error is None else None
+            refund(self._limiter, taken, Outcome(status, error))
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Refunds what does not count, and releases the leases."""
+        with contextlib.ExitStack() as stack:
+            # Release all of them, even if one raises.
+            for lease in self._leases:
+                stack.callback(lease.release)
+            self.refund(error)
 
 
 class _Body:
-    """The body of the application. Servers close it at the end, also if the client disconnects."""
+    """The body of the application. Servers close it at the end, also if the client disconnects.
 
-    def __init__(self, body: Iterable[bytes], leases: list[Lease]) -> None:
-        self._body, self._leases = body, leases
+    The server sends the head with the first part, so the status is final then. The refund comes
+    first: the next request of a client that has the response has its units.
+    """
+
+    def __init__(self, body: Iterable[bytes], ending: _Ending) -> None:
+        self._body, self._ending = body, ending
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
+        parts = iter(self._body)
+        while True:
+            try:
+                part = next(parts)
+            except StopIteration:
+                return
+            except BaseException as error:
+                self._ending.refund(error)
+                raise
+            if part:
+                self._ending.refund()
+            yield part
 
     def close(self) -> None:
         try:
@@ -168,4 +207,4 @@ class _Body:
             if close is not None:
                 close()
         finally:
-            _release(self._leases)
+            self._ending.end()

@@ -1,0 +1,175 @@
+"""The options of a middleware, and the calls that a request needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, TypeVar
+
+from ._address import ClientAddress
+from ._decision import STYLES, Decision, HeaderStyle
+from ._errors import InvalidArgument
+from ._http import OnDenied, Request, Response, denial
+from ._limiter import AsyncLimiter, Limiter
+from ._protocol import MOST_RULES
+from ._rules import Rule, checked_on_error
+from ._taken import RuleCalls
+
+T = TypeVar("T")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+Asks = Generator[Any, Any, T]
+"""Yields values that may be awaitable, and returns a result."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The validated options of a middleware.
+
+    The functions take the request of the framework. A rule without a key of its own has None.
+    """
+
+    rules: tuple[tuple[Rule | Callable[..., Any], Callable[..., Any] | None], ...]
+    address: ClientAddress
+    key: Callable[..., Any] | None
+    skip: Callable[..., Any] | None
+    cost: int | Callable[..., Any]
+    on_denied: OnDenied | None
+    styles: tuple[HeaderStyle, ...]
+    anonymous: Rule | None
+    tag: Callable[..., Any] | None
+    degraded_header: str | None
+
+    @classmethod
+    def of(
+        cls, limiter: Limiter | AsyncLimiter, rules: Any, *,
+        key: Callable[..., Any] | None = None, skip: Callable[..., Any] | None = None,
+        cost: int | Callable[..., Any] = 1, on_denied: OnDenied | None = None,
+        headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
+        anonymous: Rule | None = None, tag: Callable[..., Any] | None = None,
+        degraded_header: str | None = None,
+    ) -> Plan:  # fmt: skip
+        """Validates the options and adds the defaults."""
+        made = _pairs(rules)
+        fixed = [rule for rule, _ in made if isinstance(rule, Rule)]
+        if isinstance(headers, str) or not set(headers) <= set(STYLES):
+            raise InvalidArgument(f"headers: expected some of {', '.join(STYLES)}")
+        names = [rule.name for rule in fixed]
+        if len(set(names)) != len(names):
+            raise InvalidArgument("rules: a name stands there twice")
+        has_cost = len(fixed) < len(made) or any(rule.takes_cost for rule in fixed)
+        if cost != 1 and not has_cost:
+            raise InvalidArgument("cost: none of the rules takes one")
+        if degraded_header is not None and not _TOKEN.fullmatch(degraded_header):
+            raise InvalidArgument("degraded_header: expected the name of a header")
+        for rule in fixed if anonymous is None else [*fixed, anonymous]:
+            if rule.on_error is None:
+                checked_on_error(limiter._calls.options.on_error, local=rule.keeps_locally)
+        if isinstance(limiter, Limiter):
+            _refuse_async(rules=[part for pair in made for part in pair])
+            _refuse_async(key=[key], cost=[cost], skip=[skip], tag=[tag])
+        return cls(
+            made, ClientAddress(trusted_proxies), key, skip, cost, on_denied, tuple(headers),
+            anonymous, tag, degraded_header,
+        )  # fmt: skip
+
+    def calls(self, request: Any, address: str | None) -> Asks[RuleCalls | None]:
+        """Returns the calls of a request, or no calls if none of the rules applies.
+
+        Returns None if a subject is missing and ``anonymous`` does not replace it. ``address`` is
+        the client's. Yields what the functions return, which the caller may have to await.
+        """
+        if self.skip is not None and (yield self.skip(request)):
+            return RuleCalls(())
+        found: list[tuple[Rule, str]] = []
+        for given, own_key in self.rules:
+            rule = given if isinstance(given, Rule) else (yield given(request))
+            if rule is None:
+                continue
+            if not isinstance(rule, Rule):
+                raise InvalidArgument("rules: expected a function that returns a rule or None")
+            key = own_key or self.key
+            subject = address if key is None else (yield from _text(key, request))
+            if not subject:
+                if self.anonymous is None or not address:
+                    return None
+                found = [(self.anonymous, address)]
+                break
+            found.append((rule, subject))
+        if not found:
+            return RuleCalls(())
+        cost = (yield self.cost(request)) if callable(self.cost) else self.cost
+        tag = None if self.tag is None else (yield from _text(self.tag, request))
+        return RuleCalls([(rule, of, cost if rule.takes_cost else 1) for rule, of in found], tag)
+
+    def denial(self, request: Request, decision: Decision | None) -> Response:
+        """Returns the response to a denial, which a on_denied may replace."""
+        answer = denial(decision, self.styles)
+        if self.on_denied is None or decision is None:
+            return answer
+        return self.on_denied(request, decision, answer)
+
+
+def _pairs(
+    rules: Any,
+) -> tuple[tuple[Rule | Callable[..., Any], Callable[..., Any] | None], ...]:
+    """Returns each rule with its own key function, or None."""
+    alone = isinstance(rules, Rule) or callable(rules)
+    given = [rules] if alone else list(rules)
+    made = tuple(one if isinstance(one, tuple) else (one, None) for one in given)
+    if not 1 <= len(made) <= MOST_RULES:
+        raise InvalidArgument(f"rules: expected 1 to {MOST_RULES}")
+    for pair in made:
+        if len(pair) != 2 or not (isinstance(pair[0], Rule) or callable(pair[0])):
+            raise InvalidArgument("rules: expected rules, or functions that return one")
+    return made
+
+
+def _refuse_async(**functions: Sequence[object]) -> None:
+    for name, given in functions.items():
+        for one in given:
+            call = getattr(one, "__call__", None)  # noqa: B004
+            if iscoroutinefunction(one) or iscoroutinefunction(call):
+                raise InvalidArgument(f"{name}: expected a function that is not async")
+
+
+def _text(function: Callable[..., Any], request: Any) -> Asks[str | None]:
+    """Returns the text, or None if the function finds none, also by a LookupError."""
+    try:
+        text: str | None = yield function(request)
+    except LookupError:
+        return None
+    return text or None
+
+
+def resolved(asks: Asks[T]) -> T:
+    """Returns the result. Raises if a function turns out to be async."""
+    try:
+        value = next(asks)
+        while True:
+            if isawaitable(value):
+                asks.close()
+                getattr(value, "close", lambda: None)()
+                raise InvalidArgument("rules: an async function needs the middleware for ASGI")
+            value = asks.send(value)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def resolved_async(asks: Asks[T]) -> T:
+    """Returns the result."""
+    try:
+        value = next(asks)
+        while True:
+            try:
+                came = await value if isawaitable(value) else value
+            except Exception as error:
+                value = asks.throw(error)
+            else:
+                value = asks.send(came)
+    except StopIteration as end:
+        result: T = end.value
+        return result

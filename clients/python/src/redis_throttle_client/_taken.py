@@ -1,0 +1,124 @@
+"""The units that a request took, and the refund of those that do not count."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ._calls import Calls
+from ._decision import Decision
+from ._errors import ThrottleError
+from ._lease import AsyncLease, Lease
+from ._limiter import AsyncLimiter, Limiter
+from ._local import Limits
+from ._outcome import Outcome, counts
+from ._rules import Rule
+from ._steps import Steps
+
+log = logging.getLogger("redis_throttle_client")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCalls:
+    """The calls of a request, which are sent as one: a rule, a subject and a cost each."""
+
+    calls: Sequence[tuple[Rule, str, int]]
+    tag: str | None = None
+
+    @property
+    def counts_all(self) -> bool:
+        """True if no rule needs the outcome of the request."""
+        return all(rule.count == "all" for rule, _, _ in self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The decision on the calls of a request, made at the instant ``at``."""
+
+    asked: RuleCalls
+    decision: Decision
+    at: float
+
+    def uncounted(self, outcome: Outcome) -> list[tuple[Rule, str, Decision]]:
+        """Returns the rule, subject and row of each call that took units and does not count."""
+        rows = self.decision.rows or (self.decision,)
+        # In shadow mode a denial takes nothing, although the call is allowed.
+        return [
+            (rule, subject, row)
+            for (rule, subject, _), row in zip(self.asked.calls, rows, strict=True)
+            if row.granted and row.would_allow and not _counts(rule, outcome)
+        ]
+
+
+def _counts(rule: Rule, outcome: Outcome) -> bool:
+    try:
+        return counts(rule.count, outcome)
+    except Exception:
+        # The response is on its way, so it cannot become an error.
+        log.exception("count failed for the rule %s", rule.name)
+        return True
+
+
+def take(limiter: Limiter, asked: RuleCalls) -> tuple[Taken, list[Lease]]:
+    """Sends the calls of a request as one."""
+    at = limiter._calls.clock()
+    decision, leases = limiter._admit(asked.calls, asked.tag)
+    return Taken(asked, decision, at), leases
+
+
+async def take_async(
+    limiter: AsyncLimiter, asked: RuleCalls
+) -> tuple[Taken, list[AsyncLease]]:  # fmt: skip
+    """The same as :func:`take`."""
+    at = limiter._calls.clock()
+    decision, leases = await limiter._admit(asked.calls, asked.tag)
+    return Taken(asked, decision, at), leases
+
+
+def refund(limiter: Limiter, taken: Taken, outcome: Outcome) -> None:
+    """Refunds what does not count. Raises nothing: the response is on its way."""
+    servers = _return_local(limiter._calls, taken, outcome)
+    if servers:
+        limiter._run(_refunds(limiter._calls, servers, taken.asked.tag))
+
+
+def refund_soon(limiter: AsyncLimiter, taken: Taken, outcome: Outcome) -> None:
+    """Refunds what does not count; the server's units in a task that outlives its caller."""
+    servers = _return_local(limiter._calls, taken, outcome)
+    if servers:
+        limiter._tasks.start(limiter._run(_refunds(limiter._calls, servers, taken.asked.tag)))
+
+
+def _return_local(
+    calls: Calls, taken: Taken, outcome: Outcome
+) -> list[tuple[Rule, str, int]]:  # fmt: skip
+    """Gives back the units that this process granted, and returns the calls for the others."""
+    servers = []
+    for rule, subject, row in taken.uncounted(outcome):
+        if row.source == "server":
+            servers.append((rule, subject, row.granted))
+            continue
+        key, now = calls.keys.key(rule.name, subject, taken.asked.tag), calls.clock()
+        if row.degraded:
+            limits = Limits.of(rule, rule.local_share)
+            with calls._lock:
+                calls._local.settle(limits, key, -row.granted, int(now * 1_000_000))
+        else:
+            # A prefetched permit.
+            calls._grants.put_back(key, rule, row, taken.at + row.reset_after_ms / 1000, now)
+        calls._denials.drop(key)
+    return servers
+
+
+def _refunds(
+    calls: Calls, units: Sequence[tuple[Rule, str, int]], tag: str | None
+) -> Steps[None]:  # fmt: skip
+    for rule, subject, granted in units:
+        try:
+            # Without an answer the units stay taken, which only makes the limit stricter.
+            with contextlib.suppress(ThrottleError):
+                yield from calls.settle("refund", rule, subject, granted, tag)
+        except Exception:
+            log.exception("the refund failed for the rule %s", rule.name)
