@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import redis_throttle_client as rtc
-from redis_throttle_client import asgi, limits, testing, wsgi
+from redis_throttle_client import asgi, fastapi, limits, testing, wsgi
 
 from .conftest import ROOT
 
@@ -80,9 +80,17 @@ def own_names() -> set[str]:
     return {name for name in names if not name.startswith("_") and name not in ("T", "Steps")}
 
 
-@pytest.mark.parametrize("module", [rtc, asgi, wsgi, limits, testing], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [rtc, asgi, wsgi, fastapi, limits, testing], ids=lambda module: module.__name__
+)
 def test_the_types_of_public_signatures_are_public(module: ModuleType) -> None:
-    public, own = {*rtc.__all__, *module.__all__}, own_names()
+    # A framework may have a class of the same name.
+    theirs = {
+        name
+        for name, one in vars(module).items()
+        if inspect.isclass(one) and not one.__module__.startswith(rtc.__name__)
+    }
+    public, own = {*rtc.__all__, *module.__all__}, own_names() - theirs
     for name in module.__all__:
         thing = getattr(module, name)
         members = [thing, *vars(thing).values()] if inspect.isclass(thing) else [thing]
@@ -94,3 +102,11 @@ def test_the_types_of_public_signatures_are_public(module: ModuleType) -> None:
                 continue
             used = set(re.findall(r"[A-Za-z]\w*", str(getattr(member, "__annotations__", ""))))
             assert not used & own - public, f"{name}: {member}"
+
+
+def test_frameworks_and_drivers_are_imported_only_when_used() -> None:
+    code = "import sys, redis_throttle_client.asgi, redis_throttle_client.wsgi; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    names = {name.partition(".")[0] for name in found.stdout.split()}
+    others = {"fastapi", "starlette", "django", "rest_framework", "limits", "redis", "valkey"}
+    assert names & others == set()

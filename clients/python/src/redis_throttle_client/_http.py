@@ -60,7 +60,7 @@ class Response:
 OnDenied = Callable[[Request, Decision, Response], Response]
 """Returns the response to a denial. Its last argument is the default response."""
 
-_TITLES = {
+TITLES = {
     400: "Bad Request", 413: "Content Too Large", 429: "Too Many Requests",
     503: "Service Unavailable",
 }  # fmt: skip
@@ -83,7 +83,7 @@ def problem(decision: Decision | None) -> dict[str, Any]:
 
 
 def _plain(status: int, detail: str) -> dict[str, Any]:
-    return {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail}
+    return {"type": "about:blank", "title": TITLES[status], "status": status, "detail": detail}
 
 
 def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response:

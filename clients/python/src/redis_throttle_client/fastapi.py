@@ -1,0 +1,201 @@
+"""Limits of FastAPI routes, as dependencies.
+
+    limits = RateLimits(limiter)
+    limits.install(app)
+
+    @app.get("/", dependencies=[Depends(limits.limit(gcra("api", 10, 10, "1m")))])
+
+Needs the extra ``fastapi``. The middleware of :mod:`.asgi` limits a whole application instead, and
+also websockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response, routing
+
+from ._decision import Decision, HeaderStyle
+from ._errors import InvalidArgument
+from ._exchange import App, Exchange, Receive, Scope, Send
+from ._http import TITLES, denial, problem
+from ._limiter import AsyncLimiter
+from ._plan import Plan, resolved_async
+from ._rules import Rule
+from ._taken import take_async
+
+__all__ = [
+    "CostFunction",
+    "KeyFunction",
+    "RateLimited",
+    "RateLimits",
+    "RuleFunction",
+    "RulesArgument",
+    "SkipFunction",
+]
+
+Subject = str | None
+KeyFunction = Callable[[Request], Subject | Awaitable[Subject]]
+SkipFunction = Callable[[Request], bool | Awaitable[bool]]
+CostFunction = Callable[[Request], int | Awaitable[int]]
+RuleFunction = Callable[[Request], Rule | Awaitable[Rule | None] | None]
+"""Returns the rule of a request, or None to leave this rule out."""
+
+RulesArgument = (
+    Rule | RuleFunction | Sequence[Rule | RuleFunction | tuple[Rule | RuleFunction, KeyFunction]]
+)
+_SCHEMA = "RateLimitProblem"
+
+
+class RateLimited(HTTPException):
+    """Denies the request: 429, 413 or 503; or 400, if it has no subject.
+
+    ``decision`` is the denial, None without a subject. The response is a problem (RFC 9457), unless
+    the application has an exception handler of its own for this class.
+    """
+
+    def __init__(self, decision: Decision | None, styles: Sequence[HeaderStyle]) -> None:
+        told = problem(decision)
+        fields = {} if decision is None else decision.headers(styles)
+        super().__init__(told["status"], told["detail"], fields)
+        self.decision = decision
+        self._answer = denial(decision, styles)
+
+
+class RateLimits:
+    """The limits of the routes of an application.
+
+    ``headers`` are the styles of the header fields. ``trusted_proxies`` are addresses, networks or
+    ``unix``, whose ``X-Forwarded-For`` gives the client's address.
+    """
+
+    def __init__(
+        self, limiter: AsyncLimiter, *, headers: Sequence[HeaderStyle] = ("draft-11",),
+        trusted_proxies: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        if not isinstance(limiter, AsyncLimiter):
+            raise InvalidArgument("limiter: expected an AsyncLimiter")
+        self._limiter, self._styles, self._proxies = limiter, headers, trusted_proxies
+        self._limits: set[Callable[..., Any]] = set()
+        self._name = f"redis_throttle_client.limits.{id(self)}"
+
+    def install(self, app: FastAPI) -> None:
+        """Adds the header fields, the responses to denials and their documentation to ``app``."""
+        app.add_middleware(_Middleware, limits=self)
+        app.add_exception_handler(RateLimited, _respond)
+        openapi = app.openapi
+
+        def documented() -> dict[str, Any]:
+            schema = openapi()
+            self._document(app, schema)
+            return schema
+
+        app.openapi = documented  # type: ignore[method-assign]
+
+    def limit(
+        self, rules: RulesArgument, *, key: KeyFunction | None = None,
+        cost: int | CostFunction = 1, skip: SkipFunction | None = None,
+        anonymous: Rule | None = None, tag: KeyFunction | None = None,
+    ) -> Callable[[Request], Awaitable[Decision | None]]:  # fmt: skip
+        """Returns a dependency that checks all rules in one call.
+
+        Its value is the decision; None if ``skip`` or the rules leave the request out. It raises
+        :class:`RateLimited`. The options are those of
+        :class:`redis_throttle_client.asgi.RateLimitMiddleware`; the functions take FastAPI's
+        request.
+        """
+        plan = Plan.of(
+            self._limiter, rules, key=key, cost=cost, skip=skip, anonymous=anonymous, tag=tag,
+            headers=self._styles, trusted_proxies=self._proxies,
+        )  # fmt: skip
+
+        async def limited(request: Request) -> Decision | None:
+            return await self._check(plan, request)
+
+        self._limits.add(limited)
+        return limited
+
+    async def _check(self, plan: Plan, request: Request) -> Decision | None:
+        exchange = request.scope.get(self._name)
+        if exchange is None:
+            raise InvalidArgument("app: RateLimits.install(app) was not called")
+        peer = request.client.host if request.client else None
+        address = plan.address.find(peer, request.headers.getlist("x-forwarded-for"))
+        asked = await resolved_async(plan.calls(request, address))
+        if asked is None:
+            raise RateLimited(None, plan.styles)
+        if not asked.calls:
+            return None
+        taken, leases = await take_async(self._limiter, asked)
+        if not taken.decision.allowed:
+            raise RateLimited(taken.decision, plan.styles)
+        exchange.add(taken, leases)
+        return taken.decision
+
+    def _document(self, app: FastAPI, schema: dict[str, Any]) -> None:
+        """Adds the responses to denials to the operations that have a limit."""
+        # Newer versions of FastAPI keep the routes of included routers in a tree.
+        routes: Iterable[Any] = getattr(routing, "iter_route_contexts", list)(app.routes)
+        for route in routes:
+            tree = getattr(route, "dependant", None)
+            if tree is None or self._limits.isdisjoint(_calls(tree)):
+                continue
+            components = schema.setdefault("components", {})
+            components.setdefault("schemas", {}).setdefault(_SCHEMA, _PROBLEM)
+            operations = schema.get("paths", {}).get(route.path_format, {})
+            for method in route.methods:
+                responses = operations.get(method.lower(), {}).get("responses", {})
+                for status, response in _RESPONSES.items():
+                    responses.setdefault(status, response)
+
+
+class _Middleware:
+    """Gives each request its exchange, to which the limits of its route add what they took."""
+
+    def __init__(self, app: App, limits: RateLimits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._limits
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = Exchange(limits._limiter, limits._styles, receive, send)
+        scope[limits._name] = exchange
+        await exchange.run(self._app, scope)
+
+
+async def _respond(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RateLimited):
+        raise error
+    answer = error._answer
+    return Response(answer.body, answer.status, dict(answer.headers))
+
+
+def _calls(tree: Any) -> Iterable[Any]:
+    """Returns the functions of the dependencies of a route, and of those that these have."""
+    for one in tree.dependencies:
+        yield one.call
+        yield from _calls(one)
+
+
+_PROBLEM = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "violated-policies": {"type": "array", "items": {"type": "string"}},
+    },
+}
+_CONTENT = {"application/problem+json": {"schema": {"$ref": f"#/components/schemas/{_SCHEMA}"}}}
+_RETRY = {"Retry-After": {"description": "Seconds", "schema": {"type": "integer"}}}
+_RESPONSES = {
+    str(status): {"description": title, "content": _CONTENT}
+    | ({"headers": _RETRY} if status in (429, 503) else {})
+    for status, title in TITLES.items()
+}
