@@ -18,6 +18,7 @@ import redis_throttle_client as rtc
 from redis_throttle_client import asgi, fastapi, limits, testing, wsgi
 
 from .conftest import ROOT
+from .test_rest_framework import rest_framework
 
 HERE = ROOT / "clients/python"
 LICENCES = ["LICENSE", "LICENSE-APACHE", "LICENSE-MIT"]
@@ -81,7 +82,9 @@ def own_names() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", [rtc, asgi, wsgi, fastapi, limits, testing], ids=lambda module: module.__name__
+    "module",
+    [rtc, asgi, wsgi, fastapi, limits, rest_framework, testing],
+    ids=lambda module: module.__name__,
 )
 def test_the_types_of_public_signatures_are_public(module: ModuleType) -> None:
     # A framework may have a class of the same name.

@@ -10,6 +10,8 @@ from typing import Any, TypedDict
 from ._decision import Decision, HeaderStyle
 from ._rules import Rule
 
+# The name of the decision in a WSGI environ.
+DECISION = "redis_throttle_client.decision"
 _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 

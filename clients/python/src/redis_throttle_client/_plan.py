@@ -68,8 +68,8 @@ class Plan:
             if rule.on_error is None:
                 checked_on_error(limiter._calls.options.on_error, local=rule.keeps_locally)
         if isinstance(limiter, Limiter):
-            _refuse_async(rules=[part for pair in made for part in pair])
-            _refuse_async(key=[key], cost=[cost], skip=[skip], tag=[tag])
+            refuse_async(rules=[part for pair in made for part in pair])
+            refuse_async(key=[key], cost=[cost], skip=[skip], tag=[tag])
         return cls(
             made, ClientAddress(trusted_proxies), key, skip, cost, on_denied, tuple(headers),
             anonymous, tag, degraded_header,
@@ -124,10 +124,13 @@ def _pairs(
     for pair in made:
         if len(pair) != 2 or not (isinstance(pair[0], Rule) or callable(pair[0])):
             raise InvalidArgument("rules: expected rules, or functions that return one")
+        if pair[1] is not None and not callable(pair[1]):
+            raise InvalidArgument("key: expected a function")
     return made
 
 
-def _refuse_async(**functions: Sequence[object]) -> None:
+def refuse_async(**functions: Sequence[object]) -> None:
+    """Raises if one of the functions, by the names of their options, is async."""
     for name, given in functions.items():
         for one in given:
             call = getattr(one, "__call__", None)  # noqa: B004

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from ._decision import Decision
 from ._errors import InvalidArgument
 from ._http import (
+    DECISION,
     CostFunction,
     KeyFunction,
     MiddlewareOptions,
@@ -52,7 +53,6 @@ __all__ = [
     "StartResponse",
 ]
 
-_DECISION = "redis_throttle_client.decision"
 # The names of the request headers that this package controls; the client's values are removed.
 _CLEANED = "redis_throttle_client.cleaned"
 
@@ -113,10 +113,10 @@ class RateLimitMiddleware:
 
     def _told(self, environ: Environ, decision: Decision | None) -> Environ:
         if decision is not None:
-            environ[_DECISION] = decision
+            environ[DECISION] = decision
         else:
             # If this middleware skips the request, the decision of an outer one stays.
-            environ.setdefault(_DECISION, None)
+            environ.setdefault(DECISION, None)
         name = self._plan.degraded_header
         if name is not None:
             variable = "HTTP_" + name.upper().replace("-", "_")
