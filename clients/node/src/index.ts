@@ -28,7 +28,7 @@ export {
 } from './errors.js';
 export type { HeaderOptions, HeaderStyle, Problem } from './headers.js';
 export type { KeyOptions } from './keys.js';
-export { Lease } from './lease.js';
+export type { Lease } from './lease.js';
 export { Limiter } from './limiter.js';
 export type {
   CallOptions,

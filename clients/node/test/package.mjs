@@ -6,6 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { unexported } from './declarations.mjs';
 
 const root = join(import.meta.dirname, '..');
 const bin = (name) => join(root, 'node_modules/.bin', name);
@@ -14,6 +15,12 @@ const run = (program, args, cwd = root) => execFileSync(program, args, { cwd, st
 const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-package-'));
 try {
   run(bin('tsdown'), ['--logLevel', 'error']);
+  const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const declared = Object.values(manifest.exports).flatMap((one) => one.import?.types ?? []);
+  const entries = declared.map((path) => path.replace(/^\.\/dist\/(.*)\.d\.ts$/, '$1'));
+  const hidden = unexported(join(root, 'dist'), entries);
+  if (hidden.length > 0) throw new Error(`in the declarations, but not exported: ${hidden}`);
+
   const packed = execFileSync('npm', ['pack', '--json', '--pack-destination', folder], {
     cwd: root,
   });
