@@ -17,7 +17,8 @@ fail() {
     exit 1
 }
 
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' project.toml)
+url=$(sed -n 's/^url = "\(.*\)"$/\1/p' project.toml)
 released=$(sed -n "s/^## $version - \([0-9-]*\)\$/\1/p" CHANGELOG.md)
 [ -n "$released" ] || fail "CHANGELOG.md has no release $version with a date"
 SOURCE_DATE_EPOCH=$(date -u -d "$released" +%s)
@@ -150,6 +151,7 @@ Package: $package
 Version: $version
 Architecture: $debian_arch
 Maintainer: $maintainer
+Homepage: $url
 Section: database
 Priority: optional
 Installed-Size: $(du -sk "$root/usr" | cut -f 1)
