@@ -175,3 +175,31 @@ fn packer_takes_the_version_and_the_homepage_from_the_project() {
     }
     assert!(packer.contains("\nVersion: $version\n") && packer.contains("\nHomepage: $url\n"));
 }
+
+/// The READMEs that a registry shows next to a package, each with its language and its page.
+const READMES: [(&str, &str, &str); 4] = [
+    ("clients/python/README.md", "python", "python.md"),
+    ("clients/node/README.md", "js", "node.md"),
+    ("clients/rust/redis-throttle-client/README.md", "rust", "rust.md"),
+    ("clients/rust/tower-redis-throttle/README.md", "rust", "rust.md"),
+];
+
+#[test]
+fn readme_of_each_package_stands_alone() {
+    let url = project("url");
+    for (readme, language, page) in READMES {
+        let text = text(readme);
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            let path = link.strip_prefix(&format!("{url}/"));
+            let is_there = path.is_some_and(|path| root().join(path).is_file());
+            assert!(is_there, "{readme} links to {link}");
+        }
+        assert!(text.contains(&format!("]({url}/docs/clients/{page})")), "{readme}: no {page}");
+        assert!(text.contains("```sh\n"), "{readme} does not say how to install");
+        let programs: Vec<_> = text.split(&format!("```{language}\n")).skip(1).collect();
+        assert_eq!(programs.len(), 1, "{readme}");
+        let lines = programs[0].split("```").next().unwrap().lines();
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).count();
+        assert!(lines <= 15, "the program of {readme} has {lines} lines");
+    }
+}
