@@ -1,22 +1,28 @@
-/** Runs the programs of docs/clients/node.md against a real server. */
+/** Runs the programs of the pages against a real server, and checks a page's list of options. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import ts from 'typescript';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { type Program, programs } from '../pages.js';
 import { BACKEND, freePort, type Server, serve, until } from './server.js';
 
 const PACKAGE = resolve(import.meta.dirname, '../..');
 const page = readFileSync(join(PACKAGE, '../../docs/clients/node.md'), 'utf8');
 const specification = readFileSync(join(PACKAGE, '../SPEC.md'), 'utf8');
-const programs = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(
-  ([, program]) => program as string,
-);
-/** Returns true for a program that the server of this run supports. */
-const runs = (program: string) => BACKEND === 'module' || !program.includes('RL.DEBUG');
-const listens = (program: string) => program.includes('8080');
-const fails = (program: string) => program.includes('CommandRejectedError');
+const found = programs();
+const listens = ({ text }: Program) => text.includes('8080');
+const fails = ({ text }: Program) => text.includes('CommandRejectedError');
+const of = (choose: (program: Program) => boolean) =>
+  // A server without the module has no RL.DEBUG.
+  found.filter((one) => choose(one) && (BACKEND === 'module' || !one.text.includes('RL.DEBUG')));
+/** The output of a program that contains a text. */
+const PRINTED = [
+  ['allowed ? `allowed,', 'allowed, 9 left\n'],
+  ["console.log('at work')", 'at work\n'],
+] as const;
 
 let server: Server;
 let folder: string;
@@ -39,29 +45,26 @@ beforeEach(async () => {
   await server.admin.flushall();
 });
 
-function start(program: string, at: number, port = 0): ChildProcess {
-  const file = join(folder, `${at}.js`);
-  const text = program.replaceAll('7777', String(server.port)).replaceAll('8080', String(port));
+function start({ name, text }: Program, port = 0): ChildProcess {
+  const file = join(folder, `${name.replaceAll(/\W/g, '-')}.js`);
+  const placed = text.replaceAll('7777', String(server.port)).replaceAll('8080', String(port));
   const ours = join(PACKAGE, 'dist');
   const from = (_: string, path = '/index') => `'${ours}${path}.js'`;
-  writeFileSync(file, text.replaceAll(/'redis-throttle-client(\/[a-z-]+)?'/g, from));
+  const program = placed.replaceAll(/'redis-throttle-client(\/[a-z-]+)?'/g, from);
+  const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext };
+  writeFileSync(file, ts.transpile(program, options));
   const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'pipe'] });
   running.push(child);
   return child;
 }
 
-it('the page has a program in each of its sections', () => {
-  expect(programs.map(listens)).toEqual([false, true, true, true, true, false, false, false]);
-});
-
-it.each(
-  programs.map((program, at) => [at, program] as const).filter(([, p]) => runs(p) && !listens(p)),
-)(
-  'program %s runs to its end',
+it.each(of((program) => !listens(program)))(
+  '$name runs to its end',
   // Retried, because a busy machine may miss the page's deadline.
   { retry: 2 },
-  async (at, program) => {
-    const child = start(program, at);
+  async (program) => {
+    await server.admin.flushall();
+    const child = start(program);
     let output = '';
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on('data', (data) => {
@@ -69,18 +72,14 @@ it.each(
       });
     }
     const [code] = await once(child, 'close');
-    expect({ code, output }).toEqual({
-      code: 0,
-      output: program.includes('console.log')
-        ? expect.stringMatching(/^allowed, 9 left\n$|^at work\n$/)
-        : '',
-    });
+    const printed = PRINTED.filter(([mark]) => program.text.includes(mark));
+    expect({ code, output }).toEqual({ code: 0, output: printed.map(([, line]) => line).join('') });
   },
 );
 
-it('the page answers a CommandRejectedError without the stack', async () => {
+it.each(of(fails))('$name answers a CommandRejectedError without the stack', async (program) => {
   const port = await freePort();
-  start(programs.find(fails) as string, programs.findIndex(fails), port);
+  start(program, port);
   const ask = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
   await until('it listens', async () => (await ask()) !== undefined);
   const answer = await ask();
@@ -88,26 +87,28 @@ it('the page answers a CommandRejectedError without the stack', async () => {
   expect(await answer?.json()).toEqual({ title: 'Internal Server Error', status: 500 });
 });
 
-it.each(
-  programs.map((program, at) => [at, program] as const).filter(([, p]) => listens(p) && !fails(p)),
-)('program %s allows ten calls, and denies the eleventh', { retry: 2 }, async (at, program) => {
-  const port = await freePort();
-  start(program, at, port);
-  const ask = () => fetch(`http://127.0.0.1:${port}/`);
-  await until('it listens', () =>
-    ask().then(
-      () => true,
-      () => false,
-    ),
-  );
-  await server.admin.flushall();
-  await server.clock.freeze();
-  const all = [];
-  for (let call = 0; call < 11; call += 1) all.push(await ask());
-  expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
-  expect(await all[9]?.json()).toEqual({ left: 0 });
-  expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
-});
+it.each(of((program) => listens(program) && !fails(program)))(
+  '$name allows ten calls, and denies the eleventh',
+  { retry: 2 },
+  async (program) => {
+    const port = await freePort();
+    start(program, port);
+    const ask = () => fetch(`http://127.0.0.1:${port}/`);
+    await until('it listens', () =>
+      ask().then(
+        () => true,
+        () => false,
+      ),
+    );
+    await server.admin.flushall();
+    await server.clock.freeze();
+    const all = [];
+    for (let call = 0; call < 11; call += 1) all.push(await ask());
+    expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
+    if (program.text.includes('left:')) expect(await all[9]?.json()).toEqual({ left: 0 });
+    expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
+  },
+);
 
 it('the page or SPEC.md names every option', () => {
   const source = (name: string) => readFileSync(join(PACKAGE, `src/${name}.ts`), 'utf8');
