@@ -1,11 +1,13 @@
-//! The code of docs/clients/rust.md: each block is a file here, compiled and run. The page names a
-//! server on port 7777; the tests start their own.
+//! The programs of docs/clients/rust.md and of other pages: each is a file here, compiled and run.
+//! The pages name a server on port 7777; the tests start their own.
 
 #[path = "../../../redis-throttle-client/tests/live/server.rs"]
 mod server;
 
+mod layer_alone;
 mod leases;
 mod over_a_cluster;
+mod programs;
 mod quick_start;
 mod service;
 mod with_a_server;
@@ -14,20 +16,16 @@ mod without_an_answer;
 mod without_the_module;
 
 use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 
-use http::Request;
+use http::{Request, Response};
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, OnError, Rule};
 use server::Server;
 use tower::ServiceExt;
-
-const PAGE: &str = include_str!("../../../../../docs/clients/rust.md");
-/// Texts of the page and their replacements in the files.
-const REPLACED: [(&str, &str); 2] = [
-    ("\"redis://127.0.0.1:7777\"", "crate::url()"),
-    ("#[tokio::main]\nasync fn main()", "pub async fn greet()"),
-];
+use tower_redis_throttle::Peer;
 
 thread_local! {
     static URL: RefCell<String> = const { RefCell::new(String::new()) };
@@ -42,32 +40,6 @@ async fn server() -> Server {
     let server = Server::of(Backend::Module, &[]).await;
     URL.set(server.url());
     server
-}
-
-/// Splits code into words, because the formatter decides on line breaks.
-fn words(code: &str) -> Vec<&str> {
-    code.split_whitespace().collect()
-}
-
-#[test]
-fn each_block_of_the_page_matches_a_file() {
-    let files = [
-        include_str!("quick_start.rs"),
-        include_str!("over_a_cluster.rs"),
-        include_str!("without_an_answer.rs"),
-        include_str!("without_the_module.rs"),
-        include_str!("service.rs"),
-        include_str!("leases.rs"),
-        include_str!("with_the_fake.rs"),
-        include_str!("with_a_server.rs"),
-    ];
-    let blocks: Vec<_> = PAGE.split("```rust\n").skip(1).collect();
-    assert_eq!(blocks.len(), files.len());
-    for (block, file) in blocks.into_iter().zip(files) {
-        let code = block.split("```").next().unwrap().to_owned();
-        let code = REPLACED.iter().fold(code, |code, (page, file)| code.replace(page, file));
-        assert_eq!(words(&code), words(file));
-    }
 }
 
 #[tokio::test]
@@ -112,6 +84,19 @@ async fn service_answers_the_eleventh_request_with_429() {
     for wanted in [200; 10].into_iter().chain([429]) {
         let request = Request::builder().uri("/").body(axum::body::Body::empty()).unwrap();
         let response = connected.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), wanted);
+    }
+}
+
+#[tokio::test]
+async fn layer_without_axum_answers_the_eleventh_request_with_429() {
+    let limits = layer_alone::limits(FakeServer::new().limiter()).unwrap();
+    let served = |_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new())));
+    let service = tower::ServiceBuilder::new().layer(limits).service_fn(served);
+    for wanted in [200; 10].into_iter().chain([429]) {
+        let peer = Peer(IpAddr::from([192, 0, 2, 7]));
+        let request = Request::builder().extension(peer).body(()).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status().as_u16(), wanted);
     }
 }
