@@ -2,6 +2,8 @@
 
 #[path = "pages/english.rs"]
 mod english;
+#[path = "pages/programs.rs"]
+mod programs;
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::{BTreeMap, BTreeSet};

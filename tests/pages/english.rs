@@ -36,7 +36,7 @@ const ENDINGS: [&str; 9] = ["js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "
 const SKIPPED: [&str; 6] = ["__pycache__", "artifacts", "corpus", "dist", "node_modules", "target"];
 
 /// Returns the text of the checked files, by their paths from the root.
-fn sources() -> BTreeMap<String, String> {
+pub fn sources() -> BTreeMap<String, String> {
     fn walk(folder: &Path, found: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("a folder of the repository") {
             let path = entry.expect("an entry").path();
