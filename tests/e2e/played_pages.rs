@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::support::played::{Row, instant, on_a_line, row, row_of_lines};
+use crate::support::played::{Row, instant, on_a_line, row, row_of_lines, words};
 use crate::support::{BASE_US, Server};
 
 /// Returns the text of a page in `docs`.
@@ -55,6 +55,32 @@ fn cookbook_shows_the_replies_of_a_real_server() {
     let rows: usize = sessions.iter().map(|(_, rows)| rows.len()).sum();
     assert!(sessions.len() >= 9 && rows >= 55, "{rows} calls in {} sections", sessions.len());
     sessions.iter().for_each(|(title, rows)| play(title, rows));
+}
+
+/// The time at which the calls of the reference are made: 2026-01-01 00:00:00 UTC.
+const REFERENCE_US: i64 = 1_767_225_600_000_000;
+
+#[test]
+fn reference_shows_the_replies_of_a_real_server() {
+    let (text, mut played) = (page("commands.md"), 0);
+    for section in text.split("\n## ").skip(1) {
+        let blocks = section.split("\n```\n").skip(1).step_by(2);
+        let lines: Vec<_> = blocks.flat_map(str::lines).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let server = Server::setup().line("rl.redis-cell yes").line("rl.gcra yes").start();
+        let mut client = server.client();
+        client.freeze(REFERENCE_US);
+        for line in lines {
+            let (call, reply) = line.split_once(" -> ").expect(line);
+            let call = words(call);
+            let call: Vec<_> = call.iter().map(String::as_str).collect();
+            assert_eq!(on_a_line(&client.call(&call)), reply.trim(), "{line}");
+            played += 1;
+        }
+    }
+    assert!(played > 50, "{played} calls");
 }
 
 #[test]

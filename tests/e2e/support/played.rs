@@ -40,7 +40,7 @@ pub fn instant(text: &str) -> Option<(i64, String)> {
 }
 
 /// Splits a call into words as redis-cli does: text in double quotes is one word.
-fn words(call: &str) -> Vec<String> {
+pub fn words(call: &str) -> Vec<String> {
     let quoted = |(at, part): (usize, &str)| match at % 2 {
         1 => vec![part.to_owned()],
         _ => part.split_whitespace().map(str::to_owned).collect(),
