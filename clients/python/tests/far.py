@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
@@ -11,6 +12,7 @@ from typing import Any
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable
 from redis_throttle_client.testing import FakeServer
 
+_ORDER_S = 1e-12
 PATIENT: Any = {"timeout_ms": 60_000}
 
 
@@ -68,6 +70,7 @@ class Loop(asyncio.SelectorEventLoop):
         selector = selectors.DefaultSelector()
         super().__init__(selector)
         self._now_s, self._look = 0.0, selector.select
+        self._timers = itertools.count()
         selector.select = self._jump  # type: ignore[method-assign]
 
     def _jump(self, timeout: float | None = None) -> Any:
@@ -79,6 +82,12 @@ class Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._now_s
+
+    def call_at(  # type: ignore[override]
+        self, when: float, *args: Any, **options: Any
+    ) -> asyncio.TimerHandle:
+        # Timers of one instant run in the order in which they were set.
+        return super().call_at(when + next(self._timers) * _ORDER_S, *args, **options)
 
 
 class Far(FakeServer):

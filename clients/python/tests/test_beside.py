@@ -36,14 +36,14 @@ def test_a_denial_that_arrives_after_a_forget_is_not_cached() -> None:
     server.hold()
     asked = [
         begun(lambda: limiter.check(API, "42")),
-        begun(lambda: limiter.check_all([(ONE, "x"), (API, "42")])),
+        begun(lambda: limiter.check_all(ONE.of("x"), API.of("42"))),
     ]
     until(lambda: len(server.calls) == 8)
     limiter.forget(API, "42")
     server.let_go()
     ended(asked)
     assert limiter.check(API, "42").allowed
-    assert limiter.check_all([(ONE, "x"), (API, "42")]).allowed
+    assert limiter.check_all(ONE.of("x"), API.of("42")).allowed
 
 
 @pytest.mark.parametrize("verb", ["forget", "refund", "charge"])
@@ -236,7 +236,7 @@ async def test_a_decision_by_on_error_has_the_limit_of_its_rule() -> None:
     closed = fixed("day", 9, "1d", on_error="deny")
     named = [policy("search", default=API), policy("unknown")]
     assert [limiter.check(rule, "42").limit for rule in (API, closed, *named)] == [6, 9, 6, 0]
-    assert limiter.check_all([(API, "42"), (closed, "42")]).limit == 9
+    assert limiter.check_all(API.of("42"), closed.of("42")).limit == 9
     assert limiter.peek(API, "42").limit == 6
     with anyio.fail_after(60):
         assert (await server.async_limiter(prefetch=9).check(API, "42")).limit == 6

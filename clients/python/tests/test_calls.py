@@ -25,7 +25,8 @@ from redis_throttle_client import (
     policy,
 )
 from redis_throttle_client._errors import PASSING
-from redis_throttle_client._lease import Renewer
+from redis_throttle_client._keeping import Renewer
+from redis_throttle_client._steps import Steps
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")
@@ -39,8 +40,8 @@ def server() -> FakeServer:
 def test_check_each_refunds_the_earlier_costs_after_a_denial(server: FakeServer) -> None:
     limiter = server.limiter()
     day = fixed("day", 1, "1d")
-    assert limiter.check_each([(API, "42"), (day, "42")])
-    denied = limiter.check_each([(API, "42"), (day, "42")])
+    assert limiter.check_each(API.of("42"), day.of("42"))
+    denied = limiter.check_each(API.of("42"), day.of("42"))
     assert (denied.allowed, denied.rule, len(denied.rows)) == (False, "day", 2)
     assert limiter.peek(API, "42", 0).remaining == 5
 
@@ -128,17 +129,18 @@ def test_a_lease_held_by_a_thread_renews_itself(server: FakeServer) -> None:
     limiter, jobs = server.limiter(), lease("jobs", 1, "3ms")
     renewed = threading.Event()
     with limiter.lease(jobs, "42", "job-1") as held:
-        original = held.renew
+        hold = held._hold
+        original = hold.renew
 
-        def renew() -> bool:
+        def renew() -> Steps[bool]:
             renewed.set()
             return original()
 
-        held.renew = renew  # type: ignore[method-assign]
+        hold.renew = renew  # type: ignore[method-assign]
         server.advance(0.001)
         limiter._renewer.close()
-        limiter._renewer = Renewer(server.now)
-        limiter._renewer.add(held)
+        limiter._renewer = Renewer(limiter._run, server.now)
+        limiter._renewer.keep([hold])
         server.advance(0.001)
         with limiter._renewer._changed:
             limiter._renewer._changed.notify()
@@ -202,7 +204,7 @@ def test_the_hook_gets_the_deciding_subject_if_a_rule_is_checked_for_two_subject
     limiter = server.limiter(on_decision=lambda event: seen.append(event.key_hash))
     for name in ("bob", "bob"):
         limiter.check(API, name, 3)
-    denied = limiter.check_all([(API, "alice"), (API, "bob")])
+    denied = limiter.check_all(API.of("alice"), API.of("bob"))
     assert (denied.allowed, denied.deciding) == (False, 1)
     limiter.check(API, "bob")
     assert seen[-2] == seen[-1]
@@ -213,13 +215,15 @@ def test_check_each_validates_all_calls_before_the_first_one_takes_units(
 ) -> None:
     limiter = server.limiter()
     wrong: list[list[Any]] = [
-        [(API, "42"), (lease("jobs", 1, "60s"), "42")],
-        [(API, "42"), (backoff("login", 3, "1s", "60s", "1h"), "42")],
+        [API.of("42"), lease("jobs", 1, "60s").of("42")],
+        [API.of("42"), backoff("login", 3, "1s", "60s", "1h").of("42")],
+        [API.of("42"), fixed("day", 9, "1d").of("42").reserve(2)],
+        [API.of("42"), (API, "43")],
         [],
     ]
-    for calls in wrong:
+    for items in wrong:
         with pytest.raises(InvalidArgument):
-            limiter.check_each(calls)
+            limiter.check_each(*items)
     assert server.calls == []
 
 
@@ -235,7 +239,7 @@ def test_check_each_refunds_the_earlier_costs_if_its_thread_is_interrupted(
 
     monkeypatch.setattr(server, "reply", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        limiter.check_each([(API, "42", 3), (fixed("day", 9, "1d"), "42")])
+        limiter.check_each(API.of("42").cost(3), fixed("day", 9, "1d").of("42"))
     assert limiter.peek(API, "42", 0).remaining == 6
 
 
@@ -243,9 +247,9 @@ def test_granted_is_the_cost_of_an_allowed_call(server: FakeServer) -> None:
     limiter, day = server.limiter(on_error="local"), fixed("day", 9, "1d")
     assert limiter.check(API, "42", 3).granted == 3
     assert limiter.check(API, "42", 4).granted == 0
-    both = limiter.check_all([(API, "42", 2), (day, "42", 4)])
+    both = limiter.check_all(API.of("42").cost(2), day.of("42").cost(4))
     assert (both.granted, [row.granted for row in both.rows]) == (2, [2, 4])
-    denied = limiter.check_all([(API, "42", 2), (day, "42", 4)])
+    denied = limiter.check_all(API.of("42").cost(2), day.of("42").cost(4))
     assert (denied.granted, [row.granted for row in denied.rows]) == (0, [0, 0])
     assert limiter.charge(day, "42", 3).granted == 3
     server.fail()
@@ -255,7 +259,7 @@ def test_granted_is_the_cost_of_an_allowed_call(server: FakeServer) -> None:
 def test_check_each_refunds_the_earlier_costs_after_a_rejected_command(server: FakeServer) -> None:
     limiter = server.limiter()
     with pytest.raises(CommandRejected):
-        limiter.check_each([(API, "42"), (policy("unknown"), "42")])
+        limiter.check_each(API.of("42"), policy("unknown").of("42"))
     assert limiter.peek(API, "42", 0).remaining == 6
 
 

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 import redis_throttle_client as rtc
-from redis_throttle_client import Decision, InvalidArgument, Rule, _protocol
+from redis_throttle_client import Decision, InvalidArgument, Item, Rule, _protocol
 from redis_throttle_client._address import ClientAddress
+from redis_throttle_client._calls import item_of
 from redis_throttle_client._decision import retry_after_s, retry_ms
+from redis_throttle_client._durations import duration_text, duration_us
 from redis_throttle_client._errors import ProtocolError, is_rejection
 from redis_throttle_client._http import problem
 from redis_throttle_client._keys import Keys
 from redis_throttle_client._on_error import strictest
 from redis_throttle_client._options import Options
-from redis_throttle_client._rules import duration_text, duration_us
+from redis_throttle_client._protocol import Keyed
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "cases.json").read_text()
@@ -26,10 +28,11 @@ CASES: dict[str, list[dict[str, Any]]] = json.loads(
 LANGUAGES = ("python", "node", "rust", "go", "java")
 # The actions of a timeline's steps: see clients/TIMELINES.md.
 ACTIONS = (
-    "check", "peek", "refund", "charge", "forget", "check_all", "check_each", "wait", "lease",
-    "release", "join", "cancel", "disconnect", "ready", "close",
+    "check", "peek", "refund", "charge", "forget", "block", "check_all", "peek_all", "check_each",
+    "wait", "lease", "release", "admit", "settle", "finish", "join", "cancel", "disconnect",
+    "ready", "close",
 )  # fmt: skip
-CALL_FIELDS = {*ACTIONS, "server", "servers", "start", "times", "expect"}
+CALL_FIELDS = {*ACTIONS, "id", "server", "servers", "start", "times", "expect"}
 EXPECTED = {
     "allowed", "limit", "remaining", "granted", "retry_after_ms", "reset_after_ms", "never",
     "would_allow", "would_retry_after_ms", "rule", "rows", "deciding", "source", "degraded",
@@ -54,6 +57,17 @@ def made(given: dict[str, Any]) -> Rule:
         fields["default"] = made(fields["default"])
     rule: Rule = getattr(rtc, fields.pop("kind"))(fields.pop("name"), **fields)
     return rule
+
+
+def item_as_given(item: Item, given: dict[str, Any]) -> Item:
+    """Returns an item with the options of a case."""
+    if "cost" in given:
+        item = item.cost(given["cost"])
+    if "leave" in given:
+        item = item.leave(given["leave"])
+    if "reserve" in given:
+        item = item.reserve(given["reserve"], *([given["ttl"]] if "ttl" in given else []))
+    return item
 
 
 def timelines_of(language: str) -> list[dict[str, Any]]:
@@ -156,32 +170,34 @@ def test_calls_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> No
 def arguments(given: dict[str, Any]) -> tuple[str, ...]:
     rule = made(given["rule"])
     key = Keys().key(rule.name, given["subject"])
-    cost = given.get("cost", 1)
+    item = item_of(rule, given["subject"], given.get("cost", 1), given.get("leave"))
     match given["method"]:
         case "check":
-            return _protocol.check(rule, key, cost, partial=given.get("partial", False))
+            return _protocol.check(item, key, partial=given.get("partial", False))
+        case "block":
+            return _protocol.block(key, given["duration"])
         case "forget":
             return _protocol.forget(key)
         case "lease":
-            return _protocol.lease(rule, key, given["id"])
+            return _protocol.lease(item, key, given["id"])
         case "renew":
             return _protocol.renew(rule, key, given["id"])
         case "release":
             return _protocol.release(key, given["id"])
         case verb:
-            return _protocol.named(verb.upper(), rule, key, cost)
+            return _protocol.named(verb.upper(), item, key)
 
 
 @cases("calls_all")
 def test_calls_of_several_rules_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> None:
     def ask() -> tuple[str, ...]:
-        calls = []
+        items = []
         for call in given["calls"]:
-            rule = made(call["rule"])
-            key = Keys().key(rule.name, call["subject"], given.get("tag"))
-            calls.append((rule, key, call.get("cost", 1)))
+            item = item_as_given(made(call["rule"]).of(call["subject"]), call)
+            key = Keys().key(item.rule.name, item.subject, given.get("tag"))
+            items.append(Keyed(item, key))
         peek = given.get("method") == "peek_all"
-        return _protocol.check_all(calls, peek=peek, id=given.get("id"))
+        return _protocol.check_all(items, peek=peek, id=given.get("id"))
 
     if expect == INVALID:
         with pytest.raises(InvalidArgument):
@@ -218,8 +234,8 @@ def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
     rule = made(given["rule"])
 
     def read() -> Decision:
-        partial = given.get("partial", False)
-        return _protocol.decision(rule, given["reply"], given.get("cost", 1), partial=partial)
+        item = item_of(rule, "42", given.get("cost", 1))
+        return _protocol.decision(item, given["reply"], partial=given.get("partial", False))
 
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
@@ -232,12 +248,12 @@ def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
 def test_replies_of_several_rules_follow_the_shared_cases(
     given: dict[str, Any], expect: dict[str, Any]
 ) -> None:
-    calls = [(made(rule), 1) for rule in given["rules"]]
+    items = [Keyed(made(rule).of("42"), "rl:42") for rule in given["rules"]]
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
-            _protocol.decision_all(calls, given["reply"])
+            _protocol.decision_all(items, given["reply"])
     else:
-        decision = _protocol.decision_all(calls, given["reply"])
+        decision = _protocol.decision_all(items, given["reply"])
         assert fields_of(decision, expect["decision"]) == expect["decision"]
         rows = zip(decision.rows, expect["rows"], strict=True)
         assert [fields_of(row, wanted) for row, wanted in rows] == expect["rows"]
@@ -259,8 +275,9 @@ def decided(given: dict[str, Any]) -> Decision | None:
         retry = retry_ms(given.get("retry_after_ms", 0))
         return Decision(given["allowed"], 0, 0, retry, 0, rules[0].name, "error", True)
     if len(rules) > 1:
-        return _protocol.decision_all([(rule, 1) for rule in rules], given["reply"])
-    return _protocol.decision(rules[0], given["reply"])
+        items = [Keyed(rule.of("42"), "rl:42") for rule in rules]
+        return _protocol.decision_all(items, given["reply"])
+    return _protocol.decision(rules[0].of("42"), given["reply"])
 
 
 @cases("headers")

@@ -62,7 +62,7 @@ def test_a_driver_decides(shared_server: Server, driver: str, protocol: int) -> 
     with Limiter(client(port=shared_server.port, protocol=protocol), **PATIENT) as limiter:
         assert limiter.ready() == "module"
         assert [limiter.check(API, "42").remaining for _ in range(2)] == [5, 4]
-        assert limiter.check_all([(API, "42"), (DAY, "42", 2)]).rows[1].remaining == 98
+        assert limiter.check_all(API.of("42"), DAY.of("42").cost(2)).rows[1].remaining == 98
         with limiter.lease(JOBS, "42") as held:
             assert held.renew()
         shared_server.command("SET", "rl:api:text", "text")
@@ -81,7 +81,7 @@ async def test_a_driver_decides_in_asyncio(
     async with AsyncLimiter(made, **PATIENT) as limiter:
         assert await limiter.ready() == "module"
         assert [(await limiter.check(API, "42")).remaining for _ in range(2)] == [5, 4]
-        assert (await limiter.check_all([(API, "42"), (DAY, "42", 2)])).rows[1].remaining == 98
+        assert (await limiter.check_all(API.of("42"), DAY.of("42").cost(2))).rows[1].remaining == 98
         async with limiter.lease(JOBS, "42") as held:
             assert await held.renew()
         shared_server.command("SET", "rl:api:text", "text")

@@ -43,8 +43,8 @@ def test_the_fake_decides_as_the_server_does(server: Server, rule: Rule) -> None
         for step in range(120):
             verb, cost = chance.choice(["check"] * 5 + ["peek", "refund", "charge"]), 1
             cost = max(chance.choice(COSTS), int(verb in ("refund", "charge")))
-            if verb == "check" and cost and rule.takes_partial and chance.random() < 0.25:
-                args = protocol.check(rule, f"rl:{rule.name}:42", cost, partial=True)
+            if verb == "check" and cost and rule.takes_prefetch and chance.random() < 0.25:
+                args = protocol.check(rule.of("42").cost(cost), f"rl:{rule.name}:42", partial=True)
                 replies = [limiter._ask(args) for limiter in pair]
                 assert replies[0] == replies[1], (step, args)
             else:
@@ -62,8 +62,8 @@ def test_the_fake_decides_several_rules_as_the_server_does(server: Server) -> No
         pair = (real, fake.limiter())
         for step in range(60):
             holder = str(step % 5)
-            calls = [(rule, "42", chance.randrange(3)) for rule in RULES] + [(jobs, "42", 1)]
-            told: list[Decision] = [limiter.check_all(calls, id=holder) for limiter in pair]
+            items = [rule.of("42").cost(chance.randrange(3)) for rule in RULES] + [jobs.of("42")]
+            told: list[Decision] = [limiter.check_all(*items, id=holder) for limiter in pair]
             assert told[0].rows == told[1].rows, step
             assert replace(told[0], rows=()) == replace(told[1], rows=()), step
             pause_ms = chance.choice((1, 250, 1000))

@@ -116,7 +116,7 @@ def test_a_rule_without_on_error_uses_that_of_its_limiter(server: FakeServer) ->
 def test_the_strictest_on_error_of_several_rules_decides(server: FakeServer) -> None:
     server.fail()
     closed = fixed("day", 9, "1d", on_error="deny")
-    decision = server.limiter().check_all([(API, "42"), (closed, "42")])
+    decision = server.limiter().check_all(API.of("42"), closed.of("42"))
     assert (decision.allowed, decision.rule, decision.source) == (False, "day", "error")
 
 
@@ -124,13 +124,13 @@ def test_a_locally_denied_call_takes_units_from_none_of_its_rules(server: FakeSe
     server.fail()
     many, one = fixed("a", 10, 60, on_error="local"), fixed("b", 1, 60, on_error="local")
     limiter = server.limiter()
-    found = [limiter.check_all([(many, "42"), (one, "42")]) for _ in range(6)]
+    found = [limiter.check_all(many.of("42"), one.of("42")) for _ in range(6)]
     assert [each.allowed for each in found] == [True] + [False] * 5
     assert {each.rule for each in found[1:]} == {"b"}
     assert [row.remaining for row in found[-1].rows] == [9, 0]
     assert limiter.peek(many, "42", 0).remaining == 9
     # A cost that one of the rules cannot allow is taken from neither.
-    assert not limiter.check_all([(one, "43"), (many, "42", 10)])
+    assert not limiter.check_all(one.of("43"), many.of("42").cost(10))
     assert limiter.peek(one, "43", 0).remaining == 1
 
 

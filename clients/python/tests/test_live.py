@@ -96,10 +96,12 @@ async def test_a_burst_is_allowed_and_then_denied_in_asyncio(server: Server, nam
 def test_several_rules_take_from_all_or_none_and_a_lease_excludes_others(server: Server) -> None:
     jobs = lease("jobs", 1, "60s")
     with Limiter(server.client(), timeout_ms=2000) as limiter:
-        both = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
+        both = limiter.check_all(API.of("42"), fixed("day", 3, "1d").of("acme").cost(3), tag="acme")
         assert both.allowed
         assert [row.remaining for row in both.rows] == [5, 0]
-        again = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
+        again = limiter.check_all(
+            API.of("42"), fixed("day", 3, "1d").of("acme").cost(3), tag="acme"
+        )
         assert (again.allowed, again.rule, again.rows[0].remaining) == (False, "day", 5)
         with limiter.lease(jobs, "42") as held:
             assert held.held
@@ -277,11 +279,11 @@ def test_a_cluster_redirects_no_call(cluster: list[Server], driver: Any) -> None
     client = driver(host="127.0.0.1", port=cluster[0].port)
     with Limiter(client, timeout_ms=2000) as limiter:
         assert all(limiter.check(API, str(at)).source == "server" for at in range(60))
-        both = limiter.check_all([(API, "1"), (token_bucket("t", 9, 9, 9), "2")], tag="acme")
+        both = limiter.check_all(API.of("1"), token_bucket("t", 9, 9, 9).of("2"), tag="acme")
         assert both.allowed
         with pytest.raises(CommandRejected):
-            limiter.check_all([(API, "1"), (token_bucket("t", 9, 9, 9), "2")])
-        each = limiter.check_each([(API, "e1"), (fixed("none", 1, 9), "e2", 2)])
+            limiter.check_all(API.of("1"), token_bucket("t", 9, 9, 9).of("2"))
+        each = limiter.check_each(API.of("e1"), fixed("none", 1, 9).of("e2").cost(2))
         assert not each
         assert limiter.peek(API, "e1", 0).remaining == 6
         for subject in map(str, range(9)):

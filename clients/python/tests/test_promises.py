@@ -77,14 +77,16 @@ def test_check_each_does_not_refund_a_call_without_an_answer(server: FakeServer)
     server.fail()
     # The first rule gets no answer. The second rule does.
     limiter = server.limiter(on_decision=lambda *_: server.recover())
-    assert not limiter.check_each([(API, "42"), (ONE, "42")])
+    assert not limiter.check_each(API.of("42"), ONE.of("42"))
     assert verbs(server) == ["RL.FIXED", "RL.GCRA", "RL.FIXED"]
 
 
 def test_check_each_refunds_the_cost_of_each_call(server: FakeServer) -> None:
     limiter = server.limiter()
     limiter.check(ONE, "42")
-    decision = limiter.check_each([(API, "42", 3), (fixed("day", 9, "1d"), "x", 2), (ONE, "42")])
+    decision = limiter.check_each(
+        API.of("42").cost(3), fixed("day", 9, "1d").of("x").cost(2), ONE.of("42")
+    )
     assert (decision.allowed, decision.rule) == (False, "one")
     assert limiter.peek(API, "42", 0).remaining == 6
     assert limiter.peek(fixed("day", 9, "1d"), "x", 0).remaining == 9
@@ -327,7 +329,7 @@ def test_a_tag_is_in_every_key_of_its_call(server: FakeServer) -> None:
     limiter.peek(API, "42", tag="t")
     limiter.refund(API, "42", tag="t")
     limiter.charge(API, "42", tag="t")
-    limiter.check_all([(API, "42"), (ONE, "42")], tag="t")
+    limiter.check_all(API.of("42"), ONE.of("42"), tag="t")
     limiter.wait(API, "42", 0, tag="t")
     with limiter.lease(lease("jobs", 1, "60s"), "42", tag="t"):
         pass

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import redis
 
-from redis_throttle_client import AsyncLimiter, Decision, Limiter, gcra
+from redis_throttle_client import AsyncLimiter, Decision, Item, Limiter, gcra
 from redis_throttle_client._dial import Dial
 from redis_throttle_client._queue import Pace
 
 from .far import run
 from .scripted import Script, Seam, scripted_client
-from .test_cases import ACTIONS, made, timelines_of
+from .test_cases import ACTIONS, item_as_given, made, timelines_of
 
 # The longest timeline, in seconds of the frozen clock.
 _LONGEST_S = 120
@@ -62,16 +62,32 @@ class Checks:
     def __init__(self, timeline: dict[str, Any]) -> None:
         self._steps, self._script, self._seen = timeline["steps"], Script(), 0
         self._rules = {rule["name"]: made(rule) for rule in timeline["rules"]}
-        self._leases: dict[str, tuple[Any, Any]] = {}
+        # The contexts and the guards of leases and admissions.
+        self._held: dict[str, tuple[Any, Any]] = {}
         self._limiter: Any
 
-    def _given(self, action: str, given: Any) -> list[Any]:
+    def _given(self, action: str, given: Any) -> tuple[list[Any], dict[str, Any]]:
         """Returns the arguments of a method of the limiter."""
-        if action in ("check_all", "check_each"):
-            return [[(self._rules[call[0]], *call[1:]) for call in given]]
+        if action in ("check_all", "peek_all", "check_each"):
+            return self._items(given), {}
         if action in ("ready", "close"):
-            return []
-        return [self._rules[given[0]], *given[1:]]
+            return [], {}
+        rule, subject, *others = given
+        options = others.pop() if others and isinstance(others[-1], dict) else {}
+        return [self._rules[rule], subject, *others], options
+
+    def _items(self, given: Any) -> list[Item]:
+        """Returns the items of a call of several rules."""
+        items = []
+        for rule, subject, *others in given:
+            options = others[0] if others else {}
+            options = options if isinstance(options, dict) else {"cost": options}
+            items.append(item_as_given(self._rules[rule].of(subject), options))
+        return items
+
+    def _settle(self, given: Any) -> None:
+        id, rule, actual = given  # noqa: A001
+        self._held[id][1].settle(self._rules[rule], actual)
 
     def _check_end(self) -> None:
         assert [item for item in self._script.left() if item != "refuse"] == []
@@ -83,7 +99,7 @@ class Checks:
         if "generation" in expect:
             assert self._script.generation == expect.pop("generation"), "generation"
         for name, wanted in expect.pop("held", {}).items():
-            assert self._leases[name][1].held == wanted, f"held {name}"
+            assert self._held[name][1].held == wanted, f"held {name}"
         for name, wanted in expect.pop("counters", {}).items():
             assert getattr(self._limiter.counters, name, None) == wanted, f"counter {name}"
         if "outcomes" in expect:
@@ -168,7 +184,7 @@ class Runner(Checks):
         if action == "disconnect":
             self._script.disconnect()
             return None
-        task = self._loop.create_task(self._outcome(self._act(action, one[action])))
+        task = self._loop.create_task(self._outcome(self._act(action, one)))
         if "start" not in one:
             return task
         self._started[one["start"]] = task
@@ -182,27 +198,39 @@ class Runner(Checks):
             error = raised
         return Outcome(result, error, began, self._loop.time())
 
-    async def _act(self, action: str, given: Any) -> Any:
+    async def _act(self, action: str, one: dict[str, Any]) -> Any:
+        given = one[action]
         match action:
             case "lease":
                 rule, subject, name = given
-                context = self._limiter.lease(self._rules[rule], subject, name)
-                lease = await context.__aenter__()
-                self._leases[name] = context, lease
-                return lease.decision
-            case "release":
-                return await self._leases[given][0].__aexit__(None, None, None)
+                return await self._enter(
+                    name, self._limiter.lease(self._rules[rule], subject, name)
+                )
+            case "admit":
+                name = one["id"]
+                return await self._enter(name, self._limiter.admit(*self._items(given), id=name))
+            case "settle":
+                return self._settle(given)
+            case "release" | "finish":
+                return await self._held[given][0].__aexit__(None, None, None)
             case _:
-                return await getattr(self._limiter, action)(*self._given(action, given))
+                arguments, options = self._given(action, given)
+                return await getattr(self._limiter, action)(*arguments, **options)
+
+    async def _enter(self, name: str, context: Any) -> Decision:
+        guard = await context.__aenter__()
+        self._held[name] = context, guard
+        decision: Decision = guard.decision
+        return decision
 
     def _key_of(self, one: dict[str, Any]) -> str | None:
         """Returns the key of a call, whose commands its own answers are for."""
         given = next((one[name] for name in ACTIONS if name in one), None)
-        if isinstance(given, str):
-            return given
+        if isinstance(given, str) or "id" in one:
+            return str(one.get("id", given))
         if not isinstance(given, list) or isinstance(given[0], list):
             return None
-        # A lease's commands are told apart by its holder, other commands by the key.
+        # The commands of a holder are told apart by its id, other commands by the key.
         if "lease" in one:
             return str(given[2])
         return f"rl:{given[0]}:{given[1].replace(':', '%3A')}"
@@ -263,7 +291,8 @@ class SyncRunner(Checks):
     def _outcome(self, action: str, given: Any) -> Outcome:
         began, result, error = self._seam.now(), None, None
         try:
-            result = getattr(self._limiter, action)(*self._given(action, given))
+            arguments, options = self._given(action, given)
+            result = getattr(self._limiter, action)(*arguments, **options)
         except Exception as raised:
             error = raised
         return Outcome(result, error, began, self._seam.now())
@@ -271,7 +300,7 @@ class SyncRunner(Checks):
 
 # The expectations that need connections, which a transport does not show.
 OF_CONNECTIONS = frozenset({"dials", "generation"})
-CONCURRENT = frozenset({"calls", "start", "lease", "release", "disconnect"})
+CONCURRENT = frozenset({"calls", "start", "lease", "admit", "release", "disconnect"})
 
 
 def is_sequential(timeline: dict[str, Any]) -> bool:

@@ -1,8 +1,15 @@
 """Rate limits with redis-throttle: limiters, and middleware for ASGI and WSGI."""
 
+from ._admission import (
+    Admission,
+    AsyncAdmission,
+    AsyncAdmissionContext,
+    AsyncReservation,
+    Reservation,
+)
 from ._backends import Backend, BackendOption
-from ._calls import Call
 from ._decision import Decision, Denied, HeaderStyle, Source
+from ._durations import Duration
 from ._errors import (
     CommandRejected,
     InvalidArgument,
@@ -15,7 +22,7 @@ from ._limiter import AsyncLimiter, Limiter
 from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
 from ._outcome import Count, Outcome
 from ._rules import (
-    Duration,
+    Item,
     OnError,
     Rule,
     backoff,
@@ -31,12 +38,15 @@ from ._rules import (
 )
 
 __all__ = [
+    "Admission",
+    "AsyncAdmission",
+    "AsyncAdmissionContext",
     "AsyncLease",
     "AsyncLeaseContext",
     "AsyncLimiter",
+    "AsyncReservation",
     "Backend",
     "BackendOption",
-    "Call",
     "CommandRejected",
     "Count",
     "Counters",
@@ -47,6 +57,7 @@ __all__ = [
     "Duration",
     "HeaderStyle",
     "InvalidArgument",
+    "Item",
     "Lease",
     "LeaseContext",
     "Limiter",
@@ -55,6 +66,7 @@ __all__ = [
     "OnError",
     "Outcome",
     "Reason",
+    "Reservation",
     "Rule",
     "Source",
     "ThrottleError",

@@ -11,10 +11,12 @@ from ._backends import Choice, unexecuted
 from ._breaker import Breaker
 from ._dial import LEASE_SLOTS
 from ._errors import (
+    TOO_MANY,
     CommandRejected,
     Reason,
     Retired,
     ThrottleError,
+    TooManyReservations,
     Unavailable,
     Undialled,
     Unsent,
@@ -22,7 +24,7 @@ from ._errors import (
     is_temporary,
 )
 from ._options import Options
-from ._protocol import Args
+from ._protocol import Args, Kept
 from ._steps import Send, Steps, Turn
 
 
@@ -50,10 +52,13 @@ class Asking:
         self._slots: dict[object, list[int]] = {}
         self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
 
-    def keep(self, args: Args, until: float) -> Steps[Any]:
-        """Sends the renewal or the release of a lease, which have a few slots of their own.
+    def keep(
+        self, args: Args, until: float, is_over: Callable[[], bool] = lambda: False
+    ) -> Steps[Any]:
+        """Sends a renewal or an end of a lease or an admission. These have slots of their own.
 
-        Waits for a slot at most until the lease ends.
+        Waits for a slot at most until the instant ``until``. Nothing is sent if it ``is_over`` by
+        then.
         """
         node = self._find_node(args[1])
         with self._lock:
@@ -63,8 +68,10 @@ class Asking:
         try:
             turn = yield Turn(("lease", node, slot), max(0.0, until - self.clock()))
             if turn is None:
-                raise Unavailable("the lease ended before its call was sent", "overloaded")
+                raise Unavailable("the ttl ended before the call was sent", "overloaded")
             try:
+                if is_over():
+                    raise Unavailable("the work ended before the call was sent", "overloaded")
                 return (yield from self.ask(args, lease=True))
             finally:
                 turn.release()
@@ -95,7 +102,7 @@ class Asking:
                     timeout_s = max(0.001, until - self.clock())
                 sent = self.backend.written(args, tried.by)
             try:
-                reply = yield Send(node, sent, timeout_s)
+                reply = yield Send(node, Kept(sent) if lease else sent, timeout_s)
             except ThrottleError:
                 # No error reply.
                 raise
@@ -111,7 +118,7 @@ class Asking:
                 # All connections were in use, but the server answered other calls meanwhile.
                 judged.reason = "overloaded"
             answered = _verdict(judged, alone=probe or breaker.failures == failures)
-            if answered:
+            if answered and not isinstance(judged, TooManyReservations):
                 self._rejected()
             if judged is error:
                 raise
@@ -156,6 +163,8 @@ def _judged(error: Exception) -> ThrottleError:
     if isinstance(error, ThrottleError):
         return error
     if is_rejection(error):
+        if TOO_MANY in str(error):
+            return TooManyReservations(str(error))
         hint = ""
         if "unknown command" in str(error) and "RL." in str(error):
             hint = ": is the module loaded on this server?"

@@ -10,7 +10,7 @@ from ._deadline import Deadline, by, has_passed, instant
 from ._dial import Dial, Node
 from ._errors import Unavailable, Undialled, Unsent, is_reply, retires
 from ._fork import forgets
-from ._protocol import keeps_lease, packed
+from ._protocol import Kept, packed
 from ._queue import Pace, Queue
 
 
@@ -110,7 +110,7 @@ class AsyncSockets:
     async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads the reply by ``deadline``, in loop time."""
         pool = self._pool
-        connection = await self._take(pool, deadline, lease=keeps_lease(args))
+        connection = await self._take(pool, deadline, lease=isinstance(args, Kept))
         generation = pool.generations[connection]
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:

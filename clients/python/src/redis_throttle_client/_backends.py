@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import InvalidArgument, Unavailable, is_rejection
-from ._protocol import Args, as_function, as_script, key_of, probe
+from ._protocol import Args, as_function, as_script, key_of, probe, without_policies
 from ._steps import Send, Turn
 
 Backend = Literal["module", "functions", "script"]
@@ -117,6 +117,7 @@ class Choice:
         """Returns the call in the form that this back end expects."""
         if by == "module" or by is None or not args[0].startswith("RL."):
             return args
+        args = without_policies(args)
         return as_function(args) if by == "functions" else as_script(args, "EVALSHA", script_sha())
 
     def again(

@@ -129,7 +129,7 @@ def retry_ms(ms: int) -> int:
 
 
 class Denied(ThrottleError):
-    """A lease was denied. ``decision.retry_after_ms`` says when to retry."""
+    """A lease or an admission was denied. ``decision.retry_after_ms`` says when to retry."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"denied by the rule {decision.rule!r}")

@@ -57,6 +57,10 @@ class CommandRejected(ThrottleError):
     """The server refused the call, and a retry does not help: alert on it."""
 
 
+class TooManyReservations(CommandRejected):
+    """A key remembers as many reservations as it can. A call of several rules is then denied."""
+
+
 class ProtocolError(CommandRejected):
     """The server's reply is not a decision."""
 
@@ -101,6 +105,8 @@ _REJECTED_TYPES = frozenset(
     ]
 )
 _FULL = "max number of clients"
+# The text of a server whose key remembers as many reservations as it can.
+TOO_MANY = "too many reservations"
 
 
 def is_rejection(error: BaseException) -> bool:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
+from ._admission import (
+    Admission,
+    AsyncAdmission,
+    AsyncAdmissionContext,
+    AsyncReservation,
+    Reservation,
+    allowed,
+)
 from ._backends import Backend
-from ._calls import Admission, Call, Calls
-from ._deadline import Deadline, instant
+from ._calls import Calls, item_of
 from ._decision import Decision
+from ._durations import Duration
 from ._errors import Unavailable
-from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext, Renewer
+from ._hold import Hold, holds_of
+from ._keeping import Keeper, Renewer
+from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._options import Counters, LimiterOptions, Options
 from ._prefetch import Turnstile
 from ._protocol import Args
-from ._rules import Rule
-from ._steps import Send, Start, Step, Steps, Turn, Wait
+from ._rules import Item, Rule
+from ._running import AsyncRunning, Running
+from ._steps import Steps
+from ._taking import Taken, check_admission, lease_item, new_id, take
 from ._tasks import Tasks
 from ._transport import async_transport, is_up_of, transport
 
@@ -46,19 +56,32 @@ class Limiter:
             checked, self._transport.node, here=lambda: None, event=Turnstile,
             is_up=is_up_of(self._transport),
         )  # fmt: skip
-        self._sleep = sleep
-        self._renewer = Renewer(checked.clock)
+        self._running = Running(self._transport, self._calls.asking, sleep)
+        self._renewer = Renewer(self._run, checked.clock)
 
-    def check(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
-        """Decides a call, and takes ``cost`` if the call is allowed."""
-        spent = self._calls.spend(rule, subject, cost, tag)
-        if spent is not None:
-            return spent
-        return self._run(self._calls.check(rule, subject, cost, tag))
+    def check(
+        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        partial: bool = False, tag: str | None = None,
+    ) -> Decision:  # fmt: skip
+        """Decides a call, and takes ``cost`` if the call is allowed.
 
-    def peek(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
+        With ``leave``, units or a share of the limit such as ``"20%"``, the call is allowed only if
+        so many units remain. With ``partial``, the call takes as many units as are left, at most
+        ``cost`` and at least 1; ``granted`` of the decision says how many.
+        """
+        if cost == 1 and leave is None and not partial:
+            spent = self._calls.spend(rule, subject, tag)
+            if spent is not None:
+                return spent
+        item = item_of(rule, subject, cost, leave)
+        return self._run(self._calls.check(item, tag, partial=partial))
+
+    def peek(
+        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        tag: str | None = None,
+    ) -> Decision:  # fmt: skip
         """Returns what :meth:`check` would decide. Takes nothing. Cost 0 reads the status."""
-        return self._run(self._calls.peek(rule, subject, cost, tag))
+        return self._run(self._calls.peek(item_of(rule, subject, cost, leave), tag))
 
     def refund(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
@@ -76,25 +99,42 @@ class Limiter:
         """Resets the subject's allowance under this rule."""
         self._run(self._calls.forget(rule, subject, tag))
 
-    def check_all(
-        self, calls: Sequence[Call], *, tag: str | None = None, id: str | None = None
-    ) -> Decision:
-        """Checks several rules at once. Takes from all or from none.
+    def block(
+        self, rule: Rule, subject: str, duration: Duration, *, tag: str | None = None
+    ) -> None:  # fmt: skip
+        """Denies every call of the subject under this rule for ``duration``, 1 ms to 366 days.
 
-        ``rows`` of the decision has the decision of each rule. In a cluster all keys need one hash
-        tag: ``tag``. Leases among the rules need an ``id``, and the caller must release them.
+        The ban forgets what the subject has used, its leases and its reservations. A new ban
+        replaces it, and :meth:`forget` lifts it.
         """
-        return self._run(self._calls.check_all(calls, tag, id))
+        self._run(self._calls.block(rule, subject, duration, tag))
 
-    def check_each(self, calls: Sequence[Call]) -> Decision:
+    def check_all(
+        self, *items: Item, tag: str | None = None, id: str | None = None
+    ) -> Decision:  # fmt: skip
+        """Checks several rules at once: ``rule.of(subject)`` for each. Takes from all or from none.
+
+        ``rows`` of the decision has the decision of each item. In a cluster all keys need one hash
+        tag: ``tag``. Leases and reservations need an ``id``, and the caller must end them:
+        :meth:`admit` does so by itself.
+        """
+        return self._run(self._calls.check_all(items, tag, id))
+
+    def peek_all(
+        self, *items: Item, tag: str | None = None, id: str | None = None
+    ) -> Decision:  # fmt: skip
+        """Returns what :meth:`check_all` would decide. Takes nothing."""
+        return self._run(self._calls.peek_all(items, tag, id))
+
+    def check_each(self, *items: Item) -> Decision:
         """Checks one rule after the other, for keys in different slots.
 
         If a later rule denies, its call fails, or the caller is cancelled, the earlier costs are
-        refunded. If all allow, the rule with the fewest calls left decides. Leases and backoffs
-        are an :class:`InvalidArgument`. Until a refund, other callers cannot use its units. If it
-        gets no answer, its cost stays taken, which only makes the limit stricter.
+        refunded. If all allow, the rule with the fewest calls left decides. Leases, reservations
+        and backoffs are an :class:`InvalidArgument`. Until a refund, other callers cannot use its
+        units. If it gets no answer, its cost stays taken, which only makes the limit stricter.
         """
-        return self._run(self._calls.check_each(calls))
+        return self._run(self._calls.check_each(items))
 
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
@@ -106,8 +146,32 @@ class Limiter:
         self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
     ) -> LeaseContext:
         """Takes a permit for a ``with`` block, renews it, and releases it at the end."""
-        name = self._calls.lease_call(rule, subject, id, tag)
-        return LeaseContext(lambda: self._admit([(rule, subject)], tag, name))
+        name = new_id(id)
+        item = lease_item(self._calls, rule, subject, name, tag)
+        return LeaseContext(lambda: self._admit([item], tag, name))
+
+    def admit(self, *items: Item, tag: str | None = None, id: str | None = None) -> Admission:
+        """Takes from several rules at once, or raises :class:`Denied` and takes from none.
+
+        Use the result in a ``with`` block, or call its ``finish()`` at the end of the work. Leases
+        and reservations are renewed until then. ``settle`` notes the units that the work took:
+        a reservation is then committed, otherwise cancelled; of other items the difference to their
+        cost is charged or refunded. ``id``, 1 to 64 bytes without spaces and by default random, is
+        the holder of all leases and reservations.
+        """
+        taken = self._admitted(items, tag, id)
+        return Admission(taken, self._held(taken), self._renewer)
+
+    def reserve(
+        self, rule: Rule, subject: str, cost: int, ttl: Duration = 30, *,
+        tag: str | None = None, id: str | None = None,
+    ) -> Reservation:  # fmt: skip
+        """Reserves ``cost`` under a fixed window, a quota or a policy. Raises :class:`Denied`.
+
+        It is the admission of one reservation, which expires after ``ttl`` unless it is renewed.
+        """
+        taken = self._admitted([rule.of(subject).reserve(cost, ttl)], tag, id)
+        return Reservation(taken, self._held(taken), self._renewer)
 
     @property
     def counters(self) -> Counters:
@@ -137,61 +201,37 @@ class Limiter:
         self.close()
 
     def _admit(
-        self, calls: Sequence[Call], tag: str | None, id: str | None = None
+        self, items: Sequence[Item], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[Lease]]:
         """Sends one call for all rules. The leases among them are renewed until released."""
-        admitted = self._run(self._calls.admit(calls, tag, id, self._abandon))
-        leases = self._leases(admitted)
-        if admitted.decision is None:
+        taken = self._run(take(self._calls, items, tag, new_id(id), self._abandon))
+        if taken.decision is None:
             raise Unavailable("there is no decision")
-        for lease in leases:
-            if not admitted.decision.degraded:
-                self._renewer.add(lease)
-        return admitted.decision, leases
+        if not taken.decision.allowed:
+            return taken.decision, []
+        holds = holds_of(self._calls, taken)
+        self._renewer.keep(holds)
+        return taken.decision, [Lease(hold, self._renewer) for hold in holds]
 
-    def _leases(self, admitted: Admission) -> list[Lease]:
-        given = self._keep, self._renewer, self._calls.clock
-        held = admitted.id, admitted.asked, admitted.decision
-        return [Lease(*given, rule, key, *held) for rule, key in admitted.leases]
+    def _admitted(self, items: Sequence[Item], tag: str | None, id: str | None) -> Taken:
+        name = new_id(id)
+        check_admission(self._calls, items, tag, name)
+        steps = take(self._calls, items, tag, name, self._abandon, is_admission=True)
+        return allowed(self._run(steps))
 
-    def _abandon(self, admitted: Admission) -> None:
-        for lease in self._leases(admitted):
-            lease.abandon()
+    def _held(self, taken: Taken) -> list[Hold]:
+        holds = holds_of(self._calls, taken, estimates=True)
+        self._renewer.keep(holds)
+        return holds
 
-    def _keep(self, args: Args, until: float) -> Any:
-        return self._run(self._calls.keep(args, until))
+    def _abandon(self, taken: Taken) -> None:
+        self._renewer.abandon(holds_of(self._calls, taken))
 
     def _ask(self, args: Args) -> Any:
         return self._run(self._calls.ask(args))
 
     def _run(self, steps: Steps[T]) -> T:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    came = self._do(step)
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(came)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    def _do(self, step: Step) -> Any:
-        if isinstance(step, Send):
-            return self._transport.call(step.node, step.args, step.timeout_s)
-        if isinstance(step, Start):
-            try:
-                return self._run(step.steps)
-            finally:
-                step.ended.set()
-        if isinstance(step, Wait):
-            return step.ended.wait(step.timeout_s)
-        if isinstance(step, Turn):
-            lock = self._calls.asking.turn(step.key, threading.Lock)
-            return lock if lock.acquire(timeout=step.timeout_s) else None
-        return self._sleep(step.seconds)
+        return self._running.run(steps)
 
 
 class AsyncLimiter:
@@ -210,23 +250,28 @@ class AsyncLimiter:
             checked, self._transport.node, here=asyncio.get_running_loop, event=asyncio.Event,
             is_up=is_up_of(self._transport),
         )  # fmt: skip
-        self._sleep = sleep
         self._tasks = Tasks()
+        self._running = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks)
+        self._keeper = Keeper(self._run, sleep, self._tasks)
 
     async def check(
-        self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
-    ) -> Decision:
+        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        partial: bool = False, tag: str | None = None,
+    ) -> Decision:  # fmt: skip
         """The same as :meth:`Limiter.check`."""
-        spent = self._calls.spend(rule, subject, cost, tag)
-        if spent is not None:
-            return spent
-        return await self._run(self._calls.check(rule, subject, cost, tag))
+        if cost == 1 and leave is None and not partial:
+            spent = self._calls.spend(rule, subject, tag)
+            if spent is not None:
+                return spent
+        item = item_of(rule, subject, cost, leave)
+        return await self._run(self._calls.check(item, tag, partial=partial))
 
     async def peek(
-        self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
-    ) -> Decision:
+        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        tag: str | None = None,
+    ) -> Decision:  # fmt: skip
         """The same as :meth:`Limiter.peek`."""
-        return await self._run(self._calls.peek(rule, subject, cost, tag))
+        return await self._run(self._calls.peek(item_of(rule, subject, cost, leave), tag))
 
     async def refund(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
@@ -244,15 +289,27 @@ class AsyncLimiter:
         """The same as :meth:`Limiter.forget`."""
         await self._run(self._calls.forget(rule, subject, tag))
 
-    async def check_all(
-        self, calls: Sequence[Call], *, tag: str | None = None, id: str | None = None
-    ) -> Decision:
-        """The same as :meth:`Limiter.check_all`."""
-        return await self._run(self._calls.check_all(calls, tag, id))
+    async def block(
+        self, rule: Rule, subject: str, duration: Duration, *, tag: str | None = None
+    ) -> None:  # fmt: skip
+        """The same as :meth:`Limiter.block`."""
+        await self._run(self._calls.block(rule, subject, duration, tag))
 
-    async def check_each(self, calls: Sequence[Call]) -> Decision:
+    async def check_all(
+        self, *items: Item, tag: str | None = None, id: str | None = None
+    ) -> Decision:  # fmt: skip
+        """The same as :meth:`Limiter.check_all`."""
+        return await self._run(self._calls.check_all(items, tag, id))
+
+    async def peek_all(
+        self, *items: Item, tag: str | None = None, id: str | None = None
+    ) -> Decision:  # fmt: skip
+        """The same as :meth:`Limiter.peek_all`."""
+        return await self._run(self._calls.peek_all(items, tag, id))
+
+    async def check_each(self, *items: Item) -> Decision:
         """The same as :meth:`Limiter.check_each`."""
-        return await self._run(self._calls.check_each(calls))
+        return await self._run(self._calls.check_each(items))
 
     async def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
@@ -264,8 +321,36 @@ class AsyncLimiter:
         self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
     ) -> AsyncLeaseContext:
         """Takes a permit for an ``async with`` block, renews it, and releases it at the end."""
-        name = self._calls.lease_call(rule, subject, id, tag)
-        return AsyncLeaseContext(lambda: self._admit([(rule, subject)], tag, name))
+        name = new_id(id)
+        item = lease_item(self._calls, rule, subject, name, tag)
+        return AsyncLeaseContext(lambda: self._admit([item], tag, name))
+
+    def admit(
+        self, *items: Item, tag: str | None = None, id: str | None = None
+    ) -> AsyncAdmissionContext[AsyncAdmission]:
+        """The same as :meth:`Limiter.admit`, for an ``async with`` block or an ``await``."""
+        name = new_id(id)
+        check_admission(self._calls, items, tag, name)
+
+        async def enter() -> AsyncAdmission:
+            taken = await self._admitted(items, tag, name)
+            return AsyncAdmission(taken, self._held(taken), self._keeper)
+
+        return AsyncAdmissionContext(enter)
+
+    def reserve(
+        self, rule: Rule, subject: str, cost: int, ttl: Duration = 30, *,
+        tag: str | None = None, id: str | None = None,
+    ) -> AsyncAdmissionContext[AsyncReservation]:  # fmt: skip
+        """The same as :meth:`Limiter.reserve`, for an ``async with`` block or an ``await``."""
+        items, name = [rule.of(subject).reserve(cost, ttl)], new_id(id)
+        check_admission(self._calls, items, tag, name)
+
+        async def enter() -> AsyncReservation:
+            taken = await self._admitted(items, tag, name)
+            return AsyncReservation(taken, self._held(taken), self._keeper)
+
+        return AsyncAdmissionContext(enter)
 
     @property
     def counters(self) -> Counters:
@@ -289,66 +374,32 @@ class AsyncLimiter:
         await self.close()
 
     async def _admit(
-        self, calls: Sequence[Call], tag: str | None, id: str | None = None
+        self, items: Sequence[Item], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[AsyncLease]]:
-        """Sends one call for all rules. The leases among them are renewed until released."""
-        admitted = await self._run(self._calls.admit(calls, tag, id, self._abandon))
-        leases = self._leases(admitted)
-        if admitted.decision is None:
+        """The same as :meth:`Limiter._admit`."""
+        taken = await self._run(take(self._calls, items, tag, new_id(id), self._abandon))
+        if taken.decision is None:
             raise Unavailable("there is no decision")
-        for lease in leases:
-            lease.keep()
-        return admitted.decision, leases
+        if not taken.decision.allowed:
+            return taken.decision, []
+        holds = holds_of(self._calls, taken)
+        self._keeper.keep(holds)
+        return taken.decision, [AsyncLease(hold, self._keeper) for hold in holds]
 
-    def _leases(self, admitted: Admission) -> list[AsyncLease]:
-        given = self._keep, self._sleep, self._tasks.start, self._calls.clock
-        held = admitted.id, admitted.asked, admitted.decision
-        return [AsyncLease(*given, rule, key, *held) for rule, key in admitted.leases]
+    async def _admitted(self, items: Sequence[Item], tag: str | None, name: str) -> Taken:
+        steps = take(self._calls, items, tag, name, self._abandon, is_admission=True)
+        return allowed(await self._run(steps))
 
-    def _abandon(self, admitted: Admission) -> None:
-        for lease in self._leases(admitted):
-            lease.release_soon()
+    def _held(self, taken: Taken) -> list[Hold]:
+        holds = holds_of(self._calls, taken, estimates=True)
+        self._keeper.keep(holds)
+        return holds
 
-    async def _keep(self, args: Args, until: float) -> Any:
-        return await self._run(self._calls.keep(args, until))
+    def _abandon(self, taken: Taken) -> None:
+        self._keeper.end_soon(holds_of(self._calls, taken))
 
     async def _ask(self, args: Args) -> Any:
         return await self._run(self._calls.ask(args))
 
     async def _run(self, steps: Steps[T]) -> T:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    came = await self._do(step)
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(came)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    async def _do(self, step: Step) -> Any:
-        if isinstance(step, Send):
-            return await self._transport.call(step.node, step.args, step.timeout_s)
-        if isinstance(step, Start):
-            task = self._tasks.start(self._run(step.steps))
-            return task.add_done_callback(lambda _: step.ended.set())
-        if isinstance(step, Wait):
-            if not step.is_timed:
-                return await step.ended.wait()
-            with contextlib.suppress(TimeoutError):
-                async with Deadline(instant(step.timeout_s)):
-                    await step.ended.wait()
-            return None
-        if isinstance(step, Turn):
-            of_this_loop = asyncio.get_running_loop(), step.key
-            lock = self._calls.asking.turn(of_this_loop, asyncio.Lock)
-            try:
-                async with Deadline(instant(step.timeout_s)):
-                    await lock.acquire()
-            except TimeoutError:
-                return None
-            return lock
-        return await self._sleep(step.seconds)
+        return await self._running.run(steps)

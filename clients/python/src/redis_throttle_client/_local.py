@@ -15,7 +15,7 @@ from math import ceil, floor
 
 from ._decision import Decision, Source, retry_ms
 from ._errors import Reason
-from ._rules import Rule
+from ._rules import Item, Rule
 
 Row = tuple[int, int, int, int, int]
 """The integers of a reply: allowed, limit, remaining, and the times until retry and reset in ms."""
@@ -89,19 +89,23 @@ class LocalLimiter:
 
     def decide(
         self, limits: Limits, key: str, cost: int, now_us: int, *,
-        peek: bool = False, partial: bool = False,
+        peek: bool = False, partial: bool = False, leave: int = 0,
     ) -> Row:  # fmt: skip
-        """Returns the reply to a check. With ``partial``, grants as many units as are left."""
+        """Returns the reply to a check, which must leave ``leave`` units.
+
+        With ``partial``, grants as many units as are left.
+        """
         state = self._current(limits, key, now_us)
         left = self._left(limits, state)
         if partial:
             # If no units are left, the reply has the time until one unit is free.
-            cost = min(cost, max(1, left))
-        allowed = cost == 0 or cost <= left
+            cost = min(cost, max(1, left - leave))
+        wanted = cost + leave
+        allowed = wanted == 0 or wanted <= left
         retry_us = 0
         if not allowed:
-            never = cost > limits.capacity
-            retry_us = -1000 if never else self._until(limits, state, cost, now_us)
+            never = wanted > limits.capacity
+            retry_us = -1000 if never else self._until(limits, state, wanted, now_us)
         elif limits.kind == "leaky_bucket":
             retry_us = -(-state.used // limits.drain)
         granted = (cost if partial else 1) if allowed else 0
@@ -225,22 +229,36 @@ class LocalLimiter:
         return until_us
 
 
+def units_to_leave(leave: str | None, capacity: int, share: float = 1.0) -> int:
+    """Returns the units that must remain; a percentage of the capacity is rounded down."""
+    if leave is None:
+        return 0
+    if leave.endswith("%"):
+        return capacity * int(leave[:-1]) // 100
+    return ceil(int(leave) * share)
+
+
 def local_decision(
-    limiter: LocalLimiter, rule: Rule, key: str, cost: int, now_us: int, reason: Reason, *,
-    peek: bool = False,
+    limiter: LocalLimiter, item: Item, key: str, now_us: int, reason: Reason, *,
+    peek: bool = False, partial: bool = False,
 ) -> Decision:  # fmt: skip
     """Decides a call by the rule's local limits."""
+    rule, cost = item.rule, item.units
     limits = Limits.of(rule, rule.local_share)
+    leave = units_to_leave(item.leaves, limits.capacity, rule.local_share)
     source: Source = "local"
-    if cost > limits.capacity and cost <= ((rule.default or rule).limit or 0):
+    if not partial and limits.capacity < cost + leave <= ((rule.default or rule).limit or 0):
         # The whole rule would allow this cost, but the local share never does: deny with a retry
         # time.
         return Decision(
             False, limits.capacity, 0, 1000, 1000, rule.name, source, True, False, 1000,
             reason=reason,
         )  # fmt: skip
-    allowed, limit, remaining, retry, reset = limiter.decide(limits, key, cost, now_us, peek=peek)
+    granted, limit, remaining, retry, reset = limiter.decide(
+        limits, key, cost, now_us, peek=peek, partial=partial, leave=leave
+    )
     return Decision(
-        allowed > 0, limit, remaining, retry_ms(retry), reset, rule.name, source, True,
-        allowed > 0, retry_ms(retry), allowed * cost, rule.window_us, reason=reason,
+        granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, source, True,
+        granted > 0, retry_ms(retry), granted if partial else granted * cost, rule.window_us,
+        reason=reason,
     )  # fmt: skip

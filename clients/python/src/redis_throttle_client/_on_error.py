@@ -8,10 +8,8 @@ from dataclasses import replace
 from ._decision import Decision
 from ._errors import Reason
 from ._local import LocalLimiter, local_decision
-from ._rules import OnError, Rule
-
-Keyed = tuple[Rule, str, int]
-"""A rule, its key and the cost of the call."""
+from ._protocol import Keyed
+from ._rules import Item, OnError, Rule
 
 _STRICTNESS: tuple[OnError, ...] = ("allow", "local", "deny")
 
@@ -22,29 +20,31 @@ def strictest(on_errors: Iterable[OnError]) -> OnError:
 
 
 def without_answer(
-    calls: Sequence[Keyed], on_errors: Sequence[OnError], reason: Reason, retry_ms: int,
-    local: LocalLimiter, now_us: int, *, peek: bool = False,
+    items: Sequence[Keyed], on_errors: Sequence[OnError], reason: Reason, retry_ms: int,
+    local: LocalLimiter, now_us: int, *, peek: bool = False, partial: bool = False,
 ) -> Decision:  # fmt: skip
     """Decides by the strictest ``on_error``. ``retry_ms`` is the retry time of a denial.
 
     The decision of several rules has a row for each.
     """
 
-    def row(at: int, cost: int, peek: bool) -> Decision:
-        rule, key, _ = calls[at]
+    def row(at: int, peek: bool, status: bool = False) -> Decision:
+        item, key = items[at]
         if on_errors[at] != "local":
-            return _without_state(rule, on_errors[at] == "allow", reason, retry_ms)
-        return local_decision(local, rule, key, cost, now_us, reason, peek=peek)
+            return _without_state(item.rule, on_errors[at] == "allow", reason, retry_ms)
+        if status:
+            item = Item(item.rule, item.subject, 0)
+        return local_decision(local, item, key, now_us, reason, peek=peek, partial=partial)
 
-    if len(calls) == 1:
-        return row(0, calls[0][2], peek)
+    if len(items) == 1:
+        return row(0, peek)
 
     # Peek first: a denied call must take from no rule.
-    rows = [row(at, cost, True) for at, (_, _, cost) in enumerate(calls)]
+    rows = [row(at, True) for at in range(len(items))]
     if not all(one.allowed for one in rows):
-        rows = [row(at, 0, True) if one.allowed else one for at, one in enumerate(rows)]
+        rows = [row(at, True, True) if one.allowed else one for at, one in enumerate(rows)]
     elif not peek:
-        rows = [row(at, cost, False) for at, (_, _, cost) in enumerate(calls)]
+        rows = [row(at, False) for at in range(len(items))]
     chosen = strictest(on_errors)
     bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
     at = max(bound, key=lambda at: _severity(rows[at]))

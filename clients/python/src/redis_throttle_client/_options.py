@@ -9,19 +9,23 @@ from typing import Literal, TypedDict
 
 from ._backends import BackendOption, checked_backend
 from ._decision import Decision
-from ._errors import CommandRejected, InvalidArgument
+from ._errors import InvalidArgument, ThrottleError
 from ._rules import OnError, Rule, checked_on_error, checked_prefetch
 
-DecisionKind = Literal["check", "peek", "charge", "refund", "lease", "rejected"]
+DecisionKind = Literal[
+    "check", "peek", "charge", "refund", "lease", "commit", "cancel", "rejected"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionEvent:
     """One call, as it is passed to ``on_decision``.
 
-    ``kind`` is the method, or ``rejected`` for a call that the server refused; its ``decision`` is
-    None and ``error`` is set. ``rule`` is the rule that decided. ``key_hash`` is a keyed hash of
-    the subject. ``degraded`` is true if ``on_error`` decided.
+    ``kind`` is the method; ``charge``, ``refund``, ``commit`` or ``cancel`` for the end of an
+    admission; or ``rejected`` for a call that the server refused. Of a rejected call, and of an end
+    that failed, ``decision`` is None and ``error`` is set; the failed end of a lease is a
+    ``lease``. ``rule`` is the rule that decided. ``key_hash`` is a keyed hash of the subject.
+    ``degraded`` is true if ``on_error`` decided.
     """
 
     kind: DecisionKind
@@ -30,11 +34,11 @@ class DecisionEvent:
     key_hash: str
     latency_ms: float
     degraded: bool = False
-    error: CommandRejected | None = None
+    error: ThrottleError | None = None
 
 
 OnDecision = Callable[[DecisionEvent], None]
-"""Called after each decision, charge, refund and rejected call."""
+"""Called after each decision, charge, refund, end of an admission and rejected call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Counters:
 
     ``degraded`` and ``local`` count some of these decisions again: those that ``on_error`` made,
     and those made without a call, by a cached denial or a prefetched permit. ``rejected`` counts
-    the calls that the server refused. They are not decisions.
+    the calls that the server refused, and ``unsettled`` the ends of admissions that failed. They
+    are not decisions.
     """
 
     allowed: int = 0
@@ -51,6 +56,7 @@ class Counters:
     degraded: int = 0
     local: int = 0
     rejected: int = 0
+    unsettled: int = 0
 
 
 class LimiterOptions(TypedDict, total=False):

@@ -4,42 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from ._decision import Decision, retry_ms
-from ._errors import InvalidArgument, ProtocolError
-from ._rules import Rule, checked_cost
+from ._durations import Duration, duration_text, duration_us
+from ._errors import CommandRejected, InvalidArgument, ProtocolError
+from ._rules import Item, Rule
 
 Args = tuple[str, ...]
+Settling = Literal["refund", "charge", "commit", "cancel"]
 MOST_RULES = 16
 _MOST_ID_BYTES = 128
-_KEEPS_LEASE = tuple(
-    (form,)
-    for verb in ("renew", "release")
-    for form in ("RL." + verb.upper(), "rl_" + verb, verb.upper())
-)
+_MOST_RESERVATION_ID_BYTES = 64
 
 
-def checked_id(id: str) -> str:
+class Keyed(NamedTuple):
+    """An item and its key."""
+
+    item: Item
+    key: str
+
+
+class Kept(tuple[str, ...]):
+    """A call that renews or ends a lease or an admission, and is sent before other calls."""
+
+    __slots__ = ()
+
+
+def checked_id(id: str, most: int = _MOST_ID_BYTES) -> str:
     """Validates the name of a holder: 1 to 128 bytes."""
-    if not isinstance(id, str) or not 1 <= len(id.encode()) <= _MOST_ID_BYTES:
-        raise InvalidArgument("id: expected 1 to 128 bytes")
+    if not isinstance(id, str) or not 1 <= len(id.encode(errors="replace")) <= most:
+        raise InvalidArgument(f"id: expected 1 to {most} bytes")
     return id
 
 
-def _words(rule: Rule, cost: int, id: str | None, partial: bool = False) -> Args:
-    """Returns the words of a rule that follow its key."""
-    if rule.kind == "lease":
-        if id is None:
-            raise InvalidArgument(f"id: expected a holder for the lease {rule.name}")
-        if cost != 1:
-            raise InvalidArgument("cost: a holder has one permit")
-        return (rule.words[0], checked_id(id), *rule.words[1:])
-    if cost == 1 and not partial:
-        return rule.words + rule.options
-    checked_cost(cost)
-    if not rule.takes_cost:
-        raise InvalidArgument(f"cost: expected 1 for the {rule.kind} {rule.name}")
-    taken = ("COST", str(cost), "PARTIAL") if partial else ("COST", str(cost))
+def checked_admission_id(id: str) -> str:
+    """Validates the name of an admission, or of another call of several rules: 1 to 64 bytes."""
+    if not isinstance(id, str) or " " in id or "\n" in id:
+        raise InvalidArgument("id: no spaces where several rules are asked")
+    return checked_id(id, _MOST_RESERVATION_ID_BYTES)
+
+
+def _words(item: Item, *, partial: bool = False, leave: bool = True) -> Args:
+    """Returns the words of a rule that follow its key, except those of a lease."""
+    taken: Args = ()
+    if item.units != 1 or partial:
+        taken = ("COST", str(item.units))
+    if partial:
+        if not item.rule.takes_cost or not item.units:
+            raise InvalidArgument(f"partial: expected a cost, for the rule {item.rule.name}")
+        taken += ("PARTIAL",)
+    if item.leaves is not None and leave:
+        taken += ("LEAVE", item.leaves)
+    return _with(item.rule, taken)
+
+
+def _with(rule: Rule, taken: Args) -> Args:
+    """Returns the words of a rule, with those of one call at their place."""
     if rule.kind == "quota":
         return rule.words + rule.options + taken
     return rule.words + taken + rule.options
@@ -50,17 +71,43 @@ def _no_lease(rule: Rule) -> None:
         raise InvalidArgument("rule: a lease is taken with lease()")
 
 
-def check(rule: Rule, key: str, cost: int = 1, *, partial: bool = False) -> Args:
+def check(item: Item, key: str, *, partial: bool = False) -> Args:
     """Builds a call that decides and takes the cost."""
-    _no_lease(rule)
-    words = _words(rule, cost, None, partial)
+    _no_lease(item.rule)
+    words = _words(item, partial=partial)
     return ("RL." + words[0], key, *words[1:])
 
 
-def named(verb: str, rule: Rule, key: str, cost: int = 1) -> Args:
+def named(verb: str, item: Item, key: str) -> Args:
     """Builds a ``PEEK``, ``REFUND`` or ``CHARGE``."""
-    _no_lease(rule)
-    return ("RL." + verb, key, *_words(rule, cost, None))
+    _no_lease(item.rule)
+    return ("RL." + verb, key, *_words(item, leave=verb == "PEEK"))
+
+
+def reserve(item: Item, key: str, id: str) -> Args:
+    """Builds a call that makes a reservation, or renews it under the same id."""
+    return ("RL.RESERVE", key, *_reservation(item, id))
+
+
+def _reservation(item: Item, id: str) -> Args:
+    return (checked_admission_id(id), duration_text(item.ttl_us or 0), *_words(item))
+
+
+def commit(item: Item, key: str, id: str, units: int) -> Args:
+    """Builds a call that uses ``units`` and ends a reservation."""
+    # Without a cost the server would use the reserved amount.
+    words = _with(item.rule, ("COST", str(units)))
+    return ("RL.COMMIT", key, id, *words)
+
+
+def cancel(item: Item, key: str, id: str) -> Args:
+    """Builds a call that ends a reservation and uses nothing."""
+    return ("RL.CANCEL", key, id, *_with(item.rule, ()))
+
+
+def block(key: str, duration: Duration) -> Args:
+    """Builds a call that bans a key."""
+    return ("RL.BLOCK", key, duration_text(duration_us(duration, "duration")))
 
 
 def forget(key: str) -> Args:
@@ -68,12 +115,16 @@ def forget(key: str) -> Args:
     return ("DEL", key)
 
 
-def lease(rule: Rule, key: str, id: str) -> Args:
+def lease(item: Item, key: str, id: str) -> Args:
     """Builds a call that takes a permit, or renews it for the same holder."""
-    if rule.kind != "lease":
+    if item.rule.kind != "lease":
         raise InvalidArgument("rule: expected a lease")
-    words = _words(rule, 1, id)
-    return ("RL.LEASE", key, *words[1:])
+    return ("RL.LEASE", key, *_permit(item, id))
+
+
+def _permit(item: Item, id: str) -> Args:
+    taken = () if item.leaves is None else ("LEAVE", item.leaves)
+    return (checked_id(id), *item.rule.words[1:], *taken)
 
 
 def renew(rule: Rule, key: str, id: str) -> Args:
@@ -86,24 +137,30 @@ def release(key: str, id: str) -> Args:
     return ("RL.RELEASE", key, checked_id(id))
 
 
-def check_all(
-    calls: Sequence[tuple[Rule, str, int]],
-    *,
-    peek: bool = False,
-    id: str | None = None,
-) -> Args:
-    """Builds a call of several rules, each with its key and cost."""
-    if not 1 <= len(calls) <= MOST_RULES:
-        raise InvalidArgument(f"calls: expected 1 to {MOST_RULES}")
-    if len({key for _, key, _ in calls}) != len(calls):
-        raise InvalidArgument("calls: a key stands there twice")
+def check_all(items: Sequence[Keyed], *, peek: bool = False, id: str | None = None) -> Args:
+    """Builds a call of several rules. ``id`` is the holder of its leases and reservations."""
+    if not 1 <= len(items) <= MOST_RULES:
+        raise InvalidArgument(f"items: expected 1 to {MOST_RULES}")
+    if len({key for _, key in items}) != len(items):
+        raise InvalidArgument("items: a key stands there twice")
     args = ["RL.PEEKALL" if peek else "RL.ALL"]
-    for rule, key, cost in calls:
-        words = _words(rule, cost, id)
-        if any(" " in word or "\n" in word for word in words):
-            raise InvalidArgument("id: no spaces where several rules are asked")
-        args += (key, " ".join(words))
+    for item, key in items:
+        args += (key, " ".join(_row(item, id)))
     return tuple(args)
+
+
+def _row(item: Item, id: str | None) -> Args:
+    """Returns the words of an item in a call of several rules."""
+    reserves = item.ttl_us is not None
+    if not reserves and item.rule.kind != "lease":
+        return _words(item)
+    if id is None:
+        raise InvalidArgument(f"id: expected a holder for the rule {item.rule.name}")
+    if reserves:
+        return ("RESERVE", *_reservation(item, id))
+    if not isinstance(id, str) or " " in id or "\n" in id:
+        raise InvalidArgument("id: no spaces where several rules are asked")
+    return ("LEASE", *_permit(item, id))
 
 
 def probe(key: str) -> Args:
@@ -117,6 +174,39 @@ def _taken_apart(args: Args) -> tuple[str, Args, Args]:
     if verb in ("ALL", "PEEKALL"):
         return verb, args[1::2], args[2::2]
     return verb, args[1:2], args[2:]
+
+
+def without_policies(args: Args) -> Args:
+    """Returns a call with the defaults of its policies, for a back end without policies."""
+    verb = args[0].removeprefix("RL.")
+    if verb == "USE":
+        words = _default(args[2:])
+        return ("RL." + words[0], args[1], *words[1:])
+    if verb in ("PEEK", "CHARGE", "REFUND") and args[2] == "USE":
+        return (*args[:2], *_default(args[3:]))
+    if verb in ("ALL", "PEEKALL"):
+        rows = [row.split(" ") for row in args[2::2]]
+        words_of = [" ".join(_default(row[1:]) if row[0] == "USE" else row) for row in rows]
+        pairs = zip(args[1::2], words_of, strict=True)
+        return (args[0], *(word for pair in pairs for word in pair))
+    return args
+
+
+def _default(words: Sequence[str]) -> Args:
+    """Returns the default of a policy, with the cost of the call, from the words after ``USE``."""
+    at, taken = 1, list[str]()
+    while at < len(words) and words[at] != "DEFAULT":
+        size = 1 if words[at] == "PARTIAL" else 2
+        if words[at] != "FOR":
+            taken += words[at : at + size]
+        at += size
+    default = words[at + 1 :]
+    if not default:
+        raise CommandRejected(f"the policy {words[0]} has no default, and the server no module")
+    # The words of one call precede the options of the default rule.
+    named = (word in ("ALIGNED", "SLOTS") for word in default)
+    end = next((at for at, found in enumerate(named) if found), len(default))
+    return (*default[:end], *taken, *default[end:])
 
 
 def as_function(args: Args) -> Args:
@@ -149,12 +239,6 @@ def key_of(args: Args) -> str:
     return args[1]
 
 
-def keeps_lease(args: Args) -> bool:
-    """Returns True for a renewal or a release, in the form of any back end."""
-    verb = args[1 if args[0] == "FCALL" else 4 if args[0].startswith("EVAL") else 0 :][:1]
-    return verb in _KEEPS_LEASE
-
-
 def _integers(reply: object, length: int) -> list[int]:
     if not isinstance(reply, list) or len(reply) != length:
         raise ProtocolError("the reply is no decision")
@@ -163,49 +247,72 @@ def _integers(reply: object, length: int) -> list[int]:
     return reply
 
 
-def decision(rule: Rule, reply: object, cost: int = 1, *, partial: bool = False) -> Decision:
-    """Reads a decision: five integers, or seven under a policy."""
-    if rule.kind == "policy":
+def decision(item: Item, reply: object, *, partial: bool = False) -> Decision:
+    """Reads a decision: five integers, or seven under a policy.
+
+    Without the module a policy is its default, of five integers.
+    """
+    rule, units = item.rule, item.units
+    is_default = rule.default is not None and isinstance(reply, list) and len(reply) == 5
+    if rule.kind == "policy" and not is_default:
         granted, limit, remaining, retry, reset, would, would_retry = _integers(reply, 7)
     else:
         granted, limit, remaining, retry, reset = _integers(reply, 5)
         would, would_retry = granted, retry
-    if not 0 <= granted <= (cost if partial else 1) or remaining < 0 or retry < -1:
+    if not 0 <= granted <= (units if partial else 1) or remaining < 0 or retry < -1:
         raise ProtocolError("the reply is no decision")
     return Decision(
         granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
-        would > 0, retry_ms(would_retry), granted if partial else granted * cost, rule.window_us,
+        would > 0, retry_ms(would_retry), granted if partial else granted * units, rule.window_us,
     )  # fmt: skip
 
 
-def decision_all(calls: Sequence[tuple[Rule, int]], reply: object) -> Decision:
-    """Reads the decision on several rules, each with its cost. It has a row for each rule."""
-    if not isinstance(reply, list) or len(reply) != 6 + len(calls):
+def decision_all(items: Sequence[Keyed], reply: object) -> Decision:
+    """Reads the decision on several rules. It has a row for each."""
+    if not isinstance(reply, list) or len(reply) != 6 + len(items):
         raise ProtocolError("the reply is no decision")
     granted, _, _, retry, _, at = _integers(reply[:6], 6)
-    if not 1 <= at <= len(calls) or granted not in (0, 1):
+    if not 1 <= at <= len(items) or granted not in (0, 1):
         raise ProtocolError("the reply is no decision")
-    # A denied call takes nothing, also from the rules that would allow it.
-    rows = tuple(
-        decision(rule, row, cost * granted)
-        for (rule, cost), row in zip(calls, reply[6:], strict=True)
-    )
+    rows = [decision(item, row) for (item, _), row in zip(items, reply[6:], strict=True)]
+    if not granted:
+        # A denied call takes nothing, also from the rules that would allow it.
+        rows = [replace(row, granted=0) for row in rows]
     retry = retry_ms(retry)
     deciding = rows[at - 1]
     return replace(
         deciding, allowed=granted == 1, retry_after_ms=retry,
         would_allow=all(row.would_allow for row in rows),
-        would_retry_after_ms=retry if not granted else deciding.would_retry_after_ms, rows=rows,
-        deciding=at - 1,
+        would_retry_after_ms=retry if not granted else deciding.would_retry_after_ms,
+        rows=tuple(rows), deciding=at - 1,
     )  # fmt: skip
 
 
-def settled(reply: object, rule: Rule, cost: int) -> Decision:
-    """Reads the reply of a charge or a refund: five integers, also under a policy."""
+def too_many(items: Sequence[Keyed]) -> Decision:
+    """Returns the denial of a call whose key remembers too many reservations."""
+    at = next(at for at, (item, _) in enumerate(items) if item.ttl_us is not None)
+    rows = [
+        Decision(True, _limit(item.rule), 0, 0, 0, item.rule.name, window_us=item.rule.window_us)
+        for item, _ in items
+    ]
+    ms = -(-(items[at].item.ttl_us or 0) // 1000)
+    rows[at] = replace(
+        rows[at], allowed=False, retry_after_ms=ms, reset_after_ms=ms, would_allow=False,
+        would_retry_after_ms=ms,
+    )  # fmt: skip
+    return replace(rows[at], rows=tuple(rows), deciding=at)
+
+
+def _limit(rule: Rule) -> int:
+    return (rule.default or rule).limit or 0
+
+
+def settled(item: Item, reply: object) -> Decision:
+    """Reads the reply of a charge, refund, commit or cancellation: five integers."""
     granted, limit, remaining, retry, reset = _integers(reply, 5)
     return Decision(
-        granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
-        granted > 0, retry_ms(retry), cost if granted > 0 else 0, rule.window_us,
+        granted > 0, limit, remaining, retry_ms(retry), reset, item.rule.name, "server", False,
+        granted > 0, retry_ms(retry), item.units if granted > 0 else 0, item.rule.window_us,
     )  # fmt: skip
 
 

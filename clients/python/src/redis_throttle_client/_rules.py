@@ -9,69 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ._durations import DAY_US, SECOND_US, Duration, duration_text, duration_us
 from ._errors import InvalidArgument
 from ._outcome import Count, checked_count
 
 OnError = Literal["allow", "deny", "local"]
-Duration = str | int | float | timedelta
 
 MAX_UNITS = 10**12
 MAX_COST = 10**12
 MAX_PREFETCH = 10_000
 _MIN_SLOTS, _MAX_SLOTS = 16, 65_536
-_SECOND_US = 1_000_000
-_DAY_US = 86_400 * _SECOND_US
-_MAX_REFILL_US = 36_525 * _DAY_US
+_MAX_REFILL_US = 36_525 * DAY_US
 _MAX_PER_SECOND = 10**9
-_UNITS_US = {"ms": 1000, "s": _SECOND_US, "m": 60 * _SECOND_US, "h": 3600 * _SECOND_US}
-_UNITS_US |= {"": _SECOND_US, "d": _DAY_US}
-_DURATION = re.compile(r"([0-9]+)(?:\.([0-9]{1,6}))?(ms|s|m|h|d|)", re.ASCII)
+_PERCENT = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}", re.ASCII)
 _WORD = re.compile(r"[!-~]{1,128}", re.ASCII)
 _QUOTA_DAYS = {"day": 1, "week": 7, "month": None, "quarter": None, "year": None}
-
-
-def duration_us(value: Duration, name: str) -> int:
-    """Returns a duration from 1 ms to 366 days in whole microseconds."""
-    bad = InvalidArgument(
-        f"{name}: expected a duration from 1ms to 366d, such as 60, 0.5, '500ms' or '1h'"
-    )
-    if isinstance(value, timedelta):
-        us = value // timedelta(microseconds=1)
-    elif isinstance(value, str):
-        match = _DURATION.fullmatch(value)
-        if match is None:
-            raise bad
-        whole, decimals, unit = match.groups()
-        decimals = decimals or ""
-        us, rest = divmod(int(whole + decimals) * _UNITS_US[unit], 10 ** len(decimals))
-        if rest:
-            raise bad
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        if not 0 < value <= 366 * 86_400:
-            raise bad
-        us = round(value * _SECOND_US)
-        # A float close to a whole number of microseconds counts as that number. Others are
-        # rejected.
-        if abs(value * _SECOND_US - us) > 0.01:
-            raise bad
-    else:
-        raise bad
-    if not 1000 <= us <= 366 * _DAY_US:
-        raise bad
-    return us
-
-
-def duration_text(us: int) -> str:
-    """Returns a duration as the server reads it: in whole seconds if possible, otherwise in ms."""
-    if us % _SECOND_US == 0:
-        return str(us // _SECOND_US)
-    whole, decimals = divmod(us, 1000)
-    return f"{whole}.{decimals:03}".rstrip("0").rstrip(".") + "ms"
 
 
 def _units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> int:
@@ -83,6 +39,16 @@ def _units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> i
 def checked_cost(cost: object) -> int:
     """Validates the cost of a call, 0 to 10^12."""
     return _units(cost, "cost", MAX_COST, 0)
+
+
+def checked_leave(leave: object) -> str:
+    """Validates the units that must remain, 0 to 10^12 or 0% to 100%. Returns them as text."""
+    if isinstance(leave, str):
+        if _PERCENT.fullmatch(leave) and int(leave[:-1]) <= 100:
+            return leave
+    elif isinstance(leave, int) and not isinstance(leave, bool) and 0 <= leave <= MAX_COST:
+        return str(leave)
+    raise InvalidArgument(f"leave: expected an integer from 0 to {MAX_COST}, or text such as '20%'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +80,71 @@ class Rule:
         return self.kind not in ("backoff", "lease")
 
     @property
-    def takes_partial(self) -> bool:
+    def takes_prefetch(self) -> bool:
         """True if permits may be prefetched. In a leaky bucket each call has its own wait."""
         return self.kind not in ("backoff", "lease", "leaky_bucket", "policy")
+
+    def of(self, subject: str) -> Item:
+        """Returns the item of a subject, for a call of several rules. Its cost is 1."""
+        return Item(self, subject)
 
     @property
     def keeps_locally(self) -> bool:
         """True if this process can enforce the rule by itself, under ``on_error="local"``."""
         rule = self.default or self
         return rule.period_us > 0 and rule.kind != "lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One rule and one subject in a call of several rules. :meth:`Rule.of` creates it.
+
+    ``units`` is the number of units to take or to reserve. ``leaves`` is the number or percentage
+    of units that must remain. ``ttl_us`` is the life of a reservation; None for other items.
+    """
+
+    rule: Rule
+    subject: str
+    units: int = 1
+    leaves: str | None = None
+    ttl_us: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """True if the item is a lease or a reservation, which has a holder."""
+        return self.ttl_us is not None or self.rule.kind == "lease"
+
+    def cost(self, units: int) -> Item:
+        """Returns the item with this cost, 0 to 10^12. Leases and backoffs have no cost."""
+        checked_cost(units)
+        if not self.rule.takes_cost and units != 1:
+            raise InvalidArgument(f"cost: expected 1 for the {self.rule.kind} {self.rule.name}")
+        if self.ttl_us is not None:
+            raise InvalidArgument("cost: the units of a reservation are those of reserve()")
+        return replace(self, units=units)
+
+    def leave(self, units: int | str) -> Item:
+        """Returns the item that is allowed only if so many units remain, or a share: ``"20%"``.
+
+        Not for backoffs.
+        """
+        if self.rule.kind == "backoff":
+            raise InvalidArgument(f"leave: not for the backoff {self.rule.name}")
+        return replace(self, leaves=checked_leave(units))
+
+    def reserve(self, units: int, ttl: Duration = 30) -> Item:
+        """Returns the item that reserves units, 0 to 10^12, instead of taking them.
+
+        Only for fixed windows, quotas and policies. The reservation expires after ``ttl`` unless
+        it is renewed or ended.
+        """
+        if self.rule.kind not in ("fixed", "quota", "policy"):
+            raise InvalidArgument(
+                f"reserve: expected a fixed window, a quota or a policy, not {self.rule.name}"
+            )
+        if self.units != 1:
+            raise InvalidArgument("reserve: the item has a cost already")
+        return replace(self, units=checked_cost(units), ttl_us=duration_us(ttl, "ttl"))
 
 
 def _named(name: object) -> str:
@@ -163,7 +185,7 @@ def _rate_rule(
     _units(capacity, capacity_name)
     _units(rate, "rate")
     us = duration_us(period, "period")
-    if rate * _SECOND_US > _MAX_PER_SECOND * us:
+    if rate * SECOND_US > _MAX_PER_SECOND * us:
         raise InvalidArgument(f"rate: expected at most {_MAX_PER_SECOND} per second")
     if capacity * us > _MAX_REFILL_US * rate:
         raise InvalidArgument(f"{capacity_name}: expected at most 36525 days to refill from empty")
@@ -307,7 +329,7 @@ def quota(
     if start is not None:
         options += ("START", str(_units(start, "start", 31)))
     days = _QUOTA_DAYS[unit]
-    window_us = None if days is None else days * _DAY_US
+    window_us = None if days is None else days * DAY_US
     words = ("QUOTA", str(limit), unit)
     ahead = None if prefetch is None else checked_prefetch(prefetch)
     return Rule(

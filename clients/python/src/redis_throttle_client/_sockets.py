@@ -13,7 +13,7 @@ from typing import Any
 from ._dial import Dial, Node
 from ._errors import Unavailable, Unsent, is_reply, retires
 from ._fork import forgets
-from ._protocol import keeps_lease, packed
+from ._protocol import Kept, packed
 from ._queue import Pace, Queue
 
 # Made once: to combine flags takes longer than the call. Windows has no polled sockets.
@@ -209,7 +209,7 @@ class Sockets:
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection, and reads its reply by ``deadline``."""
-        line = self._take(deadline, lease=keeps_lease(args))
+        line = self._take(deadline, lease=isinstance(args, Kept))
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             self._give(line)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from ._decision import Decision
-from ._errors import CommandRejected
+from ._errors import CommandRejected, ThrottleError
 from ._options import Counters, DecisionEvent, DecisionKind, Options
 from ._rules import Rule
 
@@ -24,7 +24,7 @@ class Teller:
     def begin(self) -> None:
         """Resets the counters, also in the child of a fork."""
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "rejected"), 0)
+        self._counts = dict.fromkeys(Counters.__slots__, 0)
 
     def counters(self) -> Counters:
         """Returns the counts so far."""
@@ -55,13 +55,22 @@ class Teller:
         self.tell(kind, decision, rule, subject, began)
         return decision
 
+    def unsettled(
+        self, kind: DecisionKind, rule: Rule, subject: str, began: float, error: ThrottleError
+    ) -> None:  # fmt: skip
+        """Counts an end of an admission that failed, and tells it to the hook."""
+        self.count("unsettled")
+        # The hook was told of a rejected call already.
+        if not isinstance(error, CommandRejected):
+            self.tell(kind, None, rule, subject, began, error)
+
     def rejections(self, rule: Rule, subject: str, began: float) -> _Rejections:
         """Returns a context that tells the hook of a call that the server refuses in it."""
         return _Rejections(self, rule, subject, began)
 
     def tell(
         self, kind: DecisionKind, decision: Decision | None, rule: Rule, subject: str, began: float,
-        error: CommandRejected | None = None,
+        error: ThrottleError | None = None,
     ) -> None:  # fmt: skip
         """Calls the hook. A failing hook does not change the decision."""
         hook = self._hook

@@ -17,10 +17,10 @@ import asyncio
 import math
 from typing import Any
 
+from ._durations import duration_us
 from ._errors import PASSING, CommandRejected, Unavailable
 from ._limiter import AsyncLimiter, Limiter
 from ._local import Limits, LocalLimiter
-from ._rules import duration_us
 
 __all__ = ["FakeServer"]
 

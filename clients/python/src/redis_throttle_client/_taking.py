@@ -1,0 +1,88 @@
+"""The call that takes the leases, reservations and estimates of a caller."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from . import _protocol
+from ._calls import Calls
+from ._decision import Decision
+from ._errors import ThrottleError
+from ._protocol import Keyed
+from ._rules import Item, Rule
+from ._steps import Steps
+
+# The reasons for which a call was not sent, or surely did not run.
+_UNSENT = ("server", "overloaded", "circuit")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A call, the instant before it was sent, its decision, and the name of its holder.
+
+    There is no decision if the caller does not have what the call took.
+    """
+
+    items: Sequence[Keyed]
+    id: str
+    asked: float
+    decision: Decision | None
+    is_admission: bool
+
+    @property
+    def may_have_run(self) -> bool:
+        """True if the server may have what the call took."""
+        return self.decision is None or self.decision.reason not in _UNSENT
+
+    def is_local(self, at: int) -> bool:
+        """True if this process decided the item at this index without the server."""
+        if self.decision is None:
+            return False
+        return (self.decision.rows or (self.decision,))[at].source == "local"
+
+
+def lease_item(calls: Calls, rule: Rule, subject: str, id: str, tag: str | None) -> Item:
+    """Returns the item of a lease. Raises if the call would be invalid."""
+    item = rule.of(subject)
+    _protocol.lease(item, calls.key(rule, subject, tag), id)
+    return item
+
+
+def new_id(id: str | None) -> str:
+    """Returns the name of a holder: the given one or a random one."""
+    return uuid.uuid4().hex if id is None else id
+
+
+def check_admission(calls: Calls, items: Sequence[Item], tag: str | None, id: str) -> None:
+    """Raises if the items cannot be admitted."""
+    _protocol.check_all(calls.keyed(items, tag), id=_protocol.checked_admission_id(id))
+
+
+def take(
+    calls: Calls, items: Sequence[Item], tag: str | None, id: str,
+    abandon: Callable[[Taken], None], *, is_admission: bool = False,
+) -> Steps[Taken]:  # fmt: skip
+    """Sends one call for all items.
+
+    ``abandon`` gives back leases and reservations that the server may have granted, but the caller
+    does not have: the answer did not come, or the caller was cancelled.
+    """
+    asked, keyed = calls.clock(), calls.keyed(items, tag)
+    without = Taken(keyed, id, asked, None, is_admission)
+    try:
+        if is_admission or len(items) != 1:
+            decision = yield from calls.check_all(items, tag, id, caches=not is_admission)
+        elif items[0].is_held:
+            decision = yield from calls.lease(items[0], id, tag)
+        else:
+            decision = yield from calls.check(items[0], tag)
+    except BaseException as error:
+        if not isinstance(error, ThrottleError | GeneratorExit):
+            abandon(without)
+        raise
+    taken = Taken(keyed, id, asked, decision, is_admission)
+    if not decision.allowed and decision.degraded and taken.may_have_run:
+        abandon(without)
+    return taken
