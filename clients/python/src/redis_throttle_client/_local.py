@@ -119,6 +119,11 @@ class LocalLimiter:
             self._store(limits, key, state, now_us)
         return self._row(limits, state, now_us, granted, retry_us)
 
+    def window(self, limits: Limits, key: str, now_us: int) -> tuple[int, int]:
+        """Returns the used units of a fixed window, and its end."""
+        state = self._current(limits, key, now_us)
+        return state.used, state.at + limits.period_us
+
     def settle(self, limits: Limits, key: str, cost: int, now_us: int) -> Row:
         """Returns the reply to a charge, or to a refund if the cost is negative."""
         state = self._current(limits, key, now_us)

@@ -180,19 +180,19 @@ def without_policies(args: Args) -> Args:
     """Returns a call with the defaults of its policies, for a back end without policies."""
     verb = args[0].removeprefix("RL.")
     if verb == "USE":
-        words = _default(args[2:])
+        words = default_of(args[2:])
         return ("RL." + words[0], args[1], *words[1:])
     if verb in ("PEEK", "CHARGE", "REFUND") and args[2] == "USE":
-        return (*args[:2], *_default(args[3:]))
+        return (*args[:2], *default_of(args[3:]))
     if verb in ("ALL", "PEEKALL"):
         rows = [row.split(" ") for row in args[2::2]]
-        words_of = [" ".join(_default(row[1:]) if row[0] == "USE" else row) for row in rows]
+        words_of = [" ".join(default_of(row[1:]) if row[0] == "USE" else row) for row in rows]
         pairs = zip(args[1::2], words_of, strict=True)
         return (args[0], *(word for pair in pairs for word in pair))
     return args
 
 
-def _default(words: Sequence[str]) -> Args:
+def default_of(words: Sequence[str]) -> Args:
     """Returns the default of a policy, with the cost of the call, from the words after ``USE``."""
     at, taken = 1, list[str]()
     while at < len(words) and words[at] != "DEFAULT":

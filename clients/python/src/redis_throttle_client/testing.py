@@ -6,9 +6,9 @@
     server.advance(6)
     server.fail("timeout")                # or "OOM ...", "WRONGTYPE ..."; server.recover()
 
-For rules of rates and windows (a sliding window as a log) and for leases it decides as the module
-does. A quota is 30 days; a backoff has its attempts without delay and then always waits ``max``. To
-test more of these two, use a real server with a frozen clock.
+For rules of rates and windows (a sliding window as a log), for leases, reservations and bans it
+decides as the module does. A quota is 30 days; a backoff has its attempts without delay and then
+always waits ``max``. To test more of these two, use a real server with a frozen clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import Any
 from ._durations import duration_us
 from ._errors import PASSING, CommandRejected, Unavailable
 from ._limiter import AsyncLimiter, Limiter
-from ._local import Limits, LocalLimiter
+from ._local import Limits, LocalLimiter, units_to_leave
+from ._protocol import default_of
+from ._reservations import Reservations
 
 __all__ = ["FakeServer"]
 
@@ -35,7 +37,9 @@ class FakeServer:
         self.calls: list[tuple[str, ...]] = []
         self._now_us = 1_000_000_000
         self._states = LocalLimiter(1_000_000)
+        self._reserved = Reservations(self._states)
         self._leases: dict[str, dict[str, int]] = {}
+        self._bans: dict[str, int] = {}
         self._failure: Exception | None = None
 
     def now(self) -> float:
@@ -81,11 +85,17 @@ class FakeServer:
         command, key, *words = args
         match command:
             case "DEL":
-                return int(self._states.forget(key) | (self._leases.pop(key, None) is not None))
+                return int(self._forget(key))
             case _ if not command.startswith("RL."):
                 raise CommandRejected(f"ERR unknown command '{command}'")
+            case "RL.BLOCK":
+                self._forget(key)
+                self._bans[key] = self._now_us + duration_us(words[0], "duration")
+                return "OK"
             case "RL.RENEW":
                 return self._renew(key, words[0], words[1])
+            case "RL.COMMIT" | "RL.CANCEL":
+                return self._end(command, key, words[0], words[1:])
             case "RL.RELEASE":
                 return int(self._holders(key).pop(words[0], None) is not None)
             case "RL.ALL" | "RL.PEEKALL":
@@ -96,6 +106,12 @@ class FakeServer:
                 return self._rule(key, words, sign=-1 if command == "RL.REFUND" else 1)[:5]
             case _:
                 return self._rule(key, [command.removeprefix("RL."), *words])
+
+    def _forget(self, key: str) -> bool:
+        """Deletes a key. Returns True if it was there."""
+        banned = self._bans.pop(key, 0) > self._now_us
+        leased = self._leases.pop(key, None) is not None
+        return self._reserved.forget(key) | self._states.forget(key) | leased | banned
 
     def _all(self, pairs: list[str], *, peek: bool) -> _REPLY:
         asked = [(pairs[at], pairs[at + 1].split(" ")) for at in range(0, len(pairs), 2)]
@@ -117,29 +133,57 @@ class FakeServer:
     def _standing(self, key: str, words: list[str]) -> _REPLY:
         """Returns reply fields 3 to 5 of a rule that allows a call that another rule denies."""
         if words[0].upper() != "LEASE":
-            status = self._rule(key, _without_cost(words), peek=True)
+            rule = words[3:] if words[0].upper() == "RESERVE" else words
+            status = self._rule(key, _without_cost(rule), peek=True)
             return [status[2], 0, status[4]]
         ends = self._holders(key).values()
         left_us = max(ends, default=self._now_us) - self._now_us
         return [max(0, int(words[2]) - len(ends)), 0, -(-left_us // 1000)]
 
     def _rule(self, key: str, words: list[str], *, peek: bool = False, sign: int = 0) -> _REPLY:
-        kind = words[0].upper()
+        kind, held = words[0].upper(), list[str]()
+        if kind == "RESERVE":
+            held, words = words[1:3], words[3:]
+            kind = words[0].upper()
         if kind == "LEASE":
-            return self._lease(key, words[1], int(words[2]), words[3], peek=peek)
-        cost, partial = _cost(words), "PARTIAL" in words
+            return self._lease(key, words, peek=peek)
         if kind == "USE":
-            if "DEFAULT" not in words:
-                raise CommandRejected("NOPOLICY no such policy")
-            default = words[words.index("DEFAULT") + 1 :]
-            taken = ["COST", str(cost), *(["PARTIAL"] if partial else [])]
-            row = self._rule(key, [*default, *taken], peek=peek, sign=sign)
+            rule = [*(["RESERVE", *held] if held else []), *_default(words)]
+            row = self._rule(key, rule, peek=peek, sign=sign)
             return [*row, row[0], row[3]]
-        limits = _limits(kind, words)
+        cost, partial, limits, now_us = (
+            _cost(words),
+            "PARTIAL" in words,
+            _limits(words),
+            self._now_us,
+        )
+        leave = _leave(words, limits.capacity)
+        if self._bans.get(key, 0) > now_us:
+            return self._banned(key, cost + leave, limits.capacity)
+        if held:
+            id, ttl_us = held[0], duration_us(held[1], "ttl")  # noqa: A001
+            return list(self._reserved.reserve(
+                limits, key, id, ttl_us, cost, now_us, peek=peek, leave=leave
+            ))  # fmt: skip
+        states = self._reserved if self._reserved.has(key, now_us) else self._states
         if sign:
-            return list(self._states.settle(limits, key, sign * cost, self._now_us))
-        reply = self._states.decide(limits, key, cost, self._now_us, peek=peek, partial=partial)
+            return list(states.settle(limits, key, sign * cost, now_us))
+        reply = states.decide(limits, key, cost, now_us, peek=peek, partial=partial, leave=leave)
         return list(reply)
+
+    def _banned(self, key: str, wanted: int, limit: int) -> _REPLY:
+        left = -(-(self._bans[key] - self._now_us) // 1000)
+        return [0, limit, 0, left if wanted <= limit else -1, left]
+
+    def _end(self, command: str, key: str, id: str, words: list[str]) -> _REPLY:
+        words = _default(words) if words[0] == "USE" else words
+        limits, now_us = _limits(words), self._now_us
+        cost = _cost(words) if "COST" in words else None
+        if self._bans.get(key, 0) > now_us:
+            return self._banned(key, cost or 0, limits.capacity)
+        if command == "RL.CANCEL":
+            return list(self._reserved.cancel(limits, key, id, now_us))
+        return list(self._reserved.commit(limits, key, id, cost, now_us))
 
     def _holders(self, key: str) -> dict[str, int]:
         holders = self._leases.setdefault(key, {})
@@ -147,15 +191,23 @@ class FakeServer:
             del holders[id]
         return holders
 
-    def _lease(self, key: str, id: str, limit: int, ttl: str, *, peek: bool) -> _REPLY:
-        holders, ttl_us = self._holders(key), duration_us(ttl, "ttl")
+    def _lease(self, key: str, words: list[str], *, peek: bool) -> _REPLY:
+        id, limit, ttl_us = words[1], int(words[2]), duration_us(words[3], "ttl")  # noqa: A001
+        leave = _leave(words, limit)
+        if self._bans.get(key, 0) > self._now_us:
+            return self._banned(key, 1 + leave, limit)
+        holders = self._holders(key)
         others = len([name for name in holders if name != id])
-        allowed = others < limit
+        # A renewal need not leave permits.
+        allowed = id in holders or others + leave < limit
         if allowed and not peek:
             holders[id] = self._now_us + ttl_us
         left = max(0, limit - others - int(allowed))
         ends = sorted(holders.values()) or [self._now_us + ttl_us]
-        retry = 0 if allowed else ends[max(0, len(ends) - limit)] - self._now_us
+        retry = 0
+        if not allowed:
+            never = leave >= limit
+            retry = -1000 if never else ends[max(0, len(ends) - limit + leave)] - self._now_us
         return [int(allowed), limit, left, -(-retry // 1000), -(-(ends[-1] - self._now_us) // 1000)]
 
     def _renew(self, key: str, id: str, ttl: str) -> int:
@@ -168,6 +220,17 @@ class FakeServer:
 
 def _cost(words: list[str]) -> int:
     return int(words[words.index("COST") + 1]) if "COST" in words else 1
+
+
+def _leave(words: list[str], limit: int) -> int:
+    return units_to_leave(words[words.index("LEAVE") + 1] if "LEAVE" in words else None, limit)
+
+
+def _default(words: list[str]) -> list[str]:
+    """Returns the default rule of a policy, with the options of the call."""
+    if "DEFAULT" not in words:
+        raise CommandRejected("NOPOLICY no such policy")
+    return list(default_of(words[1:]))
 
 
 def _calls_left(row: _REPLY, words: list[str]) -> tuple[float, int]:
@@ -189,7 +252,8 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _limits(kind: str, words: list[str]) -> Limits:
+def _limits(words: list[str]) -> Limits:
+    kind = words[0].upper()
     if kind == "QUOTA":
         return Limits.made("fixed", int(words[1]), 0, _MONTH_US)
     if kind == "BACKOFF":
