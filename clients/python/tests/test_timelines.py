@@ -1,12 +1,13 @@
 """Runs the shared timelines: a frozen clock, a scripted server, and what the limiter does when.
 
 All of them run over scripted connections of a driver, for asyncio. Those in which one call runs at
-a time, and none in the background, also run with the sync limiter.
+a time also run with the sync limiter, whose renewals and ends run on the clock of the timeline.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import redis
 
 from redis_throttle_client import AsyncLimiter, Decision, Item, Limiter, gcra
 from redis_throttle_client._dial import Dial
+from redis_throttle_client._keeping import Renewer
 from redis_throttle_client._queue import Pace
 
 from .far import run
@@ -263,6 +265,8 @@ class SyncRunner(Checks):
             sleep=self._seam.advance,
             **timeline.get("options", {}),
         )
+        self._renewer = Stepped(self._limiter._run, self._seam)
+        self._limiter._renewer = self._renewer
 
     def run(self) -> None:
         try:
@@ -274,12 +278,15 @@ class SyncRunner(Checks):
             self._limiter.close()
 
     def _step(self, step: dict[str, Any]) -> None:
-        late_s = self._seam.now() - step["at"] / 1000
-        assert late_s <= _BEFORE_S, f"the step at {step['at']} begins late"
-        self._seam.advance(-late_s)
+        at_s = step["at"] / 1000
+        self._renewer.run_until(at_s - _BEFORE_S)
+        assert self._seam.now() <= at_s + _BEFORE_S, f"the step at {step['at']} begins late"
         self._script.add(_answers(step))
+        self._renewer.run_until(at_s)
+        self._seam.advance(at_s - self._seam.now())
         action = next((name for name in ACTIONS if name in step), None)
-        outcomes = [] if action is None else [self._outcome(action, step[action])]
+        outcomes = [] if action is None else [self._outcome(action, step)]
+        self._renewer.run_until(self._seam.now())
         assert self._script.unexpected == [], "commands without an answer in the script"
         expect = {
             name: wanted
@@ -288,19 +295,59 @@ class SyncRunner(Checks):
         }
         self._check_step(expect, outcomes, together=False)
 
-    def _outcome(self, action: str, given: Any) -> Outcome:
+    def _outcome(self, action: str, one: dict[str, Any]) -> Outcome:
         began, result, error = self._seam.now(), None, None
         try:
-            arguments, options = self._given(action, given)
-            result = getattr(self._limiter, action)(*arguments, **options)
+            result = self._act(action, one)
         except Exception as raised:
             error = raised
         return Outcome(result, error, began, self._seam.now())
 
+    def _act(self, action: str, one: dict[str, Any]) -> Any:
+        given = one[action]
+        match action:
+            case "lease":
+                rule, subject, name = given
+                return self._enter(name, self._limiter.lease(self._rules[rule], subject, name))
+            case "admit":
+                name = one["id"]
+                return self._enter(name, self._limiter.admit(*self._items(given), id=name))
+            case "settle":
+                return self._settle(given)
+            case "release" | "finish":
+                return self._held[given][0].__exit__(None, None, None)
+            case _:
+                arguments, options = self._given(action, given)
+                return getattr(self._limiter, action)(*arguments, **options)
+
+    def _enter(self, name: str, context: Any) -> Decision:
+        guard = context.__enter__()
+        self._held[name] = context, guard
+        decision: Decision = guard.decision
+        return decision
+
+
+class Stepped(Renewer):
+    """Renews and ends holds without threads, on the clock of a timeline."""
+
+    def __init__(self, run: Any, seam: Seam) -> None:
+        super().__init__(run, seam.now)
+        self._seam = seam
+
+    def _start(self) -> None:
+        pass
+
+    def run_until(self, instant_s: float) -> None:
+        while self._due and self._due[0][0] <= instant_s + _BEFORE_S / 2:
+            at_s, _, is_end, hold = heapq.heappop(self._due)
+            self._seam.advance(max(0.0, at_s - self._seam.now()))
+            if hold.is_ended == is_end and self._tended_once(hold):
+                self.add(hold)
+
 
 # The expectations that need connections, which a transport does not show.
 OF_CONNECTIONS = frozenset({"dials", "generation"})
-CONCURRENT = frozenset({"calls", "start", "lease", "admit", "release", "disconnect"})
+CONCURRENT = frozenset({"calls", "start", "disconnect"})
 
 
 def is_sequential(timeline: dict[str, Any]) -> bool:
