@@ -17,6 +17,10 @@ class Proxy:
         self.accepted = 0
         # The seconds before each byte of a reply is passed on, and before each reply, if above 0.
         self.byte_s = self.reply_s = 0.0
+        # The replies that were passed on, and the number of the one that is lost instead: its
+        # connection ends.
+        self.replies = 0
+        self.loses: int | None = None
         self._kept: list[socket.socket] = []
         self._pairs: list[_Pair] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -63,7 +67,13 @@ class _Pair:
         self._near, self._far, self._proxy, self.silent = near, far, proxy, False
 
     def run(self) -> None:
-        with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as selector:
+        try:
+            self._forward()
+        except (OSError, ValueError):
+            self.end()
+
+    def _forward(self) -> None:
+        with selectors.DefaultSelector() as selector:
             selector.register(self._near, selectors.EVENT_READ, self._far)
             selector.register(self._far, selectors.EVENT_READ, self._near)
             while True:
@@ -79,6 +89,11 @@ class _Pair:
     def _pass(self, data: bytes, to: socket.socket) -> None:
         if to is self._near and self._proxy.reply_s:
             time.sleep(self._proxy.reply_s)
+        if to is self._near:
+            self._proxy.replies += 1
+            if self._proxy.replies == self._proxy.loses:
+                # The server has run the command.
+                raise ConnectionResetError("the reply is lost")
         if not self._proxy.byte_s or to is self._far:
             to.sendall(data)
             return

@@ -1,0 +1,384 @@
+"""Tests of admissions against real servers: nothing stays taken, and nothing counts twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import types
+from collections.abc import Coroutine, Generator, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from redis_throttle_client import (
+    AsyncLimiter,
+    Denied,
+    Item,
+    Limiter,
+    fixed,
+    gcra,
+    lease,
+    policy,
+    quota,
+)
+
+from .conftest import Server, until
+from .proxy import Proxy
+
+pytestmark = pytest.mark.live
+RPM = gcra("rpm", 1000, 1000, "1m")
+TPM = fixed("tpm", 90_000, "1h")
+MONTH = quota("month", 5_000_000, "month")
+RUNS = lease("runs", 4, "1s")
+
+
+def items(ttl: str = "1s") -> list[Item]:
+    """Returns the items of one call of a model."""
+    reserved = MONTH.of("t").reserve(1800, ttl)
+    return [RPM.of("t"), TPM.of("t").cost(1800), reserved, lease("runs", 4, ttl).of("t")]
+
+
+# Nothing expires while a test waits for the ends.
+LONG = "60s"
+ESTIMATE, TOOK = 1800, 1240
+# The server may be slow, because several suites share the machine.
+PATIENT_MS = 2000
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def live(running: Server) -> Server:
+    """Returns an empty server with the module, whose clock runs."""
+    running.answer_again()
+    running.command("FLUSHALL")
+    return running
+
+
+@pytest.fixture
+def proxy(live: Server) -> Iterator[Proxy]:
+    made = Proxy(live.port)
+    yield made
+    made.close()
+
+
+def inspected(server: Server, rule: str) -> dict[bytes, Any]:
+    """Returns the state of a key; nothing if there is none."""
+    with redis.Redis(port=server.port, protocol=2) as client:
+        found = client.execute_command("RL.INSPECT", f"rl:{rule}:t") or []
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def used(server: Server, rule: str) -> int:
+    return int(inspected(server, rule).get(b"used", 0))
+
+
+def is_free(server: Server) -> bool:
+    """Returns True if there is neither a lease nor an open reservation."""
+    leases = server.command("ZCARD", "rl:runs:t")
+    free = server.command("RL.PEEK", "rl:runs:t", "LEASE", "other", "4", "1s")[2] == 3
+    return inspected(server, "month").get(b"reservations_open", 0) == 0 and (free or not leases)
+
+
+async def model(limiter: AsyncLimiter, told: list[str]) -> None:
+    """Calls a language model, as an application does."""
+    async with limiter.admit(*items(LONG)) as admitted:
+        told.append("admitted")
+        await asyncio.sleep(0.001)
+        admitted.settle(TPM, TOOK)
+        admitted.settle(MONTH, TOOK)
+        told.append("settled")
+
+
+def assert_settled(server: Server, told: list[str]) -> None:
+    until(lambda: is_free(server), 3)
+    assert used(server, "month") == (TOOK if "settled" in told else 0)
+    if told:
+        assert used(server, "tpm") == (TOOK if "settled" in told else ESTIMATE)
+    else:
+        # The estimate of a call whose answer nobody has stays taken.
+        assert used(server, "tpm") in (0, ESTIMATE)
+
+
+@pytest.mark.anyio
+async def test_a_model_call_is_admitted_and_settled(live: Server) -> None:
+    async with AsyncLimiter(redis.asyncio.Redis(port=live.port), timeout_ms=PATIENT_MS) as limiter:
+        async with limiter.admit(*items(), id="job-7") as admitted:
+            assert (admitted.id, admitted.held) == ("job-7", True)
+            month = inspected(live, "month")
+            assert (month[b"reserved"], month[b"reservations_open"]) == (ESTIMATE, 1)
+            assert live.command("RL.PEEK", "rl:runs:t", "LEASE", "other", "4", "1s")[2] == 2
+            # Longer than the ttl: the lease and the reservation are renewed.
+            await asyncio.sleep(1.5)
+            assert admitted.held
+            admitted.settle(TPM, TOOK)
+            admitted.settle(MONTH, TOOK)
+        assert not admitted.held
+        assert_settled(live, ["admitted", "settled"])
+        counters = limiter.counters
+        assert (counters.allowed, counters.unsettled, counters.rejected) == (1, 0, 0)
+
+
+def test_a_thread_calls_a_model(live: Server) -> None:
+    with Limiter(live.client(), timeout_ms=PATIENT_MS) as limiter:
+        with limiter.admit(*items()) as admitted:
+            until(lambda: live.calls("rl.reserve") > 0 and live.calls("rl.renew") > 0)
+            admitted.settle(TPM, TOOK)
+            admitted.settle(MONTH, TOOK)
+        assert is_free(live)
+        assert_settled(live, ["admitted", "settled"])
+        with pytest.raises(RuntimeError), limiter.admit(*items()):
+            raise RuntimeError("the model failed")
+        assert is_free(live)
+        assert (used(live, "month"), used(live, "tpm")) == (TOOK, TOOK + ESTIMATE)
+        assert limiter.counters.unsettled == 0
+
+
+@types.coroutine
+def cancelled_at(
+    work: Coroutine[Any, Any, None], count: int, late: bool
+) -> Generator[Any, Any, bool]:
+    """Runs the work in this task and cancels it at an await, counted from 1.
+
+    ``late`` cancels it when the outcome of the await is there. Returns False if the work has fewer
+    awaits.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    resume = lambda: work.send(None)  # noqa: E731
+    while True:
+        try:
+            future = resume()
+        except StopIteration:
+            return False
+        count -= 1
+        if count == 0 and late and future is not None:
+            future.add_done_callback(lambda _: task.cancel())
+        elif count == 0:
+            loop.call_soon(task.cancel)
+        try:
+            yield future
+        except BaseException as error:
+            raised = error
+            resume = lambda: work.throw(raised)  # noqa: B023, E731
+        else:
+            resume = lambda: work.send(None)  # noqa: E731
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_call_that_is_cancelled_at_any_await_leaves_nothing(
+    live: Server, late: bool
+) -> None:
+    async def at(count: int) -> bool:
+        live.command("FLUSHALL")
+        told: list[str] = []
+        client = redis.asyncio.Redis(port=live.port)
+        async with AsyncLimiter(client, timeout_ms=PATIENT_MS) as limiter:
+            try:
+                is_cancelled = await cancelled_at(model(limiter, told), count, late)
+            except asyncio.CancelledError:
+                is_cancelled = True
+        assert_settled(live, told)
+        assert limiter.counters.unsettled == 0
+        return is_cancelled
+
+    count = 1
+    while await asyncio.get_running_loop().create_task(at(count)):
+        count += 1
+    # At least the connection, the call, the work and its end.
+    assert count > 4
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_lost_reply_leaves_nothing_and_charges_once(
+    live: Server, proxy: Proxy, is_async: bool
+) -> None:
+    proxy.loses = 0
+    while proxy.loses <= proxy.replies:
+        live.command("FLUSHALL")
+        proxy.replies, proxy.loses = 0, proxy.loses + 1
+        with contextlib.suppress(redis.RedisError):
+            asyncio.run(through(proxy)) if is_async else through_a_thread(proxy)
+        until(lambda: is_free(live), 3)
+        # A degraded admission charges no estimate, and a lost charge is not sent again.
+        assert used(live, "tpm") in (0, ESTIMATE, TOOK)
+        # A commit is repeated. Without a connection at the beginning nothing was reserved.
+        assert used(live, "month") in (0, TOOK)
+        if proxy.loses > proxy.replies:
+            assert (used(live, "month"), used(live, "tpm")) == (TOOK, TOOK)
+
+
+async def through(proxy: Proxy) -> None:
+    limiter = AsyncLimiter(redis.asyncio.Redis(port=proxy.port), timeout_ms=PATIENT_MS)
+    await model(limiter, [])
+    # Let the ends be repeated.
+    await asyncio.sleep(0.3)
+    await limiter.close()
+
+
+def through_a_thread(proxy: Proxy) -> None:
+    with Limiter(redis.Redis(port=proxy.port), timeout_ms=PATIENT_MS) as limiter:
+        with limiter.admit(*items(LONG)) as admitted:
+            admitted.settle(TPM, TOOK)
+            admitted.settle(MONTH, TOOK)
+        until(lambda: not limiter._renewer._due and not limiter._renewer._tended)
+
+
+@pytest.mark.parametrize("silent", ["before", "during"])
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_silent_server_that_comes_back_keeps_nothing(
+    live: Server, is_async: bool, silent: str
+) -> None:
+    told = (
+        asyncio.run(while_silent(live, silent))
+        if is_async
+        else while_silent_in_a_thread(live, silent)
+    )
+    until(lambda: is_free(live), 3)
+    if silent == "during":
+        assert (told, used(live, "month")) == ("server", TOOK)
+        # The charge was sent once; whether it ran depends on the server.
+        assert used(live, "tpm") in (ESTIMATE, TOOK)
+    else:
+        assert told == "error"
+        assert used(live, "month") in (0, TOOK)
+        assert used(live, "tpm") in (0, ESTIMATE)
+
+
+async def while_silent(live: Server, silent: str) -> str:
+    client = redis.asyncio.Redis(port=live.port)
+    async with AsyncLimiter(client, timeout_ms=200, breaker_pause_ms=50) as limiter:
+        while (await limiter.peek(RPM, "t")).source != "server":
+            pass
+        if silent == "before":
+            live.stop_answering()
+        async with limiter.admit(*items()) as admitted:
+            if silent == "during":
+                live.stop_answering()
+            admitted.settle(TPM, TOOK)
+            admitted.settle(MONTH, TOOK)
+        live.answer_again()
+        await asyncio.sleep(0.6)
+        return admitted.decision.source
+
+
+def while_silent_in_a_thread(live: Server, silent: str) -> str:
+    with Limiter(live.client(), timeout_ms=200, breaker_pause_ms=50) as limiter:
+        while limiter.peek(RPM, "t").source != "server":
+            pass
+        if silent == "before":
+            live.stop_answering()
+        with limiter.admit(*items()) as admitted:
+            if silent == "during":
+                live.stop_answering()
+            admitted.settle(TPM, TOOK)
+            admitted.settle(MONTH, TOOK)
+        live.answer_again()
+        until(lambda: not limiter._renewer._due and not limiter._renewer._tended)
+        return admitted.decision.source
+
+
+# -- the calls ---------------------------------------------------------------------------------
+
+
+def test_a_call_leaves_units_or_takes_a_part(server: Server) -> None:
+    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
+        six = gcra("six", 6, 10, "1m")
+        assert limiter.peek(six, "t", leave=5).allowed
+        assert limiter.check(six, "t", leave=5).remaining == 5
+        denied = limiter.check(six, "t", leave="90%")
+        assert (denied.allowed, denied.remaining, denied.granted) == (False, 5, 0)
+        part = limiter.check(six, "t", 9, partial=True, leave=2)
+        assert (part.allowed, part.granted, part.remaining) == (True, 3, 2)
+        rows = limiter.check_all(six.of("t").leave(2), TPM.of("t"), tag=None).rows
+        assert [row.allowed for row in rows] == [False, True]
+
+
+def test_a_ban_ends_with_its_duration_or_with_forget(server: Server) -> None:
+    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
+        for lifts in (False, True):
+            limiter.block(RPM, "t", "1h")
+            denied = limiter.check(RPM, "t")
+            assert (denied.allowed, denied.retry_after_ms) == (False, 3_600_000)
+            if lifts:
+                limiter.forget(RPM, "t")
+            else:
+                server.advance("1h")
+            assert limiter.check(RPM, "t").allowed
+
+
+def test_peek_all_takes_nothing(server: Server) -> None:
+    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
+        for _ in range(2):
+            seen = limiter.peek_all(RPM.of("t").cost(3), TPM.of("t").cost(9), RUNS.of("t"), id="a")
+            assert [row.remaining for row in seen.rows] == [997, 89_991, 3]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        fixed("day", 10, "1d"), quota("week", 10, "week"),
+        policy("stored"), policy("missing", default=fixed("any", 10, "1h")),
+    ],
+    ids=lambda rule: rule.name,
+)  # fmt: skip
+def test_a_reservation_is_committed_or_cancelled(shared_server: Server, rule: Any) -> None:
+    shared_server.command("RL.POLICY", "SET", "stored", "QUOTA", "10", "day")
+    with Limiter(shared_server.client(), timeout_ms=PATIENT_MS) as limiter:
+        with limiter.reserve(rule, "t", 6, "30s") as reserved:
+            assert reserved.decision.remaining == 4
+            with pytest.raises(Denied) as denied:
+                limiter.reserve(rule, "t", 5)
+            assert denied.value.decision.retry_after_ms == 30_000
+            reserved.commit(1)
+        assert limiter.peek(rule, "t", 0).remaining == 9
+        limiter.reserve(rule, "t", 9).cancel()
+        with limiter.reserve(rule, "t", 9):
+            pass
+        assert limiter.peek(rule, "t", 0).remaining == 9
+        late = limiter.reserve(rule, "t", 3, "30s")
+        shared_server.advance("31s")
+        late.commit(4)
+        # The reservation is over, so its units are charged.
+        assert limiter.peek(rule, "t", 0).remaining == 5
+        assert limiter.counters.unsettled == 0
+    shared_server.command("RL.POLICY", "DEL", "stored")
+
+
+def test_too_many_reservations_are_a_denial(shared_server: Server) -> None:
+    client = shared_server.client()
+    pipe = client.pipeline(transaction=False)
+    for at in range(1024):
+        pipe.execute_command("RL.RESERVE", "rl:month:t", at, "60s", *MONTH.words)
+    pipe.execute()
+    with Limiter(client, timeout_ms=PATIENT_MS) as limiter:
+        with pytest.raises(Denied) as denied, limiter.admit(*items()):
+            pass
+        decision = denied.value.decision
+        assert (decision.rule, decision.deciding, decision.limit) == ("month", 2, 5_000_000)
+        assert (decision.remaining, decision.retry_after_ms, decision.source) == (0, 1000, "server")
+        assert [row.allowed for row in decision.rows] == [True, True, False, True]
+        assert (limiter.counters.denied, limiter.counters.rejected) == (1, 0)
+        assert not limiter.peek_all(*items(), id="x").allowed
+    client.close()
+
+
+def test_reservations_need_the_module(server: Server) -> None:
+    if server.backend == "module":
+        return
+    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
+        with pytest.raises(Exception, match="needs the redis-throttle module"):
+            limiter.reserve(fixed("day", 10, "1d"), "t", 1)
+        with limiter.admit(RPM.of("t").cost(9), RUNS.of("t")) as admitted:
+            admitted.settle(RPM, 4)
+        assert limiter.peek(RPM, "t", 0).remaining == 996
+        assert limiter.peek_all(RUNS.of("t"), id="x").remaining == 3
+        assert limiter.counters.unsettled == 0
