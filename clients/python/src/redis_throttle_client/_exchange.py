@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from ._counting import Decided, refund_soon
 from ._decision import HeaderStyle
 from ._http import added
 from ._lease import AsyncLease, release_all
 from ._limiter import AsyncLimiter
 from ._outcome import Outcome
-from ._taken import Taken, refund_soon
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -39,11 +39,11 @@ class Exchange:
     ) -> None:
         self._limiter, self._styles = limiter, styles
         self._receive, self._send = receive, send
-        self._taken: list[Taken] = []
+        self._taken: list[Decided] = []
         self._leases: list[AsyncLease] = []
         self._is_gone = False
 
-    def add(self, taken: Taken, leases: Sequence[AsyncLease]) -> None:
+    def add(self, taken: Decided, leases: Sequence[AsyncLease]) -> None:
         """Adds the decision that admitted the request, and its leases."""
         self._taken.append(taken)
         self._leases += leases

@@ -1,4 +1,4 @@
-"""The options of a middleware, and the calls that a request needs."""
+"""The options of a middleware, and the items of a request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeVar
 
 from ._address import ClientAddress
+from ._counting import RequestItems
 from ._decision import STYLES, Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._http import OnDenied, Request, Response, denial
 from ._limiter import AsyncLimiter, Limiter
 from ._protocol import MOST_RULES
-from ._rules import Rule, checked_on_error
-from ._taken import RuleCalls
+from ._rules import Item, Rule, checked_on_error
 
 T = TypeVar("T")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -75,14 +75,14 @@ class Plan:
             anonymous, tag, degraded_header,
         )  # fmt: skip
 
-    def calls(self, request: Any, address: str | None) -> Asks[RuleCalls | None]:
-        """Returns the calls of a request, or no calls if none of the rules applies.
+    def items(self, request: Any, address: str | None) -> Asks[RequestItems | None]:
+        """Returns the items of a request, or none if none of the rules applies.
 
         Returns None if a subject is missing and ``anonymous`` does not replace it. ``address`` is
         the client's. Yields what the functions return, which the caller may have to await.
         """
         if self.skip is not None and (yield self.skip(request)):
-            return RuleCalls(())
+            return RequestItems(())
         found: list[tuple[Rule, str]] = []
         for given, own_key in self.rules:
             rule = given if isinstance(given, Rule) else (yield given(request))
@@ -99,10 +99,10 @@ class Plan:
                 break
             found.append((rule, subject))
         if not found:
-            return RuleCalls(())
+            return RequestItems(())
         cost = (yield self.cost(request)) if callable(self.cost) else self.cost
         tag = None if self.tag is None else (yield from _text(self.tag, request))
-        return RuleCalls([(rule, of, cost if rule.takes_cost else 1) for rule, of in found], tag)
+        return RequestItems([_item(rule, subject, cost) for rule, subject in found], tag)
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
         """Returns the response to a denial, which a on_denied may replace."""
@@ -110,6 +110,10 @@ class Plan:
         if self.on_denied is None or decision is None:
             return answer
         return self.on_denied(request, decision, answer)
+
+
+def _item(rule: Rule, subject: str, cost: int) -> Item:
+    return rule.of(subject).cost(cost) if rule.takes_cost else rule.of(subject)
 
 
 def _pairs(

@@ -58,10 +58,10 @@ class Windows:
         return decision
 
     def _check(self, rule: Rule, key: str, cost: int) -> Steps[bool]:
-        return self._answered((yield from self._calls.check(rule, key, cost, None))).allowed
+        return self._answered((yield from self._calls.check(rule.of(key).cost(cost), None))).allowed
 
     def _peek(self, rule: Rule, key: str, cost: int) -> Steps[Decision]:
-        return self._answered((yield from self._calls.peek(rule, key, cost, None)))
+        return self._answered((yield from self._calls.peek(rule.of(key).cost(cost), None)))
 
     # -- fixed-window -----------------------------------------------------------------------------
 

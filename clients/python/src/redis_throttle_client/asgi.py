@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from ._counting import take_async
 from ._decision import Decision
 from ._errors import InvalidArgument
 from ._exchange import App, Exchange, Message, Receive, Scope, Send
@@ -25,7 +26,6 @@ from ._http import (
 )
 from ._limiter import AsyncLimiter
 from ._plan import Plan, resolved_async
-from ._taken import take_async
 
 __all__ = [
     "App",
@@ -78,11 +78,11 @@ class RateLimitMiddleware:
             await self._app(scope, receive, send)
             return
         plan, request = self._plan, self._request(scope)
-        asked = await resolved_async(plan.calls(request, request.client_address))
+        asked = await resolved_async(plan.items(request, request.client_address))
         if asked is None:
             await _answer(scope, receive, send, plan.denial(request, None))
             return
-        if not asked.calls:
+        if not asked.items:
             await self._app(self._told(scope, None), receive, send)
             return
         taken, leases = await take_async(self._limiter, asked)

@@ -16,6 +16,7 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response, routing
 
+from ._counting import take_async
 from ._decision import Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._exchange import App, Exchange, Receive, Scope, Send
@@ -23,7 +24,6 @@ from ._http import TITLES, denial, problem
 from ._limiter import AsyncLimiter
 from ._plan import Plan, resolved_async
 from ._rules import Rule
-from ._taken import take_async
 
 __all__ = [
     "CostFunction",
@@ -122,10 +122,10 @@ class RateLimits:
             raise InvalidArgument("app: RateLimits.install(app) was not called")
         peer = request.client.host if request.client else None
         address = plan.address.find(peer, request.headers.getlist("x-forwarded-for"))
-        asked = await resolved_async(plan.calls(request, address))
+        asked = await resolved_async(plan.items(request, address))
         if asked is None:
             raise RateLimited(None, plan.styles)
-        if not asked.calls:
+        if not asked.items:
             return None
         taken, leases = await take_async(self._limiter, asked)
         if not taken.decision.allowed:

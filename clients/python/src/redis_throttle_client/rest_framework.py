@@ -21,6 +21,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from ._address import ClientAddress
+from ._counting import Decided, refund, take
 from ._decision import Decision, HeaderStyle, retry_after_s
 from ._errors import InvalidArgument
 from ._http import DECISION, LISTS, problem
@@ -28,7 +29,6 @@ from ._limiter import Limiter
 from ._outcome import Outcome
 from ._plan import Plan, refuse_async, resolved
 from ._rules import Rule
-from ._taken import Taken, refund, take
 
 __all__ = [
     "KeyFunction",
@@ -122,18 +122,18 @@ class RateLimitThrottle(BaseThrottle):
     def allow_request(self, request: Request, view: APIView) -> bool:
         """Returns False for a denial. Raises :class:`RateLimitError` for 400, 413 and 503."""
         address = RateLimitThrottle.key(self, request)
-        asked = resolved(self._plan_of_self.calls(request, address))
+        asked = resolved(self._plan_of_self.items(request, address))
         if asked is None:
             raise RateLimitError(None)
         request.META.setdefault(DECISION, None)
-        if not asked.calls:
+        if not asked.items:
             return True
-        for rule, _, _ in asked.calls:
-            _refuse_lease(rule)
+        for item in asked.items:
+            _refuse_lease(item.rule)
         taken, _ = take(self.limiter, asked)
         return self._apply(taken, request, view)
 
-    def _apply(self, taken: Taken, request: Request, view: APIView) -> bool:
+    def _apply(self, taken: Decided, request: Request, view: APIView) -> bool:
         decision = taken.decision
         request.META[DECISION] = decision
         _add_headers(view, decision, self._plan.styles)
@@ -167,7 +167,7 @@ def _add_headers(view: APIView, decision: Decision, styles: Sequence[HeaderStyle
             view.headers.setdefault(name, value)
 
 
-def _refund_at_end(limiter: Limiter, taken: Taken, view: APIView) -> None:
+def _refund_at_end(limiter: Limiter, taken: Decided, view: APIView) -> None:
     """Refunds what does not count, when the view has its response or raises."""
     if taken.asked.counts_all:
         return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Unpack
 
+from ._counting import Decided, refund, take
 from ._decision import Decision
 from ._errors import InvalidArgument
 from ._http import (
@@ -31,7 +32,6 @@ from ._lease import Lease
 from ._limiter import Limiter
 from ._outcome import Outcome
 from ._plan import Plan, resolved
-from ._taken import Taken, refund, take
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -75,10 +75,10 @@ class RateLimitMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Calls the application, or returns the response to a denial."""
         plan, request = self._plan, self._request(environ)
-        asked = resolved(plan.calls(request, request.client_address))
+        asked = resolved(plan.items(request, request.client_address))
         if asked is None:
             return _answer(request, plan.denial(request, None), start_response)
-        if not asked.calls:
+        if not asked.items:
             return self._app(self._told(environ, None), start_response)
         taken, leases = take(self._limiter, asked)
         if not taken.decision.allowed:
@@ -152,7 +152,7 @@ class _Ending:
     ``status`` is that of the application, None until it begins its response.
     """
 
-    def __init__(self, limiter: Limiter, taken: Taken, leases: list[Lease]) -> None:
+    def __init__(self, limiter: Limiter, taken: Decided, leases: list[Lease]) -> None:
         self._limiter, self._leases = limiter, leases
         self._taken = None if taken.asked.counts_all else taken
         self.status: int | None = None

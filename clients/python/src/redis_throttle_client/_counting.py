@@ -14,41 +14,41 @@ from ._lease import AsyncLease, Lease
 from ._limiter import AsyncLimiter, Limiter
 from ._local import Limits
 from ._outcome import Outcome, counts
-from ._rules import Rule
+from ._rules import Item, Rule
 from ._steps import Steps
 
 log = logging.getLogger("redis_throttle_client")
 
 
 @dataclass(frozen=True, slots=True)
-class RuleCalls:
-    """The calls of a request, which are sent as one: a rule, a subject and a cost each."""
+class RequestItems:
+    """The items of a request, which are sent as one call."""
 
-    calls: Sequence[tuple[Rule, str, int]]
+    items: Sequence[Item]
     tag: str | None = None
 
     @property
     def counts_all(self) -> bool:
         """True if no rule needs the outcome of the request."""
-        return all(rule.count == "all" for rule, _, _ in self.calls)
+        return all(item.rule.count == "all" for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The decision on the calls of a request, made at the instant ``at``."""
+class Decided:
+    """The decision on the items of a request, made at the instant ``at``."""
 
-    asked: RuleCalls
+    asked: RequestItems
     decision: Decision
     at: float
 
     def uncounted(self, outcome: Outcome) -> list[tuple[Rule, str, Decision]]:
-        """Returns the rule, subject and row of each call that took units and does not count."""
+        """Returns the rule, subject and row of each item that took units and does not count."""
         rows = self.decision.rows or (self.decision,)
         # In shadow mode a denial takes nothing, although the call is allowed.
         return [
-            (rule, subject, row)
-            for (rule, subject, _), row in zip(self.asked.calls, rows, strict=True)
-            if row.granted and row.would_allow and not _counts(rule, outcome)
+            (item.rule, item.subject, row)
+            for item, row in zip(self.asked.items, rows, strict=True)
+            if row.granted and row.would_allow and not _counts(item.rule, outcome)
         ]
 
 
@@ -61,30 +61,30 @@ def _counts(rule: Rule, outcome: Outcome) -> bool:
         return True
 
 
-def take(limiter: Limiter, asked: RuleCalls) -> tuple[Taken, list[Lease]]:
-    """Sends the calls of a request as one."""
+def take(limiter: Limiter, asked: RequestItems) -> tuple[Decided, list[Lease]]:
+    """Sends the items of a request as one call."""
     at = limiter._calls.clock()
-    decision, leases = limiter._admit(asked.calls, asked.tag)
-    return Taken(asked, decision, at), leases
+    decision, leases = limiter._admit(asked.items, asked.tag)
+    return Decided(asked, decision, at), leases
 
 
 async def take_async(
-    limiter: AsyncLimiter, asked: RuleCalls
-) -> tuple[Taken, list[AsyncLease]]:  # fmt: skip
+    limiter: AsyncLimiter, asked: RequestItems
+) -> tuple[Decided, list[AsyncLease]]:  # fmt: skip
     """The same as :func:`take`."""
     at = limiter._calls.clock()
-    decision, leases = await limiter._admit(asked.calls, asked.tag)
-    return Taken(asked, decision, at), leases
+    decision, leases = await limiter._admit(asked.items, asked.tag)
+    return Decided(asked, decision, at), leases
 
 
-def refund(limiter: Limiter, taken: Taken, outcome: Outcome) -> None:
+def refund(limiter: Limiter, taken: Decided, outcome: Outcome) -> None:
     """Refunds what does not count. Raises nothing: the response is on its way."""
     servers = _return_local(limiter._calls, taken, outcome)
     if servers:
         limiter._run(_refunds(limiter._calls, servers, taken.asked.tag))
 
 
-def refund_soon(limiter: AsyncLimiter, taken: Taken, outcome: Outcome) -> None:
+def refund_soon(limiter: AsyncLimiter, taken: Decided, outcome: Outcome) -> None:
     """Refunds what does not count; the server's units in a task that outlives its caller."""
     servers = _return_local(limiter._calls, taken, outcome)
     if servers:
@@ -92,7 +92,7 @@ def refund_soon(limiter: AsyncLimiter, taken: Taken, outcome: Outcome) -> None:
 
 
 def _return_local(
-    calls: Calls, taken: Taken, outcome: Outcome
+    calls: Calls, taken: Decided, outcome: Outcome
 ) -> list[tuple[Rule, str, int]]:  # fmt: skip
     """Gives back the units that this process granted, and returns the calls for the others."""
     servers = []
