@@ -45,6 +45,7 @@ export type {
 export type { Call } from './protocol.js';
 export {
   backoff,
+  type Count,
   type Duration,
   fixed,
   gcra,
@@ -55,6 +56,7 @@ export {
   type QuotaUnit,
   quota,
   type RateRule,
+  type ResponseHead,
   type Rule,
   type RuleKind,
   type RuleOptions,

@@ -25,6 +25,18 @@ export type RuleKind =
   | 'lease'
   | 'policy';
 
+/** The response to a limited request, at the moment when its head is sent. */
+export interface ResponseHead {
+  /** 500 after an exception; 499 if the client disconnected before the head was sent. */
+  readonly status: number;
+}
+
+/**
+ * The responses that a rule counts. `all`; `failures`: those with a status of 400 or more; or a
+ * function that returns true for a response that counts.
+ */
+export type Count = 'all' | 'failures' | ((response: ResponseHead) => boolean);
+
 /** Options of each rule, in addition to its limits. */
 export interface RuleOptions {
   /**
@@ -44,6 +56,11 @@ export interface RuleOptions {
    * the limiter's `prefetch`, which is 1.
    */
   prefetch?: number | undefined;
+  /**
+   * The responses that count, for the middleware: it refunds what a request took if its response
+   * does not count. A backoff that counts `failures` limits logins. Not for a lease. Default `all`.
+   */
+  count?: Count | undefined;
 }
 
 /** A limit with a name. Created by `gcra`, `fixed` and the other functions of this file. */
@@ -67,6 +84,7 @@ export interface Rule {
   readonly onError: OnError | undefined;
   readonly localShare: number;
   readonly prefetch: number | undefined;
+  readonly count: Count;
   /** Returns the rule's name, and the rule as the server reads it. */
   toString(): string;
 }
@@ -165,7 +183,7 @@ interface Shape {
 }
 
 function made(shape: Shape, options: RuleOptions): Rule {
-  const { onError, localShare = 1, prefetch } = options;
+  const { onError, localShare = 1, prefetch, count = 'all' } = options;
   if (onError !== undefined && !['allow', 'deny', 'local'].includes(onError)) {
     throw new InvalidArgumentError('onError', 'allow, deny or local');
   }
@@ -183,6 +201,12 @@ function made(shape: Shape, options: RuleOptions): Rule {
       `1 for a ${shape.kind}, whose permits cannot be kept`,
     );
   }
+  if (count !== 'all' && count !== 'failures' && typeof count !== 'function') {
+    throw new InvalidArgumentError('count', 'all, failures or a function of the response');
+  }
+  if (count !== 'all' && shape.kind === 'lease') {
+    throw new InvalidArgumentError('count', 'all for a lease, which ends with the response');
+  }
   return Object.freeze({
     ...shape,
     name: checkedName(shape.name),
@@ -193,6 +217,7 @@ function made(shape: Shape, options: RuleOptions): Rule {
     onError,
     localShare,
     prefetch,
+    count,
     toString: () => `${shape.name}: ${shape.words.join(' ')}`,
   });
 }
