@@ -3,7 +3,8 @@
  * server use them. Instants are in microseconds. All numbers are integers. They are rounded so that
  * the limit is never exceeded.
  */
-import { microseconds, type Rule, type RuleKind } from './rules.js';
+import { microseconds } from './numbers.js';
+import type { Rule, RuleKind } from './rules.js';
 
 /** An algorithm's decision and the state after it; a denial has no state. */
 export interface Verdict<State> {

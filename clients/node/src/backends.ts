@@ -322,5 +322,5 @@ async function load(
 }
 
 function written(call: Call, { backend, sha1 }: Choice): Call {
-  return backend === 'module' ? call : inLibrary(call, sha1);
+  return backend === 'module' ? call : inLibrary(call.withoutModule?.() ?? call, sha1);
 }

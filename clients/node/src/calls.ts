@@ -32,10 +32,10 @@ interface Node {
   readonly arrivals: Arrivals;
 }
 
-/** The number of renewals and releases in flight to a node, in addition to `maxInFlight`. */
+/** The number of renewals and ends in flight to a node, in addition to `maxInFlight`. */
 const LEASE_SLOTS = 8;
 
-/** The slots of renewals and releases, and those that wait for one. */
+/** The slots of renewals and ends, and those that wait for one. */
 class LeaseSlots {
   #free = LEASE_SLOTS;
   readonly #waiting = new Set<() => void>();
@@ -138,20 +138,26 @@ export class Calls {
   }
 
   /**
-   * Sends a renewal or a release. It has slots of its own, waits for one until `untilMs`, and
-   * passes an open circuit breaker if a connection is up.
+   * Sends a renewal, or the end of a lease or an admission. These have slots of their own, wait for
+   * one until `untilMs`, and pass an open circuit breaker if a connection is up.
    */
-  async sendOfLease(call: Call, timeoutMs: number, untilMs: number): Promise<unknown> {
+  async sendOfLease(
+    call: Call,
+    timeoutMs: number,
+    untilMs: number,
+    signal?: AbortSignal,
+  ): Promise<unknown> {
     const node = this.#node(call);
     if (!(await node.leases.take(untilMs))) {
       throw new UnavailableError('overloaded', 'not sent: no slot was free before the lease ended');
     }
     try {
+      signal?.throwIfAborted();
       const passes = node.breaker.open && this.connection.isUp?.(node.name) === true;
       const isProbe = passes ? false : node.breaker.enter();
       const terms = { call, node, isProbe, timeoutMs, isCounted: false };
       return await new Promise((resolve, reject) => {
-        this.#run(terms, undefined, resolve, reject);
+        this.#run(terms, signal, resolve, reject);
       });
     } finally {
       node.leases.put();

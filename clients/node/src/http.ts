@@ -16,8 +16,7 @@ import {
 } from './headers.js';
 import type { Lease } from './lease.js';
 import type { Limiter } from './limiter.js';
-import type { RuleCall } from './options.js';
-import type { Rule } from './rules.js';
+import type { Item, Rule } from './rules.js';
 
 /** A value, or a function that returns the value for a request. */
 export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
@@ -133,27 +132,27 @@ export function requestLimiter<Incoming>(
     throw new InvalidArgumentError('degradedHeader', 'the name of a header');
   }
 
-  /** Returns the calls for a request without a subject. */
-  async function anonymousCalls(request: Incoming): Promise<RuleCall[] | undefined> {
+  /** Returns the items for a request without a subject. */
+  async function anonymousItems(request: Incoming): Promise<Item[] | undefined> {
     const subject = fromAddress(request);
     if (anonymous === undefined || subject === undefined) return undefined;
-    return [[anonymous, subject, await costOf(anonymous, cost, request)]];
+    return [anonymous.of(subject).cost(await costOf(anonymous, cost, request))];
   }
 
-  async function callsOf(request: Incoming): Promise<RuleCall[] | undefined> {
-    const calls: RuleCall[] = [];
+  async function itemsOf(request: Incoming): Promise<Item[] | undefined> {
+    const items: Item[] = [];
     for (const one of rules) {
       const subject = await (one.key ?? key)(request);
-      if (!subject) return anonymousCalls(request);
+      if (!subject) return anonymousItems(request);
       const asked = await given(one.rule, request);
-      calls.push([asked, subject, await costOf(asked, one.cost ?? cost, request)]);
+      items.push(asked.of(subject).cost(await costOf(asked, one.cost ?? cost, request)));
     }
-    return calls;
+    return items;
   }
 
-  async function ask(calls: readonly RuleCall[], tag: string | undefined, signal?: AbortSignal) {
-    const [first, ...more] = calls as [RuleCall, ...RuleCall[]];
-    const [asked, subject, units] = first;
+  async function ask(items: readonly Item[], tag: string | undefined, signal?: AbortSignal) {
+    const [first, ...more] = items as [Item, ...Item[]];
+    const { rule: asked, subject, units } = first;
     if (more.length === 0 && asked.kind === 'lease') {
       try {
         const lease = await limiter.lease(asked, subject, { tag, signal });
@@ -168,21 +167,21 @@ export function requestLimiter<Incoming>(
       return { decision, leases: [] };
     }
     const [id, askedAtMs] = [randomUUID(), limiter.clock.nowMs()];
-    const decision = await limiter.checkAll(calls, { tag, id, signal });
-    return { decision, leases: limiter.leasesOf(calls, decision, { id, tag, askedAtMs }) };
+    const decision = await limiter.checkAll(items, { tag, id, signal });
+    return { decision, leases: limiter.leasesOf(items, decision, { id, tag, askedAtMs }) };
   }
 
   return async function decide(request, signal) {
     if (await skip?.(request)) return PASSED;
-    const calls = await callsOf(request);
-    if (calls === undefined) return { ...PASSED, problem: noSubjectProblem() };
-    const { decision, leases } = await ask(calls, tagOf?.(request), signal);
+    const items = await itemsOf(request);
+    if (items === undefined) return { ...PASSED, problem: noSubjectProblem() };
+    const { decision, leases } = await ask(items, tagOf?.(request), signal);
     const headers = rateLimitHeaders(decision, { styles });
     return {
       decision,
       headers,
       leases,
-      needsLease: calls.some(([{ kind }]) => kind === 'lease'),
+      needsLease: items.some(({ rule: { kind } }) => kind === 'lease'),
       problem: decision.allowed ? undefined : problemOf(decision),
     };
   };

@@ -1,4 +1,5 @@
 /** Rate limits decided by Redis or Valkey, with the module redis-throttle or its library. */
+export { Admission, Reservation } from './admission.js';
 export type { Backend } from './backends.js';
 export type { Clock } from './clock.js';
 export { Decision, type DecisionFields, DeniedError, type Source } from './decision.js';
@@ -31,6 +32,7 @@ export type { KeyOptions } from './keys.js';
 export type { Lease } from './lease.js';
 export { Limiter } from './limiter.js';
 export type {
+  AdmitOptions,
   CallOptions,
   CheckOptions,
   Counters,
@@ -38,7 +40,8 @@ export type {
   DecisionKind,
   LimiterOptions,
   OnDecision,
-  RuleCall,
+  PeekOptions,
+  ReserveOptions,
   SeveralOptions,
   WaitOptions,
 } from './options.js';
@@ -49,6 +52,8 @@ export {
   type Duration,
   fixed,
   gcra,
+  type Item,
+  type Leave,
   leakyBucket,
   lease,
   type OnError,

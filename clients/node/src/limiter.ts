@@ -1,32 +1,41 @@
 /** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
+import { type Admission, Reservation } from './admission.js';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
+import { checkedEach } from './check-each.js';
 import type { Clock } from './clock.js';
-import { combined, type Decision, DeniedError } from './decision.js';
+import { Decider } from './decider.js';
+import { type Decision, DeniedError } from './decision.js';
 import { DenialCache } from './denial-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
-import { CommandRejectedError, InvalidArgumentError, UnavailableError } from './errors.js';
+import { Ending } from './ending.js';
+import { InvalidArgumentError } from './errors.js';
+import { Holding } from './holding.js';
 import { Keys } from './keys.js';
 import type { Lease } from './lease.js';
-import { Leasing } from './leasing.js';
-import { LocalLimiter } from './local.js';
-import { type Told, tell } from './on-decision.js';
-import { withoutAnswer } from './on-error.js';
 import {
+  type AdmitOptions,
   type CallOptions,
   type CheckOptions,
   type Counters,
   type LimiterOptions,
-  type OnDecision,
-  type RuleCall,
+  type PeekOptions,
+  type ReserveOptions,
   type SeveralOptions,
   type WaitOptions,
   withDefaults,
 } from './options.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
-import { isPrefetchable, LOCAL, type OnError, type Rule } from './rules.js';
+import {
+  type Duration,
+  type Item,
+  isPrefetchable,
+  LOCAL,
+  type OnError,
+  type Rule,
+} from './rules.js';
 import { waited } from './wait.js';
 import { Watch } from './watch.js';
 
@@ -35,16 +44,14 @@ export class Limiter {
   readonly #clock: Clock;
   readonly #keys: Keys;
   readonly #timeoutMs: number;
-  readonly #pauseMs: number;
   readonly #onError: OnError;
-  readonly #calls: Calls;
-  readonly #leasing: Leasing;
-  readonly #local: LocalLimiter;
+  readonly #decider: Decider;
+  readonly #ending: Ending;
+  readonly #holding: Holding;
   readonly #denials: DenialCache | undefined;
   readonly #stocks: Prefetcher;
   readonly #prefetch: number;
-  readonly #onDecision: OnDecision | undefined;
-  readonly #counters = { allowed: 0, denied: 0, degraded: 0, local: 0, rejected: 0 };
+  readonly #isObserved: boolean;
   #closed = false;
 
   /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
@@ -57,18 +64,16 @@ export class Limiter {
     this.#backends = new Backends(connection, clock, timeoutMs, checked.backend, watch);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
-    this.#pauseMs = checked.breakerPauseMs;
     this.#onError = onError;
-    this.#calls = new Calls(this.#backends, clock, checked, watch);
-    this.#leasing = new Leasing(this.#calls, clock, timeoutMs, (error) =>
-      this.#noteRejection([], error, undefined),
-    );
-    this.#local = new LocalLimiter(clock);
+    const calls = new Calls(this.#backends, clock, checked, watch);
+    this.#decider = new Decider(calls, clock, this.#keys, checked);
     this.#denials =
       denialCache > 0 ? new DenialCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
+    this.#ending = new Ending(calls, clock, timeoutMs, this.#decider, this.#denials);
+    this.#holding = new Holding(this.#ending, clock);
     this.#stocks = new Prefetcher(clock);
     this.#prefetch = prefetch;
-    this.#onDecision = checked.onDecision;
+    this.#isObserved = checked.onDecision !== undefined;
   }
 
   /** @internal The clock of the limiter. */
@@ -77,43 +82,46 @@ export class Limiter {
   }
 
   get counters(): Counters {
-    return { ...this.#counters };
+    return { ...this.#decider.counters };
   }
 
   /** Decides a call, and takes the cost if the call is allowed. */
   async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
-    const { cost = 1, partial = false, signal } = options;
+    const { cost = 1, partial = false, leave, signal } = options;
     const key = this.#keyOf(rule, subject, options.tag);
     signal?.throwIfAborted();
-    const ask = { rule, key, subject, cost, partial };
-    const fromStock = cost === 1 && !partial && this.#prefetchOf(rule) > 1;
+    const ask = { rule, key, subject, cost, partial, leave };
+    const isPlain = cost === 1 && !partial && leave === undefined;
+    const fromStock = isPlain && this.#prefetchOf(rule) > 1;
     const denials = partial || rule.kind === 'lease' ? undefined : this.#denials;
     const permit = fromStock ? this.#stocks.spend(key, rule) : undefined;
-    if (permit !== undefined) return this.#counted(permit, [ask], undefined);
+    const decider = this.#decider;
+    if (permit !== undefined) return decider.counted(permit, [ask], undefined);
     const call = protocol.single('check', ask);
     const denied = denials?.get(call);
-    if (denied !== undefined) return this.#counted(denied, [ask], undefined);
+    if (denied !== undefined) return decider.counted(denied, [ask], undefined);
     const asked = denials?.asked();
-    const askedAtMs = this.#onDecision === undefined ? 0 : this.#clock.nowMs();
+    const askedAtMs = this.#isObserved ? this.#clock.nowMs() : 0;
     let decision: Decision;
-    // The same as `#decided`, but without another function call: nearly all calls take this path.
+    // The same as `decided`, but without another function call: nearly all calls take this path.
     try {
       decision = fromStock
         ? await this.#stock(ask, signal)
-        : protocol.decisionOf(await this.#send(call, signal), ask);
+        : protocol.decisionOf(await decider.send(call, signal), ask);
       if (asked !== undefined && !fromStock) denials?.put(call, decision, asked);
     } catch (error) {
-      decision = this.#without([ask], error, false, askedAtMs);
+      decision = decider.without([ask], error, false, askedAtMs);
     }
-    return this.#counted(decision, [ask], askedAtMs);
+    return decider.counted(decision, [ask], askedAtMs);
   }
 
   /** Returns the decision that `check` would make. Takes nothing. */
-  async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
+  async peek(rule: Rule, subject: string, options: PeekOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
-    const decide = async () => protocol.decisionOf(await this.#send(call, options.signal), ask);
-    return this.#decided('peek', [ask], decide);
+    const { signal } = options;
+    const decide = async () => protocol.decisionOf(await this.#decider.send(call, signal), ask);
+    return this.#decider.decided('peek', [ask], decide);
   }
 
   /**
@@ -138,62 +146,102 @@ export class Limiter {
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
     const ask = this.#asked(rule, subject, options);
-    const { key } = ask;
-    const here = [this.#denials, this.#stocks];
-    for (const memory of here) memory?.forget(key);
-    const reply = await this.#answer(protocol.forget(key), options.signal, [ask]);
-    // Forget again, because calls in flight may have stored results in the meantime.
-    for (const memory of here) memory?.forget(key);
+    const reply = await this.#forgetting(ask, protocol.forget(ask.key), options.signal);
     return protocol.replyInteger(reply) > 0;
   }
 
-  /** Checks several rules at once, and takes from all or none. `rows` has their decisions. */
-  async checkAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
-    return this.#several(calls, options, false);
+  /**
+   * Denies all calls of a subject under a rule for a time, which replaces the state of the key.
+   * `forget` ends it.
+   *
+   * @param duration 1 ms to 366 days.
+   * @throws UnavailableError without an answer.
+   */
+  async block(
+    rule: Rule,
+    subject: string,
+    duration: Duration,
+    options: Omit<CallOptions, 'cost'> = {},
+  ): Promise<void> {
+    const ask = this.#asked(rule, subject, options);
+    await this.#forgetting(ask, protocol.block(ask.key, duration), options.signal);
   }
 
-  /** Returns the decision that `checkAll` would make. Takes nothing. */
-  async peekAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
-    return this.#several(calls, options, true);
+  /** Sends a call, before and after which this process forgets what it knows of the key. */
+  async #forgetting(
+    ask: protocol.Ask,
+    call: protocol.Call,
+    signal: AbortSignal | undefined,
+  ): Promise<unknown> {
+    const here = [this.#denials, this.#stocks];
+    for (const memory of here) memory?.forget(ask.key);
+    const reply = await this.#decider.answer(call, signal, [ask]);
+    // Forget again, because calls in flight may have stored results in the meantime.
+    for (const memory of here) memory?.forget(ask.key);
+    return reply;
   }
 
   /**
-   * Checks one rule after the other, for keys in different slots, such as a global ceiling and a
+   * Checks several items at once, and takes from all or none. `rows` has their decisions. The
+   * caller ends the leases and reservations among them; `admit` does that by itself.
+   */
+  async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
+    const asks = this.#askedAll(items, options);
+    const call = protocol.all(asks);
+    const denials = asks.some(protocol.isHeld) ? undefined : this.#denials;
+    const denied = denials?.get(call);
+    if (denied !== undefined) return this.#decider.counted(denied, asks, undefined);
+    const { signal } = options;
+    return this.#ending.abandoning(asks, signal, false, () =>
+      this.#several('check', asks, call, signal, denials),
+    );
+  }
+
+  /** Returns the decision that `checkAll` would make. Takes nothing. */
+  async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
+    const asks = this.#askedAll(items, options);
+    return this.#several('peek', asks, protocol.all(asks, true), options.signal, undefined);
+  }
+
+  /**
+   * Takes several items at once, leases and reservations among them, and returns what ends them
+   * together. Neither prefetched permits nor cached denials decide.
+   *
+   * @throws DeniedError if an item is denied; nothing was taken. InvalidArgumentError;
+   * CommandRejectedError; the signal's reason.
+   */
+  async admit(items: readonly Item[], options: AdmitOptions = {}): Promise<Admission> {
+    const { id = randomUUID(), tag, signal } = options;
+    protocol.checkAdmissionId(id);
+    const asks = this.#askedAll(items, { tag, id });
+    const call = protocol.all(asks);
+    const askedAtMs = this.#clock.nowMs();
+    const decision = await this.#ending.abandoning(asks, signal, true, () =>
+      this.#several('check', asks, call, signal, undefined),
+    );
+    if (!decision.allowed) throw new DeniedError(decision);
+    return this.#holding.admission(asks, decision, id, askedAtMs);
+  }
+
+  /**
+   * Reserves units until the work's real cost is known. An admission of one reservation: the rule
+   * is `fixed`, `quota` or a policy of them. Throws as `admit` does.
+   */
+  async reserve(rule: Rule, subject: string, options: ReserveOptions = {}): Promise<Reservation> {
+    const { cost = 1, ttl, ...rest } = options;
+    return new Reservation(await this.admit([rule.of(subject).reserve(cost, ttl)], rest), rule);
+  }
+
+  /**
+   * Checks one item after the other, for keys in different slots, such as a global ceiling and a
    * tenant's rule. If a later rule denies, refunds what the earlier ones took. Until then other
    * callers cannot use those units. If the server becomes unavailable in between, they stay taken.
    */
   async checkEach(
-    calls: readonly RuleCall[],
+    items: readonly Item[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    if (calls.length === 0) throw new InvalidArgumentError('calls', 'at least one call');
-    if (calls.some(([rule]) => rule.kind === 'lease' || rule.kind === 'backoff')) {
-      throw new InvalidArgumentError('calls', 'no lease and no backoff, which cannot be refunded');
-    }
-    const rows: Decision[] = [];
-    try {
-      for (const [rule, subject, cost] of calls) {
-        const row = await this.check(rule, subject, { cost, signal: options.signal });
-        rows.push(row);
-        if (!row.allowed) break;
-      }
-    } catch (error) {
-      await this.#giveBack(calls, rows);
-      throw error;
-    }
-    if (rows.at(-1)?.allowed === false) await this.#giveBack(calls, rows);
-    return combined(
-      rows,
-      calls.map(([, , cost]) => cost ?? 1),
-    );
-  }
-
-  async #giveBack(calls: readonly RuleCall[], rows: readonly Decision[]): Promise<void> {
-    for (const [at, row] of rows.entries()) {
-      const [rule, subject, cost = 1] = calls[at] as RuleCall;
-      if (!row.allowed || row.degraded || cost === 0) continue;
-      await this.refund(rule, subject, { cost }).catch(() => {});
-    }
+    return checkedEach(this, this.#askedAll(items, {}), options.signal);
   }
 
   /**
@@ -227,27 +275,28 @@ export class Limiter {
     const ask = { ...this.#asked(rule, subject, options), id };
     const call = protocol.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
-    const take = async () => protocol.decisionOf(await this.#send(call, signal), ask);
-    const decide = () => this.#decided('lease', [ask], take);
-    const decision = await this.#leasing.abandoning([ask], signal, decide);
+    const take = async () => protocol.decisionOf(await this.#decider.send(call, signal), ask);
+    const decision = await this.#ending.abandoning([ask], signal, false, () =>
+      this.#decider.decided('lease', [ask], take),
+    );
     if (!decision.allowed) throw new DeniedError(decision);
-    return this.#leasing.lease(ask, decision, askedAtMs);
+    return this.#holding.lease(ask, decision, askedAtMs);
   }
 
   /**
    * @internal Returns the leases that a `checkAll` with this `id` took. For the middleware.
    */
   leasesOf(
-    calls: readonly RuleCall[],
+    items: readonly Item[],
     decision: Decision,
     options: { id: string; tag?: string | undefined; askedAtMs: number },
   ): Lease[] {
     const { id, tag, askedAtMs } = options;
-    return calls.flatMap(([rule, subject], at) => {
+    return items.flatMap(({ rule, subject }, at) => {
       const row = decision.rows[at];
       if (rule.kind !== 'lease' || !decision.allowed || row === undefined) return [];
       const key = this.#keys.key(rule.name, subject, tag);
-      return this.#leasing.lease({ rule, key, id }, row, askedAtMs);
+      return this.#holding.lease({ rule, subject, key, id }, row, askedAtMs);
     });
   }
 
@@ -258,7 +307,7 @@ export class Limiter {
    * UnavailableError if the server gives no answer.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
-    await this.#answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
+    await this.#decider.answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
     return this.#backends.answering;
   }
 
@@ -266,11 +315,11 @@ export class Limiter {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    this.#leasing.close();
+    this.#ending.close();
     // Send one at a time: more than `maxInFlight` at once would not be sent.
     for (const { rule, key, units } of await this.#stocks.drain()) {
       const refund = protocol.single('refund', { rule, key, cost: units });
-      await this.#answer(refund, undefined).catch(() => {});
+      await this.#decider.answer(refund, undefined).catch(() => {});
     }
     this.#backends.close();
   }
@@ -293,34 +342,39 @@ export class Limiter {
     return prefetch > 1 && isPrefetchable(rule) ? prefetch : 1;
   }
 
-  #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
-    return { rule, key: this.#keyOf(rule, subject, tag), subject, cost };
+  #asked(rule: Rule, subject: string, { cost, leave, tag }: PeekOptions): protocol.Ask {
+    return { rule, key: this.#keyOf(rule, subject, tag), subject, cost, leave };
   }
 
-  async #several(
-    calls: readonly RuleCall[],
-    { tag, id, signal }: SeveralOptions,
-    peek: boolean,
-  ): Promise<Decision> {
-    const asks = calls.map(([rule, subject, cost]) => {
-      const ask = this.#asked(rule, subject, { cost, tag });
-      return rule.kind === 'lease' ? { ...ask, id } : ask;
+  #askedAll(items: readonly Item[], { tag, id }: SeveralOptions): protocol.Ask[] {
+    return items.map((item) => {
+      if (item?.rule === undefined) {
+        throw new InvalidArgumentError('items', 'items made by rule.of(subject)');
+      }
+      const { rule, subject, units: cost, spare: leave, ttl } = item;
+      return { ...this.#asked(rule, subject, { cost, leave, tag }), id, ttl };
     });
-    const call = protocol.all(asks, peek);
-    const isLease = ({ rule }: protocol.Ask) => !peek && rule.kind === 'lease';
-    const leases = asks.filter(isLease).map((ask) => ({ ...ask, id: id as string }));
-    const denials = peek || leases.length > 0 ? undefined : this.#denials;
-    const denied = denials?.get(call);
-    if (denied !== undefined) return this.#counted(denied, asks, undefined);
-    const ask = async () => {
+  }
+
+  #several(
+    kind: 'check' | 'peek',
+    asks: readonly protocol.Ask[],
+    call: protocol.Call,
+    signal: AbortSignal | undefined,
+    denials: DenialCache | undefined,
+  ): Promise<Decision> {
+    return this.#decider.decided(kind, asks, async () => {
       const asked = denials?.asked();
-      const decision = protocol.allDecisionOf(await this.#send(call, signal), asks);
-      if (asked !== undefined) denials?.put(call, decision, asked);
-      return decision;
-    };
-    return this.#leasing.abandoning(leases, signal, () =>
-      this.#decided(peek ? 'peek' : 'check', asks, ask),
-    );
+      try {
+        const decision = protocol.allDecisionOf(await this.#decider.send(call, signal), asks);
+        if (asked !== undefined) denials?.put(call, decision, asked);
+        return decision;
+      } catch (error) {
+        const denial = protocol.tooManyOf(error, asks);
+        if (denial === undefined) throw error;
+        return denial;
+      }
+    });
   }
 
   async #settle(
@@ -332,10 +386,10 @@ export class Limiter {
     const ask = this.#asked(rule, subject, options);
     const askedAtMs = this.#clock.nowMs();
     this.#denials?.forget(ask.key);
-    const reply = await this.#answer(protocol.single(verb, ask), options.signal, [ask]);
+    const reply = await this.#decider.answer(protocol.single(verb, ask), options.signal, [ask]);
     this.#denials?.forget(ask.key);
     const decision = protocol.settledOf(reply, rule);
-    this.#tell({ kind: verb, decision, asks: [ask], askedAtMs });
+    this.#decider.tell({ kind: verb, decision, asks: [ask], askedAtMs });
     return decision;
   }
 
@@ -345,95 +399,12 @@ export class Limiter {
     const fetch = async (cost: number) => {
       const whole = { ...ask, cost, partial: true };
       const asked = this.#denials?.asked();
-      const reply = await this.#send(protocol.single('check', whole), undefined);
+      const reply = await this.#decider.send(protocol.single('check', whole), undefined);
       const decision = protocol.decisionOf(reply, whole);
       if (asked !== undefined) this.#denials?.put(protocol.single('check', ask), decision, asked);
       return decision;
     };
     const limits = { prefetch, timeoutMs: this.#timeoutMs, signal };
     return this.#stocks.take(ask, limits, fetch);
-  }
-
-  /** Decides a call, by `onError` if there is no answer. Counts it and calls the hook. */
-  async #decided(
-    kind: 'check' | 'peek' | 'lease',
-    asks: readonly protocol.Ask[],
-    decide: () => Promise<Decision>,
-  ): Promise<Decision> {
-    const askedAtMs = this.#clock.nowMs();
-    let decision: Decision;
-    try {
-      decision = await decide();
-    } catch (error) {
-      decision = this.#without(asks, error, kind === 'peek', askedAtMs);
-    }
-    return this.#counted(decision, asks, askedAtMs, kind);
-  }
-
-  /** @param askedAtMs Undefined if no call was sent. */
-  #counted(
-    decision: Decision,
-    asks: readonly protocol.Ask[],
-    askedAtMs: number | undefined,
-    kind: 'check' | 'peek' | 'lease' = 'check',
-  ): Decision {
-    if (kind !== 'peek') {
-      this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
-      if (decision.degraded) this.#counters.degraded += 1;
-      else if (decision.source === 'local') this.#counters.local += 1;
-    }
-    if (this.#onDecision !== undefined) this.#tell({ kind, decision, asks, askedAtMs });
-    return decision;
-  }
-
-  #tell(told: Omit<Told, 'latencyMs'> & { askedAtMs: number | undefined }): void {
-    const { askedAtMs, ...rest } = told;
-    if (this.#onDecision === undefined) return;
-    const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
-    tell(this.#onDecision, this.#keys, { ...rest, latencyMs });
-  }
-
-  /** Decides by `onError` if the server was unavailable. Throws any other error. */
-  #without(
-    asks: readonly protocol.Ask[],
-    error: unknown,
-    peek: boolean,
-    askedAtMs: number,
-  ): Decision {
-    this.#noteRejection(asks, error, askedAtMs);
-    if (!(error instanceof UnavailableError)) throw error;
-    const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
-    const retryAfterMs = this.#pauseMs;
-    return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
-  }
-
-  #noteRejection(
-    asks: readonly protocol.Ask[],
-    error: unknown,
-    askedAtMs: number | undefined,
-  ): void {
-    if (!(error instanceof CommandRejectedError)) return;
-    this.#counters.rejected += 1;
-    if (asks.length === 0) return;
-    this.#tell({ kind: 'rejected', decision: undefined, error, asks, askedAtMs });
-  }
-
-  /** Sends a call that `onError` does not decide. Throws its error, and counts a rejection. */
-  async #answer(
-    call: protocol.Call,
-    signal: AbortSignal | undefined,
-    asks: readonly protocol.Ask[] = [],
-  ): Promise<unknown> {
-    const askedAtMs = this.#clock.nowMs();
-    try {
-      return await this.#send(call, signal);
-    } catch (error) {
-      this.#noteRejection(asks, error, askedAtMs);
-      throw error;
-    }
-  }
-
-  #send(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
-    return this.#calls.send(call, this.#timeoutMs, signal);
   }
 }

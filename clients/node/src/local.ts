@@ -1,8 +1,9 @@
 /** The local limiter: decides in this process, without the server, if `onError` is `local`. */
 import { type Algorithm, algorithmOf } from './algorithms.js';
+import { granted, unitsOf } from './call-options.js';
 import type { Clock } from './clock.js';
 import { Decision, orNever } from './decision.js';
-import type { Rule } from './rules.js';
+import type { Leave, Rule } from './rules.js';
 
 /** The maximum number of keys in the local limiter. */
 const SUBJECTS_MAX = 10_000;
@@ -16,6 +17,7 @@ export interface LocalAsk {
   key: string;
   cost?: number | undefined;
   partial?: boolean | undefined;
+  leave?: Leave | undefined;
 }
 
 /**
@@ -39,25 +41,24 @@ export class LocalLimiter {
   /** Takes from all rules or from none. Takes nothing if `peek` is true. */
   decide(asks: readonly LocalAsk[], error: Error, peek: boolean): Decision[] {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
-    const verdicts = asks.map(({ rule, key, cost = 1, partial = false }) => {
-      const algorithm = this.#algorithm(rule);
-      const stored = stateKey(rule, key);
+    const verdicts = asks.map((ask) => {
+      const stored = stateKey(ask.rule, ask.key);
       const state = this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
-      const there = partial ? algorithm.decide(state, nowUs, 0).remaining : cost;
-      const granted = Math.min(cost, Math.max(1, there));
-      return { ...algorithm.decide(state, nowUs, granted), granted };
+      return granted(this.#algorithm(ask.rule), state, nowUs, ask);
     });
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
-      const { rule, key, cost = 1 } = asks[at] as LocalAsk;
+      const { rule, key, cost = 1, leave } = asks[at] as LocalAsk;
       if (allowed && !peek && state !== undefined) this.#keep(rule, key, state, nowUs);
-      const granted = verdict.allowed ? verdict.granted : 0;
+      const taken = verdict.allowed ? verdict.granted : 0;
       // A cost above the local share may still be within the rule's limit. Such a call may be
       // allowed when the server is back, so it has a retry time.
-      const passes = verdict.retryAfterMs < 0 && cost <= (rule.fallback ?? rule).limit;
+      const { limit } = rule.fallback ?? rule;
+      const passes = verdict.retryAfterMs < 0 && cost + unitsOf(leave, limit) <= limit;
       const waitMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
       const retryAfterMs = orNever(waitMs);
-      return new Decision({ ...verdict, granted, retryAfterMs, rule, source: 'local', error });
+      const source = 'local';
+      return new Decision({ ...verdict, granted: taken, retryAfterMs, rule, source, error });
     });
   }
 

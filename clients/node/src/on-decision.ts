@@ -1,15 +1,15 @@
-/** Reports decisions, charges, refunds and rejections to the application, for metrics and logs. */
+/** Reports decisions, charges, refunds, ends and rejections to the application, for metrics and logs. */
 import type { Decision } from './decision.js';
-import type { CommandRejectedError } from './errors.js';
+import type { CommandRejectedError, UnavailableError } from './errors.js';
 import type { Keys } from './keys.js';
 import type { DecisionKind, OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
 
-/** The result of a call: its decision, or the error if the server refused the call. */
+/** The result of a call: its decision, or its error. */
 export interface Told {
   kind: DecisionKind;
   decision: Decision | undefined;
-  error?: CommandRejectedError;
+  error?: CommandRejectedError | UnavailableError;
   asks: readonly Ask[];
   latencyMs: number;
 }

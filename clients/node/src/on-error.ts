@@ -36,7 +36,7 @@ export function withoutAnswer(
   const isDenied = chosen === 'deny';
   let here = local.decide(locals, error, peek || isDenied);
   if (isDenied || here.some(({ allowed }) => !allowed)) {
-    const untouched = locals.map((ask) => ({ ...ask, cost: 0 }));
+    const untouched = locals.map((ask) => ({ ...ask, cost: 0, partial: false, leave: 0 }));
     const kept = local.decide(untouched, error, true);
     here = here.map((row, at) => (row.allowed ? (kept[at] as Decision) : row));
   }

@@ -2,17 +2,33 @@
 import type { Backend } from './backends.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
-import { type CommandRejectedError, InvalidArgumentError } from './errors.js';
+import {
+  type CommandRejectedError,
+  InvalidArgumentError,
+  type UnavailableError,
+} from './errors.js';
 import type { KeyOptions } from './keys.js';
-import { integer, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
+import { type Duration, integer } from './numbers.js';
+import { type Leave, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
-/** The kind of an event. `rejected`: the server refused the call. */
-export type DecisionKind = 'check' | 'peek' | 'charge' | 'refund' | 'lease' | 'rejected';
+/**
+ * The kind of an event. `commit` and `cancel`: the end of a reservation. `rejected`: the server
+ * refused the call.
+ */
+export type DecisionKind =
+  | 'check'
+  | 'peek'
+  | 'charge'
+  | 'refund'
+  | 'lease'
+  | 'commit'
+  | 'cancel'
+  | 'rejected';
 
-/** A decision, a charge, a refund or a rejection. */
+/** A decision, a charge, a refund, the end of an item of an admission, or a rejection. */
 export interface DecisionEvent {
   readonly kind: DecisionKind;
-  /** Undefined if the call was rejected. */
+  /** Undefined if the call was rejected, or got no answer at the end of an admission. */
   readonly decision: Decision | undefined;
   /** The rule that decided; of a rejected call, its first rule. */
   readonly rule: Rule;
@@ -25,11 +41,16 @@ export interface DecisionEvent {
   readonly latencyMs: number;
   /** Whether `onError` decided. */
   readonly degraded: boolean;
-  /** The error of a rejected call; otherwise undefined. */
-  readonly error: CommandRejectedError | undefined;
+  /**
+   * The error of a rejected call, or of an end of an admission that failed; otherwise undefined.
+   */
+  readonly error: CommandRejectedError | UnavailableError | undefined;
 }
 
-/** Called once after each decision, charge, refund and rejection, for metrics and logs. */
+/**
+ * Called once after each decision, charge, refund, end of an admission and rejection, for metrics
+ * and logs.
+ */
 export type OnDecision = (event: DecisionEvent) => unknown;
 
 export interface LimiterOptions extends KeyOptions {
@@ -114,7 +135,15 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
-export interface CheckOptions extends CallOptions {
+export interface PeekOptions extends CallOptions {
+  /**
+   * The units, or the share of the limit such as `20%`, that the call leaves to others: it is
+   * denied if fewer would remain. Not for a backoff.
+   */
+  leave?: Leave | undefined;
+}
+
+export interface CheckOptions extends PeekOptions {
   /** Takes as many units as are left, at least 1 and at most the cost: see `Decision.granted`. */
   partial?: boolean | undefined;
 }
@@ -122,18 +151,34 @@ export interface CheckOptions extends CallOptions {
 export interface SeveralOptions {
   /** The hash tag of all keys of the call. In a cluster these keys must be in one slot. */
   tag?: string | undefined;
-  /** The holder's name for the leases among the rules. */
+  /** The id of the leases and reservations among the items. The caller ends them. */
   id?: string | undefined;
   signal?: AbortSignal | undefined;
+}
+
+export interface AdmitOptions {
+  /** The hash tag of all keys of the call. In a cluster these keys must be in one slot. */
+  tag?: string | undefined;
+  /**
+   * The id of the leases and reservations among the items, 1 to 64 bytes without spaces. Random by
+   * default. Each piece of work needs its own.
+   */
+  id?: string | undefined;
+  /** Gives the call up when it is aborted. What it may have taken is given back. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface ReserveOptions extends AdmitOptions {
+  /** The units to reserve. Default 1. */
+  cost?: number | undefined;
+  /** The time after which an abandoned reservation ends, at least 1 ms. Default 30 s. */
+  ttl?: Duration | undefined;
 }
 
 export interface WaitOptions extends CallOptions {
   /** The maximum total time to sleep, in ms. */
   maxWaitMs: number;
 }
-
-/** A rule, a subject, and a cost, which is 1 by default. */
-export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
 
 /** The counts of a limiter since it was created. */
 export interface Counters {
@@ -150,4 +195,9 @@ export interface Counters {
    * Errors thrown because the server refused a call: a bug in the program or in the server's setup.
    */
   readonly rejected: number;
+  /**
+   * The ends of admissions that failed: a charge, a refund, a commit, a cancellation or a release
+   * that got no answer or was refused.
+   */
+  readonly unsettled: number;
 }

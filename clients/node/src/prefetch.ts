@@ -7,7 +7,8 @@ import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
-import { isSame, microseconds, type Rule } from './rules.js';
+import { microseconds } from './numbers.js';
+import { isSame, type Rule } from './rules.js';
 
 /**
  * The maximum number of keys with a stock. The oldest stock is dropped, which only makes the limit

@@ -1,18 +1,24 @@
 /** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
 import { Decision, orNever } from './decision.js';
 import { CommandRejectedError, InvalidArgumentError } from './errors.js';
-import { integer, type Rule } from './rules.js';
+import { type Duration, duration, integer, microseconds } from './numbers.js';
+import type { Leave, Rule } from './rules.js';
 
 /** A call as it is sent: the command with its arguments, and which arguments are keys. */
 export interface Call {
   readonly args: readonly string[];
   readonly keys: readonly string[];
   readonly readOnly: boolean;
+  /**
+   * Returns the call for a server without the module, where a policy is its default. Undefined if
+   * the call is the same.
+   */
+  readonly withoutModule?: (() => Call) | undefined;
 }
 
 export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
 
-/** One rule with its key and cost; for a lease, with the holder's name. */
+/** One rule with its key and cost; for a lease or a reservation, with its id. */
 export interface Ask {
   rule: Rule;
   key: string;
@@ -20,69 +26,132 @@ export interface Ask {
   subject?: string | undefined;
   cost?: number | undefined;
   partial?: boolean | undefined;
+  leave?: Leave | undefined;
   id?: string | undefined;
+  /** The ttl of a reservation, in the server's words; undefined for any other call. */
+  ttl?: string | undefined;
 }
 
-/** Returns the words after the key: those of the rule, with the cost inserted. */
-function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] {
-  if (cost === 1 && !partial && rule.kind !== 'lease') return rule.words;
-  const text = integer('cost', cost, 0);
-  if (rule.kind === 'lease') {
-    if (id === undefined)
-      throw new InvalidArgumentError('id', `a holder for the lease ${rule.name}`);
-    if (cost !== 1) throw new InvalidArgumentError('cost', `1 for the lease ${rule.name}`);
-    const [word, ...limits] = rule.words;
-    return [word as string, checkedId(id), ...limits];
-  }
-  const option = cost === 1 && !partial ? [] : ['COST', text];
-  if (option.length > 0 && rule.kind === 'backoff') {
-    throw new InvalidArgumentError('cost', `1 for the backoff ${rule.name}`);
-  }
-  if (partial) option.push('PARTIAL');
-  // Insert the cost after the name of a policy: all words after `DEFAULT` belong to the default
-  // rule.
-  const end = rule.words.at(-1) === 'ALIGNED' ? -1 : rule.words.length;
-  const at = rule.kind === 'policy' ? 2 : end;
-  return [...rule.words.slice(0, at), ...option, ...rule.words.slice(at)];
+/** A lease or a reservation, under its id. */
+export type Held = Ask & { readonly id: string };
+
+/** Returns true if the server keeps the call under its id. */
+export function isHeld(ask: Ask): ask is Held {
+  return ask.ttl !== undefined || ask.rule.kind === 'lease';
 }
 
-function checkedId(id: string): string {
+/** Returns the ttl of a lease or of a reservation, in ms. */
+export function ttlMsOf({ rule, ttl = rule.words[2] as string }: Ask): number {
+  return Number(microseconds('ttl', ttl)) / 1000;
+}
+
+/** Validates the options of a call, which depend on the rule. */
+function check(ask: Ask): void {
+  const { rule, cost = 1, partial = false, leave } = ask;
+  integer('cost', cost, partial ? 1 : 0);
+  const { kind, name } = rule;
+  if (kind === 'lease' || kind === 'backoff') {
+    if (cost !== 1) throw new InvalidArgumentError('cost', `1 for the ${kind} ${name}`);
+    if (partial) throw new InvalidArgumentError('partial', `false for the ${kind} ${name}`);
+  }
+  if (kind === 'backoff' && leave !== undefined) {
+    throw new InvalidArgumentError('leave', `nothing for the backoff ${name}`);
+  }
+  if (leave !== undefined) checkLeave(leave);
+  if (isHeld(ask)) checkedId(ask.id, ask.ttl === undefined ? LEASE_ID_MAX : ID_MAX, name);
+}
+
+function checkLeave(leave: Leave): void {
+  if (typeof leave === 'number') {
+    integer('leave', leave, 0);
+  } else if (!/^(\d\d?|100)%$/.test(leave)) {
+    throw new InvalidArgumentError('leave', 'units, or a share from 0% to 100%');
+  }
+}
+
+/** The longest ids of leases and of reservations, in bytes. */
+const LEASE_ID_MAX = 128;
+const ID_MAX = 64;
+
+function checkedId(id: string | undefined, max: number, name: string): string {
+  if (id === undefined) throw new InvalidArgumentError('id', `an id for ${name}`);
   const length = Buffer.byteLength(id);
-  if (length < 1 || length > 128) throw new InvalidArgumentError('id', '1 to 128 bytes');
+  if (length < 1 || length > max) throw new InvalidArgumentError('id', `1 to ${max} bytes`);
   return id;
+}
+
+/** Validates the id of an admission. */
+export function checkAdmissionId(id: string): void {
+  checkedId(id, ID_MAX, 'the admission');
+  checkSpaces(id);
+}
+
+function checkSpaces(id: string): void {
+  if (/\s/.test(id)) throw new InvalidArgumentError('id', 'no white space');
+}
+
+/** Returns the words after the key: those of the rule, with the options inserted. */
+function words(ask: Ask): readonly string[] {
+  const { rule, cost = 1, partial = false, leave, id, ttl } = ask;
+  const options = cost === 1 && !partial ? [] : ['COST', String(cost)];
+  if (partial) options.push('PARTIAL');
+  if (leave !== undefined) options.push('LEAVE', String(leave));
+  const all = withOptions(rule, options);
+  if (rule.kind === 'lease') return [all[0] as string, id as string, ...all.slice(1)];
+  return ttl === undefined ? all : ['RESERVE', id as string, ttl, ...all];
+}
+
+/** Inserts options where the server reads them. */
+function withOptions({ kind, words }: Rule, options: readonly string[]): readonly string[] {
+  if (options.length === 0) return words;
+  let at = words.length;
+  // All words after `FOR` and `DEFAULT` belong to the policy's variants and its default.
+  if (kind === 'policy') at = 2;
+  else if (words.at(-1) === 'ALIGNED') at -= 1;
+  else if (words.at(-2) === 'SLOTS') at -= 2;
+  return [...words.slice(0, at), ...options, ...words.slice(at)];
 }
 
 /** Builds a call under one rule. */
 export function single(deciding: Deciding, ask: Ask): Call {
-  const { key } = ask;
-  const keys = [key];
-  const all = words(ask);
-  if (deciding === 'check') {
-    const args = [ask.rule.command, key];
-    for (let at = 1; at < all.length; at += 1) args.push(all[at] as string);
-    return { args, keys, readOnly: false };
-  }
-  const [word, ...rest] = all;
-  if (deciding !== 'peek' && ask.rule.kind === 'lease') {
+  check(ask);
+  if (ask.rule.kind === 'lease' && (deciding === 'refund' || deciding === 'charge')) {
     throw new InvalidArgumentError('rule', `a rule with a cost; ${ask.rule.name} is a lease`);
   }
-  const args = [`RL.${deciding.toUpperCase()}`, key, word as string, ...rest];
-  return { args, keys, readOnly: deciding === 'peek' };
+  return one(deciding, ask);
+}
+
+function one(deciding: Deciding, ask: Ask): Call {
+  const { rule, key } = ask;
+  const all = words(ask);
+  const isCheck = deciding === 'check';
+  const args = [isCheck ? rule.command : `RL.${deciding.toUpperCase()}`, key];
+  for (let at = isCheck ? 1 : 0; at < all.length; at += 1) args.push(all[at] as string);
+  const { fallback } = rule;
+  const withoutModule = fallback && (() => one(deciding, { ...ask, rule: fallback }));
+  return { args, keys: [key], readOnly: deciding === 'peek', withoutModule };
 }
 
 /** Builds a call under up to 16 rules at once. */
 export function all(asks: readonly Ask[], peek = false): Call {
-  if (asks.length < 1 || asks.length > 16) throw new InvalidArgumentError('rules', '1 to 16 rules');
+  if (asks.length < 1 || asks.length > 16) throw new InvalidArgumentError('items', '1 to 16 items');
   const keys = asks.map(({ key }) => key);
-  if (new Set(keys).size < keys.length) throw new InvalidArgumentError('rules', 'no repeated key');
-  const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
+  if (new Set(keys).size < keys.length) throw new InvalidArgumentError('items', 'no repeated key');
   for (const ask of asks) {
     if (ask.partial) throw new InvalidArgumentError('partial', 'a call of one rule');
-    if (ask.id !== undefined && /\s/.test(ask.id))
-      throw new InvalidArgumentError('id', 'no white space');
-    args.push(ask.key, words(ask).join(' '));
+    check(ask);
+    if (isHeld(ask)) checkSpaces(ask.id);
   }
-  return { args, keys, readOnly: peek };
+  return several(asks, keys, peek);
+}
+
+function several(asks: readonly Ask[], keys: readonly string[], peek: boolean): Call {
+  const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
+  for (const ask of asks) args.push(ask.key, words(ask).join(' '));
+  const isPolicy = asks.some(({ rule }) => rule.fallback !== undefined);
+  const defaults = () => asks.map((ask) => ({ ...ask, rule: ask.rule.fallback ?? ask.rule }));
+  const withoutModule = isPolicy ? () => several(defaults(), keys, peek) : undefined;
+  return { args, keys, readOnly: peek, withoutModule };
 }
 
 /**
@@ -103,20 +172,41 @@ export function inLibrary(call: Call, scriptSha1?: string): Call {
   return { args, keys, readOnly };
 }
 
+function written(key: string, ...args: readonly string[]): Call {
+  const [command = '', ...rest] = args;
+  return { args: [command, key, ...rest], keys: [key], readOnly: false };
+}
+
 export function forget(key: string): Call {
-  return { args: ['DEL', key], keys: [key], readOnly: false };
+  return written(key, 'DEL');
 }
 
-export function renew(rule: Rule, key: string, id: string): Call {
-  return {
-    args: ['RL.RENEW', key, checkedId(id), rule.words[2] as string],
-    keys: [key],
-    readOnly: false,
-  };
+export function block(key: string, time: Duration): Call {
+  return written(key, 'RL.BLOCK', duration('duration', time));
 }
 
-export function release(key: string, id: string): Call {
-  return { args: ['RL.RELEASE', key, checkedId(id)], keys: [key], readOnly: false };
+export function renew({ rule, key, id }: Held): Call {
+  return written(key, 'RL.RENEW', checkedId(id, LEASE_ID_MAX, rule.name), rule.words[2] as string);
+}
+
+export function release({ rule, key, id }: Held): Call {
+  return written(key, 'RL.RELEASE', checkedId(id, LEASE_ID_MAX, rule.name));
+}
+
+/** Builds the call that reserves, or renews the reservation. */
+export function reserve(ask: Held): Call {
+  const [word = '', ...rest] = words(ask);
+  return written(ask.key, `RL.${word}`, ...rest);
+}
+
+/** Builds the call that charges the units that a reservation's work took. */
+export function commit({ rule, key, id }: Held, units: number): Call {
+  // Without COST the server would charge what was reserved.
+  return written(key, 'RL.COMMIT', id, ...withOptions(rule, ['COST', String(units)]));
+}
+
+export function cancel({ rule, key, id }: Held): Call {
+  return written(key, 'RL.CANCEL', id, ...rule.words);
 }
 
 /** Builds a call that every back end answers and that writes nothing. */
@@ -141,8 +231,10 @@ export function decisionOf(
   reply: unknown,
   { rule, cost = 1, partial = false }: Answered,
 ): Decision {
-  const isPolicy = rule.kind === 'policy';
-  if (!Array.isArray(reply) || reply.length !== (isPolicy ? 7 : 5)) throw unexpected();
+  if (!Array.isArray(reply)) throw unexpected();
+  // Without the module a policy is its default.
+  const isPolicy = rule.kind === 'policy' && (reply.length > 5 || rule.fallback === undefined);
+  if (reply.length !== (isPolicy ? 7 : 5)) throw unexpected();
   const taken = replyInteger(reply[0]);
   if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
   const allowed = taken > 0;
@@ -191,4 +283,26 @@ export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
     wouldAllow: waits.length === 0,
     wouldRetryAfterMs: Math.max(whole.retryAfterMs, ...waits),
   });
+}
+
+/** Matches the error if a key remembers too many ids. `RL.ALL` adds the number of the rule. */
+const TOO_MANY = /^ERR (rule \d+: )?too many reservations/;
+
+/**
+ * Returns the denial if a key has no room for another reservation, or undefined for another error.
+ * The ids are forgotten in time, so it is no error of the program.
+ */
+export function tooManyOf(error: unknown, asks: readonly Ask[]): Decision | undefined {
+  if (!(error instanceof CommandRejectedError) || !TOO_MANY.test(error.message)) return undefined;
+  const deciding = asks.findIndex(({ ttl }) => ttl !== undefined);
+  if (deciding < 0) return undefined;
+  const rows = asks.map((ask, at) => {
+    const { rule, cost = 1 } = ask;
+    const allowed = at !== deciding;
+    const retryAfterMs = allowed ? 0 : Math.ceil(ttlMsOf(ask));
+    const granted = allowed ? cost : 0;
+    const unknown = { limit: rule.limit, remaining: 0, resetAfterMs: retryAfterMs };
+    return new Decision({ allowed, rule, retryAfterMs, granted, ...unknown });
+  });
+  return new Decision({ ...(rows[deciding] as Decision).fields(), rows, deciding });
 }

@@ -6,36 +6,21 @@
  * key in its command: `gcra('api', 6, 10, 60)` is `RL.GCRA key 6 10 60`.
  */
 import { InvalidArgumentError } from './errors.js';
+import { type Duration, duration, integer, microseconds } from './numbers.js';
+import { type Count, Item, LOCAL, type OnError, type Rule, type RuleKind } from './rule.js';
 
-/** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
-export type Duration = number | string;
-
-/** The decision on the calls of a rule if the server does not answer. */
-export type OnError = 'allow' | 'deny' | 'local';
-
-export type RuleKind =
-  | 'gcra'
-  | 'fixed'
-  | 'sliding'
-  | 'sliding_log'
-  | 'token_bucket'
-  | 'leaky_bucket'
-  | 'backoff'
-  | 'quota'
-  | 'lease'
-  | 'policy';
-
-/** The response to a limited request, at the moment when its head is sent. */
-export interface ResponseHead {
-  /** 500 after an exception; 499 if the client disconnected before the head was sent. */
-  readonly status: number;
-}
-
-/**
- * The responses that a rule counts. `all`; `failures`: those with a status of 400 or more; or a
- * function that returns true for a response that counts.
- */
-export type Count = 'all' | 'failures' | ((response: ResponseHead) => boolean);
+export type { Duration } from './numbers.js';
+export {
+  type Count,
+  Item,
+  isSame,
+  type Leave,
+  LOCAL,
+  type OnError,
+  type ResponseHead,
+  type Rule,
+  type RuleKind,
+} from './rule.js';
 
 /** Options of each rule, in addition to its limits. */
 export interface RuleOptions {
@@ -63,81 +48,6 @@ export interface RuleOptions {
   count?: Count | undefined;
 }
 
-/** A limit with a name. Created by `gcra`, `fixed` and the other functions of this file. */
-export interface Rule {
-  readonly kind: RuleKind;
-  /** Part of the keys and of the headers. */
-  readonly name: string;
-  /** The module's command, such as `RL.GCRA`. */
-  readonly command: string;
-  /** The words after the key, the algorithm's first: `['GCRA', '6', '10', '60']`. */
-  readonly words: readonly string[];
-  /** The rule's limit; 0 for a policy without a default, whose limit only the server knows. */
-  readonly limit: number;
-  /**
-   * The window or the time to refill, in ms; undefined if the rule has neither. Sent as `w` in the
-   * headers.
-   */
-  readonly windowMs: number | undefined;
-  /** The rule to apply if the server does not have the policy. */
-  readonly fallback: Rule | undefined;
-  readonly onError: OnError | undefined;
-  readonly localShare: number;
-  readonly prefetch: number | undefined;
-  readonly count: Count;
-  /** Returns the rule's name, and the rule as the server reads it. */
-  toString(): string;
-}
-
-const MAX_LIMIT = 1_000_000_000_000;
-const UNIT_US: Record<string, bigint> = {
-  ms: 1_000n,
-  s: 1_000_000n,
-  m: 60_000_000n,
-  h: 3_600_000_000n,
-  d: 86_400_000_000n,
-};
-const MAX_DURATION_US = 366n * 86_400_000_000n;
-
-/** Returns an integer from `min` to `max` as text. */
-export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {
-  if (!Number.isSafeInteger(value) || value < min || value > max) {
-    throw new InvalidArgumentError(argument, `an integer from ${min} to ${max}`);
-  }
-  return String(value);
-}
-
-/** Returns a duration in whole microseconds. */
-export function microseconds(argument: string, value: Duration): bigint {
-  const text = typeof value === 'number' ? plain(value) : value;
-  const parts = /^(\d+)(?:\.(\d{1,6}))?(ms|s|m|h|d)?$/.exec(text);
-  const unit = UNIT_US[parts?.[3] ?? 's'] as bigint;
-  const scale = 1_000_000n;
-  const scaled = parts ? BigInt(`${parts[1]}${(parts[2] ?? '').padEnd(6, '0')}`) * unit : 0n;
-  if (scaled % scale !== 0n || scaled < 1_000n * scale || scaled > MAX_DURATION_US * scale) {
-    throw new InvalidArgumentError(
-      argument,
-      'a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h',
-    );
-  }
-  return scaled / scale;
-}
-
-/** Writes a number without an exponent, rounded to the microsecond. */
-function plain(value: number): string {
-  if (!Number.isFinite(value)) return '';
-  return value.toFixed(6).replace(/\.?0+$/, '');
-}
-
-/** Writes a duration as the server reads it: whole seconds without a unit, otherwise in ms. */
-function duration(argument: string, value: Duration): string {
-  const us = microseconds(argument, value);
-  if (us % 1_000_000n === 0n) return String(us / 1_000_000n);
-  const [whole, rest] = [us / 1000n, us % 1000n];
-  const decimals = rest === 0n ? '' : `.${String(rest).padStart(3, '0').replace(/0+$/, '')}`;
-  return `${whole}${decimals}ms`;
-}
-
 const NAME = /^[A-Za-z0-9._:/-]{1,64}$/;
 
 function checkedName(name: string): string {
@@ -145,25 +55,6 @@ function checkedName(name: string): string {
     throw new InvalidArgumentError('name', '1 to 64 of A-Z a-z 0-9 . _ : / -');
   }
   return name;
-}
-
-/** The kinds of rules that this process can enforce by itself. */
-export const LOCAL: ReadonlySet<RuleKind> = new Set([
-  'gcra',
-  'fixed',
-  'sliding',
-  'sliding_log',
-  'token_bucket',
-  'leaky_bucket',
-]);
-
-/**
- * Returns true if two rules have the same content. A program may create a new rule for each
- * request.
- */
-export function isSame(one: Rule, other: Rule): boolean {
-  if (one === other) return true;
-  return one.name === other.name && one.words.join(' ') === other.words.join(' ');
 }
 
 export const MAX_PREFETCH = 10_000;
@@ -207,7 +98,7 @@ function made(shape: Shape, options: RuleOptions): Rule {
   if (count !== 'all' && shape.kind === 'lease') {
     throw new InvalidArgumentError('count', 'all for a lease, which ends with the response');
   }
-  return Object.freeze({
+  const rule: Rule = {
     ...shape,
     name: checkedName(shape.name),
     command: `RL.${shape.words[0]}`,
@@ -218,8 +109,10 @@ function made(shape: Shape, options: RuleOptions): Rule {
     localShare,
     prefetch,
     count,
+    of: (subject) => new Item(rule, subject),
     toString: () => `${shape.name}: ${shape.words.join(' ')}`,
-  });
+  };
+  return Object.freeze(rule);
 }
 
 function ms(us: bigint): number {
@@ -279,13 +172,13 @@ export type WindowRule<Options extends RuleOptions = RuleOptions> = (
   options?: Options,
 ) => Rule;
 
-function windowRule(
+function windowRule<Options extends RuleOptions>(
   kind: RuleKind,
   word: string,
-): WindowRule<RuleOptions & { aligned?: boolean | undefined }> {
-  return (name, limit, window, options = {}) => {
-    const words = [word, integer('limit', limit, 1), duration('window', window)];
-    if (kind === 'fixed' && options.aligned === true) words.push('ALIGNED');
+  more: (options: Options) => readonly string[] = () => [],
+): WindowRule<Options> {
+  return (name, limit, window, options = {} as Options) => {
+    const words = [word, integer('limit', limit, 1), duration('window', window), ...more(options)];
     const windowMs = ms(microseconds('window', window));
     return made({ kind, name, words, limit, windowMs }, options);
   };
@@ -298,6 +191,7 @@ function windowRule(
 export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> = windowRule(
   'fixed',
   'FIXED',
+  ({ aligned }) => (aligned === true ? ['ALIGNED'] : []),
 );
 
 /**
@@ -307,9 +201,14 @@ export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 
 /**
  * Creates a rule that never allows more than `limit` in any window. It stores the instants of the
- * calls.
+ * calls. Of a limit above `slots`, 16 to 65,536, it stores one entry for each part of the window,
+ * so a call may count for up to a part longer. Default: the server's setting, which is 1024.
  */
-export const slidingLog: WindowRule = windowRule('sliding_log', 'SLIDINGLOG');
+export const slidingLog: WindowRule<RuleOptions & { slots?: number | undefined }> = windowRule(
+  'sliding_log',
+  'SLIDINGLOG',
+  ({ slots }) => (slots === undefined ? [] : ['SLOTS', integer('slots', slots, 16, 65_536)]),
+);
 
 /**
  * Creates a rule for logins: some attempts without delay, then a delay that doubles with each

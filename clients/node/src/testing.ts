@@ -13,6 +13,7 @@
 import { type Algorithm, algorithmOf, calendar, delays, type Verdict } from './algorithms.js';
 import type { Clock } from './clock.js';
 import type { Connection } from './drivers/connection.js';
+import { microseconds } from './numbers.js';
 import type { Call } from './protocol.js';
 import * as rules from './rules.js';
 
@@ -274,7 +275,7 @@ export class FakeServer implements Connection {
   #lease(key: string, id: string, limit: number, ttl: string): Row {
     const holders = this.#holders(key);
     const nowMs = this.clock.nowMs();
-    const ttlMs = Number(rules.microseconds('ttl', ttl)) / 1000;
+    const ttlMs = Number(microseconds('ttl', ttl)) / 1000;
     const allowed = holders.has(id) || holders.size < limit;
     const lapses = [...holders.values()].map((at) => at - nowMs);
     const held = holders.size + (allowed && !holders.has(id) ? 1 : 0);
@@ -292,7 +293,7 @@ export class FakeServer implements Connection {
   #renew(key: string, id: string, ttl: string): number {
     const holders = this.#holders(key);
     if (!holders.has(id)) return 0;
-    holders.set(id, this.clock.nowMs() + Number(rules.microseconds('ttl', ttl)) / 1000);
+    holders.set(id, this.clock.nowMs() + Number(microseconds('ttl', ttl)) / 1000);
     return 1;
   }
 }

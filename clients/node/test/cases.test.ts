@@ -14,7 +14,7 @@ import { strictest } from '../src/on-error.js';
 import { withDefaults } from '../src/options.js';
 import * as protocol from '../src/protocol.js';
 import * as rules from '../src/rules.js';
-import { type Any, ruleOf, table } from './shared-cases.js';
+import { type Any, itemOf, ruleOf, table } from './shared-cases.js';
 
 /** Returns the fields of a decision under the names that the cases use. */
 function plain(decision: Decision, wanted: Any): Any {
@@ -69,19 +69,20 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
     );
   },
   durations: (input) => rules.fixed('name', 1, input).words[2],
-  calls: ({ method, subject, cost, partial, id, rule: spec }) => {
+  calls: ({ method, subject, cost, partial, leave, id, duration, rule: spec }) => {
     const rule = ruleOf(spec);
     const key = new Keys().key(rule.name, subject);
     if (method === 'forget') return protocol.forget(key).args;
-    if (method === 'renew') return protocol.renew(rule, key, id).args;
-    if (method === 'release') return protocol.release(key, id).args;
+    if (method === 'block') return protocol.block(key, duration).args;
+    if (method === 'renew') return protocol.renew({ rule, key, id }).args;
+    if (method === 'release') return protocol.release({ rule, key, id }).args;
     const deciding = method === 'lease' ? 'check' : method;
-    return protocol.single(deciding, { rule, key, cost, partial, id }).args;
+    return protocol.single(deciding, { rule, key, cost, partial, leave, id }).args;
   },
   calls_all: ({ calls, tag, id, method }) => {
-    const asks = calls.map(({ rule: spec, subject, cost }: Any) => {
-      const rule = ruleOf(spec);
-      return { rule, key: new Keys().key(rule.name, subject, tag), cost, id };
+    const asks = calls.map((call: Any) => {
+      const { rule, subject, units: cost, spare: leave, ttl } = itemOf(ruleOf(call.rule), call);
+      return { rule, key: new Keys().key(rule.name, subject, tag), cost, leave, ttl, id };
     });
     return protocol.all(asks, method === 'peek_all').args;
   },

@@ -52,10 +52,10 @@ describe('checkEach', () => {
     const { server, limiter } = over();
     await limiter.check(one, '42');
     const denied = await limiter.checkEach([
-      [api, '42', 3],
-      [day, 'x', 2],
-      [one, '42'],
-      [fixed('later', 1, '1h'), '42'],
+      api.of('42').cost(3),
+      day.of('x').cost(2),
+      one.of('42'),
+      fixed('later', 1, '1h').of('42'),
     ]);
     expect(denied).toMatchObject({ allowed: false, rule: 'one' });
     expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(6);
@@ -164,10 +164,7 @@ describe('without an answer', () => {
     const many = fixed('many', 10, '1m');
     const few = fixed('few', 1, '1m');
     const ask = () => {
-      return limiter.checkAll([
-        [many, '42'],
-        [few, '42'],
-      ]);
+      return limiter.checkAll([many.of('42'), few.of('42')]);
     };
     const decisions = await times(4, ask);
     expect(decisions.map(({ allowed }) => allowed)).toEqual([true, false, false, false]);
@@ -238,11 +235,7 @@ describe('a tag', () => {
     await limiter.peek(api, '42', { tag });
     await limiter.refund(api, '42', { tag });
     await limiter.charge(api, '42', { tag });
-    const calls = [[api, '42'] as const, [one, '42'] as const];
-    await limiter.checkAll(
-      calls.map(([rule, subject]) => [rule, subject]),
-      { tag },
-    );
+    await limiter.checkAll([api.of('42'), one.of('42')], { tag });
     await limiter.wait(api, '42', { tag, maxWaitMs: 0 });
     await (await limiter.lease(lease('jobs', 1, '60s'), '42', { tag })).release();
     await limiter.forget(api, '42', { tag });

@@ -16,6 +16,8 @@ export function ruleOf(spec: Any): rules.Rule {
     onError: spec.on_error,
     localShare: spec.local_share,
     prefetch: spec.prefetch,
+    count: spec.count,
+    slots: spec.slots,
     aligned: spec.aligned,
     zone: spec.zone,
     start: spec.start,
@@ -36,4 +38,12 @@ export function ruleOf(spec: Any): rules.Rule {
   if (kind === 'lease') return rules.lease(name, limit, spec.ttl, options);
   if (kind === 'policy') return rules.policy(name, options);
   throw new Error(`the table has a rule of kind ${kind}`);
+}
+
+/** Creates the item of a rule that a case or a timeline describes. */
+export function itemOf(rule: rules.Rule, { subject, cost, leave, reserve, ttl }: Any): rules.Item {
+  let item = rule.of(subject);
+  if (cost !== undefined) item = item.cost(cost);
+  if (leave !== undefined) item = item.leave(leave);
+  return reserve === undefined ? item : item.reserve(reserve, ttl);
 }

@@ -50,20 +50,16 @@ describe('denialCache', () => {
     const { limiter } = over({ denialCache: 9 });
     const plan = (limit: number) => gcra('plan', limit, limit, '60s');
     await times(2, () => limiter.check(plan(1), 'acme'));
-    await times(2, () => limiter.checkAll([[plan(1), 'acme']]));
+    await times(2, () => limiter.checkAll([plan(1).of('acme')]));
     expect((await limiter.check(plan(1), 'acme')).source).toBe('local');
     expect((await limiter.check(plan(100), 'acme')).source).toBe('server');
-    expect((await limiter.checkAll([[plan(100), 'acme']])).source).toBe('server');
+    expect((await limiter.checkAll([plan(100).of('acme')])).source).toBe('server');
   });
 
   it('caches the denial of several rules until a key is refunded or forgotten', async () => {
     const { server, limiter } = over({ denialCache: 100, denialCacheMaxMs: 5000 });
     const day = fixed('day', 2, '1d');
-    const both = () =>
-      limiter.checkAll([
-        [api, '42'],
-        [day, '42'],
-      ]);
+    const both = () => limiter.checkAll([api.of('42'), day.of('42')]);
     await times(3, both);
     await server.advance(2000);
     const cached = await both();
@@ -73,10 +69,7 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(3);
     expect(limiter.counters).toMatchObject({ allowed: 2, denied: 2, local: 1 });
     // The same rules with another cost are a different call.
-    const dearer = await limiter.checkAll([
-      [api, '42', 2],
-      [day, '42'],
-    ]);
+    const dearer = await limiter.checkAll([api.of('42').cost(2), day.of('42')]);
     expect(dearer.source).toBe('server');
     await limiter.refund(day, '42');
     expect(await both()).toMatchObject({ allowed: true, source: 'server' });
@@ -88,18 +81,11 @@ describe('denialCache', () => {
   it('is used neither for peeks nor for several rules with a lease', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const one = lease('one', 1, '60s');
-    const both = (id: string) =>
-      limiter.checkAll(
-        [
-          [api, '42'],
-          [one, '42'],
-        ],
-        { id },
-      );
+    const both = (id: string) => limiter.checkAll([api.of('42'), one.of('42')], { id });
     await both('a');
     await times(2, () => both('b'));
     expect(server.calls).toHaveLength(3);
-    const all = [[fixed('day', 1, '1d'), '42']] as const;
+    const all = [fixed('day', 1, '1d').of('42')];
     await times(2, () => limiter.checkAll(all));
     expect((await limiter.peekAll(all)).source).toBe('server');
   });

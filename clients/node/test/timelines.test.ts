@@ -5,9 +5,11 @@
 import net from 'node:net';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
+  type Admission,
   type Client,
   type Decision,
   DeniedError,
+  type Item,
   type Lease,
   Limiter,
   type LimiterOptions,
@@ -16,7 +18,7 @@ import {
 // The limiter imports it when it needs it. In the tests that takes no time.
 import '../src/library.js';
 import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
-import { type Any, ruleOf, table } from './shared-cases.js';
+import { type Any, itemOf, ruleOf, table } from './shared-cases.js';
 
 interface Timeline {
   name: string;
@@ -50,7 +52,8 @@ const LONGEST_MS = 120_000;
 const BEFORE_MS = 1e-6;
 
 const ACTIONS = [
-  ...['check', 'peek', 'refund', 'charge', 'forget', 'check_all', 'check_each', 'wait'],
+  ...['check', 'peek', 'refund', 'charge', 'forget', 'block', 'wait'],
+  ...['check_all', 'peek_all', 'check_each', 'admit', 'settle', 'finish'],
   ...['lease', 'release', 'ready', 'close', 'join', 'cancel', 'disconnect'],
 ];
 
@@ -60,13 +63,19 @@ const answersOf = ({ server, servers = [] }: Step): Answer[] =>
 const camel = (name: string) =>
   name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
-/** Returns the key of a call, or the holder of a lease: its own answers are for these commands. */
+/** Returns the key or the id of a call: its own answers are for the commands with it. */
 function keyOf(one: Step): string | undefined {
+  if ('admit' in one) return one.id;
   const given = one[actionOf(one) ?? ''];
   if (typeof given === 'string') return given;
   if (!Array.isArray(given) || Array.isArray(given[0])) return undefined;
   const [rule, subject, id] = given;
   return 'lease' in one ? id : `rl:${rule}:${subject.replaceAll(':', '%3A')}`;
+}
+
+/** Returns the options of an action: its third element, which may be the cost alone. */
+function optionsOf(third: Any): Any {
+  return typeof third === 'number' ? { cost: third } : third;
 }
 
 /** Returns what `expect` compares with the field of this name. */
@@ -110,7 +119,8 @@ class Runner {
   readonly clock = new FrozenClock();
   readonly script = new Script(this.clock);
   readonly #rules: Map<string, Rule>;
-  readonly #leases = new Map<string, Lease>();
+  /** The leases and the admissions by id. */
+  readonly #guards = new Map<string, Lease | Admission>();
   readonly #started = new Map<string, { outcome: Promise<Outcome>; stop: AbortController }>();
   #limiter: Limiter | undefined;
   #seen = 0;
@@ -161,7 +171,7 @@ class Runner {
     this.#seen = script.sent.length;
     if (generation !== undefined) expect(script.generation, 'generation').toBe(generation);
     for (const [id, wanted] of Object.entries(held ?? {})) {
-      expect(this.#leases.get(id)?.held, `held ${id}`).toBe(wanted);
+      expect(this.#guards.get(id)?.held, `held ${id}`).toBe(wanted);
     }
     if (counters !== undefined) expect(this.#limiter?.counters).toMatchObject(counters);
     if (kinds !== undefined) {
@@ -199,7 +209,7 @@ class Runner {
     else if (action === 'join') return this.#started.get(one.join)?.outcome;
     else {
       const stop = new AbortController();
-      const outcome = this.#outcome(this.#act(action, one[action], stop.signal));
+      const outcome = this.#outcome(this.#act(action, one, stop.signal));
       if (one.start === undefined) return outcome;
       this.#started.set(one.start, { outcome, stop });
     }
@@ -217,25 +227,47 @@ class Runner {
     );
   }
 
-  async #act(action: string, given: Any, signal: AbortSignal): Promise<unknown> {
+  #rule(name: string): Rule {
+    return this.#rules.get(name) as Rule;
+  }
+
+  #items(given: Any): Item[] {
+    return given.map(([name, subject, third]: Any) => {
+      return itemOf(this.#rule(name), { subject, ...optionsOf(third) });
+    });
+  }
+
+  async #act(action: string, one: Step, signal: AbortSignal): Promise<unknown> {
     const limiter = this.#limiter as Limiter;
+    const given = one[action];
     if (action === 'ready') return limiter.ready({ signal });
     if (action === 'close') return limiter.close();
-    if (action === 'release') return this.#leases.get(given)?.release();
-    const rule = (name: string) => this.#rules.get(name) as Rule;
-    if (action === 'check_all' || action === 'check_each') {
-      const calls = given.map(([name, ...rest]: Any) => [rule(name), ...rest]);
-      return limiter[action === 'check_all' ? 'checkAll' : 'checkEach'](calls, { signal });
+    if (action === 'release') return (this.#guards.get(given) as Lease).release();
+    if (action === 'finish') return (this.#guards.get(given) as Admission).finish();
+    if (action === 'admit') {
+      const id = one.id as string;
+      return this.#entered(id, await limiter.admit(this.#items(given), { id, signal }));
     }
-    const [name, subject, third] = given;
-    if (action === 'wait') return limiter.wait(rule(name), subject, { maxWaitMs: third, signal });
+    if (action === 'check_all') return limiter.checkAll(this.#items(given), { signal });
+    if (action === 'peek_all') return limiter.peekAll(this.#items(given), { signal });
+    if (action === 'check_each') return limiter.checkEach(this.#items(given), { signal });
+    const [first, subject, third] = given;
+    if (action === 'settle') {
+      return (this.#guards.get(first) as Admission).settle(this.#rule(subject), third);
+    }
+    const rule = this.#rule(first);
+    if (action === 'wait') return limiter.wait(rule, subject, { maxWaitMs: third, signal });
+    if (action === 'block') return limiter.block(rule, subject, third, { signal });
     if (action === 'lease') {
-      const held = await limiter.lease(rule(name), subject, { id: third, signal });
-      this.#leases.set(third, held);
-      return held.decision;
+      return this.#entered(third, await limiter.lease(rule, subject, { id: third, signal }));
     }
     const method = action as 'check' | 'peek' | 'refund' | 'charge' | 'forget';
-    return limiter[method](rule(name), subject, { cost: third, signal });
+    return limiter[method](rule, subject, { ...optionsOf(third), signal });
+  }
+
+  #entered(id: string, guard: Lease | Admission): Decision {
+    this.#guards.set(id, guard);
+    return guard.decision;
   }
 }
 

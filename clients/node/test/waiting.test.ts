@@ -115,8 +115,8 @@ describe('a lease', () => {
   it('among several rules is released when it is denied without an answer', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.hang();
-    const rules = [[api, '7'] as const, [jobs, '7'] as const];
-    const decided = await after(server, 100, limiter.checkAll(rules, { id: 'job-1' }));
+    const items = [api.of('7'), jobs.of('7')];
+    const decided = await after(server, 100, limiter.checkAll(items, { id: 'job-1' }));
     expect(decided).toMatchObject({ source: 'error', allowed: false });
     expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:7', 'job-1']);
   });
@@ -124,8 +124,8 @@ describe('a lease', () => {
   it('among several rules is kept by the caller that onError allows', async () => {
     const { server, limiter } = over();
     server.hang();
-    const rules = [[api, '7'] as const, [jobs, '7'] as const];
-    const decided = await after(server, 100, limiter.checkAll(rules, { id: 'job-1' }));
+    const items = [api.of('7'), jobs.of('7')];
+    const decided = await after(server, 100, limiter.checkAll(items, { id: 'job-1' }));
     expect(decided).toMatchObject({ source: 'error', allowed: true });
     expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL']);
   });
@@ -134,8 +134,8 @@ describe('a lease', () => {
     const { server, limiter } = over();
     server.hang();
     const gone = new AbortController();
-    const rules = [[api, '8'] as const, [jobs, '8'] as const];
-    const aborted = limiter.checkAll(rules, { id: 'job-2', signal: gone.signal });
+    const items = [api.of('8'), jobs.of('8')];
+    const aborted = limiter.checkAll(items, { id: 'job-2', signal: gone.signal });
     gone.abort(new Error('gone'));
     await expect(aborted).rejects.toThrow('gone');
     expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:8', 'job-2']);

@@ -42,8 +42,8 @@ describe('a cluster of three nodes', () => {
     for (const { admin } of nodes) await admin.config('RESETSTAT');
     for (let subject = 0; subject < 60; subject += 1) {
       expect((await limiter.check(api, String(subject))).source).toBe('server');
-      const calls = [api, fixed('day', 9, '1d')].map((rule) => [rule, `${subject}`] as const);
-      expect((await limiter.checkAll(calls, { tag: `${subject}` })).source).toBe('server');
+      const items = [api, fixed('day', 9, '1d')].map((rule) => rule.of(`${subject}`));
+      expect((await limiter.checkAll(items, { tag: `${subject}` })).source).toBe('server');
     }
     let total = 0;
     for (const { admin } of nodes) {
@@ -53,10 +53,7 @@ describe('a cluster of three nodes', () => {
     }
     // The server counts RL.GCRA and RL.ALL separately, but all calls of the library as one command.
     expect(total).toBe(BACKEND === 'module' ? 60 : 120);
-    const each = await limiter.checkEach([
-      [api, 'e1'],
-      [fixed('once', 1, '9s'), 'e2', 2],
-    ]);
+    const each = await limiter.checkEach([api.of('e1'), fixed('once', 1, '9s').of('e2').cost(2)]);
     expect(each.allowed).toBe(false);
     expect((await limiter.peek(api, 'e1', { cost: 0 })).remaining).toBe(6);
     const hot = gcra('hot', 6, 10, '60s', { prefetch: 3 });
@@ -65,7 +62,7 @@ describe('a cluster of three nodes', () => {
       await held.release();
       await limiter.check(hot, `${subject}`);
     }
-    const two = [api, fixed('day', 9, '1d')].map((rule) => [rule, '42'] as const);
+    const two = [api, fixed('day', 9, '1d')].map((rule) => rule.of('42'));
     await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
     expect(await limiter.forget(api, '42')).toBe(true);
     await limiter.close();

@@ -97,12 +97,12 @@ describe.each(drivers)('%s', (_, driver, options) => {
 
   it('checks several rules in one call', async () => {
     const two = [api, fixed('search', 3, '1m')];
-    const both = await limiter.checkAll(two.map((rule) => [rule, '42']));
+    const both = await limiter.checkAll(two.map((rule) => rule.of('42')));
     expect(both).toMatchObject({ allowed: true, rule: 'search', remaining: 2 });
     expect(both.rows.map(({ remaining }) => remaining)).toEqual([5, 2]);
     await limiter.charge(api, '42', { cost: 5 });
-    expect((await limiter.checkAll(two.map((rule) => [rule, '42']))).allowed).toBe(false);
-    const peeked = await limiter.peekAll(two.map((rule) => [rule, '42', 0]));
+    expect((await limiter.checkAll(two.map((rule) => rule.of('42')))).allowed).toBe(false);
+    const peeked = await limiter.peekAll(two.map((rule) => rule.of('42').cost(0)));
     expect(peeked.rows.map(({ remaining }) => remaining)).toEqual([0, 2]);
   });
 
@@ -118,11 +118,11 @@ describe.each(drivers)('%s', (_, driver, options) => {
       }
       return;
     }
-    const decision = await limiter.checkAll(rules.map((rule) => [rule, '42']));
+    const decision = await limiter.checkAll(rules.map((rule) => rule.of('42')));
     expect(decision).toMatchObject({ allowed: true, rule: 'search', remaining: 2 });
     expect(decision.rows.map(({ remaining }) => remaining)).toEqual([5, 9, 2]);
     expect(await limiter.check(rules[2] as typeof api, '42')).toMatchObject({ wouldAllow: true });
-    const peeked = await limiter.peekAll(rules.map((rule) => [rule, '42']));
+    const peeked = await limiter.peekAll(rules.map((rule) => rule.of('42')));
     expect(peeked.rows.map(({ remaining }) => remaining)).toEqual([4, 8, 0]);
   });
 
@@ -332,10 +332,7 @@ describe('ioredis', () => {
     const client = new Redis({ port: server.port, keyPrefix: 'app:' });
     const limiter = new Limiter(client as unknown as Client, { timeoutMs: 10_000 });
     await limiter.check(api, '42');
-    await limiter.checkAll([
-      [api, '43'],
-      [fixed('day', 10, '1d'), '43'],
-    ]);
+    await limiter.checkAll([api.of('43'), fixed('day', 10, '1d').of('43')]);
     const keys = await server.admin.keys('*');
     expect(keys.sort()).toEqual(['app:rl:api:42', 'app:rl:api:43', 'app:rl:day:43']);
     expect(await limiter.forget(api, '42')).toBe(true);

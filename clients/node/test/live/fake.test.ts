@@ -89,9 +89,9 @@ it('the fake decides several rules in one call like the server', async () => {
   const model = new Limiter(fake, { clock: fake.clock, prefix: 'all' });
   const next = numbers(7);
   for (let step = 0; step < 40; step += 1) {
-    const calls = rules.slice(0, 8).map((rule) => [rule, 's', next(3)] as const);
+    const items = rules.slice(0, 8).map((rule) => rule.of('s').cost(next(3)));
     const [wanted, got] = await Promise.all(
-      [real, model].map((limiter) => limiter.checkAll(calls)),
+      [real, model].map((limiter) => limiter.checkAll(items)),
     );
     expect({ step, ...got }).toEqual({ step, ...wanted });
     await server.clock.advance(700);

@@ -1,0 +1,160 @@
+/** Admissions: several rules, leases and reservations taken at once, and ended together. */
+import type { Decision } from './decision.js';
+import { InvalidArgumentError } from './errors.js';
+import type { Hold } from './hold.js';
+import { integer } from './numbers.js';
+import { type Item, isSame, type Rule } from './rule.js';
+
+/** What an admission holds under one of its items. */
+export interface Part {
+  readonly rule: Rule;
+  readonly subject: string;
+  /** Undefined for a plain rule. */
+  readonly hold: Hold | undefined;
+  /**
+   * Ends the part. Resolves after the first attempt, also without an answer.
+   *
+   * @param units The units that the work took; undefined if they were not settled.
+   */
+  readonly end: (units: number | undefined) => Promise<void>;
+}
+
+/**
+ * What `Limiter.admit` took. While it lasts, its leases and reservations renew themselves. End it
+ * with `await using`, or with `finish` in `finally`.
+ */
+export class Admission {
+  /** The decision, with a row for each item. */
+  readonly decision: Decision;
+  /** The id of the leases and reservations. */
+  readonly id: string;
+  readonly #parts: readonly Part[];
+  readonly #settled = new Map<Part, number>();
+  readonly #lost = new AbortController();
+  #end: Promise<void> | undefined;
+
+  /** @internal Called by `Limiter.admit`. */
+  constructor(decision: Decision, id: string, parts: readonly Part[]) {
+    this.decision = decision;
+    this.id = id;
+    this.#parts = parts;
+    for (const { hold } of parts) {
+      hold?.signal.addEventListener('abort', () => this.#lost.abort(hold.signal.reason));
+    }
+  }
+
+  /**
+   * Whether the admission lasts and no lease and no reservation is lost, by the clock of this
+   * process. If `onError` allowed it, true until its end.
+   */
+  get held(): boolean {
+    return this.#end === undefined && this.#parts.every(({ hold }) => hold?.held ?? true);
+  }
+
+  /** Aborted when a lease or a reservation is lost. */
+  get signal(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /**
+   * Notes the units that the work took under a rule. Sends nothing; the last call wins. At the end
+   * a reservation is committed with them, and a plain rule is charged or refunded the difference.
+   *
+   * @param rule A rule of the admission, or its item if two items have this rule.
+   * @param actual An integer from 0 to 10^12.
+   * @throws InvalidArgumentError for a rule that is not in the admission, a lease or a backoff, and
+   * after the end.
+   */
+  settle(rule: Rule | Item, actual: number): void {
+    const part = this.#partOf(rule);
+    integer('actual', actual, 0);
+    this.#settled.set(part, actual);
+  }
+
+  /**
+   * Ends the admission: releases leases, commits reservations that were settled and cancels the
+   * others, and charges or refunds plain rules that were settled. Resolves after the first attempt
+   * of each and never rejects: what failed is counted in `Limiter.counters.unsettled`. Releases,
+   * commits and cancellations without an answer are repeated until the ttl is over or the limiter
+   * is closed. A second call waits for the first.
+   */
+  async finish(): Promise<void> {
+    this.#end ??= this.#ended();
+    await this.#end;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.finish();
+  }
+
+  async #ended(): Promise<void> {
+    for (const { hold } of this.#parts) hold?.end();
+    await Promise.all(this.#parts.map((part) => part.end(this.#settled.get(part))));
+  }
+
+  #partOf(given: Rule | Item): Part {
+    const [rule, subject] = 'subject' in given ? [given.rule, given.subject] : [given, undefined];
+    const refuse: (expected: string) => never = (expected) => {
+      throw new InvalidArgumentError('rule', `${expected}; ${rule.name} is not`);
+    };
+    if (this.#end !== undefined) refuse('a rule of an admission that has not ended');
+    const [part, ...more] = this.#parts.filter(
+      (one) => isSame(one.rule, rule) && (subject ?? one.subject) === one.subject,
+    );
+    if (part === undefined) return refuse('a rule of the admission');
+    if (more.length > 0) refuse('an item, because two items have the rule');
+    const { kind } = rule.fallback ?? rule;
+    if (kind === 'lease' || kind === 'backoff') refuse('a rule that takes a cost');
+    return part;
+  }
+}
+
+/** An admission of one reservation, made by `Limiter.reserve`. It renews itself until its end. */
+export class Reservation {
+  readonly #admission: Admission;
+  readonly #rule: Rule;
+
+  /** @internal Called by `Limiter.reserve`. */
+  constructor(admission: Admission, rule: Rule) {
+    this.#admission = admission;
+    this.#rule = rule;
+  }
+
+  get decision(): Decision {
+    return this.#admission.decision;
+  }
+
+  /** The id of the reservation. */
+  get id(): string {
+    return this.#admission.id;
+  }
+
+  /** Whether the reservation lasts and is not lost, by the clock of this process. */
+  get held(): boolean {
+    return this.#admission.held;
+  }
+
+  /** Aborted when the reservation is lost. */
+  get signal(): AbortSignal {
+    return this.#admission.signal;
+  }
+
+  /**
+   * Charges the units that the work took, and ends the reservation; see `Admission.finish`.
+   *
+   * @throws InvalidArgumentError after the end.
+   */
+  async commit(actual: number): Promise<void> {
+    this.#admission.settle(this.#rule, actual);
+    await this.#admission.finish();
+  }
+
+  /** Frees the reserved units. After the end it does nothing. */
+  async cancel(): Promise<void> {
+    await this.#admission.finish();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.cancel();
+  }
+}

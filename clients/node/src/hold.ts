@@ -1,0 +1,96 @@
+/** What a process holds on the server: a permit or a reservation, which renews itself. */
+import type { Clock } from './clock.js';
+
+/** The terms of a hold. */
+interface Terms {
+  /** What is held, for the reason of its signal. */
+  what: 'lease' | 'reservation';
+  ttlMs: number;
+  /** The moment before the call was sent, in ms. */
+  askedAtMs: number;
+  clock: Clock;
+  /** Whether the server granted it. Otherwise `onError` did, and it is not renewed. */
+  isOnServer: boolean;
+}
+
+/**
+ * Sends a renewal. Returns true if the hold continues. Rejects if there is no answer.
+ *
+ * @param untilMs The end of the hold.
+ * @param signal Aborted at the end of the renewals.
+ */
+type Renew = (untilMs: number, signal: AbortSignal) => Promise<boolean>;
+
+/** Renews itself after each third of its ttl, until it ends or is lost. */
+export class Hold {
+  readonly #terms: Terms;
+  readonly #renew: Renew;
+  readonly #lost = new AbortController();
+  readonly #ended = new AbortController();
+  #untilMs: number;
+  #stop: (() => void) | undefined;
+
+  constructor(terms: Terms, renew: Renew) {
+    this.#terms = terms;
+    this.#renew = renew;
+    this.#untilMs = terms.askedAtMs + terms.ttlMs;
+    if (terms.isOnServer) this.#schedule(terms.askedAtMs);
+  }
+
+  /** The end of the ttl since the last successful renewal was sent, in ms. */
+  get untilMs(): number {
+    return this.#untilMs;
+  }
+
+  /** Whether this process still holds it, by its own clock. */
+  get held(): boolean {
+    if (this.#ended.signal.aborted || this.#lost.signal.aborted) return false;
+    return !this.#terms.isOnServer || this.#terms.clock.nowMs() < this.#untilMs;
+  }
+
+  /** Aborted when it is lost. */
+  get signal(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Renews it for another ttl, and returns `held`. Rejects if there is no answer. */
+  async renew(): Promise<boolean> {
+    const { clock, isOnServer, ttlMs } = this.#terms;
+    if (!this.held || !isOnServer) return this.held;
+    const askedAtMs = clock.nowMs();
+    const isKept = await this.#renew(this.#untilMs, this.#ended.signal);
+    if (!isKept) this.#lose();
+    // The answers to two renewals may arrive in any order.
+    else this.#untilMs = Math.max(this.#untilMs, askedAtMs + ttlMs);
+    return this.held;
+  }
+
+  /** Ends the renewals. */
+  end(): void {
+    this.#stop?.();
+    this.#ended.abort();
+  }
+
+  #lose(): void {
+    this.#stop?.();
+    if (this.#ended.signal.aborted) return;
+    this.#lost.abort(new Error(`the ${this.#terms.what} is lost`));
+  }
+
+  /** Plans the renewal that follows a third of the ttl after the last one was sent. */
+  #schedule(sentAtMs: number): void {
+    const { clock, ttlMs } = this.#terms;
+    const dueMs = Math.min(sentAtMs + ttlMs / 3, this.#untilMs);
+    this.#stop = clock.after(Math.max(0, dueMs - clock.nowMs()), () => {
+      const nowMs = clock.nowMs();
+      if (nowMs >= this.#untilMs) {
+        this.#lose();
+        return;
+      }
+      // The next renewal does not wait for the answer to this one.
+      this.#schedule(nowMs);
+      // Ignore an error: further renewals follow before the ttl is over.
+      this.renew().catch(() => {});
+    });
+  }
+}

@@ -1,0 +1,79 @@
+/** Makes leases and admissions from the decisions that allowed them. */
+import { Admission, type Part } from './admission.js';
+import type { Clock } from './clock.js';
+import type { Decision } from './decision.js';
+import type { Ending } from './ending.js';
+import { mayHaveRun } from './errors.js';
+import { Hold } from './hold.js';
+import { Lease } from './lease.js';
+import * as protocol from './protocol.js';
+
+export class Holding {
+  constructor(
+    private readonly ending: Ending,
+    private readonly clock: Clock,
+  ) {}
+
+  /** @param askedAtMs The moment before the call was sent, in ms. */
+  lease(ask: protocol.Held, decision: Decision, askedAtMs: number): Lease {
+    const hold = this.#hold(ask, decision, askedAtMs);
+    return new Lease(decision, ask.id, hold, async () => {
+      if (mayBeThere(decision)) await this.ending.release(ask, hold.untilMs, false);
+    });
+  }
+
+  admission(
+    asks: readonly protocol.Ask[],
+    decision: Decision,
+    id: string,
+    askedAtMs: number,
+  ): Admission {
+    const parts = asks.map((ask, at): Part => {
+      const row = decision.rows[at] ?? decision;
+      const { rule, subject = '' } = ask;
+      if (!protocol.isHeld(ask)) {
+        return { rule, subject, hold: undefined, end: (units) => this.#settle(ask, row, units) };
+      }
+      const hold = this.#hold(ask, row, askedAtMs);
+      return { rule, subject, hold, end: (units) => this.#end(ask, row, hold.untilMs, units) };
+    });
+    return new Admission(decision, id, parts);
+  }
+
+  #hold(ask: protocol.Held, row: Decision, askedAtMs: number): Hold {
+    const isLease = ask.ttl === undefined;
+    const what = isLease ? 'lease' : 'reservation';
+    const { clock, ending } = this;
+    const isOnServer = row.source === 'server';
+    const terms = { what, ttlMs: protocol.ttlMsOf(ask), askedAtMs, clock, isOnServer } as const;
+    return new Hold(terms, (untilMs, signal) =>
+      isLease ? ending.renewLease(ask, untilMs) : ending.renewReservation(ask, untilMs, signal),
+    );
+  }
+
+  /** Ends a lease or a reservation. */
+  async #end(
+    ask: protocol.Held,
+    row: Decision,
+    untilMs: number,
+    units: number | undefined,
+  ): Promise<void> {
+    if (!mayBeThere(row)) return;
+    if (ask.ttl === undefined) await this.ending.release(ask, untilMs, true);
+    else if (units === undefined) await this.ending.cancel(ask, untilMs, true);
+    else await this.ending.commit(ask, units, untilMs, row.source === 'server');
+  }
+
+  /** Charges or refunds what the work of a plain rule took beside its cost. */
+  async #settle(ask: protocol.Ask, row: Decision, units: number | undefined): Promise<void> {
+    if (units === undefined || row.source !== 'server') return;
+    // Shadow mode allowed a call that took nothing.
+    const taken = row.wouldAllow ? (ask.cost ?? 1) : 0;
+    await this.ending.settle(ask, units - taken);
+  }
+}
+
+/** Returns true if the server may hold the lease or the reservation of a row. */
+function mayBeThere({ source, error }: Decision): boolean {
+  return source === 'server' || (source === 'error' && mayHaveRun(error));
+}
