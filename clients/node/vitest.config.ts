@@ -2,9 +2,15 @@ import { defineConfig } from 'vitest/config';
 import { lua } from './lua.config.ts';
 
 /** The suites that do not depend on the back end. */
-const ONCE = ['backends', 'cluster-healing', 'cluster-seed', 'exits', 'healing', 'tls'].map(
-  (name) => `test/live/${name}.test.ts`,
-);
+const ONCE = [
+  'admission',
+  'backends',
+  'cluster-healing',
+  'cluster-seed',
+  'exits',
+  'healing',
+  'tls',
+].map((name) => `test/live/${name}.test.ts`);
 
 /** Runs the whole suite against servers with one back end, which the limiters must find. */
 const live = (backend: string) => ({

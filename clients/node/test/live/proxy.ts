@@ -12,6 +12,8 @@ export interface SilentProxy {
    * @param also Whether new connections are silent as well, until `heal`. Otherwise they work.
    */
   silence(also?: 'new connections'): void;
+  /** Loses the next answer on each connection that is open now, and closes the connection. */
+  loseAnswers(): void;
   /** Makes new connections work. Those that were silent stay so. */
   heal(): void;
   /** Delays all bytes of new connections, as if the server were this many ms away and back. */
@@ -66,6 +68,12 @@ export async function proxy(port: number): Promise<SilentProxy> {
         to.unpipe(from);
         from.resume();
         to.resume();
+      }
+    },
+    loseAnswers() {
+      for (const [from, to] of open) {
+        to.unpipe(from);
+        to.once('data', () => from.destroy()).resume();
       }
     },
     moveAway(ms) {

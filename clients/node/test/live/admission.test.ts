@@ -1,0 +1,319 @@
+/**
+ * Tests admissions on a real server. A program that calls a model under four rules ends, is
+ * cancelled at each step, loses answers and its server: it leaves no lease and no open reservation,
+ * and its work is charged once.
+ */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { connectionOf } from '../../src/drivers/index.js';
+import {
+  type Admission,
+  type Call,
+  type Connection,
+  type DecisionEvent,
+  DeniedError,
+  fixed,
+  gcra,
+  InvalidArgumentError,
+  Limiter,
+  type LimiterOptions,
+  lease,
+  policy,
+  quota,
+  type Rule,
+  type Waiting,
+} from '../../src/index.js';
+import { proxy, type SilentProxy } from './proxy.js';
+import { type Server, serve, until } from './server.js';
+import { type Opened, versions } from './versions.js';
+
+const TTL_MS = 2000;
+const rpm = gcra('rpm', 600, 600, '60s');
+const tpm = fixed('tpm', 90_000, '1h');
+const month = quota('month', 100_000, 'month');
+const runs = lease('runs', 3, `${TTL_MS}ms`);
+
+let server: Server;
+beforeAll(async () => {
+  server = await serve();
+});
+afterAll(async () => {
+  server.admin.disconnect();
+  await server.stop();
+});
+
+const items = (tenant: string) => [
+  rpm.of(tenant),
+  tpm.of(tenant).cost(1800),
+  month.of(tenant).reserve(1800, `${TTL_MS}ms`),
+  runs.of(tenant),
+];
+
+/** Notes what the work took under the rules that are settled. */
+function settle(admitted: Admission): void {
+  admitted.settle(tpm, 2000);
+  admitted.settle(month, 1500);
+}
+
+/** Returns a field of the state of a key; 0 if there is none. */
+async function stored(rule: Rule, subject: string, field: string): Promise<number> {
+  const state = (await server.admin.call('RL.INSPECT', `rl:${rule.name}:${subject}`)) as unknown[];
+  const at = state?.indexOf(field) ?? -1;
+  return at < 0 ? 0 : Number(state[at + 1]);
+}
+
+/**
+ * Waits until the server holds nothing for a tenant, which is before the ttl is over, and returns
+ * what was charged.
+ */
+async function left(tenant: string): Promise<{ tpm: number; month: number }> {
+  const end = performance.now() + 0.9 * TTL_MS;
+  await until('nothing is held', async () => {
+    expect(performance.now(), 'the ttl is over').toBeLessThan(end);
+    const holders = await stored(runs, tenant, 'holders');
+    return holders + (await stored(month, tenant, 'reservations_open')) === 0;
+  });
+  const [minute, period] = [await stored(tpm, tenant, 'used'), await stored(month, tenant, 'used')];
+  return { tpm: minute, month: period };
+}
+
+/** A connection that reports each step: before a call is sent, and when it has ended. */
+class Stepping implements Connection {
+  constructor(
+    private readonly inner: Connection,
+    private readonly onStep: () => void,
+  ) {}
+
+  send(call: Call, waiting: Waiting): Promise<unknown> {
+    this.onStep();
+    return this.inner.send(call, waiting).finally(() => this.onStep());
+  }
+  retire(node: string | undefined): boolean {
+    return this.inner.retire?.(node) ?? false;
+  }
+  isUp(node: string | undefined): boolean {
+    return this.inner.isUp?.(node) ?? true;
+  }
+  close(): void {
+    this.inner.close?.();
+  }
+}
+
+const drivers = Object.entries(versions).map(([name, { single }]) => [name, single] as const);
+
+describe.each(drivers)('an admission over %s', (driver, open) => {
+  let between: SilentProxy;
+  let opened: Opened;
+  let limiter: Limiter;
+  let seen: DecisionEvent[];
+  let tenant = driver;
+
+  const limit = (options: LimiterOptions = {}) => {
+    const onDecision = (event: DecisionEvent) => seen.push(event);
+    return new Limiter(opened.client, { breakerFailures: 100, onDecision, ...options });
+  };
+  beforeEach(async () => {
+    between = await proxy(server.port);
+    opened = await open([between.port]);
+    seen = [];
+    tenant += 'x';
+    limiter = limit();
+    await until('it decides', async () => (await limiter.check(rpm, '0')).source === 'server');
+    seen = [];
+  });
+  afterEach(async () => {
+    await limiter.close();
+    opened.close();
+    await between.stop();
+  });
+
+  it('renews what it holds, and settles every rule at its end', async () => {
+    const admitted = await limiter.admit(items(tenant), { id: 'h1' });
+    expect(admitted).toMatchObject({ held: true, id: 'h1' });
+    expect(admitted.decision.rows.map(({ remaining }) => remaining)).toEqual([
+      599, 88_200, 98_200, 2,
+    ]);
+    const end = performance.now() + 1.2 * TTL_MS;
+    await until('a ttl is over', () => performance.now() > end);
+    expect(admitted.held).toBe(true);
+    expect(await stored(month, tenant, 'reservations_open')).toBe(1);
+    settle(admitted);
+    await Promise.all([admitted.finish(), admitted.finish()]);
+    expect(await stored(month, tenant, 'reservations_open')).toBe(0);
+    expect(await left(tenant)).toEqual({ tpm: 2000, month: 1500 });
+    expect(admitted.held).toBe(false);
+    expect(() => settle(admitted)).toThrow(InvalidArgumentError);
+    expect(limiter.counters).toMatchObject({ allowed: 2, unsettled: 0, rejected: 0 });
+    expect(seen.map(({ kind }) => kind).sort()).toEqual(['charge', 'check', 'commit']);
+  });
+
+  it('leaves nothing behind wherever its program is cancelled', async () => {
+    const pauseMs = 1000;
+    for (let last = 1, isAborted = true; isAborted; last += 1) {
+      const stop = new AbortController();
+      let steps = 0;
+      const step = () => {
+        steps += 1;
+        if (steps === last) stop.abort(new Error('cancelled'));
+      };
+      const terms = { clock: systemClock, timeoutMs: 1000, pauseMs };
+      const stepping = new Stepping(connectionOf(opened.client, terms), step);
+      const one = new Limiter(stepping, { timeoutMs: 1000, backend: 'module' });
+      const name = `${tenant}-${last}`;
+      let isSettled = false;
+      const program = async () => {
+        const admitted = await one.admit(items(name), { signal: stop.signal });
+        try {
+          step();
+          await limiter.ready();
+          stop.signal.throwIfAborted();
+          settle(admitted);
+          isSettled = true;
+        } finally {
+          await admitted.finish();
+        }
+      };
+      await program().catch((error) => expect(error.message).toBe('cancelled'));
+      const charged = await left(name);
+      if (isSettled) expect(charged).toEqual({ tpm: 2000, month: 1500 });
+      else {
+        expect(charged.month).toBe(0);
+        expect([0, 1800]).toContain(charged.tpm);
+      }
+      expect(one.counters.unsettled).toBe(0);
+      isAborted = stop.signal.aborted;
+      expect(isAborted || isSettled).toBe(true);
+      await one.close();
+    }
+  });
+
+  it('ends what it may hold although the answer to its call was lost', async () => {
+    between.loseAnswers();
+    const admitted = await limiter.admit(items(tenant));
+    expect(admitted.decision).toMatchObject({ source: 'error', reason: 'connection' });
+    settle(admitted);
+    await admitted.finish();
+    expect(await left(tenant)).toEqual({ tpm: 1800, month: 1500 });
+    expect(limiter.counters).toMatchObject({ degraded: 1, unsettled: 0 });
+  });
+
+  it('is given back if its answer was lost and onError denies it', async () => {
+    const strict = limit({ onError: 'deny' });
+    await strict.ready();
+    between.loseAnswers();
+    await expect(strict.admit(items(tenant))).rejects.toBeInstanceOf(DeniedError);
+    expect(await left(tenant)).toEqual({ tpm: 1800, month: 0 });
+    await strict.close();
+  });
+
+  it('is held although the answers to its renewals were lost', async () => {
+    const admitted = await limiter.admit(items(tenant));
+    between.loseAnswers();
+    const begin = performance.now();
+    await until('it was renewed', () => performance.now() > begin + TTL_MS);
+    expect(admitted.held).toBe(true);
+    settle(admitted);
+    await admitted.finish();
+    expect(await left(tenant)).toEqual({ tpm: 2000, month: 1500 });
+  });
+
+  it('is charged once although the answers to its end were lost', async () => {
+    const admitted = await limiter.admit(items(tenant));
+    settle(admitted);
+    between.loseAnswers();
+    await admitted.finish();
+    expect(await left(tenant)).toEqual({ tpm: 2000, month: 1500 });
+    await until('the end is over', () => seen.some(({ kind }) => kind === 'commit'));
+    // A charge may count although it got no answer, so it is not repeated.
+    expect(limiter.counters.unsettled).toBe(1);
+    expect(seen.find(({ kind }) => kind === 'charge')?.error).toMatchObject({
+      reason: 'connection',
+    });
+    expect(await left(tenant)).toEqual({ tpm: 2000, month: 1500 });
+  });
+
+  it('ends when its server is back from silence', async () => {
+    const admitted = await limiter.admit(items(tenant));
+    settle(admitted);
+    between.silence('new connections');
+    const begin = performance.now();
+    await admitted.finish();
+    expect(performance.now() - begin).toBeLessThan(1000);
+    between.heal();
+    expect(await left(tenant)).toEqual({ tpm: 1800, month: 1500 });
+    await until('the end is over', () => seen.some(({ kind }) => kind === 'commit'));
+    expect(limiter.counters.unsettled).toBe(1);
+  });
+
+  it('holds nothing if its server was silent when it began', async () => {
+    between.silence();
+    const admitted = await limiter.admit(items(tenant));
+    expect(admitted.decision).toMatchObject({ source: 'error', reason: 'timeout' });
+    expect(admitted.held).toBe(true);
+    settle(admitted);
+    await admitted.finish();
+    expect(await left(tenant)).toEqual({ tpm: 0, month: 0 });
+  });
+});
+
+describe('a reservation', () => {
+  let opened: Opened;
+  let limiter: Limiter;
+  beforeAll(async () => {
+    opened = await (drivers[0] as (typeof drivers)[0])[1]([server.port]);
+    limiter = new Limiter(opened.client, { timeoutMs: 2000 });
+  });
+  afterAll(async () => {
+    await limiter.close();
+    opened.close();
+  });
+
+  it.each([
+    ['a fixed window', fixed('fix', 100, '1h', { aligned: true })],
+    ['a quota', quota('quo', 100, 'month', { zone: 'Europe/Berlin' })],
+    ['a policy', policy('pol')],
+  ])('under %s is committed or cancelled', async (_, rule) => {
+    await server.admin.call('RL.POLICY', 'SET', 'pol', 'FIXED', '100', '3600');
+    const first = await limiter.reserve(rule, '7', { cost: 60, ttl: '5s' });
+    expect(first).toMatchObject({ held: true, decision: { remaining: 40 } });
+    const more = limiter.reserve(rule, '7', { cost: 60 });
+    await expect(more).rejects.toMatchObject({ decision: { allowed: false, remaining: 40 } });
+    await first.commit(1);
+    expect(first.held).toBe(false);
+    expect((await limiter.peek(rule, '7')).remaining).toBe(98);
+    const second = await limiter.reserve(rule, '7', { cost: 99 });
+    await second.cancel();
+    await expect(second.commit(1)).rejects.toThrow(/^invalid rule/);
+    expect((await limiter.peek(rule, '7', { cost: 0 })).remaining).toBe(99);
+    await (await limiter.reserve(rule, '7', { cost: 9 })).commit(101);
+    expect((await limiter.peek(rule, '7', { cost: 0 })).remaining).toBe(0);
+    expect(limiter.counters).toMatchObject({ unsettled: 0, rejected: 0 });
+  });
+
+  it('is renewed under the policy that granted it', async () => {
+    await server.admin.call('RL.POLICY', 'SET', 'pol', 'FIXED', '100', '3600');
+    const held = await limiter.reserve(policy('pol'), 'renewed', { cost: 60, ttl: '300ms' });
+    const begin = performance.now();
+    await until('two ttls are over', () => performance.now() > begin + 600);
+    expect(held.held).toBe(true);
+    expect((await limiter.peek(policy('pol'), 'renewed', { cost: 0 })).remaining).toBe(40);
+    await held.cancel();
+  });
+
+  it('is denied by a key that remembers 1,024 of them', async () => {
+    const pipeline = server.admin.pipeline();
+    for (let id = 0; id < 1024; id += 1) {
+      pipeline.call('RL.RESERVE', 'rl:month:full', `${id}`, '60s', ...month.words, 'COST', '1');
+    }
+    await pipeline.exec();
+    const denied = await limiter
+      .admit([rpm.of('full'), month.of('full').reserve(5, '20s')])
+      .catch((error) => error);
+    expect(denied).toBeInstanceOf(DeniedError);
+    const { decision } = denied as DeniedError;
+    expect(decision).toMatchObject({ rule: 'month', deciding: 1, limit: 100_000, remaining: 0 });
+    expect(decision.retryAfterMs).toBe(20_000);
+    expect((await limiter.peek(rpm, 'full', { cost: 0 })).remaining).toBe(600);
+    expect(limiter.counters.rejected).toBe(0);
+  });
+});
