@@ -5,32 +5,8 @@
  */
 import { microseconds } from './numbers.js';
 import type { Rule, RuleKind } from './rules.js';
-
-/** An algorithm's decision and the state after it; a denial has no state. */
-export interface Verdict<State> {
-  allowed: boolean;
-  limit: number;
-  remaining: number;
-  retryAfterMs: number;
-  resetAfterMs: number;
-  state: State | undefined;
-}
-
-/** One algorithm with its limits. The state is `undefined` for a key without calls. */
-export interface Algorithm<State = unknown> {
-  decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
-  /**
-   * Takes units even if fewer are left; the difference is a debt. The verdict's `retryAfterMs` is
-   * the time until the debt is paid. Cost 0 only reports the debt.
-   */
-  charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
-  /** Gives units back. Returns undefined if no units are in use any more. */
-  refund(state: State, nowUs: bigint, cost: number): State | undefined;
-}
-
-const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
-const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
-const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
+import { type Algorithm, ceilDiv, max, ms } from './verdict.js';
+import { fixedWindow } from './windows.js';
 
 /**
  * Returns the algorithm for a `share` of a rule. A share below one unit is one unit in a longer
@@ -49,7 +25,9 @@ export function algorithmOf(rule: Rule, share = 1, slots = Number.POSITIVE_INFIN
   const window = slower(microseconds('window', rest[0]), Math.min(1, wanted));
   if (word === 'FIXED') return fixedWindow(limit, window, rest.includes('ALIGNED'));
   if (word === 'SLIDING' && share === 1) return slidingWindow(limit, window);
-  return log(limit, window, limit <= slots ? 1n : max(1n, window / BigInt(slots)));
+  const at = rest.indexOf('SLOTS');
+  const parts = at < 0 ? slots : Math.min(Number(rest[at + 1]), slots);
+  return log(limit, window, limit <= parts ? 1n : max(1n, window / BigInt(parts)));
 }
 
 interface Level {
@@ -105,106 +83,6 @@ function bucket(
     refund(state, at, cost) {
       const level = now(state, at) - BigInt(cost) * unit;
       return level > 0n ? { level, at } : undefined;
-    },
-  };
-}
-
-/** Decides by a counter that resets in `leftUs`. */
-function counted(limit: number, used: number, cost: number, leftUs: bigint) {
-  const allowed = used + cost <= limit || cost === 0;
-  const after = allowed ? used + cost : used;
-  return {
-    allowed,
-    limit,
-    remaining: Math.max(0, limit - after),
-    retryAfterMs: allowed ? 0 : cost > limit ? -1 : ms(leftUs),
-    resetAfterMs: after === 0 ? 0 : ms(leftUs),
-    after,
-  };
-}
-
-/** Returns the verdict on a counter that may be above its limit. */
-function owed(limit: number, used: number, leftUs: bigint) {
-  const allowed = used <= limit;
-  return {
-    allowed,
-    limit,
-    remaining: Math.max(0, limit - used),
-    retryAfterMs: allowed ? 0 : ms(leftUs),
-    resetAfterMs: used === 0 ? 0 : ms(leftUs),
-  };
-}
-
-interface Counter {
-  start: bigint;
-  used: number;
-}
-
-function fixedWindow(limit: number, window: bigint, aligned: boolean): Algorithm<Counter> {
-  const current = (state: Counter | undefined, at: bigint): Counter => {
-    const boundary = aligned ? at - (at % window) : at;
-    const open =
-      state !== undefined && at < state.start + window && (!aligned || state.start >= boundary);
-    return open ? state : { start: boundary, used: 0 };
-  };
-  return {
-    decide(state, at, cost) {
-      const { start, used } = current(state, at);
-      const { after, ...verdict } = counted(limit, used, cost, start + window - at);
-      return {
-        ...verdict,
-        state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
-      };
-    },
-    charge(state, at, cost) {
-      const { start, used } = current(state, at);
-      const after = { start, used: used + cost };
-      return { ...owed(limit, after.used, start + window - at), state: after };
-    },
-    refund(state, at, cost) {
-      const { start, used } = current(state, at);
-      return used > cost ? { start, used: used - cost } : undefined;
-    },
-  };
-}
-
-/** Makes a quota: a counter per calendar period, in UTC. */
-export function calendar(limit: number, unit: string): Algorithm<Counter> {
-  const bounds = (at: bigint): [bigint, bigint] => {
-    const date = new Date(Number(at / 1000n));
-    const [year, month, day] = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()];
-    const quarter = month - (month % 3);
-    const monday = day - ((date.getUTCDay() + 6) % 7);
-    const all: Record<string, [number, number]> = {
-      day: [Date.UTC(year, month, day), Date.UTC(year, month, day + 1)],
-      week: [Date.UTC(year, month, monday), Date.UTC(year, month, monday + 7)],
-      month: [Date.UTC(year, month), Date.UTC(year, month + 1)],
-      quarter: [Date.UTC(year, quarter), Date.UTC(year, quarter + 3)],
-      year: [Date.UTC(year, 0), Date.UTC(year + 1, 0)],
-    };
-    const [start, end] = all[unit] as [number, number];
-    return [BigInt(start) * 1000n, BigInt(end) * 1000n];
-  };
-  const used = (state: Counter | undefined, start: bigint) =>
-    state?.start === start ? state.used : 0;
-  return {
-    decide(state, at, cost) {
-      const [start, end] = bounds(at);
-      const { after, ...verdict } = counted(limit, used(state, start), cost, end - at);
-      return {
-        ...verdict,
-        state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
-      };
-    },
-    charge(state, at, cost) {
-      const [start, end] = bounds(at);
-      const after = { start, used: used(state, start) + cost };
-      return { ...owed(limit, after.used, end - at), state: after };
-    },
-    refund(state, at, cost) {
-      const [start] = bounds(at);
-      const left = used(state, start) - cost;
-      return left > 0 ? { start, used: left } : undefined;
     },
   };
 }
@@ -310,6 +188,7 @@ function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
     if (expired > 0) all = all.slice(expired);
     return { all, used };
   };
+  const slotOf = (at: bigint) => ceilDiv(at, slot) * slot;
   /** Adds units at an instant that is not before the newest entry. */
   const added = ({ all, used }: Entries, at: bigint, units: number): Entries => {
     const newest = all.at(-1);
@@ -337,7 +216,7 @@ function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
           state: undefined,
         };
       }
-      const after = cost > 0 ? added(entries, ceilDiv(at, slot) * slot, cost) : entries;
+      const after = cost > 0 ? added(entries, slotOf(at), cost) : entries;
       return {
         allowed: true,
         limit,
@@ -349,7 +228,7 @@ function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
     },
     charge(state, at, cost) {
       const entries = live(state, at);
-      const after = cost > 0 ? added(entries, at, cost) : entries;
+      const after = cost > 0 ? added(entries, slotOf(at), cost) : entries;
       const last = freed(after, after.used - limit);
       return {
         allowed: after.used <= limit,

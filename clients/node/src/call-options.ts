@@ -1,6 +1,6 @@
 /** Applies the options PARTIAL and LEAVE of a call to an algorithm. */
-import type { Algorithm, Verdict } from './algorithms.js';
 import type { Leave } from './rule.js';
+import type { Algorithm, Verdict } from './verdict.js';
 
 interface Options {
   cost?: number | undefined;

@@ -1,9 +1,10 @@
 /** The local limiter: decides in this process, without the server, if `onError` is `local`. */
-import { type Algorithm, algorithmOf } from './algorithms.js';
+import { algorithmOf } from './algorithms.js';
 import { granted, unitsOf } from './call-options.js';
 import type { Clock } from './clock.js';
 import { Decision, orNever } from './decision.js';
 import type { Leave, Rule } from './rules.js';
+import type { Algorithm } from './verdict.js';
 
 /** The maximum number of keys in the local limiter. */
 const SUBJECTS_MAX = 10_000;

@@ -7,15 +7,18 @@
  * const limiter = new Limiter(server, { clock: server.clock });
  * ```
  *
- * It decides as the module does. It has no time zones and start days of quotas, no reservations,
- * and no variants of policies.
+ * It decides as the module does. It has no time zones and start days of quotas, and no variants of
+ * policies.
  */
-import { type Algorithm, algorithmOf, calendar, delays, type Verdict } from './algorithms.js';
+import { granted, unitsOf } from './call-options.js';
 import type { Clock } from './clock.js';
 import type { Connection } from './drivers/connection.js';
+import { ended, reserved, usageOf } from './fake-reservations.js';
+import { algorithmFor, optionsOf, parsed } from './fake-words.js';
 import { microseconds } from './numbers.js';
 import type { Call } from './protocol.js';
-import * as rules from './rules.js';
+import type { Leave, Rule } from './rules.js';
+import type { Verdict } from './verdict.js';
 
 /** A clock that stands still until a test advances it. */
 export class FakeClock implements Clock {
@@ -76,10 +79,12 @@ interface Row {
 export class FakeServer implements Connection {
   readonly clock: FakeClock;
   /** The policies of the server by name. Each is represented by its rule. */
-  readonly policies: Map<string, rules.Rule> = new Map();
+  readonly policies: Map<string, Rule> = new Map();
   /** All calls that the server received, in order. */
   readonly calls: (readonly string[])[] = [];
   readonly #states = new Map<string, unknown>();
+  /** The end of the ban of each key, in microseconds. */
+  readonly #bans = new Map<string, bigint>();
   #failure: Error | undefined;
   #hangs = false;
   #waiting: (() => void)[] = [];
@@ -124,9 +129,10 @@ export class FakeServer implements Connection {
 
   #reply([command = '', ...args]: readonly string[]): unknown {
     const [key = '', ...words] = args;
+    const [first = '', second = ''] = words;
     switch (command) {
       case 'DEL':
-        return this.#states.delete(key) ? 1 : 0;
+        return this.#forget(key) ? 1 : 0;
       case 'RL.ALL':
       case 'RL.PEEKALL':
         return this.#all(args, command === 'RL.ALL');
@@ -135,10 +141,17 @@ export class FakeServer implements Connection {
       case 'RL.REFUND':
       case 'RL.CHARGE':
         return this.#settle(key, words, command === 'RL.CHARGE');
+      case 'RL.COMMIT':
+      case 'RL.CANCEL':
+        return this.#end(key, words, command === 'RL.COMMIT');
+      case 'RL.BLOCK':
+        this.#forget(key);
+        this.#bans.set(key, this.#nowUs + microseconds('duration', first));
+        return 'OK';
       case 'RL.RENEW':
-        return this.#renew(key, words[0] as string, words[1] as string);
+        return this.#renew(key, first, second);
       case 'RL.RELEASE':
-        return this.#holders(key).delete(words[0] as string) ? 1 : 0;
+        return this.#release(key, first);
       default: {
         if (!command.startsWith('RL.')) throw new Error(`ERR unknown command '${command}'`);
         const all = [command.slice(3), ...words];
@@ -149,50 +162,80 @@ export class FakeServer implements Connection {
     }
   }
 
+  #forget(key: string): boolean {
+    const isBanned = this.#banned(key) !== undefined;
+    if (this.#states.get(key) instanceof Map) this.#holders(key);
+    this.#bans.delete(key);
+    return this.#states.delete(key) || isBanned;
+  }
+
+  /** Returns the time until the ban of a key ends, in ms; undefined if it has none. */
+  #banned(key: string): number | undefined {
+    const untilUs = this.#bans.get(key) ?? 0n;
+    if (untilUs > this.#nowUs) return Number((untilUs - this.#nowUs + 999n) / 1000n);
+    this.#bans.delete(key);
+    return undefined;
+  }
+
   #five({ verdict, cost }: Row, words: readonly string[]): number[] {
-    const { allowed, limit, remaining, retryAfterMs, resetAfterMs } = verdict;
+    const { allowed, retryAfterMs } = verdict;
     const partial = words.includes('PARTIAL');
     const taken = allowed ? (partial ? cost : 1) : 0;
-    const five = [taken, limit, remaining, retryAfterMs, resetAfterMs];
-    return words[0] === 'USE' ? [...five, taken, retryAfterMs] : five;
+    const five = [taken, ...times(verdict)];
+    return isByPolicy(words) ? [...five, taken, retryAfterMs] : five;
   }
 
   #row(key: string, words: readonly string[]): Row {
-    const [word = '', id = '', limit = '', ttl = ''] = words;
-    if (word === 'LEASE') return this.#lease(key, id, Number(limit), ttl);
-    const { rule, cost: asked, partial } = this.#parsed(words);
+    const [word = '', id = '', third = '', fourth = ''] = words;
+    if (word === 'LEASE') {
+      return this.#lease(key, id, Number(third), fourth, optionsOf(words).leave);
+    }
+    const isReservation = word === 'RESERVE';
+    const options = parsed(isReservation ? words.slice(3) : words, this.policies);
+    const { rule, cost } = options;
     const algorithm = algorithmFor(rule);
+    const leftMs = this.#banned(key);
+    if (leftMs !== undefined) {
+      const { limit } = algorithm.decide(undefined, this.#nowUs, 0);
+      const needed = (options.partial ? 1 : cost) + unitsOf(options.leave, limit);
+      return bannedRow(leftMs, limit, needed, cost);
+    }
     const state = this.#states.get(key);
-    const there = partial ? algorithm.decide(state, this.#nowUs, 0).remaining : asked;
-    const cost = Math.min(asked, Math.max(1, there));
-    const verdict = algorithm.decide(state, this.#nowUs, cost);
+    if (isReservation) {
+      const usage = usageOf(algorithm, state, this.#nowUs);
+      const wanted = { id, ttl: third, cost, leave: options.leave };
+      const verdict = reserved(usage, this.#nowUs, wanted);
+      return { verdict, cost, commit: () => this.#store(key, verdict.state) };
+    }
+    const { granted: units, ...verdict } = granted(algorithm, state, this.#nowUs, options);
     const commit = () => {
       if (verdict.state !== undefined) this.#states.set(key, verdict.state);
     };
-    return { verdict, cost, commit };
+    return { verdict, cost: units, commit };
   }
 
-  /** Parses the words of a call: the rule and the options. */
-  #parsed(words: readonly string[]): { rule: rules.Rule; cost: number; partial: boolean } {
-    const end = words.indexOf('DEFAULT');
-    const head = end < 0 ? words : words.slice(0, end);
-    const at = head.indexOf('COST');
-    const cost = at < 0 ? 1 : Number(head[at + 1]);
-    const partial = head.includes('PARTIAL');
-    if (words[0] === 'USE') {
-      const known = this.policies.get(words[1] as string);
-      if (known !== undefined) return { rule: known, cost, partial };
-      if (end < 0) throw new Error('NOPOLICY no such policy');
-      return { rule: ruleOf(words.slice(end + 1)), cost, partial };
-    }
-    const rest = head.filter(
-      (word, index) => index !== at && index !== at + 1 && word !== 'PARTIAL',
-    );
-    return {
-      rule: ruleOf(at < 0 ? head.filter((word) => word !== 'PARTIAL') : rest),
-      cost,
-      partial,
-    };
+  #store(key: string, state: unknown): void {
+    if (state === undefined) this.#states.delete(key);
+    else this.#states.set(key, state);
+  }
+
+  #end(key: string, [id = '', ...words]: readonly string[], isCommit: boolean): number[] {
+    const { rule, cost } = parsed(words, this.policies);
+    const algorithm = algorithmFor(rule);
+    const leftMs = this.#banned(key);
+    if (leftMs !== undefined) return this.#denied(leftMs, rule);
+    const usage = usageOf(algorithm, this.#states.get(key), this.#nowUs);
+    const held = usage.reserved.find((one) => one.id === id)?.units ?? 0;
+    const units = words.includes('COST') ? cost : held;
+    const verdict = ended(usage, this.#nowUs, id, isCommit ? units : undefined);
+    this.#store(key, verdict.state);
+    return [verdict.allowed ? 1 : 0, ...times(verdict)];
+  }
+
+  /** Returns the reply of a banned key to a call that settles an earlier one. */
+  #denied(leftMs: number, rule: Rule): number[] {
+    const { limit } = algorithmFor(rule).decide(undefined, this.#nowUs, 0);
+    return [0, limit, 0, leftMs, leftMs];
   }
 
   #all(args: readonly string[], commit: boolean): unknown {
@@ -200,7 +243,13 @@ export class FakeServer implements Connection {
       args.slice(at * 2, at * 2 + 2),
     );
     const asked = pairs.map(([, rule = '']) => rule.split(' '));
-    const rows = pairs.map(([key = ''], at) => this.#row(key, asked[at] as string[]));
+    const rows = pairs.map(([key = ''], at) => {
+      try {
+        return this.#row(key, asked[at] as string[]);
+      } catch (error) {
+        throw new Error((error as Error).message.replace(/^ERR /, `ERR rule ${at + 1}: `));
+      }
+    });
     const denied = rows.some(({ verdict }) => !verdict.allowed);
     if (!denied && commit) for (const row of rows) row.commit();
     const shown = rows.map((row, at) => {
@@ -215,7 +264,7 @@ export class FakeServer implements Connection {
         there.remaining,
         0,
         there.resetAfterMs ?? reset,
-        ...(words[0] === 'USE' ? [1, 0] : []),
+        ...(isByPolicy(words) ? [1, 0] : []),
       ];
     }) as number[][];
     const at = this.#deciding(rows, denied);
@@ -231,7 +280,9 @@ export class FakeServer implements Connection {
       const resetAfterMs = Math.max(0, ...lapses.map((at) => at - this.clock.nowMs()));
       return { remaining: Number(words[2]) - lapses.length, resetAfterMs };
     }
-    return algorithmFor(this.#parsed(words).rule).decide(this.#states.get(key), this.#nowUs, 0);
+    const plain = words[0] === 'RESERVE' ? words.slice(3) : words;
+    const { rule } = parsed(plain, this.policies);
+    return algorithmFor(rule).decide(this.#states.get(key), this.#nowUs, 0);
   }
 
   #deciding(rows: readonly Row[], denied: boolean): number {
@@ -246,20 +297,17 @@ export class FakeServer implements Connection {
     return order[0]?.at ?? 0;
   }
 
-  #settle(key: string, words: readonly string[], charge: boolean): unknown {
-    const { rule, cost } = this.#parsed(words);
+  #settle(key: string, words: readonly string[], charge: boolean): number[] {
+    const { rule, cost } = parsed(words, this.policies);
+    const leftMs = this.#banned(key);
+    if (leftMs !== undefined) return this.#denied(leftMs, rule);
     const algorithm = algorithmFor(rule);
     const state = this.#states.get(key);
-    if (charge) {
-      const charged = algorithm.charge(state, this.#nowUs, cost);
-      this.#states.set(key, charged.state);
-      return [charged.allowed ? 1 : 0, ...times(charged)];
-    }
-    const after = state === undefined ? undefined : algorithm.refund(state, this.#nowUs, cost);
-    if (after === undefined) this.#states.delete(key);
-    else this.#states.set(key, after);
-    const left = algorithm.charge(after, this.#nowUs, 0);
-    return [left.allowed ? 1 : 0, ...times(left)];
+    const after =
+      charge || state === undefined ? state : algorithm.refund(state, this.#nowUs, cost);
+    const verdict = algorithm.charge(after, this.#nowUs, charge ? cost : 0);
+    this.#store(key, charge ? verdict.state : after);
+    return [verdict.allowed ? 1 : 0, ...times(verdict)];
   }
 
   /** Returns the holders of a key, and when the lease of each expires, in ms. */
@@ -268,29 +316,41 @@ export class FakeServer implements Connection {
     for (const [id, lapsesAtMs] of holders) {
       if (lapsesAtMs <= this.clock.nowMs()) holders.delete(id);
     }
-    this.#states.set(key, holders);
+    if (holders.size === 0) this.#states.delete(key);
     return holders;
   }
 
-  #lease(key: string, id: string, limit: number, ttl: string): Row {
+  #release(key: string, id: string): number {
+    if (this.#banned(key) !== undefined || !this.#holders(key).delete(id)) return 0;
+    this.#holders(key);
+    return 1;
+  }
+
+  #lease(key: string, id: string, limit: number, ttl: string, leave: Leave | undefined): Row {
+    const left = unitsOf(leave, limit);
+    const bannedMs = this.#banned(key);
+    if (bannedMs !== undefined) return bannedRow(bannedMs, limit, 1 + left, 1);
     const holders = this.#holders(key);
     const nowMs = this.clock.nowMs();
     const ttlMs = Number(microseconds('ttl', ttl)) / 1000;
-    const allowed = holders.has(id) || holders.size < limit;
-    const lapses = [...holders.values()].map((at) => at - nowMs);
+    const allowed = holders.has(id) || holders.size + left < limit;
+    const lapses = [...holders.values()].map((at) => at - nowMs).sort((a, b) => a - b);
     const held = holders.size + (allowed && !holders.has(id) ? 1 : 0);
+    const waitMs = left >= limit ? -1 : (lapses[holders.size + left - limit] ?? 0);
     const verdict = {
       allowed,
       limit,
       remaining: Math.max(0, limit - held),
-      retryAfterMs: allowed ? 0 : Math.min(...lapses),
+      retryAfterMs: allowed ? 0 : waitMs,
       resetAfterMs: Math.max(0, ...lapses, allowed ? ttlMs : 0),
       state: undefined,
     };
-    return { verdict, cost: 1, commit: () => holders.set(id, nowMs + ttlMs) };
+    const commit = () => void this.#states.set(key, holders.set(id, nowMs + ttlMs));
+    return { verdict, cost: 1, commit };
   }
 
   #renew(key: string, id: string, ttl: string): number {
+    if (this.#banned(key) !== undefined) return 0;
     const holders = this.#holders(key);
     if (!holders.has(id)) return 0;
     holders.set(id, this.clock.nowMs() + Number(microseconds('ttl', ttl)) / 1000);
@@ -298,41 +358,19 @@ export class FakeServer implements Connection {
   }
 }
 
+/** Returns the row of a banned key, whose ban ends in `leftMs`. */
+function bannedRow(leftMs: number, limit: number, needed: number, cost: number): Row {
+  const retryAfterMs = needed > limit ? -1 : leftMs;
+  const banned = { allowed: false, remaining: 0, resetAfterMs: leftMs, state: undefined };
+  return { verdict: { ...banned, limit, retryAfterMs }, cost, commit: () => {} };
+}
+
+/** Returns true if a policy decides, whose replies have seven integers. */
+function isByPolicy(words: readonly string[]): boolean {
+  return words[words[0] === 'RESERVE' ? 3 : 0] === 'USE';
+}
+
 /** Returns fields 2 to 5 of a reply. */
 function times({ limit, remaining, retryAfterMs, resetAfterMs }: Verdict<unknown>): number[] {
   return [limit, remaining, retryAfterMs, resetAfterMs];
-}
-
-function algorithmFor(rule: rules.Rule): Algorithm {
-  const [word, limit, unit, zone] = rule.words as [string, string, string, string?];
-  if (word === 'QUOTA') {
-    if (zone !== undefined) throw new Error('ERR the fake server does not know ZONE and START');
-    return calendar(Number(limit), unit);
-  }
-  if (word === 'BACKOFF') return delays(rule);
-  return algorithmOf(rule);
-}
-
-/** Makes a rule from its words. */
-function ruleOf([word, ...args]: readonly string[]): rules.Rule {
-  const [first, second = '', third = ''] = args;
-  const limit = Number(first);
-  if (word === 'GCRA') return rules.gcra('fake', limit, Number(second), third);
-  if (word === 'TOKENBUCKET') return rules.tokenBucket('fake', limit, Number(second), third);
-  if (word === 'LEAKYBUCKET') return rules.leakyBucket('fake', limit, Number(second), third);
-  if (word === 'FIXED') return rules.fixed('fake', limit, second, { aligned: third === 'ALIGNED' });
-  if (word === 'SLIDING') return rules.sliding('fake', limit, second);
-  if (word === 'SLIDINGLOG') return rules.slidingLog('fake', limit, second);
-  if (word === 'QUOTA') {
-    const [zone, start] = ['ZONE', 'START'].map((name) => args[args.indexOf(name) + 1]);
-    const has = (name: string) => args.includes(name);
-    return rules.quota('fake', limit, second as rules.QuotaUnit, {
-      ...(has('ZONE') ? { zone } : {}),
-      ...(has('START') ? { start } : {}),
-    });
-  }
-  if (word === 'BACKOFF') {
-    return rules.backoff('fake', limit, second, third, args[3] as string);
-  }
-  throw new Error(`ERR the fake server does not know ${word}`);
 }
