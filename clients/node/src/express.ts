@@ -4,7 +4,7 @@ import { type Decision, DeniedError } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
-export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
+export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
 
 /** The property that the middleware sets on a request. */
 export interface RateLimited {

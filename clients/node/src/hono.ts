@@ -3,7 +3,7 @@ import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
-export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
+export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
 
 /** The part of a context that the middleware uses. Hono's context has it. */
 export interface ContextLike {

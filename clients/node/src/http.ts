@@ -17,13 +17,22 @@ import {
 import type { Lease } from './lease.js';
 import type { Limiter } from './limiter.js';
 import type { Item, Rule } from './rules.js';
+import { warnOnce } from './warnings.js';
 
-/** A value, or a function that returns the value for a request. */
+/** A value, or a function, sync or async, that returns the value for a request. */
 export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
+
+/**
+ * A rule, or a function, sync or async, that returns the rule for a request, such as that of its
+ * tenant. If the function returns nothing, the rule does not apply.
+ */
+export type RuleFor<Incoming> =
+  | Rule
+  | ((request: Incoming) => Rule | null | undefined | Promise<Rule | null | undefined>);
 
 /** A rule for requests, with its own subject and cost if given. */
 export interface RequestRule<Incoming> {
-  rule: PerRequest<Incoming, Rule>;
+  rule: RuleFor<Incoming>;
   /** Returns the subject. Default: the middleware's `key`. */
   key?: KeyFunction<Incoming> | undefined;
   /** The cost of the request under this rule. Default: that of the middleware. */
@@ -31,20 +40,22 @@ export interface RequestRule<Incoming> {
 }
 
 /**
- * Returns the subject of a request. If it is undefined or empty, the `anonymous` rule applies, or
- * the request is answered 400.
+ * Returns the subject of a request. If it is null, undefined or empty, the `anonymous` rule
+ * applies, or the request is answered 400. The same if the function throws; the process then emits
+ * a warning once.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
-) => string | undefined | Promise<string | undefined>;
+) => string | null | undefined | Promise<string | null | undefined>;
 
 /** The options of the middleware, the same for every framework. */
 export interface MiddlewareOptions<Incoming> {
   limiter: Limiter;
   /**
-   * One rule, or several that are checked in one call, which takes from all or from none.
+   * One rule, or several that are checked in one call, which takes from all or from none. A request
+   * to which none applies is not limited.
    */
-  rules: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
+  rules: RuleFor<Incoming> | readonly (RuleFor<Incoming> | RequestRule<Incoming>)[];
   /** Returns the subject. Default: the client's address. */
   key?: KeyFunction<Incoming> | undefined;
   /**
@@ -52,7 +63,10 @@ export interface MiddlewareOptions<Incoming> {
    * other rules. Default: none; the request is answered 400.
    */
   anonymous?: Rule | undefined;
-  /** The proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none. */
+  /**
+   * The proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none; the
+   * process then emits a warning when the header first arrives. An empty list silences it.
+   */
   trustedProxies?: readonly string[] | undefined;
   /** The cost of a request. Rules that take no cost ignore it. Default 1. */
   cost?: PerRequest<Incoming, number> | undefined;
@@ -99,38 +113,61 @@ const PASSED: Outcome = Object.freeze({
 /** The syntax of a header's name. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
+/** Returns the rules of the options, those that are known at setup validated. */
+function rulesOf<Incoming>(options: MiddlewareOptions<Incoming>): RequestRule<Incoming>[] {
+  const { limiter, rules: wanted, anonymous } = options;
+  if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
+  const listed = Array.isArray(wanted) ? wanted : [wanted as RuleFor<Incoming>];
+  const rules: RequestRule<Incoming>[] = listed.map((one) =>
+    typeof one === 'function' || isRule(one) ? { rule: one } : one,
+  );
+  if (rules.length < 1 || rules.length > 16)
+    throw new InvalidArgumentError('rules', '1 to 16 rules');
+  const known: Rule[] = [];
+  for (const one of rules) {
+    const rule = one?.rule;
+    if (isRule(rule)) known.push(rule);
+    else if (typeof rule !== 'function') {
+      throw new InvalidArgumentError('rules', 'rules, or functions that return a rule');
+    }
+  }
+  if (new Set(known.map(({ name }) => name)).size < known.length) {
+    throw new InvalidArgumentError('rules', 'no repeated name');
+  }
+  if (anonymous !== undefined) {
+    if (!isRule(anonymous)) throw new InvalidArgumentError('anonymous', 'a rule');
+    known.push(anonymous);
+  }
+  for (const rule of known) limiter.assertDecides(rule);
+  return rules;
+}
+
+function isRule(value: unknown): value is Rule {
+  return (value as Partial<Rule> | null | undefined)?.words !== undefined;
+}
+
 /** Validates the options, and returns a function that checks a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
 ): (request: Incoming, signal?: AbortSignal) => Promise<Outcome> {
   const { limiter, anonymous, cost = 1, skip, tag: tagOf } = options;
-  const { trustedProxies = [], headers: styles, degradedHeader } = options;
+  const { trustedProxies, headers: styles, degradedHeader } = options;
   const address = new ClientAddress(trustedProxies);
-  const fromAddress = (request: Incoming) =>
-    address.subject(reader.peer(request), reader.forwarded(request));
-  const key = options.key ?? fromAddress;
-  const several: readonly (Rule | RequestRule<Incoming>)[] = Array.isArray(options.rules)
-    ? options.rules
-    : [{ rule: options.rules as PerRequest<Incoming, Rule> }];
-  const rules = several.map((one) => ('words' in one ? { rule: one } : one));
-  if (rules.length < 1 || rules.length > 16)
-    throw new InvalidArgumentError('rules', '1 to 16 rules');
-  if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
+  const rules = rulesOf(options);
   if (styles?.some((style) => !STYLES.includes(style))) {
     throw new InvalidArgumentError('headers', `some of ${STYLES.join(', ')}`);
-  }
-  // A rule that a function returns is validated for each request.
-  const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
-  if (new Set(known.map(({ name }) => name)).size < known.length) {
-    throw new InvalidArgumentError('rules', 'no repeated name');
-  }
-  if (anonymous !== undefined && !(anonymous as Partial<Rule>)?.words) {
-    throw new InvalidArgumentError('anonymous', 'a rule');
   }
   if (degradedHeader !== undefined && !TOKEN.test(degradedHeader)) {
     throw new InvalidArgumentError('degradedHeader', 'the name of a header');
   }
+
+  function fromAddress(request: Incoming): string | undefined {
+    const forwarded = reader.forwarded(request);
+    if (forwarded.length > 0 && trustedProxies === undefined) warnOnce('RL_FORWARDED', FORWARDED);
+    return address.subject(reader.peer(request), forwarded);
+  }
+  const key = options.key ?? fromAddress;
 
   /** Returns the items for a request without a subject. */
   async function anonymousItems(request: Incoming): Promise<Item[] | undefined> {
@@ -139,13 +176,17 @@ export function requestLimiter<Incoming>(
     return [anonymous.of(subject).cost(await costOf(anonymous, cost, request))];
   }
 
+  /** Returns the items for a request, or undefined if it has no subject. */
   async function itemsOf(request: Incoming): Promise<Item[] | undefined> {
     const items: Item[] = [];
     for (const one of rules) {
-      const subject = await (one.key ?? key)(request);
-      if (!subject) return anonymousItems(request);
-      const asked = await given(one.rule, request);
-      items.push(asked.of(subject).cost(await costOf(asked, one.cost ?? cost, request)));
+      const rule = await given(one.rule, request);
+      if (rule === undefined || rule === null) continue;
+      if (!isRule(rule))
+        throw new InvalidArgumentError('rules', 'a rule or nothing from a function');
+      const subject = await subjectOf(one.key ?? key, request);
+      if (subject === undefined) return anonymousItems(request);
+      items.push(rule.of(subject).cost(await costOf(rule, one.cost ?? cost, request)));
     }
     return items;
   }
@@ -175,16 +216,37 @@ export function requestLimiter<Incoming>(
     if (await skip?.(request)) return PASSED;
     const items = await itemsOf(request);
     if (items === undefined) return { ...PASSED, problem: noSubjectProblem() };
-    const { decision, leases } = await ask(items, tagOf?.(request), signal);
-    const headers = rateLimitHeaders(decision, { styles });
+    if (items.length === 0) return PASSED;
+    const tag = tagOf?.(request);
+    const { decision, leases } = await ask(items, tag, signal);
     return {
       decision,
-      headers,
+      headers: rateLimitHeaders(decision, { styles }),
       leases,
       needsLease: items.some(({ rule: { kind } }) => kind === 'lease'),
       problem: decision.allowed ? undefined : problemOf(decision),
     };
   };
+}
+
+const FORWARDED =
+  'X-Forwarded-For arrived, but no proxy is trusted: all clients behind a proxy share one limit. ' +
+  'Set `trustedProxies` to the networks of the proxies, or to [] if there are none.';
+
+/**
+ * Returns the subject of a request, or undefined. A function that fails, such as for a header that
+ * is missing, finds no subject.
+ */
+async function subjectOf<Incoming>(
+  key: KeyFunction<Incoming>,
+  request: Incoming,
+): Promise<string | undefined> {
+  try {
+    return (await key(request)) || undefined;
+  } catch (error) {
+    warnOnce('RL_KEY', 'a key function failed, so its requests have no subject', error);
+    return undefined;
+  }
 }
 
 /** Returns the cost of a request under a rule. Leases and backoffs take no cost. */

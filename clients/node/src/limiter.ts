@@ -14,6 +14,7 @@ import { InvalidArgumentError } from './errors.js';
 import { Holding } from './holding.js';
 import { Keys } from './keys.js';
 import type { Lease } from './lease.js';
+import { assertLocal } from './on-error.js';
 import {
   type AdmitOptions,
   type CallOptions,
@@ -28,14 +29,7 @@ import {
 } from './options.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
-import {
-  type Duration,
-  type Item,
-  isPrefetchable,
-  LOCAL,
-  type OnError,
-  type Rule,
-} from './rules.js';
+import { type Duration, type Item, isPrefetchable, type OnError, type Rule } from './rules.js';
 import { waited } from './wait.js';
 import { Watch } from './watch.js';
 
@@ -328,12 +322,13 @@ export class Limiter {
     await this.close();
   }
 
-  /** Returns the key. Throws if the `onError` of the rule cannot decide its calls. */
+  /** @internal Throws if the `onError` of the rule cannot decide its calls. For the middleware. */
+  assertDecides(rule: Rule): void {
+    assertLocal(rule, rule.onError ?? this.#onError);
+  }
+
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
-    const { kind } = rule.fallback ?? rule;
-    if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
-      throw new InvalidArgumentError('onError', `allow or deny: a ${kind} has no local limit`);
-    }
+    this.assertDecides(rule);
     return this.#keys.key(rule.name, subject, tag);
   }
 

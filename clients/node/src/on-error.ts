@@ -1,10 +1,18 @@
 /** Decides, by `onError`, the calls that the server did not answer. */
 import { combined, Decision } from './decision.js';
-import type { UnavailableError } from './errors.js';
+import { InvalidArgumentError, type UnavailableError } from './errors.js';
 import type { LocalAsk, LocalLimiter } from './local.js';
-import type { OnError } from './rules.js';
+import { LOCAL, type OnError, type Rule } from './rules.js';
 
 const BY_STRICTNESS: readonly OnError[] = ['allow', 'local', 'deny'];
+
+/** Throws if `onError` is `local` and this process cannot decide the calls of the rule. */
+export function assertLocal(rule: Rule, onError: OnError): void {
+  const { kind } = rule.fallback ?? rule;
+  if (onError === 'local' && !LOCAL.has(kind)) {
+    throw new InvalidArgumentError('onError', `allow or deny: a ${kind} has no local limit`);
+  }
+}
 
 /** Returns the strictest of the given values: `deny` before `local` before `allow`. */
 export function strictest(all: readonly OnError[]): OnError {

@@ -1,0 +1,46 @@
+/** Starts applications of Express, and stops them after each test. */
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import express from 'express';
+import { afterEach } from 'vitest';
+import { type ExpressOptions, rateLimit } from '../src/express.js';
+
+const closing: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+/** Starts the application, and returns its URL. */
+export async function listen(app: express.Express): Promise<string> {
+  const server = app.listen(0, '127.0.0.1');
+  closing.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+  );
+  await new Promise((done) => server.once('listening', done));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
+
+/** Returns an application of one route, whose errors are answered 500 with their code. */
+export function limited(
+  options: ExpressOptions<express.Request>,
+  answer: express.RequestHandler = (_, response) => void response.send('ok'),
+): express.Express {
+  const onError: express.ErrorRequestHandler = (error, _request, response, _next) => {
+    response.status(500).send(error.code ?? error.message);
+  };
+  return express().use(rateLimit(options)).all('/', answer).use(onError);
+}
+
+/** Sends a request that is never read, and returns its connection. */
+export function sent(url: string): Socket {
+  const client = connect(Number(new URL(url).port), '127.0.0.1');
+  client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  return client;
+}
+
+export async function until(test: () => boolean): Promise<void> {
+  for (let turn = 0; !test(); turn += 1) {
+    if (turn > 2000) throw new Error('waited in vain');
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
