@@ -99,6 +99,11 @@ export class Decider {
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 
+  /** Gives units back that this process granted. */
+  refundLocal(ask: Ask): void {
+    this.#local.refund(ask);
+  }
+
   /** Counts and reports the error if the server refused the call. */
   noteRejection(asks: readonly Ask[], error: unknown, askedAtMs: number): void {
     if (!(error instanceof CommandRejectedError)) return;

@@ -1,5 +1,6 @@
 /** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GONE, type OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
@@ -56,8 +57,9 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   ): Promise<void> {
     try {
       if (marker !== undefined) clean(request, marker);
-      const { decision, headers, problem, leases, needsLease } = await decide(request);
+      const { decision, headers, problem, leases, needsLease, onHead } = await decide(request);
       releaseAfter(response, leases);
+      if (onHead !== undefined) callAtHead(response, onHead);
       // If this middleware skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
       for (const [name, value] of Object.entries(headers)) {
@@ -112,4 +114,18 @@ function releaseAfter(response: ServerResponse, leases: readonly Lease[]): void 
   if (leases.length === 0) return;
   if (response.destroyed || response.closed) release();
   else response.once('close', release);
+}
+
+/** Calls `onHead` when the head is sent, or when the client disconnects before. */
+function callAtHead(response: ServerResponse, onHead: OnHead): void {
+  const { writeHead } = response;
+  // Node calls this method also if the application does not.
+  response.writeHead = (...head: unknown[]) => {
+    Reflect.apply(writeHead, response, head);
+    onHead({ status: response.statusCode });
+    return response;
+  };
+  const leave = () => onHead({ status: GONE });
+  if (response.destroyed || response.closed) leave();
+  else response.once('close', leave);
 }

@@ -1,4 +1,5 @@
 /** The middleware for Hono and for similar frameworks with `Request` and `Response`. */
+import { GONE } from './counting.js';
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
@@ -49,9 +50,11 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
 
   return async function rateLimitMiddleware(context, next) {
     if (degradedHeader !== undefined) clean(context, degradedHeader.toLowerCase());
-    const { decision, headers, problem, leases } = await decide(context);
+    const { decision, headers, problem, leases, onHead } = await decide(context);
     if (degradedHeader !== undefined && decision?.degraded) mark(context, degradedHeader, true);
     const client = context.req.raw.signal;
+    const leave = () => onHead?.({ status: GONE });
+    if (onHead !== undefined) client.addEventListener('abort', leave, { once: true });
     try {
       if (decision !== undefined) context.set('rateLimit', decision);
       if (problem === undefined) {
@@ -66,8 +69,12 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       }
     } catch (error) {
       release(leases);
+      onHead?.({ status: 500 });
       throw error;
+    } finally {
+      client.removeEventListener('abort', leave);
     }
+    onHead?.({ status: client.aborted ? GONE : context.res.status });
     if (context.res.status === 101) {
       // Release now: the answer to an upgrade cannot be copied, and the connection after it is no
       // longer a response.

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { ClientAddress } from './address.js';
+import { headListener, type OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
 import {
@@ -100,6 +101,8 @@ export interface Outcome {
   leases: readonly Lease[];
   /** True if a lease is among the rules. Without the lease the application must not run. */
   needsLease: boolean;
+  /** To be called with the head of the response; undefined if every response counts. */
+  onHead: OnHead | undefined;
 }
 
 const PASSED: Outcome = Object.freeze({
@@ -108,6 +111,7 @@ const PASSED: Outcome = Object.freeze({
   problem: undefined,
   leases: [],
   needsLease: false,
+  onHead: undefined,
 });
 
 /** The syntax of a header's name. */
@@ -224,6 +228,7 @@ export function requestLimiter<Incoming>(
       headers: rateLimitHeaders(decision, { styles }),
       leases,
       needsLease: items.some(({ rule: { kind } }) => kind === 'lease'),
+      onHead: headListener(limiter, items, decision, tag),
       problem: decision.allowed ? undefined : problemOf(decision),
     };
   };

@@ -294,6 +294,15 @@ export class Limiter {
     });
   }
 
+  /** @internal Puts back what an allowed call took in this process. Returns false if it cannot. */
+  putBack(rule: Rule, subject: string, row: Decision, tag: string | undefined): boolean {
+    const key = this.#keys.key(rule.name, subject, tag);
+    this.#denials?.forget(key);
+    if (!row.degraded) return this.#stocks.putBack(key, rule, this.#prefetchOf(rule));
+    this.#decider.refundLocal({ rule, key, cost: row.granted });
+    return true;
+  }
+
   /**
    * Checks, at startup, that the server answers, and returns the back end in use.
    *

@@ -63,6 +63,18 @@ export class LocalLimiter {
     });
   }
 
+  /** Gives units back. */
+  refund({ rule, key, cost = 1 }: LocalAsk): void {
+    const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
+    const stored = stateKey(rule, key);
+    const state = this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
+    if (state === undefined) return;
+    this.#states.delete(stored);
+    this.#exhausted.delete(stored);
+    const left = this.#algorithm(rule).refund(state, nowUs, cost);
+    if (left !== undefined) this.#keep(rule, key, left, nowUs);
+  }
+
   #algorithm(rule: Rule): Algorithm {
     let algorithm = this.#algorithms.get(rule);
     if (algorithm === undefined) {

@@ -178,6 +178,15 @@ export class Prefetcher {
     return this.#permit(stock);
   }
 
+  /** Puts an unused permit back. Returns false if there is no stock, or a full one. */
+  putBack(key: string, rule: Rule, prefetch: number): boolean {
+    const stock = this.#stocks.get(key);
+    if (stock === undefined || !isSame(stock.rule, rule) || stock.left >= prefetch) return false;
+    if (this.clock.nowMs() >= stock.lapsesAtMs) return false;
+    stock.left += 1;
+    return true;
+  }
+
   /** Drops the stock of a key, and those permits of its fetch in flight that are not promised. */
   forget(key: string): void {
     this.#stocks.delete(key);

@@ -1,6 +1,25 @@
 /** Tests the rules that count only some responses. */
-import { expect, it } from 'vitest';
-import { gcra, lease } from '../src/index.js';
+import type { AddressInfo } from 'node:net';
+import { serve } from '@hono/node-server';
+import type { RequestHandler } from 'express';
+import { Hono } from 'hono';
+import { describe, expect, it } from 'vitest';
+import { rateLimit as honoRateLimit } from '../src/hono.js';
+import { backoff, type Count, fixed, gcra, type Limiter, lease } from '../src/index.js';
+import type { FakeServer } from '../src/testing.js';
+import { limited, listen, sent, until } from './listening.js';
+import { over } from './over.js';
+
+const rules = (count: Count) => fixed('api', 2, '60s', { count });
+const refunds = ({ calls }: FakeServer) => calls.filter(([command]) => command === 'RL.REFUND');
+const REFUND = ['RL.REFUND', 'rl:api:x', 'FIXED', '2', '60'];
+const key = () => 'x';
+
+/** Answers with the status in the query. */
+const answer: RequestHandler = ({ query }, response) => {
+  if (query.status === 'throw') throw new Error('broken');
+  response.status(Number(query.status ?? 200)).send('ok');
+};
 
 it('a rule rejects a count that it cannot have', () => {
   expect(gcra('api', 6, 10, '60s').count).toBe('all');
@@ -9,4 +28,242 @@ it('a rule rejects a count that it cannot have', () => {
   expect(() => lease('one', 1, '60s', { count: 'failures' })).toThrow(
     /^invalid count: expected all/,
   );
+});
+
+describe('Express', () => {
+  it.each<[Count, string, boolean]>([
+    ['all', '200', true],
+    ['failures', '200', false],
+    ['failures', '399', false],
+    ['failures', '400', true],
+    ['failures', 'throw', true],
+    [({ status }) => status === 401, '401', true],
+    [({ status }) => status === 401, '404', false],
+    [({ status }) => status === 500, 'throw', true],
+  ])(
+    'with the count %s, counts a response with the status %s: %s',
+    async (count, status, counts) => {
+      const { server, limiter } = over();
+      const url = await listen(limited({ limiter, rules: rules(count), key }, answer));
+      for (let call = 1; call <= 3; call += 1) {
+        const response = await fetch(`${url}?status=${status}`);
+        expect(response.status === 429).toBe(counts && call === 3);
+        // The headers show the state before the refund.
+        const left = counts ? Math.max(0, 2 - call) : 1;
+        expect(response.headers.get('RateLimit')).toBe(`"api";r=${left};t=60`);
+      }
+      // A denial has taken nothing, so there is nothing to refund.
+      expect(refunds(server)).toEqual(counts ? [] : [REFUND, REFUND, REFUND]);
+    },
+  );
+
+  it('decides at the head of the response, however it is sent', async () => {
+    const { server, limiter } = over();
+    let end = () => {};
+    const app = limited({ limiter, rules: rules('failures'), key }, ({ query }, response) => {
+      if (query.form === 'flush') response.flushHeaders();
+      else if (query.form === 'write') response.write('begun');
+      else response.writeHead(201, { 'X-Own': '1' });
+      response.write('.');
+      end = () => response.end();
+    });
+    const url = await listen(app);
+    for (const [at, form] of ['flush', 'write', 'head'].entries()) {
+      const response = await fetch(`${url}?form=${form}`);
+      expect(response.status).toBe(form === 'head' ? 201 : 200);
+      expect(refunds(server)).toHaveLength(at + 1);
+      end();
+      await response.text();
+    }
+    expect(refunds(server)).toHaveLength(3);
+  });
+
+  it.each<[Count, boolean]>([
+    ['failures', true],
+    [({ status }) => status !== 499, false],
+  ])('with the count %s, counts a client gone before the head: %s', async (count, counts) => {
+    const { server, limiter } = over();
+    let [arrived, closed] = [false, false];
+    const app = limited({ limiter, rules: rules(count), key }, (_, response) => {
+      arrived = true;
+      response.once('close', () => {
+        closed = true;
+      });
+    });
+    const client = sent(await listen(app));
+    await until(() => arrived);
+    client.destroy();
+    await until(() => closed);
+    expect(refunds(server)).toEqual(counts ? [] : [REFUND]);
+  });
+
+  it('refunds each rule by its own count, with its cost and tag', async () => {
+    const { server, limiter } = over();
+    const day = fixed('day', 9, '1d', { count: 'failures' });
+    const all = [rules('all'), { rule: day, cost: 3 }];
+    const url = await listen(limited({ limiter, rules: all, key, tag: () => 't' }, answer));
+    await fetch(url);
+    expect(refunds(server)).toEqual([
+      ['RL.REFUND', 'rl:{t}:day:x', 'FIXED', '9', '86400', 'COST', '3'],
+    ]);
+  });
+
+  it('limits failed logins by a backoff', async () => {
+    const { server, limiter } = over();
+    const login = backoff('login', 2, '1m', '15m', '1d', { count: 'failures' });
+    const url = await listen(limited({ limiter, rules: login, key }, answer));
+    const statuses = [];
+    for (const status of [401, 200, 200, 401, 200, 401]) {
+      statuses.push((await fetch(`${url}?status=${status}`)).status);
+      await server.advance(0);
+    }
+    expect(statuses).toEqual([401, 200, 200, 401, 429, 429]);
+  });
+
+  it('forgets the cached denials of the key', async () => {
+    const { server, limiter } = over({ denialCache: 10 });
+    let release = () => {};
+    const once = fixed('api', 1, '60s', { count: 'failures' });
+    const app = limited({ limiter, rules: once, key }, (_, response) => {
+      release = () => response.send('ok');
+    });
+    const url = await listen(app);
+    const first = fetch(url);
+    await until(() => server.calls.length === 1);
+    for (let call = 0; call < 2; call += 1) expect((await fetch(url)).status).toBe(429);
+    expect(server.calls).toHaveLength(2);
+    release();
+    await first;
+    const next = fetch(url);
+    await until(() => server.calls.length === 4);
+    release();
+    expect((await next).status).toBe(200);
+  });
+
+  it('does not delay the response, and drops a refund that fails', async () => {
+    const { server, limiter } = over();
+    const url = await listen(
+      limited({ limiter, rules: rules('failures'), key }, (_, response) => {
+        server.fail(new Error('NOPERM no permissions'));
+        response.send('ok');
+      }),
+    );
+    expect((await fetch(url)).status).toBe(200);
+    await until(() => limiter.counters.rejected === 1);
+  });
+
+  it('counts the response if its count fails', async () => {
+    const { server, limiter } = over();
+    const count = () => {
+      throw new Error('broken');
+    };
+    const url = await listen(limited({ limiter, rules: rules(count), key }, answer));
+    expect((await fetch(url)).status).toBe(200);
+    expect(refunds(server)).toEqual([]);
+  });
+
+  it('refunds nothing that onError allowed', async () => {
+    const { server, limiter } = over();
+    server.fail();
+    const url = await listen(limited({ limiter, rules: rules('failures'), key }, answer));
+    expect((await fetch(url)).status).toBe(200);
+    server.answer();
+    expect(refunds(server)).toEqual([]);
+  });
+});
+
+describe('units of this process', () => {
+  const statuses = async (limiter: Limiter, calls: number) => {
+    const rule = fixed('api', 4, '60s', { count: 'failures' });
+    const url = await listen(limited({ limiter, rules: rule, key }, answer));
+    const all = [];
+    for (let call = 0; call < calls; call += 1) all.push((await fetch(url)).status);
+    return all;
+  };
+
+  it('that were prefetched are put back', async () => {
+    const { server, limiter } = over({ prefetch: 4 });
+    expect(await statuses(limiter, 9)).toEqual(Array(9).fill(200));
+    // The first request is decided by the server, and refunded there.
+    expect(server.calls.map(([command]) => command)).toEqual(['RL.FIXED', 'RL.REFUND']);
+  });
+
+  it('that the local limiter granted are put back', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    server.fail();
+    expect(await statuses(limiter, 9)).toEqual(Array(9).fill(200));
+    expect(refunds(server)).toEqual([]);
+  });
+
+  it('that were prefetched are refunded if their stock is full', async () => {
+    const { server, limiter } = over({ prefetch: 2 });
+    const rule = fixed('api', 6, '60s', { count: 'failures' });
+    const waiting: (() => void)[] = [];
+    const app = limited({ limiter, rules: rule, key }, (_, response) => {
+      waiting.push(() => response.send('ok'));
+    });
+    const url = await listen(app);
+    const all = [];
+    for (let call = 1; call <= 6; call += 1) {
+      all.push(fetch(url));
+      await until(() => waiting.length === call);
+    }
+    for (const end of waiting) end();
+    await Promise.all(all);
+    await until(() => refunds(server).length === 4);
+    expect((await limiter.peek(rule, 'x', { cost: 0 })).remaining).toBe(4);
+    for (let call = 0; call < 2; call += 1) {
+      expect((await limiter.check(rule, 'x')).source).toBe('local');
+    }
+    expect((await limiter.check(rule, 'x')).source).toBe('server');
+  });
+});
+
+describe('Hono', () => {
+  it.each([
+    ['200', 1],
+    ['404', 0],
+    ['throw', 0],
+  ])('refunds the rule of failures after the status %s: %s', async (status, times) => {
+    const { server, limiter } = over();
+    const app = new Hono().use(honoRateLimit({ limiter, rules: rules('failures'), key }));
+    app.get('/', (context) => {
+      if (status === 'throw') throw new Error('broken');
+      return context.text('ok', Number(status) as 200);
+    });
+    app.onError((_, context) => context.text('broken', 500));
+    const { headers } = await app.request('/');
+    expect(headers.get('RateLimit')).toBe('"api";r=1;t=60');
+    expect(refunds(server)).toHaveLength(times);
+  });
+
+  it('counts an exception that the framework does not catch', async () => {
+    const { server, limiter } = over();
+    const count: Count = ({ status }) => status !== 500;
+    const middleware = honoRateLimit({ limiter, rules: rules(count), key });
+    const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
+    await expect(middleware(context, () => Promise.reject(new Error('broken')))).rejects.toThrow();
+    expect(refunds(server)).toEqual([REFUND]);
+  });
+
+  it('decides when the client disconnects before the head', async () => {
+    const { server, limiter } = over();
+    const count: Count = ({ status }) => status !== 499;
+    const app = new Hono().use(honoRateLimit({ limiter, rules: rules(count), key }));
+    let arrived = false;
+    app.get('/', () => {
+      arrived = true;
+      return new Promise<Response>(() => {});
+    });
+    const listening = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' });
+    await new Promise((done) => listening.once('listening', done));
+    const { port } = listening.address() as AddressInfo;
+    const client = sent(`http://127.0.0.1:${port}/`);
+    await until(() => arrived);
+    expect(refunds(server)).toEqual([]);
+    client.destroy();
+    await until(() => refunds(server).length === 1);
+    expect(refunds(server)).toEqual([REFUND]);
+    listening.close();
+  });
 });

@@ -1,0 +1,57 @@
+/** Gives back what requests took whose responses do not count. */
+import type { Decision } from './decision.js';
+import type { Limiter } from './limiter.js';
+import type { Item, ResponseHead, Rule } from './rules.js';
+import { warnOnce } from './warnings.js';
+
+/** The status of a response whose client disconnected before its head was sent. */
+export const GONE = 499;
+
+/** A listener for the head of a response. */
+export type OnHead = (head: ResponseHead) => void;
+
+/**
+ * Returns the listener for the head of the response to a request: it gives back what the request
+ * took under the rules that do not count the response, without waiting for the answer. Only its
+ * first call has an effect. Returns undefined if there is nothing to give back.
+ */
+export function headListener(
+  limiter: Limiter,
+  items: readonly Item[],
+  decision: Decision,
+  tag: string | undefined,
+): OnHead | undefined {
+  const rows = decision.rows.length > 0 ? decision.rows : [decision];
+  const taken = items.flatMap(({ rule, subject }, at) => {
+    const row = rows[at];
+    if (row === undefined || rule.count === 'all' || !hasTaken(row)) return [];
+    return [{ rule, subject, row }];
+  });
+  if (!decision.allowed || taken.length === 0) return undefined;
+  let isDecided = false;
+  return (head) => {
+    if (isDecided) return;
+    isDecided = true;
+    for (const { rule, subject, row } of taken) {
+      if (isCounted(rule, head)) continue;
+      if (row.source === 'local' && limiter.putBack(rule, subject, row, tag)) continue;
+      // The limiter counts a rejected refund. Without an answer, the units stay taken.
+      limiter.refund(rule, subject, { cost: row.granted, tag }).catch(() => {});
+    }
+  };
+}
+
+/** Returns true if an allowed call took units. A call that only shadow mode allows takes none. */
+function hasTaken({ source, granted, wouldAllow }: Decision): boolean {
+  return source !== 'error' && granted > 0 && wouldAllow;
+}
+
+function isCounted({ name, count }: Rule, head: ResponseHead): boolean {
+  if (typeof count !== 'function') return count === 'all' || head.status >= 400;
+  try {
+    return count(head);
+  } catch (error) {
+    warnOnce('RL_COUNT', `the count of the rule ${name} failed, so the response counts`, error);
+    return true;
+  }
+}
