@@ -7,13 +7,24 @@ import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
 
-/** The property that the middleware sets on a request. */
+declare global {
+  namespace Express {
+    interface Request {
+      /** Set by `redis-throttle-client/express`; undefined if the request is not limited. */
+      rateLimit?: Decision | undefined;
+    }
+  }
+}
+
+/** The property that the middleware sets on a request. Express's own `Request` has it. */
 export interface RateLimited {
   rateLimit?: Decision | undefined;
 }
 
-export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessage>
-  extends MiddlewareOptions<Incoming> {
+export interface ExpressOptions<
+  Incoming extends IncomingMessage = IncomingMessage,
+  Outgoing extends ServerResponse = ServerResponse,
+> extends MiddlewareOptions<Incoming> {
   /**
    * Answers a denial instead of the problem body. The status and the headers are already set. If a
    * lease is among the rules, `next` is called with a DeniedError, so that no work is done without
@@ -22,16 +33,19 @@ export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessa
   onDenied?:
     | ((
         request: Incoming & RateLimited,
-        response: ServerResponse,
+        response: Outgoing,
         next: (error?: unknown) => void,
         decision: Decision,
       ) => void | Promise<void>)
     | undefined;
 }
 
-export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage> = (
+export type ExpressMiddleware<
+  Incoming extends IncomingMessage = IncomingMessage,
+  Outgoing extends ServerResponse = ServerResponse,
+> = (
   request: Incoming & RateLimited,
-  response: ServerResponse,
+  response: Outgoing,
   next: (error?: unknown) => void,
 ) => Promise<void>;
 
@@ -40,9 +54,10 @@ export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage
  * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
  * are released when the response ends or the client disconnects.
  */
-export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
-  options: ExpressOptions<Incoming>,
-): ExpressMiddleware<Incoming> {
+export function rateLimit<
+  Incoming extends IncomingMessage = IncomingMessage,
+  Outgoing extends ServerResponse = ServerResponse,
+>(options: ExpressOptions<Incoming, Outgoing>): ExpressMiddleware<Incoming, Outgoing> {
   const { onDenied, degradedHeader } = options;
   const marker = degradedHeader?.toLowerCase();
   const decide = requestLimiter<Incoming>(options, {
@@ -52,7 +67,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
 
   async function rateLimitMiddleware(
     request: Incoming & RateLimited,
-    response: ServerResponse,
+    response: Outgoing,
     next: (error?: unknown) => void,
   ): Promise<void> {
     try {

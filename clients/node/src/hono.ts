@@ -1,10 +1,18 @@
 /** The middleware for Hono and for similar frameworks with `Request` and `Response`. */
+import type { Context as HonoContext } from 'hono';
 import { GONE } from './counting.js';
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
+
+declare module 'hono' {
+  interface ContextVariableMap {
+    /** Set by `redis-throttle-client/hono`; undefined if the request is not limited. */
+    rateLimit: Decision | undefined;
+  }
+}
 
 /** The part of a context that the middleware uses. Hono's context has it. */
 export interface ContextLike {
@@ -15,7 +23,7 @@ export interface ContextLike {
   readonly env?: any;
 }
 
-export interface HonoOptions<Context extends ContextLike = ContextLike>
+export interface HonoOptions<Context extends ContextLike = HonoContext>
   extends MiddlewareOptions<Context> {
   /**
    * Returns the address of the peer, which a `Request` does not contain. Default: the one that
@@ -26,7 +34,7 @@ export interface HonoOptions<Context extends ContextLike = ContextLike>
   onDenied?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
 }
 
-export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
+export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
   context: Context,
   next: () => Promise<void>,
   // biome-ignore lint/suspicious/noConfusingVoidType: Hono declares middleware this way
@@ -36,7 +44,7 @@ export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
  * Limits the requests that pass through it. The decision is in `context.get('rateLimit')`. Leases
  * are released when the body of the response ends or the client disconnects.
  */
-export function rateLimit<Context extends ContextLike = ContextLike>(
+export function rateLimit<Context extends ContextLike = HonoContext>(
   options: HonoOptions<Context>,
 ): HonoMiddleware<Context> {
   const { onDenied, degradedHeader, peer = nodePeer } = options;

@@ -4,7 +4,7 @@ import { serve } from '@hono/node-server';
 import type { RequestHandler } from 'express';
 import { Hono } from 'hono';
 import { describe, expect, it } from 'vitest';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
+import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
 import { backoff, type Count, fixed, gcra, type Limiter, lease } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
 import { limited, listen, sent, until } from './listening.js';
@@ -240,7 +240,7 @@ describe('Hono', () => {
   it('counts an exception that the framework does not catch', async () => {
     const { server, limiter } = over();
     const count: Count = ({ status }) => status !== 500;
-    const middleware = honoRateLimit({ limiter, rules: rules(count), key });
+    const middleware = honoRateLimit<ContextLike>({ limiter, rules: rules(count), key });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
     await expect(middleware(context, () => Promise.reject(new Error('broken')))).rejects.toThrow();
     expect(refunds(server)).toEqual([REFUND]);

@@ -22,7 +22,7 @@ export async function listen(app: express.Express): Promise<string> {
 
 /** Returns an application of one route, whose errors are answered 500 with their code. */
 export function limited(
-  options: ExpressOptions<express.Request>,
+  options: ExpressOptions<express.Request, express.Response>,
   answer: express.RequestHandler = (_, response) => void response.send('ok'),
 ): express.Express {
   const onError: express.ErrorRequestHandler = (error, _request, response, _next) => {

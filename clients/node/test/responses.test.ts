@@ -228,7 +228,7 @@ describe('Hono', () => {
 
   it('releases the lease when the application throws', async () => {
     const { server, limiter } = over();
-    const middleware = honoRateLimit({ limiter, rules: jobs, key });
+    const middleware = honoRateLimit<ContextLike>({ limiter, rules: jobs, key });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
     const broken = async () => {
       throw new Error('broken');
@@ -240,7 +240,11 @@ describe('Hono', () => {
   it('does not change the answer to an upgrade', async () => {
     const { server, limiter } = over();
     const upgraded = Object.defineProperty(new Response(null), 'status', { value: 101 });
-    const middleware = honoRateLimit({ limiter, rules: [gcra('api', 6, 10, '60s'), jobs], key });
+    const middleware = honoRateLimit<ContextLike>({
+      limiter,
+      rules: [gcra('api', 6, 10, '60s'), jobs],
+      key,
+    });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
     await middleware(context, async () => {
       context.res = upgraded;
