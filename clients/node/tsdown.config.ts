@@ -2,9 +2,15 @@ import { defineConfig } from 'tsdown';
 import { lua } from './lua.config.ts';
 
 export default defineConfig({
-  entry: ['index', 'express', 'hono', 'express-rate-limit', 'testing'].map(
-    (name) => `src/${name}.ts`,
-  ),
+  entry: [
+    'index',
+    'express',
+    'hono',
+    'express-rate-limit',
+
+    'nestjs',
+    'testing',
+  ].map((name) => `src/${name}.ts`),
   format: ['esm', 'cjs'],
   target: 'node20',
   platform: 'node',

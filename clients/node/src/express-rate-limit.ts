@@ -7,6 +7,7 @@
  * `redis-throttle-client/express`.
  */
 import { InvalidArgumentError, UnavailableError } from './errors.js';
+import { hitsOf, isClosed } from './hits.js';
 import type { Limiter } from './limiter.js';
 import { fixed, type Rule } from './rules.js';
 
@@ -123,16 +124,9 @@ export class RedisThrottleStore {
     }
     const rule = this.#ready;
     const decision = await this.#limiter.check(rule, key);
-    if (decision.source === 'error' && !decision.allowed) {
-      throw decision.error ?? new UnavailableError('server', 'no decision');
-    }
-    // `onError` allows the request. Report it as the first hit.
-    if (decision.source === 'error') return { totalHits: 1, resetTime: this.#at(1000) };
-    if (!decision.allowed) {
-      return { totalHits: rule.limit + 1, resetTime: this.#at(decision.retryAfterMs) };
-    }
-    const totalHits = Math.min(rule.limit, Math.max(1, rule.limit - decision.remaining));
-    return { totalHits, resetTime: this.#at(decision.resetAfterMs) };
+    if (isClosed(decision)) throw decision.error ?? new UnavailableError('server', 'no decision');
+    const { hits, waitMs } = hitsOf(rule, decision, 1000);
+    return { totalHits: hits, resetTime: this.#at(waitMs) };
   }
 
   async get(key: string): Promise<HitCount | undefined> {

@@ -3,7 +3,15 @@
  * kind.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { unexported } from './declarations.mjs';
@@ -37,18 +45,21 @@ try {
   // Node 20 and newer read `exports`; TypeScript's oldest resolution reads `typesVersions`.
   run(bin('attw'), [tarball]);
 
-  const names = ['', '/express', '/hono', '/express-rate-limit', '/testing'];
+  const names = ['', '/express', '/hono', '/express-rate-limit'];
+  names.push('/nestjs', '/testing');
   const body = `
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const middleware = [rateLimit({ limiter, rules: gcra('api', 6, 10, '60s') })];
     new RedisThrottleStore({ limiter });
+    new RedisThrottleStorage({ limiter });
     limiter.check(gcra('api', 6, 10, '60s'), '42').then(({ remaining }) => {
       if (remaining !== 5 || middleware.length !== 1) throw new Error('not as the source');
     });
   `;
   const wanted = ['{ Limiter, gcra }', '{ rateLimit }', '{ rateLimit: hono }'];
-  wanted.push('{ RedisThrottleStore }', '{ FakeServer }');
+  wanted.push('{ RedisThrottleStore }', '{ RedisThrottleStorage }');
+  wanted.push('{ FakeServer }');
   const load = (form) => names.map((name, at) => form(wanted[at], `redis-throttle-client${name}`));
   const imports = load((what, from) => `import ${what.replace(': ', ' as ')} from '${from}';`);
   const requires = load((what, from) => `const ${what} = require('${from}');`);
@@ -62,6 +73,15 @@ try {
     writeFileSync(join(folder, name), lines.join('\n'));
   writeFileSync(join(folder, 'package.json'), '{ "private": true }');
   run('npm', ['install', '--offline', '--no-audit', '--no-fund', '--silent', tarball], folder);
+  // The frameworks are optional peers.
+  const peers = ['@hono', '@nestjs', '@types', 'express', 'hono', 'ioredis'];
+  for (const name of [...peers, 'reflect-metadata', 'rxjs']) {
+    symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name));
+  }
+  const programs = readdirSync(join(root, 'test/programs')).map((name) => name.replace('.ts', ''));
+  for (const name of programs) {
+    copyFileSync(join(root, `test/programs/${name}.ts`), join(folder, `${name}.mts`));
+  }
   const dist = join(folder, 'node_modules/redis-throttle-client/dist');
   const libraries = readdirSync(dist).filter((name) => /^library-.*\.c?js$/.test(name));
   if (libraries.length !== 2) throw new Error(`packed of the library: ${libraries}`);
@@ -79,7 +99,14 @@ try {
   run('node', ['cjs.cjs'], folder);
   const strict = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext'];
   const types = ['--types', 'node', '--typeRoots', join(root, 'node_modules/@types')];
-  run(bin('tsc'), [...strict, ...types, 'types.mts', 'types.cts'], folder);
+  // One module kind at a time: both add properties to the frameworks' types.
+  for (const name of ['types.mts', 'types.cts']) {
+    run(bin('tsc'), [...strict, ...types, name], folder);
+  }
+  // Only the decorators of NestJS need an option. Its own declarations are not checked.
+  const lax = ['--skipLibCheck', '--experimentalDecorators'];
+  for (const name of programs)
+    run(bin('tsc'), [...strict, ...types, ...lax, `${name}.mts`], folder);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

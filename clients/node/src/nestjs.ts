@@ -1,0 +1,108 @@
+/**
+ * A storage for @nestjs/throttler: the package handles routes and headers, and the server decides,
+ * by a fixed window for each throttler and key.
+ */
+import { HttpException } from '@nestjs/common';
+import { Decision } from './decision.js';
+import { InvalidArgumentError, UnavailableError } from './errors.js';
+import { problemOf } from './headers.js';
+import { hitsOf, isClosed } from './hits.js';
+import type { Limiter } from './limiter.js';
+import { fixed, type Rule } from './rules.js';
+
+export interface StorageOptions {
+  limiter: Limiter;
+  /**
+   * The first part of the rules' names. Default `nestjs`; the rule of the throttler `default` is
+   * then `nestjs/default`. Applications that share a server need different names.
+   */
+  name?: string | undefined;
+}
+
+/** The answer of a storage. All times are in seconds, rounded up. */
+export interface ThrottlerRecord {
+  totalHits: number;
+  timeToExpire: number;
+  isBlocked: boolean;
+  /** 0 unless blocked. */
+  timeToBlockExpire: number;
+}
+
+/**
+ * Stores the hits of @nestjs/throttler. A denied request takes nothing, and a window begins with
+ * its first request. A `blockDuration` other than the `ttl` bans the key for this long, after which
+ * it starts with a full limit; the server's user needs the rights to `RL.BLOCK` and `DEL` for it.
+ */
+export class RedisThrottleStorage {
+  readonly #limiter: Limiter;
+  readonly #name: string;
+
+  /** @throws InvalidArgumentError for a name that a rule cannot have. */
+  constructor({ limiter, name = 'nestjs' }: StorageOptions) {
+    if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
+    fixed(name, 1, 1); // Validates the name.
+    this.#limiter = limiter;
+    this.#name = name;
+  }
+
+  /**
+   * Counts a request, and returns the state of its key.
+   *
+   * @param ttl The window, in ms.
+   * @param blockDuration The length of a ban, in ms. 0 or the ttl: none, the window's end unblocks.
+   * @throws HttpException with the status 503 under `onError: 'deny'`, if there is no answer;
+   * InvalidArgumentError for a limit below 1 or a name of a throttler that a rule cannot have.
+   */
+  async increment(
+    key: string,
+    ttl: number,
+    limit: number,
+    blockDuration: number,
+    throttlerName: string,
+  ): Promise<ThrottlerRecord> {
+    const rule = fixed(`${this.#name}/${throttlerName}`, limit, `${ttl}ms`, { prefetch: 1 });
+    const hasBan = blockDuration > 0 && blockDuration !== ttl;
+    const decision = hasBan
+      ? await this.#checkBanned(rule, key, blockDuration)
+      : await this.#limiter.check(rule, key);
+    if (isClosed(decision)) {
+      throw new HttpException(problemOf(decision), 503, { cause: decision.error });
+    }
+    const { hits, waitMs } = hitsOf(rule, decision, ttl);
+    const isBlocked = !decision.allowed;
+    return {
+      totalHits: hits,
+      timeToExpire: seconds(isBlocked ? decision.resetAfterMs : waitMs),
+      isBlocked,
+      timeToBlockExpire: isBlocked ? Math.max(1, seconds(waitMs)) : 0,
+    };
+  }
+
+  /**
+   * Checks a rule, and the ban of the key on a key of its own: a ban on the key of the rule could
+   * not be told from the end of its window. Bans the key when only the rule denies.
+   */
+  async #checkBanned(rule: Rule, key: string, banMs: number): Promise<Decision> {
+    const ban = fixed(`${rule.name}/ban`, 1, 1, { prefetch: 1 });
+    // The tag keeps both keys in one slot of a cluster.
+    const options = { tag: key };
+    const items = [rule.of(key), ban.of(key).cost(0)];
+    const decision = await this.#limiter.checkAll(items, options);
+    const [counted, banned] = decision.rows;
+    const isFirst = counted?.allowed === false && banned?.allowed === true;
+    if (!isFirst || decision.source !== 'server') return decision;
+    try {
+      await this.#limiter.block(ban, key, `${banMs}ms`, options);
+      await this.#limiter.forget(rule, key, options);
+    } catch (error) {
+      // Without an answer, the window's end unblocks the key.
+      if (error instanceof UnavailableError) return decision;
+      throw error;
+    }
+    return new Decision({ ...decision.fields(), retryAfterMs: banMs });
+  }
+}
+
+function seconds(ms: number): number {
+  return Math.ceil(ms / 1000);
+}
