@@ -7,7 +7,7 @@ export default defineConfig({
     'express',
     'hono',
     'express-rate-limit',
-
+    'fastify-rate-limit',
     'nestjs',
     'testing',
   ].map((name) => `src/${name}.ts`),

@@ -46,19 +46,20 @@ try {
   run(bin('attw'), [tarball]);
 
   const names = ['', '/express', '/hono', '/express-rate-limit'];
-  names.push('/nestjs', '/testing');
+  names.push('/fastify-rate-limit', '/nestjs', '/testing');
   const body = `
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const middleware = [rateLimit({ limiter, rules: gcra('api', 6, 10, '60s') })];
     new RedisThrottleStore({ limiter });
+    redisThrottleStore({ limiter });
     new RedisThrottleStorage({ limiter });
     limiter.check(gcra('api', 6, 10, '60s'), '42').then(({ remaining }) => {
       if (remaining !== 5 || middleware.length !== 1) throw new Error('not as the source');
     });
   `;
   const wanted = ['{ Limiter, gcra }', '{ rateLimit }', '{ rateLimit: hono }'];
-  wanted.push('{ RedisThrottleStore }', '{ RedisThrottleStorage }');
+  wanted.push('{ RedisThrottleStore }', '{ redisThrottleStore }', '{ RedisThrottleStorage }');
   wanted.push('{ FakeServer }');
   const load = (form) => names.map((name, at) => form(wanted[at], `redis-throttle-client${name}`));
   const imports = load((what, from) => `import ${what.replace(': ', ' as ')} from '${from}';`);
@@ -74,7 +75,7 @@ try {
   writeFileSync(join(folder, 'package.json'), '{ "private": true }');
   run('npm', ['install', '--offline', '--no-audit', '--no-fund', '--silent', tarball], folder);
   // The frameworks are optional peers.
-  const peers = ['@hono', '@nestjs', '@types', 'express', 'hono', 'ioredis'];
+  const peers = ['@fastify', '@hono', '@nestjs', '@types', 'express', 'fastify', 'hono', 'ioredis'];
   for (const name of [...peers, 'reflect-metadata', 'rxjs']) {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name));
   }
