@@ -64,6 +64,9 @@ export class RedisThrottleStore {
     if ((rule?.prefetch ?? 1) > 1) {
       throw new InvalidArgumentError('rule', 'a rule without prefetch, which hides hits');
     }
+    if (rule !== undefined && rule.count !== 'all') {
+      throw new InvalidArgumentError('rule', 'a rule that counts all; skipFailedRequests refunds');
+    }
     this.#limiter = limiter;
     // Prefetch nothing, even if the limiter's options set `prefetch`.
     this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });

@@ -462,6 +462,8 @@ describe('the store for express-rate-limit', () => {
     expect(() => new RedisThrottleStore({ limiter, rule: lease('x', 1, '1s') })).toThrow();
     const steps = backoff('x', 1, '1s', '2s', '1m');
     expect(() => new RedisThrottleStore({ limiter, rule: steps })).toThrow();
+    const failures = fixed('f', 6, '60s', { count: 'failures' });
+    expect(() => new RedisThrottleStore({ limiter, rule: failures })).toThrow(/counts all/);
     const init = (options: object, rule = api) => {
       const store = new RedisThrottleStore({ limiter, rule });
       return () => store.init({ windowMs: 60_000, limit: 6, ...options });
