@@ -1,4 +1,4 @@
-/** Reports decisions, ends of admissions and rejections to the application, for metrics and logs. */
+/** Reports decisions, ends of admissions and rejections to the application: metrics and logs. */
 import type { Decision } from './decision.js';
 import type { CommandRejectedError, UnavailableError } from './errors.js';
 import type { Keys } from './keys.js';

@@ -245,6 +245,34 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
     expect(limiter.counters.unsettled).toBe(1);
   });
 
+  it('ends when its server answers late', async () => {
+    const admitted = await limiter.admit(items(tenant));
+    settle(admitted);
+    const slept = server.admin.call('DEBUG', 'SLEEP', '0.3');
+    await admitted.finish();
+    await slept;
+    // The charge arrived, or it is unsettled.
+    const { tpm: minute, month: period } = await left(tenant);
+    expect([1800, 2000]).toContain(minute);
+    expect(period).toBe(1500);
+  });
+
+  it('is one of 200 that end at once, 20 ms away', async () => {
+    between.moveAway(20);
+    const far = limit({ timeoutMs: 2000 });
+    await far.ready();
+    const both = [tpm.of(tenant).cost(2), month.of(tenant).reserve(2)];
+    const all = await Promise.all(Array.from({ length: 200 }, () => far.admit(both)));
+    for (const one of all) {
+      one.settle(tpm, 3);
+      one.settle(month, 1);
+    }
+    await Promise.all(all.map((one) => one.finish()));
+    expect(await left(tenant)).toEqual({ tpm: 600, month: 200 });
+    expect(far.counters).toMatchObject({ allowed: 200, unsettled: 0 });
+    await far.close();
+  });
+
   it('holds nothing if its server was silent when it began', async () => {
     between.silence();
     const admitted = await limiter.admit(items(tenant));
@@ -298,6 +326,18 @@ describe('a reservation', () => {
     expect(held.held).toBe(true);
     expect((await limiter.peek(policy('pol'), 'renewed', { cost: 0 })).remaining).toBe(40);
     await held.cancel();
+  });
+
+  it('that only shadow mode allows is charged for all that its work took', async () => {
+    await server.admin.call('RL.POLICY', 'SET', 'new', 'SHADOW', 'FIXED', '10', '3600');
+    const rule = policy('new');
+    for (const item of [rule.of('plain').cost(50), rule.of('held').reserve(50)]) {
+      const admitted = await limiter.admit([item]);
+      expect(admitted.decision).toMatchObject({ allowed: true, wouldAllow: false });
+      admitted.settle(item, 30);
+      await admitted.finish();
+      expect(await stored(rule, item.subject, 'used')).toBe(30);
+    }
   });
 
   it('is denied by a key that remembers 1,024 of them', async () => {
