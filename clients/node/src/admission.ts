@@ -5,7 +5,7 @@ import type { Hold } from './hold.js';
 import { integer } from './numbers.js';
 import { type Item, isSame, type Rule } from './rule.js';
 
-/** What an admission holds under one of its items. */
+/** The part of an admission under one of its items. */
 export interface Part {
   readonly rule: Rule;
   readonly subject: string;
@@ -20,8 +20,8 @@ export interface Part {
 }
 
 /**
- * What `Limiter.admit` took. While it lasts, its leases and reservations renew themselves. End it
- * with `await using`, or with `finish` in `finally`.
+ * Items that `Limiter.admit` took. While the admission lasts, its leases and reservations renew
+ * themselves. End it with `await using`, or with `finish` in `finally`.
  */
 export class Admission {
   /** The decision, with a row for each item. */

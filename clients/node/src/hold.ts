@@ -1,4 +1,4 @@
-/** What a process holds on the server: a permit or a reservation, which renews itself. */
+/** A permit or a reservation that a process holds on the server, and that renews itself. */
 import type { Clock } from './clock.js';
 
 /** The terms of a hold. */

@@ -12,8 +12,8 @@ import { type Duration, integer } from './numbers.js';
 import { type Leave, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
 /**
- * The kind of an event. `commit` and `cancel`: the end of a reservation. `rejected`: the server
- * refused the call.
+ * The kind of an event. `lease`: the decision on a lease, or a release by an admission that got no
+ * answer. `commit` and `cancel`: the end of a reservation. `rejected`: the server refused the call.
  */
 export type DecisionKind =
   | 'check'

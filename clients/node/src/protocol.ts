@@ -10,8 +10,8 @@ export interface Call {
   readonly keys: readonly string[];
   readonly readOnly: boolean;
   /**
-   * Returns the call for a server without the module, where a policy is its default. Undefined if
-   * the call is the same.
+   * @internal Returns the call for a server without the module, where a policy is its default.
+   * Undefined if the call is the same.
    */
   readonly withoutModule?: (() => Call) | undefined;
 }

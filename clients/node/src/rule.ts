@@ -1,6 +1,4 @@
-/**
- * The shapes of rules and items. `rules.ts` makes the rules.
- */
+/** The shapes of rules and items. `rules.ts` makes the rules. */
 import { InvalidArgumentError } from './errors.js';
 import { type Duration, duration } from './numbers.js';
 
@@ -31,7 +29,7 @@ export interface ResponseHead {
  */
 export type Count = 'all' | 'failures' | ((response: ResponseHead) => boolean);
 
-/** A limit with a name. Created by `gcra`, `fixed` and the other functions of this file. */
+/** A limit with a name. Created by `gcra`, `fixed` and the other functions of `rules.ts`. */
 export interface Rule {
   readonly kind: RuleKind;
   /** Part of the keys and of the headers. */
@@ -47,7 +45,7 @@ export interface Rule {
    * headers.
    */
   readonly windowMs: number | undefined;
-  /** The rule to apply if the server does not have the policy. */
+  /** The rule to apply if the server does not have the policy, or no module. */
   readonly fallback: Rule | undefined;
   readonly onError: OnError | undefined;
   readonly localShare: number;
@@ -57,6 +55,13 @@ export interface Rule {
   of(subject: string): Item;
   /** Returns the rule's name, and the rule as the server reads it. */
   toString(): string;
+}
+
+/** The options of an item. */
+interface Given {
+  readonly units: number | undefined;
+  readonly spare: Leave | undefined;
+  readonly ttl: string | undefined;
 }
 
 /** The ttl of a reservation, unless it is given. */
@@ -126,8 +131,6 @@ export class Item {
     return new Item(this.rule, this.subject, { ...this, units, ttl: duration('ttl', ttl) });
   }
 }
-
-type Given = Pick<Item, 'units' | 'spare' | 'ttl'>;
 
 /** The kinds of rules that can reserve. */
 const RESERVING: ReadonlySet<RuleKind> = new Set(['fixed', 'quota', 'policy']);

@@ -93,7 +93,7 @@ describe('the library', () => {
         return sent.catch(({ message }) => message);
       }),
     );
-    const needsModule = args.some((arg) => /(^|\.)(QUOTA|USE)\b/.test(arg));
+    const needsModule = args.some((arg) => /(^|\.)(QUOTA|RESERVE|USE)\b/.test(arg));
     const wanted = needsModule
       ? expect.stringContaining('needs the redis-throttle module')
       : replies[0];
