@@ -1,5 +1,6 @@
 //! Runs the test cases that the clients of all languages share.
 
+mod actions;
 mod rules;
 mod scripted;
 mod timelines;
@@ -15,10 +16,10 @@ use crate::http::retry_after_s;
 use crate::key::Keys;
 use crate::protocol::{self, Verb};
 use crate::{
-    Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, OnError, Options, Problem, Reason,
-    Rule, Source, address,
+    ClientAddress, Decision, Error, HashTag, HeaderStyle, Item, OnError, Options, Problem, Reason,
+    Rule, Source, address, reply,
 };
-use rules::{natural, rule_of, span, text};
+use rules::{rule_of, span, text, with_options};
 
 /// 2^53 - 1, which the cases have where a retry never helps.
 const NEVER_MS: u64 = (1 << 53) - 1;
@@ -31,9 +32,9 @@ fn keys() -> Keys {
     Keys::new("rl", None, None).unwrap()
 }
 
-fn call<'a>(rule: &'a Rule, of: &'a Value) -> Result<Call<'a>, Error> {
-    let cost = if of["cost"].is_null() { 1 } else { natural(of, "cost")? };
-    Ok(Call { cost, id: of["id"].as_str(), ..rule.of(text(of, "subject")) })
+fn item<'a>(rule: &'a Rule, of: &'a Value) -> Result<Item<'a>, Error> {
+    let item = with_options(rule.of(text(of, "subject")), of)?;
+    Ok(Item { id: of["id"].as_str(), ..item })
 }
 
 fn words(command: &Command<'_>) -> Value {
@@ -42,14 +43,15 @@ fn words(command: &Command<'_>) -> Value {
 
 fn one_call(input: &Value) -> Result<Value, Error> {
     let rule = rule_of(&input["rule"])?;
-    let call = call(&rule, input)?.keyed(&keys())?;
+    let call = item(&rule, input)?.keyed(&keys())?;
     let id = call.id.unwrap_or_default();
     let command = match text(input, "method") {
-        "check" => protocol::check(&call, input["partial"] == json!(true)),
+        "check" => protocol::check(&call),
         "peek" => protocol::named(Verb::Peek, &call),
         "refund" => protocol::named(Verb::Refund, &call),
         "charge" => protocol::named(Verb::Charge, &call),
         "forget" => Ok(protocol::forget(&call.key)),
+        "block" => protocol::block(&call.key, &text(input, "duration")),
         "lease" => protocol::lease(&call),
         "renew" => protocol::renew(&rule, &call.key, id),
         "release" => protocol::release(&call.key, id),
@@ -63,7 +65,7 @@ fn several_calls(input: &Value) -> Result<Value, Error> {
     let rules: Vec<_> =
         specs.iter().map(|spec| rule_of(&spec["rule"])).collect::<Result<_, _>>()?;
     let (tag, id) = (input["tag"].as_str(), input["id"].as_str());
-    let keyed = |(rule, spec)| Call { tag, id, ..call(rule, spec)? }.keyed(&keys());
+    let keyed = |(rule, spec)| Item { tag, id, ..item(rule, spec)? }.keyed(&keys());
     let calls: Vec<_> = rules.iter().zip(specs).map(keyed).collect::<Result<_, _>>()?;
     let peek = input["method"] == json!("peek_all");
     protocol::check_all(&calls, peek).map(|command| words(&command))
@@ -123,14 +125,10 @@ fn plain(decision: &Decision, wanted: &Value) -> Value {
     wanted.as_object().unwrap().keys().map(|name| (name.clone(), all[name].clone())).collect()
 }
 
-fn reply(input: &Value, wanted: &Value) -> Result<Value, Error> {
+fn one_reply(input: &Value, wanted: &Value) -> Result<Value, Error> {
     let (rule, reply) = (rule_of(&input["rule"])?, reply_of(&input["reply"]));
-    let cost = if input["cost"].is_null() { 1 } else { natural(input, "cost")? };
-    let decision = if input["partial"] == json!(true) {
-        protocol::granted(&rule, &reply, cost)?
-    } else {
-        protocol::decision(&rule.of("s").cost(cost).keyed(&keys())?, &reply)?
-    };
+    let call = with_options(rule.of("s"), input)?.keyed(&keys())?;
+    let decision = reply::decision(&call, &reply)?;
     Ok(plain(&decision, wanted))
 }
 
@@ -138,7 +136,7 @@ fn several_decided(input: &Value) -> Result<Decision, Error> {
     let specs = input["rules"].as_array().unwrap();
     let rules: Vec<_> = specs.iter().map(rule_of).collect::<Result<_, _>>()?;
     let calls: Vec<_> = rules.iter().map(|rule| rule.of("s").keyed(&keys()).unwrap()).collect();
-    protocol::decision_all(&calls, &reply_of(&input["reply"]))
+    reply::decision_all(&calls, &reply_of(&input["reply"]))
 }
 
 fn reply_of_several(input: &Value, wanted: &Value) -> Result<Value, Error> {
@@ -160,7 +158,7 @@ fn decided(input: &Value) -> Result<Decision, Error> {
     if rules.len() > 1 {
         return several_decided(input);
     }
-    protocol::decision(&rule.of("s").keyed(&keys())?, &reply_of(&input["reply"]))
+    reply::decision(&rule.of("s").keyed(&keys())?, &reply_of(&input["reply"]))
 }
 
 fn headers(input: &Value) -> Result<Value, Error> {
@@ -239,7 +237,7 @@ fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> 
         "calls_all" => several_calls(input),
         "invalid_rules" => rule_of(input).map(|rule| json!(rule.name())),
         "keys" => key(input),
-        "replies" => reply(input, wanted),
+        "replies" => one_reply(input, wanted),
         "replies_all" => reply_of_several(input, wanted),
         "retry_after" => {
             Ok(json!(retry_after_s(wait(input.as_i64().unwrap())).map(|s| s.to_string())))

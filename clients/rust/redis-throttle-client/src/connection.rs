@@ -18,6 +18,8 @@ pub struct Command<'a> {
     words: Vec<Cow<'a, str>>,
     /// The key that routes the command, if it is not the second word.
     key: Option<Cow<'a, str>>,
+    /// The words for a server without the module, if they differ by more than their form.
+    without_module: Option<Vec<Cow<'a, str>>>,
     sent: Option<Sent>,
 }
 
@@ -27,12 +29,23 @@ pub(crate) struct Sent(Arc<AtomicBool>);
 
 impl<'a> Command<'a> {
     pub(crate) fn new(words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
-        Self { words: words.into_iter().collect(), key: None, sent: None }
+        let words = words.into_iter().collect();
+        Self { words, key: None, without_module: None, sent: None }
     }
 
     /// Builds a command for the node that has `key`, which need not be one of the words.
     pub(crate) fn at(key: &'a str, words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
-        Self { words: words.into_iter().collect(), key: Some(key.into()), sent: None }
+        Self { key: Some(key.into()), ..Self::new(words) }
+    }
+
+    /// Sets the words for a server without the module.
+    pub(crate) fn or_without_module(self, words: Option<Vec<Cow<'a, str>>>) -> Self {
+        Self { without_module: words, ..self }
+    }
+
+    /// Returns the words of the module's command that a server without the module can run.
+    pub(crate) fn words_without_module(&self) -> &[Cow<'a, str>] {
+        self.without_module.as_ref().unwrap_or(&self.words)
     }
 
     /// Returns all words, the name first.

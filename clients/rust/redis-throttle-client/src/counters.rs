@@ -20,6 +20,9 @@ pub struct Counters {
     /// Calls that returned [`Error::CommandRejected`](crate::Error::CommandRejected). They are not
     /// decisions.
     pub rejected: u64,
+    /// Ends of admissions that failed: the units or the permit of an item may be wrong until they
+    /// expire.
+    pub unsettled: u64,
 }
 
 /// The live counters.
@@ -30,6 +33,7 @@ pub(crate) struct Counts {
     degraded: AtomicU64,
     local: AtomicU64,
     rejected: AtomicU64,
+    unsettled: AtomicU64,
 }
 
 impl Counts {
@@ -47,6 +51,10 @@ impl Counts {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn unsettled(&self) {
+        self.unsettled.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn so_far(&self) -> Counters {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Counters {
@@ -55,6 +63,7 @@ impl Counts {
             degraded: of(&self.degraded),
             local: of(&self.local),
             rejected: of(&self.rejected),
+            unsettled: of(&self.unsettled),
         }
     }
 }

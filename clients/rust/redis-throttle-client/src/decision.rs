@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Rule;
+
 /// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -134,6 +136,14 @@ impl Decision {
             rows: Vec::new(),
             deciding: 0,
         }
+    }
+
+    /// Creates the decision on a rule whose state is not known. Its limit is the rule's, if it has
+    /// one.
+    pub(crate) fn without_state(rule: &Rule, allowed: bool, retry_after: Duration) -> Self {
+        let terms = rule.terms();
+        let limit = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
+        Self { limit, ..Self::without_answer(terms.name.clone(), allowed, retry_after) }
     }
 
     /// Creates the decision on several rules, with the row at `at` as the deciding one.

@@ -35,7 +35,7 @@ pub enum Error {
         /// The driver's error.
         source: RedisError,
     },
-    /// A lease was denied. The decision says when to retry.
+    /// A lease or an admission was denied. The decision says when to retry.
     #[error("denied by the rule {}", .0.rule)]
     Denied(Box<Decision>),
 }
@@ -57,6 +57,12 @@ impl Error {
 
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(self, Self::CommandRejected { .. })
+    }
+
+    /// Returns true if a key has so many reservations that it takes no further one.
+    pub(crate) fn is_too_many_reservations(&self) -> bool {
+        let detail = self.by_driver().and_then(RedisError::detail);
+        self.is_rejection() && detail.is_some_and(|text| text.contains("too many reservations"))
     }
 
     /// Returns the driver's error, if it has one.

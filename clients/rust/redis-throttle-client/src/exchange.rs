@@ -8,8 +8,9 @@ use tokio::time::Instant;
 use crate::backend::Route;
 use crate::breaker::{Lane, Tally};
 use crate::connection::Command;
+use crate::item::Keyed;
 use crate::node::Node;
-use crate::{Error, Limiter, Reason, clock};
+use crate::{Decision, Error, Limiter, Reason, clock, reply};
 
 /// The number of nodes to which a command is sent: at first, and after one redirection.
 const HOPS_MAX: usize = 2;
@@ -22,18 +23,37 @@ impl Limiter {
         began: Instant,
         read: impl FnOnce(&Value) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let deadline = self.deadline(began);
-        let node = self.0.nodes.find(command.key(), began, deadline).await;
-        let reply = match node {
-            Ok(node) => self.exchange(command, node, Lane::Call, began).await,
-            Err(error) => Err(error),
-        };
+        let reply = self.reply(command, began).await;
         self.read(reply, read)
     }
 
-    /// Sends a renewal or a release, in a slot of its own. Waits for the slot until the lease
+    /// Sends a command of several rules as [`ask`](Limiter::ask) does. Too many reservations on a
+    /// key are a denial.
+    pub(crate) async fn ask_all(
+        &self,
+        command: &Command<'_>,
+        calls: &[Keyed<'_>],
+        began: Instant,
+    ) -> Result<Decision, Error> {
+        let reply = self.reply(command, began).await;
+        if let Err(error) = &reply
+            && error.is_too_many_reservations()
+            && let Some(denial) = reply::too_many(calls)
+        {
+            return Ok(denial);
+        }
+        self.read(reply, |reply| reply::decision_all(calls, reply))
+    }
+
+    async fn reply(&self, command: &Command<'_>, began: Instant) -> Result<Value, Error> {
+        let deadline = self.deadline(began);
+        let node = self.0.nodes.find(command.key(), began, deadline).await?;
+        self.exchange(command, node, Lane::Call, began).await
+    }
+
+    /// Sends a renewal or an end, in a slot of its own. Waits for the slot until what is held
     /// expires, and then for one timeout.
-    pub(crate) async fn ask_for_lease<T>(
+    pub(crate) async fn ask_in_slot<T>(
         &self,
         command: &Command<'_>,
         expires: Instant,

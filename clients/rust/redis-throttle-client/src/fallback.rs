@@ -3,29 +3,43 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::call::Keyed;
+use crate::item::Keyed;
 use crate::local::local_decision;
-use crate::{Decision, Limiter, OnError, Reason, Rule, clock};
+use crate::{Decision, Error, Limiter, OnError, Reason, Rule, clock};
 
 impl Limiter {
     pub(crate) fn on_error_of(&self, rule: &Rule) -> OnError {
         rule.terms().on_error.unwrap_or(self.0.options.on_error)
     }
 
+    /// Decides a call without an answer from the server, by the `on_error` of its rule.
+    pub(crate) fn fallback(&self, call: &Keyed<'_>, reason: Reason, peek: bool) -> Decision {
+        self.fallback_rows(std::slice::from_ref(call), reason, peek).remove(0)
+    }
+
     /// Decides without an answer from the server, by the strictest `on_error` of the rules. The
-    /// decision of several rules has a row for each.
-    pub(crate) fn fallback(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Decision {
-        let of = |call: &Keyed<'_>| self.on_error_of(call.rule);
-        let now_us = u64::try_from((clock::now() - self.0.made).as_micros()).unwrap_or(u64::MAX);
+    /// decision has a row for each.
+    pub(crate) fn fallback_all(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Decision {
+        let rows = self.fallback_rows(calls, reason, peek);
+        let rank = |at: &usize| {
+            let row = &rows[*at];
+            let on_error = self.on_error_of(calls[*at].rule);
+            (on_error, !row.allowed, row.retry_after, u64::MAX - row.remaining)
+        };
+        let deciding = (0..rows.len()).rev().max_by_key(rank).unwrap_or_default();
+        Decision::of_rows(deciding, rows)
+    }
+
+    fn fallback_rows(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Vec<Decision> {
+        let now_us = self.local_now_us();
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
         let mut row = |call: &Keyed<'_>, cost, peek| {
-            let row = match of(call) {
-                OnError::Allow => without_state(call.rule, true, Duration::ZERO),
-                OnError::Deny => without_state(call.rule, false, self.0.options.breaker_pause),
-                // Add 1 to the instant, because 0 marks a window that is not open.
-                OnError::Local => {
-                    local_decision(&mut local, call.rule, &call.key, cost, now_us + 1, peek)
+            let row = match self.on_error_of(call.rule) {
+                OnError::Allow => Decision::without_state(call.rule, true, Duration::ZERO),
+                OnError::Deny => {
+                    Decision::without_state(call.rule, false, self.0.options.breaker_pause)
                 }
+                OnError::Local => local_decision(&mut local, call, cost, now_us, peek),
             };
             Decision { reason: Some(reason), ..row }
         };
@@ -40,21 +54,24 @@ impl Limiter {
                 *found = row(call, 0, true);
             }
         }
-        if rows.len() == 1 {
-            return rows.remove(0);
-        }
-        let rank = |at: &usize| {
-            let row = &rows[*at];
-            (of(&calls[*at]), !row.allowed, row.retry_after, u64::MAX - row.remaining)
-        };
-        let deciding = (0..rows.len()).rev().max_by_key(rank).unwrap_or_default();
-        Decision::of_rows(deciding, rows)
+        rows
+    }
+
+    /// Returns the microseconds since the limiter was made, plus one: 0 marks a window that is not
+    /// open.
+    pub(crate) fn local_now_us(&self) -> u64 {
+        let passed_us = (clock::now() - self.0.made).as_micros();
+        u64::try_from(passed_us).unwrap_or(u64::MAX).saturating_add(1)
     }
 }
 
-/// Returns the decision of `on_error`. Its limit is the rule's, if the rule has one.
-fn without_state(rule: &Rule, allowed: bool, retry_after: Duration) -> Decision {
-    let terms = rule.terms();
-    let limit = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
-    Decision { limit, ..Decision::without_answer(terms.name.clone(), allowed, retry_after) }
+/// Returns the server's decision or rejection, or the decision of `on_error` without an answer.
+pub(crate) fn answered_or(
+    answer: Result<Decision, Error>,
+    by_on_error: impl FnOnce(Reason) -> Decision,
+) -> Result<Decision, Error> {
+    match answer {
+        Err(Error::Unavailable { reason, .. }) => Ok(by_on_error(reason)),
+        answer => answer,
+    }
 }

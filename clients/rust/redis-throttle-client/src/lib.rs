@@ -1,25 +1,31 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+mod admission;
+mod admit;
 mod argument;
 mod attempt;
 mod backend;
 mod breaker;
-mod call;
 #[cfg(test)]
 mod cases;
+mod checked;
 mod clock;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
+mod count;
 mod counters;
 mod decision;
 mod denial_cache;
 mod duration;
+mod ending;
 mod error;
 mod exchange;
 mod fallback;
+mod hold;
 mod http;
+mod item;
 mod key;
 mod kind;
 mod lease;
@@ -31,6 +37,7 @@ mod on_error;
 mod options;
 mod prefetch;
 mod protocol;
+mod reply;
 mod rule;
 mod server;
 mod several;
@@ -39,21 +46,24 @@ mod telling;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod wait;
-mod with_leases;
 
 pub use redis;
 
 pub use address::ClientAddress;
+pub use admission::{Admission, Reservation, RuleOrItem};
 pub use backend::Backend;
-pub use call::Call;
+#[doc(hidden)]
+pub use checked::Checked;
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
 pub use connection::{Command, Connection, Dial, Dialling, Reply};
+pub use count::Count;
 pub use counters::Counters;
 pub use decision::{Decision, Reason, Source};
 pub use duration::Span;
 pub use error::Error;
 pub use http::{HeaderStyle, Problem};
+pub use item::Item;
 pub use kind::{Kind, QuotaUnit};
 pub use lease::Lease;
 pub use limiter::Limiter;

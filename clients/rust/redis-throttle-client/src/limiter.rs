@@ -9,17 +9,19 @@ use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use crate::backend::Backends;
-use crate::call::Keyed;
 use crate::connection::Command;
 use crate::counters::Counts;
 use crate::denial_cache::DenialCache;
+use crate::fallback::answered_or;
+use crate::item::Keyed;
 use crate::key::Keys;
 use crate::local::LocalLimiter;
 use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
+use crate::reply;
 use crate::server::Nodes;
 use crate::{
-    Backend, Call, Counters, Decision, Error, EventKind, Kind, Options, Rule, Server, clock,
+    Backend, Counters, Decision, Error, EventKind, Item, Options, Reason, Rule, Server, Span, clock,
 };
 
 const LOCAL_KEYS_MAX: usize = 10_000;
@@ -82,19 +84,19 @@ impl Limiter {
     /// # Errors
     /// [`Error::InvalidArgument`] or [`Error::CommandRejected`]. An unavailable server is not an
     /// error: the rule's `on_error` decides the call.
-    pub async fn check(&self, call: Call<'_>) -> Result<Decision, Error> {
+    pub async fn check(&self, item: Item<'_>) -> Result<Decision, Error> {
         let began = clock::now();
-        let keyed = self.keyed_call(&call)?;
-        let prefetched =
-            call.cost == 1 && self.prefetch_of(call.rule) > 1 && !self.0.grants.is_closed();
-        let decided = if prefetched {
-            self.prefetched(&keyed, began).await
+        let call = self.keyed_item(&item)?;
+        let command = protocol::check(&call)?;
+        let decided = if self.is_prefetched(&call) {
+            self.prefetched(&call, began).await
         } else {
-            let command = protocol::check(&keyed, false)?;
-            let read = |reply: &Value| protocol::decision(&keyed, reply);
-            self.decide(&command, std::slice::from_ref(&keyed), began, read).await
+            let read = |reply: &Value| reply::decision(&call, reply);
+            let asked = async || self.ask(&command, began, read).await;
+            let by_on_error = |reason| self.fallback(&call, reason, false);
+            self.decide(&command, began, asked, by_on_error).await
         };
-        self.told(EventKind::Check, decided, &call, began)
+        self.told(EventKind::Check, decided, &item, began)
     }
 
     /// Returns the decision that [`check`](Limiter::check) would make, without taking anything.
@@ -102,18 +104,14 @@ impl Limiter {
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
-    pub async fn peek(&self, call: Call<'_>) -> Result<Decision, Error> {
+    pub async fn peek(&self, item: Item<'_>) -> Result<Decision, Error> {
         let began = clock::now();
-        let keyed = self.keyed_call(&call)?;
-        let command = protocol::named(Verb::Peek, &keyed)?;
-        let read = |reply: &Value| protocol::decision(&keyed, reply);
-        let decided = match self.ask(&command, began, read).await {
-            Err(Error::Unavailable { reason, .. }) => {
-                Ok(self.fallback(std::slice::from_ref(&keyed), reason, true))
-            }
-            answer => answer,
-        };
-        self.told(EventKind::Peek, decided, &call, began)
+        let call = self.keyed_item(&item)?;
+        let command = protocol::named(Verb::Peek, &call)?;
+        let read = |reply: &Value| reply::decision(&call, reply);
+        let answer = self.ask(&command, began, read).await;
+        let decided = answered_or(answer, |reason| self.fallback(&call, reason, true));
+        self.told(EventKind::Peek, decided, &item, began)
     }
 
     /// Gives units back, up to the full allowance. Do not repeat the call: each repetition gives
@@ -121,8 +119,9 @@ impl Limiter {
     ///
     /// # Errors
     /// [`Error::Unavailable`] without an answer, otherwise the same as [`check`](Limiter::check).
-    pub async fn refund(&self, call: Call<'_>) -> Result<Decision, Error> {
-        self.settle(Verb::Refund, EventKind::Refund, call).await
+    pub async fn refund(&self, item: Item<'_>) -> Result<Decision, Error> {
+        let call = self.keyed_item(&item)?;
+        self.change(Verb::Refund, EventKind::Refund, &call, item.subject).await
     }
 
     /// Takes the cost even if it is more than the units left, for work that cost more than
@@ -130,20 +129,26 @@ impl Limiter {
     ///
     /// # Errors
     /// The same as [`refund`](Limiter::refund).
-    pub async fn charge(&self, call: Call<'_>) -> Result<Decision, Error> {
-        self.settle(Verb::Charge, EventKind::Charge, call).await
+    pub async fn charge(&self, item: Item<'_>) -> Result<Decision, Error> {
+        let call = self.keyed_item(&item)?;
+        self.change(Verb::Charge, EventKind::Charge, &call, item.subject).await
     }
 
-    async fn settle(&self, verb: Verb, kind: EventKind, call: Call<'_>) -> Result<Decision, Error> {
+    pub(crate) async fn change(
+        &self,
+        verb: Verb,
+        kind: EventKind,
+        call: &Keyed<'_>,
+        subject: &str,
+    ) -> Result<Decision, Error> {
         let began = clock::now();
-        let keyed = self.keyed_call(&call)?;
-        let command = protocol::named(verb, &keyed)?;
-        let read = |reply: &Value| protocol::settled(call.rule, reply);
-        self.0.denials.forget(&keyed.key);
-        let settled = self.ask(&command, began, read).await;
+        let command = protocol::named(verb, call)?;
+        let read = |reply: &Value| reply::settled(call.rule, reply);
+        self.0.denials.forget(&call.key);
+        let changed = self.ask(&command, began, read).await;
         // Also remove a denial that was requested earlier and arrived in the meantime.
-        self.0.denials.forget(&keyed.key);
-        self.told(kind, settled, &call, began)
+        self.0.denials.forget(&call.key);
+        self.told(kind, changed, &call.rule.of(subject), began)
     }
 
     /// Resets the subject's limit under this rule: deletes its state on the server and in this
@@ -151,17 +156,39 @@ impl Limiter {
     ///
     /// # Errors
     /// The same as [`refund`](Limiter::refund).
-    pub async fn forget(&self, call: Call<'_>) -> Result<(), Error> {
+    pub async fn forget(&self, item: Item<'_>) -> Result<(), Error> {
         let began = clock::now();
-        let Keyed { key, .. } = self.keyed_call(&call)?;
-        self.forget_here(&key);
-        let forgotten = self.ask(&protocol::forget(&key), began, |_| Ok(())).await;
+        let Keyed { key, .. } = self.keyed_item(&item)?;
+        self.replace(&protocol::forget(&key), &item, began).await
+    }
+
+    /// Denies the subject under this rule for a time: 1 ms to 366 days. Needs the module.
+    /// [`forget`](Limiter::forget) ends the ban.
+    ///
+    /// # Errors
+    /// The same as [`refund`](Limiter::refund).
+    pub async fn block(&self, item: Item<'_>, duration: impl Span) -> Result<(), Error> {
+        let began = clock::now();
+        let Keyed { key, .. } = self.keyed_item(&item)?;
+        self.replace(&protocol::block(&key, &duration)?, &item, began).await
+    }
+
+    /// Sends a command that replaces the state of its key, and removes what this process keeps of
+    /// that state.
+    async fn replace(
+        &self,
+        command: &Command<'_>,
+        item: &Item<'_>,
+        began: Instant,
+    ) -> Result<(), Error> {
+        self.forget_here(command.key());
+        let replaced = self.ask(command, began, |_| Ok(())).await;
         // Remove again: calls that were already pending may have stored results in the meantime.
-        self.forget_here(&key);
-        if let Err(error) = &forgotten {
-            self.tell_rejection(error, &call, began);
+        self.forget_here(command.key());
+        if let Err(error) = &replaced {
+            self.tell_rejection(error, item.rule, item.subject, began);
         }
-        forgotten
+        replaced
     }
 
     fn forget_here(&self, key: &str) {
@@ -170,10 +197,25 @@ impl Limiter {
         self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
     }
 
-    /// Returns the call with its key. Fails if the rule's `on_error` cannot decide its calls.
-    pub(crate) fn keyed_call<'a>(&self, call: &Call<'a>) -> Result<Keyed<'a>, Error> {
-        call.rule.can_follow(self.on_error_of(call.rule))?;
-        call.keyed(&self.0.keys)
+    /// Returns the item with its key. Fails if the rule's `on_error` cannot decide its calls.
+    pub(crate) fn keyed_item<'a>(&self, item: &Item<'a>) -> Result<Keyed<'a>, Error> {
+        self.can_decide(item.rule)?;
+        item.keyed(&self.0.keys)
+    }
+
+    /// Returns an error if the rule cannot have its `on_error`, which may be that of the limiter.
+    /// Middleware calls this when it is made.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], as a call under this rule returns it.
+    #[doc(hidden)]
+    pub fn can_decide(&self, rule: &Rule) -> Result<(), Error> {
+        rule.can_follow(self.on_error_of(rule))
+    }
+
+    fn is_prefetched(&self, call: &Keyed<'_>) -> bool {
+        let is_plain = call.cost == 1 && call.leave.is_none() && !call.partial;
+        is_plain && self.prefetch_of(call.rule) > 1 && !self.0.grants.is_closed()
     }
 
     /// Returns the number of permits that one call fetches under this rule.
@@ -200,14 +242,14 @@ impl Limiter {
     }
 
     /// Refunds the prefetched permits that were not used. Without an answer they stay taken.
-    /// Releases of leases are no longer repeated.
+    /// The ends of leases and reservations are no longer repeated.
     pub async fn close(&self) {
         // A second call finds it closed.
         let _ = self.0.closed.set(());
         for (key, rule, cost) in self.0.grants.drain().await {
-            let call = Keyed { rule: &rule, key, cost, id: None };
+            let call = Keyed::of_cost(&rule, key, cost);
             let Ok(command) = protocol::named(Verb::Refund, &call) else { continue };
-            let read = |reply: &Value| protocol::settled(&rule, reply);
+            let read = |reply: &Value| reply::settled(&rule, reply);
             let _ = self.ask(&command, clock::now(), read).await;
         }
     }
@@ -217,26 +259,21 @@ impl Limiter {
         began + self.0.options.timeout
     }
 
+    /// Decides a call by a cached denial, or else by the server, or without an answer by
+    /// `on_error`.
     pub(crate) async fn decide(
         &self,
         command: &Command<'_>,
-        calls: &[Keyed<'_>],
         began: Instant,
-        read: impl FnOnce(&Value) -> Result<Decision, Error>,
+        asked: impl AsyncFnOnce() -> Result<Decision, Error>,
+        by_on_error: impl FnOnce(Reason) -> Decision,
     ) -> Result<Decision, Error> {
         if let Some(denial) = self.0.denials.get(command, began) {
             return Ok(denial);
         }
         let since = self.0.denials.since(began);
-        let decision = match self.ask(command, began, read).await {
-            Err(Error::Unavailable { reason, .. }) => {
-                return Ok(self.fallback(calls, reason, false));
-            }
-            decision => decision?,
-        };
-        if calls.iter().all(|call| call.rule.kind() != Kind::Lease) {
-            self.0.denials.put(command, &decision, since);
-        }
-        Ok(decision)
+        let answer = asked().await;
+        let decided = answer.inspect(|decision| self.0.denials.put(command, decision, since));
+        answered_or(decided, by_on_error)
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
+use crate::item::Keyed;
 use crate::{Decision, Kind, Rule, Source};
 
 /// The maximum number of entries of a log.
@@ -85,7 +86,17 @@ struct State {
     free_at: u64,
 }
 
-/// The integers of a reply: allowed, limit, remaining, and the times until retry and reset in ms.
+/// What a call asks of its rule.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    cost: u64,
+    /// The units that must remain after the call.
+    leave: u64,
+    /// Whether fewer units than the cost may be granted.
+    partial: bool,
+}
+
+/// The integers of a reply: granted, limit, remaining, and the times until retry and reset in ms.
 type Row = [i64; 5];
 
 /// The states of a bounded number of keys. Keys with units left are evicted before exhausted ones,
@@ -108,12 +119,23 @@ impl LocalLimiter {
         self.exhausted.pop(key);
     }
 
+    /// Gives units back that a call took under this rule.
+    pub fn give_back(&mut self, rule: &Rule, key: &str, units: u64, now_us: u64) {
+        let limits = Limits::of(rule, rule.terms().local_share);
+        let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
+        if let Some((key, mut state)) = stored {
+            state.lapse(limits, now_us);
+            state.give_back(limits, units);
+            self.store(limits, key, state, now_us);
+        }
+    }
+
     /// Decides the call and returns the five integers of a reply. A peek takes nothing.
-    fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, peek: bool) -> Row {
+    fn decide(&mut self, limits: Limits, key: &str, asked: Asked, now_us: u64, peek: bool) -> Row {
         let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
         let (key, mut state) = stored.unwrap_or_else(|| (key.to_owned(), State::default()));
         state.lapse(limits, now_us);
-        let row = state.decide(limits, cost, now_us, peek);
+        let row = state.decide(limits, asked, now_us, peek);
         self.store(limits, key, state, now_us);
         row
     }
@@ -146,17 +168,21 @@ fn signed(number: u64) -> i64 {
 
 impl State {
     /// Decides a call on a state that has no expired usage.
-    fn decide(&mut self, limits: Limits, cost: u64, now_us: u64, peek: bool) -> Row {
+    fn decide(&mut self, limits: Limits, asked: Asked, now_us: u64, peek: bool) -> Row {
+        let Asked { cost, leave, partial } = asked;
         let left = limits.capacity.saturating_sub(self.used(limits));
-        let allowed = cost <= left;
+        let free = left.saturating_sub(leave);
+        let fits = left >= leave && cost <= free;
+        let allowed = if partial { free > 0 } else { fits };
+        let takes = if allowed { cost.min(free) } else { 0 };
+        let needed = leave.saturating_add(if partial { 1 } else { cost });
         let retry_us = if !allowed {
-            (cost <= limits.capacity).then(|| self.until(limits, cost, now_us))
+            (needed <= limits.capacity).then(|| self.until(limits, needed, now_us))
         } else if limits.kind == Kind::LeakyBucket {
             Some(limits.span_us(self.level))
         } else {
             Some(0)
         };
-        let takes = if allowed { cost } else { 0 };
         let (remaining, reset_us) = if peek && takes > 0 {
             // These numbers need only the newest entry of a log, which the cost becomes.
             let mut other =
@@ -169,7 +195,8 @@ impl State {
         };
         let ms = |us: u64| signed(us.div_ceil(1000));
         let retry_ms = retry_us.map_or(-1, ms);
-        [allowed.into(), signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
+        let granted = if partial { signed(takes) } else { allowed.into() };
+        [granted, signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
     }
 
     /// Returns the units left, and the microseconds until all units are free.
@@ -232,6 +259,23 @@ impl State {
         }
     }
 
+    /// Gives units back, the newest of a log first.
+    fn give_back(&mut self, limits: Limits, units: u64) {
+        if limits.is_bucket() {
+            self.level = self.level.saturating_sub(limits.parts(units));
+            return;
+        }
+        let mut left = units.min(self.used);
+        self.used -= left;
+        while let Some((_, newest)) = self.log.back_mut().filter(|_| left > 0) {
+            let taken = left.min(*newest);
+            (left, *newest) = (left - taken, *newest - taken);
+            if *newest == 0 {
+                self.log.pop_back();
+            }
+        }
+    }
+
     /// Returns the microseconds until `units` are free.
     fn until(&self, limits: Limits, units: u64, now_us: u64) -> u64 {
         if limits.is_bucket() {
@@ -255,36 +299,39 @@ impl State {
     }
 }
 
-/// Decides a call by the local limits of its rule.
+/// Decides a call of some cost by the local limits of its rule.
 pub(crate) fn local_decision(
     limiter: &mut LocalLimiter,
-    rule: &Rule,
-    key: &str,
+    call: &Keyed<'_>,
     cost: u64,
     now_us: u64,
     peek: bool,
 ) -> Decision {
-    let terms = rule.terms();
+    let terms = call.rule.terms();
     let whole = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
-    let limits = Limits::of(rule, terms.local_share);
-    let beyond_share = cost > limits.capacity && cost <= whole;
-    let [allowed, limit, remaining, retry, reset] = if beyond_share {
+    let limits = Limits::of(call.rule, terms.local_share);
+    let leave = call.leave.map_or(0, |leave| leave.units(limits.capacity));
+    let partial = call.partial && cost > 0;
+    let needed = if partial { 1 } else { cost }.saturating_add(leave);
+    let [granted, limit, remaining, retry, reset] = if needed > limits.capacity && needed <= whole {
         // The whole rule would allow this cost, but the local share never does: deny with a retry
         // time.
         [0, signed(limits.capacity), 0, 1000, 1000]
     } else {
-        limiter.decide(limits, key, cost, now_us, peek)
+        limiter.decide(limits, &call.key, Asked { cost, leave, partial }, now_us, peek)
     };
+    let allowed = granted > 0;
     let retry_after = u64::try_from(retry).map_or(Duration::MAX, Duration::from_millis);
+    let units = if partial { granted.unsigned_abs() } else { cost };
     Decision {
-        allowed: allowed > 0,
+        allowed,
         limit: limit.unsigned_abs(),
         remaining: remaining.unsigned_abs(),
         reset_after: Duration::from_millis(reset.unsigned_abs()),
         source: Source::Local,
-        granted: if allowed > 0 { cost } else { 0 },
+        granted: if allowed { units } else { 0 },
         window: terms.window,
-        ..Decision::without_answer(terms.name.clone(), allowed > 0, retry_after)
+        ..Decision::without_answer(terms.name.clone(), allowed, retry_after)
     }
 }
 
@@ -293,6 +340,10 @@ mod tests {
     use super::*;
 
     const SECOND_US: u64 = 1_000_000;
+
+    fn of_cost(cost: u64) -> Asked {
+        Asked { cost, leave: 0, partial: false }
+    }
 
     fn limits(limit: u64) -> Limits {
         Limits::of(&Rule::sliding_log("log", limit, "60s").unwrap(), 1.0)
@@ -303,7 +354,7 @@ mod tests {
         let (mut limiter, limits) = (LocalLimiter::new(10), limits(100_000));
         for call in 0..30_000 {
             // Two calls a millisecond, so that many of them share a counter.
-            let [allowed, ..] = limiter.decide(limits, "42", 1, 1 + call * 500, false);
+            let [allowed, ..] = limiter.decide(limits, "42", of_cost(1), 1 + call * 500, false);
             assert_eq!(allowed, 1);
         }
         let (_, state) = limiter.states.iter().next().unwrap();
@@ -311,7 +362,7 @@ mod tests {
         // No unit is free before its minute is over; the units of a counter are free together.
         let last_us = 1 + 29_999 * 500;
         let remaining =
-            |limiter: &mut LocalLimiter, us| limiter.decide(limits, "42", 0, us, true)[2];
+            |limiter: &mut LocalLimiter, us| limiter.decide(limits, "42", of_cost(0), us, true)[2];
         assert_eq!(remaining(&mut limiter, 60 * SECOND_US), 70_000);
         assert_eq!(remaining(&mut limiter, 60 * SECOND_US + 60_000), 70_120);
         assert_eq!(remaining(&mut limiter, 60 * SECOND_US + last_us), 100_000);
@@ -320,8 +371,9 @@ mod tests {
     #[test]
     fn limiter_evicts_keys_with_units_before_exhausted_ones() {
         let (mut limiter, limits) = (LocalLimiter::new(2), limits(2));
-        let mut check =
-            |key, cost, us| limiter.decide(limits, key, cost, us * SECOND_US + 1, false)[0];
+        let mut check = |key, cost, us| {
+            limiter.decide(limits, key, of_cost(cost), us * SECOND_US + 1, false)[0]
+        };
         assert_eq!(check("exhausted", 2, 0), 1);
         assert_eq!(check("used", 1, 1), 1);
         assert_eq!(check("new", 1, 2), 1);

@@ -19,8 +19,8 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::argument::PREFETCH_MAX;
-use crate::call::Keyed;
-use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol};
+use crate::item::Keyed;
+use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol, reply};
 
 /// The number of fetches that a caller waits for, if the first brings too few permits.
 const FETCHES_MAX: u32 = 2;
@@ -217,6 +217,30 @@ impl Grants {
         let _ = fetch.answer.set(answer);
     }
 
+    /// Stores a permit again that was spent at an instant and is not used after all. Returns false
+    /// if it does not belong to the permits of its key: they may outlive it.
+    pub fn put_back(&self, key: &str, rule: &Rule, spent: &Decision, at: Instant) -> bool {
+        let mut state = self.state();
+        if state.closed {
+            return false;
+        }
+        // The reset time is rounded up to a millisecond.
+        let lapses_max = at + spent.reset_after;
+        match state.grants.get_mut(key) {
+            Some(grant) if grant.rule == *rule && grant.lapses <= lapses_max => {
+                grant.permits += 1;
+                true
+            }
+            Some(_) => false,
+            None => {
+                let (rule, decision) = (rule.clone(), spent.clone());
+                let lapses = lapses_max - Duration::from_millis(1);
+                state.grants.put(key.to_owned(), Grant { rule, decision, permits: 1, lapses });
+                true
+            }
+        }
+    }
+
     /// Drops the permits of a deleted key, and those of its pending fetch that are not promised.
     pub fn forget(&self, key: &str) {
         let mut state = self.state();
@@ -276,7 +300,7 @@ impl Limiter {
             return Ok(spent);
         }
         // A denied fetch denies single calls too.
-        if let Some(denial) = self.0.denials.get(&protocol::check(call, false)?, began) {
+        if let Some(denial) = self.0.denials.get(&protocol::check(call)?, began) {
             return Ok(denial);
         }
         let mut smaller = None;
@@ -309,7 +333,7 @@ impl Limiter {
         match tokio::time::timeout_at(self.deadline(began), in_time).await.unwrap_or(timeout) {
             (Err(Error::Unavailable { reason, .. }), _) => Ok(match smaller {
                 Some(grant) => none_left(call.rule, grant),
-                None => self.fallback(std::slice::from_ref(call), reason, false),
+                None => self.fallback(call, reason, false),
             }),
             (kept, place) => {
                 // The fetch counts the error for the caller that started it. Count it for other
@@ -349,13 +373,13 @@ impl Fetching {
         let Fetch { rule, key, asked, .. } = &*self.fetch;
         let inner = &self.limiter.0;
         let permits = inner.grants.send(&self.fetch, self.limiter.prefetch_of(rule));
-        let one = Keyed { rule, key: key.clone(), cost: 1, id: None };
-        let many = Keyed { cost: permits, ..one.clone() };
-        let command = protocol::check(&many, true)?;
-        let read = |reply: &Value| protocol::granted(rule, reply, permits);
+        let one = Keyed::of_cost(rule, key.clone(), 1);
+        let many = Keyed { cost: permits, partial: true, ..one.clone() };
+        let command = protocol::check(&many)?;
+        let read = |reply: &Value| reply::decision(&many, reply);
         let since = inner.denials.since(*asked);
         let decision = self.limiter.ask(&command, *asked, read).await?;
-        inner.denials.put(&protocol::check(&one, false)?, &decision, since);
+        inner.denials.put(&protocol::check(&one)?, &decision, since);
         Ok(decision)
     }
 }

@@ -1,20 +1,19 @@
-//! The wire protocol: builds commands and reads replies. It does no I/O.
+//! The wire protocol: builds commands. It does no I/O.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::time::Duration;
 
-use redis::Value;
-
-use crate::call::Keyed;
 use crate::connection::Command;
-use crate::rule::COST_MAX;
-use crate::{Decision, Error, Kind, Rule, Source};
+use crate::duration::{self, Span, checked_us};
+use crate::item::Keyed;
+use crate::{Error, Kind, Rule};
 
 const RULES_MAX: usize = 16;
-/// The maximum number of words for a cost: `COST`, the number and `PARTIAL`.
-const TAKEN_WORDS_MAX: usize = 3;
+/// The words of the options of a call: `COST`, `PARTIAL`, `LEAVE` and two numbers.
+const TAKEN_WORDS_MAX: usize = 5;
 const ID_BYTES_MAX: usize = 128;
+/// The longest id of an admission, in bytes: that of a reservation.
+const HELD_ID_BYTES_MAX: usize = 64;
 
 /// The commands on a rule's state, apart from a check.
 #[derive(Debug, Clone, Copy)]
@@ -29,89 +28,117 @@ fn checked_id(id: Option<&str>) -> Result<&str, Error> {
     id.filter(fits).ok_or_else(|| Error::invalid("id", "expected 1 to 128 bytes"))
 }
 
-fn no_lease(rule: &Rule) -> Result<(), Error> {
-    if rule.kind() == Kind::Lease {
-        let expected = format!("expected no lease, use lease() for {}", rule.name());
-        return Err(Error::invalid("rule", expected));
-    }
-    Ok(())
+/// Returns the id of an admission: its leases and reservations have the same one.
+pub(crate) fn checked_held_id(id: Option<&str>) -> Result<&str, Error> {
+    let fits = |id: &&str| {
+        (1..=HELD_ID_BYTES_MAX).contains(&id.len()) && !id.contains(char::is_whitespace)
+    };
+    id.filter(fits).ok_or_else(|| Error::invalid("id", "expected 1 to 64 bytes without spaces"))
+}
+
+/// Refuses the items that are renewed and ended under an id.
+fn nothing_held(call: &Keyed<'_>) -> Result<(), Error> {
+    let expected = match (call.rule.kind(), call.ttl_us) {
+        (Kind::Lease, _) => "expected no lease, use lease() for",
+        (_, Some(_)) => "expected no reservation, use admit() for",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid("rule", format!("{expected} {}", call.rule.name())))
+}
+
+fn in_full(call: &Keyed<'_>) -> Result<(), Error> {
+    if call.partial { Err(not_partial()) } else { Ok(()) }
+}
+
+pub(crate) fn not_partial() -> Error {
+    Error::invalid("partial", "expected only in check()")
 }
 
 pub(crate) fn expected_lease(rule: &Rule) -> Error {
     Error::invalid("rule", format!("expected a lease, use check() for {}", rule.name()))
 }
 
-/// Builds a command for one key: the words of `head`, then the words of the rule after its
-/// algorithm.
-fn of_rule<'a>(head: &[&'a str], call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
-    let terms = call.rule.terms();
-    let more = if partial || call.cost != 1 { TAKEN_WORDS_MAX } else { 0 };
-    let mut words = Vec::with_capacity(head.len() + terms.words.len() + terms.options.len() + more);
-    words.extend(head.iter().map(|word| Cow::from(*word)));
-    write_rule(call, partial, &mut words)?;
-    Ok(Command::new(words))
+/// Returns the rule that decides a call without the module: the default of a policy. `None` if it
+/// is the same rule.
+fn without_module(rule: &Rule) -> Option<&Rule> {
+    rule.terms().default.as_ref()
+}
+
+/// Builds a command for one key. `head` returns the words that come before those of the rule after
+/// its algorithm.
+fn of_rule<'a, const N: usize>(
+    head: impl Fn(&'a Rule) -> [&'a str; N],
+    call: &'a Keyed<'_>,
+) -> Result<Command<'a>, Error> {
+    let cost = call.cost_word();
+    let taken = if cost.is_some() || call.leave.is_some() { TAKEN_WORDS_MAX } else { 0 };
+    let written = |rule: &'a Rule| {
+        let terms = rule.terms();
+        let mut words = Vec::with_capacity(N + terms.words.len() + terms.options.len() + taken);
+        words.extend(head(rule).map(Cow::from));
+        write_rule(rule, call, cost, &mut words)?;
+        Ok::<_, Error>(words)
+    };
+    let default = without_module(call.rule).map(written).transpose()?;
+    Ok(Command::new(written(call.rule)?).or_without_module(default))
 }
 
 /// Appends the words of a rule that follow its algorithm.
 fn write_rule<'a>(
+    rule: &'a Rule,
     call: &'a Keyed<'_>,
-    partial: bool,
+    cost: Option<u64>,
     into: &mut Vec<Cow<'a, str>>,
 ) -> Result<(), Error> {
-    let terms = call.rule.terms();
+    let terms = rule.terms();
     let numbers = terms.words.iter().skip(1).map(|word| Cow::from(word.as_str()));
     let options = terms.options.iter().map(|word| Cow::from(word.as_str()));
     if terms.kind == Kind::Lease {
-        if call.cost != 1 {
-            return Err(Error::invalid("cost", "expected 1: a holder has one permit"));
-        }
         into.push(checked_id(call.id)?.into());
-        into.extend(numbers);
-        return Ok(());
-    }
-    if call.cost > COST_MAX {
-        return Err(Error::invalid("cost", "expected an integer from 0 to 10^12"));
     }
     into.extend(numbers);
-    if call.cost == 1 && !partial {
-        into.extend(options);
-        return Ok(());
-    }
-    if !call.rule.takes_cost() {
-        let expected = format!("expected 1: rule {} counts one at a time", terms.name);
-        return Err(Error::invalid("cost", expected));
-    }
-    let cost = [Cow::from("COST"), call.cost.to_string().into()];
-    let taken = cost.into_iter().chain(partial.then(|| "PARTIAL".into()));
-    // The server reads the options of a quota first.
+    // The server reads the options of a quota before those of a call.
     if terms.kind == Kind::Quota {
-        into.extend(options.chain(taken));
+        into.extend(options);
+        write_taken(call, cost, into);
     } else {
-        into.extend(taken.chain(options));
+        write_taken(call, cost, into);
+        into.extend(options);
     }
     Ok(())
 }
 
-/// Builds the command that decides a call and takes its cost. With `partial`, the command takes as
-/// many units of the cost as are left.
-pub(crate) fn check<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
-    no_lease(call.rule)?;
-    deciding(call, partial)
+/// Appends the options of a call.
+fn write_taken<'a>(call: &Keyed<'_>, cost: Option<u64>, into: &mut Vec<Cow<'a, str>>) {
+    if let Some(cost) = cost {
+        into.extend(["COST".into(), cost.to_string().into()]);
+    }
+    if call.partial {
+        into.push("PARTIAL".into());
+    }
+    if let Some(leave) = call.leave {
+        into.extend(["LEAVE".into(), leave.text().into()]);
+    }
 }
 
-/// Builds the rule's own command, such as `RL.GCRA`.
-fn deciding<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
-    of_rule(&[&call.rule.terms().command, &call.key], call, partial)
+/// Builds the command that decides a call and takes its cost.
+pub(crate) fn check<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
+    nothing_held(call)?;
+    of_rule(|rule| [&*rule.terms().command, &*call.key], call)
 }
 
 pub(crate) fn named<'a>(verb: Verb, call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
-    no_lease(call.rule)?;
+    nothing_held(call)?;
+    in_full(call)?;
     let name = match verb {
         Verb::Peek => "RL.PEEK",
         Verb::Refund => "RL.REFUND",
         Verb::Charge => "RL.CHARGE",
     };
-    of_rule(&[name, &call.key, call.rule.algorithm()], call, false)
+    if call.leave.is_some() && !matches!(verb, Verb::Peek) {
+        return Err(Error::invalid("leave", "expected only in calls that decide"));
+    }
+    of_rule(|rule| [name, &call.key, rule.algorithm()], call)
 }
 
 /// Builds a status command that every back end answers regardless of the key's value.
@@ -124,12 +151,18 @@ pub(crate) fn forget(key: &str) -> Command<'_> {
     Command::new(["DEL", key].map(Cow::from))
 }
 
+/// Builds the command that denies a subject for a time.
+pub(crate) fn block<'a>(key: &'a str, duration: &impl Span) -> Result<Command<'a>, Error> {
+    let duration = duration::text(checked_us(duration, "duration")?);
+    Ok(Command::new(["RL.BLOCK".into(), key.into(), duration.into()]))
+}
+
 /// Builds the command that takes a permit, or renews the permit that the same holder already has.
 pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     if call.rule.kind() != Kind::Lease {
         return Err(expected_lease(call.rule));
     }
-    deciding(call, false)
+    of_rule(|rule| [&*rule.terms().command, &*call.key], call)
 }
 
 /// Builds the command that renews a permit for one ttl from now.
@@ -144,11 +177,47 @@ pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Erro
     Ok(Command::new(["RL.RELEASE", key, checked_id(Some(id))?].map(Cow::from)))
 }
 
-/// Refuses the rules whose calls cannot be refunded.
-pub(crate) fn refundable(rule: &Rule) -> Result<(), Error> {
-    no_lease(rule)?;
-    if rule.kind() == Kind::Backoff {
-        let expected = format!("expected no backoff, use check() for {}", rule.name());
+/// Appends the words of a reservation from its id on.
+fn write_reservation<'a>(
+    call: &'a Keyed<'_>,
+    ttl_us: Option<u64>,
+    cost: Option<u64>,
+    into: &mut Vec<Cow<'a, str>>,
+) -> Result<(), Error> {
+    into.push(checked_held_id(call.id)?.into());
+    into.extend(ttl_us.map(|ttl_us| Cow::from(duration::text(ttl_us))));
+    into.push(call.rule.algorithm().into());
+    write_rule(call.rule, call, cost, into)
+}
+
+/// Builds the command that makes a reservation, or renews that of the same id.
+pub(crate) fn reserve<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
+    let mut words = vec!["RL.RESERVE".into(), Cow::from(&*call.key)];
+    write_reservation(call, call.ttl_us, call.cost_word(), &mut words)?;
+    Ok(Command::new(words))
+}
+
+/// Builds the command that ends a reservation and takes the units that its work took. The cost is
+/// always sent: without it, the server takes the reserved units.
+pub(crate) fn commit<'a>(call: &'a Keyed<'_>, units: u64) -> Result<Command<'a>, Error> {
+    let mut words = vec!["RL.COMMIT".into(), Cow::from(&*call.key)];
+    write_reservation(call, None, Some(units), &mut words)?;
+    Ok(Command::new(words))
+}
+
+/// Builds the command that ends a reservation and takes nothing.
+pub(crate) fn cancel<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
+    let mut words = vec!["RL.CANCEL".into(), Cow::from(&*call.key)];
+    write_reservation(call, None, None, &mut words)?;
+    Ok(Command::new(words))
+}
+
+/// Refuses the items that cannot be refunded.
+pub(crate) fn refundable(call: &Keyed<'_>) -> Result<(), Error> {
+    nothing_held(call)?;
+    in_full(call)?;
+    if call.rule.kind() == Kind::Backoff {
+        let expected = format!("expected no backoff, use check() for {}", call.rule.name());
         return Err(Error::invalid("rule", expected));
     }
     Ok(())
@@ -157,29 +226,50 @@ pub(crate) fn refundable(rule: &Rule) -> Result<(), Error> {
 /// Builds the command that decides several rules at once, each with its key and cost.
 pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Command<'a>, Error> {
     if !(1..=RULES_MAX).contains(&calls.len()) {
-        return Err(Error::invalid("calls", "expected 1 to 16 calls"));
+        return Err(Error::invalid("items", "expected 1 to 16 items"));
     }
     let keys: HashSet<_> = calls.iter().map(|call| &call.key).collect();
     if keys.len() != calls.len() {
-        return Err(Error::invalid("calls", "expected each key once"));
+        return Err(Error::invalid("items", "expected each key once"));
     }
-    let mut all = vec![Cow::from(if peek { "RL.PEEKALL" } else { "RL.ALL" })];
-    for call in calls {
-        let mut words = vec![Cow::from(call.rule.algorithm())];
-        write_rule(call, false, &mut words)?;
-        if words.iter().any(|word| word.contains([' ', '\n'])) {
-            return Err(Error::invalid("id", "expected no spaces in a call of several rules"));
+    let has_default = calls.iter().any(|call| without_module(call.rule).is_some());
+    let written = |by_default: bool| {
+        let mut all = vec![Cow::from(if peek { "RL.PEEKALL" } else { "RL.ALL" })];
+        for call in calls {
+            all.push(call.key.as_str().into());
+            all.push(packed(call, by_default)?.into());
         }
-        all.push(call.key.as_str().into());
-        all.push(words.join(" ").into());
+        Ok::<_, Error>(all)
+    };
+    let default = has_default.then(|| written(true)).transpose()?;
+    Ok(Command::new(written(false)?).or_without_module(default))
+}
+
+/// Returns the words of one of several rules, joined by spaces. `by_default`: in the form for a
+/// server without the module.
+fn packed(call: &Keyed<'_>, by_default: bool) -> Result<String, Error> {
+    in_full(call)?;
+    let cost = call.cost_word();
+    let mut words = Vec::new();
+    if call.ttl_us.is_some() {
+        words.push("RESERVE".into());
+        write_reservation(call, call.ttl_us, cost, &mut words)?;
+    } else {
+        let default = without_module(call.rule).filter(|_| by_default);
+        let rule = default.unwrap_or(call.rule);
+        words.push(rule.algorithm().into());
+        write_rule(rule, call, cost, &mut words)?;
     }
-    Ok(Command::new(all))
+    if words.iter().any(|word| word.contains([' ', '\n'])) {
+        return Err(Error::invalid("id", "expected no spaces in a call of several rules"));
+    }
+    Ok(words.join(" "))
 }
 
 /// Splits a command of the module into its name without `RL.`, its keys, and the other words.
 /// `None` if it is not a command of the module.
 fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a str>)> {
-    let mut words = command.words().iter().map(|word| &**word);
+    let mut words = command.words_without_module().iter().map(|word| &**word);
     let name = words.next()?.strip_prefix("RL.")?;
     if !matches!(name, "ALL" | "PEEKALL") {
         return Some((name, vec![words.next()?], words.collect()));
@@ -212,102 +302,4 @@ pub(crate) fn as_script<'a>(command: &'a Command<'_>, sha: &'a str) -> Option<Co
     let head = ["EVALSHA".into(), sha.into(), keys.len().to_string().into()];
     let tail = keys.into_iter().chain([name]).chain(rest).map(Cow::from);
     Some(Command::at(command.key(), head.into_iter().chain(tail)))
-}
-
-fn integers<const N: usize>(reply: &[Value]) -> Result<[i64; N], Error> {
-    let integer = |value: &Value| if let Value::Int(number) = value { Some(*number) } else { None };
-    let found: Option<Vec<i64>> = reply.iter().map(integer).collect();
-    found.and_then(|found| found.try_into().ok()).ok_or_else(Error::not_a_decision)
-}
-
-fn array(reply: &Value) -> Result<&[Value], Error> {
-    if let Value::Array(values) = reply { Ok(values) } else { Err(Error::not_a_decision()) }
-}
-
-fn natural(number: i64) -> Result<u64, Error> {
-    u64::try_from(number).map_err(|_| Error::not_a_decision())
-}
-
-/// Converts a retry time. The server's -1, which is never, becomes the largest duration.
-fn wait(ms: i64) -> Result<Duration, Error> {
-    if ms == -1 { Ok(Duration::MAX) } else { natural(ms).map(Duration::from_millis) }
-}
-
-fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decision, Error> {
-    let [granted, limit, remaining, retry, reset] = five;
-    Ok(Decision {
-        allowed: granted > 0,
-        limit: natural(limit)?,
-        remaining: natural(remaining)?,
-        retry_after: wait(retry)?,
-        reset_after: Duration::from_millis(natural(reset)?),
-        rule: rule.terms().name.clone(),
-        source: Source::Server,
-        degraded: false,
-        reason: None,
-        would_allow: would.0 > 0,
-        would_retry_after: wait(would.1)?,
-        granted: natural(granted)?,
-        window: rule.terms().window,
-        rows: Vec::new(),
-        deciding: 0,
-    })
-}
-
-/// Reads the decision on a call that is not partial. An allowed call took its cost.
-pub(crate) fn decision(call: &Keyed<'_>, reply: &Value) -> Result<Decision, Error> {
-    let decision = granted(call.rule, reply, 1)?;
-    let granted = if decision.allowed { call.cost } else { 0 };
-    Ok(Decision { granted, ..decision })
-}
-
-/// Reads the decision on a partial call, which is granted up to `most` units.
-pub(crate) fn granted(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
-    let reply = array(reply)?;
-    let decision = if rule.kind() == Kind::Policy {
-        let [granted, limit, remaining, retry, reset, would, would_retry] = integers(reply)?;
-        of_integers(rule, [granted, limit, remaining, retry, reset], (would, would_retry))?
-    } else {
-        let five: [i64; 5] = integers(reply)?;
-        of_integers(rule, five, (five[0], five[3]))?
-    };
-    if decision.granted > most { Err(Error::not_a_decision()) } else { Ok(decision) }
-}
-
-/// Reads the decision on several rules, with a row for each.
-pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decision, Error> {
-    let reply = array(reply)?;
-    if reply.len() != 6 + calls.len() {
-        return Err(Error::not_a_decision());
-    }
-    let [granted, _, _, retry, _, at] = integers(&reply[..6])?;
-    let read = |(call, row): (&Keyed<'_>, &Value)| decision(call, row);
-    let rows: Vec<_> = calls.iter().zip(&reply[6..]).map(read).collect::<Result<_, _>>()?;
-    let at = usize::try_from(at).ok().filter(|at| (1..=rows.len()).contains(at));
-    let (Some(at), 0..=1) = (at, granted) else { return Err(Error::not_a_decision()) };
-    let would_allow = rows.iter().all(|row| row.would_allow);
-    let mut decision = Decision::of_rows(at - 1, rows);
-    decision.allowed = granted == 1;
-    decision.granted = if decision.allowed { decision.granted } else { 0 };
-    decision.retry_after = wait(retry)?;
-    decision.would_allow = would_allow;
-    if granted == 0 {
-        decision.would_retry_after = decision.retry_after;
-    }
-    Ok(decision)
-}
-
-/// Reads the reply of a charge or a refund, which is five integers under every rule.
-pub(crate) fn settled(rule: &Rule, reply: &Value) -> Result<Decision, Error> {
-    let five: [i64; 5] = integers(array(reply)?)?;
-    of_integers(rule, five, (five[0], five[3]))
-}
-
-/// Reads the reply of a renewal or a release: 1, or 0 if the lease has expired.
-pub(crate) fn held(reply: &Value) -> Result<bool, Error> {
-    match reply {
-        Value::Int(0) => Ok(false),
-        Value::Int(1) => Ok(true),
-        _ => Err(Error::not_a_decision()),
-    }
 }

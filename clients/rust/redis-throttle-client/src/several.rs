@@ -1,42 +1,83 @@
 //! Calls of several rules: in one command, or one after the other.
 
-use redis::Value;
+use tokio::time::Instant;
 
-use crate::call::Keyed;
+use crate::connection::Command;
+use crate::fallback::answered_or;
+use crate::item::Keyed;
 use crate::taken::Taken;
-use crate::{Call, Decision, Error, EventKind, Limiter, clock, protocol};
+use crate::{Decision, Error, EventKind, Item, Limiter, clock, protocol};
 
 impl Limiter {
     /// Decides several rules at once. The call takes from all of them or from none. `rows` holds
     /// each rule's decision.
     ///
-    /// In a cluster, all keys need one hash tag, `tag`. A lease among the rules needs an
-    /// [`id`](Call::id), and the caller must release it.
+    /// In a cluster, all keys need one hash tag, `tag`. A lease or a reservation among the items
+    /// needs an [`id`](Item::id), and the caller must end it; [`admit`](Limiter::admit) does both.
     ///
     /// # Errors
-    /// The same as [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no calls, more
+    /// The same as [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no items, more
     /// than 16, or a repeated key.
     pub async fn check_all(
         &self,
-        calls: &[Call<'_>],
+        items: &[Item<'_>],
         tag: Option<&str>,
     ) -> Result<Decision, Error> {
         let began = clock::now();
-        let keyed = self.keyed(calls, tag)?;
-        let command = protocol::check_all(&keyed, false)?;
-        let read = |reply: &Value| protocol::decision_all(&keyed, reply);
-        let decided = self.decide(&command, &keyed, began, read).await;
-        let deciding = decided.as_ref().map_or(0, |decision| decision.deciding);
-        self.told(EventKind::Check, decided, &calls[deciding], began)
+        let calls = self.keyed(items, tag)?;
+        let command = protocol::check_all(&calls, false)?;
+        let decided = self.decide_all(&command, &calls, began).await;
+        self.told_all(EventKind::Check, decided, items, began)
+    }
+
+    /// Returns the decision that [`check_all`](Limiter::check_all) would make, without taking
+    /// anything.
+    ///
+    /// # Errors
+    /// The same as [`check_all`](Limiter::check_all).
+    pub async fn peek_all(&self, items: &[Item<'_>], tag: Option<&str>) -> Result<Decision, Error> {
+        let began = clock::now();
+        let calls = self.keyed(items, tag)?;
+        let command = protocol::check_all(&calls, true)?;
+        let answer = self.ask_all(&command, &calls, began).await;
+        let decided = answered_or(answer, |reason| self.fallback_all(&calls, reason, true));
+        self.told_all(EventKind::Peek, decided, items, began)
     }
 
     pub(crate) fn keyed<'a>(
         &self,
-        calls: &[Call<'a>],
+        items: &[Item<'a>],
         tag: Option<&'a str>,
     ) -> Result<Vec<Keyed<'a>>, Error> {
-        let tagged = |call: &Call<'a>| Call { tag: tag.or(call.tag), ..*call };
-        calls.iter().map(|call| self.keyed_call(&tagged(call))).collect()
+        let tagged = |item: &Item<'a>| Item { tag: tag.or(item.tag), ..*item };
+        items.iter().map(|item| self.keyed_item(&tagged(item))).collect()
+    }
+
+    /// Decides several rules in one call. Denials are cached unless something would be held.
+    pub(crate) async fn decide_all(
+        &self,
+        command: &Command<'_>,
+        calls: &[Keyed<'_>],
+        began: Instant,
+    ) -> Result<Decision, Error> {
+        let asked = async || self.ask_all(command, calls, began).await;
+        let by_on_error = |reason| self.fallback_all(calls, reason, false);
+        if calls.iter().any(Keyed::is_held) {
+            return answered_or(asked().await, by_on_error);
+        }
+        self.decide(command, began, asked, by_on_error).await
+    }
+
+    /// Counts and tells the decision on several items as that on the deciding one.
+    pub(crate) fn told_all(
+        &self,
+        kind: EventKind,
+        decided: Result<Decision, Error>,
+        items: &[Item<'_>],
+        began: Instant,
+    ) -> Result<Decision, Error> {
+        let deciding = decided.as_ref().map_or(0, |decision| decision.deciding);
+        self.told(kind, decided, &items[deciding], began)
     }
 
     /// Decides several rules one after the other, for keys in different slots.
@@ -48,19 +89,18 @@ impl Limiter {
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check), after the units taken so far are refunded. Also
-    /// [`Error::InvalidArgument`] for no calls, a lease or a backoff.
-    pub async fn check_each(&self, calls: &[Call<'_>]) -> Result<Decision, Error> {
-        if calls.is_empty() {
-            return Err(Error::invalid("calls", "expected at least 1 call"));
+    /// [`Error::InvalidArgument`] for no items, a lease, a reservation or a backoff.
+    pub async fn check_each(&self, items: &[Item<'_>]) -> Result<Decision, Error> {
+        if items.is_empty() {
+            return Err(Error::invalid("items", "expected at least 1 item"));
         }
-        for call in self.keyed(calls, None)? {
-            protocol::refundable(call.rule)?;
-            protocol::check(&call, false)?;
+        for call in self.keyed(items, None)? {
+            protocol::refundable(&call)?;
         }
         let mut taken = Taken::new(self);
-        let mut rows: Vec<Decision> = Vec::with_capacity(calls.len());
-        for call in calls {
-            let row = match self.check(*call).await {
+        let mut rows: Vec<Decision> = Vec::with_capacity(items.len());
+        for item in items {
+            let row = match self.check(*item).await {
                 Ok(row) => row,
                 Err(error) => {
                     taken.give_back().await;
@@ -69,7 +109,7 @@ impl Limiter {
             };
             let allowed = row.allowed;
             if allowed && !row.degraded {
-                taken.add(call);
+                taken.add(*item);
             }
             rows.push(row);
             if !allowed {
@@ -80,7 +120,8 @@ impl Limiter {
         taken.keep();
         let calls_left = |at: &usize| {
             let remaining = rows[*at].remaining;
-            (remaining.checked_div(calls[*at].cost).unwrap_or(u64::MAX), remaining)
+            let cost = items[*at].cost.unwrap_or(1);
+            (remaining.checked_div(cost).unwrap_or(u64::MAX), remaining)
         };
         let fewest = (0..rows.len()).min_by_key(calls_left).unwrap_or_default();
         Ok(Decision::of_rows(fewest, rows))

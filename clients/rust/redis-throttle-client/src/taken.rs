@@ -3,7 +3,7 @@
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::{Call, Limiter, Rule};
+use crate::{Item, Limiter, Rule};
 
 /// Allowed calls of a caller that may not act on them. Dropping them refunds them in a task.
 pub(crate) struct Taken {
@@ -24,12 +24,12 @@ impl Taken {
     }
 
     /// Adds a call that was allowed.
-    pub fn add(&mut self, call: &Call<'_>) {
+    pub fn add(&mut self, item: Item<'_>) {
         self.calls.push(OwnedCall {
-            rule: call.rule.clone(),
-            subject: call.subject.to_owned(),
-            cost: call.cost,
-            tag: call.tag.map(str::to_owned),
+            rule: item.rule.clone(),
+            subject: item.subject.to_owned(),
+            cost: item.cost.unwrap_or(1),
+            tag: item.tag.map(str::to_owned),
         });
     }
 
@@ -51,10 +51,10 @@ impl Taken {
         let runtime = Handle::try_current().ok().filter(|_| !calls.is_empty())?;
         Some(runtime.spawn(async move {
             for taken in &calls {
-                let call = Call { tag: taken.tag.as_deref(), ..taken.rule.of(&taken.subject) };
+                let item = Item { tag: taken.tag.as_deref(), ..taken.rule.of(&taken.subject) };
                 // Without an answer the units stay taken. The limit is then too strict, never too
                 // lenient.
-                let _ = limiter.refund(call.cost(taken.cost)).await;
+                let _ = limiter.refund(item.cost(taken.cost)).await;
             }
         }))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{Call, Decision, Error, Limiter, Rule, clock};
+use crate::{Decision, Error, Item, Limiter, Rule, clock};
 
 /// The kind of a [`DecisionEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,12 +21,17 @@ pub enum EventKind {
     Refund,
     /// A decision on a lease.
     Lease,
+    /// The end of a reservation whose work took units.
+    Commit,
+    /// The end of a reservation whose work took nothing.
+    Cancel,
     /// A call that the server refused.
     Rejected,
 }
 
 impl EventKind {
-    /// Returns `check`, `peek`, `charge`, `refund`, `lease` or `rejected`, for logs and metrics.
+    /// Returns `check`, `peek`, `charge`, `refund`, `lease`, `commit`, `cancel` or `rejected`, for
+    /// logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,6 +40,8 @@ impl EventKind {
             Self::Charge => "charge",
             Self::Refund => "refund",
             Self::Lease => "lease",
+            Self::Commit => "commit",
+            Self::Cancel => "cancel",
             Self::Rejected => "rejected",
         }
     }
@@ -51,7 +58,8 @@ impl EventKind {
 pub struct DecisionEvent<'a> {
     /// The method, or [`EventKind::Rejected`] for a call that the server refused.
     pub kind: EventKind,
-    /// The decision. `None` for a call that the server refused.
+    /// The decision. `None` for a call that the server refused, and for an end of an admission that
+    /// failed.
     pub decision: Option<&'a Decision>,
     /// The rule that decided.
     pub rule: &'a Rule,
@@ -62,7 +70,7 @@ pub struct DecisionEvent<'a> {
     pub latency: Duration,
     /// Whether `on_error` decided because the server gave no answer.
     pub degraded: bool,
-    /// The error of a call that the server refused.
+    /// The error of a call that the server refused, or of an end of an admission that failed.
     pub error: Option<&'a Error>,
 }
 
@@ -76,7 +84,7 @@ impl Limiter {
         &self,
         kind: EventKind,
         decided: Result<Decision, Error>,
-        call: &Call<'_>,
+        item: &Item<'_>,
         began: Instant,
     ) -> Result<Decision, Error> {
         if let Ok(decision) = &decided
@@ -85,32 +93,33 @@ impl Limiter {
             self.0.counts.decision(decision);
         }
         match &decided {
-            Ok(decision) => self.tell(kind, Ok(decision), call, began),
-            Err(error) => self.tell_rejection(error, call, began),
+            Ok(decision) => self.tell(kind, Ok(decision), item.rule, item.subject, began),
+            Err(error) => self.tell_rejection(error, item.rule, item.subject, began),
         }
         decided
     }
 
     /// Passes a call that the server refused to the hook. Other errors are no events.
-    pub(crate) fn tell_rejection(&self, error: &Error, call: &Call<'_>, began: Instant) {
+    pub(crate) fn tell_rejection(&self, error: &Error, rule: &Rule, subject: &str, began: Instant) {
         if error.is_rejection() {
-            self.tell(EventKind::Rejected, Err(error), call, began);
+            self.tell(EventKind::Rejected, Err(error), rule, subject, began);
         }
     }
 
-    fn tell(
+    pub(crate) fn tell(
         &self,
         kind: EventKind,
         decided: Result<&Decision, &Error>,
-        call: &Call<'_>,
+        rule: &Rule,
+        subject: &str,
         began: Instant,
     ) {
         let Some(hook) = &self.0.options.on_decision else { return };
         let event = DecisionEvent {
             kind,
             decision: decided.ok(),
-            rule: call.rule,
-            key_hash: self.0.keys.key_hash(call.subject),
+            rule,
+            key_hash: self.0.keys.key_hash(subject),
             latency: clock::now() - began,
             degraded: decided.is_ok_and(|decision| decision.degraded),
             error: decided.err(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::taken::Taken;
-use crate::{Call, Decision, Error, Limiter, Source, clock};
+use crate::{Decision, Error, Item, Limiter, Source, clock, protocol};
 
 impl Limiter {
     /// Checks the call, then sleeps for the decision's `retry_after`. After a denial, checks again.
@@ -12,20 +12,23 @@ impl Limiter {
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
-    pub async fn wait(&self, call: Call<'_>, max_wait: Duration) -> Result<Decision, Error> {
+    pub async fn wait(&self, item: Item<'_>, max_wait: Duration) -> Result<Decision, Error> {
+        if item.partial {
+            return Err(protocol::not_partial());
+        }
         let began = clock::now();
         loop {
-            let decision = self.check(call).await?;
+            let decision = self.check(item).await?;
             let is_unknown = decision.source == Source::Error;
             if decision.retry_after.is_zero() || is_unknown || decision.never() {
                 return Ok(decision);
             }
             if (clock::now() - began).saturating_add(decision.retry_after) > max_wait {
-                return self.too_late(call, decision).await;
+                return self.too_late(item, decision).await;
             }
             let mut place = Taken::new(self);
             if decision.allowed && !decision.degraded {
-                place.add(&call);
+                place.add(item);
             }
             tokio::time::sleep(decision.retry_after).await;
             place.keep();
@@ -37,9 +40,9 @@ impl Limiter {
 
     /// Turns a decision whose wait is too long into a denial. If the call was allowed, its place in
     /// the leaky bucket is refunded.
-    async fn too_late(&self, call: Call<'_>, decision: Decision) -> Result<Decision, Error> {
+    async fn too_late(&self, item: Item<'_>, decision: Decision) -> Result<Decision, Error> {
         if decision.allowed && !decision.degraded {
-            match self.refund(call).await {
+            match self.refund(item.refunding()).await {
                 Err(error) if error.is_rejection() => return Err(error),
                 _ => {}
             }

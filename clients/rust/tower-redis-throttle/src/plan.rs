@@ -10,7 +10,7 @@ use http::header::{
 use http::request::Parts;
 use http::{Response, StatusCode};
 use redis_throttle_client::{
-    Call, ClientAddress, Decision, Error, HeaderStyle, Lease, Limiter, Problem, Rule,
+    Checked, ClientAddress, Decision, Error, HeaderStyle, Item, Lease, Limiter, Problem, Rule,
 };
 
 use crate::request::{KeyFunction, KeyedRule, RequestParts, client_address};
@@ -71,15 +71,15 @@ impl Plan {
         let Some(asked) = self.asked(&parts) else {
             return Verdict::Answered(answer(&Problem::no_subject()));
         };
-        let calls: Vec<Call<'_>> =
+        let items: Vec<Item<'_>> =
             asked.iter().map(|(rule, subject, cost)| rule.of(subject).cost(*cost)).collect();
         let tag = self.tag.as_ref().and_then(|tag| tag(&parts));
-        match self.limiter.check_with_leases(&calls, tag.as_deref()).await {
-            Ok((decision, leases)) if decision.allowed => {
+        match self.limiter.check_with_leases(&items, tag.as_deref()).await {
+            Ok(Checked { decision, leases, .. }) if decision.allowed => {
                 self.tell(head, Some(&decision));
                 Verdict::Admitted(decision, leases)
             }
-            Ok((decision, _)) => Verdict::Answered(self.denial(head, &decision)),
+            Ok(checked) => Verdict::Answered(self.denial(head, &checked.decision)),
             Err(error) => Verdict::Answered(rejected(error)),
         }
     }

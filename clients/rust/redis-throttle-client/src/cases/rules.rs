@@ -1,10 +1,10 @@
-//! Reads the rules of the cases.
+//! Reads the rules and items of the cases.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Error, Rule};
+use crate::{Error, Item, Rule};
 
 /// Returns a text of a case.
 pub(super) fn text<'a>(of: &'a Value, field: &str) -> &'a str {
@@ -55,6 +55,12 @@ pub(super) fn rule_of(spec: &Value) -> Result<Rule, Error> {
     if spec["aligned"] == json!(true) {
         rule = rule.aligned()?;
     }
+    if !spec["slots"].is_null() {
+        rule = rule.slots(number("slots")?)?;
+    }
+    if let Some(count) = spec["count"].as_str() {
+        rule = rule.count(count.parse()?)?;
+    }
     if let Some(zone) = spec["zone"].as_str() {
         rule = rule.zone(zone)?;
     }
@@ -77,4 +83,27 @@ pub(super) fn rule_of(spec: &Value) -> Result<Rule, Error> {
         rule = rule.local_share(share)?;
     }
     Ok(rule)
+}
+
+/// Adds the options of a case to an item. In a program, Rust's types rule out the other forms.
+pub(super) fn with_options<'a>(mut item: Item<'a>, of: &'a Value) -> Result<Item<'a>, Error> {
+    if !of["cost"].is_null() {
+        item = item.cost(natural(of, "cost")?);
+    }
+    if !of["reserve"].is_null() {
+        item = item.reserve(natural(of, "reserve")?);
+    }
+    if let Some(leave) = of["leave"].as_str() {
+        let percent = leave.strip_suffix('%').and_then(|number| number.parse().ok());
+        item = item.leave_percent(percent.ok_or_else(|| Error::invalid("leave", "expected %"))?);
+    } else if !of["leave"].is_null() {
+        item = item.leave(natural(of, "leave")?);
+    }
+    if let Some(ttl) = of["ttl"].as_str() {
+        item = item.ttl(ttl);
+    }
+    if of["partial"] == json!(true) {
+        item = item.partial();
+    }
+    Ok(item)
 }

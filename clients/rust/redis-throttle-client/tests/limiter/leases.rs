@@ -75,12 +75,14 @@ async fn rules_and_leases_are_checked_in_one_call() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
-    let calls = [jobs.of("42"), api.of("42")];
-    let (decision, leases) = limiter.check_with_leases(&calls, Some("acme")).await.unwrap();
-    assert_eq!((decision.allowed, leases.len(), server.calls().len()), (true, 1, 1));
+    let items = [jobs.of("42"), api.of("42")];
+    let checked = limiter.check_with_leases(&items, Some("acme")).await.unwrap();
+    let found = (checked.decision.allowed, checked.leases.len(), server.calls().len());
+    assert_eq!(found, (true, 1, 1));
     assert_eq!(server.calls()[0][1], "rl:{acme}:jobs:42");
-    let (denied, none) = limiter.check_with_leases(&calls, Some("acme")).await.unwrap();
-    assert_eq!((denied.allowed, &*denied.rule, none.len()), (false, "jobs", 0));
+    let denied = limiter.check_with_leases(&items, Some("acme")).await.unwrap();
+    let found = (denied.decision.allowed, &*denied.decision.rule, denied.leases.len());
+    assert_eq!(found, (false, "jobs", 0));
     // A denial takes nothing from any rule.
     assert_eq!(limiter.peek(api.of("42").tag("acme").cost(0)).await.unwrap().remaining, 5);
 }

@@ -1,7 +1,7 @@
 //! Methods that make more than one call: `check_each` and `wait`.
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Call, Command, Connection, Error, Limiter, Reply, Rule};
+use redis_throttle_client::{Command, Connection, Error, Item, Limiter, Reply, Rule};
 use tokio::time::Instant;
 
 use crate::{api, ms, over};
@@ -22,18 +22,18 @@ async fn check_each_refunds_after_a_denial_or_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn check_each_refuses_no_calls_and_calls_that_cannot_be_refunded() {
+async fn check_each_refuses_no_items_and_items_that_cannot_be_refunded() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
     let login = Rule::backoff("login", 2, "1s", "15m", "1d").unwrap();
     let lease = jobs.of("42").id("h1");
-    for (named, calls) in [
-        ("calls", &[][..]),
+    for (named, items) in [
+        ("items", &[][..]),
         ("rule", &[api.of("42"), lease]),
         ("rule", &[api.of("42"), login.of("42")]),
     ] {
-        let error = limiter.check_each(calls).await.unwrap_err();
+        let error = limiter.check_each(items).await.unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { argument, .. } if argument == named));
     }
     assert_eq!(server.calls().len(), 0);
@@ -45,7 +45,7 @@ async fn check_each_ranks_the_rules_by_calls_left_then_by_units_and_cost_0_last(
     let limiter = server.limiter();
     let of = |name, limit| Rule::fixed(name, limit, "1d").unwrap();
     let (one, two, ten) = (of("one", 1), of("two", 2), of("ten", 10));
-    let deciding = async |calls: &[Call<'_>]| limiter.check_each(calls).await.unwrap().deciding;
+    let deciding = async |items: &[Item<'_>]| limiter.check_each(items).await.unwrap().deciding;
     // No further call of either rule is allowed: 4 units are left of one, and none of the other.
     assert_eq!(deciding(&[ten.of("a").cost(6), one.of("a")]).await, 1);
     assert_eq!(deciding(&[one.of("b").cost(0), two.of("b")]).await, 1);

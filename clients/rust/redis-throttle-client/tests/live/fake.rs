@@ -157,23 +157,26 @@ async fn run_at_random(recorder: &Recorder, random: &mut Random) {
         let rule = &rules[random.below(rules.len())];
         let cost = random.pick(&[1, 1, 1, 2, 3, 0, 7, 1_000_000_000_000]);
         let cost = if rule.takes_cost() { cost } else { 1 };
-        let call = rule.of(random.pick(&["a", "b"])).cost(cost);
+        let item = rule.of(random.pick(&["a", "b"])).cost(cost);
         let lease = jobs.of("a").id(random.pick(&["i", "j", "k", "l"]));
         match random.below(16) {
-            0..=4 => drop(limiter.check(call).await),
-            5 => drop(limiter.peek(call).await),
-            6 => drop(limiter.charge(call).await),
-            7 | 8 => drop(limiter.refund(call).await),
-            9 => drop(limiter.forget(call).await),
-            10 => drop(prefetching.check(call.cost(1)).await),
+            0..=4 => drop(limiter.check(item).await),
+            5 => drop(limiter.peek(item).await),
+            6 => drop(limiter.charge(item).await),
+            7 | 8 => drop(limiter.refund(item).await),
+            9 => drop(limiter.forget(item).await),
+            10 => drop(prefetching.check(item.cost(1)).await),
             11 | 12 => {
                 let others = [rules[random.below(4)].of("c"), rules[4 + random.below(8)].of("c")];
-                let calls = [call, others[0], others[1]];
-                drop(limiter.check_all(&calls, None).await);
+                let items = [item, others[0], others[1]];
+                drop(limiter.check_all(&items, None).await);
             }
             13 => leases.extend(limiter.lease(lease).await),
             14 => leases.extend(
-                limiter.check_with_leases(&[call, lease], None).await.map_or(vec![], |b| b.1),
+                limiter
+                    .check_with_leases(&[item, lease], None)
+                    .await
+                    .map_or(vec![], |it| it.leases),
             ),
             _ if leases.is_empty() => {}
             _ if random.below(2) == 0 => drop(leases[0].renew().await),

@@ -99,10 +99,11 @@ async fn several_rules_and_a_lease_are_checked_in_one_call() {
     let limiter = limiter(&server);
     let (api, day, jobs) =
         (api(), Rule::fixed("day", 2, "1d").unwrap(), Rule::lease("jobs", 1, "60s").unwrap());
-    let calls = [api.of("42"), day.of("acme"), jobs.of("42")];
-    let (decision, leases) = limiter.check_with_leases(&calls, None).await.unwrap();
+    let items = [api.of("42"), day.of("acme"), jobs.of("42")];
+    let checked = limiter.check_with_leases(&items, None).await.unwrap();
+    let (decision, leases) = (checked.decision, checked.leases);
     assert_eq!((decision.allowed, decision.rows.len(), leases.len()), (true, 3, 1));
-    let (denied, _) = limiter.check_with_leases(&calls, None).await.unwrap();
+    let denied = limiter.check_with_leases(&items, None).await.unwrap().decision;
     assert_eq!((denied.allowed, &*denied.rule), (false, "jobs"));
     assert!(leases[0].renew().await.unwrap());
     assert!(matches!(limiter.lease(jobs.of("42")).await, Err(Error::Denied(_))));

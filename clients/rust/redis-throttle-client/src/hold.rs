@@ -1,0 +1,212 @@
+//! What a caller holds on the server for a time, a lease or a reservation: it is renewed after each
+//! third of its ttl and ended once.
+//!
+//! A process decides by its own clock whether it still holds it: for one ttl from the instant
+//! before the last successful request.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redis::Value;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
+
+use crate::connection::Sent;
+use crate::ending::{End, Ending};
+use crate::item::Owned;
+use crate::{Decision, Error, Limiter, Source, clock, protocol, reply};
+
+/// The number of renewals per ttl: two may fail before the hold is lost.
+const RENEWALS_IN_TTL: u32 = 3;
+
+/// The items of a request that has no answer yet. What it holds is given back if the request may
+/// have run and the caller has nothing by it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    limiter: Limiter,
+    items: Vec<Owned>,
+    sent: Sent,
+    at: Instant,
+    /// Whether the ends are those of an admission.
+    is_admission: bool,
+}
+
+impl Asked {
+    pub fn new(limiter: &Limiter, items: Vec<Owned>, sent: Sent, is_admission: bool) -> Self {
+        Self { limiter: limiter.clone(), items, sent, at: clock::now(), is_admission }
+    }
+
+    /// Ends the request. Returns each item with what it holds, if the decision allows them.
+    pub fn decided(mut self, decision: &Decision) -> Vec<(Owned, Option<Hold>)> {
+        if decision.degraded && !decision.allowed {
+            // The server may have run the request: the drop gives back what it holds.
+            return Vec::new();
+        }
+        let mut items = std::mem::take(&mut self.items);
+        if !decision.allowed {
+            items.clear();
+        }
+        let one = std::slice::from_ref(decision);
+        let rows = if decision.rows.is_empty() { one } else { &decision.rows };
+        let with_hold = |(item, row): (Owned, &Decision)| {
+            let hold = item.is_held().then(|| self.hold(item.clone(), row));
+            (item, hold)
+        };
+        items.into_iter().zip(rows).map(with_hold).collect()
+    }
+
+    fn hold(&self, item: Owned, row: &Decision) -> Hold {
+        let may_be_held = row.source != Source::Local && self.sent.may_have_run();
+        let kept = Arc::new(Kept {
+            limiter: self.limiter.clone(),
+            until: Mutex::new(self.at + item.ttl()),
+            item,
+            lost: watch::Sender::new(false),
+            is_admission: self.is_admission,
+        });
+        let (keeping, at) = (kept.clone(), self.at);
+        let on_server = !row.degraded;
+        let renewing =
+            on_server.then(|| tokio::spawn(async move { keeping.keep(at).await }).abort_handle());
+        Hold { kept, renewing, may_be_held, ended: AtomicBool::new(false) }
+    }
+
+    /// Ends the request after an error: the server refused it.
+    pub fn refused(mut self) {
+        self.items.clear();
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.sent.may_have_run() {
+            return;
+        }
+        for item in std::mem::take(&mut self.items).into_iter().filter(Owned::is_held) {
+            let ending = Ending {
+                limiter: self.limiter.clone(),
+                end: if item.is_lease() { End::Release } else { End::Cancel },
+                expires: self.at + item.ttl(),
+                item,
+                is_told: self.is_admission,
+            };
+            ending.start();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    limiter: Limiter,
+    item: Owned,
+    until: Mutex<Instant>,
+    lost: watch::Sender<bool>,
+    is_admission: bool,
+}
+
+impl Kept {
+    fn until(&self) -> Instant {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews once. Returns false if what was held is lost.
+    async fn renew(&self) -> Result<bool, Error> {
+        let asked = clock::now();
+        let renewed = if self.item.is_lease() {
+            let command = protocol::renew(&self.item.rule, &self.item.key, &self.item.id)?;
+            self.limiter.ask_in_slot(&command, self.until(), reply::held).await
+        } else {
+            let call = self.item.keyed();
+            let read = |reply: &Value| reply::decision(&call, reply).map(|row| row.allowed);
+            let command = protocol::reserve(&call)?;
+            self.limiter.ask_in_slot(&command, self.until(), read).await
+        };
+        match &renewed {
+            Ok(true) => {
+                let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+                *until = asked + self.item.ttl();
+            }
+            Ok(false) => self.lose(),
+            Err(error) => {
+                let Owned { rule, subject, .. } = &self.item;
+                self.limiter.tell_rejection(error, rule, subject, asked);
+                // A reservation that the server refuses to renew is not asked for again.
+                if error.is_rejection() && !self.item.is_lease() {
+                    self.lose();
+                }
+            }
+        }
+        renewed
+    }
+
+    fn lose(&self) {
+        self.lost.send_replace(true);
+    }
+
+    /// Renews until it is lost. After a renewal without an answer, the next one follows as if it
+    /// had been answered.
+    async fn keep(&self, mut asked: Instant) {
+        let third = self.item.ttl() / RENEWALS_IN_TTL;
+        while !*self.lost.borrow() {
+            tokio::time::sleep_until((asked + third).min(self.until())).await;
+            asked = clock::now();
+            if asked >= self.until() {
+                self.lose();
+            } else {
+                let _ = self.renew().await;
+            }
+        }
+    }
+}
+
+/// A lease or a reservation that the caller holds. It renews itself until it is ended.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    kept: Arc<Kept>,
+    /// `None` if `on_error` allowed the request: there is nothing to renew.
+    renewing: Option<AbortHandle>,
+    /// Whether the server may hold something for this caller.
+    may_be_held: bool,
+    ended: AtomicBool,
+}
+
+impl Hold {
+    pub fn id(&self) -> &str {
+        &self.kept.item.id
+    }
+
+    /// Returns true if this process still holds it, by its own clock. Always true if `on_error`
+    /// allowed the request.
+    pub fn held(&self) -> bool {
+        let lost = *self.kept.lost.borrow();
+        self.renewing.is_none() || (!lost && clock::now() < self.kept.until())
+    }
+
+    /// Waits until it is lost.
+    pub async fn lost(&self) {
+        let mut lost = self.kept.lost.subscribe();
+        // The wait cannot fail: the sender lives as long as this hold.
+        let _ = lost.wait_for(|lost| *lost).await;
+    }
+
+    pub async fn renew(&self) -> Result<bool, Error> {
+        if self.renewing.is_none() { Ok(true) } else { self.kept.renew().await }
+    }
+
+    /// Ends the renewals and what is held, the first time. The returned task ends after the first
+    /// try to end it.
+    pub fn end(&self, end: End) -> Option<JoinHandle<()>> {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        if let Some(renewing) = &self.renewing {
+            renewing.abort();
+        }
+        let Kept { limiter, item, is_admission, .. } = &*self.kept;
+        let (limiter, item) = (limiter.clone(), item.clone());
+        let ending =
+            Ending { limiter, item, end, expires: self.kept.until(), is_told: *is_admission };
+        if self.may_be_held { ending.start() } else { None }
+    }
+}
