@@ -217,28 +217,17 @@ impl Grants {
         let _ = fetch.answer.set(answer);
     }
 
-    /// Stores a permit again that was spent at an instant and is not used after all. Returns false
-    /// if it does not belong to the permits of its key: they may outlive it.
+    /// Stores a permit again that was spent before this instant and is not used after all. Returns
+    /// false if the permits of its key are not of the same grant: they may outlive it.
     pub fn put_back(&self, key: &str, rule: &Rule, spent: &Decision, at: Instant) -> bool {
         let mut state = self.state();
         if state.closed {
             return false;
         }
-        // The reset time is rounded up to a millisecond.
-        let lapses_max = at + spent.reset_after;
-        match state.grants.get_mut(key) {
-            Some(grant) if grant.rule == *rule && grant.lapses <= lapses_max => {
-                grant.permits += 1;
-                true
-            }
-            Some(_) => false,
-            None => {
-                let (rule, decision) = (rule.clone(), spent.clone());
-                let lapses = lapses_max - Duration::from_millis(1);
-                state.grants.put(key.to_owned(), Grant { rule, decision, permits: 1, lapses });
-                true
-            }
-        }
+        let Some(grant) = state.grants.get_mut(key) else { return false };
+        let is_same = grant.rule == *rule && grant.lapses <= at + spent.reset_after;
+        grant.permits += u64::from(is_same);
+        is_same
     }
 
     /// Drops the permits of a deleted key, and those of its pending fetch that are not promised.

@@ -34,16 +34,19 @@ impl<B, E> ResponseFuture<B, E> {
     {
         Self(Box::pin(async move {
             let (mut head, body) = request.into_parts();
-            let (decision, leases) = match plan.verdict(&mut head).await {
+            let checked = match plan.verdict(&mut head).await {
                 Verdict::Answered(answer) => return Ok(answer.map(ResponseBody::answer)),
-                Verdict::Skipped => (None, Vec::new()),
-                Verdict::Admitted(decision, leases) => (Some(decision), leases),
+                Verdict::Skipped => None,
+                Verdict::Admitted(checked) => Some(checked),
             };
-            let mut response = inner.call(Request::from_parts(head, body)).await?;
-            if let Some(decision) = &decision {
-                plan.add_fields(response.headers_mut(), decision);
-            }
-            Ok(response.map(|body| ResponseBody::inner(body, leases)))
+            let response = inner.call(Request::from_parts(head, body)).await?;
+            let Some(mut checked) = checked else {
+                return Ok(response.map(|body| ResponseBody::inner(body, Vec::new())));
+            };
+            let (mut head, body) = response.into_parts();
+            checked.answered(&head);
+            plan.add_fields(&mut head.headers, &checked.decision);
+            Ok(Response::from_parts(head, ResponseBody::inner(body, checked.leases)))
         }))
     }
 }

@@ -9,9 +9,9 @@ use http::{Response, request};
 use redis_throttle_client::{ClientAddress, Decision, Error, HeaderStyle, Limiter, Rule};
 use tower_layer::Layer;
 
-use crate::RateLimit;
-use crate::plan::Plan;
-use crate::request::{KeyedRule, RequestParts};
+use crate::function::{Answer, Function};
+use crate::plan::{KeyedRule, Plan, RuleOf};
+use crate::{RateLimit, RequestParts};
 
 /// A layer that checks each request with a limiter. All rules are checked in one call.
 #[derive(Debug, Clone)]
@@ -19,9 +19,11 @@ pub struct RateLimitLayer(Arc<Plan>);
 
 impl RateLimitLayer {
     /// Creates a layer with one rule per client address.
-    #[must_use]
-    pub fn new(limiter: Limiter, rule: Rule) -> Self {
-        Self::builder(limiter).rule(rule).build().expect("one rule is valid")
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the rule cannot have the limiter's `on_error`.
+    pub fn new(limiter: Limiter, rule: Rule) -> Result<Self, Error> {
+        Self::builder(limiter).rule(rule).build()
     }
 
     /// Starts building a layer. It needs at least one rule.
@@ -71,43 +73,70 @@ impl fmt::Debug for Builder {
 impl Builder {
     /// Adds a rule that uses the layer's key function. A layer checks 1 to 16 rules in one call.
     pub fn rule(mut self, rule: Rule) -> Self {
-        self.plan.rules.push(KeyedRule { rule, key: None });
+        self.plan.rules.push(KeyedRule { rule: RuleOf::All(rule), key: None });
         self
     }
 
     /// Adds a rule with its own key function.
-    pub fn rule_by(
+    pub fn rule_by<R: Answer<Option<String>, M>, M>(
         mut self,
         rule: Rule,
-        key: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
+        key: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
     ) -> Self {
-        self.plan.rules.push(KeyedRule { rule, key: Some(Arc::new(key)) });
+        let key = Some(Function::new(key));
+        self.plan.rules.push(KeyedRule { rule: RuleOf::All(rule), key });
+        self
+    }
+
+    /// Adds a rule that a function of the request returns, such as that of the user's plan. With
+    /// `None` the request has one rule less; a request without rules is not limited.
+    pub fn rule_fn<R: Answer<Option<Rule>, M>, M>(
+        mut self,
+        rule: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        let rule = RuleOf::Request(Function::new(rule));
+        self.plan.rules.push(KeyedRule { rule, key: None });
+        self
+    }
+
+    /// Adds a rule that a function of the request returns, as [`rule_fn`](Builder::rule_fn) does,
+    /// with its own key function.
+    pub fn rule_fn_by<R: Answer<Option<Rule>, M>, M, S: Answer<Option<String>, N>, N>(
+        mut self,
+        rule: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
+        key: impl Fn(&RequestParts<'_>) -> S + Send + Sync + 'static,
+    ) -> Self {
+        let (rule, key) = (RuleOf::Request(Function::new(rule)), Some(Function::new(key)));
+        self.plan.rules.push(KeyedRule { rule, key });
         self
     }
 
     /// Sets the key function, which returns the user, IP or tenant of a request. Default: the
     /// client's address. If the key is `None` or empty, the request is answered with 400, or
     /// limited by the rule set by [`anonymous`](Builder::anonymous).
-    pub fn key(
+    pub fn key<R: Answer<Option<String>, M>, M>(
         mut self,
-        key: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
+        key: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
     ) -> Self {
-        self.plan.key = Some(Arc::new(key));
+        self.plan.key = Some(Function::new(key));
         self
     }
 
     /// Sets a function that selects the requests to pass without a check. Default: none.
-    pub fn skip(
+    pub fn skip<R: Answer<bool, M>, M>(
         mut self,
-        skip: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
+        skip: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
     ) -> Self {
-        self.plan.skip = Some(Arc::new(skip));
+        self.plan.skip = Some(Function::new(skip));
         self
     }
 
     /// Sets a request's cost under rules that take a cost. Default: 1.
-    pub fn cost(mut self, cost: impl Fn(&RequestParts<'_>) -> u64 + Send + Sync + 'static) -> Self {
-        self.plan.cost = Some(Arc::new(cost));
+    pub fn cost<R: Answer<u64, M>, M>(
+        mut self,
+        cost: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.cost = Some(Function::new(cost));
         self
     }
 
@@ -148,11 +177,11 @@ impl Builder {
 
     /// Sets the function that returns the hash tag of a request's keys, which a cluster needs for
     /// several rules. Default: none.
-    pub fn tag(
+    pub fn tag<R: Answer<Option<String>, M>, M>(
         mut self,
-        tag: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
+        tag: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
     ) -> Self {
-        self.plan.tag = Some(Arc::new(tag));
+        self.plan.tag = Some(Function::new(tag));
         self
     }
 
@@ -167,7 +196,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the name of the invalid option: no rule or more than 16, a
-    /// repeated rule name, a cost that no rule takes, an invalid proxy or header name.
+    /// repeated rule name, a rule that cannot have its `on_error`, a cost that no rule takes, an
+    /// invalid proxy or header name.
     pub fn build(self) -> Result<RateLimitLayer, Error> {
         let Self { mut plan, trusted_proxies, degraded_header } = self;
         let invalid = |argument, expected: &str| {
@@ -176,12 +206,17 @@ impl Builder {
         if !(1..=16).contains(&plan.rules.len()) {
             return invalid("rules", "expected 1 to 16 rules");
         }
-        let mut names: Vec<_> = plan.rules.iter().map(|keyed| keyed.rule.name()).collect();
+        let rules: Vec<_> = plan.rules.iter().filter_map(|keyed| keyed.rule.fixed()).collect();
+        for rule in rules.iter().copied().chain(&plan.anonymous) {
+            plan.limiter.can_decide(rule)?;
+        }
+        let mut names: Vec<_> = rules.iter().map(|rule| rule.name()).collect();
         names.sort_unstable();
         if names.windows(2).any(|pair| pair[0] == pair[1]) {
             return invalid("rules", "expected each rule name once");
         }
-        if plan.cost.is_some() && !plan.rules.iter().any(|keyed| keyed.rule.takes_cost()) {
+        let are_known = rules.len() == plan.rules.len();
+        if plan.cost.is_some() && are_known && !rules.iter().any(|rule| rule.takes_cost()) {
             return invalid("cost", "expected a rule that takes a cost");
         }
         plan.proxies = ClientAddress::new(trusted_proxies.iter().map(String::as_str))?;

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod body;
+mod function;
 mod future;
 mod layer;
 mod plan;
@@ -8,6 +9,7 @@ mod request;
 mod service;
 
 pub use body::ResponseBody;
+pub use function::Answer;
 pub use future::ResponseFuture;
 pub use layer::{Builder, RateLimitLayer};
 pub use redis_throttle_client as client;

@@ -10,27 +10,26 @@ use http::header::{
 use http::request::Parts;
 use http::{Response, StatusCode};
 use redis_throttle_client::{
-    Checked, ClientAddress, Decision, Error, HeaderStyle, Item, Lease, Limiter, Problem, Rule,
+    Checked, ClientAddress, Decision, Error, HeaderStyle, Item, Limiter, Problem, Rule,
 };
 
-use crate::request::{KeyFunction, KeyedRule, RequestParts, client_address};
+use crate::function::Function;
+use crate::request::{RequestParts, client_address};
 
-type Skip = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
-type Cost = Arc<dyn Fn(&RequestParts<'_>) -> u64 + Send + Sync>;
 type OnDenied = Arc<dyn Fn(&Parts, &Decision, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// The checked options of a layer.
 pub(crate) struct Plan {
     pub limiter: Limiter,
     pub rules: Vec<KeyedRule>,
-    pub key: Option<KeyFunction>,
-    pub skip: Option<Skip>,
-    pub cost: Option<Cost>,
+    pub key: Option<Function<Option<String>>>,
+    pub skip: Option<Function<bool>>,
+    pub cost: Option<Function<u64>>,
     pub on_denied: Option<OnDenied>,
     pub headers: Vec<HeaderStyle>,
     pub proxies: ClientAddress,
     pub anonymous: Option<Rule>,
-    pub tag: Option<KeyFunction>,
+    pub tag: Option<Function<Option<String>>>,
     pub degraded_header: Option<HeaderName>,
 }
 
@@ -46,11 +45,46 @@ impl fmt::Debug for Plan {
     }
 }
 
+/// A rule with its own key function, if it has one.
+pub(crate) struct KeyedRule {
+    pub rule: RuleOf,
+    pub key: Option<Function<Option<String>>>,
+}
+
+/// A rule, or a function of the request that returns it.
+pub(crate) enum RuleOf {
+    All(Rule),
+    Request(Function<Option<Rule>>),
+}
+
+impl RuleOf {
+    /// Returns the rule that is the same for all requests.
+    pub fn fixed(&self) -> Option<&Rule> {
+        if let Self::All(rule) = self { Some(rule) } else { None }
+    }
+
+    async fn get(&self, parts: &RequestParts<'_>) -> Option<Rule> {
+        match self {
+            Self::All(rule) => Some(rule.clone()),
+            Self::Request(function) => function.call(parts).await,
+        }
+    }
+}
+
+impl fmt::Debug for KeyedRule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rule.fixed() {
+            Some(rule) => rule.fmt(formatter),
+            None => formatter.write_str("a rule of the request"),
+        }
+    }
+}
+
 /// The verdict on a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Skipped,
-    Admitted(Decision, Vec<Lease>),
+    Admitted(Checked),
     Answered(Response<Bytes>),
 }
 
@@ -64,44 +98,48 @@ impl Plan {
     pub async fn verdict(&self, head: &mut Parts) -> Verdict {
         let address = client_address(&self.proxies, head);
         let parts = RequestParts::new(head, address.as_deref());
-        if self.skip.as_ref().is_some_and(|skip| skip(&parts)) {
+        let skips = call_or(self.skip.as_ref(), &parts, false).await;
+        let asked = if skips { Some(Vec::new()) } else { self.asked(&parts).await };
+        let Some(asked) = asked else {
+            return Verdict::Answered(answer(&Problem::no_subject()));
+        };
+        if asked.is_empty() {
             self.tell(head, None);
             return Verdict::Skipped;
         }
-        let Some(asked) = self.asked(&parts) else {
-            return Verdict::Answered(answer(&Problem::no_subject()));
-        };
-        let items: Vec<Item<'_>> =
-            asked.iter().map(|(rule, subject, cost)| rule.of(subject).cost(*cost)).collect();
-        let tag = self.tag.as_ref().and_then(|tag| tag(&parts));
+        let cost = call_or(self.cost.as_ref(), &parts, 1).await;
+        let tag = call_or(self.tag.as_ref(), &parts, None).await;
+        let items: Vec<_> = asked.iter().map(|(rule, subject)| item(rule, subject, cost)).collect();
         match self.limiter.check_with_leases(&items, tag.as_deref()).await {
-            Ok(Checked { decision, leases, .. }) if decision.allowed => {
-                self.tell(head, Some(&decision));
-                Verdict::Admitted(decision, leases)
+            Ok(checked) if checked.decision.allowed => {
+                self.tell(head, Some(&checked.decision));
+                Verdict::Admitted(checked)
             }
             Ok(checked) => Verdict::Answered(self.denial(head, &checked.decision)),
             Err(error) => Verdict::Answered(rejected(error)),
         }
     }
 
-    /// Returns each rule with its subject and cost. `None` if a subject is missing and no anonymous
-    /// rule applies.
-    fn asked(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String, u64)>> {
-        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
-        let cost_of = |rule: &Rule| if rule.takes_cost() { cost } else { 1 };
+    /// Returns the rules of the request, each with its subject. `None` if a subject is missing and
+    /// no anonymous rule applies.
+    async fn asked(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String)>> {
         let address = || parts.client_address().map(str::to_owned);
-        let subject = |keyed: &KeyedRule| {
-            let key = keyed.key.as_ref().or(self.key.as_ref());
-            let subject = key.map_or_else(address, |key| key(parts))?;
-            let call = (keyed.rule.clone(), subject, cost_of(&keyed.rule));
-            (!call.1.is_empty()).then_some(call)
-        };
-        let of_anonymous = || {
-            let rule = self.anonymous.clone()?;
-            let cost = cost_of(&rule);
-            Some(vec![(rule, address()?, cost)])
-        };
-        self.rules.iter().map(subject).collect::<Option<Vec<_>>>().or_else(of_anonymous)
+        let mut shared = None;
+        let mut asked = Vec::with_capacity(self.rules.len());
+        for KeyedRule { rule, key } in &self.rules {
+            let Some(rule) = rule.get(parts).await else { continue };
+            let subject = match (key, &self.key, &shared) {
+                (Some(key), ..) => key.call(parts).await,
+                (None, _, Some(subject)) => Option::clone(subject),
+                (None, Some(key), None) => shared.insert(key.call(parts).await).clone(),
+                (None, None, None) => address(),
+            };
+            let Some(subject) = subject.filter(|subject| !subject.is_empty()) else {
+                return Some(vec![(self.anonymous.clone()?, address()?)]);
+            };
+            asked.push((rule, subject));
+        }
+        Some(asked)
     }
 
     /// Adds the decision and the degraded header to the request, for the service.
@@ -141,6 +179,20 @@ impl Plan {
             }
         }
     }
+}
+
+/// Returns the result of a function of the request, or the default without a function.
+async fn call_or<T>(function: Option<&Function<T>>, parts: &RequestParts<'_>, default: T) -> T {
+    match function {
+        Some(function) => function.call(parts).await,
+        None => default,
+    }
+}
+
+/// Returns the item of a rule, which costs one unit if the rule takes no cost.
+fn item<'a>(rule: &'a Rule, subject: &'a str, cost: u64) -> Item<'a> {
+    let item = rule.of(subject);
+    if rule.takes_cost() { item.cost(cost) } else { item }
 }
 
 /// Creates the response whose body is the problem.

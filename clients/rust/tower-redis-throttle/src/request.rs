@@ -1,12 +1,10 @@
 //! The arguments of the functions passed to the layer.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName};
 use http::request::Parts;
-use redis_throttle_client::{ClientAddress, Rule};
+use redis_throttle_client::ClientAddress;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -66,20 +64,4 @@ pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<St
 fn forwarded(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(FORWARDED_FOR).iter();
     values.map(|value| value.as_bytes().iter().copied().map(char::from).collect()).collect()
-}
-
-/// Returns the subject of a request; `None` if the request does not contain one.
-pub(crate) type KeyFunction = Arc<dyn Fn(&RequestParts<'_>) -> Option<String> + Send + Sync>;
-
-/// A rule with its own key function, if it has one.
-#[derive(Clone)]
-pub(crate) struct KeyedRule {
-    pub rule: Rule,
-    pub key: Option<KeyFunction>,
-}
-
-impl fmt::Debug for KeyedRule {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rule.fmt(formatter)
-    }
 }

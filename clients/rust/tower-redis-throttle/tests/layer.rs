@@ -87,7 +87,7 @@ async fn statuses(service: &RateLimit<Inner>, count: usize) -> Vec<u16> {
 #[tokio::test(start_paused = true)]
 async fn layer_answers_the_seventh_request_with_a_problem() {
     let server = FakeServer::new();
-    let service = RateLimitLayer::new(server.limiter(), api()).layer(Inner);
+    let service = RateLimitLayer::new(server.limiter(), api()).unwrap().layer(Inner);
     let first = answer(&service, request()).await;
     assert_eq!((first.status.as_u16(), &first.body["source"]), (200, &json!("server")));
     assert_eq!(first.field("ratelimit-policy"), Some(r#""api";q=6;w=36"#));
@@ -114,7 +114,7 @@ async fn without_a_server_a_denied_request_gets_503_and_an_allowed_one_is_marked
     let server = FakeServer::new();
     server.go_away();
     let closed = api().on_error(OnError::Deny).unwrap();
-    let service = RateLimitLayer::new(server.limiter(), closed).layer(Inner);
+    let service = RateLimitLayer::new(server.limiter(), closed).unwrap().layer(Inner);
     let refused = answer(&service, request()).await;
     assert_eq!((refused.status.as_u16(), refused.field("retry-after")), (503, Some("1")));
     assert_eq!((refused.field("ratelimit"), &refused.body["status"]), (None, &json!(503)));
@@ -149,7 +149,8 @@ async fn inner_layer_keeps_the_degraded_header_of_an_outer_one() {
 async fn layer_answers_a_permanent_denial_with_413_and_a_rejected_command_with_500() {
     let server = FakeServer::new();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
-    let service = built(builder.cost(|request| request.header("x-cost").unwrap().parse().unwrap()));
+    let service =
+        built(builder.cost(|request| request.header("x-cost").unwrap().parse::<u64>().unwrap()));
     let never = answer(&service, request().header("X-Cost", "7")).await;
     assert_eq!((never.status.as_u16(), never.field("retry-after")), (413, None));
     assert_eq!(answer(&service, request().header("X-Cost", "6")).await.status.as_u16(), 200);
@@ -289,7 +290,7 @@ async fn released(server: &FakeServer) -> usize {
 #[tokio::test(start_paused = true)]
 async fn layer_releases_the_lease_when_the_body_ends() {
     let server = FakeServer::new();
-    let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
+    let service = RateLimitLayer::new(server.limiter(), jobs()).unwrap().layer(Inner);
     let response = service.clone().oneshot(request().body(()).unwrap()).await.unwrap();
     assert_eq!(released(&server).await, 0);
     assert_eq!(statuses(&service, 1).await, [429]);
@@ -315,14 +316,14 @@ async fn layer_releases_every_lease_of_a_request() {
 #[tokio::test(start_paused = true)]
 async fn layer_releases_the_lease_when_the_client_disconnects() {
     let server = FakeServer::new();
-    let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
+    let service = RateLimitLayer::new(server.limiter(), jobs()).unwrap().layer(Inner);
     drop(service.clone().oneshot(request().body(()).unwrap()).await.unwrap());
     assert_eq!(released(&server).await, 1);
     // The client disconnects while the service works.
     let slow = tower::service_fn(|_: Request<()>| {
         std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
     });
-    let slow = RateLimitLayer::new(server.limiter(), jobs()).layer(slow);
+    let slow = RateLimitLayer::new(server.limiter(), jobs()).unwrap().layer(slow);
     let waiting = slow.oneshot(request().body(()).unwrap());
     assert!(tokio::time::timeout(Duration::from_millis(10), waiting).await.is_err());
     assert_eq!(released(&server).await, 2);
@@ -333,7 +334,7 @@ async fn layer_releases_the_lease_and_returns_the_error_when_the_service_fails()
     let server = FakeServer::new();
     let failing =
         tower::service_fn(|_: Request<()>| ready(Err::<Response<Full<Bytes>>, _>("broken")));
-    let service = RateLimitLayer::new(server.limiter(), jobs()).layer(failing);
+    let service = RateLimitLayer::new(server.limiter(), jobs()).unwrap().layer(failing);
     assert_eq!(service.oneshot(request().body(()).unwrap()).await.err(), Some("broken"));
     assert_eq!(released(&server).await, 1);
 }
@@ -368,7 +369,7 @@ impl Service<Request<()>> for OnlyWhenReady {
 #[tokio::test(start_paused = true)]
 async fn layer_calls_the_service_that_was_polled_ready() {
     let server = FakeServer::new();
-    let layer = RateLimitLayer::new(server.limiter(), api());
+    let layer = RateLimitLayer::new(server.limiter(), api()).unwrap();
     let mut service = layer.layer(OnlyWhenReady { ready: false });
     for _ in 0..3 {
         let response = service.ready().await.unwrap().call(request().body(()).unwrap()).await;

@@ -61,7 +61,8 @@ async fn layer_holds_the_lease_until_the_last_part_of_the_body() {
         let parts = move |_: Request<()>| async move {
             Ok::<_, Infallible>(Response::new(Parts([Ok("one"), Ok("two"), last].into())))
         };
-        let service = RateLimitLayer::new(server.limiter(), jobs()).layer(service_fn(parts));
+        let service =
+            RateLimitLayer::new(server.limiter(), jobs()).unwrap().layer(service_fn(parts));
         let mut body = service.oneshot(request()).await.unwrap().into_body();
         for part in ["one", "two"] {
             assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), part);
@@ -78,7 +79,7 @@ async fn layer_keeps_the_size_hint_of_the_body() {
     let server = FakeServer::new();
     let parts =
         |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Parts([Ok("four")].into()))) };
-    let service = RateLimitLayer::new(server.limiter(), jobs()).layer(service_fn(parts));
+    let service = RateLimitLayer::new(server.limiter(), jobs()).unwrap().layer(service_fn(parts));
     let mut body = service.oneshot(request()).await.unwrap().into_body();
     assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(4), false));
     let _ = body.frame().await.unwrap().unwrap();
@@ -88,7 +89,7 @@ async fn layer_keeps_the_size_hint_of_the_body() {
 #[tokio::test(start_paused = true)]
 async fn response_keeps_the_header_fields_of_both_layers() {
     let server = FakeServer::new();
-    let layer = |rule| RateLimitLayer::new(server.limiter(), rule);
+    let layer = |rule| RateLimitLayer::new(server.limiter(), rule).unwrap();
     let empty =
         |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) };
     let service = layer(Rule::fixed("day", 9, "1d").unwrap())

@@ -1,0 +1,65 @@
+//! The functions of the request that an application passes to the layer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::request::RequestParts;
+
+/// The result of a function of the request: a value, or a future of it. The future cannot borrow
+/// from the request, so the function first copies what the future needs. `M` tells the two apart;
+/// the compiler finds it.
+pub trait Answer<T, M> {
+    #[doc(hidden)]
+    fn answer(self) -> Answering<T>;
+}
+
+/// A value or its future.
+#[doc(hidden)]
+#[allow(unnameable_types, missing_debug_implementations, reason = "only this crate uses it")]
+pub enum Answering<T> {
+    Now(T),
+    Later(Pin<Box<dyn Future<Output = T> + Send>>),
+}
+
+/// Marks values.
+#[doc(hidden)]
+#[allow(unnameable_types, missing_debug_implementations, reason = "a marker is not named")]
+pub enum Now {}
+
+/// Marks futures.
+#[doc(hidden)]
+#[allow(unnameable_types, missing_debug_implementations, reason = "a marker is not named")]
+pub enum Later {}
+
+impl<T> Answer<T, Now> for T {
+    fn answer(self) -> Answering<T> {
+        Answering::Now(self)
+    }
+}
+
+impl<T, F: Future<Output = T> + Send + 'static> Answer<T, Later> for F {
+    fn answer(self) -> Answering<T> {
+        Answering::Later(Box::pin(self))
+    }
+}
+
+type Called<T> = dyn Fn(&RequestParts<'_>) -> Answering<T> + Send + Sync;
+
+/// A function of the request.
+pub(crate) struct Function<T>(Arc<Called<T>>);
+
+impl<T> Function<T> {
+    pub fn new<R: Answer<T, M>, M>(
+        function: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(move |parts| function(parts).answer()))
+    }
+
+    pub async fn call(&self, parts: &RequestParts<'_>) -> T {
+        match (self.0)(parts) {
+            Answering::Now(value) => value,
+            Answering::Later(future) => future.await,
+        }
+    }
+}
