@@ -1,0 +1,354 @@
+//! Admissions on a real server: the call of a language model, cancelled anywhere, with lost
+//! answers, and with a server that is silent for a while.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Instant;
+
+use redis::Value;
+use redis_throttle_client::{
+    Admission, Backend, Decision, Error, Limiter, Options, QuotaUnit, Rule, Source,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::proxy::Proxy;
+use crate::server::{Server, backend, until};
+use crate::{limiter, ms, patient};
+
+const ESTIMATE: u64 = 1800;
+const USED: u64 = 2000;
+
+/// The rules of an application that calls a language model.
+struct Rules {
+    rpm: Rule,
+    tpm: Rule,
+    month: Rule,
+    runs: Rule,
+}
+
+impl Rules {
+    /// Leases and reservations expire after this ttl.
+    fn new() -> Self {
+        Self {
+            rpm: Rule::gcra("rpm", 100, 100, "1m").unwrap(),
+            tpm: Rule::fixed("tpm", 90_000, "1h").unwrap(),
+            month: Rule::quota("month", 1_000_000, QuotaUnit::Month).unwrap(),
+            runs: Rule::lease("runs", 3, "6s").unwrap(),
+        }
+    }
+
+    async fn admit(&self, limiter: &Limiter, tenant: &str) -> Result<Admission, Error> {
+        let items = [
+            self.rpm.of(tenant),
+            self.tpm.of(tenant).cost(ESTIMATE),
+            self.month.of(tenant).reserve(ESTIMATE).ttl("6s"),
+            self.runs.of(tenant),
+        ];
+        limiter.admit(&items, None).await
+    }
+
+    /// Calls the model, which takes a moment, and settles its units.
+    async fn run(&self, limiter: &Limiter, tenant: &str, settled: &AtomicUsize) {
+        let admitted = self.admit(limiter, tenant).await.expect("admitted");
+        tokio::time::sleep(ms(1)).await;
+        admitted.settle(&self.tpm, USED).unwrap();
+        admitted.settle(&self.month, USED).unwrap();
+        settled.fetch_add(1, Ordering::Relaxed);
+        admitted.finish().await;
+    }
+}
+
+/// Returns the stored state of a key, as numbers; empty without one.
+async fn state(server: &Server, key: &str) -> HashMap<String, u64> {
+    let stored: Option<HashMap<String, Value>> = server.ask(&["RL.INSPECT", key]).await.unwrap();
+    let number = |(name, value): (String, Value)| {
+        redis::from_redis_value::<u64>(value).ok().map(|number| (name, number))
+    };
+    stored.into_iter().flatten().filter_map(number).collect()
+}
+
+async fn number(server: &Server, key: &str, field: &str) -> u64 {
+    state(server, key).await.get(field).copied().unwrap_or(0)
+}
+
+/// Waits until the server holds nothing for a tenant. It takes less than the ttl, so nothing has
+/// expired.
+async fn until_nothing_is_held(server: &Server, tenant: &str, rules: &Rules) {
+    let began = Instant::now();
+    let free = Limiter::with_options(server.client(), patient()).unwrap();
+    until("nothing is held", async || {
+        let runs = free.peek_all(&[rules.runs.of(tenant).id("other")], None).await.unwrap();
+        let open = number(server, &format!("rl:month:{tenant}"), "reservations_open").await;
+        (runs.rows[0].remaining, open) == (2, 0)
+    })
+    .await;
+    assert!(began.elapsed() < ms(6000), "{:?}", began.elapsed());
+}
+
+async fn used(server: &Server, tenant: &str) -> [u64; 2] {
+    let [month, tpm] = ["month", "tpm"].map(|rule| format!("rl:{rule}:{tenant}"));
+    [number(server, &month, "used").await, number(server, &tpm, "used").await]
+}
+
+#[tokio::test]
+async fn call_of_a_model_takes_what_it_used() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let (server, rules) = (Server::start().await, Rules::new());
+    let limiter = limiter(&server);
+    let admitted = rules.admit(&limiter, "t").await.unwrap();
+    assert_eq!((admitted.decision().rows.len(), admitted.held()), (4, true));
+    assert_eq!(number(&server, "rl:month:t", "reserved").await, ESTIMATE);
+    admitted.settle(&rules.tpm, USED).unwrap();
+    // One unit: the server would take the estimate for a commit without a cost.
+    admitted.settle(rules.month.of("t"), 1).unwrap();
+    admitted.finish().await;
+    assert!(!admitted.held());
+    assert_eq!(used(&server, "t").await, [1, USED]);
+    until_nothing_is_held(&server, "t", &rules).await;
+    // The second is dropped before it settles anything.
+    drop(rules.admit(&limiter, "t").await.unwrap());
+    until_nothing_is_held(&server, "t", &rules).await;
+    assert_eq!(used(&server, "t").await, [1, USED + ESTIMATE]);
+    assert_eq!(limiter.counters().unsettled, 0);
+}
+
+/// Drops a future when it waits for the n-th time. Returns true if it has ended before.
+async fn ends_before(waits: usize, future: impl Future<Output = ()>) -> bool {
+    let (mut future, mut waited) = (pin!(future), 0);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => {
+            waited += 1;
+            if waited == waits { Poll::Ready(false) } else { Poll::Pending }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn admission_cancelled_at_any_await_is_ended() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let (server, rules) = (Server::start().await, Rules::new());
+    let mut ended = false;
+    for waits in 1.. {
+        // A new limiter, so that the first waits are those of its dial.
+        let (limiter, tenant) = (limiter(&server), format!("t{waits}"));
+        let settled = AtomicUsize::new(0);
+        ended = ends_before(waits, rules.run(&limiter, &tenant, &settled)).await;
+        // On the same connection: what was sent before has run.
+        limiter.ready().await.unwrap();
+        until_nothing_is_held(&server, &tenant, &rules).await;
+        until("the units are settled", async || {
+            match (settled.load(Ordering::Relaxed), used(&server, &tenant).await) {
+                (1, [USED, USED]) => true,
+                // The server may have decided, but its answer did not reach the caller.
+                (0, [0, 0 | ESTIMATE]) => true,
+                (_, [month, tpm]) => {
+                    assert!(month <= USED && tpm <= USED, "{waits}: {month}, {tpm}");
+                    false
+                }
+            }
+        })
+        .await;
+        if ended {
+            assert!(waits > 4, "{waits}");
+            break;
+        }
+    }
+    assert!(ended);
+}
+
+/// Starts a proxy that drops the answer to the n-th command of the module, and its connection.
+async fn losing(to: u16, nth: usize) -> redis::Client {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let commands = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+            tokio::spawn(lead(client, server, commands.clone(), nth));
+        }
+    });
+    redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap()
+}
+
+/// Forwards both ways, until it drops an answer.
+async fn lead(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    commands: Arc<AtomicUsize>,
+    nth: usize,
+) {
+    let (mut request, mut reply, mut loses) = (vec![0; 1 << 16], vec![0; 1 << 16], false);
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => {
+                let Ok(length @ 1..) = read else { return };
+                let found = String::from_utf8_lossy(&request[..length]).matches("\nRL.").count();
+                let before = commands.fetch_add(found, Ordering::Relaxed);
+                loses |= (before..before + found).contains(&nth);
+                server.write_all(&request[..length]).await.unwrap();
+            }
+            read = server.read(&mut reply) => {
+                let Ok(length @ 1..) = read else { return };
+                if loses {
+                    return;
+                }
+                client.write_all(&reply[..length]).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn lost_answers_change_no_units() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let (server, rules) = (Server::start().await, Rules::new());
+    // The call, and its three ends.
+    for nth in 0..5 {
+        let client = losing(server.port, nth).await;
+        let limiter = Limiter::with_options(client, patient()).unwrap();
+        let (tenant, settled) = (format!("t{nth}"), AtomicUsize::new(0));
+        rules.run(&limiter, &tenant, &settled).await;
+        until_nothing_is_held(&server, &tenant, &rules).await;
+        // Without an answer to the call, the units of plain rules are not known to be taken.
+        let tpm = if nth == 0 { ESTIMATE } else { USED };
+        assert_eq!(used(&server, &tenant).await, [USED, tpm], "{nth}");
+    }
+}
+
+#[tokio::test]
+async fn admission_ends_once_while_the_server_is_silent_and_afterwards() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let (server, rules, proxy) = (Server::start().await, Rules::new(), Proxy::start().await);
+    proxy.lead_to(server.port);
+    let client = redis::Client::open(proxy.url()).unwrap();
+    let limiter = Limiter::with_options(client, Options::default().timeout(ms(300))).unwrap();
+    for (tenant, hangs) in [("silent", false), ("hangs", true)] {
+        until("it admits", async || {
+            let admitted = rules.admit(&limiter, "first").await.unwrap();
+            admitted.finish().await;
+            admitted.decision().source == Source::Server
+        })
+        .await;
+        let admitted = rules.admit(&limiter, tenant).await.unwrap();
+        assert_eq!(admitted.decision().source, Source::Server);
+        admitted.settle(&rules.month, USED).unwrap();
+        admitted.settle(&rules.tpm, USED).unwrap();
+        // Connections that forward nothing, or a server that runs each command two seconds later.
+        let slept = if hangs {
+            Some(server.hang().await)
+        } else {
+            proxy.silence();
+            None
+        };
+        let began = Instant::now();
+        admitted.finish().await;
+        assert!(began.elapsed() < ms(1500), "{:?}", began.elapsed());
+        if let Some(slept) = slept {
+            slept.await.unwrap().unwrap();
+        }
+        until_nothing_is_held(&server, tenant, &rules).await;
+        let [month, tpm] = used(&server, tenant).await;
+        assert_eq!(month, USED, "{tenant}");
+        // A charge is sent once: it may not have arrived.
+        assert!([ESTIMATE, USED].contains(&tpm), "{tenant}: {tpm}");
+    }
+}
+
+#[tokio::test]
+async fn leases_and_reservations_outlive_their_ttl_while_the_work_lasts() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let server = Server::start().await;
+    let limiter = limiter(&server);
+    let (day, runs) = (Rule::fixed("day", 10, "1d").unwrap(), Rule::lease("runs", 1, "600ms"));
+    let runs = runs.unwrap();
+    let items = [day.of("t").reserve(4).ttl("600ms"), runs.of("t")];
+    let admitted = limiter.admit(&items, None).await.unwrap();
+    let began = Instant::now();
+    while began.elapsed() < ms(1500) {
+        assert_eq!(limiter.peek(day.of("t").cost(0)).await.unwrap().remaining, 6);
+        assert!(limiter.lease(runs.of("t")).await.is_err() && admitted.held());
+        tokio::time::sleep(ms(50)).await;
+    }
+    admitted.finish().await;
+    assert_eq!(limiter.peek(day.of("t").cost(0)).await.unwrap().remaining, 10);
+    limiter.lease(runs.of("t")).await.unwrap().release().await;
+}
+
+fn denial(result: Result<impl Sized, Error>) -> Decision {
+    match result {
+        Err(Error::Denied(decision)) => *decision,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is not denied"),
+    }
+}
+
+#[tokio::test]
+async fn reservations_are_made_by_windows_quotas_and_policies() {
+    let server = Server::start().await;
+    let limiter = limiter(&server);
+    let day = Rule::fixed("day", 10, "1d").unwrap();
+    if backend() != Backend::Module {
+        let error = limiter.reserve(day.of("t").cost(4)).await.unwrap_err();
+        assert!(error.to_string().contains("needs the redis-throttle module"), "{error}");
+        return;
+    }
+    server.run(&["RL.POLICY", "SET", "plan", "QUOTA", "10", "day"]).await;
+    for rule in [
+        day.clone(),
+        Rule::quota("week", 10, QuotaUnit::Week).unwrap(),
+        Rule::policy("plan").unwrap(),
+        Rule::policy("none").unwrap().default(day.clone()).unwrap(),
+    ] {
+        let left = async || limiter.peek(rule.of("t").cost(0)).await.unwrap().remaining;
+        let held = limiter.reserve(rule.of("t").cost(8)).await.unwrap();
+        assert_eq!((left().await, held.held()), (2, true), "{rule:?}");
+        let denied = denial(limiter.reserve(rule.of("t").cost(8)).await);
+        assert_eq!((&*denied.rule, denied.remaining), (rule.name(), 2), "{rule:?}");
+        held.commit(3).await.unwrap();
+        assert!(matches!(held.commit(3).await, Err(Error::InvalidArgument { .. })));
+        assert_eq!((left().await, held.held()), (7, false), "{rule:?}");
+        let held = limiter.reserve(rule.of("t").cost(7)).await.unwrap();
+        assert_eq!(left().await, 0, "{rule:?}");
+        held.cancel().await;
+        assert_eq!(left().await, 7, "{rule:?}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_reservations_are_a_denial() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let server = Server::start().await;
+    let (limiter, day) = (limiter(&server), Rule::fixed("day", 1_000_000, "1d").unwrap());
+    let mut all = redis::pipe();
+    for id in 0..1024 {
+        all.cmd("RL.RESERVE").arg("rl:day:t").arg(id).arg("60");
+        all.arg("FIXED").arg(1_000_000).arg("86400").ignore();
+    }
+    all.exec_async(&mut server.connect().await).await.unwrap();
+    let api = Rule::gcra("api", 6, 10, "60s").unwrap();
+    let items = [api.of("t"), day.of("t").reserve(5).ttl("7s")];
+    let denied = denial(limiter.admit(&items, None).await);
+    assert_eq!((&*denied.rule, denied.deciding, denied.source), ("day", 1, Source::Server));
+    assert_eq!((denied.limit, denied.remaining, denied.retry_after), (1_000_000, 0, ms(7000)));
+    assert_eq!(limiter.peek(api.of("t").cost(0)).await.unwrap().remaining, 6);
+    assert_eq!((limiter.counters().denied, limiter.counters().rejected), (1, 0));
+}
