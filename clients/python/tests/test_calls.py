@@ -171,8 +171,11 @@ def test_the_hook_gets_no_subject_and_changes_no_decision(
     def broken(event: DecisionEvent) -> None:
         raise ZeroDivisionError
 
-    assert server.limiter(on_decision=broken).check(API, "alice")
+    limiter = server.limiter(on_decision=broken)
+    limiter.on_decision(seen.append)
+    assert limiter.check(API, "alice")
     assert "on_decision failed" in caplog.text
+    assert len(seen) == 2
 
 
 def test_the_hook_gets_every_kind_of_call(server: FakeServer) -> None:

@@ -17,6 +17,7 @@ from ._errors import (
     ThrottleError,
     Unavailable,
 )
+from ._json_log import json_log
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._limiter import AsyncLimiter, Limiter
 from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
@@ -74,6 +75,7 @@ __all__ = [
     "backoff",
     "fixed",
     "gcra",
+    "json_log",
     "leaky_bucket",
     "lease",
     "policy",

@@ -132,6 +132,11 @@ class Asking:
         with self._lock:
             return self._turns.setdefault(key, make())
 
+    def open_breakers(self) -> int:
+        """Returns the number of nodes whose breaker is open."""
+        now = self.clock()
+        return sum(breaker.is_open(now) for breaker in list(self._breakers.values()))
+
     def breaker(self, node: object) -> Breaker:
         """Returns the breaker of a node. Each node has one, so a dead node blocks no other."""
         breaker = self._breakers.get(node)

@@ -26,6 +26,11 @@ class Breaker:
         self._probing = False
         self._lock = threading.Lock()
 
+    def is_open(self, now: float) -> bool:
+        """Returns True if a call would be refused, except a probe that is due."""
+        until = self._shut_until
+        return until is not None and (self._probing or now < until)
+
     def enter(self, now: float, *, lease: bool = False, is_up: bool = False) -> bool:
         """Begins a call, which :meth:`leave` must end. Returns True if the call is the probe.
 
@@ -35,7 +40,7 @@ class Breaker:
         with self._lock:
             if lease and is_up:
                 return False
-            if self._shut_until is not None and (self._probing or now < self._shut_until):
+            if self.is_open(now):
                 raise Unavailable("the circuit is open: the node gave no answer", "circuit")
             if not lease and self._in_flight >= self._most:
                 raise Unavailable(f"{self._most} calls wait for the server already", "overloaded")

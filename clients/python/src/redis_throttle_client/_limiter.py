@@ -23,7 +23,7 @@ from ._errors import Unavailable
 from ._hold import Hold, holds_of
 from ._keeping import Keeper, Renewer
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
-from ._options import Counters, LimiterOptions, Options
+from ._options import Counters, LimiterOptions, OnDecision, Options
 from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Item, Rule
@@ -177,6 +177,15 @@ class Limiter:
     def counters(self) -> Counters:
         """The counts of the decisions since the limiter was created."""
         return self._calls.teller.counters()
+
+    @property
+    def open_breakers(self) -> int:
+        """The number of nodes whose circuit breaker is open: calls to them end at once."""
+        return self._calls.asking.open_breakers()
+
+    def on_decision(self, hook: OnDecision) -> None:
+        """Adds a hook to that of the options. It gets the same events, after the earlier ones."""
+        self._calls.teller.add(hook)
 
     def ready(self) -> Backend:
         """Returns the back end in use: ``module``, ``functions`` or ``script``.
@@ -356,6 +365,15 @@ class AsyncLimiter:
     def counters(self) -> Counters:
         """The same as :attr:`Limiter.counters`."""
         return self._calls.teller.counters()
+
+    @property
+    def open_breakers(self) -> int:
+        """The same as :attr:`Limiter.open_breakers`."""
+        return self._calls.asking.open_breakers()
+
+    def on_decision(self, hook: OnDecision) -> None:
+        """The same as :meth:`Limiter.on_decision`."""
+        self._calls.teller.add(hook)
 
     async def ready(self) -> Backend:
         """The same as :meth:`Limiter.ready`."""

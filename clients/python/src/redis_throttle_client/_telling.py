@@ -1,4 +1,4 @@
-"""Counts the decisions of a limiter, and calls its hook."""
+"""Counts the decisions of a limiter, and calls its hooks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,31 @@ from collections.abc import Callable
 
 from ._decision import Decision
 from ._errors import CommandRejected, ThrottleError
-from ._options import Counters, DecisionEvent, DecisionKind, Options
+from ._options import Counters, DecisionEvent, DecisionKind, OnDecision, Options
 from ._rules import Rule
 
 log = logging.getLogger("redis_throttle_client")
 
 
 class Teller:
-    """The counters of a limiter, and its ``on_decision``."""
+    """The counters of a limiter, and its ``on_decision`` hooks."""
 
     def __init__(self, options: Options, key_hash: Callable[[str], str]) -> None:
-        self._hook, self._clock, self._key_hash = options.on_decision, options.clock, key_hash
+        self._clock, self._key_hash = options.clock, key_hash
+        self._hooks: tuple[OnDecision, ...] = ()
         self.begin()
+        if options.on_decision is not None:
+            self.add(options.on_decision)
 
     def begin(self) -> None:
         """Resets the counters, also in the child of a fork."""
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Counters.__slots__, 0)
+
+    def add(self, hook: OnDecision) -> None:
+        """Adds a hook. A call that is being told keeps the hooks that it has."""
+        with self._lock:
+            self._hooks += (hook,)
 
     def counters(self) -> Counters:
         """Returns the counts so far."""
@@ -39,7 +47,7 @@ class Teller:
     def decided(
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
     ) -> Decision:
-        """Counts the decision and tells it to the hook."""
+        """Counts the decision and tells it to the hooks."""
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
@@ -51,7 +59,7 @@ class Teller:
     def told(
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
     ) -> Decision:
-        """Tells the decision to the hook. Calls that take nothing are not counted."""
+        """Tells the decision to the hooks. Calls that take nothing are not counted."""
         self.tell(kind, decision, rule, subject, began)
         return decision
 
@@ -65,24 +73,26 @@ class Teller:
             self.tell(kind, None, rule, subject, began, error)
 
     def rejections(self, rule: Rule, subject: str, began: float) -> _Rejections:
-        """Returns a context that tells the hook of a call that the server refuses in it."""
+        """Returns a context that tells the hooks of a call that the server refuses in it."""
         return _Rejections(self, rule, subject, began)
 
     def tell(
         self, kind: DecisionKind, decision: Decision | None, rule: Rule, subject: str, began: float,
         error: ThrottleError | None = None,
     ) -> None:  # fmt: skip
-        """Calls the hook. A failing hook does not change the decision."""
-        hook = self._hook
-        if hook is None:
+        """Calls the hooks. A failing hook changes neither the decision nor another hook."""
+        hooks = self._hooks
+        if not hooks:
             return
-        try:
-            latency_ms = (self._clock() - began) * 1000
-            degraded = decision is not None and decision.degraded
-            hashed = self._key_hash(subject)
-            hook(DecisionEvent(kind, decision, rule, hashed, latency_ms, degraded, error))
-        except Exception:
-            log.exception("on_decision failed for the rule %s", rule.name)
+        latency_ms = (self._clock() - began) * 1000
+        degraded = decision is not None and decision.degraded
+        hashed = self._key_hash(subject)
+        event = DecisionEvent(kind, decision, rule, hashed, latency_ms, degraded, error)
+        for hook in hooks:
+            try:
+                hook(event)
+            except Exception:
+                log.exception("on_decision failed for the rule %s", rule.name)
 
 
 class _Rejections:
