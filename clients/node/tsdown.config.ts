@@ -9,6 +9,8 @@ export default defineConfig({
     'express-rate-limit',
     'fastify-rate-limit',
     'nestjs',
+    'opentelemetry',
+    'prometheus',
     'testing',
   ].map((name) => `src/${name}.ts`),
   format: ['esm', 'cjs'],

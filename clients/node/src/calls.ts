@@ -98,6 +98,11 @@ export class Calls {
     watch.onSilent = (name) => this.retire(this.nodeNamed(name), 'neither');
   }
 
+  /** The number of nodes whose breaker is open. */
+  get openBreakers(): number {
+    return [...this.#nodes.values()].filter(({ breaker }) => breaker.open).length;
+  }
+
   #node(call: Pick<Call, 'keys'>): Node {
     return this.nodeNamed(this.connection.nodeOf?.(call));
   }

@@ -5,7 +5,7 @@ import type { Decision } from './decision.js';
 import { CommandRejectedError, UnavailableError } from './errors.js';
 import type { Keys } from './keys.js';
 import { LocalLimiter } from './local.js';
-import { type Told, tell } from './on-decision.js';
+import { Hooks, type Told } from './on-decision.js';
 import { withoutAnswer } from './on-error.js';
 import type { OnDecision } from './options.js';
 import type { Ask, Call } from './protocol.js';
@@ -20,15 +20,24 @@ interface DeciderOptions {
 
 export class Decider {
   readonly counters = { allowed: 0, denied: 0, degraded: 0, local: 0, rejected: 0, unsettled: 0 };
+  /** The hooks of the application. */
+  readonly hooks: Hooks;
   readonly #local: LocalLimiter;
 
   constructor(
     private readonly calls: Calls,
     private readonly clock: Clock,
-    private readonly keys: Keys,
+    keys: Keys,
     private readonly options: DeciderOptions,
   ) {
     this.#local = new LocalLimiter(clock);
+    this.hooks = new Hooks(keys, clock);
+    if (options.onDecision !== undefined) this.hooks.add(options.onDecision);
+  }
+
+  /** The number of nodes whose circuit breaker is open. */
+  get openBreakers(): number {
+    return this.calls.openBreakers;
   }
 
   send(call: Call, signal: AbortSignal | undefined): Promise<unknown> {
@@ -82,12 +91,8 @@ export class Decider {
     return decision;
   }
 
-  tell(told: Omit<Told, 'latencyMs'> & { askedAtMs: number | undefined }): void {
-    const { onDecision } = this.options;
-    if (onDecision === undefined) return;
-    const { askedAtMs, ...rest } = told;
-    const latencyMs = askedAtMs === undefined ? 0 : this.clock.nowMs() - askedAtMs;
-    tell(onDecision, this.keys, { ...rest, latencyMs });
+  tell(told: Told): void {
+    this.hooks.tell(told);
   }
 
   /** Decides by `onError` if the server was unavailable. Throws any other error. */

@@ -28,6 +28,7 @@ export {
   type UnavailableReason,
 } from './errors.js';
 export type { HeaderOptions, HeaderStyle, Problem } from './headers.js';
+export { type JsonLogOptions, jsonLog } from './json-log.js';
 export type { KeyOptions } from './keys.js';
 export type { Lease } from './lease.js';
 export { Limiter } from './limiter.js';

@@ -21,6 +21,7 @@ import {
   type CheckOptions,
   type Counters,
   type LimiterOptions,
+  type OnDecision,
   type PeekOptions,
   type ReserveOptions,
   type SeveralOptions,
@@ -45,7 +46,6 @@ export class Limiter {
   readonly #denials: DenialCache | undefined;
   readonly #stocks: Prefetcher;
   readonly #prefetch: number;
-  readonly #isObserved: boolean;
   #closed = false;
 
   /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
@@ -67,7 +67,6 @@ export class Limiter {
     this.#holding = new Holding(this.#ending, clock);
     this.#stocks = new Prefetcher(clock);
     this.#prefetch = prefetch;
-    this.#isObserved = checked.onDecision !== undefined;
   }
 
   /** @internal The clock of the limiter. */
@@ -77,6 +76,16 @@ export class Limiter {
 
   get counters(): Counters {
     return { ...this.#decider.counters };
+  }
+
+  /** The number of nodes whose circuit breaker is open: calls to them end at once. */
+  get openBreakers(): number {
+    return this.#decider.openBreakers;
+  }
+
+  /** Adds a hook to that of the options. It gets the same events, after the earlier ones. */
+  onDecision(hook: OnDecision): void {
+    this.#decider.hooks.add(hook);
   }
 
   /** Decides a call, and takes the cost if the call is allowed. */
@@ -95,7 +104,7 @@ export class Limiter {
     const denied = denials?.get(call);
     if (denied !== undefined) return decider.counted(denied, [ask], undefined);
     const asked = denials?.asked();
-    const askedAtMs = this.#isObserved ? this.#clock.nowMs() : 0;
+    const askedAtMs = this.#decider.hooks.isEmpty ? 0 : this.#clock.nowMs();
     let decision: Decision;
     // The same as `decided`, but without another function call: nearly all calls take this path.
     try {

@@ -1,8 +1,9 @@
 /** Reports decisions, ends of admissions and rejections to the application: metrics and logs. */
+import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
 import type { CommandRejectedError, UnavailableError } from './errors.js';
 import type { Keys } from './keys.js';
-import type { DecisionKind, OnDecision } from './options.js';
+import type { DecisionEvent, DecisionKind, OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
 
 /** The result of a call: its decision, or its error. */
@@ -11,20 +12,46 @@ export interface Told {
   decision: Decision | undefined;
   error?: CommandRejectedError | UnavailableError;
   asks: readonly Ask[];
-  latencyMs: number;
+  /** Undefined if no call was sent. */
+  askedAtMs: number | undefined;
 }
 
-/**
- * Calls the hook once per call, with the rule that decided. An error of the hook becomes a warning.
- */
-export function tell(onDecision: OnDecision, keys: Keys, told: Told): void {
-  const { kind, decision, error, asks, latencyMs } = told;
-  const { rule, subject = '' } = (asks[decision?.deciding ?? 0] ?? asks[0]) as Ask;
-  const keyHash = keys.keyHash(subject);
-  const degraded = decision?.degraded ?? false;
-  const event = Object.freeze({ kind, decision, rule, keyHash, latencyMs, degraded, error });
-  const call = async () => onDecision(event);
-  call().catch((error) => {
+/** The hooks of a limiter. */
+export class Hooks {
+  #hooks: readonly OnDecision[] = [];
+
+  constructor(
+    private readonly keys: Keys,
+    private readonly clock: Clock,
+  ) {}
+
+  get isEmpty(): boolean {
+    return this.#hooks.length === 0;
+  }
+
+  add(hook: OnDecision): void {
+    this.#hooks = [...this.#hooks, hook];
+  }
+
+  /**
+   * Calls each hook once, with the rule that decided. An error of a hook becomes a warning, and the
+   * others are called all the same.
+   */
+  tell(told: Told): void {
+    if (this.isEmpty) return;
+    const { kind, decision, error, asks, askedAtMs } = told;
+    const { rule, subject = '' } = (asks[decision?.deciding ?? 0] ?? asks[0]) as Ask;
+    const keyHash = this.keys.keyHash(subject);
+    const degraded = decision?.degraded ?? false;
+    const latencyMs = askedAtMs === undefined ? 0 : this.clock.nowMs() - askedAtMs;
+    const event = Object.freeze({ kind, decision, rule, keyHash, latencyMs, degraded, error });
+    for (const hook of this.#hooks) call(hook, event);
+  }
+}
+
+function call(hook: OnDecision, event: DecisionEvent): void {
+  const called = async () => hook(event);
+  called().catch((error) => {
     process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
   });
 }

@@ -303,7 +303,10 @@ describe('onDecision', () => {
   ])('that %s does not change the decision, and emits a warning', async (_, onDecision) => {
     const warned = new Promise((resolve) => process.once('warning', resolve));
     const { limiter } = over({ onDecision });
+    const kinds: string[] = [];
+    limiter.onDecision(({ kind }) => kinds.push(kind));
     expect((await limiter.check(api, '42')).allowed).toBe(true);
+    expect(kinds).toEqual(['check']);
     expect(await warned).toMatchObject({ code: 'RL_ON_DECISION' });
   });
 });

@@ -46,7 +46,7 @@ try {
   run(bin('attw'), [tarball]);
 
   const names = ['', '/express', '/hono', '/express-rate-limit'];
-  names.push('/fastify-rate-limit', '/nestjs', '/testing');
+  names.push('/fastify-rate-limit', '/nestjs', '/testing', '/opentelemetry', '/prometheus');
   const body = `
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
@@ -54,13 +54,15 @@ try {
     new RedisThrottleStore({ limiter });
     redisThrottleStore({ limiter });
     new RedisThrottleStorage({ limiter });
+    metrics(limiter);
+    limiter.onDecision(setSpanAttributes);
     limiter.check(gcra('api', 6, 10, '60s'), '42').then(({ remaining }) => {
       if (remaining !== 5 || middleware.length !== 1) throw new Error('not as the source');
     });
   `;
   const wanted = ['{ Limiter, gcra }', '{ rateLimit }', '{ rateLimit: hono }'];
   wanted.push('{ RedisThrottleStore }', '{ redisThrottleStore }', '{ RedisThrottleStorage }');
-  wanted.push('{ FakeServer }');
+  wanted.push('{ FakeServer }', '{ setSpanAttributes }', '{ metrics }');
   const load = (form) => names.map((name, at) => form(wanted[at], `redis-throttle-client${name}`));
   const imports = load((what, from) => `import ${what.replace(': ', ' as ')} from '${from}';`);
   const requires = load((what, from) => `const ${what} = require('${from}');`);
@@ -76,7 +78,8 @@ try {
   run('npm', ['install', '--offline', '--no-audit', '--no-fund', '--silent', tarball], folder);
   // The frameworks are optional peers.
   const peers = ['@fastify', '@hono', '@nestjs', '@types', 'express', 'fastify', 'hono', 'ioredis'];
-  for (const name of [...peers, 'reflect-metadata', 'rxjs']) {
+  const others = ['@opentelemetry', 'prom-client', 'reflect-metadata', 'rxjs'];
+  for (const name of [...peers, ...others]) {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name));
   }
   const programs = readdirSync(join(root, 'test/programs')).map((name) => name.replace('.ts', ''));
