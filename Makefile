@@ -106,6 +106,7 @@ test: ## run all tests
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		cargo test --locked --test e2e --test functions --test snippets --test plots
 	$(cargo_build) --package redis-throttle-exporter
+	$(for_clients) monitoring
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
 		cargo test --locked --test monitoring
 	$(test_clients)

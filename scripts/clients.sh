@@ -4,6 +4,7 @@
 #   scripts/clients.sh check [LANGUAGE...]      format, lint and types
 #   scripts/clients.sh test [LANGUAGE...]       the tests, which start their own servers
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
+#   scripts/clients.sh monitoring               fetches the packages of the application in tests/monitoring
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #
@@ -112,9 +113,11 @@ check_python() {
     step .venv/bin/mypy
     # Python code in other folders is checked without the rules S, because the benchmark's driver
     # starts programs.
-    step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples
-    step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples
-    step .venv/bin/mypy --strict ../../benches/clients/*.py
+    step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples \
+        ../../tests/monitoring
+    step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples \
+        ../../tests/monitoring
+    step .venv/bin/mypy --strict ../../benches/clients/*.py ../../tests/monitoring/*.py
 }
 
 # Installs the lowest supported versions of the Python drivers in the folder $1, which comes first on
@@ -209,6 +212,10 @@ example_rust() {
     step cargo build --locked --package example-axum
 }
 
+monitoring() {
+    prepare_python
+}
+
 bench() {
     venv .cache/venv/bench benches/clients/python/requirements.txt clients/python
     prepare_node
@@ -236,10 +243,10 @@ check | test | example)
         esac
     done
     ;;
-bench) bench ;;
+bench | monitoring) "$verb" ;;
 run)
     use_node
     exec "$@"
     ;;
-*) fail "unknown verb: expected check, test, example, bench or run" ;;
+*) fail "unknown verb: expected check, test, example, monitoring, bench or run" ;;
 esac

@@ -1,6 +1,7 @@
-//! Runs the exporter with real servers, and a real Prometheus that scrapes the exporter.
+//! Runs the exporter and an application with real servers, and a real Prometheus that scrapes them.
 //!
-//! `RL_EXPORTER` is the path of the exporter; `make exporter` builds it.
+//! `RL_EXPORTER` is the path of the exporter; `make exporter` builds it. `RL_PYTHON` is a Python
+//! with the packages of the application; the default is that of `scripts/clients.sh monitoring`.
 
 // The end-to-end suite uses everything in this module; this suite uses a part of it.
 #[path = "e2e/support/mod.rs"]
@@ -9,6 +10,8 @@ mod support;
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;
+#[path = "monitoring/application.rs"]
+mod application;
 #[path = "monitoring/exporter.rs"]
 mod exporter;
 #[path = "monitoring/http.rs"]

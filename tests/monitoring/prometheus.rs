@@ -1,6 +1,7 @@
-//! A real Prometheus that scrapes the exporter, evaluates the alerts, and answers the queries of
-//! the dashboard.
+//! A real Prometheus that scrapes the exporter and an application, evaluates the alerts, and
+//! answers the queries of the dashboard.
 
+use crate::application::Application;
 use crate::exporter::Exporter;
 use crate::http;
 use crate::support::server::free_port;
@@ -16,7 +17,7 @@ fn deployed(name: &str) -> String {
     fs::read_to_string(path).expect("a file of deploy/prometheus")
 }
 
-struct Prometheus {
+pub struct Prometheus {
     child: Child,
     directory: TempDir,
     address: String,
@@ -25,17 +26,24 @@ struct Prometheus {
 impl Prometheus {
     /// Starts Prometheus with the files of deploy/prometheus. Its intervals are hundreds of
     /// milliseconds instead of seconds, and its alerts fire without a delay.
-    fn scraping(exporter: &Exporter) -> Self {
+    pub fn scraping(exporter: &Exporter, application: Option<&Application>) -> Self {
         let directory = tempfile::tempdir().expect("a folder");
         let write =
             |name: &str, text: String| fs::write(directory.path().join(name), text).unwrap();
         let patient = deployed("alerts.yml");
         let waits = |line: &&str| !line.trim_start().starts_with("for: ");
         write("alerts.yml", patient.lines().filter(waits).collect::<Vec<_>>().join("\n"));
-        let scrape = deployed("scrape.yml")
-            .replace("127.0.0.1:9877", &exporter.address)
-            .replace("scrape_interval: 15s", "scrape_interval: 300ms")
-            .replace("scrape_timeout: 10s", "scrape_timeout: 300ms");
+        let of = |job: &str, address: &str| {
+            deployed("scrape.yml")
+                .replace("job_name: redis-throttle", &format!("job_name: {job}"))
+                .replace("127.0.0.1:9877", address)
+                .replace("scrape_interval: 15s", "scrape_interval: 300ms")
+                .replace("scrape_timeout: 10s", "scrape_timeout: 300ms")
+        };
+        let mut scrape = of("redis-throttle", &exporter.address);
+        if let Some(application) = application {
+            scrape += &of("application", &application.address);
+        }
         let indented: String = scrape.lines().map(|line| format!("  {line}\n")).collect();
         let global = "global: { evaluation_interval: 300ms }\nrule_files: [alerts.yml]\n";
         write("prometheus.yml", format!("{global}scrape_configs:\n{indented}"));
@@ -66,7 +74,7 @@ impl Prometheus {
     }
 
     /// Returns the JSON result of an expression. Fails the test on an error.
-    fn query(&self, expression: &str) -> String {
+    pub fn query(&self, expression: &str) -> String {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let answer = http::get(&self.address, &format!("/api/v1/query?query={encoded}"));
         assert_eq!(answer.status, 200, "{expression}: {}", answer.body);
@@ -74,7 +82,7 @@ impl Prometheus {
     }
 
     /// Waits until an expression has a result, and returns it.
-    fn wait_for(&self, expression: &str) -> String {
+    pub fn wait_for(&self, expression: &str) -> String {
         eventually(expression, || {
             let answer = self.query(expression);
             (!answer.contains("\"result\":[]")).then_some(answer)
@@ -82,11 +90,11 @@ impl Prometheus {
     }
 
     /// Waits until the alert fires with these labels.
-    fn wait_for_alert(&self, name: &str, labels: &str) {
+    pub fn wait_for_alert(&self, name: &str, labels: &str) {
         self.wait_for(&format!("ALERTS{{alertstate=\"firing\",alertname=\"{name}\",{labels}}}"));
     }
 
-    fn assert_silent(&self, name: &str) {
+    pub fn assert_silent(&self, name: &str) {
         let firing = self.query(&format!("ALERTS{{alertname=\"{name}\"}}"));
         assert!(firing.contains("\"result\":[]"), "{firing}");
     }
@@ -106,7 +114,7 @@ fn prometheus_stores_the_series_and_alerts_fire_for_panics_and_dead_servers() {
     let names = [&with_faults, &mortal].map(|server| format!("127.0.0.1:{}", server.port()));
     let urls = names.each_ref().map(|name| format!("redis://{name}"));
     let exporter = Exporter::of_servers(&[&urls[0], &urls[1]]);
-    let prometheus = Prometheus::scraping(&exporter);
+    let prometheus = Prometheus::scraping(&exporter, None);
     let of = |name: &str| format!("job=\"redis-throttle\",server=\"{name}\"");
 
     let mut client = with_faults.client();
@@ -156,7 +164,8 @@ fn every_panel_of_the_dashboard_queries_existing_series() {
     let mut client = server.client();
     client.ok("RL.POLICY SET api GCRA 6 10 60");
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
-    let prometheus = Prometheus::scraping(&exporter);
+    let application = Application::of_server(&server);
+    let prometheus = Prometheus::scraping(&exporter, Some(&application));
     // A rate has a value only after its counter has grown between two scrapes.
     for outcome in ["allowed", "denied"] {
         eventually("a rate", || {
@@ -166,19 +175,23 @@ fn every_panel_of_the_dashboard_queries_existing_series() {
             (!answer.contains("\"result\":[]")).then_some(())
         });
     }
-    let page = exporter.page();
+    prometheus.wait_for("rate(redis_throttle_checks_total[1m]) > 0");
+    let page = exporter.page() + &application.page();
     let dashboard = deployed("dashboard.json");
     let documents = Yaml::load_from_str(&dashboard).expect("JSON is YAML");
     let mut expressions = Vec::new();
     texts_under(&documents[0], "expr", &mut expressions);
-    assert!(expressions.len() >= 15, "{expressions:?}");
+    assert!(expressions.len() >= 20, "{expressions:?}");
     for expression in expressions {
         let names = expression.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
-        for name in names.filter(|name| name.starts_with("rl_")) {
+        let is_ours = |name: &&str| name.starts_with("rl_") || name.starts_with("redis_throttle_");
+        for name in names.filter(is_ours) {
+            let name = name.trim_end_matches("_bucket");
             assert!(page.contains(&format!("# TYPE {name} ")), "{name} in {expression}");
         }
         let chosen = expression
             .replace("$__rate_interval", "1m")
+            .replace("$application", ".*")
             .replace("$job", ".*")
             .replace("$server", ".*")
             .replace("$policy", ".*");

@@ -1,0 +1,27 @@
+"""Checks two rules without a pause, and serves the metrics of its limiter on the port it prints.
+
+python application.py PORT, the port of the server.
+"""
+
+import sys
+import time
+
+import redis
+from prometheus_client import start_http_server
+
+from redis_throttle_client import Limiter, fixed, gcra
+from redis_throttle_client.prometheus import metrics
+
+# Longer than the pauses of the server in the test: only a server that is gone gives no answer.
+TIMEOUT_MS = 5_000
+PAUSE_S = 0.01
+
+limiter = Limiter(redis.Redis(port=int(sys.argv[1])), timeout_ms=TIMEOUT_MS)
+metrics(limiter)
+rules = [gcra("api", 6, 10, "60s"), fixed("exports", 1, "60s", on_error="deny")]
+http, _ = start_http_server(0, "127.0.0.1")
+print(http.server_port, flush=True)
+while True:
+    for rule in rules:
+        limiter.check(rule, "user:42")
+    time.sleep(PAUSE_S)
