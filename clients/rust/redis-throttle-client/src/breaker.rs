@@ -85,6 +85,11 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true if the circuit breaker is open.
+    pub fn is_open(&self) -> bool {
+        self.state().is_open(clock::now())
+    }
+
     /// Begins a call, unless the circuit breaker is open or too many calls are in flight. `is_up`
     /// returns true if a connection is up.
     pub fn enter(
@@ -94,7 +99,7 @@ impl Gate {
         is_up: impl FnOnce() -> bool,
     ) -> Result<Pass<'_>, Error> {
         let mut state = self.state();
-        let shut = state.shut_until.is_some_and(|until| state.probing || now < until);
+        let shut = state.is_open(now);
         if shut && !(lane == Lane::Lease && is_up()) {
             return Err(Error::unavailable(Reason::Circuit));
         }
@@ -138,6 +143,10 @@ impl Pass<'_> {
 }
 
 impl State {
+    fn is_open(&self, now: Instant) -> bool {
+        self.shut_until.is_some_and(|until| self.probing || now < until)
+    }
+
     fn fail(&mut self, probe: bool, gate: &Gate) {
         self.failed = self.failed.saturating_add(1);
         if probe || self.failed >= gate.failures {

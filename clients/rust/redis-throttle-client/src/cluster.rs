@@ -166,6 +166,13 @@ impl Slots {
         Err(fault.error)
     }
 
+    /// Returns the number of open breakers: those of the nodes, and that of reading the slots.
+    pub fn open_breakers(&self) -> usize {
+        let state = self.state();
+        let gates = state.nodes.values().map(|node| &node.gate).chain([&self.gate]);
+        gates.filter(|gate| gate.is_open()).count()
+    }
+
     /// Returns the node that a redirection names, and true if it needs `ASKING`.
     pub fn redirected(
         self: &Arc<Self>,

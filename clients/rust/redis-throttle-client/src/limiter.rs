@@ -20,6 +20,7 @@ use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
 use crate::reply;
 use crate::server::Nodes;
+use crate::telling::Hooks;
 use crate::{
     Backend, Counters, Decision, Error, EventKind, Item, Options, Reason, Rule, Server, Span, clock,
 };
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub grants: Grants,
     pub local: Mutex<LocalLimiter>,
     pub counts: Counts,
+    pub hooks: Hooks,
     /// Set by [`Limiter::close`].
     pub closed: SetOnce<()>,
     pub made: Instant,
@@ -73,6 +75,7 @@ impl Limiter {
             grants: Grants::new(),
             local: Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)),
             counts: Counts::default(),
+            hooks: Hooks::new(options.on_decision.clone()),
             closed: SetOnce::new(),
             made: clock::now(),
             options,
@@ -228,6 +231,12 @@ impl Limiter {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.counts.so_far()
+    }
+
+    /// Returns the number of nodes whose circuit breaker is open: calls to them end at once.
+    #[must_use]
+    pub fn open_breakers(&self) -> usize {
+        self.0.nodes.open_breakers()
     }
 
     /// Sends one status call and returns the back end that answered.

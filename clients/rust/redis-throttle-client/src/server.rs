@@ -72,6 +72,15 @@ impl Nodes {
         }
     }
 
+    /// Returns the number of nodes whose circuit breaker is open.
+    pub fn open_breakers(&self) -> usize {
+        match self {
+            Self::One(node) => usize::from(node.gate.is_open()),
+            #[cfg(feature = "cluster")]
+            Self::Many(slots) => slots.open_breakers(),
+        }
+    }
+
     /// Returns the node that a redirection names, and true if the command needs `ASKING` there.
     /// `None` for other errors.
     #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]

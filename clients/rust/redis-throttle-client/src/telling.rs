@@ -1,6 +1,7 @@
 //! The event of each decision, for metrics and logs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -74,12 +75,35 @@ pub struct DecisionEvent<'a> {
     pub error: Option<&'a Error>,
 }
 
-/// The hook that gets the events.
+/// A hook that gets the events.
 pub(crate) type OnDecision = dyn Fn(&DecisionEvent<'_>) + Send + Sync;
 
+/// The hooks of a limiter. A call that is being told keeps those that it has.
+pub(crate) struct Hooks(RwLock<Arc<[Arc<OnDecision>]>>);
+
+impl Hooks {
+    pub fn new(first: Option<Arc<OnDecision>>) -> Self {
+        Self(RwLock::new(first.into_iter().collect()))
+    }
+
+    fn add(&self, hook: Arc<OnDecision>) {
+        let mut hooks = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *hooks = hooks.iter().cloned().chain([hook]).collect();
+    }
+
+    fn all(&self) -> Arc<[Arc<OnDecision>]> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 impl Limiter {
-    /// Counts the decision and passes it to the hook. A panic in the hook does not change the
-    /// decision.
+    /// Adds a hook to that of the options, for the limiter and its clones. It gets the same events,
+    /// after the earlier ones. A panic in a hook changes neither the decision nor another hook.
+    pub fn on_decision(&self, hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static) {
+        self.0.hooks.add(Arc::new(hook));
+    }
+
+    /// Counts the decision and passes it to the hooks.
     pub(crate) fn told(
         &self,
         kind: EventKind,
@@ -99,7 +123,7 @@ impl Limiter {
         decided
     }
 
-    /// Passes a call that the server refused to the hook. Other errors are no events.
+    /// Passes a call that the server refused to the hooks. Other errors are no events.
     pub(crate) fn tell_rejection(&self, error: &Error, rule: &Rule, subject: &str, began: Instant) {
         if error.is_rejection() {
             self.tell(EventKind::Rejected, Err(error), rule, subject, began);
@@ -114,7 +138,10 @@ impl Limiter {
         subject: &str,
         began: Instant,
     ) {
-        let Some(hook) = &self.0.options.on_decision else { return };
+        let hooks = self.0.hooks.all();
+        if hooks.is_empty() {
+            return;
+        }
         let event = DecisionEvent {
             kind,
             decision: decided.ok(),
@@ -124,6 +151,8 @@ impl Limiter {
             degraded: decided.is_ok_and(|decision| decision.degraded),
             error: decided.err(),
         };
-        let _ = catch_unwind(AssertUnwindSafe(|| hook(&event)));
+        for hook in hooks.iter() {
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(&event)));
+        }
     }
 }

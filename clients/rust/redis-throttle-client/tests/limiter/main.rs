@@ -11,6 +11,7 @@ mod options;
 mod prefetch;
 mod promises;
 mod several;
+mod telemetry;
 
 use std::time::Duration;
 

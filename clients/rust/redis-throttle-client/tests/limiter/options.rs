@@ -44,7 +44,11 @@ async fn hook_gets_an_event_without_the_subject_and_changes_no_decision() {
     server.recover();
     let broken = |_: &DecisionEvent<'_>| panic!("a hook that fails");
     let limiter = server.limiter_with(Options::default().on_decision(broken)).unwrap();
+    let added = Arc::new(Mutex::new(Vec::new()));
+    let kinds = added.clone();
+    limiter.clone().on_decision(move |event| kinds.lock().unwrap().push(event.kind));
     assert!(limiter.check(call).await.unwrap().allowed);
+    assert_eq!(*added.lock().unwrap(), [EventKind::Check]);
 }
 
 #[tokio::test(start_paused = true)]
