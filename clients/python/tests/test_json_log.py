@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from redis_throttle_client import (
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import Server
+from .test_failures import in_child
 
 API, EXPORTS = gcra("api", 6, 10, "60s"), fixed("exports", 1, "60s")
 
@@ -150,6 +152,20 @@ def test_the_word_of_the_error_is_escaped(server: FakeServer) -> None:
         with pytest.raises(CommandRejected):
             limiter.check(API, "x")
     assert [line["error"] for line in lines(stream)] == ["WRONGTYPE", "ERR"]
+
+
+def test_a_child_that_is_forked_while_a_line_is_written_can_log(server: FakeServer) -> None:
+    stream = io.StringIO()
+    log: Any = json_log(stream, audit=["api"])
+    limiter = server.limiter(on_decision=log)
+
+    def logged_in_child() -> str:
+        signal.alarm(10)
+        limiter.check(API, "x")
+        return lines(stream)[0]["rule"]  # type: ignore[no-any-return]
+
+    with log._lock:
+        assert in_child(logged_in_child) == "api"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from ._errors import InvalidArgument
 from ._event_fields import Field, fields_of
+from ._fork import forgets
 from ._options import DecisionEvent, OnDecision
 
 _COUNTED = ("check", "lease")
@@ -38,7 +39,11 @@ class _JsonLog:
         self, stream: TextIO, audit: frozenset[str], lines_max: int, clock: Callable[[], float]
     ) -> None:
         self._stream, self._audit, self._lines_max, self._clock = stream, audit, lines_max, clock
-        self._began, self._lines, self._dropped = clock(), 0, 0
+        forgets(self)
+
+    def begin(self) -> None:
+        """Starts a second. In the child of a fork, a thread of the parent may have the lock."""
+        self._began, self._lines, self._dropped = self._clock(), 0, 0
         self._lock = threading.Lock()
 
     def __call__(self, event: DecisionEvent) -> None:

@@ -11,6 +11,7 @@ import weakref
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from ._decision import Decision
+from ._fork import forgets
 from ._limiter import AsyncLimiter, Limiter
 from ._options import DecisionEvent
 
@@ -64,6 +65,10 @@ class _Metrics:
         )  # fmt: skip
         self._limiters: tuple[weakref.ref[Limiter | AsyncLimiter], ...] = ()
         self._rules: set[str] = set()
+        forgets(self)
+
+    def begin(self) -> None:
+        """Makes the lock. In the child of a fork, a thread of the parent may have the old one."""
         self._lock = threading.Lock()
 
     def add(self, limiter: Limiter | AsyncLimiter) -> None:
