@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ._errors import CommandRejected, ProtocolError
+from ._errors import ProtocolError, ThrottleError, Unavailable
 from ._options import DecisionEvent
 
 Field = bool | int | str | list[str]
@@ -29,12 +29,14 @@ def fields_of(event: DecisionEvent) -> dict[str, Field]:
             fields["reason"] = decision.reason
         if decision.rows:
             fields["rules"] = [row.rule for row in decision.rows]
-    if event.error is not None:
+    if isinstance(event.error, Unavailable):
+        fields |= {"error": "unavailable", "reason": event.error.reason}
+    elif event.error is not None:
         fields["error"] = _word(event.error)
     return fields
 
 
-def _word(error: CommandRejected) -> str:
+def _word(error: ThrottleError) -> str:
     """Returns the first word of the error reply. The text may repeat the key."""
     if isinstance(error, ProtocolError):
         return "PROTOCOL"

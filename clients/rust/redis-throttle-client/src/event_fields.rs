@@ -26,8 +26,15 @@ pub(crate) fn fields_of<'a>(event: &'a DecisionEvent<'_>) -> Vec<(&'static str, 
     if let Some(decision) = event.decision {
         fields.extend(of_decision(decision));
     }
-    if let Some(Error::CommandRejected { source }) = event.error {
-        fields.push(("error", Field::Text(word_of(source))));
+    match event.error {
+        Some(Error::CommandRejected { source }) => {
+            fields.push(("error", Field::Text(word_of(source))));
+        }
+        Some(Error::Unavailable { reason, .. }) => {
+            fields.push(("error", Field::Text("unavailable")));
+            fields.push(("reason", Field::Text(reason.as_str())));
+        }
+        _ => {}
     }
     fields
 }
