@@ -1,0 +1,317 @@
+"""Tests of admissions in one process: what they settle, tell, wait for, and leave to a parent."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from redis_throttle_client import (
+    CommandRejected,
+    DecisionEvent,
+    InvalidArgument,
+    Limiter,
+    Unavailable,
+    backoff,
+    fixed,
+    gcra,
+    lease,
+    policy,
+    quota,
+)
+from redis_throttle_client._dial import LEASE_SLOTS
+from redis_throttle_client.testing import FakeServer
+
+from .conftest import until
+from .far import Far, run
+from .scripted import Script, Seam
+from .test_failures import in_child
+
+RPM = gcra("rpm", 10, 10, "60s")
+MONTH = quota("month", 100, "month")
+RUNS = lease("runs", 3, "6s")
+ITEMS = (RPM.of("t").cost(5), MONTH.of("t").reserve(20, "6s"), RUNS.of("t"))
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+def verbs(server: FakeServer) -> list[str]:
+    return [call[0] for call in server.calls]
+
+
+# -- items and settling ----------------------------------------------------------------------------
+
+
+def test_an_item_is_a_value() -> None:
+    plain = MONTH.of("t")
+    assert plain.cost(3) == MONTH.of("t").cost(3) != plain
+    assert plain.reserve(3) == plain.reserve(3, "30s")
+    with pytest.raises(AttributeError):
+        plain.units = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "argument"),
+    [
+        (lambda: RUNS.of("t").cost(2), "cost"),
+        (lambda: RPM.of("t").cost(-1), "cost"),
+        (lambda: MONTH.of("t").reserve(2).cost(3), "cost"),
+        (lambda: MONTH.of("t").cost(3).reserve(2), "reserve"),
+        (lambda: RPM.of("t").reserve(2), "reserve"),
+        (lambda: MONTH.of("t").reserve(2, "367d"), "ttl"),
+        (lambda: backoff("b", 3, "1s", "2s", "3s").of("t").leave(1), "leave"),
+        (lambda: RPM.of("t").leave("2.5%"), "leave"),
+        (lambda: FakeServer().limiter().admit(), "items"),
+        (lambda: FakeServer().limiter().admit(RPM.of("t"), RPM.of("t")), "items"),
+        (lambda: FakeServer().limiter().admit(RPM.of("t"), id="a b"), "id"),
+        (lambda: FakeServer().limiter().admit(RPM.of("t"), id="x" * 65), "id"),
+        (lambda: FakeServer().async_limiter().admit((RPM, "t")), "items"),  # type: ignore[arg-type]
+        (lambda: FakeServer().limiter().reserve(RPM, "t", 1), "reserve"),
+        (lambda: FakeServer().limiter().check(RPM, "t", 0, partial=True), "partial"),
+    ],
+)
+def test_a_wrong_item_names_its_argument(wrong: Any, argument: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{argument}: "):
+        wrong()
+
+
+def test_settle_takes_a_rule_or_the_item_if_two_have_the_rule(server: FakeServer) -> None:
+    limiter, login = server.limiter(), backoff("login", 3, "1s", "2s", "3s")
+    items = (RPM.of("a").cost(2), RPM.of("b").cost(2), RUNS.of("a"), login.of("a"))
+    with limiter.admit(*items) as admitted:
+        for wrong in (RPM, RUNS, login, MONTH, RUNS.of("a"), RPM.of("c")):
+            with pytest.raises(InvalidArgument, match=r"^rule: "):
+                admitted.settle(wrong, 1)
+        with pytest.raises(InvalidArgument, match=r"^cost: "):
+            admitted.settle(items[1], -1)
+        admitted.settle(items[1], 0)
+        admitted.settle(RPM.of("a"), 3)
+    left = [limiter.peek(RPM, subject, 0).remaining for subject in ("a", "b")]
+    assert left == [7, 10]
+    with pytest.raises(InvalidArgument, match="rpm"):
+        admitted.settle(items[1], 1)
+
+
+def test_a_commit_of_one_unit_names_its_cost(server: FakeServer) -> None:
+    limiter = server.limiter()
+    limiter.reserve(MONTH, "t", 20, id="a").commit(1)
+    # Without a cost the server would use what was reserved.
+    assert server.calls[-1] == (
+        "RL.COMMIT", "rl:month:t", "a", "QUOTA", "100", "month", "COST", "1",
+    )  # fmt: skip
+    assert limiter.peek(MONTH, "t", 0).remaining == 99
+
+
+def test_a_policy_settles_by_its_name(server: FakeServer) -> None:
+    limiter, plan = server.limiter(), policy("plan", default=fixed("any", 10, "1h"))
+    with limiter.admit(plan.of("a").cost(4), plan.of("b").reserve(4)) as admitted:
+        admitted.settle(plan.of("a"), 1)
+        admitted.settle(plan.of("b"), 2)
+    left = [limiter.peek(plan, subject, 0).remaining for subject in ("a", "b")]
+    assert left == [9, 8]
+
+
+def test_an_end_drops_the_cached_denials_of_its_key(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=9)
+    reserved = limiter.reserve(MONTH, "t", 100)
+    assert not limiter.check(MONTH, "t").allowed
+    reserved.cancel()
+    assert limiter.check(MONTH, "t").allowed
+
+
+# -- events and counters ---------------------------------------------------------------------------
+
+
+def test_the_hook_is_told_of_each_end(server: FakeServer) -> None:
+    seen: list[DecisionEvent] = []
+    limiter = server.limiter(on_decision=seen.append)
+    with limiter.admit(*ITEMS) as admitted:
+        admitted.settle(RPM, 6)
+        admitted.settle(MONTH, 10)
+    with limiter.admit(RPM.of("t").cost(2), MONTH.of("t").reserve(20)) as admitted:
+        admitted.settle(RPM, 1)
+    told = [(event.kind, event.rule.name) for event in seen if event.decision is not None]
+    assert told == [
+        ("check", "rpm"), ("charge", "rpm"), ("commit", "month"),
+        ("check", "rpm"), ("refund", "rpm"), ("cancel", "month"),
+    ]  # fmt: skip
+    assert len(told) == len(seen)
+
+
+@pytest.mark.parametrize("reply", ["timeout", "NOPERM no"])
+def test_an_end_that_fails_is_counted_and_told_once(server: FakeServer, reply: str) -> None:
+    seen: list[DecisionEvent] = []
+    limiter = server.limiter(on_decision=seen.append, breaker_failures=1000)
+    with limiter.admit(*ITEMS) as admitted:
+        admitted.settle(RPM, 6)
+        admitted.settle(MONTH, 10)
+        del seen[:]
+        server.fail(reply)
+    if reply == "timeout":
+        server.advance(6)
+        # The repetitions of the commit and of the release end with their ttl.
+        limiter.close()
+        expected, error = {"charge", "commit", "lease"}, Unavailable
+        assert limiter.counters.rejected == 0
+    else:
+        expected, error = {"rejected"}, CommandRejected  # type: ignore[assignment]
+        assert limiter.counters.rejected == 3
+    assert limiter.counters.unsettled == len(seen) == 3
+    assert {event.kind for event in seen} == expected
+    assert all(isinstance(event.error, error) for event in seen)
+    assert all(event.decision is None for event in seen)
+
+
+def test_close_ends_the_repetitions_of_tasks_and_counts_them() -> None:
+    async def work() -> None:
+        server = Far(2)
+        limiter = server.limiter(breaker_failures=1000)
+        async with limiter.admit(*ITEMS):
+            server.fail()
+        assert limiter.counters.unsettled == 0
+        await limiter.close()
+        # The estimate of the plain rule stays.
+        assert limiter.counters.unsettled == 2
+        before = len(server.calls)
+        await asyncio.sleep(60)
+        assert len(server.calls) == before
+
+    run(work())
+
+
+# -- the end of the work ---------------------------------------------------------------------------
+
+
+def test_an_end_waits_for_one_deadline_of_each_item() -> None:
+    script = Script()
+    script.add([[1, 9, 4, 0, 1, 1, [1, 9, 4, 0, 1], [1, 9, 4, 0, 1], [1, 3, 2, 0, 6000]]])
+
+    seam = Seam("redis", script)
+    limiter = Limiter(seam, clock=seam.now, sleep=seam.advance, breaker_failures=1000)
+    with limiter.admit(*ITEMS) as admitted:
+        admitted.settle(RPM, 6)
+        before = seam.now()
+        script.add(["silent"] * 3)
+    assert seam.now() - before == pytest.approx(0.3)
+    script.over = True
+    limiter.close()
+
+
+def test_a_second_end_waits_for_the_first() -> None:
+    async def work() -> None:
+        server = Far(20)
+        limiter = server.limiter(timeout_ms=1000)
+        admitted = await limiter.admit(*ITEMS)
+        began = asyncio.get_running_loop().time()
+        ends = [asyncio.ensure_future(admitted.finish()) for _ in range(2)]
+        await asyncio.sleep(0)
+        ends[0].cancel()
+        await ends[1]
+        # The ends of all items are sent at once.
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.02)
+        assert verbs(server) == ["RL.ALL", "RL.CANCEL", "RL.RELEASE"]
+        await admitted.finish()
+        assert len(server.calls) == 3
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_reservation_is_cancelled_after_its_renewal() -> None:
+    class SlowRenewals(Far):
+        async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+            if args[0] == "RL.RESERVE":
+                await asyncio.sleep(0.3)
+            return await super().call(node, args, timeout_s)
+
+    async def work() -> None:
+        server = SlowRenewals(50)
+        limiter = server.limiter(timeout_ms=1000)
+        reserved = await limiter.reserve(MONTH, "t", 20, "6s")
+        # The renewal is under way. After a cancellation that passed it, it would reserve again.
+        await asyncio.sleep(2)
+        await reserved.cancel()
+        assert verbs(server) == ["RL.ALL", "RL.RESERVE", "RL.CANCEL"]
+        assert (await limiter.peek(MONTH, "t", 0)).remaining == 100
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_renewal_that_waits_for_a_slot_is_not_sent_after_the_end() -> None:
+    async def work() -> None:
+        server = Far(90)
+        limiter = server.limiter()
+        taken = [limiter.reserve(MONTH, str(at), 20, "3s") for at in range(40)]
+        held = await asyncio.gather(*(one.__aenter__() for one in taken))
+        await asyncio.sleep(0.95)
+        await asyncio.gather(*(one.cancel() for one in held))
+        assert verbs(server).count("RL.RESERVE") == LEASE_SLOTS
+        assert verbs(server).count("RL.CANCEL") == 40
+        for at in range(40):
+            assert (await limiter.peek(MONTH, str(at), 0)).remaining == 100
+        await limiter.close()
+
+    run(work())
+
+
+def test_a_thread_repeats_a_commit_in_the_background(server: FakeServer) -> None:
+    limiter = server.limiter(breaker_failures=1000)
+    reserved = limiter.reserve(MONTH, "t", 20)
+    server.fail()
+    reserved.commit(5)
+    server.recover()
+    server.advance(0.1)
+    with limiter._renewer._changed:
+        limiter._renewer._changed.notify_all()
+    until(lambda: verbs(server).count("RL.COMMIT") == 2)
+    until(lambda: limiter.peek(MONTH, "t", 0).remaining == 95)
+    limiter.close()
+    assert limiter.counters.unsettled == 0
+
+
+def test_an_interrupted_end_goes_on_in_the_background(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limiter, reply = server.limiter(), server.reply
+    main = threading.current_thread()
+
+    def interrupted(args: tuple[str, ...]) -> Any:
+        if args[0] == "RL.COMMIT" and threading.current_thread() is main:
+            raise KeyboardInterrupt
+        return reply(args)
+
+    monkeypatch.setattr(server, "reply", interrupted)
+    with pytest.raises(KeyboardInterrupt), limiter.admit(*ITEMS) as admitted:
+        admitted.settle(MONTH, 10)
+    until(lambda: "RL.RELEASE" in verbs(server))
+    # An end without an answer is repeated after 100 ms.
+    server.advance(0.1)
+    with limiter._renewer._changed:
+        limiter._renewer._changed.notify_all()
+    until(lambda: "RL.COMMIT" in verbs(server))
+    limiter.close()
+    assert limiter.peek(MONTH, "t", 0).remaining == 90
+
+
+def test_a_forked_child_leaves_the_admissions_of_its_parent_alone(server: FakeServer) -> None:
+    limiter = server.limiter()
+    with limiter.admit(*ITEMS) as admitted:
+        admitted.settle(RPM, 9)
+
+        def work() -> str:
+            before = len(server.calls)
+            held = admitted.held
+            admitted.finish()
+            unsettled = limiter.counters.unsettled
+            return f"{held} {len(limiter._renewer._due)} {len(server.calls) - before} {unsettled}"
+
+        assert in_child(work) == "False 0 0 0"
+        assert admitted.held
+    assert limiter.peek(RPM, "t", 0).remaining == 1
+    limiter.close()
