@@ -46,7 +46,9 @@ class Hold:
         # The instant before the last call to take or to renew it was sent.
         self._sent = taken.asked
         self._process = os.getpid()
-        self._is_on_server = taken.may_have_run and not taken.is_local(at)
+        self._row = taken.row(at)
+        is_local = self._row is not None and self._row.source == "local"
+        self._is_on_server = taken.may_have_run and not is_local
         self._tries, self._failure = 0, Unavailable("the limiter was closed")
         self._ended_at = 0.0
         self.is_ended = False
@@ -262,7 +264,10 @@ class Estimate(Settled):
         super().__init__(calls, keyed, at, taken, 0)
 
     def _has_end(self) -> bool:
-        return not self._is_degraded and self.units not in (None, self.item.units)
+        if self._is_degraded or self.units in (None, self.item.units):
+            return False
+        # A policy in shadow mode allows a call that does not fit, and takes nothing.
+        return self._row is not None and self._row.would_allow
 
     def _end(self) -> Steps[None]:
         more = (self.units or 0) - self.item.units

@@ -65,9 +65,9 @@ class Limiter:
     ) -> Decision:  # fmt: skip
         """Decides a call, and takes ``cost`` if the call is allowed.
 
-        With ``leave``, units or a share of the limit such as ``"20%"``, the call is allowed only if
-        so many units remain. With ``partial``, the call takes as many units as are left, at most
-        ``cost`` and at least 1; ``granted`` of the decision says how many.
+        With ``leave``, a number of units or a share of the limit such as ``"20%"``, the call is
+        allowed only if these remain. With ``partial``, the call takes as many units as are left, at
+        most ``cost`` and at least 1; ``granted`` of the decision is their number.
         """
         if cost == 1 and leave is None and not partial:
             spent = self._calls.spend(rule, subject, tag)

@@ -140,7 +140,7 @@ class _Window:
         return _Window(self.limits, self.now, self.used + units, end, self.held)
 
     def until(self, wanted: int) -> int:
-        """Returns the time until so many units are free; -1000, which is never, if none."""
+        """Returns the time until ``wanted`` units are free; -1000 if they never are."""
         for at in sorted({self.now, self.end, *(one.until for one in self.held)}):
             used = self.used if at < self.end else 0
             held = sum(one.units for one in self.held if one.until > at)

@@ -124,7 +124,7 @@ class Item:
         return replace(self, units=units)
 
     def leave(self, units: int | str) -> Item:
-        """Returns the item that is allowed only if so many units remain, or a share: ``"20%"``.
+        """Returns the item that is allowed only if this number or share (``"20%"``) remains.
 
         Not for backoffs.
         """

@@ -36,11 +36,9 @@ class Taken:
         """True if the server may have what the call took."""
         return self.decision is None or self.decision.reason not in _UNSENT
 
-    def is_local(self, at: int) -> bool:
-        """True if this process decided the item at this index without the server."""
-        if self.decision is None:
-            return False
-        return (self.decision.rows or (self.decision,))[at].source == "local"
+    def row(self, at: int) -> Decision | None:
+        """Returns the decision on the item at this index."""
+        return None if self.decision is None else (self.decision.rows or (self.decision,))[at]
 
 
 def lease_item(calls: Calls, rule: Rule, subject: str, id: str, tag: str | None) -> Item:
