@@ -313,7 +313,7 @@ def replies(server: Server, call: tuple[str, ...]) -> Any:
             return "needs the module" if needs_module else str(error)
 
 
-MODULE_ONLY = ("QUOTA", "USE")
+MODULE_ONLY = ("QUOTA", "RESERVE")
 
 
 @pytest.mark.live
@@ -326,12 +326,15 @@ def test_every_back_end_has_the_same_replies_to_the_shared_cases(
             continue
         call = tuple(case["expect"])
         found = replies(server, call)
-        if server.backend != "module" and any(
-            word.split(" ")[0].removeprefix("RL.") in MODULE_ONLY for word in call
-        ):
-            assert found == "needs the module", call
-        else:
+        first = [word.split(" ")[0].removeprefix("RL.") for word in call]
+        named = "DEFAULT" in " ".join(call) or "USE" not in first
+        if server.backend == "module":
             assert found == replies(shared_server, call), call
+        elif named and not set(first) & set(MODULE_ONLY):
+            # A policy is its default.
+            assert found == replies(shared_server, _protocol.without_policies(call)), call
+        else:
+            assert found == "needs the module", call
 
 
 @pytest.fixture
@@ -453,6 +456,21 @@ def test_the_permissions_named_on_the_page_are_sufficient(
 @pytest.mark.live
 def test_commands_that_need_the_module_are_rejected_without_it(bare: Server) -> None:
     with Limiter(bare.client(), **PATIENT) as limiter:
-        for rule in (quota("month", 10, "month"), policy("search", default=API)):
+        for rule in (quota("month", 10, "month"), policy("search")):
             with pytest.raises(CommandRejected, match="needs the redis-throttle module"):
                 limiter.check(rule, "42")
+        assert limiter.counters.rejected == 2
+
+
+@pytest.mark.live
+def test_a_policy_is_its_default_without_the_module(bare: Server) -> None:
+    search = policy("search", default=fixed("any", 9, "1h", aligned=True))
+    with Limiter(bare.client(), **PATIENT) as limiter:
+        assert limiter.check(search, "42", 2).remaining == 7
+        assert limiter.check(search, "42", 9, partial=True, leave=4).granted == 3
+        assert limiter.charge(search, "42").remaining == 3
+        assert limiter.refund(search, "42", 2).remaining == 5
+        rows = limiter.check_all(search.of("42").cost(2), API.of("42")).rows
+        assert [row.remaining for row in rows] == [3, 5]
+        assert limiter.peek_all(search.of("42").leave("50%"), API.of("42")).rule == "search"
+        assert limiter.peek(search, "42", 0).would_allow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from ._admission import (
     Admission,
@@ -28,12 +28,9 @@ from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Item, Rule
 from ._running import AsyncRunning, Running
-from ._steps import Steps
 from ._taking import Taken, check_admission, lease_item, new_id, take
 from ._tasks import Tasks
 from ._transport import async_transport, is_up_of, transport
-
-T = TypeVar("T")
 
 
 class Limiter:
@@ -56,7 +53,7 @@ class Limiter:
             checked, self._transport.node, here=lambda: None, event=Turnstile,
             is_up=is_up_of(self._transport),
         )  # fmt: skip
-        self._running = Running(self._transport, self._calls.asking, sleep)
+        self._run = Running(self._transport, self._calls.asking, sleep).run
         self._renewer = Renewer(self._run, checked.clock)
 
     def check(
@@ -239,9 +236,6 @@ class Limiter:
     def _ask(self, args: Args) -> Any:
         return self._run(self._calls.ask(args))
 
-    def _run(self, steps: Steps[T]) -> T:
-        return self._running.run(steps)
-
 
 class AsyncLimiter:
     """The same as :class:`Limiter`, over a client of asyncio."""
@@ -260,7 +254,7 @@ class AsyncLimiter:
             is_up=is_up_of(self._transport),
         )  # fmt: skip
         self._tasks = Tasks()
-        self._running = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks)
+        self._run = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks).run
         self._keeper = Keeper(self._run, sleep, self._tasks)
 
     async def check(
@@ -418,6 +412,3 @@ class AsyncLimiter:
 
     async def _ask(self, args: Args) -> Any:
         return await self._run(self._calls.ask(args))
-
-    async def _run(self, steps: Steps[T]) -> T:
-        return await self._running.run(steps)

@@ -202,7 +202,9 @@ def default_of(words: Sequence[str]) -> Args:
         at += size
     default = words[at + 1 :]
     if not default:
-        raise CommandRejected(f"the policy {words[0]} has no default, and the server no module")
+        raise CommandRejected(
+            f"the policy {words[0]} needs the redis-throttle module, or a default"
+        )
     # The words of one call precede the options of the default rule.
     named = (word in ("ALIGNED", "SLOTS") for word in default)
     end = next((at for at, found in enumerate(named) if found), len(default))
