@@ -34,6 +34,7 @@ from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
+JOBS = lease("jobs", 1, "60s")
 # Far more than an answer takes, and far less than a driver's retries. It bounds the quickest of
 # several rounds, because a machine may be busy. The tests of the example check 150 ms over HTTP.
 MARGIN_S = 2.0
@@ -286,10 +287,15 @@ def test_a_cluster_redirects_no_call(cluster: list[Server], driver: Any) -> None
         each = limiter.check_each(API.of("e1"), fixed("none", 1, 9).of("e2").cost(2))
         assert not each
         assert limiter.peek(API, "e1", 0).remaining == 6
+        slow = token_bucket("slow", 9, 9, "1h")
+        with limiter.admit(slow.of("1").cost(4), JOBS.of("2"), tag="acme") as admitted:
+            admitted.settle(slow, 1)
+        assert limiter.peek(slow, "1", 0, tag="acme").remaining == 8
+        assert limiter.peek_all(JOBS.of("2"), tag="acme", id="x").remaining == 0
         for subject in map(str, range(9)):
-            with limiter.lease(lease("jobs", 1, "60s"), subject) as held:
+            with limiter.lease(JOBS, subject) as held:
                 assert held.renew()
-            limiter.forget(lease("jobs", 1, "60s"), subject)
+            limiter.forget(JOBS, subject)
     after = calls_and_errors(cluster)
     assert after[0] - before[0] == (61 if cluster[0].backend == "module" else 0)
     assert after[1] == before[1]
