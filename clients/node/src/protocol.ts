@@ -48,7 +48,7 @@ export function ttlMsOf({ rule, ttl = rule.words[2] as string }: Ask): number {
 /** Validates the options of a call, which depend on the rule. */
 function check(ask: Ask): void {
   const { rule, cost = 1, partial = false, leave } = ask;
-  integer('cost', cost, partial ? 1 : 0);
+  if (cost !== 1) integer('cost', cost, partial ? 1 : 0);
   const { kind, name } = rule;
   if (kind === 'lease' || kind === 'backoff') {
     if (cost !== 1) throw new InvalidArgumentError('cost', `1 for the ${kind} ${name}`);
@@ -93,6 +93,8 @@ function checkSpaces(id: string): void {
 /** Returns the words after the key: those of the rule, with the options inserted. */
 function words(ask: Ask): readonly string[] {
   const { rule, cost = 1, partial = false, leave, id, ttl } = ask;
+  // Nearly all calls have no options.
+  if (cost === 1 && !partial && leave === undefined && !isHeld(ask)) return rule.words;
   const options = cost === 1 && !partial ? [] : ['COST', String(cost)];
   if (partial) options.push('PARTIAL');
   if (leave !== undefined) options.push('LEAVE', String(leave));

@@ -62,6 +62,14 @@ describe('a cluster of three nodes', () => {
       await held.release();
       await limiter.check(hot, `${subject}`);
     }
+    const [units, tag] = [fixed('units', 9, '1d'), 'a'];
+    const items = [units.of('a'), lease('runs', 1, '60s').of('a')];
+    const admitted = await limiter.admit(items, { tag });
+    admitted.settle(units, 3);
+    await admitted.finish();
+    expect((await limiter.peek(units, 'a', { cost: 0, tag })).remaining).toBe(6);
+    expect(await limiter.forget(units, 'a', { tag })).toBe(true);
+    expect(limiter.counters.unsettled).toBe(0);
     const two = [api, fixed('day', 9, '1d')].map((rule) => rule.of('42'));
     await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
     expect(await limiter.forget(api, '42')).toBe(true);
