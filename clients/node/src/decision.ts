@@ -145,7 +145,7 @@ export class Decision {
   }
 }
 
-/** A lease was denied. `decision` says why, and when to come back. */
+/** A lease or an admission was denied. `decision` says why, and when to come back. */
 export class DeniedError extends RateLimitError {
   readonly code = 'RL_DENIED';
 

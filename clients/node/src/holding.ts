@@ -64,12 +64,11 @@ export class Holding {
     else await this.ending.commit(ask, units, untilMs, row.source === 'server');
   }
 
-  /** Charges or refunds what the work of a plain rule took beside its cost. */
+  /** Charges or refunds the difference between the cost of a plain rule and what its work took. */
   async #settle(ask: protocol.Ask, row: Decision, units: number | undefined): Promise<void> {
-    if (units === undefined || row.source !== 'server') return;
-    // Shadow mode allowed a call that took nothing.
-    const taken = row.wouldAllow ? (ask.cost ?? 1) : 0;
-    await this.ending.settle(ask, units - taken);
+    // A call that only shadow mode allowed took nothing.
+    if (units === undefined || row.source !== 'server' || !row.wouldAllow) return;
+    await this.ending.settle(ask, units - (ask.cost ?? 1));
   }
 }
 

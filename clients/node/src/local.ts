@@ -29,6 +29,11 @@ function stateKey({ words }: Rule, key: string): string {
   return `${words.join(' ')} ${key}`;
 }
 
+/** Returns this process's share of the units that a call leaves. A percentage is of the share. */
+function shareOf(leave: Leave | undefined, share: number): Leave | undefined {
+  return typeof leave === 'number' ? Math.ceil(leave * share) : leave;
+}
+
 /** The local limiter, for rules whose `onError` is `local`. */
 export class LocalLimiter {
   readonly #algorithms = new WeakMap<Rule, Algorithm>();
@@ -45,7 +50,8 @@ export class LocalLimiter {
     const verdicts = asks.map((ask) => {
       const stored = stateKey(ask.rule, ask.key);
       const state = this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
-      return granted(this.#algorithm(ask.rule), state, nowUs, ask);
+      const options = { ...ask, leave: shareOf(ask.leave, ask.rule.localShare) };
+      return granted(this.#algorithm(ask.rule), state, nowUs, options);
     });
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {

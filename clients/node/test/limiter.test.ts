@@ -167,6 +167,20 @@ describe('onError', () => {
     await expect(limiter.check(policy('search', { default: api }), '42')).resolves.toBeDefined();
   });
 
+  it('leaves this share of the units, if it decides locally', async () => {
+    const { server, limiter } = over();
+    server.fail();
+    const tenth = fixed('tenth', 100, '1m', { onError: 'local', localShare: 0.1 });
+    await limiter.check(tenth, '42', { cost: 7 });
+    for (const leave of [20, '20%']) {
+      const decisions = [0, 1, 2].map((cost) => limiter.peek(tenth, '42', { cost, leave }));
+      const allowed = (await Promise.all(decisions)).map((decision) => decision.allowed);
+      expect(allowed).toEqual([true, true, false]);
+    }
+    const most = await limiter.check(tenth, '42', { cost: 9, partial: true, leave: 20 });
+    expect(most).toMatchObject({ allowed: true, granted: 1, remaining: 2 });
+  });
+
   it('of several rules is the strictest of them', async () => {
     const { server, limiter } = over();
     server.fail();

@@ -328,16 +328,17 @@ describe('a reservation', () => {
     await held.cancel();
   });
 
-  it('that only shadow mode allows is charged for all that its work took', async () => {
+  it('that only shadow mode allows is charged for its work, and a plain rule is not', async () => {
     await server.admin.call('RL.POLICY', 'SET', 'new', 'SHADOW', 'FIXED', '10', '3600');
     const rule = policy('new');
-    for (const item of [rule.of('plain').cost(50), rule.of('held').reserve(50)]) {
+    for (const item of [rule.of('held').reserve(50), rule.of('plain').cost(50)]) {
       const admitted = await limiter.admit([item]);
       expect(admitted.decision).toMatchObject({ allowed: true, wouldAllow: false });
       admitted.settle(item, 30);
       await admitted.finish();
-      expect(await stored(rule, item.subject, 'used')).toBe(30);
     }
+    expect(await stored(rule, 'held', 'used')).toBe(30);
+    expect(await stored(rule, 'plain', 'used')).toBe(0);
   });
 
   it('is denied by a key that remembers 1,024 of them', async () => {
