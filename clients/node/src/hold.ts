@@ -3,7 +3,7 @@ import type { Clock } from './clock.js';
 
 /** The terms of a hold. */
 interface Terms {
-  /** What is held, for the reason of its signal. */
+  /** The kind of the hold, for the reason of its signal. */
   what: 'lease' | 'reservation';
   ttlMs: number;
   /** The moment before the call was sent, in ms. */
