@@ -110,8 +110,8 @@ impl Options {
     }
 
     /// Sets the number of permits to prefetch per call, at most 10,000. Default: 1. It applies to
-    /// calls of cost 1, under rules that support it and do not set their own number. A window may
-    /// admit up to this number of extra calls per process.
+    /// calls of cost 1 that leave nothing, under rules that support it and do not set their own
+    /// number. A window may admit up to this number of extra calls per process.
     pub fn prefetch(mut self, permits: u64) -> Self {
         self.prefetch = permits;
         self
@@ -143,8 +143,8 @@ impl Options {
         self
     }
 
-    /// Sets a hook for metrics and logs. It gets one event for each decision, charge, refund and
-    /// rejected call. A panic in the hook does not change the decision.
+    /// Sets a hook for metrics and logs. It gets one event for each decision, charge, refund, end of
+    /// an admission and rejected call. A panic in the hook does not change the decision.
     pub fn on_decision(
         mut self,
         hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static,

@@ -171,7 +171,7 @@ impl Rule {
     }
 
     /// Sets the number of permits to prefetch per call: 1 to 10,000. Default: the limiter's
-    /// setting. It applies to calls of cost 1.
+    /// setting. It applies to calls of cost 1 that leave nothing.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number, and for more than one under a leaky bucket, a

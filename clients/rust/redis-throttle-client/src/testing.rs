@@ -18,12 +18,15 @@
 //! ```
 //!
 //! It decides with the module's engine. Calls of all algorithms, calls of several rules, refunds,
-//! charges and leases get the same replies as from a server that has the module and the default
-//! settings. There are no policies, so a rule of a policy needs a default. The clock starts on
-//! Monday, 2024-01-01 00:00:00 UTC, when a day, week, month, quarter and year begin in UTC.
+//! charges, bans, leases and reservations get the same replies as from a server that has the module
+//! and the default settings. There are no policies, so a rule of a policy needs a default. The
+//! clock starts on Monday, 2024-01-01 00:00:00 UTC, when a day, week, month, quarter and year begin
+//! in UTC.
 
 mod commands;
 mod keys;
+mod refused;
+mod reservations;
 #[cfg(test)]
 mod tests;
 
@@ -133,18 +136,22 @@ impl Dial for FakeServer {
 impl Connection for FakeServer {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         Box::pin(async move {
-            // As over a socket, another task may run before the reply.
-            tokio::task::yield_now().await;
-            let failure = {
+            // The call runs at once, so calls of one instant keep their order.
+            let reply = {
                 let mut state = self.state();
                 state.calls.push(command.words().iter().map(|word| word.to_string()).collect());
-                state.failure.clone()
+                match state.failure.clone() {
+                    Some(Failure::Away) => Some(Err((ErrorKind::Io, "connection refused").into())),
+                    Some(Failure::Hangs) => None,
+                    Some(Failure::Replies(error)) => Some(Err(error_reply(&error))),
+                    None => Some(state.reply(command.words())),
+                }
             };
-            match failure {
-                Some(Failure::Away) => Err((ErrorKind::Io, "connection refused").into()),
-                Some(Failure::Hangs) => std::future::pending().await,
-                Some(Failure::Replies(error)) => Err(error_reply(&error)),
-                None => self.state().reply(command.words()),
+            // As over a socket, another task may run before the reply.
+            tokio::task::yield_now().await;
+            match reply {
+                Some(reply) => reply,
+                None => std::future::pending().await,
             }
         })
     }

@@ -125,8 +125,8 @@ impl Connection for Scripted {
                 if delay_ms > 0 {
                     tokio::time::sleep(Duration::from_millis(delay_ms)).await;
                 }
-                // As over a socket, another task may run before the reply. The replies of an instant
-                // keep their order, which a yield would turn round.
+                // As over a socket, another task may run before the reply. The replies of one
+                // instant keep their order, which a yield would reverse.
                 let _ = tokio::spawn(async {}).await;
                 match answer.as_str() {
                     Some("silent") => std::future::pending().await,

@@ -4,110 +4,62 @@
 use std::convert::Infallible;
 
 use redis::Value;
-use redis_throttle_engine::algorithms::{OtherAlgorithm, State};
+use redis_throttle_engine::algorithms::State;
+use redis_throttle_engine::ban::Ban;
 use redis_throttle_engine::bounds::{Cost, Slots};
-use redis_throttle_engine::call::{CallOptions, ChargeError, Mode};
+use redis_throttle_engine::call::{CallOptions, Mode};
 use redis_throttle_engine::decision::{Decision, Verdict};
+use redis_throttle_engine::grammar::ban::ban as duration_of_ban;
 use redis_throttle_engine::grammar::error::GrammarError;
-use redis_throttle_engine::grammar::lease;
+use redis_throttle_engine::grammar::lease::{self, LeaseRequest};
 use redis_throttle_engine::grammar::name::named;
 use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
 use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::reservation::{ReservationVerb, hold, packed_hold};
 use redis_throttle_engine::grammar::rule::{request, rule, rule_with_cost};
 use redis_throttle_engine::grammar::usage::{Usage, packed_usage, usage};
 use redis_throttle_engine::leases::{self, Holders as _};
 use redis_throttle_engine::rule_set::{Force, Row, deciding};
 use redis_throttle_engine::time::{Instant, Span};
 
-use super::keys::{Effect, Keys, WrongType};
+use super::keys::{Effect, Keys};
+use super::refused::Refused;
+use super::reservations::Reserving;
 
-const SLOTS: Slots = Slots::DEFAULT;
-
-/// The reason for which a command is refused.
-#[derive(Debug)]
-pub(super) enum Refused {
-    Grammar(GrammarError),
-    WrongType,
-    NoPolicy,
-    RepeatedKey,
-    Charge(ChargeError),
-    InRule { number: usize, error: Box<Refused> },
-    UnknownCommand,
-}
-
-impl From<GrammarError> for Refused {
-    fn from(error: GrammarError) -> Self {
-        Self::Grammar(error)
-    }
-}
-
-impl From<WrongType> for Refused {
-    fn from(WrongType: WrongType) -> Self {
-        Self::WrongType
-    }
-}
-
-impl From<OtherAlgorithm> for Refused {
-    fn from(OtherAlgorithm: OtherAlgorithm) -> Self {
-        Self::WrongType
-    }
-}
-
-impl From<ChargeError> for Refused {
-    fn from(error: ChargeError) -> Self {
-        Self::Charge(error)
-    }
-}
-
-impl Refused {
-    /// Returns the text of the error reply to `command`.
-    pub fn text(&self, command: &str) -> String {
-        match self {
-            Self::Grammar(error) => match error.text() {
-                Some(text) => text.to_string_lossy().into_owned(),
-                None => {
-                    let command = command.to_ascii_lowercase();
-                    format!("ERR wrong number of arguments for '{command}' command")
-                }
-            },
-            Self::WrongType | Self::Charge(ChargeError::OtherAlgorithm) => {
-                "WRONGTYPE the key does not hold a state of this algorithm".to_owned()
-            }
-            Self::NoPolicy => "NOPOLICY no such policy".to_owned(),
-            Self::RepeatedKey => "ERR repeated key: each key may be given once".to_owned(),
-            Self::Charge(ChargeError::TooManyUnits) => {
-                "ERR invalid cost: the total of used units must not exceed 2000000000000".to_owned()
-            }
-            Self::Charge(ChargeError::TooLong) => {
-                "ERR invalid cost: the time until the key is reset must not exceed 36525d"
-                    .to_owned()
-            }
-            Self::InRule { number, error } => {
-                let text = error.text(command);
-                let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
-                format!("{prefix} rule {number}: {rest}")
-            }
-            Self::UnknownCommand => format!("ERR unknown command '{command}'"),
-        }
-    }
-}
+pub(super) const SLOTS: Slots = Slots::DEFAULT;
 
 /// One rule of a command.
 struct Part<'a> {
-    asked: Asked<'a>,
+    asked: Wanted<'a>,
     /// Set only for the default rule of a policy.
     force: Option<Force>,
 }
 
+/// What a rule of a command asks for.
+enum Wanted<'a> {
+    Units(Request),
+    Permit(LeaseRequest<'a>),
+    Reservation(Reserving<'a>),
+}
+
 impl<'a> Part<'a> {
-    const fn plain(asked: Asked<'a>) -> Self {
+    fn plain(asked: Asked<'a>) -> Self {
+        let asked = match asked {
+            Asked::Units(request) => Wanted::Units(request),
+            Asked::Lease(request) => Wanted::Permit(request),
+        };
         Self { asked, force: None }
     }
 
     /// Reads the words of a policy call. The fake has no policies, so only a default rule applies.
     fn of_policy(usage: &Usage<'_>) -> Result<Self, Refused> {
         let request = usage.request(usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS))?;
-        Ok(Self { asked: Asked::Units(request), force: Some(Force::Enforced) })
+        Ok(Self { asked: Wanted::Units(request), force: Some(Force::Enforced) })
+    }
+
+    fn reserving(reserving: Reserving<'a>) -> Self {
+        let force = reserving.force;
+        Self { asked: Wanted::Reservation(reserving), force }
     }
 }
 
@@ -133,10 +85,17 @@ pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value
         b"PEEK" => {
             let part = match rule(args, SLOTS) {
                 Err(GrammarError::UseNotHere) => Part::of_policy(&usage(after_name)?)?,
+                Err(GrammarError::ReserveNotHere) => {
+                    Part::reserving(Reserving::new(hold(after_name, SLOTS)?)?)
+                }
                 asked => Part::plain(asked?),
             };
             call.one(key, &part, false)
         }
+        b"RESERVE" => call.one(key, &Part::reserving(Reserving::new(hold(args, SLOTS)?)?), true),
+        b"COMMIT" => call.settle_reservation(key, args, ReservationVerb::Commit),
+        b"CANCEL" => call.settle_reservation(key, args, ReservationVerb::Cancel),
+        b"BLOCK" => call.block(key, args),
         b"CHARGE" => call.settle(key, args, true),
         b"REFUND" => call.settle(key, args, false),
         b"USE" => call.one(key, &Part::of_policy(&usage(args)?)?, true),
@@ -152,9 +111,9 @@ pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value
 }
 
 /// A command at one instant.
-struct Call<'a> {
-    keys: &'a mut Keys,
-    now: Instant,
+pub(super) struct Call<'a> {
+    pub keys: &'a mut Keys,
+    pub now: Instant,
 }
 
 impl Call<'_> {
@@ -162,38 +121,58 @@ impl Call<'_> {
     fn decide(&self, key: &[u8], part: &Part<'_>, mode: Mode) -> Decided {
         let Self { now, .. } = *self;
         match &part.asked {
-            Asked::Lease(request) => {
-                let mut holders = self.keys.holders(key, request.id, now)?;
-                let leave = request.leave;
-                let Ok((decision, grant)) = request.rule.decide(&mut holders, leave, now, mode);
-                let effect = grant.map(|grant| Effect::Hold { id: request.id.to_vec(), grant });
-                let left_units = leave.map_or(0, |leave| leave.units(decision.limit));
-                let row = Row { decision, cost: Cost::ONE, left_units, force: part.force };
-                Ok((row, effect))
-            }
-            Asked::Units(Request { rule, options }) => {
+            Wanted::Permit(request) => self.decide_lease(key, request, mode),
+            Wanted::Units(Request { rule, options }) => {
                 let outcome = rule.decide_call(mode, self.stored(key, part)?, now, *options)?;
                 let decision = outcome.decision;
                 let left_units = options.left_units(decision.limit);
                 let row = Row { decision, cost: options.cost, left_units, force: part.force };
                 Ok((row, Effect::of(&outcome.next)))
             }
+            Wanted::Reservation(reserving) => {
+                let Reserving { rule, id, hold, force } = reserving;
+                let outcome = rule.reserve(mode, self.stored(key, part)?, now, id, *hold)?;
+                let decision = outcome.decision;
+                let left_units = hold.leave.map_or(0, |leave| leave.units(decision.limit));
+                let row = Row { decision, cost: hold.cost, left_units, force: *force };
+                Ok((row, Effect::of(&outcome.next)))
+            }
         }
+    }
+
+    fn decide_lease(&self, key: &[u8], request: &LeaseRequest<'_>, mode: Mode) -> Decided {
+        let leave = request.leave;
+        let (decision, effect) = if let Some(ban) = self.keys.ban(key, self.now) {
+            let options = CallOptions { leave, ..CallOptions::of_cost(Cost::ONE) };
+            (ban.decide(request.rule.limit, options, mode).decision, None)
+        } else {
+            let mut holders = self.keys.holders(key, request.id, self.now)?;
+            let Ok((decision, grant)) = request.rule.decide(&mut holders, leave, self.now, mode);
+            let effect = grant.map(|grant| Effect::Hold { id: request.id.to_vec(), grant });
+            (decision, effect)
+        };
+        let left_units = leave.map_or(0, |leave| leave.units(decision.limit));
+        Ok((Row { decision, cost: Cost::ONE, left_units, force: None }, effect))
     }
 
     /// Returns the state of a key. For a policy's rule, `None` if the state is of another
     /// algorithm.
     fn stored(&self, key: &[u8], part: &Part<'_>) -> Result<Option<State<'_>>, Refused> {
         let stored = self.keys.state(key, self.now)?;
-        match (stored, &part.asked, part.force) {
-            (Some(state), Asked::Units(request), Some(_)) => {
-                state.under(request.rule.algorithm(), self.now).map_err(|_| Refused::WrongType)
+        let algorithm = match &part.asked {
+            Wanted::Units(request) => request.rule.algorithm(),
+            Wanted::Reservation(reserving) => reserving.rule.algorithm(),
+            Wanted::Permit(_) => return Ok(stored),
+        };
+        match (stored, part.force) {
+            (Some(state), Some(_)) => {
+                state.under(algorithm, self.now).map_err(|_| Refused::WrongType)
             }
-            (stored, ..) => Ok(stored),
+            (stored, _) => Ok(stored),
         }
     }
 
-    fn store(&mut self, key: &[u8], effect: Option<Effect>) {
+    pub fn store(&mut self, key: &[u8], effect: Option<Effect>) {
         if let Some(effect) = effect {
             self.keys.store(key, effect, self.now);
         }
@@ -252,7 +231,7 @@ impl Call<'_> {
             }
             request => Part::plain(Asked::Units(request?.unconditional()?)),
         };
-        let Asked::Units(Request { rule, options: CallOptions { cost, .. } }) = part.asked else {
+        let Wanted::Units(Request { rule, options: CallOptions { cost, .. } }) = part.asked else {
             return Err(GrammarError::LeaseNotHere.into());
         };
         let stored = self.stored(key, &part)?;
@@ -268,14 +247,28 @@ impl Call<'_> {
 
     fn renew(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
         let (id, ttl) = lease::renew(args)?;
+        if self.keys.ban(key, self.now).is_some() {
+            return Ok(Value::Int(0));
+        }
         let mut holders = self.keys.holders(key, id, self.now)?;
         let Ok::<_, Infallible>(grant) = leases::renew(&mut holders, ttl, self.now);
         self.store(key, grant.map(|grant| Effect::Hold { id: id.to_vec(), grant }));
         Ok(Value::Int(grant.is_some().into()))
     }
 
+    /// Replaces every state of a key by a ban.
+    fn block(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
+        let ban = Ban::new(self.now, duration_of_ban(args)?);
+        self.keys.delete(key, self.now);
+        self.store(key, Some(Effect::of_ban(&ban)));
+        Ok(Value::Okay)
+    }
+
     fn release(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
         let id = lease::release(args)?;
+        if self.keys.ban(key, self.now).is_some() {
+            return Ok(Value::Int(0));
+        }
         let Ok::<_, Infallible>(mine) = self.keys.holders(key, id, self.now)?.mine();
         self.store(key, mine.map(|_| Effect::Release { id: id.to_vec() }));
         Ok(Value::Int(mine.is_some().into()))
@@ -289,6 +282,9 @@ type Decided = Result<(Row, Option<Effect>), Refused>;
 fn packed(words: &[u8]) -> Result<Part<'_>, Refused> {
     match packed_rule(words, SLOTS).and_then(Asked::in_full) {
         Err(GrammarError::UseNotHere) => Part::of_policy(&packed_usage(words)?.in_full()?),
+        Err(GrammarError::ReserveNotHere) => {
+            Ok(Part::reserving(Reserving::new(packed_hold(words, SLOTS)?)?))
+        }
         asked => Ok(Part::plain(asked?)),
     }
 }
@@ -305,12 +301,12 @@ fn ms(span: Span) -> i64 {
     integer(span.as_ms_ceil())
 }
 
-fn array(integers: &[i64]) -> Value {
+pub(super) fn array(integers: &[i64]) -> Value {
     Value::Array(integers.iter().copied().map(Value::Int).collect())
 }
 
 /// Returns the five integers that reply to a call.
-fn integers(decision: &Decision) -> [i64; 5] {
+pub(super) fn integers(decision: &Decision) -> [i64; 5] {
     let (allowed, retry_ms) = match decision.verdict {
         Verdict::Allowed { wait } => (1, ms(wait)),
         Verdict::Granted { units, wait } => (integer(units), ms(wait)),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 
 use redis_throttle_engine::algorithms::{NewState, State};
+use redis_throttle_engine::ban::{Ban, LiveBan};
 use redis_throttle_engine::decision::StateWrite;
 use redis_throttle_engine::leases::{Grant, Holders};
 use redis_throttle_engine::state::{self, Change};
@@ -52,9 +53,23 @@ impl Effect {
             }),
         }
     }
+
+    /// Encodes a ban, for a key that holds nothing.
+    pub fn of_ban(ban: &Ban) -> Self {
+        let next = ban.next();
+        let (lapses_at, ttl_slack) = (next.lapses_at, next.ttl_slack);
+        Self::Keep { change: state::encode_ban(&next.state), lapses_at, ttl_slack }
+    }
 }
 
 impl Key {
+    /// Returns true if the key holds a ban that has ended, which counts as nothing.
+    fn was_banned(&self, now: Instant) -> bool {
+        let Value::State(bytes) = &self.value else { return false };
+        let ban = state::decode(bytes).ok().and_then(|state| state.ban());
+        ban.is_some_and(|ban| ban.at(now).is_none())
+    }
+
     /// Sets the expiry to `relaxed`, unless the current one is between `needed` and `latest`.
     fn expire(&mut self, needed: Instant, relaxed: Instant, latest: Instant) {
         let serves = needed.as_ms_ceil()..=latest.as_ms_ceil();
@@ -73,7 +88,8 @@ impl Keys {
     }
 
     fn live(&self, name: &[u8], now: Instant) -> Option<&Key> {
-        self.0.get(name).filter(|key| now.as_us() / 1000 <= key.expire_at_ms)
+        let is_live = |key: &&Key| now.as_us() / 1000 <= key.expire_at_ms && !key.was_banned(now);
+        self.0.get(name).filter(is_live)
     }
 
     /// Returns the state of a key.
@@ -83,6 +99,11 @@ impl Keys {
             Some(Value::State(bytes)) => state::decode(bytes).map(Some).map_err(|_| WrongType),
             Some(Value::Holders(_)) => Err(WrongType),
         }
+    }
+
+    /// Returns the ban of a key, if it has one.
+    pub fn ban(&self, name: &[u8], now: Instant) -> Option<LiveBan> {
+        self.state(name, now).ok()??.ban()?.at(now)
     }
 
     /// Returns the live holders of a key, for a decision about the holder `me`.

@@ -1,5 +1,6 @@
 //! The limiter without a real server: every option, over the fake server and a simulated clock.
 
+mod admissions;
 mod backends;
 mod breaker;
 mod denial_cache;

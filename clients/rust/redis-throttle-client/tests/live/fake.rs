@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::Value;
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
-    Backend, Command, Connection, Decision, Dial, Lease, Limiter, Options, QuotaUnit, Reply, Rule,
+    Admission, Backend, Command, Connection, Decision, Dial, Lease, Limiter, Options, QuotaUnit,
+    Reply, Rule,
 };
 use tokio::time::{Instant, advance};
 
@@ -145,6 +146,16 @@ fn every_kind_of_rule() -> Vec<Rule> {
     ]
 }
 
+/// Settles an admission, or leaves it unsettled, and ends it.
+async fn end_at_random(admitted: Admission, rules: [&Rule; 2], random: &mut Random) {
+    for rule in rules {
+        if random.below(2) == 0 {
+            admitted.settle(rule, random.pick(&[0, 1, 2, 9])).unwrap();
+        }
+    }
+    admitted.finish().await;
+}
+
 /// Runs calls of every kind. The recorder stores their replies.
 async fn run_at_random(recorder: &Recorder, random: &mut Random) {
     let limiter = Limiter::new(over(recorder));
@@ -153,15 +164,21 @@ async fn run_at_random(recorder: &Recorder, random: &mut Random) {
     let rules = every_kind_of_rule();
     let jobs = Rule::lease("jobs", 2, "10s").unwrap();
     let mut leases: Vec<Lease> = Vec::new();
-    for _ in 0..400 {
+    let (held, by_default) = (Rule::fixed("held", 9, "10s").unwrap(), Rule::policy("use").unwrap());
+    let by_default = by_default.default(Rule::quota("x", 9, QuotaUnit::Day).unwrap()).unwrap();
+    let mut admissions: Vec<Admission> = Vec::new();
+    for _ in 0..600 {
         let rule = &rules[random.below(rules.len())];
         let cost = random.pick(&[1, 1, 1, 2, 3, 0, 7, 1_000_000_000_000]);
         let cost = if rule.takes_cost() { cost } else { 1 };
         let item = rule.of(random.pick(&["a", "b"])).cost(cost);
+        let leaving = if rule.takes_cost() { item.leave(random.pick(&[0, 1, 3])) } else { item };
+        let part = if rule.takes_cost() && cost > 0 { leaving.partial() } else { leaving };
         let lease = jobs.of("a").id(random.pick(&["i", "j", "k", "l"]));
-        match random.below(16) {
-            0..=4 => drop(limiter.check(item).await),
-            5 => drop(limiter.peek(item).await),
+        match random.below(22) {
+            0..=3 => drop(limiter.check(item).await),
+            4 => drop(limiter.check(part).await),
+            5 => drop(limiter.peek(leaving).await),
             6 => drop(limiter.charge(item).await),
             7 | 8 => drop(limiter.refund(item).await),
             9 => drop(limiter.forget(item).await),
@@ -178,6 +195,23 @@ async fn run_at_random(recorder: &Recorder, random: &mut Random) {
                     .await
                     .map_or(vec![], |it| it.leases),
             ),
+            15 => drop(limiter.block(item, random.pick(&["1s", "10s", "61s"])).await),
+            16 => drop(limiter.block(jobs.of("a"), "5s").await),
+            17 => {
+                let items =
+                    [leaving, rules[random.below(4)].of("c"), held.of("a").reserve(1).id("p")];
+                drop(limiter.peek_all(&items, None).await);
+            }
+            18 => {
+                let held = held.of("a").reserve(random.pick(&[0, 1, 2, 4])).ttl("7s");
+                let other = by_default.of("a").reserve(random.pick(&[1, 3])).leave_percent(10);
+                let items = [item, held, other, jobs.of("a")];
+                admissions.extend(limiter.admit(&items, None).await);
+            }
+            19 if !admissions.is_empty() => {
+                let admitted = admissions.swap_remove(random.below(admissions.len()));
+                end_at_random(admitted, [&held, &by_default], random).await;
+            }
             _ if leases.is_empty() => {}
             _ if random.below(2) == 0 => drop(leases[0].renew().await),
             _ => leases.swap_remove(random.below(leases.len())).release().await,
@@ -220,5 +254,5 @@ async fn fake_server_sends_the_replies_of_the_module_on_random_schedules() {
         }
     }
     // The comparison covers every command that a limiter sends, each many times.
-    assert!(commands.len() == 17 && commands.values().all(|count| *count > 9), "{commands:?}");
+    assert!(commands.len() == 22 && commands.values().all(|count| *count > 9), "{commands:?}");
 }
