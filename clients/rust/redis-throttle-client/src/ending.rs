@@ -64,75 +64,40 @@ pub(crate) struct Ending {
     pub is_told: bool,
 }
 
+/// The tries of an end.
+struct Tries {
+    ending: Ending,
+    /// Whether a try without an answer may have run.
+    may_have_run: bool,
+}
+
 impl Ending {
     /// Sends the end in a task, so that the caller need not wait. The returned task ends after the
     /// first try; repetitions go on. `None` without a runtime: what is held expires by itself.
     pub fn start(self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
+        let mut tries = Tries { ending: self, may_have_run: false };
         Some(runtime.spawn(async move {
             let began = clock::now();
-            match self.attempt().await {
-                Err(error @ Error::Unavailable { .. }) if self.end.is_repeated() => {
-                    tokio::spawn(async move { self.repeat(error, began).await });
+            match tries.attempt().await {
+                Err(error @ Error::Unavailable { .. }) if tries.ending.end.is_repeated() => {
+                    tokio::spawn(tries.repeat(error, began));
                 }
-                ended => self.conclude(ended, began, false).await,
+                ended => tries.conclude(ended, began).await,
             }
         }))
     }
 
-    /// Repeats an end that got no answer, until what is held expires or the limiter is closed.
-    async fn repeat(self, mut error: Error, began: Instant) {
-        let mut delay = REPEAT_MIN;
-        while clock::now() + delay < self.expires {
-            let closed = self.limiter.0.closed.wait();
-            if tokio::time::timeout(delay, closed).await.is_ok() {
-                break;
-            }
-            match self.attempt().await {
-                Err(lost @ Error::Unavailable { .. }) => error = lost,
-                ended => return self.conclude(ended, began, true).await,
-            }
-            delay = (delay * 2).min(REPEAT_MAX);
-        }
-        self.conclude(Err(error), began, true).await;
-    }
-
-    /// Sends the end once. Returns the decision of the reply; `None` for a release.
-    async fn attempt(&self) -> Result<Option<Decision>, Error> {
-        let call = self.item.keyed();
-        let settled = |reply: &Value| reply::settled(&self.item.rule, reply).map(Some);
-        match self.end {
-            End::Release => {
-                let command = protocol::release(&self.item.key, &self.item.id)?;
-                self.ask(&command, |reply| reply::held(reply).map(|_| None)).await
-            }
-            End::Commit { units, .. } => self.ask(&protocol::commit(&call, units)?, settled).await,
-            End::Cancel => self.ask(&protocol::cancel(&call)?, settled).await,
-            End::Charge(units) => self.change(Verb::Charge, units, settled).await,
-            End::Refund(units) => self.change(Verb::Refund, units, settled).await,
-        }
-    }
-
-    async fn change(
-        &self,
-        verb: Verb,
-        units: u64,
-        read: impl FnOnce(&Value) -> Result<Option<Decision>, Error>,
-    ) -> Result<Option<Decision>, Error> {
-        let call = Keyed::of_cost(&self.item.rule, self.item.key.clone(), units);
-        self.ask(&protocol::named(verb, &call)?, read).await
-    }
-
-    async fn ask(
-        &self,
-        command: &Command<'_>,
-        read: impl FnOnce(&Value) -> Result<Option<Decision>, Error>,
-    ) -> Result<Option<Decision>, Error> {
+    async fn ask(&self, command: &Command<'_>) -> Result<Option<Decision>, Error> {
         let forget = || {
             // Denials of leases are not cached.
             if !matches!(self.end, End::Release) {
                 self.limiter.0.denials.forget(&self.item.key);
             }
+        };
+        let read = |reply: &Value| match self.end {
+            End::Release => reply::held(reply).map(|_| None),
+            _ => reply::settled(&self.item.rule, reply).map(Some),
         };
         forget();
         let slot_until =
@@ -141,27 +106,6 @@ impl Ending {
         // Also remove a denial that was requested earlier and arrived in the meantime.
         forget();
         asked
-    }
-
-    /// Records the last result of the end. Charges the units of a reservation that the server does
-    /// not know, unless a commit may have taken them.
-    async fn conclude(
-        &self,
-        ended: Result<Option<Decision>, Error>,
-        began: Instant,
-        may_have_run: bool,
-    ) {
-        self.tell(ended.as_ref().map(Option::as_ref), began);
-        if let (Ok(Some(decision)), End::Commit { units: units @ 1.., or_charge: true }) =
-            (&ended, self.end)
-            && !decision.allowed
-            && !may_have_run
-        {
-            let charge = Self { end: End::Charge(units), ..self.clone() };
-            let began = clock::now();
-            let charged = charge.attempt().await;
-            charge.tell(charged.as_ref().map(Option::as_ref), began);
-        }
     }
 
     fn tell(&self, ended: Result<Option<&Decision>, &Error>, began: Instant) {
@@ -180,5 +124,63 @@ impl Ending {
                 self.limiter.tell(kind, Err(error), rule, subject, began);
             }
         }
+    }
+}
+
+impl Tries {
+    /// Repeats an end that got no answer, until what is held expires or the limiter is closed.
+    async fn repeat(mut self, mut error: Error, began: Instant) {
+        let mut delay = REPEAT_MIN;
+        while clock::now() + delay < self.ending.expires {
+            let closed = self.ending.limiter.0.closed.wait();
+            if tokio::time::timeout(delay, closed).await.is_ok() {
+                break;
+            }
+            match self.attempt().await {
+                Err(lost @ Error::Unavailable { .. }) => error = lost,
+                ended => return self.conclude(ended, began).await,
+            }
+            delay = (delay * 2).min(REPEAT_MAX);
+        }
+        self.conclude(Err(error), began).await;
+    }
+
+    /// Records the last result of the end. Charges the units of a reservation that the server does
+    /// not know, unless a commit may have taken them.
+    async fn conclude(&mut self, ended: Result<Option<Decision>, Error>, began: Instant) {
+        self.ending.tell(ended.as_ref().map(Option::as_ref), began);
+        if let (Ok(Some(decision)), End::Commit { units: units @ 1.., or_charge: true }) =
+            (&ended, self.ending.end)
+            && !decision.allowed
+            && !self.may_have_run
+        {
+            self.ending.end = End::Charge(units);
+            let began = clock::now();
+            let charged = self.attempt().await;
+            self.ending.tell(charged.as_ref().map(Option::as_ref), began);
+        }
+    }
+
+    /// Sends the end once. Returns the decision of the reply; `None` for a release.
+    async fn attempt(&mut self) -> Result<Option<Decision>, Error> {
+        let (item, end) = (&self.ending.item, self.ending.end);
+        let call = match end {
+            End::Charge(units) | End::Refund(units) => {
+                Keyed::of_cost(&item.rule, item.key.clone(), units)
+            }
+            _ => item.keyed(),
+        };
+        let mut command = match end {
+            End::Release => protocol::release(&item.key, &item.id)?,
+            End::Commit { units, .. } => protocol::commit(&call, units)?,
+            End::Cancel => protocol::cancel(&call)?,
+            End::Charge(_) => protocol::named(Verb::Charge, &call)?,
+            End::Refund(_) => protocol::named(Verb::Refund, &call)?,
+        };
+        let sent = command.record();
+        let ended = self.ending.ask(&command).await;
+        let is_lost = matches!(ended, Err(Error::Unavailable { .. }));
+        self.may_have_run |= is_lost && sent.may_have_run();
+        ended
     }
 }

@@ -143,6 +143,26 @@ async fn ends_are_events_and_failed_ends_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unknown_reservation_is_charged_if_the_earlier_commits_were_not_sent() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
+    let month = month();
+    let held = limiter.reserve(month.of("a").cost(9)).await.unwrap();
+    limiter.forget(month.of("a")).await.unwrap();
+    // The breaker opens, and no connection is up.
+    server.go_away();
+    assert!(limiter.check(api().of("a")).await.unwrap().degraded);
+    let before = server.calls().len();
+    held.commit(5).await.unwrap();
+    assert_eq!(server.calls().len(), before);
+    server.recover();
+    tokio::time::sleep(ms(5000)).await;
+    assert_eq!(commands(&server)[before..], ["RL.COMMIT", "RL.CHARGE"]);
+    let left = limiter.peek(month.of("a").cost(0)).await.unwrap().remaining;
+    assert_eq!((left, limiter.counters().unsettled), (995, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn reservation_takes_the_cost_of_its_item() {
     let server = FakeServer::new();
     let (limiter, month) = (server.limiter(), month());
