@@ -48,12 +48,7 @@ it('the active span gets the decision, without the subject', async () => {
     retry_after_ms: 0,
     degraded: false,
   });
-  const several = await traced(() =>
-    limiter.checkAll([
-      api.of('alice'),
-      exports.of('alice'),
-    ]),
-  );
+  const several = await traced(() => limiter.checkAll([api.of('alice'), exports.of('alice')]));
   const denied = { allowed: false, retry_after_ms: 60_000, rules: ['api', 'exports'] };
   expect(several).toMatchObject(denied);
   server.fail();

@@ -29,10 +29,7 @@ it('checks and leases are counted, and no other calls', async () => {
   metrics(limiter, registry);
   await times(3, () => limiter.check(exports, 'alice'));
   await limiter.lease(lease('jobs', 4, '60s'), 'alice');
-  await limiter.checkAll([
-    api.of('alice'),
-    exports.of('alice'),
-  ]);
+  await limiter.checkAll([api.of('alice'), exports.of('alice')]);
   await limiter.peek(api, 'alice');
   await limiter.charge(api, 'alice');
   await limiter.refund(api, 'alice');

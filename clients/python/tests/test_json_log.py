@@ -49,7 +49,7 @@ def test_denials_and_degraded_decisions_are_logged_without_the_subject(server: F
         limiter.check(EXPORTS, "alice")
     limiter.peek(EXPORTS, "alice")
     limiter.charge(EXPORTS, "alice")
-    limiter.check_all([(API, "alice"), (EXPORTS, "alice")])
+    limiter.check_all(API.of("alice"), EXPORTS.of("alice"))
     with pytest.raises(Exception, match="denied"), limiter.lease(lease("jobs", 1, "60s"), "alice"):
         limiter.lease(lease("jobs", 1, "60s"), "alice").__enter__()
     server.fail()
@@ -101,7 +101,7 @@ def test_every_event_of_an_audited_rule_is_logged(server: FakeServer) -> None:
     stream = io.StringIO()
     limiter = server.limiter(on_decision=json_log(stream, audit=["api"], lines_per_second=1))
     limiter.check(API, "x")
-    limiter.check_all([(EXPORTS, "x"), (API, "x")])
+    limiter.check_all(EXPORTS.of("x"), API.of("x"))
     limiter.peek(API, "x")
     limiter.charge(API, "x")
     limiter.refund(API, "x")

@@ -39,7 +39,7 @@ def test_the_current_span_gets_the_decision_without_the_subject() -> None:
         limiter.peek(API, "alice")
         limiter.charge(API, "alice")
     with spans.span("request 1"):
-        limiter.check_all([(API, "alice"), (EXPORTS, "alice")])
+        limiter.check_all(API.of("alice"), EXPORTS.of("alice"))
     server.fail()
     with spans.span("request 2"):
         limiter.check(API, "alice")

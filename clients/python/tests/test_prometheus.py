@@ -42,7 +42,7 @@ def test_checks_and_leases_are_counted_and_no_other_calls() -> None:
     for _ in range(3):
         limiter.check(EXPORTS, "alice")
     with limiter.lease(lease("jobs", 4, "60s"), "alice"):
-        limiter.check_all([(API, "alice"), (EXPORTS, "alice")])
+        limiter.check_all(API.of("alice"), EXPORTS.of("alice"))
     limiter.peek(API, "alice")
     limiter.charge(API, "alice")
     limiter.refund(API, "alice")
