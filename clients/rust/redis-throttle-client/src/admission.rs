@@ -1,4 +1,4 @@
-//! Admissions: what several items took and hold while work lasts, settled at its end.
+//! Admissions: several items that are held while work lasts, and settled at its end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -65,8 +65,9 @@ pub struct Admission {
 struct Part {
     item: Owned,
     hold: Option<Hold>,
-    /// Whether the server took the units.
+    /// Whether the server decided.
     by_server: bool,
+    took_units: bool,
 }
 
 /// The units that the work took, for each item.
@@ -85,7 +86,7 @@ impl Admission {
     ) -> Self {
         let part = |((item, hold), row): ((Owned, Option<Hold>), &Decision)| {
             let by_server = row.source == Source::Server;
-            Part { item, hold, by_server }
+            Part { item, hold, by_server, took_units: row.took_units() }
         };
         let parts: Vec<_> = items.into_iter().zip(&decision.rows).map(part).collect();
         let settled = vec![None; parts.len()];
@@ -202,7 +203,7 @@ impl Admission {
     }
 
     fn end_part(&self, part: &Part, settled: Option<u64>) -> Option<JoinHandle<()>> {
-        let Part { item, hold, by_server } = part;
+        let Part { item, hold, by_server, took_units } = part;
         if let Some(hold) = hold {
             return hold.end(match settled {
                 _ if item.is_lease() => End::Release,
@@ -210,7 +211,7 @@ impl Admission {
                 None => End::Cancel,
             });
         }
-        let units = settled.filter(|_| *by_server)?;
+        let units = settled.filter(|_| *took_units)?;
         let end = match units.checked_sub(item.cost) {
             Some(0) => return None,
             Some(above) => End::Charge(above),

@@ -1,4 +1,4 @@
-//! What the request of a middleware took, until its response decides what counts.
+//! Requests of middleware: the head of the response decides which of their units count.
 
 use std::sync::PoisonError;
 
@@ -21,7 +21,7 @@ pub struct Checked {
     limiter: Limiter,
 }
 
-/// What a request took under a rule that does not count every response.
+/// The units that a request took under a rule that does not count every response.
 #[derive(Debug)]
 struct Uncounted {
     item: Owned,
@@ -75,6 +75,7 @@ impl Limiter {
         let Owned { rule, subject, key, .. } = item;
         self.0.denials.forget(&key);
         let returned = match (row.source, row.degraded) {
+            _ if !row.would_allow => true,
             (Source::Error, _) => true,
             (Source::Local, true) => {
                 let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);

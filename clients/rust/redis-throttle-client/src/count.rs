@@ -1,6 +1,7 @@
 //! The responses that count under a rule.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ impl Count {
     pub const FAILURES: Self = Self(Which::Failures);
 
     /// Creates the count of the responses for which the predicate is true, and of every request
-    /// without a response. Two counts are equal if they are clones of one.
+    /// without a response. A predicate that panics counts the response. Two counts are equal if they
+    /// are clones of one.
     pub fn when(predicate: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self(Which::If(Arc::new(predicate)))
     }
@@ -52,7 +54,10 @@ impl Count {
         match &self.0 {
             Which::All => true,
             Which::Failures => head.status.as_u16() >= FAILURE_MIN,
-            Which::If(predicate) => predicate(head),
+            // After a panic the response counts, and its request is not disturbed.
+            Which::If(predicate) => {
+                catch_unwind(AssertUnwindSafe(|| predicate(head))).unwrap_or(true)
+            }
         }
     }
 }

@@ -117,6 +117,12 @@ impl Decision {
         !self.allowed && self.retry_after == Duration::MAX
     }
 
+    /// Returns true if the server took units for the call. A policy in shadow mode takes none for a
+    /// call that it would deny.
+    pub(crate) fn took_units(&self) -> bool {
+        self.allowed && self.would_allow && !self.degraded
+    }
+
     /// Creates the decision of `on_error` when the server gave no answer.
     pub(crate) fn without_answer(rule: Arc<str>, allowed: bool, retry_after: Duration) -> Self {
         Self {

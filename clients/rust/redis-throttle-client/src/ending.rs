@@ -1,5 +1,5 @@
-//! The ends of what a caller took: sent in tasks of their own, and repeated until they are answered
-//! where a repetition changes nothing.
+//! The ends of items: sent in tasks of their own, and repeated until they are answered where a
+//! repetition changes nothing.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const REPEAT_MAX: Duration = Duration::from_secs(5);
 /// The longest time for which an end that is sent once waits for its slot.
 const SLOT_MAX: Duration = Duration::from_secs(30);
 
-/// What ends an item.
+/// The command that ends an item.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
     /// Gives a permit back.

@@ -1,5 +1,4 @@
-//! What a caller holds on the server for a time, a lease or a reservation: it is renewed after each
-//! third of its ttl and ended once.
+//! Holds: a lease or a reservation is renewed after each third of its ttl and ended once.
 //!
 //! A process decides by its own clock whether it still holds it: for one ttl from the instant
 //! before the last successful request.

@@ -1,4 +1,4 @@
-//! An item: a rule, a subject, and what is asked of them.
+//! An item: a rule, a subject, and the options of their call.
 
 use std::time::Duration;
 

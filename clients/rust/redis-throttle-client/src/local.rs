@@ -86,7 +86,7 @@ struct State {
     free_at: u64,
 }
 
-/// What a call asks of its rule.
+/// A call, apart from its rule.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     cost: u64,

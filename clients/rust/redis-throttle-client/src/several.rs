@@ -108,7 +108,7 @@ impl Limiter {
                 }
             };
             let allowed = row.allowed;
-            if allowed && !row.degraded {
+            if row.took_units() {
                 taken.add(*item);
             }
             rows.push(row);

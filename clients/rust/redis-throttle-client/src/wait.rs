@@ -27,7 +27,7 @@ impl Limiter {
                 return self.too_late(item, decision).await;
             }
             let mut place = Taken::new(self);
-            if decision.allowed && !decision.degraded {
+            if decision.took_units() {
                 place.add(item);
             }
             tokio::time::sleep(decision.retry_after).await;
@@ -41,7 +41,7 @@ impl Limiter {
     /// Turns a decision whose wait is too long into a denial. If the call was allowed, its place in
     /// the leaky bucket is refunded.
     async fn too_late(&self, item: Item<'_>, decision: Decision) -> Result<Decision, Error> {
-        if decision.allowed && !decision.degraded {
+        if decision.took_units() {
             match self.refund(item.refunding()).await {
                 Err(error) if error.is_rejection() => return Err(error),
                 _ => {}

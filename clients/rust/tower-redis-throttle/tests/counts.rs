@@ -83,6 +83,14 @@ async fn predicate_sees_the_head_of_the_response() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn predicate_that_panics_counts_the_response() {
+    let server = FakeServer::new();
+    let broken = Count::when(|_| panic!("a predicate that fails"));
+    let rule = Rule::fixed("rule", 1, "1h").unwrap().count(broken).unwrap();
+    assert_eq!(statuses(&server.limiter(), &[&rule], &[200, 200]).await, [200, 429]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn request_without_a_response_counts() {
     for status in [0, 1] {
         let server = FakeServer::new();

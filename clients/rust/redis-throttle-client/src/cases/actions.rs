@@ -98,7 +98,7 @@ fn variant(error: &Error) -> &'static str {
     }
 }
 
-/// What the actions of a timeline use.
+/// The limiter of a timeline, with its rules and what its actions hold.
 #[derive(Clone)]
 pub(super) struct Stage {
     pub limiter: Limiter,

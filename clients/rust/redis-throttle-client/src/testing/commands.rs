@@ -35,7 +35,7 @@ struct Part<'a> {
     force: Option<Force>,
 }
 
-/// What a rule of a command asks for.
+/// A call under one rule: for units, a permit or a reservation.
 enum Wanted<'a> {
     Units(Request),
     Permit(LeaseRequest<'a>),

@@ -336,6 +336,23 @@ async fn reservations_are_made_by_windows_quotas_and_policies() {
 }
 
 #[tokio::test]
+async fn shadow_policy_that_took_nothing_gets_nothing_back() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let server = Server::start().await;
+    let limiter = limiter(&server);
+    server.run(&["RL.POLICY", "SET", "shadow", "SHADOW", "FIXED", "4", "1h"]).await;
+    let shadow = Rule::policy("shadow").unwrap();
+    assert!(limiter.check(shadow.of("t").cost(4)).await.unwrap().allowed);
+    let admitted = limiter.admit(&[shadow.of("t").cost(3)], None).await.unwrap();
+    assert!(!admitted.decision().would_allow);
+    admitted.settle(&shadow, 1).unwrap();
+    admitted.finish().await;
+    assert_eq!(number(&server, "rl:shadow:t", "used").await, 4);
+}
+
+#[tokio::test]
 async fn too_many_reservations_are_a_denial() {
     if backend() != Backend::Module {
         return;
