@@ -195,9 +195,9 @@ export function release({ rule, key, id }: Held): Call {
   return written(key, 'RL.RELEASE', checkedId(id, LEASE_ID_MAX, rule.name));
 }
 
-/** Builds the call that reserves, or renews the reservation. */
+/** Builds the call that renews a reservation, also if less is left to others than it asked for. */
 export function reserve(ask: Held): Call {
-  const [word = '', ...rest] = words(ask);
+  const [word = '', ...rest] = words({ ...ask, leave: undefined });
   return written(ask.key, `RL.${word}`, ...rest);
 }
 

@@ -85,12 +85,13 @@ def named(verb: str, item: Item, key: str) -> Args:
 
 
 def reserve(item: Item, key: str, id: str) -> Args:
-    """Builds a call that makes a reservation, or renews it under the same id."""
-    return ("RL.RESERVE", key, *_reservation(item, id))
+    """Builds a call that renews a reservation, also if less is left to others than it asked for."""
+    return ("RL.RESERVE", key, *_reservation(item, id, leave=False))
 
 
-def _reservation(item: Item, id: str) -> Args:
-    return (checked_admission_id(id), duration_text(item.ttl_us or 0), *_words(item))
+def _reservation(item: Item, id: str, *, leave: bool = True) -> Args:
+    words = _words(item, leave=leave)
+    return (checked_admission_id(id), duration_text(item.ttl_us or 0), *words)
 
 
 def commit(item: Item, key: str, id: str, units: int) -> Args:

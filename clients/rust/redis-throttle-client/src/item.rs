@@ -225,22 +225,23 @@ pub(crate) struct Owned {
     pub subject: String,
     pub key: String,
     pub cost: u64,
-    pub leave: Option<Leave>,
     pub ttl_us: Option<u64>,
     pub id: String,
 }
 
 impl Owned {
     pub fn new(item: &Item<'_>, keyed: &Keyed<'_>) -> Self {
-        let (cost, leave, ttl_us) = (keyed.cost, keyed.leave, keyed.ttl_us);
+        let (cost, ttl_us) = (keyed.cost, keyed.ttl_us);
         let (subject, id) = (item.subject.to_owned(), keyed.id.unwrap_or_default().to_owned());
-        Self { rule: keyed.rule.clone(), subject, key: keyed.key.clone(), cost, leave, ttl_us, id }
+        Self { rule: keyed.rule.clone(), subject, key: keyed.key.clone(), cost, ttl_us, id }
     }
 
+    /// Returns the item to renew or to end. It leaves nothing to others: they may have taken what
+    /// had to remain when it began.
     pub fn keyed(&self) -> Keyed<'_> {
-        let Self { rule, cost, leave, ttl_us, .. } = self;
+        let Self { rule, cost, ttl_us, .. } = self;
         let (key, id) = (self.key.clone(), Some(&*self.id));
-        Keyed { rule, key, cost: *cost, leave: *leave, partial: false, ttl_us: *ttl_us, id }
+        Keyed { rule, key, cost: *cost, leave: None, partial: false, ttl_us: *ttl_us, id }
     }
 
     pub fn is_lease(&self) -> bool {
