@@ -42,8 +42,8 @@ impl Count {
     pub const FAILURES: Self = Self(Which::Failures);
 
     /// Creates the count of the responses for which the predicate is true, and of every request
-    /// without a response. A predicate that panics counts the response. Two counts are equal if they
-    /// are clones of one.
+    /// without a response. A predicate that panics counts the response. Two counts are equal if
+    /// they are clones of one.
     pub fn when(predicate: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self(Which::If(Arc::new(predicate)))
     }

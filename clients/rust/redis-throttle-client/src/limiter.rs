@@ -90,10 +90,10 @@ impl Limiter {
     pub async fn check(&self, item: Item<'_>) -> Result<Decision, Error> {
         let began = clock::now();
         let call = self.keyed_item(&item)?;
-        let command = protocol::check(&call)?;
         let decided = if self.is_prefetched(&call) {
             self.prefetched(&call, began).await
         } else {
+            let command = protocol::check(&call)?;
             let read = |reply: &Value| reply::decision(&call, reply);
             let asked = async || self.ask(&command, began, read).await;
             let by_on_error = |reason| self.fallback(&call, reason, false);
@@ -217,8 +217,11 @@ impl Limiter {
     }
 
     fn is_prefetched(&self, call: &Keyed<'_>) -> bool {
-        let is_plain = call.cost == 1 && call.leave.is_none() && !call.partial;
-        is_plain && self.prefetch_of(call.rule) > 1 && !self.0.grants.is_closed()
+        let takes_one = call.cost == 1 && !call.partial && !call.is_held();
+        takes_one
+            && call.leave.is_none()
+            && self.prefetch_of(call.rule) > 1
+            && !self.0.grants.is_closed()
     }
 
     /// Returns the number of permits that one call fetches under this rule.

@@ -143,8 +143,8 @@ impl Options {
         self
     }
 
-    /// Sets a hook for metrics and logs. It gets one event for each decision, charge, refund, end of
-    /// an admission and rejected call. A panic in the hook does not change the decision.
+    /// Sets a hook for metrics and logs. It gets one event for each decision, charge, refund, end
+    /// of an admission and rejected call. A panic in the hook does not change the decision.
     pub fn on_decision(
         mut self,
         hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static,

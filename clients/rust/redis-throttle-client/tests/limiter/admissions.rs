@@ -78,8 +78,9 @@ async fn admit_refuses_items_that_do_not_fit_together() {
     assert_eq!(refused(&[month.of("a").cost(1).reserve(1)]).await, "cost");
     assert_eq!(refused(&[month.of("a").ttl("1s")]).await, "ttl");
     assert_eq!(refused(&[api.of("a").partial()]).await, "partial");
+    let fetched = Rule::fixed("fetched", 9, "1d").unwrap().prefetch(5).unwrap();
     for (wanted, item) in [
-        ("rule", month.of("a").reserve(1)),
+        ("rule", fetched.of("a").reserve(1)),
         ("leave", api.of("a").leave_percent(101)),
         ("partial", api.of("a").cost(0).partial()),
     ] {
