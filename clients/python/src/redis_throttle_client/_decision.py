@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ._errors import InvalidArgument, Reason, ThrottleError
+from ._problem import QUOTA_EXCEEDED, plain
 
 Source = Literal["server", "local", "error"]
 HeaderStyle = Literal["draft-11", "draft-6", "x-ratelimit"]
@@ -69,6 +70,23 @@ class Decision:
         if not self.allowed and not self.never:
             fields["Retry-After"] = str(retry_after_s(self.retry_after_ms))
         return fields
+
+    def problem(self) -> dict[str, Any]:
+        """Returns the problem (RFC 9457) of a denial: the body to send as
+        ``application/problem+json``.
+
+        Its ``status`` is 429; 413 if a retry never helps; 503 if ``on_error`` denied. It names
+        rules, never a key or a subject.
+        """
+        if self.source == "error":
+            return plain(503, "The rate limiter is not available.")
+        if self.never:
+            return plain(413, "This request costs more than its limit allows at once.")
+        seconds = retry_after_s(self.retry_after_ms)
+        body = plain(429, f"Come back in {seconds} second{'' if seconds == 1 else 's'}.")
+        body["type"] = QUOTA_EXCEEDED
+        body["violated-policies"] = [row.rule for row in self.rows or (self,) if not row.allowed]
+        return body
 
     def _fields(self, style: str, now_ms: int | None) -> dict[str, str]:
         if style == "draft-11":

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from ._decision import Decision, HeaderStyle
+from ._problem import plain
 from ._rules import Rule
 
 # The name of the decision in a WSGI environ.
 DECISION = "redis_throttle_client.decision"
-_QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 
 @dataclass(frozen=True)
@@ -62,30 +62,12 @@ class Response:
 OnDenied = Callable[[Request, Decision, Response], Response]
 """Returns the response to a denial. Its last argument is the default response."""
 
-TITLES = {
-    400: "Bad Request", 413: "Content Too Large", 429: "Too Many Requests",
-    503: "Service Unavailable",
-}  # fmt: skip
-
 
 def problem(decision: Decision | None) -> dict[str, Any]:
-    """Returns the problem (RFC 9457) for a denial or, for None, for a request without a subject."""
+    """Returns the problem for a denial or, for None, for a request without a subject."""
     if decision is None:
-        return _plain(400, "The request does not say who it is from.")
-    if decision.source == "error":
-        return _plain(503, "The rate limiter is not available.")
-    if decision.never:
-        return _plain(413, "This request costs more than its limit allows at once.")
-    seconds = int(decision.headers(())["Retry-After"])
-    rows = decision.rows or (decision,)
-    body = _plain(429, f"Come back in {seconds} second{'' if seconds == 1 else 's'}.")
-    body["type"] = _QUOTA_EXCEEDED
-    body["violated-policies"] = [row.rule for row in rows if not row.allowed]
-    return body
-
-
-def _plain(status: int, detail: str) -> dict[str, Any]:
-    return {"type": "about:blank", "title": TITLES[status], "status": status, "detail": detail}
+        return plain(400, "The request does not say who it is from.")
+    return decision.problem()
 
 
 def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response:

@@ -20,9 +20,10 @@ from ._counting import take_async
 from ._decision import Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._exchange import App, Exchange, Receive, Scope, Send
-from ._http import TITLES, denial, problem
+from ._http import denial, problem
 from ._limiter import AsyncLimiter
 from ._plan import Plan, resolved_async
+from ._problem import TITLES
 from ._rules import Rule
 
 __all__ = [
