@@ -1,6 +1,6 @@
 /** Decisions: frozen values with a name for each of the five integers of a reply. */
 import { RateLimitError, UnavailableError, type UnavailableReason } from './errors.js';
-import { type HeaderOptions, rateLimitHeaders } from './headers.js';
+import { type HeaderOptions, type Problem, problemOf, rateLimitHeaders } from './headers.js';
 import { isSame, type Rule } from './rules.js';
 
 /**
@@ -136,6 +136,15 @@ export class Decision {
   /** Returns the HTTP headers that report this decision, by name. */
   headers(options: HeaderOptions = {}): Record<string, string> {
     return rateLimitHeaders(this, options);
+  }
+
+  /**
+   * Returns the problem (RFC 9457) of a denial: the body to send as `application/problem+json`. Its
+   * `status` is 429; 413 if `never`; 503 if `onError` denied. It names rules, never a key or a
+   * subject.
+   */
+  problem(): Problem {
+    return problemOf(this);
   }
 
   toString(): string {

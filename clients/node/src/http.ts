@@ -11,7 +11,6 @@ import {
   type HeaderStyle,
   noSubjectProblem,
   type Problem,
-  problemOf,
   rateLimitHeaders,
   STYLES,
 } from './headers.js';
@@ -229,7 +228,7 @@ export function requestLimiter<Incoming>(
       leases,
       needsLease: items.some(({ rule: { kind } }) => kind === 'lease'),
       onHead: headListener(limiter, items, decision, tag),
-      problem: decision.allowed ? undefined : problemOf(decision),
+      problem: decision.allowed ? undefined : decision.problem(),
     };
   };
 }

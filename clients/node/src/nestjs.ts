@@ -5,7 +5,6 @@
 import { HttpException } from '@nestjs/common';
 import { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
-import { problemOf } from './headers.js';
 import { hitsOf, isClosed } from './hits.js';
 import type { Limiter } from './limiter.js';
 import { fixed, type Rule } from './rules.js';
@@ -66,7 +65,7 @@ export class RedisThrottleStorage {
       ? await this.#checkBanned(rule, key, blockDuration)
       : await this.#limiter.check(rule, key);
     if (isClosed(decision)) {
-      throw new HttpException(problemOf(decision), 503, { cause: decision.error });
+      throw new HttpException(decision.problem(), 503, { cause: decision.error });
     }
     const { hits, waitMs } = hitsOf(rule, decision, ttl);
     const isBlocked = !decision.allowed;

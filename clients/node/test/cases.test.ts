@@ -3,12 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/address.js';
 import { Decision } from '../src/decision.js';
 import { CommandRejectedError, classified, InvalidArgumentError } from '../src/errors.js';
-import {
-  noSubjectProblem,
-  problemOf,
-  rateLimitHeaders,
-  retryAfterSeconds,
-} from '../src/headers.js';
+import { noSubjectProblem, rateLimitHeaders, retryAfterSeconds } from '../src/headers.js';
 import { Keys } from '../src/keys.js';
 import { strictest } from '../src/on-error.js';
 import { withDefaults } from '../src/options.js';
@@ -104,7 +99,7 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
     return rateLimitHeaders(decisionOf(input), { styles, nowMs });
   },
   problems: (input) => {
-    const body = input.no_subject ? noSubjectProblem() : problemOf(decisionOf(input));
+    const body = input.no_subject ? noSubjectProblem() : decisionOf(input).problem();
     return { status: body.status, body };
   },
   addresses: ({ peer, forwarded, trusted }) =>
