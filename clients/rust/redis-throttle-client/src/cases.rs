@@ -174,7 +174,7 @@ fn headers(input: &Value) -> Result<Value, Error> {
 
 fn problem(input: &Value) -> Result<Value, Error> {
     let nobody = input["no_subject"] == json!(true);
-    let problem = if nobody { Problem::no_subject() } else { Problem::of(&decided(input)?) };
+    let problem = if nobody { Problem::no_subject() } else { decided(input)?.problem() };
     let body: Value = serde_json::from_str(&problem.to_json()).expect("JSON");
     Ok(json!({ "status": problem.status, "body": body }))
 }

@@ -67,6 +67,29 @@ impl Decision {
         fields
     }
 
+    /// Returns the problem of a denial: status 429; 413 if a retry never helps; 503 if `on_error`
+    /// denied because the server gave no answer.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        if self.source == Source::Error {
+            let detail = "The rate limiter is not available.";
+            return Problem::plain(503, "Service Unavailable", detail);
+        }
+        let Some(seconds) = retry_after_s(self.retry_after) else {
+            let detail = "This request costs more than its limit allows at once.";
+            return Problem::plain(413, "Content Too Large", detail);
+        };
+        let plural = if seconds == 1 { "" } else { "s" };
+        let detail = format!("Come back in {seconds} second{plural}.");
+        let denying =
+            self.rows_or_self().iter().filter(|row| !row.allowed).map(|row| row.rule.to_string());
+        Problem {
+            kind: QUOTA_EXCEEDED,
+            violated_policies: denying.collect(),
+            ..Problem::plain(429, "Too Many Requests", &detail)
+        }
+    }
+
     fn denied_for_s(&self) -> Option<u64> {
         if self.allowed { None } else { retry_after_s(self.retry_after) }
     }
@@ -99,10 +122,14 @@ impl Decision {
         fields.extend(names.into_iter().zip([self.limit, self.remaining, reset].map(text)));
     }
 
+    /// Returns the decision of each rule.
+    fn rows_or_self(&self) -> &[Self] {
+        if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows }
+    }
+
     /// Returns the values of `RateLimit-Policy` and `RateLimit`. A rule name needs no escaping.
     fn items(&self) -> (String, String) {
-        let rows = if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows };
-        let rows = rows.iter().filter(|row| row.source != Source::Error);
+        let rows = self.rows_or_self().iter().filter(|row| row.source != Source::Error);
         let (mut policies, mut limits) = (String::new(), String::new());
         for row in rows {
             let comma = if policies.is_empty() { "" } else { ", " };
@@ -145,30 +172,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates the problem for a denial: status 429; 413 if the cost is above the limit; 503 if
-    /// `on_error` denied because the server gave no answer.
-    #[must_use]
-    pub fn of(decision: &Decision) -> Self {
-        if decision.source == Source::Error {
-            let detail = "The rate limiter is not available.";
-            return Self::plain(503, "Service Unavailable", detail);
-        }
-        let Some(seconds) = retry_after_s(decision.retry_after) else {
-            let detail = "This request costs more than its limit allows at once.";
-            return Self::plain(413, "Content Too Large", detail);
-        };
-        let plural = if seconds == 1 { "" } else { "s" };
-        let detail = format!("Come back in {seconds} second{plural}.");
-        let one = std::slice::from_ref(decision);
-        let rows = if decision.rows.is_empty() { one } else { &decision.rows };
-        let denying = rows.iter().filter(|row| !row.allowed).map(|row| row.rule.to_string());
-        Self {
-            kind: QUOTA_EXCEEDED,
-            violated_policies: denying.collect(),
-            ..Self::plain(429, "Too Many Requests", &detail)
-        }
-    }
-
     /// Creates the problem for a request without a subject: status 400.
     #[must_use]
     pub fn no_subject() -> Self {

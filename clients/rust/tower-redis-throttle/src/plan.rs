@@ -159,7 +159,7 @@ impl Plan {
     }
 
     fn denial(&self, head: &Parts, decision: &Decision) -> Response<Bytes> {
-        let mut answer = answer(&Problem::of(decision));
+        let mut answer = answer(&decision.problem());
         self.add_fields(answer.headers_mut(), decision);
         match &self.on_denied {
             Some(on_denied) => on_denied(head, decision, answer),
