@@ -47,7 +47,7 @@ from rest_framework.views import APIView  # noqa: E402
 from redis_throttle_client import rest_framework  # noqa: E402
 from redis_throttle_client.rest_framework import RateLimitThrottle  # noqa: E402
 
-__all__ = ["rest_framework"]
+__all__ = ["APIView", "rest_framework"]
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")

@@ -16,12 +16,22 @@ const found = programs();
 const listens = ({ text }: Program) => text.includes('8080');
 const fails = ({ text }: Program) => text.includes('CommandRejectedError');
 const of = (choose: (program: Program) => boolean) =>
-  // A server without the module has no RL.DEBUG.
-  found.filter((one) => choose(one) && (BACKEND === 'module' || !one.text.includes('RL.DEBUG')));
+  // A server without the module has neither RL.DEBUG nor reservations.
+  found.filter(
+    (one) => choose(one) && (BACKEND === 'module' || !/RL\.DEBUG|\.reserve\(/.test(one.text)),
+  );
+/** NestJS finds what a class needs by its decorators. */
+const TYPESCRIPT: ts.CompilerOptions = {
+  target: ts.ScriptTarget.ES2022,
+  module: ts.ModuleKind.ESNext,
+  experimentalDecorators: true,
+  emitDecoratorMetadata: true,
+};
 /** The output of a program that contains a text. */
 const PRINTED = [
   ['allowed ? `allowed,', 'allowed, 9 left\n'],
   ["console.log('at work')", 'at work\n'],
+  ["console.log(tokens, 'tokens')", '1240 tokens\n'],
 ] as const;
 
 let server: Server;
@@ -51,8 +61,7 @@ function start({ name, text }: Program, port = 0): ChildProcess {
   const ours = join(PACKAGE, 'dist');
   const from = (_: string, path = '/index') => `'${ours}${path}.js'`;
   const program = placed.replaceAll(/'redis-throttle-client(\/[a-z-]+)?'/g, from);
-  const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext };
-  writeFileSync(file, ts.transpile(program, options));
+  writeFileSync(file, ts.transpile(program, TYPESCRIPT));
   const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'pipe'] });
   running.push(child);
   return child;
@@ -107,6 +116,19 @@ it.each(of((program) => listens(program) && !fails(program)))(
     expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
     if (program.text.includes('left:')) expect(await all[9]?.json()).toEqual({ left: 0 });
     expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
+    if (!program.text.includes("'/login'")) return;
+    const logsIn = async (password: string, wanted: number) => {
+      const body = JSON.stringify({ password });
+      const headers = { 'Content-Type': 'application/json' };
+      const url = `http://127.0.0.1:${port}/login`;
+      return (await fetch(url, { method: 'POST', headers, body })).status === wanted;
+    };
+    // Repeated, because the unit of a right password comes back in the background.
+    const right = () => logsIn('right', 200);
+    for (let call = 0; call < 7; call += 1) await until('a right password is accepted', right);
+    const wrong = () => logsIn('wrong', 401);
+    for (let call = 0; call < 5; call += 1) await until('a wrong password is refused', wrong);
+    expect(await logsIn('right', 429)).toBe(true);
   },
 );
 

@@ -1,9 +1,10 @@
-//! The programs of docs/clients/rust.md and of other pages: each is a file here, compiled and run.
+//! The programs of docs/clients and of other pages: each is a file here, compiled and run.
 //! The pages name a server on port 7777; the tests start their own.
 
 #[path = "../../../redis-throttle-client/tests/live/server.rs"]
 mod server;
 
+mod admissions;
 mod layer_alone;
 mod leases;
 mod over_a_cluster;
@@ -16,13 +17,16 @@ mod without_an_answer;
 mod without_the_module;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use http::{Request, Response};
+use redis_throttle_client::redis::Value;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Backend, OnError, Rule};
+use redis_throttle_client::{Backend, Limiter, OnError, Options, Rule};
 use server::Server;
 use tower::ServiceExt;
 use tower_redis_throttle::Peer;
@@ -108,6 +112,19 @@ impl axum::extract::connect_info::Connected<Connected> for SocketAddr {
     fn connect_info(connected: Connected) -> Self {
         connected.0
     }
+}
+
+#[tokio::test]
+async fn admission_charges_what_the_model_took() {
+    let server = server().await;
+    let patient = Options::default().timeout(Duration::from_secs(10));
+    let limiter = Limiter::with_options(server.client(), patient).unwrap();
+    let gateway = admissions::Gateway::new(limiter).unwrap();
+    assert_eq!(gateway.ask("acme", "a question").await.unwrap(), "answer to a question");
+    let stored = ["RL.INSPECT", "rl:month:acme"];
+    let month: HashMap<String, Value> = server.ask(&stored).await.unwrap();
+    let open = [month.get("used"), month.get("reservations_open")];
+    assert_eq!(open, [Some(&Value::Int(1240)), Some(&Value::Int(0))]);
 }
 
 #[tokio::test]
