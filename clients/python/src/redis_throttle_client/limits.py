@@ -133,7 +133,9 @@ class AsyncThrottleStorage(
     ``client`` is one of asyncio, and ``limiter`` an :class:`AsyncLimiter`.
     """
 
-    STORAGE_SCHEME = [f"async+{scheme}" for scheme in ThrottleStorage.STORAGE_SCHEME]  # noqa: RUF012
+    STORAGE_SCHEME = [  # noqa: RUF012
+        f"async+{scheme}" for scheme in ThrottleStorage.STORAGE_SCHEME
+    ]
 
     def __init__(
         self, uri: str | None = None, wrap_exceptions: bool = False, *, client: Any = None,

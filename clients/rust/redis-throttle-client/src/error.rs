@@ -59,7 +59,7 @@ impl Error {
         matches!(self, Self::CommandRejected { .. })
     }
 
-    /// Returns true if a key has so many reservations that it takes no further one.
+    /// Returns true if a key has the largest number of reservations, and takes no further one.
     pub(crate) fn is_too_many_reservations(&self) -> bool {
         let detail = self.by_driver().and_then(RedisError::detail);
         self.is_rejection() && detail.is_some_and(|text| text.contains("too many reservations"))
