@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from ._decision import Decision, Denied
+from ._entry import Entry
 from ._errors import InvalidArgument, Unavailable
 from ._hold import Hold, Settled
 from ._keeping import Keeper, Renewer
 from ._rules import Item, Rule, checked_cost
-from ._taking import Taken
 
 G = TypeVar("G", bound="AsyncAdmission")
 
@@ -20,7 +20,7 @@ G = TypeVar("G", bound="AsyncAdmission")
 class _Admitted:
     """The common part of both admissions."""
 
-    def __init__(self, taken: Taken, holds: Sequence[Hold]) -> None:
+    def __init__(self, taken: Entry, holds: Sequence[Hold]) -> None:
         self._taken, self._holds = taken, holds
         self._is_over = False
 
@@ -65,7 +65,7 @@ class _Admitted:
 class Admission(_Admitted):
     """The admitted work of a thread. A context: its end is that of the work."""
 
-    def __init__(self, taken: Taken, holds: Sequence[Hold], renewer: Renewer) -> None:
+    def __init__(self, taken: Entry, holds: Sequence[Hold], renewer: Renewer) -> None:
         super().__init__(taken, holds)
         self._renewer, self._ending = renewer, threading.RLock()
 
@@ -103,7 +103,7 @@ class Reservation(Admission):
 class AsyncAdmission(_Admitted):
     """The admitted work of a task."""
 
-    def __init__(self, taken: Taken, holds: Sequence[Hold], keeper: Keeper) -> None:
+    def __init__(self, taken: Entry, holds: Sequence[Hold], keeper: Keeper) -> None:
         super().__init__(taken, holds)
         self._keeper = keeper
         self._ending: asyncio.Future[Any] | None = None
@@ -152,7 +152,7 @@ class AsyncAdmissionContext(Generic[G]):
             await self._admitted.finish()
 
 
-def allowed(taken: Taken) -> Taken:
+def allowed(taken: Entry) -> Entry:
     """Returns a call that was allowed; raises Denied."""
     if taken.decision is None:
         raise Unavailable("there is no decision")

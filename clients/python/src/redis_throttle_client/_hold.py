@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from . import _protocol
 from ._calls import Calls
 from ._decision import Decision
+from ._entry import Entry
 from ._errors import CommandRejected, ThrottleError, Unavailable
 from ._options import DecisionKind
 from ._protocol import Args, Keyed, Settling
 from ._rules import Item
 from ._steps import Steps, Turn
-from ._taking import Taken
 
 # The pauses between attempts to end a hold: from the first, doubling, to the last.
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
@@ -37,7 +37,7 @@ class Hold:
     # True if an end without an answer may be sent again.
     _repeats: ClassVar[bool] = True
 
-    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Taken, ttl_us: int) -> None:
+    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Entry, ttl_us: int) -> None:
         """``at`` is the index of the item in the call that took it."""
         (self.item, self.key), self.taken = keyed, taken
         self._calls, self._ttl_s = calls, ttl_us / 1_000_000
@@ -168,7 +168,7 @@ class Hold:
 class Permit(Hold):
     """A permit of a lease."""
 
-    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Taken) -> None:
+    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Entry) -> None:
         super().__init__(calls, keyed, at, taken, keyed.item.rule.period_us)
 
     def _renewal(self) -> Args:
@@ -196,7 +196,7 @@ class Reserved(Settled):
 
     waits_for_renewal = True
 
-    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Taken) -> None:
+    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Entry) -> None:
         super().__init__(calls, keyed, at, taken, keyed.item.ttl_us or 0)
         # A commit without an answer may have run; a charge must not be sent again.
         self._may_be_committed = self._charges = False
@@ -260,7 +260,7 @@ class Estimate(Settled):
 
     expires = _repeats = False
 
-    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Taken) -> None:
+    def __init__(self, calls: Calls, keyed: Keyed, at: int, taken: Entry) -> None:
         super().__init__(calls, keyed, at, taken, 0)
 
     def _has_end(self) -> bool:
@@ -276,7 +276,7 @@ class Estimate(Settled):
         yield from self._charge(kind, abs(more))
 
 
-def hold_of(calls: Calls, taken: Taken, at: int) -> Hold:
+def hold_of(calls: Calls, taken: Entry, at: int) -> Hold:
     """Returns what the call took by the item at this index."""
     keyed = taken.items[at]
     if keyed.item.rule.kind == "lease":
@@ -286,7 +286,7 @@ def hold_of(calls: Calls, taken: Taken, at: int) -> Hold:
     return Estimate(calls, keyed, at, taken)
 
 
-def holds_of(calls: Calls, taken: Taken, *, estimates: bool = False) -> list[Hold]:
+def holds_of(calls: Calls, taken: Entry, *, estimates: bool = False) -> list[Hold]:
     """Returns the leases and reservations of a call, and with ``estimates`` its other items."""
     at = [at for at, (item, _) in enumerate(taken.items) if estimates or item.is_held]
     return [hold_of(calls, taken, one) for one in at]

@@ -19,6 +19,7 @@ from ._backends import Backend
 from ._calls import Calls, item_of
 from ._decision import Decision
 from ._durations import Duration
+from ._entry import Entry, check_admission, lease_item, new_id, take
 from ._errors import Unavailable
 from ._hold import Hold, holds_of
 from ._keeping import Keeper, Renewer
@@ -28,7 +29,6 @@ from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Item, Rule
 from ._running import AsyncRunning, Running
-from ._taking import Taken, check_admission, lease_item, new_id, take
 from ._tasks import Tasks
 from ._transport import async_transport, is_up_of, transport
 
@@ -219,18 +219,18 @@ class Limiter:
         self._renewer.keep(holds)
         return taken.decision, [Lease(hold, self._renewer) for hold in holds]
 
-    def _admitted(self, items: Sequence[Item], tag: str | None, id: str | None) -> Taken:
+    def _admitted(self, items: Sequence[Item], tag: str | None, id: str | None) -> Entry:
         name = new_id(id)
         check_admission(self._calls, items, tag, name)
         steps = take(self._calls, items, tag, name, self._abandon, is_admission=True)
         return allowed(self._run(steps))
 
-    def _held(self, taken: Taken) -> list[Hold]:
+    def _held(self, taken: Entry) -> list[Hold]:
         holds = holds_of(self._calls, taken, estimates=True)
         self._renewer.keep(holds)
         return holds
 
-    def _abandon(self, taken: Taken) -> None:
+    def _abandon(self, taken: Entry) -> None:
         self._renewer.abandon(holds_of(self._calls, taken))
 
     def _ask(self, args: Args) -> Any:
@@ -398,16 +398,16 @@ class AsyncLimiter:
         self._keeper.keep(holds)
         return taken.decision, [AsyncLease(hold, self._keeper) for hold in holds]
 
-    async def _admitted(self, items: Sequence[Item], tag: str | None, name: str) -> Taken:
+    async def _admitted(self, items: Sequence[Item], tag: str | None, name: str) -> Entry:
         steps = take(self._calls, items, tag, name, self._abandon, is_admission=True)
         return allowed(await self._run(steps))
 
-    def _held(self, taken: Taken) -> list[Hold]:
+    def _held(self, taken: Entry) -> list[Hold]:
         holds = holds_of(self._calls, taken, estimates=True)
         self._keeper.keep(holds)
         return holds
 
-    def _abandon(self, taken: Taken) -> None:
+    def _abandon(self, taken: Entry) -> None:
         self._keeper.end_soon(holds_of(self._calls, taken))
 
     async def _ask(self, args: Args) -> Any:

@@ -1,4 +1,4 @@
-"""The call that takes the leases, reservations and estimates of a caller."""
+"""The call with which work begins: it takes leases, reservations and estimates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSENT = ("server", "overloaded", "circuit")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Entry:
     """A call, the instant before it was sent, its decision, and the name of its holder.
 
     There is no decision if the caller does not have what the call took.
@@ -60,15 +60,15 @@ def check_admission(calls: Calls, items: Sequence[Item], tag: str | None, id: st
 
 def take(
     calls: Calls, items: Sequence[Item], tag: str | None, id: str,
-    abandon: Callable[[Taken], None], *, is_admission: bool = False,
-) -> Steps[Taken]:  # fmt: skip
+    abandon: Callable[[Entry], None], *, is_admission: bool = False,
+) -> Steps[Entry]:  # fmt: skip
     """Sends one call for all items.
 
     ``abandon`` gives back leases and reservations that the server may have granted, but the caller
     does not have: the answer did not come, or the caller was cancelled.
     """
     asked, keyed = calls.clock(), calls.keyed(items, tag)
-    without = Taken(keyed, id, asked, None, is_admission)
+    without = Entry(keyed, id, asked, None, is_admission)
     try:
         if is_admission or len(items) != 1:
             decision = yield from calls.check_all(items, tag, id, caches=not is_admission)
@@ -80,7 +80,7 @@ def take(
         if not isinstance(error, ThrottleError | GeneratorExit):
             abandon(without)
         raise
-    taken = Taken(keyed, id, asked, decision, is_admission)
+    taken = Entry(keyed, id, asked, decision, is_admission)
     if not decision.allowed and decision.degraded and taken.may_have_run:
         abandon(without)
     return taken
