@@ -156,6 +156,7 @@ def test_an_end_that_fails_is_counted_and_told_once(server: FakeServer, reply: s
         server.advance(6)
         # The repetitions of the commit and of the release end with their ttl.
         limiter.close()
+        until(lambda: len(seen) == 3)
         expected, error = {"charge", "commit", "lease"}, Unavailable
         assert limiter.counters.rejected == 0
     else:

@@ -104,11 +104,13 @@ class Renewer:
         while (hold := self._next(closes)) is not None:
             needs_more = self._tended_once(hold)
             with self._changed:
-                if self.closes != closes:
-                    return
-                self._tended -= 1
+                is_closed = self.closes != closes
+                self._tended -= not is_closed
             if needs_more:
+                # After close this gives up an end without an answer.
                 self.add(hold)
+            if is_closed:
+                return
 
     def _tended_once(self, hold: Hold) -> bool:
         """Renews a hold or ends it. Returns True if it needs more of that."""
