@@ -78,7 +78,7 @@ def own_names() -> set[str]:
                 names.add(node.name)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 names.add(node.targets[0].id)
-    return names - {"T", "Steps"}
+    return names - {"G", "T", "Steps"}
 
 
 def members_of(thing: object) -> list[object]:
