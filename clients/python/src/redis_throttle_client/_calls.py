@@ -318,15 +318,16 @@ class Calls:
         self, args: Args, items: Sequence[Keyed], read: Callable[[object], Decision], *,
         partial: bool = False, caches: bool = True,
     ) -> Steps[Decision]:  # fmt: skip
-        asked = self.clock()
         # A decision on a lease or a reservation belongs to its holder.
-        caches = caches and not any(item.is_held for item, _ in items)
-        cached = self._denials.get(args, asked) if caches else None
-        if cached is not None:
-            return cached
-        drops = self._denials.drops(args)
+        caches = caches and self._denials.is_used and not any(item.is_held for item, _ in items)
+        asked, drops = 0.0, 0
+        if caches:
+            asked, drops = self.clock(), self._denials.drops(args)
+            cached = self._denials.get(args, asked)
+            if cached is not None:
+                return cached
         try:
-            decision = read((yield from self.ask(args)))
+            decision = read((yield from self.asking.ask(args)))
         except Unavailable as error:
             return self._fallback(items, error, partial=partial)
         if caches:

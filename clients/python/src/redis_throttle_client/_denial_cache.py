@@ -30,6 +30,11 @@ class DenialCache:
         self._drops = [0] * _SLOTS
         self._lock = threading.Lock()
 
+    @property
+    def is_used(self) -> bool:
+        """True if the cache holds entries at all."""
+        return self._size > 0
+
     def get(self, args: tuple[str, ...], now: float) -> Decision | None:
         """Returns the cached denial of this call, with the time that is left."""
         entry = self._denials.get(args)
