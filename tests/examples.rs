@@ -25,7 +25,8 @@ const EXPORTING: &str = "200
 ratelimit: \"exports\";r=0;t=30
 ratelimit-policy: \"exports\";q=1";
 const RATE_LIMIT: &str = "ratelimit";
-const FIELDS: [&str; 3] = ["retry-after", "cache-control", "x-limiter-degraded"];
+const FIELDS: [&str; 4] =
+    ["retry-after", "cache-control", "www-authenticate", "x-limiter-degraded"];
 /// The header fields that only a refusal has, because the limiter creates that response.
 const FIELDS_OF_A_REFUSAL: [&str; 2] = ["content-type", "content-length"];
 
@@ -95,13 +96,14 @@ impl Example {
         said
     }
 
-    /// Runs a server command that must succeed.
-    fn tell(&self, command: &str) {
+    /// Runs a server command that must succeed, and returns the first line of its reply.
+    fn tell(&self, command: &str) -> String {
         let mut stream = connect(self.port);
         stream.write_all(format!("{command}\r\n").as_bytes()).expect("a command");
-        let mut reply = [0];
-        stream.read_exact(&mut reply).expect("a reply");
-        assert_ne!(reply, *b"-", "{command}");
+        let mut reply = String::new();
+        BufReader::new(stream).read_line(&mut reply).expect("a reply");
+        assert!(!reply.starts_with('-'), "{command}: {reply}");
+        reply
     }
 
     /// Sends a request and returns the connection, from which the response can be read. Each field
@@ -286,6 +288,16 @@ fn answers_as(name: &str, example: &Example, file: &str) {
     }
 }
 
+/// Checks that more right passwords than the limit are accepted. This is not in the table, because
+/// each is refunded in the background.
+fn right_passwords_do_not_count(name: &str, example: &Example) {
+    for _ in 0..6 {
+        answers_as(name, example, include_str!("examples/login.txt"));
+        let is_refunded = || example.tell("EXISTS example:login:{192.0.2.10}") == ":0\r\n";
+        until("the attempt is refunded", is_refunded);
+    }
+}
+
 /// Checks that each client may run only one export at a time. This is not in the table, because the
 /// response is a stream of rows.
 fn exports_one_at_a_time(name: &str, example: &Example) {
@@ -319,9 +331,11 @@ fn answers_as_the_others(name: &str) {
             ("EXPORT_ROWS", "600"),
         ],
     );
-    // The limiter's clock is frozen, so the table can contain the exact responses.
-    example.tell("RL.DEBUG CLOCK FREEZE");
+    // The limiter's clock is frozen at the start of a month, so the table can contain the exact
+    // responses.
+    example.tell("RL.DEBUG CLOCK FREEZE 1767225600000000");
     answers_as(name, &example, include_str!("examples/alive.txt"));
+    right_passwords_do_not_count(name, &example);
     exports_one_at_a_time(name, &example);
     example.stop_server();
     answers_as(name, &example, include_str!("examples/away.txt"));

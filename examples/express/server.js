@@ -1,13 +1,22 @@
-// A service with limits: per client address and per API key, with each `onError`, with several
-// rules in one call, and with a lease.
+// A service with limits: per client address and per API key, for pages, logins and a chat.
 //
 //   REDIS_URL=redis://127.0.0.1:7777 PORT=8080 node server.js
+import { createHash, timingSafeEqual } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import express from 'express';
 import { createClient } from 'redis';
-import { fixed, gcra, Limiter, lease, slidingLog } from 'redis-throttle-client';
+import {
+  DeniedError,
+  fixed,
+  gcra,
+  Limiter,
+  lease,
+  quota,
+  slidingLog,
+  tokenBucket,
+} from 'redis-throttle-client';
 import { rateLimit } from 'redis-throttle-client/express';
 
 const { REDIS_URL: url = 'redis://127.0.0.1:7777', BACKEND: backend = 'auto' } = process.env;
@@ -27,13 +36,20 @@ limiter.ready().catch((error) => console.error(`no limits yet: ${error.message}`
 
 // Ten at once, then one every six seconds. If Redis is down, the page is served.
 const api = gcra('api', 10, 10, '60s');
-// Five attempts in 15 minutes. If Redis is down, no password is checked.
-const login = slidingLog('login', 5, '15m', { onError: 'deny' });
+// For the API keys of a better plan.
+const gold = gcra('gold', 30, 30, '60s');
+// Five wrong passwords in 15 minutes. If Redis is down, no password is checked.
+const login = slidingLog('login', 5, '15m', { count: 'failures', onError: 'deny' });
 // For a service of two processes: if Redis is down, each enforces half of the limit.
 const search = gcra('search', 4, 4, '60s', { onError: 'local', localShare: 0.5 });
 const day = fixed('day', 3, '1d');
 // One export at a time. The permit is released when the response ends or the client disconnects.
 const exports = lease('exports', 1, '30s');
+// Chats: two at once, 1,000 tokens per minute, 10,000 per month. Tokens cost money: if Redis is
+// down, no chat is served.
+const chats = lease('chats', 2, '30s');
+const tokens = tokenBucket('tokens', 1000, 1000, '60s');
+const budget = quota('budget', 10_000, 'month', { onError: 'deny' });
 
 const trustedProxies = TRUSTED_PROXIES.split(',').filter((name) => name !== '');
 const degradedHeader = 'X-Limiter-Degraded';
@@ -43,6 +59,63 @@ const limit = (rules, options) =>
 /** Reports the units left and the source of the decision. */
 function told({ rateLimit: { remaining, source } }, response) {
   response.json({ remaining, source });
+}
+
+const digest = (text) => createHash('sha256').update(text).digest();
+const ALICE = digest('Basic YWxpY2U6c2VjcmV0'); // alice:secret
+
+/** Checks a password. The middleware refunds the attempt if the password is right. */
+function logIn(request, response) {
+  if (timingSafeEqual(digest(request.headers.authorization ?? ''), ALICE)) {
+    told(request, response);
+  } else {
+    response.status(401).set('WWW-Authenticate', 'Basic realm="example"').end();
+  }
+}
+
+/** Returns the rule of an API key's plan, which a real service looks up. */
+const plan = ({ headers }) => (headers['x-api-key']?.startsWith('gold-') ? gold : api);
+
+/** Takes the estimated tokens of an answer, and settles those that it took. */
+async function chat({ headers, query }, response) {
+  const key = headers['x-api-key'];
+  const [estimate, words] = [query.estimate, query.words].map(number);
+  if (!key || estimate === undefined || words === undefined) {
+    response.status(400).type('text').send('expected X-Api-Key, estimate and words');
+    return;
+  }
+  const items = [chats.of(key), tokens.of(key).cost(estimate), budget.of(key).reserve(estimate)];
+  const admitted = await limiter.admit(items);
+  const answer = [];
+  try {
+    for await (const word of model(words)) answer.push(word);
+    admitted.settle(tokens, answer.length);
+    admitted.settle(budget, answer.length);
+  } finally {
+    await admitted.finish();
+  }
+  const { decision } = admitted;
+  response.set(decision.headers());
+  response.json({ remaining: decision.remaining, words: answer.length });
+}
+
+/** Answers a denial as the middleware does. */
+function refuse(error, _request, response, next) {
+  if (!(error instanceof DeniedError)) return next(error);
+  const problem = error.decision.problem();
+  response.status(problem.status).set(error.decision.headers());
+  response.set({ 'Cache-Control': 'no-store', 'Content-Type': 'application/problem+json' });
+  response.end(JSON.stringify(problem));
+}
+
+/** Returns a number of at most four digits in the query. */
+function number(text) {
+  return /^[0-9]{1,4}$/.test(text) ? Number(text) : undefined;
+}
+
+/** Stands for a language model. */
+async function* model(words) {
+  for (let word = 0; word < words; word += 1) yield 'word';
 }
 
 /** Yields rows slowly. */
@@ -55,7 +128,7 @@ async function* rows() {
 
 const app = express();
 app.get('/', limit(api), told);
-app.post('/login', limit(login), told);
+app.post('/login', limit(login), logIn);
 app.get('/search', limit(search), told);
 app.get('/report', limit([api, day]), told);
 app.get('/export', limit(exports), (_request, response) => {
@@ -63,7 +136,9 @@ app.get('/export', limit(exports), (_request, response) => {
   pipeline(Readable.from(rows()), response).catch(() => {}); // the client has disconnected
 });
 // Limits by the API key in a header. A request without the header is answered 400.
-app.get('/me', limit(api, { key: ({ headers }) => headers['x-api-key'] }), told);
+app.get('/me', limit(plan, { key: ({ headers }) => headers['x-api-key'] }), told);
+app.post('/chat', chat);
+app.use(refuse);
 
 const server = app.listen(Number(PORT), HOST, () => {
   const { address, family, port } = server.address();
