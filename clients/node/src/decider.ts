@@ -87,7 +87,7 @@ export class Decider {
       if (decision.degraded) this.counters.degraded += 1;
       else if (decision.source === 'local') this.counters.local += 1;
     }
-    if (this.options.onDecision !== undefined) this.tell({ kind, decision, asks, askedAtMs });
+    this.tell({ kind, decision, asks, askedAtMs });
     return decision;
   }
 
