@@ -97,9 +97,10 @@ class Metrics {
     const open = this.#limiters.map((ref) => ref.deref()?.openBreakers ?? 0);
     this.#open.set(open.reduce((sum, breakers) => sum + breakers, 0));
     const name = this.#shown(rule.name);
-    if (decision === undefined) {
+    if (kind === 'rejected') {
       this.#checks.inc({ rule: name, outcome: 'rejected', source: 'server' });
-    } else if (kind === 'check' || kind === 'lease') {
+      // An end of an admission that failed has no decision.
+    } else if ((kind === 'check' || kind === 'lease') && decision !== undefined) {
       this.#decided(name, decision, latencyMs / 1000);
     }
   }

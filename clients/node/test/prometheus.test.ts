@@ -53,6 +53,21 @@ it('checks and leases are counted, and no other calls', async () => {
   });
 });
 
+it('an end without an answer is no rejection', async () => {
+  const registry = new Registry();
+  const { server, limiter } = over();
+  metrics(limiter, registry);
+  const admitted = await limiter.admit([api.of('alice'), lease('jobs', 4, '60s').of('alice')]);
+  admitted.settle(api, 3);
+  server.fail();
+  await admitted.finish();
+  await server.advance(60_000);
+  expect(limiter.counters.unsettled).toBe(2);
+  expect(await series(registry, 'checks')).toEqual({
+    'checks_total{rule="jobs",outcome="allowed",source="server"}': 1,
+  });
+});
+
 it('degraded decisions are counted by onError and reason', async () => {
   const registry = new Registry();
   const { server, limiter } = over({ breakerFailures: 4 });

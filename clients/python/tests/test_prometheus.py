@@ -15,6 +15,8 @@ from redis_throttle_client import CommandRejected, fixed, gcra, lease
 from redis_throttle_client.prometheus import metrics
 from redis_throttle_client.testing import FakeServer
 
+from .conftest import until
+
 API, EXPORTS = gcra("api", 6, 10, "60s"), fixed("exports", 1, "60s")
 
 
@@ -63,6 +65,20 @@ def test_checks_and_leases_are_counted_and_no_other_calls() -> None:
     assert ratio['remaining_ratio_sum{rule="jobs"}'] == 0.75
     # The row of the rule that did not decide.
     assert ratio['remaining_ratio_sum{rule="api"}'] == 1
+
+
+def test_an_end_without_an_answer_is_no_rejection() -> None:
+    server, registry = FakeServer(), CollectorRegistry()
+    limiter = server.limiter()
+    metrics(limiter, registry)
+    with limiter.admit(API.of("alice"), lease("jobs", 4, "60s").of("alice")) as admitted:
+        admitted.settle(API, 3)
+        server.fail()
+    limiter.close()
+    until(lambda: limiter.counters.unsettled == 2)
+    assert counted(registry, "checks") == {
+        'checks_total{outcome="allowed",rule="jobs",source="server"}': 1
+    }
 
 
 def test_degraded_decisions_are_counted_by_on_error_and_reason() -> None:

@@ -80,9 +80,10 @@ class _Metrics:
     def told(self, event: DecisionEvent) -> None:
         self._open.set(sum(limiter.open_breakers for ref in self._limiters if (limiter := ref())))
         rule, decision = self._shown(event.rule.name), event.decision
-        if decision is None:
+        if event.kind == "rejected":
             self._checks.labels(rule, "rejected", "server").inc()
-        elif event.kind in ("check", "lease"):
+        # An end of an admission that failed has no decision.
+        elif event.kind in ("check", "lease") and decision is not None:
             self._decided(rule, decision, event.latency_ms / 1000)
 
     def _decided(self, rule: str, decision: Decision, latency_s: float) -> None:

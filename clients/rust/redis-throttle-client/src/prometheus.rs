@@ -121,7 +121,7 @@ impl Shown {
         drop(limiters);
         self.open.set(i64::try_from(open).unwrap_or(i64::MAX));
         match (event.kind, event.decision) {
-            (_, None) => self.check(event.rule.name(), "rejected", Source::Server),
+            (EventKind::Rejected, _) => self.check(event.rule.name(), "rejected", Source::Server),
             (EventKind::Check | EventKind::Lease, Some(decision)) => {
                 let outcome = if decision.allowed { "allowed" } else { "denied" };
                 self.check(event.rule.name(), outcome, decision.source);
@@ -130,6 +130,7 @@ impl Shown {
                     .observe(event.latency.as_secs_f64());
                 self.decided(event.rule.name(), decision);
             }
+            // The others, and an end of an admission that failed, which has no decision.
             _ => {}
         }
     }

@@ -56,6 +56,20 @@ async fn checks_and_leases_are_counted_and_no_other_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn end_without_an_answer_is_no_rejection() {
+    let (server, mut registry) = (FakeServer::new(), Registry::default());
+    let limiter = server.limiter();
+    metrics(&limiter, &mut registry);
+    let admitted = limiter.admit(&[api().of("alice")], None).await.unwrap();
+    admitted.settle(&api(), 3).unwrap();
+    server.go_away();
+    admitted.finish().await;
+    assert_eq!(limiter.counters().unsettled, 1);
+    let checks = [(r#"checks_total{rule="api",outcome="allowed",source="server"}"#, 1.0)];
+    assert_eq!(series(&registry, "checks"), expected(checks));
+}
+
+#[tokio::test(start_paused = true)]
 async fn degraded_decisions_are_counted_by_on_error_and_reason() {
     let (server, mut registry) = (FakeServer::new(), Registry::default());
     let options = Options::default().breaker_failures(1);
