@@ -7,7 +7,7 @@
  * `redis-throttle-client/express`.
  */
 import { InvalidArgumentError, UnavailableError } from './errors.js';
-import { hitsOf, isClosed } from './hits.js';
+import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
 import type { Limiter } from './limiter.js';
 import { fixed, type Rule } from './rules.js';
 
@@ -67,6 +67,7 @@ export class RedisThrottleStore {
     if (rule !== undefined && rule.count !== 'all') {
       throw new InvalidArgumentError('rule', 'a rule that counts all; skipFailedRequests refunds');
     }
+    if (rule !== undefined) limiter.assertDecides(rule);
     this.#limiter = limiter;
     // Prefetch nothing, even if the limiter's options set `prefetch`.
     this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });
@@ -119,15 +120,21 @@ export class RedisThrottleStore {
     return this.#rule;
   }
 
-  /** @throws UnavailableError under `onError: 'deny'`, if the server gave no answer. */
+  /**
+   * @throws UnavailableError, a 503, under `onError: 'deny'`, if the server gave no answer;
+   * InvalidArgumentError, a 400, for a request without a key.
+   */
   async increment(key: string): Promise<HitCount> {
     if (this.#refused !== undefined) {
       process.emitWarning(this.#refused, { code: 'RL_STORE' });
       return { totalHits: Number.MAX_SAFE_INTEGER, resetTime: this.#at(1000) };
     }
     const rule = this.#ready;
+    if (isMissing(key)) throw withStatus(new InvalidArgumentError('key', 'a key'), 400);
     const decision = await this.#limiter.check(rule, key);
-    if (isClosed(decision)) throw decision.error ?? new UnavailableError('server', 'no decision');
+    if (isClosed(decision)) {
+      throw withStatus(decision.error ?? new UnavailableError('server', 'no decision'), 503);
+    }
     const { hits, waitMs } = hitsOf(rule, decision, 1000);
     return { totalHits: hits, resetTime: this.#at(waitMs) };
   }

@@ -10,7 +10,7 @@
 import type { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { rateLimitHeaders } from './headers.js';
-import { hitsOf, isClosed } from './hits.js';
+import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
 import type { Limiter } from './limiter.js';
 import { integer, microseconds } from './numbers.js';
 import { fixed, type Rule } from './rules.js';
@@ -122,10 +122,6 @@ interface Asked {
   max: number;
 }
 
-function isMissing(key: Asked['key']): boolean {
-  return key === undefined || key === null || key === '';
-}
-
 /** Returns the decision, or throws the error of a 503 if `onError` denied the call. */
 function opened(decision: Decision): Decision {
   if (!isClosed(decision)) return decision;
@@ -133,11 +129,6 @@ function opened(decision: Decision): Decision {
   const options = { cause: decision.error };
   const error = new UnavailableError(reason, 'the rate limiter is not available', options);
   throw Object.assign(withStatus(error, 503), { headers: rateLimitHeaders(decision) });
-}
-
-/** Adds the property that makes Fastify answer an error with this status. */
-function withStatus(error: Error, statusCode: number): Error {
-  return Object.assign(error, { statusCode });
 }
 
 /** Throws for options that the store cannot express. */

@@ -26,3 +26,13 @@ export function hitsOf({ limit }: Rule, decision: Decision, unknownMs: number): 
 export function isClosed({ allowed, source }: Decision): boolean {
   return !allowed && source === 'error';
 }
+
+/** Returns true if a key function found nothing, whatever its type promises. */
+export function isMissing(key: string | number | null | undefined): boolean {
+  return key === undefined || key === null || key === '';
+}
+
+/** Adds the property that makes a framework answer an error with this status. */
+export function withStatus(error: Error, statusCode: number): Error {
+  return Object.assign(error, { statusCode });
+}

@@ -11,7 +11,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type ExpressOptions, type RateLimited, rateLimit } from '../src/express.js';
 import { RedisThrottleStore } from '../src/express-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/hono.js';
-import { backoff, fixed, gcra, Limiter, type LimiterOptions, lease } from '../src/index.js';
+import { backoff, fixed, gcra, Limiter, type LimiterOptions, lease, quota } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
 
 const api = gcra('api', 6, 10, '60s');
@@ -464,6 +464,9 @@ describe('the store for express-rate-limit', () => {
     expect(() => new RedisThrottleStore({ limiter, rule: steps })).toThrow();
     const failures = fixed('f', 6, '60s', { count: 'failures' });
     expect(() => new RedisThrottleStore({ limiter, rule: failures })).toThrow(/counts all/);
+    const local = over({ onError: 'local' }).limiter;
+    const daily = quota('q', 6, 'day');
+    expect(() => new RedisThrottleStore({ limiter: local, rule: daily })).toThrow(/onError/);
     const init = (options: object, rule = api) => {
       const store = new RedisThrottleStore({ limiter, rule });
       return () => store.init({ windowMs: 60_000, limit: 6, ...options });

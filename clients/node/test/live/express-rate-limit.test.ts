@@ -246,14 +246,20 @@ describe('the middleware over the store', () => {
     complaints.mockRestore();
   });
 
-  it('passes an error to the application under onError deny when the server is down', async () => {
+  it('answers 400 if there is no key', async () => {
+    const { url } = await listen({ keyGenerator: (request) => request.header('X-User') as string });
+    expect((await fetch(url)).status).toBe(400);
+    expect(await server.admin.dbsize()).toBe(0);
+  });
+
+  it('answers 503 under onError deny when the server is down', async () => {
     const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
     const closed = new Limiter(away as unknown as Client, { onError: 'deny' });
     const rule = fixed('away', 2, '60s');
     const { url } = await listen({}, undefined, [
       new RedisThrottleStore({ limiter: closed, rule }),
     ]);
-    expect((await fetch(url)).status).toBe(500);
+    expect((await fetch(url)).status).toBe(503);
     await closed.close();
   });
 });
