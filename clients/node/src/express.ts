@@ -1,5 +1,6 @@
 /** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Request, Response } from 'express';
 import { GONE, type OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
@@ -22,8 +23,8 @@ export interface RateLimited {
 }
 
 export interface ExpressOptions<
-  Incoming extends IncomingMessage = IncomingMessage,
-  Outgoing extends ServerResponse = ServerResponse,
+  Incoming extends IncomingMessage = Request,
+  Outgoing extends ServerResponse = Response,
 > extends MiddlewareOptions<Incoming> {
   /**
    * Answers a denial instead of the problem body. The status and the headers are already set. If a
@@ -40,12 +41,9 @@ export interface ExpressOptions<
     | undefined;
 }
 
-export type ExpressMiddleware<
-  Incoming extends IncomingMessage = IncomingMessage,
-  Outgoing extends ServerResponse = ServerResponse,
-> = (
-  request: Incoming & RateLimited,
-  response: Outgoing,
+export type ExpressMiddleware = (
+  request: IncomingMessage & RateLimited,
+  response: ServerResponse,
   next: (error?: unknown) => void,
 ) => Promise<void>;
 
@@ -53,11 +51,13 @@ export type ExpressMiddleware<
  * Limits the requests that pass through it. The middleware answers a denied request itself. An
  * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
  * are released when the response ends or the client disconnects.
+ *
+ * The functions get Express's `Request` and `Response`; with another framework, name its types.
  */
 export function rateLimit<
-  Incoming extends IncomingMessage = IncomingMessage,
-  Outgoing extends ServerResponse = ServerResponse,
->(options: ExpressOptions<Incoming, Outgoing>): ExpressMiddleware<Incoming, Outgoing> {
+  Incoming extends IncomingMessage = Request,
+  Outgoing extends ServerResponse = Response,
+>(options: ExpressOptions<Incoming, Outgoing>): ExpressMiddleware {
   const { onDenied, degradedHeader } = options;
   const marker = degradedHeader?.toLowerCase();
   const decide = requestLimiter<Incoming>(options, {
@@ -105,7 +105,8 @@ export function rateLimit<
     }
     next();
   }
-  return rateLimitMiddleware;
+  // The functions of the options know the framework's types; a router must not infer from them.
+  return rateLimitMiddleware as unknown as ExpressMiddleware;
 }
 
 /**

@@ -22,6 +22,15 @@ app.use(
 app.post('/login', rateLimit({ limiter, rules: login }), (_request, response) => {
   response.sendStatus(401);
 });
+// The path keeps its parameters, and the key gets a request of Express.
+app.get(
+  '/of/:id',
+  rateLimit({ limiter, rules: free, key: ({ ip }) => ip }),
+  (request, response) => {
+    const id: string = request.params.id;
+    response.send(id);
+  },
+);
 app.get('/', (request, response) => {
   response.json({ remaining: request.rateLimit?.remaining });
 });
