@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from typing import Any
 
@@ -315,4 +316,31 @@ def test_a_forked_child_leaves_the_admissions_of_its_parent_alone(server: FakeSe
         assert in_child(work) == "False 0 0 0"
         assert admitted.held
     assert limiter.peek(RPM, "t", 0).remaining == 1
+    limiter.close()
+
+
+def test_a_forked_child_does_not_wait_for_an_end_of_its_parent(server: FakeServer) -> None:
+    limiter = server.limiter()
+    admitted = limiter.admit(*ITEMS)
+
+    def work() -> str:
+        # The default of this signal ends the child.
+        signal.alarm(5)
+        admitted.finish()
+        return f"{admitted.held}"
+
+    has, done = threading.Event(), threading.Event()
+
+    def ends() -> None:
+        with admitted._ending:
+            has.set()
+            done.wait()
+
+    thread = threading.Thread(target=ends)
+    thread.start()
+    has.wait()
+    assert in_child(work) == "False"
+    done.set()
+    thread.join()
+    admitted.finish()
     limiter.close()

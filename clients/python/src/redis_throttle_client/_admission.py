@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -68,6 +69,7 @@ class Admission(_Admitted):
     def __init__(self, taken: Entry, holds: Sequence[Hold], renewer: Renewer) -> None:
         super().__init__(taken, holds)
         self._renewer, self._ending = renewer, threading.RLock()
+        self._process = os.getpid()
 
     def finish(self) -> None:
         """Ends the work: sends what was settled, and gives back leases and the rest.
@@ -76,6 +78,10 @@ class Admission(_Admitted):
         told to ``on_decision``. What has no answer is repeated in the background, except charges
         and refunds.
         """
+        if os.getpid() != self._process:
+            # The parent ends it. A thread of the parent may have had the lock at the fork.
+            self._is_over = True
+            return
         with self._ending:
             self._is_over = True
             self._renewer.end(self._holds)
