@@ -186,6 +186,23 @@ def test_close_ends_the_repetitions_of_tasks_and_counts_them() -> None:
     run(work())
 
 
+def test_close_ends_the_renewals_of_tasks() -> None:
+    async def work() -> None:
+        server = Far(2)
+        limiter = server.limiter()
+        admitted = await limiter.admit(*ITEMS)
+        others = len(asyncio.all_tasks())
+        await limiter.close()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == others - 2
+        before = len(server.calls)
+        await asyncio.sleep(60)
+        assert len(server.calls) == before
+        assert not admitted.held
+
+    run(work())
+
+
 # -- the end of the work ---------------------------------------------------------------------------
 
 

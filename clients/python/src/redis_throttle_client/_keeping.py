@@ -147,7 +147,8 @@ class Keeper:
         """The same as :meth:`Renewer.keep`."""
         for hold in holds:
             if hold.is_renewable:
-                task = asyncio.get_running_loop().create_task(self._renews(hold))
+                # As in threads, the limiter's close ends the renewals.
+                task = self._tasks.start(self._renews(hold), repeats=True)
                 hold.stop = task.cancel
 
     async def _renews(self, hold: Hold) -> None:

@@ -10,7 +10,7 @@ from ._fork import forgets
 
 
 class _Running:
-    """The tasks of one event loop. The repeating ones only repeat a failed call."""
+    """The tasks of one event loop. The repeating ones only repeat a call."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -42,7 +42,7 @@ class Tasks:
     def start(
         self, work: Coroutine[Any, Any, None], *, repeats: bool = False
     ) -> asyncio.Task[None]:
-        """Starts a task. ``repeats`` marks one that only repeats a failed call."""
+        """Starts a task. ``repeats`` marks one that only repeats a call."""
         running, task = self._running, asyncio.get_running_loop().create_task(work)
         tasks = running.repeating if repeats else running.tasks
         tasks.add(task)
