@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from typing import Any
@@ -201,6 +202,34 @@ def test_close_ends_the_renewals_of_tasks() -> None:
         assert not admitted.held
 
     run(work())
+
+
+def test_an_admission_that_nobody_ends_expires() -> None:
+    async def work() -> None:
+        server = Far(2)
+        admitted = await server.limiter().admit(*ITEMS)
+        await asyncio.sleep(10)
+        assert admitted.held
+        del admitted
+        gc.collect()
+        before = len(server.calls)
+        await asyncio.sleep(60)
+        assert len(server.calls) == before
+
+    run(work())
+
+
+def test_a_thread_renews_no_admission_that_nobody_ends() -> None:
+    script = Script()
+    script.add([[1, 9, 4, 0, 1, 1, [1, 9, 4, 0, 1], [1, 9, 4, 0, 1], [1, 3, 2, 0, 6000]]])
+    seam = Seam("redis", script)
+    limiter = Limiter(seam, clock=seam.now, sleep=seam.advance)
+    admitted = limiter.admit(*ITEMS)
+    (*_, renewed) = [hold for hold in admitted._holds if hold.is_renewable]
+    del admitted
+    gc.collect()
+    assert not renewed.is_renewable
+    limiter.close()
 
 
 # -- the end of the work ---------------------------------------------------------------------------

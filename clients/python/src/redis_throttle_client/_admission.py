@@ -25,6 +25,11 @@ class _Admitted:
         self._taken, self._holds = taken, holds
         self._is_over = False
 
+    def __del__(self) -> None:
+        # Nobody can end it any more, and its renewals would hold it for ever.
+        for hold in self._holds:
+            hold.lapse()
+
     @property
     def id(self) -> str:
         """The name of the holder of its leases and reservations."""
