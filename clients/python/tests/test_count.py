@@ -256,11 +256,16 @@ async def test_a_function_that_raises_counts_the_request(
     def broken(outcome: Outcome) -> bool:
         raise ZeroDivisionError
 
-    rule = fixed("broken", 5, "1h", count=broken)
-    service = kind(shared_server, rule)
+    async def later(outcome: Outcome) -> bool:
+        return False
+
+    is_async: Any = lambda outcome: later(outcome)  # noqa: E731
+    rules = [fixed("broken", 5, "1h", count=broken), fixed("later", 5, "1h", count=is_async)]
+    service = kind(shared_server, rules)
     assert (await service.get())[0] == 200
-    await service.left(rule, 4)
-    assert "count failed for the rule broken" in caplog.text
+    for rule in rules:
+        await service.left(rule, 4)
+        assert f"count failed for the rule {rule.name}" in caplog.text
     await service.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from typing import Literal
 
 from ._errors import InvalidArgument
@@ -45,5 +45,9 @@ def checked_count(count: object) -> Count:
 def counts(count: Count, outcome: Outcome) -> bool:
     """Returns True if a request with this outcome counts."""
     if callable(count):
-        return bool(count(outcome))
+        result: object = count(outcome)
+        if isawaitable(result):
+            getattr(result, "close", lambda: None)()
+            raise InvalidArgument("count: expected a sync function of an Outcome")
+        return bool(result)
     return count == "all" or outcome.failed
