@@ -1,5 +1,6 @@
 /** Gives back what requests took whose responses do not count. */
 import type { Decision } from './decision.js';
+import { InvalidArgumentError } from './errors.js';
 import type { Limiter } from './limiter.js';
 import type { Item, ResponseHead, Rule } from './rules.js';
 import { warnOnce } from './warnings.js';
@@ -49,7 +50,11 @@ function hasTaken({ source, granted, wouldAllow }: Decision): boolean {
 function isCounted({ name, count }: Rule, head: ResponseHead): boolean {
   if (typeof count !== 'function') return count === 'all' || head.status >= 400;
   try {
-    return count(head);
+    const counts: unknown = count(head);
+    if (!(counts instanceof Promise)) return Boolean(counts);
+    // Its error would end the process.
+    counts.catch(() => {});
+    throw new InvalidArgumentError('count', 'a function that is not async');
   } catch (error) {
     warnOnce('RL_COUNT', `the count of the rule ${name} failed, so the response counts`, error);
     return true;

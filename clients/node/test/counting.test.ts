@@ -14,6 +14,9 @@ const rules = (count: Count) => fixed('api', 2, '60s', { count });
 const refunds = ({ calls }: FakeServer) => calls.filter(([command]) => command === 'RL.REFUND');
 const REFUND = ['RL.REFUND', 'rl:api:x', 'FIXED', '2', '60'];
 const key = () => 'x';
+const throws = (): never => {
+  throw new Error('broken');
+};
 
 /** Answers with the status in the query. */
 const answer: RequestHandler = ({ query }, response) => {
@@ -152,11 +155,11 @@ describe('Express', () => {
     await until(() => limiter.counters.rejected === 1);
   });
 
-  it('counts the response if its count fails', async () => {
+  it.each<[string, Count]>([
+    ['fails', throws],
+    ['is async', (async () => throws()) as never],
+  ])('counts the response if its count %s', async (_, count) => {
     const { server, limiter } = over();
-    const count = () => {
-      throw new Error('broken');
-    };
     const url = await listen(limited({ limiter, rules: rules(count), key }, answer));
     expect((await fetch(url)).status).toBe(200);
     expect(refunds(server)).toEqual([]);
