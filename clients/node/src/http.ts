@@ -239,7 +239,7 @@ const FORWARDED =
 
 /**
  * Returns the subject of a request, or undefined. A function that fails, such as for a header that
- * is missing, finds no subject.
+ * is missing, finds no subject. An error with a status is a response, and passes.
  */
 async function subjectOf<Incoming>(
   key: KeyFunction<Incoming>,
@@ -248,6 +248,8 @@ async function subjectOf<Incoming>(
   try {
     return (await key(request)) || undefined;
   } catch (error) {
+    const { status, statusCode } = (error ?? {}) as { status?: unknown; statusCode?: unknown };
+    if (typeof (status ?? statusCode) === 'number') throw error;
     warnOnce('RL_KEY', 'a key function failed, so its requests have no subject', error);
     return undefined;
   }

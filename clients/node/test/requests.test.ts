@@ -117,6 +117,10 @@ describe('a warning', () => {
       throw new TypeError('no user');
     };
     expect(await warned({ key })).toEqual(['RL_KEY']);
+    const refuse = () => {
+      throw Object.assign(new Error('log in first'), { status: 401 });
+    };
+    expect(await warned({ key: refuse })).toEqual([]);
   });
 });
 

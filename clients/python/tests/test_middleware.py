@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from redis_throttle_client import InvalidArgument, fixed, gcra, lease
+from redis_throttle_client import InvalidArgument, _plan, fixed, gcra, lease
 from redis_throttle_client._http import Request, Response
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
@@ -154,6 +154,21 @@ async def test_a_missing_subject_is_answered_400_or_gets_the_anonymous_rule(
     found = [(await get(strangers)).status_code for _ in range(2)]
     assert found == [200, 429]
     assert (await get(strangers, peer=("198.51.100.1", 1))).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_a_key_function_that_fails_on_a_missing_header_is_a_400_and_told_once(
+    server: FakeServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_plan, "_has_warned", False)
+    made = app(server, key=lambda request: request.header("x-user").lower())
+    assert [(await get(made)).status_code for _ in range(2)] == [400, 400]
+    assert caplog.text.count("a key function failed") == 1
+
+    def refused(request: Request) -> str:
+        raise PermissionError
+
+    assert (await get(app(server, key=refused))).status_code == 500
 
 
 @pytest.mark.anyio

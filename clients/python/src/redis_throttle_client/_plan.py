@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from ._limiter import AsyncLimiter, Limiter
 from ._protocol import MOST_RULES
 from ._rules import Item, Rule, checked_on_error
 
+log = logging.getLogger("redis_throttle_client")
+_has_warned = False
 T = TypeVar("T")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -143,10 +146,20 @@ def refuse_async(**functions: Sequence[object]) -> None:
 
 
 def _text(function: Callable[..., Any], request: Any) -> Asks[str | None]:
-    """Returns the text, or None if the function finds none, also by a LookupError."""
+    """Returns the text, or None if the function finds none or fails because nothing is there.
+
+    Other errors, such as a response of the framework that is raised, are the application's.
+    """
+    global _has_warned
     try:
         text: str | None = yield function(request)
     except LookupError:
+        return None
+    except (AttributeError, TypeError):
+        # As by `None.lower()` for a missing header, or by a bug: told once, not for each request.
+        if not _has_warned:
+            _has_warned = True
+            log.warning("a key function failed, so its requests have no subject", exc_info=True)
         return None
     return text or None
 
