@@ -40,6 +40,8 @@ interface Attempt {
 
 export class Ending {
   readonly #closed = new AbortController();
+  /** The attempts under way. */
+  readonly #attempts = new Set<Promise<Attempt>>();
 
   constructor(
     private readonly calls: Calls,
@@ -169,7 +171,17 @@ export class Ending {
     }
   }
 
-  async #attempt({ kind, call, ask, untilMs }: End): Promise<Attempt> {
+  async #attempt(end: End): Promise<Attempt> {
+    const attempt = this.#tried(end);
+    this.#attempts.add(attempt);
+    try {
+      return await attempt;
+    } finally {
+      this.#attempts.delete(attempt);
+    }
+  }
+
+  async #tried({ kind, call, ask, untilMs }: End): Promise<Attempt> {
     const askedAtMs = this.clock.nowMs();
     const isRelease = kind === 'lease';
     // An end waits for a slot although its ttl is over.
@@ -202,9 +214,10 @@ export class Ending {
     }
   }
 
-  /** Ends the repetitions. */
-  close(): void {
+  /** Ends the repetitions. Resolves when the attempts under way have ended. */
+  async close(): Promise<void> {
     this.#closed.abort();
+    while (this.#attempts.size > 0) await Promise.all(this.#attempts);
   }
 }
 

@@ -323,16 +323,20 @@ export class Limiter {
     return this.#backends.answering;
   }
 
-  /** Refunds the prefetched permits that were not used. Does not close the application's client. */
+  /**
+   * Refunds the prefetched permits that were not used, and waits for the ends of admissions that
+   * are under way; an admission that ends later sends nothing. Does not close the client itself.
+   */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    this.#ending.close();
+    const ended = this.#ending.close();
     // Send one at a time: more than `maxInFlight` at once would not be sent.
     for (const { rule, key, units } of await this.#stocks.drain()) {
       const refund = protocol.single('refund', { rule, key, cost: units });
       await this.#decider.answer(refund, undefined).catch(() => {});
     }
+    await ended;
     this.#backends.close();
   }
 

@@ -147,6 +147,19 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
     expect(seen.map(({ kind }) => kind).sort()).toEqual(['charge', 'check', 'commit']);
   });
 
+  it('has its ends sent when the limiter closes meanwhile', async () => {
+    const one = limit({ timeoutMs: 1000 });
+    const works = Array.from({ length: 40 }, () => one.admit([tpm.of(tenant), month.of(tenant)]));
+    const ends = (await Promise.all(works)).map(async (admitted) => {
+      admitted.settle(tpm, 3);
+      await admitted.finish();
+    });
+    await one.close();
+    expect(await stored(tpm, tenant, 'used')).toBe(120);
+    await Promise.all(ends);
+    expect(one.counters.unsettled).toBe(0);
+  });
+
   it('leaves nothing behind wherever its program is cancelled', async () => {
     const pauseMs = 1000;
     for (let last = 1, isAborted = true; isAborted; last += 1) {
