@@ -103,7 +103,7 @@ export class Admission {
     );
     if (part === undefined) return refuse('a rule of the admission');
     if (more.length > 0) refuse('an item, because two items have the rule');
-    const { kind } = rule.fallback ?? rule;
+    const { kind } = rule;
     if (kind === 'lease' || kind === 'backoff') refuse('a rule that takes a cost');
     return part;
   }

@@ -89,7 +89,7 @@ def test_settle_takes_a_rule_or_the_item_if_two_have_the_rule(server: FakeServer
         for wrong in (RPM, RUNS, login, MONTH, RUNS.of("a"), RPM.of("c")):
             with pytest.raises(InvalidArgument, match=r"^rule: "):
                 admitted.settle(wrong, 1)
-        with pytest.raises(InvalidArgument, match=r"^cost: "):
+        with pytest.raises(InvalidArgument, match=r"^actual: "):
             admitted.settle(items[1], -1)
         admitted.settle(items[1], 0)
         admitted.settle(RPM.of("a"), 3)

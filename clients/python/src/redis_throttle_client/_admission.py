@@ -53,7 +53,7 @@ class _Admitted:
         The last call wins. If two items have the same rule, pass the item. Raises InvalidArgument
         for a lease or a backoff, and after the end.
         """
-        units = checked_cost(actual)
+        units = checked_cost(actual, "actual")
         of = rule.rule if isinstance(rule, Item) else rule
         if self._is_over:
             raise InvalidArgument(f"rule: the admission of {of.name} has ended")

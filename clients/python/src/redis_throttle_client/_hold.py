@@ -84,7 +84,9 @@ class Hold:
         if not self.is_renewable:
             return self.held
         self._sent = asked = self._calls.clock()
-        reply = yield from self._calls.keep(self._renewal(), self._until, lambda: self.is_ended)
+        rule, subject = self.item.rule, self.item.subject
+        with self._calls.teller.rejections(rule, subject, asked):
+            reply = yield from self._calls.keep(self._renewal(), self._until, lambda: self.is_ended)
         if not self._is_kept(reply):
             # It stays lost, also if another renewal is answered later.
             self._until = float("-inf")

@@ -36,9 +36,9 @@ def _units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> i
     return value
 
 
-def checked_cost(cost: object) -> int:
-    """Validates the cost of a call, 0 to 10^12."""
-    return _units(cost, "cost", MAX_COST, 0)
+def checked_cost(cost: object, name: str = "cost") -> int:
+    """Validates the cost of a call, 0 to 10^12. ``name`` is that of the argument."""
+    return _units(cost, name, MAX_COST, 0)
 
 
 def checked_leave(leave: object) -> str:
