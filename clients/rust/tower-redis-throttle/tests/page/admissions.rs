@@ -1,4 +1,4 @@
-use redis_throttle_client::{Error, Limiter, QuotaUnit, Rule};
+use redis_throttle_client::{Error, Limiter, OnError, QuotaUnit, Rule};
 
 pub struct Gateway {
     limiter: Limiter,
@@ -14,12 +14,12 @@ impl Gateway {
             limiter,
             rpm: Rule::gcra("rpm", 60, 60, "1m")?,
             tpm: Rule::token_bucket("tpm", 90_000, 90_000, "1m")?,
-            month: Rule::quota("month", 5_000_000, QuotaUnit::Month)?,
+            month: Rule::quota("month", 5_000_000, QuotaUnit::Month)?.on_error(OnError::Deny)?,
             runs: Rule::lease("runs", 4, "2m")?,
         })
     }
 
-    /// After `Error::Denied` nothing was taken.
+    /// After `Error::Denied` by the server nothing was taken.
     pub async fn ask(&self, tenant: &str, prompt: &str) -> Result<String, Error> {
         let estimate = 1800;
         let items = [
