@@ -25,7 +25,8 @@ export async function checkedEach(
   const giveBack = async () => {
     for (const [at, row] of rows.entries()) {
       const { rule, subject = '', cost = 1 } = asks[at] as Ask;
-      if (!row.allowed || row.degraded || cost === 0) continue;
+      // A call that only the shadow mode of its policy allowed took nothing.
+      if (!row.allowed || !row.wouldAllow || row.degraded || cost === 0) continue;
       await limiter.refund(rule, subject, { cost }).catch(() => {});
     }
   };

@@ -270,6 +270,14 @@ def test_a_second_end_waits_for_the_first() -> None:
     run(work())
 
 
+def test_cancel_uses_nothing_although_units_were_settled(server: FakeServer) -> None:
+    limiter = server.limiter()
+    reserved = limiter.reserve(MONTH, "t", 20)
+    reserved.settle(MONTH, 7)
+    reserved.cancel()
+    assert limiter.peek(MONTH, "t", 0).remaining == 100
+
+
 def test_a_reservation_is_cancelled_after_its_renewal() -> None:
     class SlowRenewals(Far):
         async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:

@@ -67,6 +67,12 @@ class _Admitted:
             raise InvalidArgument(f"rule: no item that can be settled has the rule {of.name}")
         hold.units = units
 
+    def _unsettle(self) -> None:
+        """Drops the noted units, so that the end cancels a reservation."""
+        for hold in self._holds:
+            if isinstance(hold, Settled):
+                hold.units = None
+
 
 class Admission(_Admitted):
     """The admitted work of a thread. A context: its end is that of the work."""
@@ -108,6 +114,7 @@ class Reservation(Admission):
 
     def cancel(self) -> None:
         """Ends the reservation. It used nothing."""
+        self._unsettle()
         self.finish()
 
 
@@ -137,6 +144,7 @@ class AsyncReservation(AsyncAdmission):
 
     async def cancel(self) -> None:
         """The same as :meth:`Reservation.cancel`."""
+        self._unsettle()
         await self.finish()
 
 

@@ -238,10 +238,12 @@ class Calls:
         self, items: Sequence[Item], rows: Sequence[Decision], *, waits: bool
     ) -> Steps[None]:  # fmt: skip
         """Refunds what the items took, even if the caller is cancelled meanwhile."""
-        # A degraded call may not have counted, so do not refund it: that keeps the limit.
+        # A degraded call may not have counted, so do not refund it: that keeps the limit. A call
+        # that only the shadow mode of its policy allowed took nothing.
         taken = [
-            item for item, row in zip(items, rows, strict=False) if row.allowed and not row.degraded
-        ]
+            item for item, row in zip(items, rows, strict=False)
+            if row.allowed and row.would_allow and not row.degraded
+        ]  # fmt: skip
         if not taken:
             return
         ended = self._event()
