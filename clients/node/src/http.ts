@@ -73,7 +73,7 @@ export interface MiddlewareOptions<Incoming> {
   /** Returns true for a request that is not to be limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
   /** Returns a hash tag for all keys of a request, which a cluster needs for several rules. */
-  tag?: ((request: Incoming) => string | undefined) | undefined;
+  tag?: ((request: Incoming) => string | undefined | Promise<string | undefined>) | undefined;
   /**
    * The forms of the headers. Default `['draft-11']`. With an empty list only `Retry-After` is
    * sent.
@@ -220,7 +220,7 @@ export function requestLimiter<Incoming>(
     const items = await itemsOf(request);
     if (items === undefined) return { ...PASSED, problem: noSubjectProblem() };
     if (items.length === 0) return PASSED;
-    const tag = tagOf?.(request);
+    const tag = await tagOf?.(request);
     const { decision, leases } = await ask(items, tag, signal);
     return {
       decision,

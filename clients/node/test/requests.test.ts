@@ -25,11 +25,12 @@ describe('a rule function', () => {
     ]);
   });
 
-  it('may be async, as may cost and key', async () => {
+  it('may be async, as may cost, key and tag', async () => {
     const { server, limiter } = over();
     const [rules, cost, key] = [[async () => api], async () => 2, async () => 'x'];
-    await fetch(await listen(limited({ limiter, rules, cost, key })));
-    expect(server.calls).toEqual([['RL.GCRA', 'rl:api:x', '6', '10', '60', 'COST', '2']]);
+    const tag = async () => 't';
+    await fetch(await listen(limited({ limiter, rules, cost, key, tag })));
+    expect(server.calls).toEqual([['RL.GCRA', 'rl:{t}:api:x', '6', '10', '60', 'COST', '2']]);
   });
 
   it.each([
