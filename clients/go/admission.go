@@ -1,0 +1,266 @@
+package throttle
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+)
+
+// Admission is what [Limiter.Admit] took. While it lasts, its leases and reservations renew
+// themselves.
+type Admission struct {
+	decision Decision
+	id       string
+	holds    *holds
+	parts    []*part
+
+	mu     sync.Mutex
+	isOver bool
+	end    sync.Once
+}
+
+// part is one item of an admission.
+type part struct {
+	ask *ask
+	row Decision
+	// hold is nil for a plain rule.
+	hold *hold
+	// actual is the settled amount; hasActual says whether there is one.
+	actual    int64
+	hasActual bool
+}
+
+// Admit takes several items at once, leases and reservations among them, and returns what ends them
+// together:
+//
+//	admitted, err := limiter.Admit(ctx, []throttle.Item{
+//		requests.Of(tenant), tokens.Of(tenant).Cost(1800), runs.Of(tenant),
+//	})
+//	if err != nil {
+//		return err // A Denied, if a rule denies: then nothing was taken.
+//	}
+//	defer admitted.Finish(ctx)
+//	answer := model(prompt)
+//	err = admitted.Settle(tokens, answer.Tokens)
+//
+// Neither prefetched permits nor kept denials decide. If ctx ends while the call is in flight, what
+// it may have taken is given back.
+func (l *Limiter) Admit(
+	ctx context.Context, items []Item, opts ...CallOption,
+) (*Admission, error) {
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	if o.id == nil {
+		id := rand.Text()
+		o.id = &id
+	}
+	if err := firstError(checkID(*o.id, idMax), checkSpaces(*o.id)); err != nil {
+		return nil, err
+	}
+	asks, err := l.askAll(items, o)
+	if err != nil {
+		return nil, err
+	}
+	c, err := severalCall(asks, false)
+	if err != nil {
+		return nil, err
+	}
+	askedAt := time.Now()
+	d, err := l.ending.abandoning(ctx, asks, true, func() (Decision, error) {
+		return l.several(ctx, EventCheck, asks, c, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !d.Allowed {
+		return nil, &Denied{Decision: d}
+	}
+	return newAdmission(l.ending, asks, d, *o.id, askedAt), nil
+}
+
+func newAdmission(
+	e *ending, asks []*ask, d Decision, id string, askedAt time.Time,
+) *Admission {
+	admitted := &Admission{decision: d, id: id}
+	var held []*hold
+	for at, a := range asks {
+		one := &part{ask: a, row: d}
+		if at < len(d.Rows) {
+			one.row = d.Rows[at]
+		}
+		if a.isHeld() {
+			one.hold = newHold(a, one.row, askedAt)
+			held = append(held, one.hold)
+		}
+		admitted.parts = append(admitted.parts, one)
+	}
+	admitted.holds = newHolds(e, held)
+	return admitted
+}
+
+// Decision returns the decision, with a row for each item.
+func (a *Admission) Decision() Decision { return a.decision }
+
+// ID returns the id of the leases and reservations.
+func (a *Admission) ID() string { return a.id }
+
+// Held returns true until the end, or until a lease or a reservation is lost, by the clock of this
+// process.
+func (a *Admission) Held() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.isOver && a.holds.held()
+}
+
+// Lost returns a channel that is closed when a lease or a reservation is lost.
+func (a *Admission) Lost() <-chan struct{} { return a.holds.lost }
+
+// Settle notes the units that the work took under a rule, from 0 to 10^12. It sends nothing; the
+// last call counts. At the end a reservation is committed with them, and a plain rule is charged or
+// refunded the difference. It returns an [InvalidArgument] for a rule that is not in the admission
+// or is there twice, for a lease and a backoff, and after the end.
+func (a *Admission) Settle(rule *Rule, actual int64) error {
+	if rule == nil {
+		return invalid("rule", "a rule of the admission")
+	}
+	return a.settle(rule, nil, actual)
+}
+
+// SettleItem is Settle for one of two items of the same rule.
+func (a *Admission) SettleItem(item Item, actual int64) error {
+	if item.rule == nil {
+		return invalid("item", "an item of the admission")
+	}
+	return a.settle(item.rule, &item.subject, actual)
+}
+
+func (a *Admission) settle(rule *Rule, subject *string, actual int64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isOver {
+		return invalid("rule", "an admission that has not ended, for "+rule.name)
+	}
+	var found *part
+	for _, one := range a.parts {
+		if !one.ask.rule.isSame(rule) || subject != nil && *subject != one.ask.subject {
+			continue
+		}
+		if found != nil {
+			return invalid("rule", "an item, because two items have the rule "+rule.name)
+		}
+		found = one
+	}
+	switch {
+	case found == nil:
+		return invalid("rule", "a rule of the admission; "+rule.name+" is not")
+	case !rule.TakesCost():
+		return invalid("rule", "a rule that takes a cost; "+rule.name+" does not")
+	}
+	if err := checkInt("actual", actual, 0, maxUnits); err != nil {
+		return err
+	}
+	found.actual, found.hasActual = actual, true
+	return nil
+}
+
+// Finish ends the admission: it releases leases, commits reservations that were settled and cancels
+// the others, and charges or refunds plain rules that were settled. It returns after the first
+// attempt of each. The end of ctx does not end it. Failures are counted as
+// [Counters].Unsettled. Releases, commits and cancellations without an answer are repeated until
+// their ttl is over or the limiter is closed. A second call waits for the first.
+func (a *Admission) Finish(ctx context.Context) {
+	a.mu.Lock()
+	a.isOver = true
+	a.mu.Unlock()
+	a.end.Do(func() {
+		a.holds.stop()
+		ctx := shielded(ctx)
+		var ends []func()
+		for _, one := range a.parts {
+			ends = append(ends, func() { a.endOf(ctx, one) })
+		}
+		inOrder(ends)
+	})
+}
+
+// endOf ends a part.
+func (a *Admission) endOf(ctx context.Context, one *part) {
+	e := a.holds.ending
+	if one.hold == nil {
+		if one.hasActual && one.row.Source == SourceServer {
+			e.settle(ctx, one.ask, one.actual-one.taken())
+		}
+		return
+	}
+	if !mayBeThere(one.row) {
+		return
+	}
+	until := a.holds.untilOf(one.hold)
+	switch {
+	case one.ask.ttl == 0:
+		e.release(ctx, one.ask, until, true)
+	case one.hasActual:
+		e.commit(ctx, one.ask, one.actual, until, one.row.Source == SourceServer)
+	default:
+		e.cancel(ctx, one.ask, until, true)
+	}
+}
+
+// taken returns the units that a plain rule took. Shadow mode allows calls that take nothing.
+func (p *part) taken() int64 {
+	if p.row.WouldAllow {
+		return p.ask.cost
+	}
+	return 0
+}
+
+// Reservation is an admission of one reservation, made by [Limiter.Reserve]. It renews itself until
+// its end.
+type Reservation struct {
+	admission *Admission
+}
+
+// Reserve reserves the item's cost until the work's real cost is known. The rule is a [Fixed], a
+// [Quota] or a [Policy] of them. An abandoned reservation ends after ttl; 0 is 30 seconds. Its
+// errors are those of Admit.
+func (l *Limiter) Reserve(
+	ctx context.Context, item Item, ttl time.Duration, opts ...CallOption,
+) (*Reservation, error) {
+	if item.rule != nil && item.ttl == 0 {
+		item.hasCost = false
+		item = item.Reserve(item.cost, ttl)
+	}
+	admitted, err := l.Admit(ctx, []Item{item}, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{admitted}, nil
+}
+
+// Decision returns the decision that allowed the reservation.
+func (r *Reservation) Decision() Decision { return r.admission.decision }
+
+// ID returns the id of the reservation.
+func (r *Reservation) ID() string { return r.admission.id }
+
+// Held returns true until the end, or until the reservation is lost, by the clock of this process.
+func (r *Reservation) Held() bool { return r.admission.Held() }
+
+// Lost returns a channel that is closed when the reservation is lost.
+func (r *Reservation) Lost() <-chan struct{} { return r.admission.Lost() }
+
+// Commit charges the units that the work took, and ends the reservation; see [Admission.Finish].
+// After the end it returns an [InvalidArgument].
+func (r *Reservation) Commit(ctx context.Context, actual int64) error {
+	err := r.admission.Settle(r.admission.parts[0].ask.rule, actual)
+	if err == nil {
+		r.admission.Finish(ctx)
+	}
+	return err
+}
+
+// Cancel frees the reserved units. After the end it does nothing, so it can be deferred.
+func (r *Reservation) Cancel(ctx context.Context) { r.admission.Finish(ctx) }

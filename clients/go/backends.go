@@ -1,0 +1,191 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Backend is the code that decides on the server.
+type Backend string
+
+// The back ends.
+const (
+	// BackendAuto is the first one that the server has, in the order module, functions, script.
+	BackendAuto Backend = "auto"
+	// BackendModule is the module.
+	BackendModule Backend = "module"
+	// BackendFunctions is the library of functions, which the limiter loads.
+	BackendFunctions Backend = "functions"
+	// BackendScript is the library as a script.
+	BackendScript Backend = "script"
+)
+
+// repetitions is the number of times that a call is sent again after the server lacked its back
+// end.
+const repetitions = 2
+
+// unknownCommand matches the server's error of an unknown command. That of the library has no
+// quotes.
+var unknownCommand = regexp.MustCompile("(?i)^ERR unknown command ['`]([^'`]*)")
+
+// backends sends each call to the back end that the server has.
+type backends struct {
+	x      *exchange
+	wanted Backend
+
+	mu sync.Mutex
+	// known is the back end in use; empty if none has been searched.
+	known   Backend
+	current *search
+}
+
+// search looks for a back end, for all calls that wait.
+type search struct {
+	ended    chan struct{}
+	deadline time.Time
+	found    Backend
+	err      error
+}
+
+func newBackends(x *exchange, wanted Backend) *backends {
+	b := &backends{x: x, wanted: wanted}
+	if wanted == BackendAuto || wanted == BackendModule {
+		b.known = BackendModule
+	}
+	return b
+}
+
+// answering returns the back end in use.
+func (b *backends) answering() Backend {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.known
+}
+
+// deliver sends a call, again only if its back end was missing.
+func (b *backends) deliver(t *turn, c *call) (any, error) {
+	if !strings.HasPrefix(c.words[0], "RL.") {
+		return b.x.transact(t, c.words)
+	}
+	known := b.answering()
+	failed := known
+	for again := 0; ; again++ {
+		if known == "" {
+			var err error
+			if known, err = b.search(t, c, failed); err != nil {
+				return nil, err
+			}
+		}
+		words := c.writtenFor(known).words
+		reply, err := b.x.transact(t, words)
+		if b.wanted == BackendModule || again == repetitions || !didNotRun(err, words) {
+			b.note(err)
+			return reply, err
+		}
+		failed, known = known, ""
+	}
+}
+
+// writtenFor returns the call as a back end reads it.
+func (c *call) writtenFor(known Backend) *call {
+	if known == BackendModule {
+		return c
+	}
+	if c.withoutModule != nil {
+		c = c.withoutModule()
+	}
+	if known == BackendScript {
+		return c.inLibrary(scriptSHA1())
+	}
+	return c.inLibrary("")
+}
+
+// note makes the next call try the module first after a lost connection, because the server may
+// have been restarted with it.
+func (b *backends) note(err error) {
+	var away *Unavailable
+	if b.wanted != BackendAuto || !errors.As(err, &away) {
+		return
+	}
+	if away.Reason == ReasonConnection || beginsWith(away, "LOADING") {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.known = BackendModule
+	}
+}
+
+// didNotRun returns true if the call did not run, because the server lacks its command, function or
+// script.
+func didNotRun(err error, words []string) bool {
+	var rejected *CommandRejected
+	if !errors.As(err, &rejected) {
+		return false
+	}
+	command := words[0]
+	isFunction := strings.HasPrefix(command, "FCALL")
+	switch {
+	case command == "EVALSHA":
+		return rejected.Kind == "NOSCRIPT"
+	case isFunction && hasNoFunction(err):
+		return true
+	case !isFunction && !strings.HasPrefix(command, "RL."):
+		return false
+	}
+	named := unknownCommand.FindStringSubmatch(rejected.Message)
+	return named != nil && strings.EqualFold(named[1], command)
+}
+
+func hasNoFunction(err error) bool {
+	return err != nil && strings.HasPrefix(strings.ToLower(err.Error()), "err function not found")
+}
+
+// search returns a back end other than one that failed. One search serves all calls that wait.
+func (b *backends) search(t *turn, c *call, failed Backend) (Backend, error) {
+	for {
+		b.mu.Lock()
+		if b.known != "" && b.known != failed {
+			defer b.mu.Unlock()
+			return b.known, nil
+		}
+		s := b.current
+		if s == nil {
+			s = &search{ended: make(chan struct{}), deadline: t.deadline}
+			b.current = s
+			b.start(s, t.node, c, failed)
+		}
+		b.mu.Unlock()
+		select {
+		case <-s.ended:
+		case <-t.ctx.Done():
+			return "", t.late(false)
+		}
+		// A search ends at the deadline of the call that started it. Later ones search again.
+		if s.err == nil || !isLoss(s.err) || !s.deadline.Before(t.deadline) {
+			return s.found, s.err
+		}
+	}
+}
+
+// start runs a search in its own goroutine, because calls that began later use its result.
+func (b *backends) start(s *search, n *node, c *call, failed Backend) {
+	s.err = notSent(ReasonConnection, "not sent: the limiter is closed")
+	isStarted := b.x.tasks.run(func(ctx context.Context) {
+		finder := &finder{backends: b, deadline: s.deadline, node: n, key: c.keys[0]}
+		s.found, s.err = finder.find(ctx, failed)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if s.err == nil {
+			b.known = s.found
+		}
+		b.current = nil
+		close(s.ended)
+	})
+	if !isStarted {
+		b.current = nil
+		close(s.ended)
+	}
+}

@@ -1,0 +1,359 @@
+package throttle
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shown returns the fields of a decision that a case has.
+func shown(d Decision, wanted object) object {
+	fields := object{}
+	for name := range wanted {
+		fields[name] = field(d, name)
+	}
+	return fields
+}
+
+func wordsOf(c *call, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	words := make([]any, len(c.words))
+	for at, word := range c.words {
+		words[at] = word
+	}
+	return words, nil
+}
+
+// asksOf returns the asks of a case with a rule or with rules.
+func asksOf(input object) ([]*ask, error) {
+	rules, ok := input["rules"].([]any)
+	if !ok {
+		rules = []any{input["rule"]}
+	}
+	var asks []*ask
+	for _, one := range rules {
+		rule, err := ruleOf(one)
+		if err != nil {
+			return nil, err
+		}
+		cost, hasCost := input["cost"].(float64)
+		if !hasCost {
+			cost = 1
+		}
+		asks = append(asks, &ask{rule: rule, cost: int64(cost), partial: input["partial"] == true})
+	}
+	return asks, nil
+}
+
+// decisionFor returns the decision that a case about headers or problems describes.
+func decisionFor(input object) (Decision, error) {
+	asks, err := asksOf(input)
+	if err != nil {
+		return Decision{}, err
+	}
+	if input["source"] == "error" {
+		d := Decision{Allowed: input["allowed"] == true, Limit: 6, Source: SourceError}
+		ms, _ := input["retry_after_ms"].(float64)
+		d.RetryAfter = time.Duration(ms) * time.Millisecond
+		return decisionOf(d, asks[0].rule).withoutAnswer(&Unavailable{Reason: ReasonTimeout}), nil
+	}
+	if len(asks) > 1 {
+		return readSeveral(replyOf(input["reply"]), asks)
+	}
+	return readDecision(replyOf(input["reply"]), asks[0])
+}
+
+func singleOf(input object) (any, error) {
+	rule, err := ruleOf(input["rule"])
+	if err != nil {
+		return nil, err
+	}
+	item, err := itemOf(rule, input)
+	if err != nil {
+		return nil, err
+	}
+	if item.err != nil {
+		return nil, item.err
+	}
+	k, _ := newKeys("rl", "", "")
+	key, err := k.key(rule.name, item.subject, nil)
+	if err != nil {
+		return nil, err
+	}
+	a := &ask{rule: rule, key: key, cost: item.cost, leave: item.leave}
+	a.partial = input["partial"] == true
+	a.id, _ = input["id"].(string)
+	switch method := input["method"].(string); method {
+	case "forget":
+		return wordsOf(forgetCall(key), nil)
+	case "block":
+		d, err := durationOf(input["duration"])
+		if err != nil {
+			return nil, err
+		}
+		return wordsOf(blockCall(key, d))
+	case "renew":
+		return wordsOf(renewCall(a), nil)
+	case "release":
+		return wordsOf(releaseCall(a), nil)
+	case "check":
+		if rule.kind == KindLease {
+			return nil, invalid("rule", "no lease")
+		}
+		return wordsOf(singleCall("CHECK", a))
+	case "lease":
+		return wordsOf(singleCall("CHECK", a))
+	default:
+		return wordsOf(singleCall(strings.ToUpper(method), a))
+	}
+}
+
+func severalOf(input object) (any, error) {
+	l := &Limiter{options: &options{onError: Allow}}
+	l.keys, _ = newKeys("rl", "", "")
+	l.decider = &decider{options: l.options}
+	o := &callOptions{}
+	if id, ok := input["id"].(string); ok {
+		o.id = &id
+	}
+	if tag, ok := input["tag"].(string); ok {
+		o.tag = &tag
+	}
+	var items []Item
+	for _, one := range input["calls"].([]any) {
+		rule, err := ruleOf(one.(object)["rule"])
+		if err != nil {
+			return nil, err
+		}
+		item, err := itemOf(rule, one.(object))
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	asks, err := l.askAll(items, o)
+	if err != nil {
+		return nil, err
+	}
+	return wordsOf(severalCall(asks, input["method"] == "peek_all"))
+}
+
+func keyOfCase(input object) (any, error) {
+	s := &spec{object: input}
+	prefix, ok := input["prefix"].(string)
+	if !ok {
+		prefix = "rl"
+	}
+	k, err := newKeys(prefix, s.text("hash_tag"), s.text("hmac_secret"))
+	if err != nil {
+		return nil, err
+	}
+	var tag *string
+	if text, ok := input["tag"].(string); ok {
+		tag = &text
+	}
+	return k.key(s.text("rule"), s.text("subject"), tag)
+}
+
+func defaultsOfCase() (any, error) {
+	o := defaults()
+	absent := func(isAbsent bool) any {
+		if isAbsent {
+			return nil
+		}
+		return "present"
+	}
+	return object{
+		"timeout_ms": float64(o.timeout.Milliseconds()), "on_error": string(o.onError),
+		"max_in_flight": float64(o.maxInFlight), "breaker_failures": float64(o.breakerFailures),
+		"breaker_pause_ms":    float64(o.breakerPause.Milliseconds()),
+		"denial_cache":        float64(o.denialCache),
+		"denial_cache_max_ms": float64(o.denialCacheMax.Milliseconds()),
+		"prefetch":            float64(o.prefetch), "backend": string(o.backend), "prefix": o.prefix,
+		"hash_tag": absent(o.hashTag == ""), "hmac_secret": absent(!o.hasSecret),
+		"on_decision": absent(o.onDecision == nil),
+	}, nil
+}
+
+func headersOf(input object) (any, error) {
+	d, err := decisionFor(input)
+	if err != nil {
+		return nil, err
+	}
+	var o HeaderOptions
+	if styles, ok := input["styles"].([]any); ok {
+		o.Styles = []HeaderStyle{}
+		for _, style := range styles {
+			o.Styles = append(o.Styles, HeaderStyle(style.(string)))
+		}
+	}
+	if now, ok := input["now_ms"].(float64); ok {
+		o.Now = time.UnixMilli(int64(now))
+	}
+	fields := object{}
+	for name, value := range d.Headers(o) {
+		fields[name] = value
+	}
+	return fields, nil
+}
+
+func problemOf(input object) (any, error) {
+	p := NoSubject()
+	if input["no_subject"] != true {
+		d, err := decisionFor(input)
+		if err != nil {
+			return nil, err
+		}
+		p = d.Problem()
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var body object
+	err = json.Unmarshal(text, &body)
+	return object{"status": float64(p.Status), "body": body}, err
+}
+
+func addressOf(input object) (any, error) {
+	texts := func(name string) []string {
+		var all []string
+		for _, one := range input[name].([]any) {
+			all = append(all, one.(string))
+		}
+		return all
+	}
+	proxies, err := TrustProxies(texts("trusted")...)
+	if err != nil {
+		return nil, err
+	}
+	peer, _ := input["peer"].(string)
+	subject, ok := proxies.Subject(peer, texts("forwarded"))
+	if !ok {
+		return nil, nil
+	}
+	return subject, nil
+}
+
+// sections run the cases of the tables.
+var sections = map[string]func(input any, wanted any) (any, error){
+	"durations": func(input, _ any) (any, error) {
+		d, err := durationOf(input)
+		if err != nil {
+			return nil, err
+		}
+		rule, err := Fixed("name", 1, d)
+		if err != nil {
+			return nil, err
+		}
+		return rule.words[2], nil
+	},
+	"calls":     func(input, _ any) (any, error) { return singleOf(input.(object)) },
+	"calls_all": func(input, _ any) (any, error) { return severalOf(input.(object)) },
+	"invalid_rules": func(input, _ any) (any, error) {
+		_, err := ruleOf(input)
+		var wrong *InvalidArgument
+		if !errors.As(err, &wrong) {
+			return nil, err
+		}
+		snake := strings.NewReplacer("onError", "on_error", "localShare", "local_share")
+		return snake.Replace(wrong.Argument), nil
+	},
+	"keys": func(input, _ any) (any, error) { return keyOfCase(input.(object)) },
+	"replies": func(input, wanted any) (any, error) {
+		d, err := decisionFor(input.(object))
+		return shown(d, wanted.(object)), err
+	},
+	"replies_all": func(input, wanted any) (any, error) {
+		d, err := decisionFor(input.(object))
+		if err != nil {
+			return nil, err
+		}
+		whole, rows := wanted.(object)["decision"].(object), []any{}
+		for at, row := range wanted.(object)["rows"].([]any) {
+			rows = append(rows, shown(d.Rows[at], row.(object)))
+		}
+		return object{"decision": shown(d, whole), "rows": rows}, nil
+	},
+	"retry_after": func(input, _ any) (any, error) {
+		after := afterMillis(int64(input.(float64)))
+		seconds := Decision{RetryAfter: after, Never: after < 0}.retrySeconds()
+		if seconds == noSeconds {
+			return nil, nil
+		}
+		return strconv.FormatInt(seconds, 10), nil
+	},
+	"headers":   func(input, _ any) (any, error) { return headersOf(input.(object)) },
+	"problems":  func(input, _ any) (any, error) { return problemOf(input.(object)) },
+	"addresses": func(input, _ any) (any, error) { return addressOf(input.(object)) },
+	"failure": func(input, _ any) (any, error) {
+		var all []OnError
+		for _, one := range input.([]any) {
+			all = append(all, OnError(one.(string)))
+		}
+		return string(strictest(all)), nil
+	},
+	"errors": func(input, _ any) (any, error) {
+		var rejected *CommandRejected
+		if errors.As(classified(ServerError(input.(string))), &rejected) {
+			return "rejected", nil
+		}
+		return "unavailable", nil
+	},
+	"defaults": func(_, _ any) (any, error) { return defaultsOfCase() },
+}
+
+// isMistake returns true if the error is of the kind that a case expects.
+func isMistake(err error, kind any) bool {
+	var wrong *InvalidArgument
+	var rejected *CommandRejected
+	var text errText
+	if kind == "protocol" {
+		return errors.As(err, &rejected)
+	}
+	return errors.As(err, &wrong) || errors.As(err, &text)
+}
+
+func TestSharedCases(t *testing.T) {
+	text, err := os.ReadFile("../cases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for section := range all {
+		if section == "timelines" {
+			continue
+		}
+		run := sections[section]
+		if run == nil {
+			t.Errorf("nothing runs the section %s", section)
+			continue
+		}
+		var cases []sharedCase
+		readShared(t, section, &cases)
+		for _, one := range cases {
+			t.Run(section+"/"+one.Name, func(t *testing.T) {
+				result, err := run(one.Input, one.Expect)
+				if wanted, ok := one.Expect.(object); ok && wanted["error"] != nil {
+					if !isMistake(err, wanted["error"]) {
+						t.Fatalf("got %v and the error %v", result, err)
+					}
+					return
+				}
+				if err != nil || !reflect.DeepEqual(result, one.Expect) {
+					t.Fatalf("got %v, %v\nwant %v", result, err, one.Expect)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package throttle
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+)
+
+// ErrClosed is the error of the calls of a limiter after its Close.
+var ErrClosed = errors.New("the limiter is closed")
+
+// InvalidArgument is the error of a wrong argument. No call was sent.
+type InvalidArgument struct {
+	// Argument is the name of the argument, such as "burst".
+	Argument string
+	// Expected describes the valid values.
+	Expected string
+}
+
+// Error returns the argument and its valid values.
+func (e *InvalidArgument) Error() string {
+	return "invalid " + e.Argument + ": expected " + e.Expected
+}
+
+func invalid(argument, expected string) error {
+	return &InvalidArgument{Argument: argument, Expected: expected}
+}
+
+// CommandRejected is the error of a command that the server refused for good, or of a reply that is
+// not a decision. It is returned under every [OnError], so that no limit is off unnoticed.
+type CommandRejected struct {
+	// Kind is the first word of the server's error, such as "WRONGTYPE"; "PROTOCOL" for a reply
+	// that is not a decision.
+	Kind string
+	// Message is the server's error.
+	Message string
+	err     error
+}
+
+// Error returns the server's error.
+func (e *CommandRejected) Error() string { return e.Message }
+
+// Unwrap returns the driver's error, or nil.
+func (e *CommandRejected) Unwrap() error { return e.err }
+
+// Reason says why there is no answer.
+type Reason string
+
+// The reasons that there is no answer. After ReasonTimeout and ReasonConnection the call may have
+// run.
+const (
+	// ReasonTimeout means that the deadline passed.
+	ReasonTimeout Reason = "timeout"
+	// ReasonConnection means that no connection could be opened, or that it was lost.
+	ReasonConnection Reason = "connection"
+	// ReasonServer means that the server cannot decide now, such as while it loads its data.
+	ReasonServer Reason = "server"
+	// ReasonOverloaded means that too many calls are in flight.
+	ReasonOverloaded Reason = "overloaded"
+	// ReasonCircuit means that the circuit breaker is open.
+	ReasonCircuit Reason = "circuit"
+)
+
+// Unavailable is the error of a call without an answer.
+type Unavailable struct {
+	// Reason says why there is no answer.
+	Reason  Reason
+	message string
+	err     error
+	// isSent says whether the command left this process.
+	isSent bool
+	// isQuiet says whether the call is no failure for the breaker.
+	isQuiet bool
+}
+
+// Error returns the reason and its details.
+func (e *Unavailable) Error() string { return e.message }
+
+// Unwrap returns the driver's error, or nil.
+func (e *Unavailable) Unwrap() error { return e.err }
+
+// Denied is the error of a lease or of an admission that was denied.
+type Denied struct {
+	// Decision is the denial.
+	Decision Decision
+}
+
+// Error returns the denial.
+func (e *Denied) Error() string { return "denied: " + e.Decision.String() }
+
+// mayHaveRun returns true if the call that ended with this error may have run on the server.
+func mayHaveRun(err error) bool {
+	var away *Unavailable
+	if !errors.As(err, &away) || !away.isSent {
+		return false
+	}
+	return away.Reason == ReasonTimeout || away.Reason == ReasonConnection
+}
+
+// passing has the first words of the errors of a server that cannot decide for some time.
+var passing = map[string]bool{
+	"LOADING": true, "READONLY": true, "OOM": true, "MISCONF": true, "NOREPLICAS": true,
+	"CLUSTERDOWN": true, "MASTERDOWN": true, "BUSY": true, "TRYAGAIN": true,
+	"MOVED": true, "ASK": true,
+}
+
+// rightsInLibrary matches the errors of a user who lacks a right inside of the library. Servers
+// begin them with ERR instead of NOPERM.
+var rightsInLibrary = regexp.MustCompile(
+	`^ERR (ACL failure in script|The user executing the script can't)`)
+
+// classified returns a server's error reply as a CommandRejected or an Unavailable.
+func classified(reply ServerError) error {
+	text := strings.TrimPrefix(string(reply), "-")
+	kind, _, _ := strings.Cut(text, " ")
+	if passing[kind] || strings.HasPrefix(text, "ERR max number of clients") {
+		return &Unavailable{Reason: ReasonServer, message: text, err: reply, isSent: true}
+	}
+	if rightsInLibrary.MatchString(text) {
+		kind = "NOPERM"
+	}
+	return &CommandRejected{Kind: kind, Message: text, err: reply}
+}
+
+// beginsWith returns true if a server's error begins with one of the words.
+func beginsWith(err error, words ...string) bool {
+	if err == nil {
+		return false
+	}
+	kind, _, _ := strings.Cut(err.Error(), " ")
+	for _, word := range words {
+		if kind == word {
+			return true
+		}
+	}
+	return false
+}

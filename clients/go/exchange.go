@@ -1,0 +1,271 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// exchange sends calls to their nodes.
+type exchange struct {
+	dialer Dialer
+	// router is the dialer of a cluster, otherwise nil.
+	router   Router
+	options  *options
+	tasks    *tasks
+	backends *backends
+	jitter   func() float64
+
+	mu    sync.Mutex
+	nodes map[string]*node
+	// isReading says whether the slot map is being read again; it is not before readAgainAt.
+	isReading   bool
+	readAgainAt time.Time
+	isClosed    bool
+}
+
+func newExchange(dialer Dialer, o *options) *exchange {
+	x := &exchange{dialer: dialer, options: o, tasks: newTasks(), jitter: jitter}
+	x.nodes = map[string]*node{}
+	x.router, _ = dialer.(Router)
+	x.backends = newBackends(x, o.backend)
+	return x
+}
+
+// named returns the node of this name.
+func (x *exchange) named(name string) *node {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.nodes[name]
+	if n == nil {
+		n = &node{name: name, x: x, slots: make(chan struct{}, leaseSlots)}
+		n.breaker = breaker{failuresMax: x.options.breakerFailures, pause: x.options.breakerPause}
+		n.pool.busy, n.pool.isClosed = map[*link]bool{}, x.isClosed
+		x.nodes[name] = n
+	}
+	return n
+}
+
+// send sends a call once and returns its reply, within the limiter's timeout.
+func (x *exchange) send(ctx context.Context, c *call) (any, error) {
+	t, stop := x.newTurn(ctx)
+	defer stop()
+	n, err := x.locate(t, c.keys[0])
+	if err != nil {
+		return nil, err
+	}
+	return x.deliver(t, n, c)
+}
+
+// sendUrgent sends a renewal or an end. It waits for a slot until the given instant.
+func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (any, error) {
+	located, stop := x.newTurn(ctx)
+	defer stop()
+	n, err := x.locate(located, c.keys[0])
+	if err != nil {
+		return nil, err
+	}
+	slot, stopWaiting := context.WithDeadline(ctx, until)
+	defer stopWaiting()
+	select {
+	case n.slots <- struct{}{}:
+	case <-slot.Done():
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return nil, notSent(ReasonOverloaded, "not sent: no slot was free before the end")
+	}
+	defer func() { <-n.slots }()
+	t, stop := x.newTurn(ctx)
+	defer stop()
+	t.isUrgent = true
+	return x.deliver(t, n, c)
+}
+
+// newTurn begins a call, whose deadline is the earlier one of the limiter's and the caller's.
+func (x *exchange) newTurn(caller context.Context) (*turn, context.CancelFunc) {
+	t := &turn{caller: caller, deadline: time.Now().Add(x.options.timeout)}
+	if own, ok := caller.Deadline(); ok && own.Before(t.deadline) {
+		t.deadline, t.isCallers = own, true
+	}
+	ctx, stop := context.WithDeadline(caller, t.deadline)
+	t.ctx = ctx
+	return t, stop
+}
+
+// locate returns the node of a key. In a cluster it may have to read the slot map first.
+func (x *exchange) locate(t *turn, key string) (*node, error) {
+	if x.router == nil {
+		return x.named(""), nil
+	}
+	if name, ok := x.router.Node(key); ok {
+		return x.named(name), nil
+	}
+	unknown := x.named("")
+	if err := unknown.enter(t); err != nil {
+		return nil, err
+	}
+	err := x.router.Load(t.ctx)
+	name, ok := x.router.Node(key)
+	if ok {
+		err = nil
+	} else {
+		err = t.unmapped(err)
+	}
+	t.leave(err)
+	if err != nil {
+		return nil, err
+	}
+	return x.named(name), nil
+}
+
+// unmapped returns the error of a call whose node is not known.
+func (t *turn) unmapped(err error) error {
+	var said ServerError
+	switch {
+	case errors.As(err, &said):
+		return classified(said)
+	case t.ctx.Err() != nil:
+		return t.late(false)
+	case err == nil:
+		err = errors.New("no node serves the slot of the key")
+	}
+	return &Unavailable{Reason: ReasonConnection, message: err.Error(), err: err}
+}
+
+func (x *exchange) deliver(t *turn, n *node, c *call) (any, error) {
+	if err := t.caller.Err(); err != nil {
+		return nil, err
+	}
+	if err := n.enter(t); err != nil {
+		return nil, err
+	}
+	reply, err := x.backends.deliver(t, c)
+	t.leave(err)
+	return reply, err
+}
+
+// transact sends a command once. It follows a redirection once: the node that redirects has not run
+// the command.
+func (x *exchange) transact(t *turn, words []string) (any, error) {
+	reply, err := t.transact(words, false)
+	if x.router == nil || err == nil {
+		return reply, err
+	}
+	kind, rest, _ := strings.Cut(err.Error(), " ")
+	if isLoss(err) || beginsWith(err, "MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN") {
+		x.refresh()
+	}
+	fields := strings.Fields(rest)
+	isRedirection := (kind == "MOVED" || kind == "ASK") && len(fields) >= 2
+	if !isRedirection || t.isRedirected {
+		return reply, err
+	}
+	t.isRedirected = true
+	t.moveTo(x.named(redirected(fields[1], t.node.name)))
+	return t.transact(words, kind == "ASK")
+}
+
+// redirected returns an address of a redirection. Without a host it is that of the node.
+func redirected(address, from string) string {
+	if strings.HasPrefix(address, ":") {
+		return from[:max(0, strings.LastIndex(from, ":"))] + address
+	}
+	return address
+}
+
+// refresh reads the slot map again, at most once in the limiter's timeout.
+func (x *exchange) refresh() {
+	if x.router == nil {
+		return
+	}
+	x.tasks.run(func(ctx context.Context) {
+		x.mu.Lock()
+		if x.isReading || time.Now().Before(x.readAgainAt) {
+			x.mu.Unlock()
+			return
+		}
+		x.isReading = true
+		x.mu.Unlock()
+		ctx, stop := context.WithTimeout(ctx, max(dialMin, x.options.timeout))
+		defer stop()
+		err := x.router.Load(ctx)
+		x.mu.Lock()
+		x.isReading, x.readAgainAt = false, time.Now().Add(x.options.timeout)
+		x.mu.Unlock()
+		if err == nil {
+			x.forgetOthers(x.router.Primaries())
+		}
+	})
+}
+
+// forgetOthers closes the connections to nodes that are no primaries.
+func (x *exchange) forgetOthers(primaries []string) {
+	gone := map[string]*node{}
+	x.mu.Lock()
+	for name, n := range x.nodes {
+		gone[name] = n
+	}
+	for _, name := range append(primaries, "") {
+		delete(gone, name)
+	}
+	for name := range gone {
+		delete(x.nodes, name)
+	}
+	x.mu.Unlock()
+	for _, n := range gone {
+		n.mu.Lock()
+		n.pool.close(n, false)
+		n.mu.Unlock()
+	}
+}
+
+// dialOnce opens a connection. A panic in a function of the program, such as one that returns
+// credentials, is an error.
+func (x *exchange) dialOnce(ctx context.Context, name string) (conn Conn, err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = &Unavailable{
+				Reason: ReasonConnection, message: fmt.Sprintf("the dial panicked: %v", problem),
+			}
+		}
+	}()
+	conn, err = x.dialer.Dial(ctx, name)
+	var said ServerError
+	switch {
+	case err == nil && conn == nil:
+		err = errors.New("the dialer returned no connection")
+	case err == nil:
+		return conn, nil
+	case errors.As(err, &said):
+		return nil, classified(said)
+	}
+	return nil, &Unavailable{
+		Reason: ReasonConnection, message: "no connection: " + err.Error(), err: err,
+	}
+}
+
+// close closes all connections and the dialer, and ends the goroutines.
+func (x *exchange) close() {
+	x.tasks.close()
+	x.mu.Lock()
+	x.isClosed = true
+	all := make([]*node, 0, len(x.nodes))
+	for _, n := range x.nodes {
+		all = append(all, n)
+	}
+	x.mu.Unlock()
+	for _, n := range all {
+		n.mu.Lock()
+		n.pool.close(n, true)
+		n.mu.Unlock()
+	}
+	if closer, ok := x.dialer.(io.Closer); ok {
+		_ = closer.Close()
+	}
+	x.tasks.group.Wait()
+}

@@ -1,0 +1,3 @@
+module redis-throttle.invalid/go
+
+go 1.25.0

@@ -1,0 +1,360 @@
+package throttle
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+)
+
+// Limiter decides calls under rules. Its methods may be called by several goroutines at once.
+type Limiter struct {
+	options  *options
+	keys     *keys
+	x        *exchange
+	decider  *decider
+	denials  *denialCache
+	stocks   *prefetcher
+	ending   *ending
+	mu       sync.Mutex
+	isClosed bool
+	// closed is closed when Close has ended.
+	closed chan struct{}
+}
+
+// New returns a limiter that dials with an adapter, such as that of
+// redis-throttle.invalid/go/goredis. It sends nothing yet; see [Limiter.Ready].
+func New(dialer Dialer, opts ...Option) (*Limiter, error) {
+	if dialer == nil {
+		return nil, invalid("dialer", "an adapter of a driver, such as goredis.Adapt(rdb)")
+	}
+	o := defaults()
+	for _, one := range opts {
+		if one == nil {
+			return nil, invalid("options", "no nil")
+		}
+		one.applyLimiter(&o)
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	k, err := newKeys(o.prefix, o.hashTag, o.hmacSecret)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{options: &o, keys: k, closed: make(chan struct{}), stocks: newPrefetcher()}
+	l.x = newExchange(dialer, l.options)
+	l.decider = &decider{x: l.x, keys: k, options: l.options, local: newLocalLimiter()}
+	l.denials = newDenialCache(o.denialCache, o.denialCacheMax)
+	l.ending = &ending{x: l.x, decider: l.decider, denials: l.denials, tasks: newTasks()}
+	return l, nil
+}
+
+// begin returns the options of a call that may begin.
+func (l *Limiter) begin(ctx context.Context, opts []CallOption) (*callOptions, error) {
+	o := &callOptions{}
+	for _, one := range opts {
+		if one == nil {
+			return nil, invalid("options", "no nil")
+		}
+		one(o)
+	}
+	if ctx == nil {
+		return nil, invalid("ctx", "a context")
+	}
+	if l == nil || l.x == nil {
+		return nil, invalid("limiter", "a limiter made by New")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed {
+		return nil, ErrClosed
+	}
+	return o, nil
+}
+
+// ask returns an item with its key.
+func (l *Limiter) ask(item Item, o *callOptions) (*ask, error) {
+	if item.rule == nil {
+		return nil, invalid("item", "an item made by Rule.Of")
+	}
+	if item.err != nil {
+		return nil, item.err
+	}
+	if l.decider.onErrorOf(item.rule) == Local && item.rule.local == nil {
+		return nil, noLocal(item.rule)
+	}
+	key, err := l.keys.key(item.rule.name, item.subject, o.tag)
+	if err != nil {
+		return nil, err
+	}
+	a := &ask{
+		rule: item.rule, key: key, subject: item.subject, cost: item.cost, leave: item.leave,
+		ttl: item.ttl, partial: o.partial,
+	}
+	if o.id != nil {
+		a.id = *o.id
+	}
+	return a, nil
+}
+
+// single begins a call of one item that is no reservation.
+func (l *Limiter) single(ctx context.Context, item Item, opts []CallOption) (*ask, error) {
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	a, err := l.ask(item, o)
+	if err == nil && a.ttl != 0 {
+		err = invalid("item", "no reservation: Admit and Reserve take one")
+	}
+	return a, err
+}
+
+// Check decides a call, and takes its cost if it is allowed. A denial is not an error.
+func (l *Limiter) Check(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
+	a, err := l.single(ctx, item, opts)
+	if err != nil {
+		return Decision{}, err
+	}
+	if a.rule.kind == KindLease {
+		return Decision{}, invalid("rule", "no lease: Limiter.Lease takes one")
+	}
+	asks := []*ask{a}
+	batch := l.prefetchOf(a)
+	if batch > 1 {
+		if permit, ok := l.stocks.spend(a.key, a.rule); ok {
+			return l.decider.counted(EventCheck, permit, asks, time.Time{}), nil
+		}
+	}
+	c, err := singleCall("CHECK", a)
+	if err != nil {
+		return Decision{}, err
+	}
+	if !a.partial {
+		if denied, ok := l.denials.get(c); ok {
+			return l.decider.counted(EventCheck, denied, asks, time.Time{}), nil
+		}
+	}
+	return l.decider.decided(EventCheck, asks, func() (Decision, error) {
+		if batch > 1 {
+			return l.fetched(ctx, a, c, batch)
+		}
+		asked := l.denials.asked()
+		reply, err := l.x.send(ctx, c)
+		if err != nil {
+			return Decision{}, err
+		}
+		d, err := readDecision(reply, a)
+		if err == nil && !a.partial {
+			l.denials.put(c, d, asked)
+		}
+		return d, err
+	})
+}
+
+// prefetchOf returns the number of permits that a call fetches.
+func (l *Limiter) prefetchOf(a *ask) int64 {
+	batch := a.rule.prefetch
+	if batch == 0 {
+		batch = l.options.prefetch
+	}
+	if !a.isPlain() || !a.rule.isPrefetchable() {
+		return 1
+	}
+	return batch
+}
+
+// fetched takes a permit of a fetch. Other callers may share the fetch, so this caller's context
+// does not end it.
+func (l *Limiter) fetched(
+	ctx context.Context, a *ask, plain *call, batch int64,
+) (Decision, error) {
+	send := func(permits int64) (Decision, error) {
+		whole := *a
+		whole.cost, whole.partial = permits, true
+		asked := l.denials.asked()
+		reply, err := l.x.send(context.WithoutCancel(ctx), oneCall("CHECK", &whole))
+		if err != nil {
+			return Decision{}, err
+		}
+		d, err := readDecision(reply, &whole)
+		if err == nil {
+			l.denials.put(plain, d, asked)
+		}
+		return d, err
+	}
+	deadline := time.Now().Add(l.options.timeout)
+	return l.stocks.take(ctx, deadline, &fetch{key: a.key, rule: a.rule, batch: batch, send: send})
+}
+
+// Peek returns the decision that Check would make. It takes nothing.
+func (l *Limiter) Peek(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
+	a, err := l.single(ctx, item, opts)
+	if err != nil {
+		return Decision{}, err
+	}
+	if a.rule.kind == KindLease {
+		a.id = peekID(a.id)
+	}
+	if a.partial {
+		return Decision{}, invalid("partial", "a check")
+	}
+	c, err := singleCall("PEEK", a)
+	if err != nil {
+		return Decision{}, err
+	}
+	return l.decider.decided(EventPeek, []*ask{a}, func() (Decision, error) {
+		reply, err := l.x.send(ctx, c)
+		if err != nil {
+			return Decision{}, err
+		}
+		return readDecision(reply, a)
+	})
+}
+
+// peekID returns the id of a lease that is looked at.
+func peekID(id string) string {
+	if id == "" {
+		return rand.Text()
+	}
+	return id
+}
+
+// Refund gives the item's cost back, up to the full allowance. Without an answer it returns an
+// [Unavailable]; the refund may have run, so do not repeat it.
+func (l *Limiter) Refund(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
+	return l.settled(ctx, "REFUND", EventRefund, item, opts)
+}
+
+// Charge takes the item's cost even if fewer units are left, as a debt. Its errors are those of
+// Refund.
+func (l *Limiter) Charge(ctx context.Context, item Item, opts ...CallOption) (Decision, error) {
+	return l.settled(ctx, "CHARGE", EventCharge, item, opts)
+}
+
+func (l *Limiter) settled(
+	ctx context.Context, verb string, kind EventKind, item Item, opts []CallOption,
+) (Decision, error) {
+	a, err := l.single(ctx, item, opts)
+	if err != nil {
+		return Decision{}, err
+	}
+	if a.partial || a.leave != "" {
+		return Decision{}, invalid("item", "neither partial nor leave in a refund and a charge")
+	}
+	c, err := singleCall(verb, a)
+	if err != nil {
+		return Decision{}, err
+	}
+	askedAt := time.Now()
+	l.denials.forget(a.key)
+	defer l.denials.forget(a.key)
+	reply, err := l.decider.answer(ctx, c, a)
+	if err != nil {
+		return Decision{}, err
+	}
+	d, err := readSettled(reply, a.rule)
+	if err != nil {
+		l.decider.noteRejection(err, []*ask{a}, askedAt)
+		return Decision{}, err
+	}
+	l.decider.tell(told{kind: kind, decision: &d, asks: []*ask{a}, askedAt: askedAt})
+	return d, nil
+}
+
+// Forget deletes the state of the item's subject under its rule. It returns true if there was one,
+// or an [Unavailable] without an answer.
+func (l *Limiter) Forget(ctx context.Context, item Item, opts ...CallOption) (bool, error) {
+	a, err := l.single(ctx, item, opts)
+	if err != nil {
+		return false, err
+	}
+	reply, err := l.forgetting(ctx, a, forgetCall(a.key))
+	if err != nil {
+		return false, err
+	}
+	deleted, err := readInteger(reply)
+	return deleted > 0, err
+}
+
+// Block denies all calls of the item's subject under its rule for a time, from 1 ms to 366 days,
+// which replaces the state. Forget ends it. Without an answer it returns an [Unavailable].
+func (l *Limiter) Block(
+	ctx context.Context, item Item, d time.Duration, opts ...CallOption,
+) error {
+	a, err := l.single(ctx, item, opts)
+	if err != nil {
+		return err
+	}
+	c, err := blockCall(a.key, d)
+	if err != nil {
+		return err
+	}
+	_, err = l.forgetting(ctx, a, c)
+	return err
+}
+
+// forgetting sends a call, before and after which this process forgets what it keeps of the key.
+func (l *Limiter) forgetting(ctx context.Context, a *ask, c *call) (any, error) {
+	forget := func() {
+		l.denials.forget(a.key)
+		l.stocks.forget(a.key)
+	}
+	forget()
+	// Again, because calls in flight may have stored results in the meantime.
+	defer forget()
+	return l.decider.answer(ctx, c, a)
+}
+
+// Ready checks, at the start of a program, that the server answers, and returns the back end that
+// does. Its errors are a [CommandRejected] and an [Unavailable].
+func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
+	if _, err := l.begin(ctx, nil); err != nil {
+		return "", err
+	}
+	key, err := l.keys.key("ready", "ready", nil)
+	if err != nil {
+		return "", err
+	}
+	if _, err := l.decider.answer(ctx, probeCall(key)); err != nil {
+		return "", err
+	}
+	return l.x.backends.answering(), nil
+}
+
+// Counters returns the counts since the limiter was made.
+func (l *Limiter) Counters() Counters { return l.decider.counters() }
+
+// Close refunds the prefetched permits that were not spent, and closes the limiter's connections,
+// never the caller's client. Calls in flight end without an answer, and later ones return
+// [ErrClosed]. When it returns, the limiter has no goroutine. If ctx ends first, the permits that
+// are left are not refunded. A second Close waits for the first.
+func (l *Limiter) Close(ctx context.Context) error {
+	if ctx == nil {
+		return invalid("ctx", "a context")
+	}
+	l.mu.Lock()
+	wasClosed := l.isClosed
+	l.isClosed = true
+	l.mu.Unlock()
+	if wasClosed {
+		<-l.closed
+		return ctx.Err()
+	}
+	defer close(l.closed)
+	l.ending.tasks.close()
+	for _, kept := range l.stocks.close() {
+		// One at a time: more than the in-flight bound at once would not be sent.
+		if ctx.Err() == nil {
+			a := &ask{rule: kept.rule, key: kept.key, cost: kept.left}
+			_, _ = l.decider.answer(ctx, oneCall("REFUND", a))
+		}
+	}
+	l.x.close()
+	l.ending.tasks.group.Wait()
+	return ctx.Err()
+}

@@ -1,0 +1,127 @@
+package throttle
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Permit is a permit that [Limiter.Lease] took. While it is held, it renews itself after each
+// third of its ttl. It is not a lock: a process that was stopped for longer than the ttl does not
+// notice the loss.
+type Permit struct {
+	decision Decision
+	holds    *holds
+	isOver   atomic.Bool
+	end      sync.Once
+}
+
+// Lease takes one of the permits of a rule made by [Lease]. Release it with defer:
+//
+//	held, err := limiter.Lease(ctx, jobs.Of("tenant:7"))
+//	if err != nil {
+//		return err // A Denied, if all permits are taken.
+//	}
+//	defer held.Release(ctx)
+//
+// If ctx ends while the call is in flight, a permit that it may have taken is given back.
+func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Permit, error) {
+	a, err := l.single(ctx, item, opts)
+	if err != nil {
+		return nil, err
+	}
+	if a.rule.kind != KindLease {
+		return nil, invalid("rule", "a rule made by Lease; "+a.rule.name+" is not")
+	}
+	if !hasOption(opts, func(o *callOptions) bool { return o.id != nil }) {
+		a.id = rand.Text()
+	}
+	c, err := singleCall("CHECK", a)
+	if err != nil {
+		return nil, err
+	}
+	askedAt := time.Now()
+	asks := []*ask{a}
+	d, err := l.ending.abandoning(ctx, asks, false, func() (Decision, error) {
+		return l.decider.decided(EventLease, asks, func() (Decision, error) {
+			reply, err := l.x.send(ctx, c)
+			if err != nil {
+				return Decision{}, err
+			}
+			return readDecision(reply, a)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !d.Allowed {
+		return nil, &Denied{Decision: d}
+	}
+	return &Permit{
+		decision: d, holds: newHolds(l.ending, []*hold{newHold(a, d, askedAt)}),
+	}, nil
+}
+
+func hasOption(opts []CallOption, has func(*callOptions) bool) bool {
+	var o callOptions
+	for _, one := range opts {
+		one(&o)
+	}
+	return has(&o)
+}
+
+// Decision returns the decision that allowed the lease.
+func (l *Permit) Decision() Decision { return l.decision }
+
+// ID returns the name of the holder.
+func (l *Permit) ID() string { return l.holds.all[0].ask.id }
+
+// Held returns true while this process holds the permit, by its own clock. If OnError allowed the
+// lease, that is until its release.
+func (l *Permit) Held() bool { return !l.isOver.Load() && l.holds.held() }
+
+// Lost returns a channel that is closed when the lease is lost. Stop the work then: another process
+// may hold the permit.
+func (l *Permit) Lost() <-chan struct{} { return l.holds.lost }
+
+// Renew renews the permit for another ttl, and returns Held. A lease renews itself: call it only to
+// learn the result.
+func (l *Permit) Renew(ctx context.Context) (bool, error) {
+	if ctx == nil {
+		return false, invalid("ctx", "a context")
+	}
+	one := l.holds.all[0]
+	if !l.Held() || !one.isOnServer {
+		return l.Held(), nil
+	}
+	err := l.holds.renew(ctx, one)
+	return l.Held(), err
+}
+
+// Release gives the permit back. The end of ctx does not end it. If the server gives no answer, it
+// returns, and the release is repeated until the ttl is over or the limiter is closed. A second
+// call waits for the first.
+func (l *Permit) Release(ctx context.Context) {
+	l.isOver.Store(true)
+	l.end.Do(func() {
+		l.holds.stop()
+		if one := l.holds.all[0]; mayBeThere(l.decision) {
+			l.holds.ending.release(shielded(ctx), one.ask, l.holds.untilOf(one), false)
+		}
+	})
+}
+
+// shielded returns a context with the values of another, which never ends.
+func shielded(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// mayBeThere returns true if the server may hold the lease or the reservation of a row.
+func mayBeThere(row Decision) bool {
+	return row.Source == SourceServer || row.Source == SourceError && mayHaveRun(row.Err())
+}

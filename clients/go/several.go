@@ -1,0 +1,206 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// askAll returns several items with their keys.
+func (l *Limiter) askAll(items []Item, o *callOptions) ([]*ask, error) {
+	if o.partial {
+		return nil, invalid("partial", "a check of one rule")
+	}
+	asks := make([]*ask, len(items))
+	for at, item := range items {
+		a, err := l.ask(item, o)
+		if err != nil {
+			return nil, err
+		}
+		asks[at] = a
+	}
+	return asks, nil
+}
+
+// CheckAll checks up to 16 items at once, and takes from all or from none. The decision has a row
+// for each. The caller ends the leases and reservations among them, which need an [ID];
+// [Limiter.Admit] does that by itself.
+func (l *Limiter) CheckAll(
+	ctx context.Context, items []Item, opts ...CallOption,
+) (Decision, error) {
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return Decision{}, err
+	}
+	asks, err := l.askAll(items, o)
+	if err != nil {
+		return Decision{}, err
+	}
+	c, err := severalCall(asks, false)
+	if err != nil {
+		return Decision{}, err
+	}
+	denials := l.denials
+	for _, a := range asks {
+		if a.isHeld() {
+			denials = nil
+		}
+	}
+	if denied, ok := denials.get(c); ok {
+		return l.decider.counted(EventCheck, denied, asks, time.Time{}), nil
+	}
+	return l.ending.abandoning(ctx, asks, false, func() (Decision, error) {
+		return l.several(ctx, EventCheck, asks, c, denials)
+	})
+}
+
+// PeekAll returns the decision that CheckAll would make. It takes nothing.
+func (l *Limiter) PeekAll(
+	ctx context.Context, items []Item, opts ...CallOption,
+) (Decision, error) {
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return Decision{}, err
+	}
+	asks, err := l.askAll(items, o)
+	if err != nil {
+		return Decision{}, err
+	}
+	c, err := severalCall(asks, true)
+	if err != nil {
+		return Decision{}, err
+	}
+	return l.several(ctx, EventPeek, asks, c, nil)
+}
+
+// several sends a call of several items and decides it.
+func (l *Limiter) several(
+	ctx context.Context, kind EventKind, asks []*ask, c *call, denials *denialCache,
+) (Decision, error) {
+	return l.decider.decided(kind, asks, func() (Decision, error) {
+		asked := denials.asked()
+		reply, err := l.x.send(ctx, c)
+		if err != nil {
+			if denial, ok := tooManyDenial(err, asks); ok {
+				return denial, nil
+			}
+			return Decision{}, err
+		}
+		d, err := readSeveral(reply, asks)
+		if err == nil {
+			denials.put(c, d, asked)
+		}
+		return d, err
+	})
+}
+
+// CheckEach checks one item after the other, for keys of different slots. If one denies, or the
+// call fails or is cancelled, it refunds what the earlier ones took. Until then other callers
+// cannot use those units. Leases, reservations and backoffs have no refunds, and are refused.
+func (l *Limiter) CheckEach(
+	ctx context.Context, items []Item, opts ...CallOption,
+) (Decision, error) {
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return Decision{}, err
+	}
+	asks, err := l.askAll(items, o)
+	if err != nil {
+		return Decision{}, err
+	}
+	if len(items) == 0 {
+		return Decision{}, invalid("items", "at least one item")
+	}
+	costs := make([]int64, len(asks))
+	for at, a := range asks {
+		if a.isHeld() || !a.rule.TakesCost() {
+			return Decision{}, invalid("items", "no lease, reservation or backoff: "+a.rule.name)
+		}
+		costs[at] = a.cost
+	}
+	var rows []Decision
+	for _, item := range items {
+		row, err := l.Check(ctx, item, opts...)
+		if err != nil {
+			l.giveBack(ctx, items, rows, opts)
+			return Decision{}, err
+		}
+		rows = append(rows, row)
+		if !row.Allowed {
+			l.giveBack(ctx, items, rows, opts)
+			break
+		}
+	}
+	return combined(rows, costs), nil
+}
+
+// giveBack refunds, once, what the rows took. The end of ctx does not end it.
+func (l *Limiter) giveBack(ctx context.Context, items []Item, rows []Decision, opts []CallOption) {
+	for at, row := range rows {
+		if row.Allowed && !row.Degraded && items[at].cost > 0 {
+			_, _ = l.refundOf(context.WithoutCancel(ctx), items[at], row, opts)
+		}
+	}
+}
+
+// refundOf gives back what a check took.
+func (l *Limiter) refundOf(
+	ctx context.Context, item Item, taken Decision, opts []CallOption,
+) (Decision, error) {
+	item.cost, item.leave = taken.Granted, ""
+	whole := func(o *callOptions) { o.partial = false }
+	return l.Refund(ctx, item, append(slices.Clone(opts), whole)...)
+}
+
+// Wait checks until the call is allowed: after a denial it sleeps for RetryAfter and checks again.
+// In a leaky bucket it then sleeps until the call's turn. If a sleep would end later than longest
+// after now, it takes nothing and returns a denial. A decision without an answer, and one that is
+// never allowed, returns at once.
+func (l *Limiter) Wait(
+	ctx context.Context, item Item, longest time.Duration, opts ...CallOption,
+) (Decision, error) {
+	if longest < 0 {
+		return Decision{}, invalid("longest", "a duration of at least 0")
+	}
+	until := time.Now().Add(longest)
+	for {
+		d, err := l.Check(ctx, item, opts...)
+		if err != nil || d.RetryAfter == 0 {
+			return d, err
+		}
+		fits := !d.Never && d.RetryAfter <= time.Until(until)
+		if !d.Allowed && (!fits || d.Source == SourceError) {
+			return d, nil
+		}
+		hasPlace := d.Allowed && !d.Degraded
+		if !fits {
+			return l.tooLate(ctx, item, d, hasPlace, opts)
+		}
+		if !sleep(ctx, d.RetryAfter) {
+			if hasPlace {
+				_, _ = l.refundOf(context.WithoutCancel(ctx), item, d, opts)
+			}
+			return Decision{}, ctx.Err()
+		}
+		if d.Allowed {
+			return d, nil
+		}
+	}
+}
+
+// tooLate leaves the queue of a leaky bucket, and denies the call. Without an answer its place
+// stays taken.
+func (l *Limiter) tooLate(
+	ctx context.Context, item Item, d Decision, hasPlace bool, opts []CallOption,
+) (Decision, error) {
+	if hasPlace {
+		_, err := l.refundOf(ctx, item, d, opts)
+		var away *Unavailable
+		if err != nil && !errors.As(err, &away) {
+			return Decision{}, err
+		}
+	}
+	d.Allowed, d.WouldAllow, d.Granted = false, false, 0
+	return d, nil
+}
