@@ -29,7 +29,7 @@ func TrustProxies(networks ...string) (Proxies, error) {
 			}
 		}
 		if err != nil || prefix.Addr().Zone() != "" {
-			return Proxies{}, invalid("trustedProxies", "addresses and networks, such as 10.0.0.0/8")
+			return Proxies{}, invalid("trustedProxies", "addresses or networks such as 10.0.0.0/8")
 		}
 		p.networks = append(p.networks, prefix.Masked())
 	}

@@ -176,7 +176,8 @@ func defaultsOfCase() (any, error) {
 		"breaker_pause_ms":    float64(o.breakerPause.Milliseconds()),
 		"denial_cache":        float64(o.denialCache),
 		"denial_cache_max_ms": float64(o.denialCacheMax.Milliseconds()),
-		"prefetch":            float64(o.prefetch), "backend": string(o.backend), "prefix": o.prefix,
+		"prefetch":            float64(o.prefetch),
+		"backend":             string(o.backend), "prefix": o.prefix,
 		"hash_tag": absent(o.hashTag == ""), "hmac_secret": absent(!o.hasSecret),
 		"on_decision": absent(o.onDecision == nil),
 	}, nil

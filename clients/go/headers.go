@@ -155,7 +155,8 @@ func (d Decision) Problem() Problem {
 	if seconds == 1 {
 		plural = ""
 	}
-	p := problem(429, "Too Many Requests", fmt.Sprintf("Come back in %d second%s.", seconds, plural))
+	detail := fmt.Sprintf("Come back in %d second%s.", seconds, plural)
+	p := problem(429, "Too Many Requests", detail)
 	p.Type = quotaExceeded
 	for _, row := range d.Rows {
 		if !row.Allowed {

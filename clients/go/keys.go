@@ -31,7 +31,9 @@ type keys struct {
 }
 
 func newKeys(prefix, hashTag, secret string) (*keys, error) {
-	isBad := func(r rune) bool { return r == '{' || r == '}' || unicode.IsSpace(r) || unicode.IsControl(r) }
+	isBad := func(r rune) bool {
+		return r == '{' || r == '}' || unicode.IsSpace(r) || unicode.IsControl(r)
+	}
 	if strings.ContainsFunc(prefix, isBad) || !utf8.ValidString(prefix) {
 		return nil, invalid("prefix", "no braces, spaces or control characters")
 	}
@@ -102,7 +104,9 @@ func hashed(key []byte, text string) string {
 
 // encode percent-encodes the bytes that would end a part or a hash tag, or are unreadable in a log.
 func encode(text string) string {
-	isSpecial := func(c byte) bool { return c <= ' ' || c == 0x7f || strings.IndexByte("%:{}", c) >= 0 }
+	isSpecial := func(c byte) bool {
+		return c <= ' ' || c == 0x7f || strings.IndexByte("%:{}", c) >= 0
+	}
 	at := 0
 	for at < len(text) && !isSpecial(text[at]) {
 		at++

@@ -31,7 +31,8 @@ type localState struct {
 
 func newLocalLimiter() *localLimiter {
 	return &localLimiter{
-		epoch: time.Now(), keys: map[string]*list.Element{}, idle: list.New(), exhausted: list.New(),
+		epoch: time.Now(), keys: map[string]*list.Element{},
+		idle: list.New(), exhausted: list.New(),
 	}
 }
 

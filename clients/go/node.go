@@ -59,7 +59,8 @@ func (n *node) enter(t *turn) error {
 			return notSent(ReasonCircuit, "not sent: the circuit breaker is open")
 		}
 	case !t.isUrgent && n.inFlight >= n.x.options.maxInFlight:
-		return notSent(ReasonOverloaded, fmt.Sprintf("not sent: %d calls are in flight", n.inFlight))
+		text := fmt.Sprintf("not sent: %d calls are in flight", n.inFlight)
+		return notSent(ReasonOverloaded, text)
 	default:
 		isProbe = n.breaker.enter()
 	}

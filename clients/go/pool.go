@@ -131,7 +131,8 @@ func (p *pool) refusal() error {
 	if errors.As(p.refused, &rejected) {
 		return p.refused
 	}
-	return notSent(ReasonConnection, fmt.Sprintf("not sent: the server is dialled again in %v", left))
+	text := fmt.Sprintf("not sent: the server is dialled again in %v", left)
+	return notSent(ReasonConnection, text)
 }
 
 // dialMore starts the dials that the waiting calls need.

@@ -94,7 +94,9 @@ func (p *prefetcher) drop(element *list.Element) {
 }
 
 // take waits for a permit of a fetch. It ends at the deadline, and at the end of ctx.
-func (p *prefetcher) take(ctx context.Context, deadline time.Time, wanted *fetch) (Decision, error) {
+func (p *prefetcher) take(
+	ctx context.Context, deadline time.Time, wanted *fetch,
+) (Decision, error) {
 	w := &permitWaiter{ready: make(chan permit, 1)}
 	p.mu.Lock()
 	open := p.open[wanted.key]

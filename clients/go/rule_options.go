@@ -127,12 +127,17 @@ func (o *ruleOptions) fitQuota(rule *Rule) error {
 		rule.words = append(rule.words, "ZONE", *o.zone)
 	}
 	if o.start != nil {
-		if !isQuota || starts[rule.words[2]] == nil || !starts[rule.words[2]].MatchString(*o.start) {
+		if !isQuota || !isStart(rule.words[2], *o.start) {
 			return invalid("start", "mon to sun of a week, 1 to 31 of a month, 1 to 12 of a year")
 		}
 		rule.words = append(rule.words, "START", *o.start)
 	}
 	return nil
+}
+
+func isStart(unit, of string) bool {
+	form := starts[unit]
+	return form != nil && form.MatchString(of)
 }
 
 func (o *ruleOptions) fitPolicy(rule *Rule) error {

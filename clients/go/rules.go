@@ -30,7 +30,8 @@ func GCRA(
 func TokenBucket(
 	name string, capacity, rate int64, period time.Duration, options ...RuleOption,
 ) (*Rule, error) {
-	return rateRule(KindTokenBucket, "TOKENBUCKET", "capacity", name, capacity, rate, period, options)
+	const word = "TOKENBUCKET"
+	return rateRule(KindTokenBucket, word, "capacity", name, capacity, rate, period, options)
 }
 
 // LeakyBucket returns a queue that drains at rate units per period. An allowed call has a
@@ -38,7 +39,8 @@ func TokenBucket(
 func LeakyBucket(
 	name string, capacity, rate int64, period time.Duration, options ...RuleOption,
 ) (*Rule, error) {
-	return rateRule(KindLeakyBucket, "LEAKYBUCKET", "capacity", name, capacity, rate, period, options)
+	const word = "LEAKYBUCKET"
+	return rateRule(KindLeakyBucket, word, "capacity", name, capacity, rate, period, options)
 }
 
 const (

@@ -146,7 +146,8 @@ func ruleOf(given any) (*Rule, error) {
 		rule, err = windows[kind](name, s.units("limit"), s.duration("window"), options...)
 	case "backoff":
 		base, longest := s.duration("base"), s.duration("max")
-		rule, err = Backoff(name, s.units("attempts"), base, longest, s.duration("forget"), options...)
+		attempts, forget := s.units("attempts"), s.duration("forget")
+		rule, err = Backoff(name, attempts, base, longest, forget, options...)
 	case "quota":
 		rule, err = Quota(name, s.units("limit"), Unit(s.text("unit")), options...)
 	case "lease":
