@@ -6,8 +6,9 @@ import (
 )
 
 // Dialer opens the connections of a limiter. The adapter of a driver implements it, such as that of
-// the module redis-throttle.invalid/go/goredis. If it implements [io.Closer], the limiter closes it
-// in its Close. Its methods may be called by several goroutines at once.
+// the module redis-throttle.invalid/go/goredis. Its methods may be called by several goroutines at
+// once. If it has a method Err() error that returns an error, [New] returns that. If it implements
+// [io.Closer], the limiter closes it in its Close.
 type Dialer interface {
 	// Dial opens a connection that can carry calls: TLS and login are done. The node is empty for a
 	// single server; for a [Router] it is an address that Node or Primaries returned, or to which

@@ -28,6 +28,9 @@ func New(dialer Dialer, opts ...Option) (*Limiter, error) {
 	if dialer == nil {
 		return nil, invalid("dialer", "an adapter of a driver, such as goredis.Adapt(rdb)")
 	}
+	if refused, ok := dialer.(interface{ Err() error }); ok && refused.Err() != nil {
+		return nil, refused.Err()
+	}
 	o := defaults()
 	for _, one := range opts {
 		if one == nil {

@@ -1,0 +1,151 @@
+// Package goredis lets a limiter dial with go-redis, version 9:
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	limiter, err := throttle.New(goredis.Adapt(rdb))
+//
+// The limiter opens connections of its own, with the configuration of the program's client: its
+// address, dialer, TLS, credentials, OnConnect and database. It never sends over the program's
+// connections and does not change or close the program's client. go-redis repeats a call up to
+// three times by default and lets it take 5 seconds; over an adapter each call is sent once and ends
+// at the limiter's deadline. Hooks, limiters, caches and notifications of the program's client are not
+// copied. The program's MaxRetries, time-outs and pool sizes have no effect here.
+//
+// Sentinel works through the dialer of redis.NewFailoverClient, which asks for the primary at each
+// dial.
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	throttle "redis-throttle.invalid/go"
+)
+
+// Adapt returns a dialer with the configuration of a client: a *redis.Client, also one of
+// redis.NewFailoverClient, or a *redis.ClusterClient. Others are refused by [throttle.New]. A Ring
+// is, because it moves keys to other servers when one is down, and a limit would begin again.
+func Adapt(client redis.UniversalClient) throttle.Dialer {
+	switch known := client.(type) {
+	case *redis.Client:
+		if known == nil {
+			return refuse("a client, not a nil *redis.Client")
+		}
+		return &server{options: known.Options()}
+	case *redis.ClusterClient:
+		if known == nil {
+			return refuse("a client, not a nil *redis.ClusterClient")
+		}
+		return newCluster(known.Options())
+	case *redis.Ring:
+		return refuse("no Ring, which moves the keys of a server that is down, so that their " +
+			"limits begin again: use a cluster, or one limiter for each server")
+	}
+	return refuse(fmt.Sprintf("a *redis.Client or a *redis.ClusterClient, not %T", client))
+}
+
+func refuse(expected string) throttle.Dialer {
+	return refused{&throttle.InvalidArgument{Argument: "client", Expected: expected}}
+}
+
+// refused is the dialer of a client that cannot be used.
+type refused struct{ err error }
+
+// Err returns why, for throttle.New.
+func (r refused) Err() error { return r.err }
+
+// Dial returns the same error.
+func (r refused) Dial(context.Context, string) (throttle.Conn, error) { return nil, r.err }
+
+// server dials a single server, or the primary that a sentinel names.
+type server struct{ options *redis.Options }
+
+// Dial opens a connection.
+func (s *server) Dial(ctx context.Context, _ string) (throttle.Conn, error) {
+	options := &redis.Options{
+		Network: s.options.Network, Addr: s.options.Addr, ClientName: s.options.ClientName,
+		Dialer: s.options.Dialer, OnConnect: s.options.OnConnect,
+		Username: s.options.Username, Password: s.options.Password,
+		CredentialsProvider:          s.options.CredentialsProvider,
+		CredentialsProviderContext:   s.options.CredentialsProviderContext,
+		StreamingCredentialsProvider: s.options.StreamingCredentialsProvider,
+		DB:                           s.options.DB, TLSConfig: s.options.TLSConfig,
+		ConnMaxIdleTime: s.options.ConnMaxIdleTime, ConnMaxLifetime: s.options.ConnMaxLifetime,
+		ConnMaxLifetimeJitter: s.options.ConnMaxLifetimeJitter,
+		DisableIdentity:       s.options.DisableIdentity, IdentitySuffix: s.options.IdentitySuffix,
+	}
+	return dial(ctx, options)
+}
+
+// dial opens a connection of the limiter with the options of a program.
+func dial(ctx context.Context, options *redis.Options) (throttle.Conn, error) {
+	dialer := options.Dialer
+	if dialer == nil {
+		dialer = redis.NewDialer(options)
+	}
+	network := options.Network
+	if network == "" {
+		network = "tcp"
+	}
+	raw, err := within(ctx, func() (net.Conn, error) { return dialer(ctx, network, options.Addr) })
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(raw, options)
+	if err := c.open(ctx); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// within returns the result of a dial, or the error of the context if it ends first: a dialer may
+// ignore its context, as that of go-redis does for TLS.
+func within(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
+	type dialled struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan dialled, 1)
+	go func() {
+		var result dialled
+		defer func() {
+			if problem := recover(); problem != nil {
+				result.err = fmt.Errorf("the dialer panicked: %v", problem)
+			}
+			done <- result
+		}()
+		result.conn, result.err = dial()
+		if result.err == nil && result.conn == nil {
+			result.err = errors.New("the dialer returned no connection")
+		}
+	}()
+	select {
+	case result := <-done:
+		return result.conn, result.err
+	case <-ctx.Done():
+		go func() {
+			if late := <-done; late.conn != nil {
+				_ = late.conn.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// ownOptions sets the options of a client that has one connection, which carries each command once.
+func ownOptions(o *redis.Options) {
+	o.Protocol = 2
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	// The context of a call bounds it.
+	o.ReadTimeout, o.WriteTimeout = -1, -1
+	// It has one connection. A pool whose dials fail as often as its size would dial by itself.
+	o.PoolSize = 8
+	o.MinIdleConns = 0
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}

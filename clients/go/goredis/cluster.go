@@ -1,0 +1,246 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	throttle "redis-throttle.invalid/go"
+)
+
+const (
+	// readers is the number of nodes that are asked for the slot map at once.
+	readers = 3
+	// patience is the longest time of reading the slot map.
+	patience = 2 * time.Second
+)
+
+// cluster dials the primaries of a cluster. It reads the slot map over connections of its own: a
+// cluster client of go-redis would keep calling a node that is silent.
+type cluster struct {
+	options *redis.ClusterOptions
+	ctx     context.Context
+	stop    context.CancelFunc
+
+	mu      sync.Mutex
+	slots   []slotRange
+	reading *reading
+	group   sync.WaitGroup
+}
+
+// slotRange is a range of slots, and the address of its primary.
+type slotRange struct {
+	start, end int
+	primary    string
+}
+
+// reading is one reading of the slot map, for all callers that wait.
+type reading struct {
+	ended chan struct{}
+	err   error
+}
+
+func newCluster(options *redis.ClusterOptions) *cluster {
+	ctx, stop := context.WithCancel(context.Background())
+	return &cluster{options: options, ctx: ctx, stop: stop}
+}
+
+// Dial opens a connection to a node.
+func (c *cluster) Dial(ctx context.Context, node string) (throttle.Conn, error) {
+	o := c.options
+	options := &redis.Options{
+		Addr: node, ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect,
+		Username: o.Username, Password: o.Password, CredentialsProvider: o.CredentialsProvider,
+		CredentialsProviderContext:   o.CredentialsProviderContext,
+		StreamingCredentialsProvider: o.StreamingCredentialsProvider,
+		TLSConfig:                    o.TLSConfig, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
+		DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
+	}
+	return dial(ctx, options)
+}
+
+// Node returns the primary of a key.
+func (c *cluster) Node(key string) (string, bool) {
+	slot := slotOf(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, _ := slices.BinarySearchFunc(c.slots, slot, func(one slotRange, slot int) int {
+		return one.end - slot
+	})
+	if at == len(c.slots) || slot < c.slots[at].start {
+		return "", false
+	}
+	return c.slots[at].primary, true
+}
+
+// Primaries returns the addresses of all primaries.
+func (c *cluster) Primaries() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	for _, one := range c.slots {
+		all = append(all, one.primary)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Load reads the slot map. All callers that wait share one reading.
+func (c *cluster) Load(ctx context.Context) error {
+	c.mu.Lock()
+	r := c.reading
+	if r == nil {
+		if err := c.ctx.Err(); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+		r = &reading{ended: make(chan struct{})}
+		c.reading = r
+		c.group.Go(func() { c.read(r) })
+	}
+	c.mu.Unlock()
+	select {
+	case <-r.ended:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// read reads the slot map from any node.
+func (c *cluster) read(r *reading) {
+	ctx, stop := context.WithTimeout(c.ctx, patience)
+	defer stop()
+	slots, err := c.slotsFromAny(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.slots = slots
+	}
+	c.reading, r.err = nil, err
+	close(r.ended)
+}
+
+// Close ends a reading.
+func (c *cluster) Close() error {
+	c.stop()
+	c.group.Wait()
+	return nil
+}
+
+// slotsFromAny returns the first slot map that a node answers with.
+func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
+	if c.options.ClusterSlots != nil {
+		given, err := c.options.ClusterSlots(ctx)
+		return rangesOf(given), err
+	}
+	nodes := append(c.Primaries(), c.options.Addrs...)
+	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type answer struct {
+		slots []slotRange
+		err   error
+	}
+	next, answers := make(chan string, len(nodes)), make(chan answer, len(nodes))
+	for _, node := range nodes {
+		next <- node
+	}
+	close(next)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range readers {
+		all.Go(func() {
+			for node := range next {
+				slots, err := c.slotsFrom(ctx, node)
+				answers <- answer{slots, err}
+			}
+		})
+	}
+	err := errors.New("the cluster client has no address")
+	for range nodes {
+		one := <-answers
+		if one.err == nil {
+			stop()
+			return one.slots, nil
+		}
+		var said throttle.ServerError
+		if !errors.As(err, &said) {
+			err = one.err
+		}
+	}
+	return nil, err
+}
+
+// slotsFrom asks a node for the slot map.
+func (c *cluster) slotsFrom(ctx context.Context, node string) ([]slotRange, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := c.Dial(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	reply, err := conn.Do(ctx, []string{"CLUSTER", "SLOTS"})
+	if err != nil {
+		return nil, err
+	}
+	return readSlots(reply, node)
+}
+
+// rangesOf returns the slots that a function of the program returned.
+func rangesOf(given []redis.ClusterSlot) []slotRange {
+	var all []slotRange
+	for _, one := range given {
+		if len(one.Nodes) > 0 {
+			all = append(all, slotRange{one.Start, one.End, one.Nodes[0].Addr})
+		}
+	}
+	return sorted(all)
+}
+
+func sorted(all []slotRange) []slotRange {
+	slices.SortFunc(all, func(one, other slotRange) int { return one.start - other.start })
+	return all
+}
+
+// readSlots reads the reply of CLUSTER SLOTS. A node without a host is the one that answered.
+func readSlots(reply any, from string) ([]slotRange, error) {
+	odd := errors.New("the reply of CLUSTER SLOTS is not a slot map")
+	rows, _ := reply.([]any)
+	var all []slotRange
+	for _, row := range rows {
+		fields, _ := row.([]any)
+		if len(fields) < 3 {
+			return nil, odd
+		}
+		start, isStart := fields[0].(int64)
+		end, isEnd := fields[1].(int64)
+		node, _ := fields[2].([]any)
+		if !isStart || !isEnd || len(node) < 2 {
+			return nil, odd
+		}
+		host, _ := node[0].(string)
+		port, isPort := node[1].(int64)
+		if !isPort {
+			return nil, odd
+		}
+		if host == "" || host == "?" {
+			host, _, _ = net.SplitHostPort(from)
+		}
+		primary := net.JoinHostPort(host, strconv.FormatInt(port, 10))
+		all = append(all, slotRange{int(start), int(end), primary})
+	}
+	if len(all) == 0 {
+		return nil, odd
+	}
+	return sorted(all), nil
+}

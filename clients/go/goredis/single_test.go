@@ -1,0 +1,272 @@
+package goredis
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	throttle "redis-throttle.invalid/go"
+)
+
+func TestAllows_exactly_the_limit_to_many_goroutines(t *testing.T) {
+	server := start(t, module(t)...)
+	limiter := limiterOf(t, server.rdb, patient)
+	item := gcra(t, 50).Of("user:42")
+	var allowed atomic.Int64
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			if check(t, limiter, item).Allowed {
+				allowed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if allowed.Load() != 50 {
+		t.Errorf("allowed %d calls", allowed.Load())
+	}
+	if stats := server.rdb.PoolStats(); stats.Misses > 1 {
+		t.Errorf("the program's client was used: %+v", stats)
+	}
+}
+
+func TestUses_each_back_end(t *testing.T) {
+	plain := start(t)
+	ctx := context.Background()
+	for _, backend := range []throttle.Backend{
+		throttle.BackendAuto, throttle.BackendFunctions, throttle.BackendScript,
+	} {
+		limiter := limiterOf(t, plain.rdb, patient, throttle.WithBackend(backend))
+		item := gcra(t, 1).Of(string(backend))
+		first, second := check(t, limiter, item), check(t, limiter, item)
+		if !first.Allowed || second.Allowed || second.Source != throttle.SourceServer {
+			t.Errorf("%s: %v, %v", backend, first, second)
+		}
+		used, err := limiter.Ready(ctx)
+		wanted := backend
+		if backend == throttle.BackendAuto {
+			wanted = throttle.BackendFunctions
+		}
+		if err != nil || used != wanted {
+			t.Errorf("%s: %s, %v", backend, used, err)
+		}
+	}
+	limiter := limiterOf(t, plain.rdb, patient, throttle.WithBackend(throttle.BackendModule))
+	_, err := limiter.Check(ctx, gcra(t, 1).Of("a"))
+	var rejected *throttle.CommandRejected
+	if !errors.As(err, &rejected) {
+		t.Errorf("without the module: %v", err)
+	}
+}
+
+func TestReplaces_a_connection_that_closed_while_idle(t *testing.T) {
+	server := start(t, module(t)...)
+	limiter := limiterOf(t, server.rdb, patient)
+	item := gcra(t, 9).Of("a")
+	check(t, limiter, item)
+	ctx := context.Background()
+	for range 20 {
+		server.rdb.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes")
+		if d := check(t, limiter, item); d.Source != throttle.SourceServer {
+			t.Fatal(d)
+		}
+	}
+}
+
+func TestReplaces_a_tls_connection_that_closed_while_idle(t *testing.T) {
+	server := start(t, module(t)...)
+	p := serveProxy(t, server.addr, tls.NewListener(listen(t), certificate(t)))
+	limiter := limiterOf(t, redis.NewClient(&redis.Options{
+		Addr: p.addr, TLSConfig: &tls.Config{InsecureSkipVerify: true},
+	}), patient)
+	item := gcra(t, 9).Of("a")
+	for range 10 {
+		if d := check(t, limiter, item); d.Source != throttle.SourceServer {
+			t.Fatal(d)
+		}
+		p.closeAll()
+		await(t, "the proxy closes", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return len(p.open) == 0
+		})
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// certificate returns the configuration of a server with a certificate of its own.
+func certificate(t *testing.T) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return &tls.Config{Certificates: []tls.Certificate{own}}
+}
+
+func TestCounts_a_call_whose_reply_is_lost_once(t *testing.T) {
+	server := start(t, module(t)...)
+	p := startProxy(t, server.addr)
+	limiter := limiterOf(t, p.client(), patient)
+	item := gcra(t, 9).Of("a")
+	check(t, limiter, item)
+	p.set(func(p *proxy) { p.loses = true })
+	d := check(t, limiter, item)
+	if d.Source != throttle.SourceError || d.Reason != throttle.ReasonConnection {
+		t.Fatal(d)
+	}
+	if d := check(t, limiter, item); d.Remaining != 6 {
+		t.Errorf("%v: 3 calls were sent", d)
+	}
+}
+
+func TestHeals_after_a_connection_falls_silent(t *testing.T) {
+	server := start(t, module(t)...)
+	p := startProxy(t, server.addr)
+	limiter := limiterOf(t, p.client(), throttle.WithTimeout(200*time.Millisecond),
+		throttle.WithBreaker(2, 300*time.Millisecond))
+	item := gcra(t, 1000).Of("a")
+	await(t, "the first decision", func() bool {
+		return check(t, limiter, item).Source == throttle.SourceServer
+	})
+	p.set(func(p *proxy) { p.isSilent = true })
+	await(t, "the breaker opens", func() bool {
+		return check(t, limiter, item).Reason == throttle.ReasonCircuit
+	})
+	// The connections that are open stay silent: only others reach the server.
+	p.set(func(p *proxy) { p.isSilent = false })
+	await(t, "a decision over another connection", func() bool {
+		return check(t, limiter, item).Source == throttle.SourceServer
+	})
+}
+
+func TestFinds_the_new_primary_behind_one_address(t *testing.T) {
+	old, fresh := start(t, module(t)...), start(t, module(t)...)
+	p := startProxy(t, old.addr)
+	limiter := limiterOf(t, p.client(), patient)
+	item := gcra(t, 9).Of("a")
+	check(t, limiter, item)
+	host, port, _ := net.SplitHostPort(fresh.addr)
+	if err := old.rdb.SlaveOf(context.Background(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.set(func(p *proxy) { p.target = fresh.addr })
+	d := check(t, limiter, item)
+	if d.Source != throttle.SourceError || d.Reason != throttle.ReasonServer {
+		t.Fatal(d)
+	}
+	if d := check(t, limiter, item); d.Source != throttle.SourceServer {
+		t.Error(d)
+	}
+}
+
+func TestRejects_a_wrong_password_and_asks_the_provider_again(t *testing.T) {
+	server := start(t, append(module(t), "--requirepass", "secret")...)
+	password := atomic.Pointer[string]{}
+	wrong, right := "wrong", "secret"
+	password.Store(&wrong)
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.addr, CredentialsProvider: func() (string, string) {
+			return "default", *password.Load()
+		},
+	})
+	pause := 50 * time.Millisecond
+	limiter := limiterOf(t, rdb, patient, throttle.WithBreaker(5, pause))
+	_, err := limiter.Check(context.Background(), gcra(t, 1).Of("a"))
+	var rejected *throttle.CommandRejected
+	if !errors.As(err, &rejected) || rejected.Kind != "WRONGPASS" {
+		t.Fatal(err)
+	}
+	password.Store(&right)
+	await(t, "a login with the new password", func() bool {
+		d, err := limiter.Check(context.Background(), gcra(t, 1).Of("a"))
+		return err == nil && d.Source == throttle.SourceServer
+	})
+}
+
+func TestNeeds_no_right_to_ping(t *testing.T) {
+	server := start(t, module(t)...)
+	err := server.rdb.Do(context.Background(), "ACL", "SETUSER", "app", "on", ">secret", "~rl:*",
+		"+rl.gcra").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter := limiterOf(t, redis.NewClient(&redis.Options{
+		Addr: server.addr, Username: "app", Password: "secret",
+	}), patient)
+	if d := check(t, limiter, gcra(t, 1).Of("a")); d.Source != throttle.SourceServer {
+		t.Error(d)
+	}
+}
+
+func TestRefuses_clients_that_it_cannot_adapt(t *testing.T) {
+	var none *redis.Client
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	for wanted, client := range map[string]redis.UniversalClient{
+		"no Ring": ring, "not a nil *redis.Client": none, "not <nil>": nil,
+	} {
+		var wrong *throttle.InvalidArgument
+		_, err := throttle.New(Adapt(client))
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), wanted) {
+			t.Errorf("%s: %v", wanted, err)
+		}
+	}
+}
+
+func TestDecides_at_the_deadline_while_a_dialer_hangs(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	rdb := redis.NewClient(&redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			<-hang
+			return nil, errors.New("too late")
+		},
+	})
+	limiter := limiterOf(t, rdb, throttle.WithTimeout(50*time.Millisecond))
+	began := time.Now()
+	d := check(t, limiter, gcra(t, 1).Of("a"))
+	if d.Reason != throttle.ReasonTimeout || time.Since(began) > 5*time.Second {
+		t.Error(d, time.Since(began))
+	}
+}
+
+func TestEnds_when_the_callers_context_is_cancelled(t *testing.T) {
+	server := start(t, module(t)...)
+	p := startProxy(t, server.addr)
+	limiter := limiterOf(t, p.client(), throttle.WithTimeout(time.Minute))
+	check(t, limiter, gcra(t, 9).Of("a"))
+	p.set(func(p *proxy) { p.isSilent = true })
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := limiter.Check(ctx, gcra(t, 9).Of("a")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
