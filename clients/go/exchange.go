@@ -88,7 +88,8 @@ func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (an
 
 // newTurn begins a call, whose deadline is the earlier one of the limiter's and the caller's.
 func (x *exchange) newTurn(caller context.Context) (*turn, context.CancelFunc) {
-	t := &turn{caller: caller, deadline: time.Now().Add(x.options.timeout)}
+	t := &turn{caller: caller, began: time.Now()}
+	t.deadline = t.began.Add(x.options.timeout)
 	if own, ok := caller.Deadline(); ok && own.Before(t.deadline) {
 		t.deadline, t.isCallers = own, true
 	}

@@ -36,6 +36,7 @@ type turn struct {
 	deadline    time.Time
 	// isCallers says whether the deadline is the caller's own, which is the earlier one.
 	isCallers bool
+	began     time.Time
 	// isUrgent says whether the call renews or ends what is held.
 	isUrgent bool
 
@@ -186,6 +187,7 @@ func (n *node) settle(t *turn, l *link, reply any, err error) (any, error) {
 	if err == nil || errors.As(err, &said) {
 		n.answers++
 		t.answers++
+		l.answeredAt = time.Now()
 		n.pool.put(n, l)
 		if err == nil {
 			return reply, nil
@@ -200,6 +202,11 @@ func (n *node) settle(t *turn, l *link, reply any, err error) (any, error) {
 	isLate := !time.Now().Before(t.deadline)
 	if t.caller.Err() != nil || isLate {
 		late := t.late(true)
+		var away *Unavailable
+		if errors.As(late, &away) && l.answeredAt.After(t.began) {
+			// The connection answered while this call waited for it, so it is slow and not silent.
+			away.isQuiet = true
+		}
 		if outcomeOf(late) == failed {
 			// In one step, so that the calls that end with it are one failure with it.
 			n.leave(t, late)

@@ -43,8 +43,9 @@ type link struct {
 	conn       Conn
 	generation int
 	dialTook   time.Duration
-	// uses is the number of calls that it carried.
-	uses int
+	// uses is the number of calls that it carried. The last reply was read at answeredAt.
+	uses       int
+	answeredAt time.Time
 }
 
 // waiter is a call that waits for a connection.

@@ -86,7 +86,7 @@ func readDecision(reply any, a *ask) (Decision, error) {
 func readSettled(reply any, rule *Rule) (Decision, error) {
 	list, ok := reply.([]any)
 	n, err := integers(list, 5)
-	if !ok || err != nil || len(list) != 5 || !isHealthy(n[3], n[4]) {
+	if err != nil || !ok || len(list) != 5 || n[0] < 0 || !isHealthy(n[3], n[4]) {
 		return Decision{}, notADecision()
 	}
 	return decisionOf(Decision{

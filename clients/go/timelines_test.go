@@ -40,7 +40,6 @@ func TestTimelines(t *testing.T) {
 // result is the end of an action.
 type result struct {
 	decision     Decision
-	hasDecision  bool
 	returns      any
 	err          error
 	began, ended time.Time

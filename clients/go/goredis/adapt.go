@@ -6,9 +6,9 @@
 // The limiter opens connections of its own, with the configuration of the program's client: its
 // address, dialer, TLS, credentials, OnConnect and database. It never sends over the program's
 // connections and does not change or close the program's client. go-redis repeats a call up to
-// three times by default and lets it take 5 seconds; over an adapter each call is sent once and ends
-// at the limiter's deadline. Hooks, limiters, caches and notifications of the program's client are not
-// copied. The program's MaxRetries, time-outs and pool sizes have no effect here.
+// three times by default and lets it take 5 seconds. Over an adapter each call is sent once and
+// ends at the limiter's deadline. Hooks, limiters, caches and notifications of the program's client
+// are not copied. The program's MaxRetries, time-outs and pool sizes have no effect here.
 //
 // Sentinel works through the dialer of redis.NewFailoverClient, which asks for the primary at each
 // dial.

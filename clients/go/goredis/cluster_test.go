@@ -189,7 +189,7 @@ func TestAsks_a_sentinel_for_the_primary(t *testing.T) {
 	replica := start(t, module(t)...)
 	ctx := context.Background()
 	host, port, _ := net.SplitHostPort(primary.addr)
-	if err := replica.rdb.SlaveOf(ctx, host, port).Err(); err != nil {
+	if err := replica.rdb.ReplicaOf(ctx, host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	config := t.TempDir() + "/sentinel.conf"

@@ -174,7 +174,7 @@ func TestFinds_the_new_primary_behind_one_address(t *testing.T) {
 	item := gcra(t, 9).Of("a")
 	check(t, limiter, item)
 	host, port, _ := net.SplitHostPort(fresh.addr)
-	if err := old.rdb.SlaveOf(context.Background(), host, port).Err(); err != nil {
+	if err := old.rdb.ReplicaOf(context.Background(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	p.set(func(p *proxy) { p.target = fresh.addr })

@@ -1,0 +1,187 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inBubble runs a test on a frozen clock, and closes its limiter. No goroutine may be left.
+func inBubble(
+	t *testing.T, opts []Option, test func(t *testing.T, s *script, limiter *Limiter),
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		limiter := newTestLimiter(t, s, opts...)
+		test(t, s, limiter)
+		if err := limiter.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func mustCheck(t *testing.T, limiter *Limiter, ctx context.Context) Decision {
+	t.Helper()
+	d, err := limiter.Check(ctx, testRule().Of("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDeadline_of_the_caller_is_no_failure(t *testing.T) {
+	opts := []Option{WithBreaker(1, time.Minute)}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		s.add([]any{"silent", []any{1.0, 10.0, 9.0, 0.0, 6000.0}}, "")
+		began := time.Now()
+		ctx, stop := context.WithTimeout(context.Background(), 30*time.Millisecond)
+		defer stop()
+		d := mustCheck(t, limiter, ctx)
+		if d.Reason != ReasonTimeout || time.Since(began) != 30*time.Millisecond {
+			t.Error(d, time.Since(began))
+		}
+		if _, err := limiter.Check(ctx, testRule().Of("a")); !errors.Is(err, ctx.Err()) {
+			t.Error("after its deadline:", err)
+		}
+		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
+			t.Error(d)
+		}
+	})
+}
+
+func TestCalls_of_one_hanging_dial_are_one_failure(t *testing.T) {
+	opts := []Option{WithBreaker(2, time.Second)}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		open := s.hold()
+		for at := range 5 {
+			d := mustCheck(t, limiter, context.Background())
+			if d.Reason != ReasonTimeout {
+				t.Errorf("call %d: %v", at, d)
+			}
+		}
+		s.add([]any{[]any{1.0, 10.0, 9.0, 0.0, 6000.0}}, "")
+		open()
+		synctest.Wait()
+		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
+			t.Error(d)
+		}
+		if dials := s.seen().dials; dials != 1 {
+			t.Errorf("%d dials", dials)
+		}
+	})
+}
+
+func TestCalls_that_waited_for_a_slow_server_are_no_failures(t *testing.T) {
+	opts := []Option{WithBreaker(1, time.Second)}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		answer := object{"delay_ms": 30.0, "reply": []any{1.0, 10.0, 9.0, 0.0, 6000.0}}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		counted := map[any]int{}
+		for range 4 * openMax {
+			s.add([]any{answer}, "")
+			all.Go(func() {
+				d := mustCheck(t, limiter, context.Background())
+				mu.Lock()
+				defer mu.Unlock()
+				counted[string(d.Source)+string(d.Reason)]++
+			})
+		}
+		all.Wait()
+		// The last ones get a connection after 90 ms.
+		if counted["server"] != 3*openMax || counted["errortimeout"] != openMax {
+			t.Error(counted)
+		}
+		s.add([]any{answer}, "")
+		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
+			t.Error(d)
+		}
+	})
+}
+
+func TestKeeps_at_most_64_connections(t *testing.T) {
+	opts := []Option{WithTimeout(10 * time.Second), WithMaxInFlight(1000)}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		var all sync.WaitGroup
+		for range 500 {
+			s.add([]any{object{"delay_ms": 50.0, "reply": []any{1.0, 10.0, 9.0, 0.0, 6000.0}}}, "")
+			all.Go(func() { mustCheck(t, limiter, context.Background()) })
+		}
+		all.Wait()
+		if dials := s.seen().dials; dials != openMax {
+			t.Errorf("%d dials", dials)
+		}
+	})
+}
+
+func TestLocal_denials_end_at_their_retry_time(t *testing.T) {
+	rules := []*Rule{
+		Must(GCRA("r", 5, 10, time.Second)), Must(TokenBucket("r", 5, 3, time.Second)),
+		Must(Fixed("r", 5, time.Second)), Must(Fixed("r", 5, time.Second, Aligned())),
+		Must(Sliding("r", 5, time.Second)), Must(SlidingLog("r", 5, time.Second)),
+		Must(SlidingLog("r", 2000, time.Second)), Must(LeakyBucket("r", 5, 7, time.Second)),
+		Must(GCRA("r", 10, 10, time.Second, WithLocalShare(0.5))),
+	}
+	for _, rule := range rules {
+		t.Run(rule.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLocalLimiter()
+				away := &Unavailable{Reason: ReasonTimeout}
+				cost := max(1, rule.limit/5)
+				decide := func() Decision {
+					return l.decide([]*ask{{rule: rule, key: "k", cost: cost}}, away, false)[0]
+				}
+				var taken int64
+				for step := range 200 {
+					d := decide()
+					if d.Allowed {
+						taken += cost
+						continue
+					}
+					if step == 0 || d.RetryAfter < time.Millisecond || d.Never {
+						t.Fatal(d)
+					}
+					if d.RetryAfter > time.Millisecond {
+						time.Sleep(d.RetryAfter - time.Millisecond)
+						if early := decide(); early.Allowed {
+							t.Fatalf("%v, but allowed 1 ms earlier", d)
+						}
+						time.Sleep(time.Millisecond)
+					} else {
+						time.Sleep(d.RetryAfter)
+					}
+					if again := decide(); !again.Allowed {
+						t.Fatalf("%v, and then %v", d, again)
+					}
+				}
+				if taken == 0 {
+					t.Error("no call was allowed")
+				}
+			})
+		})
+	}
+}
+
+func TestLocal_limiter_drops_idle_keys_first(t *testing.T) {
+	l := newLocalLimiter()
+	rule := Must(Fixed("day", 2, time.Hour))
+	decide := func(key string, cost int64) Decision {
+		return l.decide([]*ask{{rule: rule, key: key, cost: cost}}, nil, false)[0]
+	}
+	decide("exhausted", 2)
+	decide("idle", 1)
+	for at := range subjectsMax {
+		decide(fmt.Sprint(at), 1)
+	}
+	if d := decide("exhausted", 1); d.Allowed {
+		t.Error("the exhausted key was dropped")
+	}
+	if d := decide("idle", 2); !d.Allowed || len(l.keys) > subjectsMax {
+		t.Error("the idle key was kept")
+	}
+}
