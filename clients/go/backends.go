@@ -107,8 +107,11 @@ func (c *call) writtenFor(known Backend) *call {
 // note makes the next call try the module first after a lost connection, because the server may
 // have been restarted with it.
 func (b *backends) note(err error) {
+	if err == nil || b.wanted != BackendAuto {
+		return
+	}
 	var away *Unavailable
-	if b.wanted != BackendAuto || !errors.As(err, &away) {
+	if !errors.As(err, &away) {
 		return
 	}
 	if away.Reason == ReasonConnection || beginsWith(away, "LOADING") {
@@ -121,6 +124,9 @@ func (b *backends) note(err error) {
 // didNotRun returns true if the call did not run, because the server lacks its command, function or
 // script.
 func didNotRun(err error, words []string) bool {
+	if err == nil {
+		return false
+	}
 	var rejected *CommandRejected
 	if !errors.As(err, &rejected) {
 		return false

@@ -79,6 +79,9 @@ func (d *decider) counted(
 
 // noteRejection counts and reports the error if the server rejected the command.
 func (d *decider) noteRejection(err error, asks []*ask, askedAt time.Time) {
+	if err == nil {
+		return
+	}
 	var rejected *CommandRejected
 	if !errors.As(err, &rejected) {
 		return

@@ -115,10 +115,13 @@ func (n *node) leave(t *turn, err error) {
 }
 
 func outcomeOf(err error) outcome {
+	if err == nil {
+		return answered
+	}
 	var rejected *CommandRejected
 	var away *Unavailable
 	switch {
-	case err == nil || errors.As(err, &rejected):
+	case errors.As(err, &rejected):
 		return answered
 	case errors.As(err, &away) && !away.isQuiet:
 		return failed
@@ -181,10 +184,11 @@ func (t *turn) transact(words []string, isAsking bool) (any, error) {
 
 // settle returns the reply of a command, or its error, and keeps or closes its connection.
 func (n *node) settle(t *turn, l *link, reply any, err error) (any, error) {
+	var said ServerError
+	isReply := err == nil || errors.As(err, &said)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var said ServerError
-	if err == nil || errors.As(err, &said) {
+	if isReply {
 		n.answers++
 		t.answers++
 		l.answeredAt = time.Now()

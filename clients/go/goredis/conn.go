@@ -23,7 +23,7 @@ type conn struct {
 }
 
 func newConn(raw net.Conn, options *redis.Options) *conn {
-	c := &conn{wire: &wire{Conn: raw}}
+	c := &conn{wire: newWire(raw)}
 	ownOptions(options)
 	options.Dialer = func(context.Context, string, string) (net.Conn, error) {
 		if c.isTaken.Swap(true) {

@@ -4,6 +4,10 @@ package goredis
 
 import "syscall"
 
-// pending returns that nothing is known. A connection that closed while it was idle then fails the
-// call that uses it.
-func pending(syscall.Conn) (bool, error) { return false, nil }
+// pending knows nothing of a socket. A connection that closed while it was idle then fails the call
+// that uses it.
+type pending struct{}
+
+func newPending(syscall.RawConn) *pending { return &pending{} }
+
+func (p *pending) look() (hasArrived bool, err error) { return false, nil }

@@ -7,29 +7,39 @@ import (
 	"syscall"
 )
 
-// pending returns whether bytes have arrived at an idle socket, or an error if it is closed.
-func pending(socket syscall.Conn) (hasArrived bool, err error) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return false, err
-	}
-	var found error
-	err = raw.Read(func(fd uintptr) bool {
+// pending looks at an idle socket.
+type pending struct {
+	socket     syscall.RawConn
+	peek       func(fd uintptr) bool
+	hasArrived bool
+	err        error
+}
+
+func newPending(socket syscall.RawConn) *pending {
+	p := &pending{socket: socket}
+	// Made once, because a call would otherwise allocate it.
+	p.peek = func(fd uintptr) bool {
 		var one [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
 		case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK || err == syscall.EINTR:
 		case err != nil:
-			found = err
+			p.err = err
 		case n == 0:
-			found = io.EOF
+			p.err = io.EOF
 		default:
-			hasArrived = true
+			p.hasArrived = true
 		}
 		return true
-	})
-	if err != nil {
+	}
+	return p
+}
+
+// look returns whether bytes have arrived, or an error if the socket is closed.
+func (p *pending) look() (hasArrived bool, err error) {
+	p.hasArrived, p.err = false, nil
+	if err := p.socket.Read(p.peek); err != nil {
 		return false, err
 	}
-	return hasArrived, found
+	return p.hasArrived, p.err
 }

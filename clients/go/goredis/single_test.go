@@ -85,6 +85,25 @@ func TestReplaces_a_connection_that_closed_while_idle(t *testing.T) {
 	}
 }
 
+func TestKeeps_a_connection_that_was_idle_for_longer_than_a_call_may_take(t *testing.T) {
+	server := start(t, module(t)...)
+	p := startProxy(t, server.addr)
+	limiter := limiterOf(t, p.client(), throttle.WithTimeout(300*time.Millisecond))
+	item := gcra(t, 9).Of("a")
+	await(t, "a decision", func() bool {
+		return check(t, limiter, item).Source == throttle.SourceServer
+	})
+	var before int
+	p.set(func(p *proxy) { before = p.dials })
+	time.Sleep(400 * time.Millisecond)
+	d := check(t, limiter, item)
+	p.set(func(p *proxy) {
+		if d.Source != throttle.SourceServer || p.dials != before {
+			t.Errorf("%v after %d dials", d, p.dials-before)
+		}
+	})
+}
+
 func TestReplaces_a_tls_connection_that_closed_while_idle(t *testing.T) {
 	server := start(t, module(t)...)
 	p := serveProxy(t, server.addr, tls.NewListener(listen(t), certificate(t)))

@@ -14,7 +14,27 @@ import (
 const arrived = time.Millisecond
 
 // wire is the socket of a connection.
-type wire struct{ net.Conn }
+type wire struct {
+	net.Conn
+	// secure is the connection as one of TLS, otherwise nil.
+	secure *tls.Conn
+	// pending is nil if the socket cannot be looked at.
+	pending *pending
+}
+
+func newWire(conn net.Conn) *wire {
+	w := &wire{Conn: conn}
+	raw := conn
+	if secure, ok := conn.(*tls.Conn); ok {
+		w.secure, raw = secure, secure.NetConn()
+	}
+	if socket, ok := raw.(syscall.Conn); ok {
+		if control, err := socket.SyscallConn(); err == nil {
+			w.pending = newPending(control)
+		}
+	}
+	return w
+}
 
 // Read reads like the socket, and after its deadline once more: a busy program may look at the
 // socket late, and what arrived in time counts.
@@ -31,27 +51,25 @@ func (w *wire) Read(into []byte) (int, error) {
 
 // check returns an error if the server closed the connection while it was idle. It sends nothing.
 func (w *wire) check() error {
-	raw := w.Conn
-	secure, isSecure := raw.(*tls.Conn)
-	if isSecure {
-		raw = secure.NetConn()
-	}
-	socket, ok := raw.(syscall.Conn)
-	if !ok {
+	if w.pending == nil {
 		return nil
 	}
-	hasArrived, err := pending(socket)
+	// The deadline of the last call may have passed.
+	if err := w.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	hasArrived, err := w.pending.look()
 	if err != nil || !hasArrived {
 		return err
 	}
-	if !isSecure {
+	if w.secure == nil {
 		return errors.New("a reply without a command")
 	}
 	// TLS sends records of its own, also one before it closes.
 	if err := w.SetReadDeadline(time.Now().Add(arrived)); err != nil {
 		return err
 	}
-	n, err := secure.Read(make([]byte, 1))
+	n, err := w.secure.Read(make([]byte, 1))
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		return w.SetReadDeadline(time.Time{})
 	}
