@@ -138,6 +138,9 @@ func (a *Admission) SettleItem(item Item, actual int64) error {
 }
 
 func (a *Admission) settle(rule *Rule, subject *string, actual int64) error {
+	if a == nil {
+		return invalid("admission", "one that Admit returned")
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.isOver {
@@ -170,8 +173,12 @@ func (a *Admission) settle(rule *Rule, subject *string, actual int64) error {
 // the others, and charges or refunds plain rules that were settled. It returns after the first
 // attempt of each. The end of ctx does not end it. Failures are counted as
 // [Counters].Unsettled. Releases, commits and cancellations without an answer are repeated until
-// their ttl is over or the limiter is closed. A second call waits for the first.
+// their ttl is over or the limiter is closed. A second call waits for the first. Of a nil admission
+// it does nothing.
 func (a *Admission) Finish(ctx context.Context) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	a.isOver = true
 	a.mu.Unlock()
@@ -255,6 +262,9 @@ func (r *Reservation) Lost() <-chan struct{} { return r.admission.Lost() }
 // Commit charges the units that the work took, and ends the reservation; see [Admission.Finish].
 // After the end it returns an [InvalidArgument].
 func (r *Reservation) Commit(ctx context.Context, actual int64) error {
+	if r == nil {
+		return invalid("reservation", "one that Reserve returned")
+	}
 	err := r.admission.Settle(r.admission.parts[0].ask.rule, actual)
 	if err == nil {
 		r.admission.Finish(ctx)
@@ -262,5 +272,10 @@ func (r *Reservation) Commit(ctx context.Context, actual int64) error {
 	return err
 }
 
-// Cancel frees the reserved units. After the end it does nothing, so it can be deferred.
-func (r *Reservation) Cancel(ctx context.Context) { r.admission.Finish(ctx) }
+// Cancel frees the reserved units. After the end, and of a nil reservation, it does nothing, so it
+// can be deferred.
+func (r *Reservation) Cancel(ctx context.Context) {
+	if r != nil {
+		r.admission.Finish(ctx)
+	}
+}

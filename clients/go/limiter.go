@@ -62,11 +62,8 @@ func (l *Limiter) begin(ctx context.Context, opts []CallOption) (*callOptions, e
 		}
 		one(o)
 	}
-	if ctx == nil {
-		return nil, invalid("ctx", "a context")
-	}
-	if l == nil || l.x == nil {
-		return nil, invalid("limiter", "a limiter made by New")
+	if err := l.isUsable(ctx); err != nil {
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -77,6 +74,16 @@ func (l *Limiter) begin(ctx context.Context, opts []CallOption) (*callOptions, e
 		return nil, ErrClosed
 	}
 	return o, nil
+}
+
+func (l *Limiter) isUsable(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return invalid("ctx", "a context")
+	case l == nil || l.x == nil:
+		return invalid("limiter", "a limiter made by New")
+	}
+	return nil
 }
 
 // ask returns an item with its key.
@@ -330,15 +337,20 @@ func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
 }
 
 // Counters returns the counts since the limiter was made.
-func (l *Limiter) Counters() Counters { return l.decider.counters() }
+func (l *Limiter) Counters() Counters {
+	if l == nil || l.decider == nil {
+		return Counters{}
+	}
+	return l.decider.counters()
+}
 
 // Close refunds the prefetched permits that were not spent, and closes the limiter's connections,
 // never the caller's client. Calls in flight end without an answer, and later ones return
 // [ErrClosed]. When it returns, the limiter has no goroutine. If ctx ends first, the permits that
 // are left are not refunded. A second Close waits for the first.
 func (l *Limiter) Close(ctx context.Context) error {
-	if ctx == nil {
-		return invalid("ctx", "a context")
+	if err := l.isUsable(ctx); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	wasClosed := l.isClosed

@@ -74,6 +74,19 @@ func TestMistakes_are_errors_and_no_panics(t *testing.T) {
 	if _, err := Policy("p", Start("1"), Zone("UTC")); err == nil {
 		t.Error("a start of a policy")
 	}
+	var permit *Permit
+	permit.Release(ctx)
+	var admitted *Admission
+	admitted.Finish(ctx)
+	var reserved *Reservation
+	reserved.Cancel(ctx)
+	if admitted.Settle(testRule(), 1) == nil || reserved.Commit(ctx, 1) == nil {
+		t.Error("a nil guard settles")
+	}
+	var none context.Context
+	if (*Limiter)(nil).Close(ctx) == nil || limiter.Close(none) == nil {
+		t.Error("a nil limiter closes")
+	}
 	if err := limiter.Close(ctx); err != nil {
 		t.Error(err)
 	}

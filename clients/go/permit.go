@@ -73,42 +73,45 @@ func hasOption(opts []CallOption, has func(*callOptions) bool) bool {
 }
 
 // Decision returns the decision that allowed the lease.
-func (l *Permit) Decision() Decision { return l.decision }
+func (p *Permit) Decision() Decision { return p.decision }
 
 // ID returns the name of the holder.
-func (l *Permit) ID() string { return l.holds.all[0].ask.id }
+func (p *Permit) ID() string { return p.holds.all[0].ask.id }
 
 // Held returns true while this process holds the permit, by its own clock. If OnError allowed the
 // lease, that is until its release.
-func (l *Permit) Held() bool { return !l.isOver.Load() && l.holds.held() }
+func (p *Permit) Held() bool { return !p.isOver.Load() && p.holds.held() }
 
 // Lost returns a channel that is closed when the lease is lost. Stop the work then: another process
 // may hold the permit.
-func (l *Permit) Lost() <-chan struct{} { return l.holds.lost }
+func (p *Permit) Lost() <-chan struct{} { return p.holds.lost }
 
 // Renew renews the permit for another ttl, and returns Held. A lease renews itself: call it only to
 // learn the result.
-func (l *Permit) Renew(ctx context.Context) (bool, error) {
+func (p *Permit) Renew(ctx context.Context) (bool, error) {
 	if ctx == nil {
 		return false, invalid("ctx", "a context")
 	}
-	one := l.holds.all[0]
-	if !l.Held() || !one.isOnServer {
-		return l.Held(), nil
+	one := p.holds.all[0]
+	if !p.Held() || !one.isOnServer {
+		return p.Held(), nil
 	}
-	err := l.holds.renew(ctx, one)
-	return l.Held(), err
+	err := p.holds.renew(ctx, one)
+	return p.Held(), err
 }
 
 // Release gives the permit back. The end of ctx does not end it. If the server gives no answer, it
 // returns, and the release is repeated until the ttl is over or the limiter is closed. A second
-// call waits for the first.
-func (l *Permit) Release(ctx context.Context) {
-	l.isOver.Store(true)
-	l.end.Do(func() {
-		l.holds.stop()
-		if one := l.holds.all[0]; mayBeThere(l.decision) {
-			l.holds.ending.release(shielded(ctx), one.ask, l.holds.untilOf(one), false)
+// call waits for the first. Of a nil permit it does nothing.
+func (p *Permit) Release(ctx context.Context) {
+	if p == nil {
+		return
+	}
+	p.isOver.Store(true)
+	p.end.Do(func() {
+		p.holds.stop()
+		if one := p.holds.all[0]; mayBeThere(p.decision) {
+			p.holds.ending.release(shielded(ctx), one.ask, p.holds.untilOf(one), false)
 		}
 	})
 }
