@@ -3,14 +3,13 @@ module redis-throttle.invalid/go/goredis
 go 1.25.0
 
 require (
-	github.com/redis/go-redis/v9 v9.22.0
+	github.com/redis/go-redis/v9 v9.19.0
 	redis-throttle.invalid/go v0.0.0
 )
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
-	golang.org/x/sys v0.30.0 // indirect
 )
 
 replace redis-throttle.invalid/go => ../

@@ -81,8 +81,9 @@ func callsOthers(t *testing.T, limiter *throttle.Limiter) {
 	t.Helper()
 	ctx := background
 	login := throttle.Must(throttle.Backoff("login", 1, time.Minute, time.Hour, 24*time.Hour))
-	if d := check(t, limiter, login.Of("t")); !d.Allowed || check(t, limiter, login.Of("t")).Allowed {
-		t.Error(d)
+	first, second := check(t, limiter, login.Of("t")), check(t, limiter, login.Of("t"))
+	if !first.Allowed || second.Allowed {
+		t.Error(first, second)
 	}
 	jobs := throttle.Must(throttle.Lease("jobs", 1, time.Minute))
 	permit, err := limiter.Lease(ctx, jobs.Of("t"))
