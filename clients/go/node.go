@@ -173,7 +173,7 @@ func (t *turn) transact(words []string, isAsking bool) (any, error) {
 			}
 		}
 		reply, err := l.conn.Do(t.ctx, words)
-		if errors.Is(err, ErrNotSent) && l.uses > 0 && t.ctx.Err() == nil {
+		if errors.Is(err, ErrNotSent) && (l.uses > 0 || !waited) && t.ctx.Err() == nil {
 			n.lose(l)
 			continue
 		}

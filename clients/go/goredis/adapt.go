@@ -147,5 +147,7 @@ func ownOptions(o *redis.Options) {
 	// It has one connection. A pool whose dials fail as often as its size would dial by itself.
 	o.PoolSize = 8
 	o.MinIdleConns = 0
+	// The limits of its life are checked by Do: the pool would log a dial that fails.
+	o.ConnMaxIdleTime, o.ConnMaxLifetime = -1, 0
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

@@ -3,12 +3,17 @@ package goredis
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	throttle "redis-throttle.invalid/go"
 )
+
+// idleDefault is the default of go-redis for ConnMaxIdleTime.
+const idleDefault = 30 * time.Minute
 
 // conn is one connection: a client of go-redis whose pool can dial only once.
 type conn struct {
@@ -18,12 +23,23 @@ type conn struct {
 	isTaken atomic.Bool
 	// isOpen says whether the login succeeded.
 	isOpen atomic.Bool
+	// endsAt is the end of its life, unless it is zero. usedAt is the last call, zero before the
+	// first. It is not used after it was idle for idleMax, unless that is below 0.
+	endsAt, usedAt time.Time
+	idleMax        time.Duration
 	// hasRedialled says whether the pool dropped the connection and wanted another.
 	hasRedialled atomic.Bool
 }
 
 func newConn(raw net.Conn, options *redis.Options) *conn {
-	c := &conn{wire: newWire(raw)}
+	c := &conn{wire: newWire(raw), idleMax: options.ConnMaxIdleTime}
+	if c.idleMax == 0 {
+		c.idleMax = idleDefault
+	}
+	if life := options.ConnMaxLifetime; life > 0 {
+		jitter := min(life, options.ConnMaxLifetimeJitter)
+		c.endsAt = time.Now().Add(life + time.Duration(float64(jitter)*(2*rand.Float64()-1)))
+	}
 	ownOptions(options)
 	options.Dialer = func(context.Context, string, string) (net.Conn, error) {
 		if c.isTaken.Swap(true) {
@@ -58,9 +74,15 @@ func (c *conn) open(ctx context.Context) error {
 
 // Do sends a command once.
 func (c *conn) Do(ctx context.Context, words []string) (any, error) {
-	if err := c.wire.check(); err != nil {
+	now := time.Now()
+	isOld := !c.endsAt.IsZero() && now.After(c.endsAt)
+	isIdle := c.idleMax > 0 && now.Sub(c.usedAt) > c.idleMax
+	// A new one carries at least one call.
+	isOver := !c.usedAt.IsZero() && (isOld || isIdle)
+	if isOver || c.wire.check() != nil {
 		return nil, throttle.ErrNotSent
 	}
+	c.usedAt = now
 	return c.process(ctx, words)
 }
 

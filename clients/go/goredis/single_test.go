@@ -104,6 +104,31 @@ func TestKeeps_a_connection_that_was_idle_for_longer_than_a_call_may_take(t *tes
 	})
 }
 
+func TestReplaces_a_connection_at_the_end_of_its_life(t *testing.T) {
+	server := start(t, module(t)...)
+	p := startProxy(t, server.addr)
+	for name, options := range map[string]*redis.Options{
+		"idle": {ConnMaxIdleTime: time.Nanosecond}, "age": {ConnMaxLifetime: time.Nanosecond},
+	} {
+		options.Addr = p.addr
+		rdb := redis.NewClient(options)
+		defer rdb.Close()
+		limiter := limiterOf(t, rdb, patient)
+		var before int
+		p.set(func(p *proxy) { before = p.dials })
+		for range 3 {
+			if d := check(t, limiter, gcra(t, 9).Of("a")); d.Source != throttle.SourceServer {
+				t.Error(name, d)
+			}
+		}
+		p.set(func(p *proxy) {
+			if p.dials-before != 3 {
+				t.Errorf("%s: %d dials", name, p.dials-before)
+			}
+		})
+	}
+}
+
 func TestReplaces_a_tls_connection_that_closed_while_idle(t *testing.T) {
 	server := start(t, module(t)...)
 	p := serveProxy(t, server.addr, tls.NewListener(listen(t), certificate(t)))

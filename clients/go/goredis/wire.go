@@ -36,6 +36,14 @@ func newWire(conn net.Conn) *wire {
 	return w
 }
 
+// Close closes the socket at once. TLS would first write to it, which may be silent.
+func (w *wire) Close() error {
+	if w.secure != nil {
+		return w.secure.NetConn().Close()
+	}
+	return w.Conn.Close()
+}
+
 // Read reads like the socket, and after its deadline once more: a busy program may look at the
 // socket late, and what arrived in time counts.
 func (w *wire) Read(into []byte) (int, error) {
