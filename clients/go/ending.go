@@ -49,13 +49,15 @@ func (a attempt) isFinal() bool {
 	return !errors.As(a.err, &away)
 }
 
-// Like all ends, release returns after the first attempt, also without an answer.
+// release gives a lease back. Like all ends, it returns after the first attempt, also without an
+// answer.
 func (e *ending) release(ctx context.Context, a *ask, until time.Time, isCounted bool) {
 	e.untilAnswered(ctx, end{
 		kind: EventLease, call: releaseCall(a), ask: a, until: until, isCounted: isCounted,
 	})
 }
 
+// cancel frees a reservation.
 func (e *ending) cancel(ctx context.Context, a *ask, until time.Time, isCounted bool) {
 	e.untilAnswered(ctx, end{
 		kind: EventCancel, call: cancelCall(a), ask: a, until: until, isCounted: isCounted,
