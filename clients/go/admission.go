@@ -197,8 +197,9 @@ func (a *Admission) Finish(ctx context.Context) {
 func (a *Admission) endOf(ctx context.Context, one *part) {
 	e := a.holds.ending
 	if one.hold == nil {
-		if one.hasActual && one.row.Source == SourceServer {
-			e.settle(ctx, one.ask, one.actual-one.taken())
+		// Shadow mode allows calls that take nothing, so that there is no difference to settle.
+		if one.hasActual && one.row.Source == SourceServer && one.row.WouldAllow {
+			e.settle(ctx, one.ask, one.actual-one.ask.cost)
 		}
 		return
 	}
@@ -214,14 +215,6 @@ func (a *Admission) endOf(ctx context.Context, one *part) {
 	default:
 		e.cancel(ctx, one.ask, until, true)
 	}
-}
-
-// taken returns the units that a plain rule took. Shadow mode allows calls that take nothing.
-func (p *part) taken() int64 {
-	if p.row.WouldAllow {
-		return p.ask.cost
-	}
-	return 0
 }
 
 // Reservation is an admission of one reservation, made by [Limiter.Reserve]. It renews itself until

@@ -244,7 +244,13 @@ func renewCall(a *ask) *call {
 
 func releaseCall(a *ask) *call { return keyCall(a.key, "RL.RELEASE", a.id) }
 
-func reserveCall(a *ask) *call { return keyCall(a.key, "RL.RESERVE", a.words()[1:]...) }
+// reserveCall renews a reservation. It leaves nothing to others: they may have taken what had to
+// remain when it began.
+func reserveCall(a *ask) *call {
+	renewal := *a
+	renewal.leave = ""
+	return keyCall(a.key, "RL.RESERVE", renewal.words()[1:]...)
+}
 
 // commitCall always has a cost: without one the server would charge what was reserved.
 func commitCall(a *ask, units int64) *call {

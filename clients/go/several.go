@@ -135,10 +135,11 @@ func (l *Limiter) CheckEach(
 	return combined(rows, costs), nil
 }
 
-// giveBack refunds, once, what the rows took. The end of ctx does not end it.
+// giveBack refunds, once, what the rows took. A row that only shadow mode allowed took nothing. The
+// end of ctx does not end it.
 func (l *Limiter) giveBack(ctx context.Context, items []Item, rows []Decision, opts []CallOption) {
 	for at, row := range rows {
-		if row.Allowed && !row.Degraded && items[at].cost > 0 {
+		if row.Allowed && row.WouldAllow && !row.Degraded && items[at].cost > 0 {
 			_, _ = l.refundOf(context.WithoutCancel(ctx), items[at], row, opts)
 		}
 	}
