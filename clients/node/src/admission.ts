@@ -1,7 +1,7 @@
 /** Admissions: several rules, leases and reservations taken at once, and ended together. */
 import type { Decision } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
-import type { Hold } from './hold.js';
+import { endsWith, type Hold } from './hold.js';
 import { integer } from './numbers.js';
 import { type Item, isSame, type Rule } from './rule.js';
 
@@ -38,8 +38,12 @@ export class Admission {
     this.decision = decision;
     this.id = id;
     this.#parts = parts;
+    // The listeners must not keep the admission from being collected.
+    const lost = this.#lost;
     for (const { hold } of parts) {
-      hold?.signal.addEventListener('abort', () => this.#lost.abort(hold.signal.reason));
+      if (hold === undefined) continue;
+      hold.signal.addEventListener('abort', () => lost.abort(hold.signal.reason));
+      endsWith(this, hold);
     }
   }
 

@@ -21,6 +21,16 @@ interface Terms {
  */
 type Renew = (untilMs: number, signal: AbortSignal) => Promise<boolean>;
 
+const dropped = new FinalizationRegistry<Hold>((hold) => hold.end());
+
+/**
+ * Ends the renewals of a hold when its guard is collected: nobody can end it any more, and renewed
+ * it would be held as long as the process runs. On the server it expires.
+ */
+export function endsWith(guard: object, hold: Hold): void {
+  dropped.register(guard, hold);
+}
+
 /** Renews itself after each third of its ttl, until it ends or is lost. */
 export class Hold {
   readonly #terms: Terms;

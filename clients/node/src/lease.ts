@@ -1,6 +1,6 @@
 /** Leases: permits that renew themselves until they are released, and report when they are lost. */
 import type { Decision } from './decision.js';
-import type { Hold } from './hold.js';
+import { endsWith, type Hold } from './hold.js';
 
 /**
  * A permit. While it is held, it renews itself after each third of its
@@ -20,6 +20,7 @@ export class Lease {
     this.id = id;
     this.#hold = hold;
     this.#release = release;
+    endsWith(this, hold);
   }
 
   /**

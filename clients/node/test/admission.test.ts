@@ -1,4 +1,6 @@
 /** Tests admissions as far as the timelines do not: their arguments, signals and events. */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import {
   backoff,
@@ -166,4 +168,26 @@ it('a reservation is cancelled at the end of its block', async () => {
   expect(server.calls.at(-1)).toEqual(['RL.CANCEL', 'rl:month:7', 'h1', ...month.words]);
   await held[Symbol.asyncDispose]();
   expect(server.calls).toHaveLength(2);
+});
+
+describe('a guard that is dropped without its end', () => {
+  it('is not renewed any more, so that it expires', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const { server, limiter } = over();
+    const rules = [lease('runs', 2, '3s'), fixed('month', 9, '1h')] as const;
+    const drop = async () => {
+      await limiter.lease(rules[0], 'a', { id: 'x' });
+      await limiter.admit([rules[0].of('a'), rules[1].of('a').reserve(5, '3s')]);
+    };
+    await drop();
+    for (let turn = 0; turn < 20; turn += 1) {
+      collect();
+      await new Promise(setImmediate);
+    }
+    server.calls.length = 0;
+    for (let second = 0; second < 4; second += 1) await server.advance(1000);
+    expect(server.calls).toEqual([]);
+    expect((await limiter.peek(rules[1], 'a', { cost: 9 })).allowed).toBe(true);
+  });
 });
