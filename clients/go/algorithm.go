@@ -28,6 +28,8 @@ type verdict struct {
 type algorithm interface {
 	// decide returns the verdict on a call. The state is nil for a key without calls.
 	decide(state any, now int64, cost int64) verdict
+	// refund returns the state with units given back; nil if none are taken then.
+	refund(state any, now int64, cost int64) any
 }
 
 // localAlgorithm returns the algorithm for a share of the rule, or nil if its kind has none. A
@@ -248,12 +250,13 @@ func (l *slidingLog) freed(entries []entry, units int64) int64 {
 	return at
 }
 
-// added returns the entries with units at an instant, rounded up to a slot.
+// added returns the entries with units at an instant, rounded up to a slot. It changes no entry in
+// place, because a call may be tried and not taken.
 func (l *slidingLog) added(entries []entry, now, units int64) []entry {
 	at := (now + l.slot - 1) / l.slot * l.slot
 	if last := len(entries) - 1; last >= 0 && entries[last].at >= at {
-		entries[last].units += units
-		return entries
+		more := entry{entries[last].at, entries[last].units + units}
+		return append(slices.Clone(entries[:last]), more)
 	}
 	return append(entries, entry{at, units})
 }

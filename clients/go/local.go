@@ -38,7 +38,7 @@ func newLocalLimiter() *localLimiter {
 
 // decide takes from all asks or from none. It takes nothing if isPeek is true.
 func (l *localLimiter) decide(asks []*ask, away *Unavailable, isPeek bool) []Decision {
-	now := l.epoch.Add(time.Since(l.epoch)).UnixNano()
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	verdicts := make([]verdict, len(asks))
@@ -57,6 +57,8 @@ func (l *localLimiter) decide(asks []*ask, away *Unavailable, isPeek bool) []Dec
 	}
 	return rows
 }
+
+func (l *localLimiter) now() int64 { return l.epoch.Add(time.Since(l.epoch)).UnixNano() }
 
 // verdict decides one call with its options.
 func (l *localLimiter) verdict(a *ask, now int64) (verdict, int64) {

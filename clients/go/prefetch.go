@@ -73,12 +73,14 @@ func (p *prefetcher) spend(key string, rule *Rule) (Decision, bool) {
 		return Decision{}, false
 	}
 	kept := element.Value.(*stock)
-	if kept.left < 1 || !time.Now().Before(kept.expiresAt) || !kept.rule.isSame(rule) {
+	if kept.left < 1 || kept.isOver() || !kept.rule.isSame(rule) {
 		p.drop(element)
 		return Decision{}, false
 	}
 	return kept.spend(), true
 }
+
+func (s *stock) isOver() bool { return !time.Now().Before(s.expiresAt) }
 
 // spend returns the decision of a permit of the stock.
 func (s *stock) spend() Decision {
@@ -256,7 +258,7 @@ func (p *prefetcher) close() []*stock {
 	defer p.mu.Unlock()
 	var left []*stock
 	for element := p.order.Front(); element != nil; element = element.Next() {
-		if kept := element.Value.(*stock); kept.left > 0 && time.Now().Before(kept.expiresAt) {
+		if kept := element.Value.(*stock); kept.left > 0 && !kept.isOver() {
 			left = append(left, kept)
 		}
 	}

@@ -55,6 +55,9 @@ var (
 // and 499 if the client was gone before the response began.
 func CountIf(counts func(status int) bool) Count { return Count{word: "function", is: counts} }
 
+// IsAll returns true if every response counts.
+func (c Count) IsAll() bool { return c.is == nil }
+
 // Counts returns true if a response with this status counts.
 func (c Count) Counts(status int) bool { return c.is == nil || c.is(status) }
 

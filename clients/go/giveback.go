@@ -1,0 +1,133 @@
+package throttle
+
+import "context"
+
+// CanDecide returns an [InvalidArgument] for a nil rule, and for one that cannot have its OnError:
+// that of the limiter may be [Local], which not all rules can have. A middleware asks when it is
+// made, so that the mistake is not found at the first call.
+func (l *Limiter) CanDecide(rule *Rule) error {
+	switch {
+	case l == nil || l.decider == nil:
+		return invalid("limiter", "a limiter made by New")
+	case rule == nil || rule.kind == "":
+		return invalid("rule", "a rule made by a constructor of this package")
+	case l.decider.onErrorOf(rule) == Local && rule.local == nil:
+		return noLocal(rule)
+	}
+	return nil
+}
+
+// GiveBack gives back what an allowed check took, such as for a response that does not count. The
+// decision is that of the item: of a call with several, its row. A prefetched permit and units of
+// this process return at once; units of the server with one refund in the background, which is not
+// repeated. It returns an [InvalidArgument] for a wrong item, and [ErrClosed].
+func (l *Limiter) GiveBack(item Item, taken Decision, opts ...CallOption) error {
+	ctx := context.Background()
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return err
+	}
+	item.leave = ""
+	a, err := l.ask(item, o)
+	if err != nil {
+		return err
+	}
+	// A call that shadow mode allowed took nothing.
+	if !taken.WouldAllow || taken.Granted < 1 || taken.Source == SourceError {
+		return nil
+	}
+	if taken.Source == SourceLocal {
+		a.cost = taken.Granted
+		l.denials.forget(a.key)
+		if taken.Degraded {
+			l.decider.local.refund(a)
+			return nil
+		}
+		if l.stocks.putBack(a.key, a.rule, l.prefetchOf(a)) {
+			return nil
+		}
+	}
+	isStarted := l.ending.tasks.run(func(context.Context) {
+		_, _ = l.refundOf(ctx, item, taken, opts)
+	})
+	if !isStarted {
+		return ErrClosed
+	}
+	return nil
+}
+
+// putBack returns a permit to the stock of a key. It returns false if there is none, or a full one.
+func (p *prefetcher) putBack(key string, rule *Rule, batch int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	element := p.stocks[key]
+	if element == nil {
+		return false
+	}
+	kept := element.Value.(*stock)
+	if !kept.rule.isSame(rule) || kept.left >= batch || kept.isOver() {
+		return false
+	}
+	kept.left++
+	return true
+}
+
+// refund returns units to a key.
+func (l *localLimiter) refund(a *ask) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	element := l.keys[stateKey(a)]
+	if element == nil {
+		return
+	}
+	kept := element.Value.(*localState)
+	state := a.rule.local.refund(kept.state, now, a.cost)
+	kept.in.Remove(element)
+	delete(l.keys, kept.key)
+	if state != nil {
+		l.keep(a, state, now)
+	}
+}
+
+func (b *bucket) refund(state any, now, cost int64) any {
+	last, _ := state.(level)
+	if left := last.ns - max(0, now-last.at) - cost*b.unit; left > 0 {
+		return level{left, now}
+	}
+	return nil
+}
+
+func (w *fixedWindow) refund(state any, now, cost int64) any {
+	open, _ := state.(opened)
+	isOver := now >= open.start+w.window || w.isAligned && open.start < now-now%w.window
+	if isOver || open.used <= cost {
+		return nil
+	}
+	open.used -= cost
+	return open
+}
+
+func (w *slidingWindow) refund(state any, now, cost int64) any {
+	c := w.at(state, now)
+	fromCurrent := min(cost, c.current)
+	c.current -= fromCurrent
+	c.previous = max(0, c.previous-(cost-fromCurrent))
+	if c.current+c.previous == 0 {
+		return nil
+	}
+	return c
+}
+
+func (l *slidingLog) refund(state any, _, cost int64) any {
+	all, _ := state.([]entry)
+	for at := len(all) - 1; at >= 0; at-- {
+		if all[at].units > cost {
+			left := append([]entry{}, all[:at+1]...)
+			left[at].units -= cost
+			return left
+		}
+		cost -= all[at].units
+	}
+	return nil
+}
