@@ -1,0 +1,246 @@
+package httpthrottle_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/httpthrottle"
+)
+
+// away is a server that cannot be reached.
+type away struct{}
+
+func (away) Dial(context.Context, string) (throttle.Conn, error) {
+	return nil, errors.New("connection refused")
+}
+
+// without returns a limiter whose server cannot be reached.
+func without(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
+	t.Helper()
+	limiter, err := throttle.New(away{}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close(context.Background()) })
+	return limiter
+}
+
+func gcra(t *testing.T, name string, opts ...throttle.RuleOption) *throttle.Rule {
+	t.Helper()
+	return throttle.Must(throttle.GCRA(name, 10, 10, time.Minute, opts...))
+}
+
+// limited returns a handler with a middleware.
+func limited(
+	t *testing.T, limiter *throttle.Limiter, next http.HandlerFunc, opts ...httpthrottle.Option,
+) http.Handler {
+	t.Helper()
+	limit, err := httpthrottle.Limit(limiter, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limit(next)
+}
+
+func served(http.ResponseWriter, *http.Request) {}
+
+func ask(handler http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+func get() *http.Request { return httptest.NewRequest(http.MethodGet, "/", nil) }
+
+func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
+	api := httpthrottle.Rule(gcra(t, "api"))
+	var many []httpthrottle.Option
+	for range 17 {
+		many = append(many, httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return nil }))
+	}
+	byRequest := many[:1]
+	all := map[string][]httpthrottle.Option{
+		"rules":          {},
+		"rules ":         many,
+		"rules  ":        {api, api},
+		"rule":           {httpthrottle.Rule(nil)},
+		"rule ":          {httpthrottle.Rule(&throttle.Rule{})},
+		"rule  ":         {httpthrottle.RuleFunc(nil)},
+		"rule   ":        {api, httpthrottle.Anonymous(nil)},
+		"onError":        {httpthrottle.Rule(throttle.Must(throttle.Lease("l", 1, time.Second)))},
+		"cost":           {api, httpthrottle.Cost(-1)},
+		"cost ":          {httpthrottle.Rule(gcra(t, "api"), httpthrottle.Cost(1e12+1))},
+		"headers":        {api, httpthrottle.Headers("draft-7")},
+		"trustedProxies": {api, httpthrottle.TrustedProxies("10.0.0.0/33")},
+		"degradedHeader": {api, httpthrottle.DegradedHeader("a b")},
+		"options":        {api, nil},
+		"options ":       {httpthrottle.Rule(gcra(t, "api"), nil)},
+	}
+	limiter := without(t, throttle.WithOnError(throttle.Local))
+	for argument, opts := range all {
+		_, err := httpthrottle.Limit(limiter, opts...)
+		var wrong *throttle.InvalidArgument
+		if !errors.As(err, &wrong) || wrong.Argument != strings.TrimSpace(argument) {
+			t.Errorf("%s: %v", argument, err)
+		}
+	}
+	if _, err := httpthrottle.Limit(nil, byRequest...); err == nil {
+		t.Error("a nil limiter")
+	}
+}
+
+func TestAddresses_of_the_cases(t *testing.T) {
+	text, err := os.ReadFile("../../cases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases struct {
+		Addresses []struct {
+			Name  string
+			Input struct {
+				Peer               *string
+				Forwarded, Trusted []string
+			}
+			Expect *string
+		}
+	}
+	if err := json.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	var hash string
+	limiter := without(t, throttle.WithOnDecision(func(e throttle.Event) { hash = e.KeyHash }))
+	api := gcra(t, "api")
+	for _, one := range cases.Addresses {
+		handler := limited(t, limiter, served, httpthrottle.Rule(api),
+			httpthrottle.TrustedProxies(one.Input.Trusted...))
+		r := get()
+		r.RemoteAddr = "@"
+		if one.Input.Peer != nil {
+			r.RemoteAddr = *one.Input.Peer
+		}
+		r.Header["X-Forwarded-For"] = one.Input.Forwarded
+		w := ask(handler, r)
+		if one.Expect == nil {
+			if w.Code != http.StatusBadRequest {
+				t.Errorf("%s: %d", one.Name, w.Code)
+			}
+			continue
+		}
+		got := hash
+		_, _ = limiter.Check(context.Background(), api.Of(*one.Expect))
+		if w.Code != http.StatusOK || got != hash {
+			t.Errorf("%s: %d, another subject than %s", one.Name, w.Code, *one.Expect)
+		}
+	}
+	if len(cases.Addresses) < 40 {
+		t.Errorf("%d cases", len(cases.Addresses))
+	}
+}
+
+func TestKeys_that_find_no_subject_are_answered_400(t *testing.T) {
+	limiter := without(t)
+	keys := map[string]func(*http.Request) string{
+		"empty":    func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
+		"panicked": func(r *http.Request) string { return r.Header["X-Api-Key"][0] },
+	}
+	for name, key := range keys {
+		never := func(http.ResponseWriter, *http.Request) { t.Error(name, "was served") }
+		opts := []httpthrottle.Option{httpthrottle.Rule(gcra(t, "api")), httpthrottle.Key(key)}
+		w := ask(limited(t, limiter, never, opts...), get())
+		var body throttle.Problem
+		err := json.Unmarshal(w.Body.Bytes(), &body)
+		if err != nil || w.Code != 400 || body.Detail != throttle.NoSubject().Detail ||
+			w.Header().Get("Content-Type") != "application/problem+json" ||
+			w.Header().Get("Cache-Control") != "no-store" {
+			t.Error(name, w.Code, w.Header(), err)
+		}
+	}
+	abort := func(*http.Request) string { panic(http.ErrAbortHandler) }
+	handler := limited(t, limiter, served,
+		httpthrottle.Rule(gcra(t, "api")), httpthrottle.Key(abort))
+	defer func() {
+		if problem := recover(); problem != http.ErrAbortHandler {
+			t.Error("an abort became", problem)
+		}
+	}()
+	ask(handler, get())
+}
+
+func TestDegraded_header_comes_from_the_limiter_alone(t *testing.T) {
+	const name = "X-Limiter-Degraded"
+	var seen []string
+	handler := func(_ http.ResponseWriter, r *http.Request) { seen = r.Header.Values(name) }
+	api := httpthrottle.Rule(gcra(t, "api"))
+	marks := httpthrottle.DegradedHeader("x-limiter-degraded")
+	skips := httpthrottle.Skip(func(*http.Request) bool { return true })
+	for what, one := range map[string]struct {
+		handler http.Handler
+		isThere bool
+	}{
+		"degraded": {limited(t, without(t), handler, api, marks), true},
+		"skipped":  {limited(t, without(t), handler, api, marks, skips), false},
+		"skipped inside of a degraded one": {
+			limited(t, without(t), limited(t, without(t), handler, api, marks, skips).ServeHTTP,
+				api, marks), true,
+		},
+	} {
+		r := get()
+		r.Header.Add(name, "forged")
+		ask(one.handler, r)
+		if one.isThere != (len(seen) == 1 && seen[0] == "1") || !one.isThere && len(seen) > 0 {
+			t.Error(what, seen)
+		}
+		if r.Header.Get(name) != "forged" {
+			t.Error(what, "changed the caller's request")
+		}
+	}
+}
+
+func TestFailures_are_answers_of_the_program(t *testing.T) {
+	negative := httpthrottle.CostFunc(func(*http.Request) int64 { return -1 })
+	wrong := httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return &throttle.Rule{} })
+	api := httpthrottle.Rule(gcra(t, "api"))
+	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
+	for name, opts := range map[string][]httpthrottle.Option{
+		"cost": {api, negative}, "rule": {wrong},
+	} {
+		if w := ask(limited(t, without(t), never, opts...), get()); w.Code != 500 {
+			t.Error(name, w.Code, w.Body)
+		}
+		var got error
+		own := httpthrottle.OnFailure(func(w http.ResponseWriter, _ *http.Request, err error) {
+			got = err
+			w.WriteHeader(http.StatusTeapot)
+		})
+		var mistake *throttle.InvalidArgument
+		w := ask(limited(t, without(t), never, append(opts, own)...), get())
+		if w.Code != http.StatusTeapot || !errors.As(got, &mistake) {
+			t.Error(name, w.Code, got)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	ask(limited(t, without(t), never, api), get().WithContext(ctx))
+	closed := without(t)
+	_ = closed.Close(context.Background())
+	if w := ask(limited(t, closed, never, api), get()); w.Code != 500 {
+		t.Error("closed:", w.Code)
+	}
+}
+
+func TestDenies_without_an_answer(t *testing.T) {
+	deny := httpthrottle.Rule(gcra(t, "api", throttle.WithOnError(throttle.Deny)))
+	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
+	w := ask(limited(t, without(t), never, deny), get())
+	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("RateLimit") != "" {
+		t.Error(w.Code, w.Header())
+	}
+}

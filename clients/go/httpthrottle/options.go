@@ -1,0 +1,142 @@
+package httpthrottle
+
+import (
+	"net/http"
+
+	throttle "redis-throttle.invalid/go"
+)
+
+// Option is an option of [Limit].
+type Option interface{ applyPlan(*plan) }
+
+// RuleOption is an option of [Rule] and [RuleFunc].
+type RuleOption interface{ applyEntry(*entry) }
+
+// SharedOption is an option of one rule, and of [Limit] for all rules without their own.
+type SharedOption interface {
+	Option
+	RuleOption
+}
+
+type option func(*plan)
+
+func (o option) applyPlan(p *plan) { o(p) }
+
+// share is what a rule and a middleware both have.
+type share struct {
+	key  func(*http.Request) string
+	cost func(*http.Request) int64
+	// units is a cost that is the same for all requests.
+	units *int64
+}
+
+// entry is a rule of a middleware.
+type entry struct {
+	share
+	// known is nil if a function returns the rule.
+	known *throttle.Rule
+	find  func(*http.Request) *throttle.Rule
+}
+
+type sharedOption func(*share)
+
+func (o sharedOption) applyPlan(p *plan)   { o(&p.share) }
+func (o sharedOption) applyEntry(e *entry) { o(&e.share) }
+
+// Rule adds a rule. Several rules are checked in one call, which takes from all or from none.
+func Rule(rule *throttle.Rule, opts ...RuleOption) Option {
+	return added(entry{known: rule}, opts)
+}
+
+// RuleFunc adds the rule that a function returns for a request, such as that of a plan. With nil
+// the rule does not apply; a request to which none applies is not limited.
+func RuleFunc(find func(*http.Request) *throttle.Rule, opts ...RuleOption) Option {
+	return added(entry{find: find}, opts)
+}
+
+func added(one entry, opts []RuleOption) Option {
+	return option(func(p *plan) {
+		for _, o := range opts {
+			if o == nil {
+				p.mistake("options", "no nil")
+				continue
+			}
+			o.applyEntry(&one)
+		}
+		p.entries = append(p.entries, one)
+	})
+}
+
+// Key sets the function that returns the subject of a request, such as its API key. A request whose
+// subject is empty is answered 400, unless there is an [Anonymous] rule; the same if the function
+// panics, which is logged. The default is the client's address; see [TrustedProxies].
+func Key(key func(*http.Request) string) SharedOption {
+	return sharedOption(func(s *share) { s.key = key })
+}
+
+// Cost sets the units of a request, from 0 to 10^12. The default is 1. Leases and backoffs take no
+// cost, and ignore it.
+func Cost(units int64) SharedOption {
+	return sharedOption(func(s *share) {
+		s.units, s.cost = &units, func(*http.Request) int64 { return units }
+	})
+}
+
+// CostFunc sets the function that returns the units of a request. Others than those of [Cost] are
+// an error of the request; see [OnFailure].
+func CostFunc(cost func(*http.Request) int64) SharedOption {
+	return sharedOption(func(s *share) { s.units, s.cost = nil, cost })
+}
+
+// Skip sets the function that returns true for requests that are not limited.
+func Skip(skips func(*http.Request) bool) Option {
+	return option(func(p *plan) { p.skips = skips })
+}
+
+// OnDenied sets the function that answers denied requests. The fields of the decision and
+// Cache-Control are set before it is called; the status and the body are left to it.
+func OnDenied(
+	answer func(w http.ResponseWriter, r *http.Request, d throttle.Decision),
+) Option {
+	return option(func(p *plan) { p.onDenied = answer })
+}
+
+// OnFailure sets the function that answers requests that could not be decided: the server rejected
+// the command, the limiter is closed, the request's context has ended, or a function of an option
+// returned a wrong value. A server without an answer is no failure: the rule's OnError decides. By
+// default the error is logged by [log/slog], and the answer has the status 500.
+func OnFailure(answer func(w http.ResponseWriter, r *http.Request, err error)) Option {
+	return option(func(p *plan) { p.onFailure = answer })
+}
+
+// TrustedProxies sets the proxies whose X-Forwarded-For is believed: addresses, networks such as
+// "10.0.0.0/8", and "unix" for the peers of a unix socket. The default is none; the first such
+// field that arrives is then logged, because all clients behind a proxy share one limit. Without
+// networks it is not logged.
+func TrustedProxies(networks ...string) Option {
+	return option(func(p *plan) { p.networks, p.knowsProxies = networks, true })
+}
+
+// Headers sets the forms of the header fields. The default is [throttle.Draft11]. Without styles
+// only Retry-After is sent.
+func Headers(styles ...throttle.HeaderStyle) Option {
+	return option(func(p *plan) { p.styles = append([]throttle.HeaderStyle{}, styles...) })
+}
+
+// Anonymous sets the rule of requests without a subject. It limits by the client's address, and
+// replaces all other rules.
+func Anonymous(rule *throttle.Rule) Option {
+	return option(func(p *plan) { p.anonymous, p.hasAnonymous = rule, true })
+}
+
+// Tag sets the function that returns the hash tag of all keys of a request, which a cluster needs
+// for several rules. With an empty tag the keys have that of the limiter.
+func Tag(tag func(*http.Request) string) Option {
+	return option(func(p *plan) { p.tag = tag })
+}
+
+// DegradedHeader sets the name of a request header that tells the handler that OnError decided. Its
+// value is then 1. A value from the client is removed.
+func DegradedHeader(name string) Option {
+	return option(func(p *plan) { p.degraded, p.hasDegraded = name, true })
+}

@@ -1,0 +1,218 @@
+package httpthrottle
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	throttle "redis-throttle.invalid/go"
+)
+
+const rulesMax = 16
+
+// plan has the options of a middleware.
+type plan struct {
+	share
+	limiter      *throttle.Limiter
+	entries      []entry
+	skips        func(*http.Request) bool
+	onDenied     func(http.ResponseWriter, *http.Request, throttle.Decision)
+	onFailure    func(http.ResponseWriter, *http.Request, error)
+	networks     []string
+	knowsProxies bool
+	proxies      throttle.Proxies
+	styles       []throttle.HeaderStyle
+	anonymous    *throttle.Rule
+	hasAnonymous bool
+	tag          func(*http.Request) string
+	degraded     string
+	hasDegraded  bool
+	// err is the first mistake.
+	err error
+}
+
+func (p *plan) mistake(argument, expected string) {
+	if p.err == nil {
+		p.err = &throttle.InvalidArgument{Argument: argument, Expected: expected}
+	}
+}
+
+// check validates the options, and the rules that are known.
+func (p *plan) check() error {
+	if p.limiter == nil {
+		p.mistake("limiter", "a limiter made by New")
+	}
+	if len(p.entries) < 1 || len(p.entries) > rulesMax {
+		p.mistake("rules", "1 to 16 rules")
+	}
+	seen := map[string]bool{}
+	for _, one := range p.entries {
+		p.checkCost(one.share)
+		if one.find != nil {
+			continue
+		}
+		p.checkRule(one.known)
+		if one.known != nil && seen[one.known.Name()] {
+			p.mistake("rules", "no repeated name")
+		}
+		if one.known != nil {
+			seen[one.known.Name()] = true
+		}
+	}
+	p.checkCost(p.share)
+	if p.hasAnonymous {
+		p.checkRule(p.anonymous)
+	}
+	known := []throttle.HeaderStyle{throttle.Draft11, throttle.Draft6, throttle.XRateLimit}
+	for _, style := range p.styles {
+		if !slices.Contains(known, style) {
+			p.mistake("headers", "Draft11, Draft6 or XRateLimit")
+		}
+	}
+	if p.hasDegraded && !isToken(p.degraded) {
+		p.mistake("degradedHeader", "the name of a header")
+	}
+	proxies, err := throttle.TrustProxies(p.networks...)
+	p.proxies = proxies
+	p.err = first(p.err, err)
+	return p.err
+}
+
+func (p *plan) checkRule(rule *throttle.Rule) {
+	p.err = first(p.err, p.limiter.CanDecide(rule))
+}
+
+func (p *plan) checkCost(s share) {
+	if s.units != nil && (*s.units < 0 || *s.units > 1_000_000_000_000) {
+		p.mistake("cost", "0 to 10^12")
+	}
+}
+
+func first(one, other error) error {
+	if one != nil {
+		return one
+	}
+	return other
+}
+
+// isToken returns true if a text can be the name of a header.
+func isToken(text string) bool {
+	const others = "!#$%&'*+-.^_`|~"
+	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
+		isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		return !isLetter && !strings.ContainsRune(others, c)
+	})
+}
+
+// subjects finds the subjects of a request, that of the middleware's own key once.
+type subjects struct {
+	plan    *plan
+	request *http.Request
+	shared  *string
+}
+
+// items returns what a request asks for; none if no rule applies. It returns false for a request
+// without a subject.
+func (p *plan) items(r *http.Request) ([]throttle.Item, bool) {
+	found := &subjects{plan: p, request: r}
+	items := make([]throttle.Item, 0, len(p.entries))
+	for _, one := range p.entries {
+		rule := one.known
+		if one.find != nil {
+			if rule = one.find(r); rule == nil {
+				continue
+			}
+		}
+		subject := found.of(one)
+		if subject == "" {
+			return p.anonymousItem(r)
+		}
+		items = append(items, p.item(r, rule, subject, one.cost))
+	}
+	return items, true
+}
+
+func (p *plan) anonymousItem(r *http.Request) ([]throttle.Item, bool) {
+	if p.anonymous == nil {
+		return nil, false
+	}
+	subject := p.address(r)
+	if subject == "" {
+		return nil, false
+	}
+	return []throttle.Item{p.item(r, p.anonymous, subject, nil)}, true
+}
+
+// item returns a rule's item with the cost of the request.
+func (p *plan) item(
+	r *http.Request, rule *throttle.Rule, subject string, cost func(*http.Request) int64,
+) throttle.Item {
+	item := rule.Of(subject)
+	if cost == nil {
+		cost = p.cost
+	}
+	if cost == nil || !rule.TakesCost() {
+		return item
+	}
+	return item.Cost(cost(r))
+}
+
+// of returns the subject under a rule; empty if there is none.
+func (s *subjects) of(one entry) string {
+	if one.key != nil {
+		return keyOf(one.key, s.request)
+	}
+	if s.shared == nil {
+		var subject string
+		if s.plan.key != nil {
+			subject = keyOf(s.plan.key, s.request)
+		} else {
+			subject = s.plan.address(s.request)
+		}
+		s.shared = &subject
+	}
+	return *s.shared
+}
+
+// keyOf calls a key function. One that panics, such as for a field that is missing, finds no
+// subject.
+func keyOf(key func(*http.Request) string, r *http.Request) (subject string) {
+	defer func() {
+		problem := recover()
+		if err, isErr := problem.(error); isErr && errors.Is(err, http.ErrAbortHandler) {
+			panic(problem)
+		}
+		if problem != nil {
+			subject = ""
+			slog.Error("redis-throttle: a key function panicked, so the request has no subject",
+				"panic", problem)
+		}
+	}()
+	return key(r)
+}
+
+const forwardedFor = "X-Forwarded-For"
+
+var forwardedOnce sync.Once
+
+// address returns the client's address; empty if it is unknown.
+func (p *plan) address(r *http.Request) string {
+	forwarded := r.Header.Values(forwardedFor)
+	if len(forwarded) > 0 && !p.knowsProxies {
+		forwardedOnce.Do(func() {
+			slog.Warn("redis-throttle: X-Forwarded-For arrived, but no proxy is trusted: all " +
+				"clients behind a proxy share one limit. Set httpthrottle.TrustedProxies to the " +
+				"networks of the proxies, or to none.")
+		})
+	}
+	peer := r.RemoteAddr
+	// The peer of a unix socket has no address: net/http gives the path of its socket, or @.
+	if strings.HasPrefix(peer, "@") || strings.HasPrefix(peer, "/") {
+		peer = ""
+	}
+	subject, _ := p.proxies.Subject(peer, forwarded)
+	return subject
+}
