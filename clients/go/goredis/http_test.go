@@ -1,0 +1,368 @@
+package goredis
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/httpthrottle"
+)
+
+// site is a net/http server with a limited handler, and the server of its limiter.
+type site struct {
+	*httptest.Server
+	redis   *instance
+	limiter *throttle.Limiter
+}
+
+func newSite(t *testing.T, next http.HandlerFunc, opts ...httpthrottle.Option) *site {
+	t.Helper()
+	redis := start(t, module(t)...)
+	s := &site{redis: redis, limiter: limiterOf(t, redis.rdb, patient)}
+	s.Server = httptest.NewServer(handlerOf(t, s.limiter, next, opts...))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func handlerOf(
+	t *testing.T, limiter *throttle.Limiter, next http.HandlerFunc, opts ...httpthrottle.Option,
+) http.Handler {
+	t.Helper()
+	limit, err := httpthrottle.Limit(limiter, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limit(next)
+}
+
+// get sends a request with these fields and returns the response with its body.
+func (s *site) get(t *testing.T, fields ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(fields); at += 2 {
+		r.Header.Add(fields[at], fields[at+1])
+	}
+	response, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return response, string(body)
+}
+
+// isFree says whether no key of the limiter is left.
+func (s *site) isFree() bool {
+	return s.redis.rdb.DBSize(context.Background()).Val() == 0
+}
+
+func say(w http.ResponseWriter, r *http.Request) {
+	d, ok := httpthrottle.DecisionOf(r.Context())
+	_, _ = fmt.Fprint(w, d.Remaining, " ", d.Source, " ", ok)
+}
+
+func apiKey(r *http.Request) string { return r.Header.Get("X-Api-Key") }
+
+func TestHTTP_answers_with_fields_and_problems(t *testing.T) {
+	api := httpthrottle.Rule(gcra(t, 2))
+	s := newSite(t, say, api)
+	for _, left := range []string{"1", "0"} {
+		response, body := s.get(t)
+		if body != left+" server true" || response.Header.Get("Ratelimit-Policy") == "" ||
+			!strings.HasPrefix(response.Header.Get("Ratelimit"), `"api";r=`+left) {
+			t.Error(body, response.Header)
+		}
+	}
+	response, body := s.get(t)
+	var problem throttle.Problem
+	if err := json.Unmarshal([]byte(body), &problem); err != nil {
+		t.Fatal(body, err)
+	}
+	fields := response.Header
+	if response.StatusCode != 429 || problem.Status != 429 || fields.Get("Retry-After") == "" ||
+		fields.Get("Cache-Control") != "no-store" || len(problem.ViolatedPolicies) != 1 ||
+		fields.Get("Content-Type") != "application/problem+json" {
+		t.Error(response.Status, fields, body)
+	}
+	head, err := s.Client().Head(s.URL)
+	if err != nil || head.StatusCode != 429 || head.ContentLength != int64(len(body)) {
+		t.Error(head, err)
+	}
+}
+
+func TestHTTP_takes_styles_costs_and_several_rules(t *testing.T) {
+	day := throttle.Must(throttle.Fixed("day", 10, 24*time.Hour))
+	s := newSite(t, say, httpthrottle.Rule(gcra(t, 5)),
+		httpthrottle.Rule(day, httpthrottle.Key(apiKey), httpthrottle.Cost(4)),
+		httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return nil }),
+		httpthrottle.CostFunc(func(r *http.Request) int64 { return int64(len(r.URL.Path)) }),
+		httpthrottle.Headers(throttle.Draft6, throttle.XRateLimit),
+		httpthrottle.Tag(func(*http.Request) string { return "shop" }))
+	response, body := s.get(t, "X-Api-Key", "a")
+	fields := response.Header
+	if body != "6 server true" || fields.Get("Ratelimit") != "6" && fields.Get("Ratelimit") != "" ||
+		fields.Get("Ratelimit-Remaining") != "6" || fields.Get("X-Ratelimit-Limit") != "10" {
+		t.Error(body, fields)
+	}
+	keys := s.redis.rdb.Keys(context.Background(), "rl:{shop}:*").Val()
+	if len(keys) != 2 {
+		t.Error(keys)
+	}
+	if response, body := s.get(t); response.StatusCode != 400 {
+		t.Error("without a subject:", response.Status, body)
+	}
+	_, _ = s.get(t, "X-Api-Key", "a")
+	response, _ = s.get(t, "X-Api-Key", "a")
+	if response.StatusCode != 429 || response.Header.Get("Retry-After") == "" {
+		t.Error(response.Status, response.Header)
+	}
+}
+
+func TestHTTP_costs_above_the_limit_are_answered_413(t *testing.T) {
+	s := newSite(t, say, httpthrottle.Rule(gcra(t, 2)), httpthrottle.Cost(3), httpthrottle.Headers())
+	response, body := s.get(t)
+	if response.StatusCode != 413 || response.Header.Get("Retry-After") != "" ||
+		response.Header.Get("Ratelimit") != "" {
+		t.Error(response.Status, response.Header, body)
+	}
+}
+
+func TestHTTP_limits_the_anonymous_by_address(t *testing.T) {
+	visitors := throttle.Must(throttle.Fixed("visitors", 1, time.Hour))
+	s := newSite(t, say, httpthrottle.Rule(gcra(t, 5)), httpthrottle.Key(apiKey),
+		httpthrottle.Anonymous(visitors))
+	if _, body := s.get(t, "X-Api-Key", "a"); body != "4 server true" {
+		t.Error(body)
+	}
+	if _, body := s.get(t); body != "0 server true" {
+		t.Error(body)
+	}
+	if response, _ := s.get(t); response.StatusCode != 429 {
+		t.Error(response.Status)
+	}
+}
+
+func TestHTTP_denials_of_the_program(t *testing.T) {
+	s := newSite(t, say, httpthrottle.Rule(gcra(t, 1)), httpthrottle.OnDenied(
+		func(w http.ResponseWriter, _ *http.Request, d throttle.Decision) {
+			http.Error(w, "not now: "+d.Rule, http.StatusServiceUnavailable)
+		}))
+	_, _ = s.get(t)
+	response, body := s.get(t)
+	if response.StatusCode != 503 || body != "not now: api\n" ||
+		response.Header.Get("Retry-After") == "" || response.Header.Get("Ratelimit") == "" {
+		t.Error(response.Status, response.Header, body)
+	}
+}
+
+func TestHTTP_fields_of_two_limiters(t *testing.T) {
+	day := throttle.Must(throttle.Fixed("day", 10, time.Hour))
+	redis := start(t, module(t)...)
+	limiter := limiterOf(t, redis.rdb, patient)
+	inner := handlerOf(t, limiter, say, httpthrottle.Rule(day))
+	s := &site{Server: httptest.NewServer(
+		handlerOf(t, limiter, inner.ServeHTTP, httpthrottle.Rule(gcra(t, 5))))}
+	t.Cleanup(s.Close)
+	response, body := s.get(t)
+	fields := strings.Join(response.Header.Values("Ratelimit"), ", ")
+	if body != "9 server true" || !strings.HasPrefix(fields, `"api";r=4`) ||
+		!strings.Contains(fields, `, "day";r=9`) {
+		t.Error(body, fields)
+	}
+}
+
+// counting returns a rule of five units whose failures alone count.
+func counting(t *testing.T, opts ...throttle.RuleOption) *throttle.Rule {
+	t.Helper()
+	opts = append(opts, throttle.WithCount(throttle.CountFailures))
+	return throttle.Must(throttle.SlidingLog("login", 5, time.Hour, opts...))
+}
+
+func TestHTTP_gives_back_what_does_not_count(t *testing.T) {
+	isWrong := atomic.Bool{}
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("X-Panics") != "":
+			panic(http.ErrAbortHandler)
+		case isWrong.Load():
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Header.Get("X-Flush") != "":
+			_ = http.NewResponseController(w).Flush()
+		case r.Header.Get("X-Copy") != "":
+			_, _ = io.Copy(w, strings.NewReader("text"))
+		}
+	}
+	s := newSite(t, handler, httpthrottle.Rule(counting(t)))
+	for _, fields := range [][]string{{}, {"X-Flush", "1"}, {"X-Copy", "1"}} {
+		for range 6 {
+			if response, _ := s.get(t, fields...); response.StatusCode != 200 {
+				t.Error(fields, response.Status)
+			}
+			await(t, "the units are back", s.isFree)
+		}
+	}
+	isWrong.Store(true)
+	if response, _ := s.get(t); response.StatusCode != 401 {
+		t.Error(response.Status)
+	}
+	// A GET would be repeated when its connection is lost.
+	r, _ := http.NewRequest(http.MethodPost, s.URL, strings.NewReader("x"))
+	r.Header.Set("X-Panics", "1")
+	if response, err := s.Client().Do(r); err == nil {
+		t.Error(response.Status)
+	}
+	await(t, "the panic counts", func() bool {
+		d, err := s.limiter.Peek(context.Background(), counting(t).Of("127.0.0.1").Cost(0))
+		return err == nil && d.Remaining == 3
+	})
+}
+
+func TestHTTP_counts_a_client_that_is_gone(t *testing.T) {
+	var status atomic.Int64
+	count := throttle.WithCount(throttle.CountIf(func(got int) bool {
+		status.Store(int64(got))
+		panic("a count that fails counts")
+	}))
+	rule := throttle.Must(throttle.Fixed("login", 5, time.Hour, count))
+	came := make(chan struct{})
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(came)
+		<-r.Context().Done()
+	}, httpthrottle.Rule(rule))
+	ctx, leave := context.WithCancel(context.Background())
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	go func() {
+		<-came
+		leave()
+	}()
+	_, _ = s.Client().Do(r)
+	await(t, "the response is counted", func() bool { return status.Load() == 499 })
+	d, err := s.limiter.Peek(context.Background(), rule.Of("127.0.0.1").Cost(0))
+	if err != nil || d.Remaining != 4 {
+		t.Error(d, err)
+	}
+}
+
+// leases returns rules that take a lease, alone and with another rule.
+func leases(t *testing.T) map[string][]httpthrottle.Option {
+	t.Helper()
+	jobs := httpthrottle.Rule(throttle.Must(throttle.Lease("jobs", 1, time.Minute)))
+	return map[string][]httpthrottle.Option{
+		"alone": {jobs}, "with another": {jobs, httpthrottle.Rule(gcra(t, 100))},
+	}
+}
+
+// areFree says whether no lease is left.
+func (s *site) areFree() bool {
+	return s.redis.rdb.Exists(context.Background(), "rl:jobs:127.0.0.1").Val() == 0
+}
+
+func TestHTTP_releases_leases_at_the_end(t *testing.T) {
+	for name, opts := range leases(t) {
+		t.Run(name, func(t *testing.T) {
+			came, goOn := make(chan struct{}), make(chan struct{})
+			s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Panics") != "" {
+					panic(http.ErrAbortHandler)
+				}
+				close(came)
+				<-goOn
+			}, opts...)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = s.get(t)
+			}()
+			<-came
+			if response, _ := s.get(t); response.StatusCode != 429 {
+				t.Error("a second one:", response.Status)
+			}
+			close(goOn)
+			<-ended
+			if !s.areFree() {
+				t.Error("after the response")
+			}
+			r, _ := http.NewRequest(http.MethodPost, s.URL, strings.NewReader("x"))
+			r.Header.Set("X-Panics", "1")
+			_, _ = s.Client().Do(r)
+			await(t, "the lease is back after a panic", s.areFree)
+		})
+	}
+}
+
+func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
+	for name, opts := range leases(t) {
+		t.Run(name, func(t *testing.T) {
+			came, goOn := make(chan struct{}), make(chan struct{})
+			s := newSite(t, func(http.ResponseWriter, *http.Request) {
+				close(came)
+				<-goOn
+			}, opts...)
+			ctx, leave := context.WithCancel(context.Background())
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+			go func() {
+				<-came
+				leave()
+			}()
+			_, _ = s.Client().Do(r)
+			// The handler does not notice.
+			await(t, "the lease is back", s.areFree)
+			close(goOn)
+		})
+	}
+}
+
+func TestHTTP_leaves_no_lease_after_a_panic_in_a_function(t *testing.T) {
+	for name, opts := range leases(t) {
+		s := newSite(t, say, append(opts, httpthrottle.Key(func(*http.Request) string {
+			panic("a mistake")
+		}))...)
+		if response, _ := s.get(t); response.StatusCode != 400 || !s.isFree() {
+			t.Error(name, response.Status)
+		}
+	}
+}
+
+func TestHTTP_trusts_a_unix_socket(t *testing.T) {
+	redis := start(t, module(t)...)
+	limiter := limiterOf(t, redis.rdb, patient)
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handlerOf(t, limiter, say, httpthrottle.Rule(gcra(t, 5)),
+		httpthrottle.TrustedProxies("unix"))}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close(); _ = os.Remove(path) })
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("unix", path)
+		},
+	}}
+	r, _ := http.NewRequest(http.MethodGet, "http://unix/", nil)
+	r.Header.Set("X-Forwarded-For", "192.0.2.7")
+	response, err := client.Do(r)
+	if err != nil || response.StatusCode != 200 {
+		t.Fatal(response, err)
+	}
+	_ = response.Body.Close()
+	if redis.rdb.Exists(context.Background(), "rl:api:192.0.2.7").Val() != 1 {
+		t.Error(redis.rdb.Keys(context.Background(), "*").Val())
+	}
+}
