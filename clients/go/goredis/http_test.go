@@ -328,12 +328,17 @@ func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
 }
 
 func TestHTTP_leaves_no_lease_after_a_panic_in_a_function(t *testing.T) {
-	for name, opts := range leases(t) {
-		s := newSite(t, say, append(opts, httpthrottle.Key(func(*http.Request) string {
-			panic("a mistake")
-		}))...)
-		if response, _ := s.get(t); response.StatusCode != 400 || !s.isFree() {
-			t.Error(name, response.Status)
+	aborts := func() { panic(http.ErrAbortHandler) }
+	all := map[string]httpthrottle.Option{
+		"key":  httpthrottle.Key(func(*http.Request) string { aborts(); return "" }),
+		"cost": httpthrottle.CostFunc(func(*http.Request) int64 { aborts(); return 1 }),
+		"tag":  httpthrottle.Tag(func(*http.Request) string { aborts(); return "" }),
+	}
+	opts := leases(t)["with another"]
+	for name, option := range all {
+		s := newSite(t, say, append(opts[:2:2], option)...)
+		if response, err := s.Client().Get(s.URL); err == nil || !s.isFree() {
+			t.Error(name, response, err)
 		}
 	}
 }

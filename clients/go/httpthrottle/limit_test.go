@@ -149,7 +149,8 @@ func TestKeys_that_find_no_subject_are_answered_400(t *testing.T) {
 	limiter := without(t)
 	keys := map[string]func(*http.Request) string{
 		"empty":    func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
-		"panicked": func(r *http.Request) string { return r.Header["X-Api-Key"][0] },
+		"missing":  func(r *http.Request) string { return r.Header["X-Api-Key"][0] },
+		"no UTF-8": func(*http.Request) string { return "\xff" },
 	}
 	for name, key := range keys {
 		never := func(http.ResponseWriter, *http.Request) { t.Error(name, "was served") }

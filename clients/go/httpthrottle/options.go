@@ -68,8 +68,9 @@ func added(one entry, opts []RuleOption) Option {
 }
 
 // Key sets the function that returns the subject of a request, such as its API key. A request whose
-// subject is empty is answered 400, unless there is an [Anonymous] rule; the same if the function
-// panics, which is logged. The default is the client's address; see [TrustedProxies].
+// subject is empty or not UTF-8 is answered 400, unless there is an [Anonymous] rule; the same if
+// the function panics by a [runtime.Error], such as for an index that is out of range, which is
+// logged once. The default is the client's address; see [TrustedProxies].
 func Key(key func(*http.Request) string) SharedOption {
 	return sharedOption(func(s *share) { s.key = key })
 }

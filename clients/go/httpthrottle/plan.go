@@ -1,12 +1,13 @@
 package httpthrottle
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	throttle "redis-throttle.invalid/go"
 )
@@ -177,21 +178,29 @@ func (s *subjects) of(one entry) string {
 	return *s.shared
 }
 
-// keyOf calls a key function. One that panics, such as for a field that is missing, finds no
-// subject.
+var keyOnce sync.Once
+
+// keyOf calls a key function. One that fails on what is missing, such as the first value of a field,
+// finds no subject; other panics are the program's. A subject that is not UTF-8 is none: a client
+// can write such a header.
 func keyOf(key func(*http.Request) string, r *http.Request) (subject string) {
 	defer func() {
 		problem := recover()
-		if err, isErr := problem.(error); isErr && errors.Is(err, http.ErrAbortHandler) {
+		if _, isMissing := problem.(runtime.Error); !isMissing && problem != nil {
 			panic(problem)
 		}
 		if problem != nil {
 			subject = ""
-			slog.Error("redis-throttle: a key function panicked, so the request has no subject",
-				"panic", problem)
+			keyOnce.Do(func() {
+				slog.Error("redis-throttle: a key function panicked, so its requests have no subject",
+					"panic", problem)
+			})
 		}
 	}()
-	return key(r)
+	if subject = key(r); !utf8.ValidString(subject) {
+		return ""
+	}
+	return subject
 }
 
 const forwardedFor = "X-Forwarded-For"
