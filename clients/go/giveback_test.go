@@ -120,6 +120,25 @@ func TestGives_nothing_back_that_was_not_taken(t *testing.T) {
 	})
 }
 
+func TestClose_ends_what_gives_back(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
+		s.add([]any{[]any{1.0, 10.0, 9.0, 0.0, 6000.0}, "silent"}, "")
+		d := mustCheck(t, limiter, context.Background())
+		if err := limiter.GiveBack(testRule().Of("a"), d); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if sent := s.seen().sent; len(sent) != 2 {
+			t.Error(sent)
+		}
+		began := time.Now()
+		_ = limiter.Close(context.Background())
+		if took := time.Since(began); took != 0 {
+			t.Error("it waited for", took)
+		}
+	})
+}
+
 func TestCanDecide_finds_rules_without_a_local_limit(t *testing.T) {
 	inBubble(t, []Option{WithOnError(Local)}, func(t *testing.T, _ *script, limiter *Limiter) {
 		var wrong *InvalidArgument

@@ -258,6 +258,49 @@ func TestHTTP_counts_a_client_that_is_gone(t *testing.T) {
 	}
 }
 
+// framework is a writer that knows the status, as those of gin and chi do.
+type framework struct {
+	http.ResponseWriter
+	status int
+}
+
+func (f *framework) Status() int { return f.status }
+
+func TestHTTP_asks_a_framework_for_the_status(t *testing.T) {
+	redis := start(t, module(t)...)
+	limiter := limiterOf(t, redis.rdb, patient)
+	var counted int
+	count := throttle.WithCount(throttle.CountIf(func(status int) bool {
+		counted = status
+		return true
+	}))
+	rule := throttle.Must(throttle.Fixed("login", 5, time.Hour, count))
+	below := &framework{ResponseWriter: httptest.NewRecorder()}
+	handler := handlerOf(t, limiter, func(http.ResponseWriter, *http.Request) {
+		below.status = http.StatusUnauthorized
+	}, httpthrottle.Rule(rule))
+	handler.ServeHTTP(below, httptest.NewRequest(http.MethodGet, "/", nil))
+	if counted != http.StatusUnauthorized {
+		t.Error(counted)
+	}
+}
+
+func TestHTTP_lets_a_handler_take_the_connection(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+		_ = conn.Close()
+	}, httpthrottle.Rule(counting(t)))
+	if response, _ := s.get(t); response.StatusCode != 204 {
+		t.Error(response.Status)
+	}
+	await(t, "the unit is back", s.isFree)
+}
+
 // leases returns rules that take a lease, alone and with another rule.
 func leases(t *testing.T) map[string][]httpthrottle.Option {
 	t.Helper()
