@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -326,6 +327,8 @@ func TestHTTP_releases_leases_at_the_end(t *testing.T) {
 				close(came)
 				<-goOn
 			}, opts...)
+			let := sync.OnceFunc(func() { close(goOn) })
+			t.Cleanup(let)
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -335,7 +338,7 @@ func TestHTTP_releases_leases_at_the_end(t *testing.T) {
 			if response, _ := s.get(t); response.StatusCode != 429 {
 				t.Error("a second one:", response.Status)
 			}
-			close(goOn)
+			let()
 			<-ended
 			if !s.areFree() {
 				t.Error("after the response")
@@ -356,6 +359,8 @@ func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
 				close(came)
 				<-goOn
 			}, opts...)
+			let := sync.OnceFunc(func() { close(goOn) })
+			t.Cleanup(let)
 			ctx, leave := context.WithCancel(context.Background())
 			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 			go func() {
@@ -365,7 +370,6 @@ func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
 			_, _ = s.Client().Do(r)
 			// The handler does not notice.
 			await(t, "the lease is back", s.areFree)
-			close(goOn)
 		})
 	}
 }
