@@ -3,6 +3,7 @@ package goredis
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -167,6 +168,27 @@ func TestHTTP_denials_of_the_program(t *testing.T) {
 	if response.StatusCode != 503 || body != "not now: api\n" ||
 		response.Header.Get("Retry-After") == "" || response.Header.Get("Ratelimit") == "" {
 		t.Error(response.Status, response.Header, body)
+	}
+}
+
+func TestHTTP_reports_a_rejected_command(t *testing.T) {
+	var got error
+	failure := func(w http.ResponseWriter, _ *http.Request, err error) {
+		got = err
+		w.WriteHeader(http.StatusTeapot)
+	}
+	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
+	api := httpthrottle.Rule(gcra(t, 1))
+	s := newSite(t, never, api, httpthrottle.OnFailure(failure))
+	s.redis.rdb.LPush(context.Background(), "rl:api:127.0.0.1", "another program's")
+	var rejected *throttle.CommandRejected
+	response, _ := s.get(t)
+	if response.StatusCode != http.StatusTeapot || !errors.As(got, &rejected) {
+		t.Error(response.Status, got)
+	}
+	s.Config.Handler = handlerOf(t, s.limiter, never, api)
+	if response, body := s.get(t); response.StatusCode != 500 || strings.Contains(body, "WRONG") {
+		t.Error(response.Status, body)
 	}
 }
 
