@@ -1,0 +1,167 @@
+// Package redisrate has the types and methods of github.com/go-redis/redis_rate/v10, over a limiter
+// of redis-throttle. A program changes its import line:
+//
+//	import redis_rate "redis-throttle.invalid/go/goredis/redisrate"
+//
+// A call is sent once and ends after 100 ms, unless [NewLimiter] gets another time-out. Without an
+// answer it is an error, as in redis_rate. The state is another one, under other keys: while a
+// program of each runs, a key has twice its limit.
+package redisrate
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/goredis"
+)
+
+// name is the name of all rules, and so the part of the keys before the subject.
+const name = "rate"
+
+// Limiter decides how often events may happen. Its methods may be called by several goroutines at
+// once.
+type Limiter struct {
+	limiter *throttle.Limiter
+	err     error
+	// last is the rule of the last call: most programs have few limits.
+	last *atomic.Pointer[made]
+}
+
+// made is the rule of a limit.
+type made struct {
+	limit Limit
+	rule  *throttle.Rule
+}
+
+// NewLimiter returns a limiter that dials with the configuration of a client; see [goredis.Adapt].
+// It takes the options of [throttle.New], but an OnError has no effect. All calls of a limiter with
+// a client that cannot be used, such as a Ring, or with a wrong option, return the error.
+func NewLimiter(rdb redis.UniversalClient, options ...throttle.Option) *Limiter {
+	// Deny takes nothing in this process when the server does not answer.
+	all := append(append([]throttle.Option{}, options...), throttle.WithOnError(throttle.Deny))
+	limiter, err := throttle.New(goredis.Adapt(rdb), all...)
+	return &Limiter{limiter: limiter, err: err, last: &atomic.Pointer[made]{}}
+}
+
+// Allow is AllowN for one event.
+func (l Limiter) Allow(ctx context.Context, key string, limit Limit) (*Result, error) {
+	return l.AllowN(ctx, key, limit, 1)
+}
+
+// AllowN decides whether n events may happen now: all of them or none. If n is 0, it takes nothing.
+// The key is not empty, and n is from 0 to 10^12.
+func (l Limiter) AllowN(
+	ctx context.Context, key string, limit Limit, n int,
+) (*Result, error) {
+	d, err := l.check(ctx, key, limit, n)
+	if err != nil {
+		return nil, err
+	}
+	return resultOf(d, limit, n), nil
+}
+
+// AllowAtMost decides how many of n events may happen now. If n is 0, it takes nothing, and denies
+// if not one event may happen.
+func (l Limiter) AllowAtMost(
+	ctx context.Context, key string, limit Limit, n int,
+) (*Result, error) {
+	var opts []throttle.CallOption
+	if n != 0 {
+		opts = append(opts, throttle.Partial())
+	}
+	d, err := l.check(ctx, key, limit, n, opts...)
+	if err != nil {
+		return nil, err
+	}
+	result := resultOf(d, limit, n)
+	if n == 0 && d.Remaining == 0 {
+		result.RetryAfter = max(0, d.ResetAfter+above(limit, 1))
+	}
+	return result, nil
+}
+
+// Reset deletes the state of a key. The next call finds all of its limit.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	limiter, err := l.usable()
+	if err != nil {
+		return err
+	}
+	_, err = limiter.Forget(ctx, anyRule.Of(key))
+	return err
+}
+
+// anyRule has the name of all rules, and so their keys.
+var anyRule = throttle.Must(throttle.GCRA(name, 1, 1, time.Second))
+
+// Close closes the connections of the limiter, but not the client. Later calls are errors.
+func (l *Limiter) Close(ctx context.Context) error {
+	limiter, err := l.usable()
+	if err != nil {
+		return err
+	}
+	return limiter.Close(ctx)
+}
+
+func (l *Limiter) usable() (*throttle.Limiter, error) {
+	if l == nil || l.limiter == nil && l.err == nil {
+		return nil, &throttle.InvalidArgument{
+			Argument: "limiter", Expected: "a limiter made by NewLimiter",
+		}
+	}
+	return l.limiter, l.err
+}
+
+// check decides a call. Without an answer it returns the error.
+func (l *Limiter) check(
+	ctx context.Context, key string, limit Limit, n int, opts ...throttle.CallOption,
+) (throttle.Decision, error) {
+	limiter, err := l.usable()
+	if err != nil {
+		return throttle.Decision{}, err
+	}
+	rule, err := l.ruleOf(limit)
+	if err != nil {
+		return throttle.Decision{}, err
+	}
+	d, err := limiter.Check(ctx, rule.Of(key).Cost(int64(n)), opts...)
+	if err == nil {
+		err = d.Err()
+	}
+	return d, err
+}
+
+// ruleOf returns the rule of a limit.
+func (l *Limiter) ruleOf(limit Limit) (*throttle.Rule, error) {
+	if last := l.last.Load(); last != nil && last.limit == limit {
+		return last.rule, nil
+	}
+	rule, err := throttle.GCRA(name, int64(limit.Burst), int64(limit.Rate), limit.Period)
+	if err == nil {
+		l.last.Store(&made{limit, rule})
+	}
+	return rule, err
+}
+
+func resultOf(d throttle.Decision, limit Limit, n int) *Result {
+	result := &Result{
+		Limit: limit, Allowed: int(d.Granted), Remaining: int(d.Remaining),
+		RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+	}
+	switch {
+	case d.Allowed:
+		result.RetryAfter = -1
+	case d.Never:
+		result.RetryAfter = d.ResetAfter + above(limit, n)
+	}
+	return result
+}
+
+// above returns the time in which the events above the burst are refilled; below 0 for fewer.
+func above(limit Limit, n int) time.Duration {
+	ns := float64(n-limit.Burst) * float64(limit.Period) / float64(limit.Rate)
+	// The half leaves room for a sum. It is 146 years.
+	return time.Duration(min(ns, float64(throttle.Never/2)))
+}
