@@ -1,0 +1,107 @@
+package grpcthrottle
+
+import (
+	"context"
+	"log/slog"
+
+	"google.golang.org/grpc"
+	throttle "redis-throttle.invalid/go"
+)
+
+// Unary is a [grpc.UnaryServerInterceptor].
+func (l *Limits) Unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	var response any
+	err := l.around(ctx, Call{Method: info.FullMethod, Request: request}, func() error {
+		var err error
+		response, err = handler(ctx, request)
+		return err
+	})
+	return response, err
+}
+
+// Stream is a [grpc.StreamServerInterceptor].
+func (l *Limits) Stream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
+	return l.around(stream.Context(), Call{Method: info.FullMethod}, func() error {
+		return handler(server, stream)
+	})
+}
+
+// around runs the handler of a call that the rules allow, and returns its error.
+func (l *Limits) around(ctx context.Context, call Call, handler func() error) error {
+	if l == nil || l.limiter == nil {
+		return statusOf(invalid("limits", "limits made by New"))
+	}
+	if l.skip(ctx, call) {
+		return handler()
+	}
+	subject := l.subject(ctx, call)
+	if subject == "" {
+		return noSubject()
+	}
+	items := l.items(ctx, call, subject)
+	decision, release, err := l.take(ctx, items)
+	if err != nil {
+		return statusOf(err)
+	}
+	defer release()
+	// A panic of the handler is a failure with this status.
+	status := 500
+	defer func() { l.giveBack(items, decision, status) }()
+	err = handler()
+	status = httpStatus(err)
+	return err
+}
+
+// take decides a call, and returns a function that releases its leases. A denial is an error.
+func (l *Limits) take(
+	ctx context.Context, items []throttle.Item,
+) (throttle.Decision, func(), error) {
+	if l.isHeld {
+		admitted, err := l.limiter.Admit(ctx, items)
+		if err != nil {
+			return throttle.Decision{}, nil, err
+		}
+		return admitted.Decision(), func() { admitted.Finish(ctx) }, nil
+	}
+	var decision throttle.Decision
+	var err error
+	if len(items) == 1 {
+		decision, err = l.limiter.Check(ctx, items[0])
+	} else {
+		decision, err = l.limiter.CheckAll(ctx, items)
+	}
+	if err == nil && !decision.Allowed {
+		err = &throttle.Denied{Decision: decision}
+	}
+	return decision, func() {}, err
+}
+
+// giveBack gives back what does not count. The limiter counts a rejected refund. Without an answer
+// the units stay taken.
+func (l *Limits) giveBack(items []throttle.Item, decision throttle.Decision, status int) {
+	rows := decision.Rows
+	if len(rows) != len(items) {
+		rows = []throttle.Decision{decision}
+	}
+	for at, row := range rows {
+		if !counts(items[at].Rule(), status) {
+			_ = l.limiter.GiveBack(items[at], row)
+		}
+	}
+}
+
+// counts calls the count of a rule. If it panics, the call counts.
+func counts(rule *throttle.Rule, status int) (isCounted bool) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			slog.Error("redis-throttle: a count panicked, so the call counts",
+				"rule", rule.Name(), "panic", problem)
+			isCounted = true
+		}
+	}()
+	return rule.Count().Counts(status)
+}

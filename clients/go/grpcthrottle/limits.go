@@ -1,0 +1,135 @@
+// Package grpcthrottle limits the calls of a gRPC server:
+//
+//	limits, err := grpcthrottle.New(limiter, tenant, []*throttle.Rule{api, runs})
+//	if err != nil {
+//		return err
+//	}
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(limits.Unary), grpc.ChainStreamInterceptor(limits.Stream))
+//
+// A stream is one call. A denied call does not reach its handler. Its status is ResourceExhausted
+// with a RetryInfo; without one, if a retry never helps. If OnError denied, it is Unavailable.
+package grpcthrottle
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"unicode/utf8"
+
+	throttle "redis-throttle.invalid/go"
+)
+
+// Call is a call of the server.
+type Call struct {
+	// Method is the full name, such as "/package.Service/Method".
+	Method string
+	// Request is the message of a unary call; nil of a stream.
+	Request any
+}
+
+// Key returns the subject of a call: its user, address or tenant. A call whose subject is empty or
+// not UTF-8 gets the status InvalidArgument; the same if the function panics by a [runtime.Error],
+// such as for an index of metadata that is missing, which is logged once. Another panic goes on.
+type Key func(ctx context.Context, call Call) string
+
+// Limits are the rules of a server's calls. [Limits.Unary] and [Limits.Stream] are its
+// interceptors. They may be used by several servers.
+type Limits struct {
+	limiter *throttle.Limiter
+	key     Key
+	rules   []*throttle.Rule
+	cost    func(ctx context.Context, call Call) int64
+	skip    func(ctx context.Context, call Call) bool
+	isHeld  bool
+}
+
+// Option is an option of [New].
+type Option func(*Limits)
+
+// CostFunc sets the function that returns the cost of a call, from 0 to 10^12 units. Leases and
+// backoffs take no cost, and ignore it. The default is 1.
+func CostFunc(cost func(ctx context.Context, call Call) int64) Option {
+	return func(l *Limits) { l.cost = cost }
+}
+
+// Skip sets the function that returns true for calls that are not limited, such as health checks.
+func Skip(skip func(ctx context.Context, call Call) bool) Option {
+	return func(l *Limits) { l.skip = skip }
+}
+
+// New returns limits of 1 to 16 rules. A call takes from all or from none. Leases among them are
+// released when the handler has returned. What a call took that does not count, by the rule's
+// [throttle.Count], is given back in the background. A Count gets the HTTP status of the call's
+// code, such as 401 for Unauthenticated. New returns an [throttle.InvalidArgument] for a mistake.
+func New(
+	limiter *throttle.Limiter, key Key, rules []*throttle.Rule, options ...Option,
+) (*Limits, error) {
+	l := &Limits{
+		limiter: limiter, key: key, rules: append([]*throttle.Rule(nil), rules...),
+		cost: func(context.Context, Call) int64 { return 1 },
+		skip: func(context.Context, Call) bool { return false },
+	}
+	for _, option := range options {
+		if option == nil {
+			return nil, invalid("options", "no nil")
+		}
+		option(l)
+	}
+	switch {
+	case limiter == nil:
+		return nil, invalid("limiter", "a limiter made by throttle.New")
+	case key == nil || l.cost == nil || l.skip == nil:
+		return nil, invalid("key", "functions that are not nil")
+	case len(rules) < 1 || len(rules) > 16:
+		return nil, invalid("rules", "1 to 16 rules")
+	}
+	for _, rule := range rules {
+		if err := limiter.CanDecide(rule); err != nil {
+			return nil, err
+		}
+		l.isHeld = l.isHeld || rule.Kind() == throttle.KindLease
+	}
+	return l, nil
+}
+
+func invalid(argument, expected string) error {
+	return &throttle.InvalidArgument{Argument: argument, Expected: expected}
+}
+
+// items returns what a call takes.
+func (l *Limits) items(ctx context.Context, call Call, subject string) []throttle.Item {
+	cost := l.cost(ctx, call)
+	items := make([]throttle.Item, len(l.rules))
+	for at, rule := range l.rules {
+		items[at] = rule.Of(subject)
+		if rule.TakesCost() {
+			items[at] = items[at].Cost(cost)
+		}
+	}
+	return items
+}
+
+var keyOnce sync.Once
+
+// subject returns the subject of a call; empty if it has none.
+func (l *Limits) subject(ctx context.Context, call Call) (subject string) {
+	defer func() {
+		problem := recover()
+		if _, isMissing := problem.(runtime.Error); !isMissing && problem != nil {
+			panic(problem)
+		}
+		if problem != nil {
+			subject = ""
+			keyOnce.Do(func() {
+				slog.Error("redis-throttle: a key function panicked, so its calls have no subject",
+					"panic", problem)
+			})
+		}
+	}()
+	if subject = l.key(ctx, call); !utf8.ValidString(subject) {
+		return ""
+	}
+	return subject
+}
