@@ -38,13 +38,14 @@ endef
 example_of_python := fastapi
 example_of_node := express
 example_of_rust := axum
+example_of_go := nethttp
 
 for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter
 .PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
-.PHONY: example-fastapi example-express example-axum test-clients check-clients
+.PHONY: example-fastapi example-express example-axum example-nethttp test-clients check-clients
 
 help: ## list the targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
@@ -78,7 +79,8 @@ demo: ## show all algorithms side by side, then every command; ONLY=gcra shows o
 example-fastapi: ## start a server and a FastAPI service with limits on HTTP_PORT=8080
 example-express: ## the same with Express
 example-axum: ## the same with axum
-example-fastapi example-express example-axum: example-%:
+example-nethttp: ## the same with net/http
+example-fastapi example-express example-axum example-nethttp: example-%:
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
@@ -87,6 +89,7 @@ example-fastapi example-express example-axum: example-%:
 language_of_fastapi := python
 language_of_express := node
 language_of_axum := rust
+language_of_nethttp := go
 
 plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only compares
 	@scripts/install-prerequisites.sh rust build server

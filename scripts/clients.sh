@@ -8,8 +8,9 @@
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #
-# LANGUAGE is python, node or rust; the default is all three. $SERVER is the server, $RL_MODULE the
-# module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not fetched again.
+# LANGUAGE is python, node, rust or go; the default is the first three. $SERVER is the server,
+# $RL_MODULE the module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not
+# fetched again.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -60,6 +61,20 @@ use_node() {
         PATH="$packages/node-$platform/bin:$packages/.bin:$PATH"
         export PATH
     fi
+}
+
+# Prints the folders of the modules in Go.
+go_modules() {
+    find clients/go examples/nethttp -name go.mod -exec dirname {} \;
+}
+
+# Go 1.21 and newer fetch the version that go.mod asks for by themselves.
+use_go() {
+    found=$(go env GOVERSION 2>/dev/null || echo none)
+    case $found in
+    go1.2[1-9]* | go1.[3-9][0-9]* | go[2-9]*) ;;
+    *) fail "Go 1.21 or newer is needed and this is $found: https://go.dev has it" ;;
+    esac
 }
 
 # Creates the virtual environment $1 with the requirements of the file $2, and with the packages in
@@ -197,6 +212,22 @@ test_rust() {
     step cargo test --locked
 }
 
+check_go() {
+    use_go
+    unformatted=$(step gofmt -l clients/go examples/nethttp)
+    [ -z "$unformatted" ] || fail "gofmt -w $unformatted"
+    for module in $(go_modules); do
+        (cd "$module" && step go mod tidy -diff && step go vet ./...)
+    done
+}
+
+test_go() {
+    use_go
+    for module in $(go_modules); do
+        (cd "$module" && step go test -race ./...)
+    done
+}
+
 example_python() {
     venv .cache/venv/fastapi examples/fastapi/requirements.txt clients/python
 }
@@ -210,6 +241,13 @@ example_node() {
 example_rust() {
     cd clients/rust
     step cargo build --locked --package example-axum
+}
+
+example_go() {
+    use_go
+    binary=$PWD/.cache/example-nethttp
+    cd examples/nethttp
+    step go build -o "$binary" .
 }
 
 monitoring() {
@@ -234,12 +272,12 @@ check | test | example)
     [ $# -gt 0 ] || set -- python node rust
     for language in "$@"; do
         case $language in
-        python | node | rust)
+        python | node | rust | go)
             printf '\n== %s: %s\n' "$verb" "$language"
             # Run each function in a subshell, because it changes the working folder.
             ("${verb}_$language")
             ;;
-        *) fail "unknown language $language: expected python, node or rust" ;;
+        *) fail "unknown language $language: expected python, node, rust or go" ;;
         esac
     done
     ;;

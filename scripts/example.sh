@@ -3,7 +3,7 @@
 #
 #   scripts/example.sh NAME MODULE PORT HTTP_PORT [ARGUMENT...]
 #
-# NAME is fastapi, express or axum. Each ARGUMENT is passed to the server. The application keeps
+# NAME is fastapi, express, axum or nethttp. Each ARGUMENT is passed to the server. The application keeps
 # running if the server is stopped.
 #
 # $SERVER replaces redis-server, $RL_CLIENTS is the target directory of the example in Rust.
@@ -71,7 +71,8 @@ start_application() {
         exec "$here/clients.sh" run node "$root/examples/express/server.js"
         ;;
     axum) exec "${RL_CLIENTS:-$root/target/clients}/debug/example-axum" ;;
-    *) fail "unknown example $name: expected fastapi, express or axum" ;;
+    nethttp) exec "$root/.cache/example-nethttp" ;;
+    *) fail "unknown example $name: expected fastapi, express, axum or nethttp" ;;
     esac
 }
 
