@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes functions/redis_throttle_script.lua from functions/redis_throttle.lua, for EVALSHA.
+"""Makes functions/redis_throttle_script.lua from functions/redis_throttle.lua, for EVALSHA, and the
+copies of both in clients/go/lua: a module in Go can neither link to files nor read outside of it.
 
-    scripts/lua-script.py            writes the script
-    scripts/lua-script.py --check    fails if the committed script differs
+    scripts/lua-script.py            writes the files
+    scripts/lua-script.py --check    fails if a committed file differs
 
 The script is the library without comments and without its last section, which registers functions.
 Instead, the script chooses the command by its first argument. Every call runs the script from the
@@ -13,7 +14,9 @@ import re
 import sys
 from pathlib import Path
 
-FUNCTIONS = Path(__file__).resolve().parent.parent / "functions"
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTIONS = ROOT / "functions"
+COPIES = ROOT / "clients/go/lua"
 LIBRARY = FUNCTIONS / "redis_throttle.lua"
 SCRIPT = FUNCTIONS / "redis_throttle_script.lua"
 LAST_SECTION = "-- As a library ---"
@@ -62,12 +65,14 @@ def script(library):
 
 
 def main():
-    made = script(LIBRARY.read_text())
-    if sys.argv[1:] == ["--check"]:
-        if SCRIPT.read_text() != made:
-            sys.exit(f"{SCRIPT} is not the one that is made of {LIBRARY}: run {__file__}")
-    else:
-        SCRIPT.write_text(made)
+    library = LIBRARY.read_text()
+    made = {SCRIPT: script(library), COPIES / LIBRARY.name: library}
+    made[COPIES / SCRIPT.name] = made[SCRIPT]
+    for path, text in made.items():
+        if sys.argv[1:] != ["--check"]:
+            path.write_text(text)
+        elif path.read_text() != text:
+            sys.exit(f"{path} is not the one that is made of {LIBRARY}: run {__file__}")
 
 
 if __name__ == "__main__":
