@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/keyfunc"
 )
 
 // Unary is a [grpc.UnaryServerInterceptor].
@@ -38,7 +39,7 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 	if l.skip(ctx, call) {
 		return handler()
 	}
-	subject := l.subject(ctx, call)
+	subject := keyfunc.Subject(func() string { return l.key(ctx, call) })
 	if subject == "" {
 		return noSubject()
 	}

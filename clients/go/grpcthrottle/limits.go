@@ -13,10 +13,6 @@ package grpcthrottle
 
 import (
 	"context"
-	"log/slog"
-	"runtime"
-	"sync"
-	"unicode/utf8"
 
 	throttle "redis-throttle.invalid/go"
 )
@@ -109,27 +105,4 @@ func (l *Limits) items(ctx context.Context, call Call, subject string) []throttl
 		}
 	}
 	return items
-}
-
-var keyOnce sync.Once
-
-// subject returns the subject of a call; empty if it has none.
-func (l *Limits) subject(ctx context.Context, call Call) (subject string) {
-	defer func() {
-		problem := recover()
-		if _, isMissing := problem.(runtime.Error); !isMissing && problem != nil {
-			panic(problem)
-		}
-		if problem != nil {
-			subject = ""
-			keyOnce.Do(func() {
-				slog.Error("redis-throttle: a key function panicked, so its calls have no subject",
-					"panic", problem)
-			})
-		}
-	}()
-	if subject = l.key(ctx, call); !utf8.ValidString(subject) {
-		return ""
-	}
-	return subject
 }

@@ -3,13 +3,12 @@ package httpthrottle
 import (
 	"log/slog"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/keyfunc"
 )
 
 const rulesMax = 16
@@ -164,43 +163,18 @@ func (p *plan) item(
 // of returns the subject under a rule; empty if there is none.
 func (s *subjects) of(one entry) string {
 	if one.key != nil {
-		return keyOf(one.key, s.request)
+		return keyfunc.Subject(func() string { return one.key(s.request) })
 	}
 	if s.shared == nil {
 		var subject string
 		if s.plan.key != nil {
-			subject = keyOf(s.plan.key, s.request)
+			subject = keyfunc.Subject(func() string { return s.plan.key(s.request) })
 		} else {
 			subject = s.plan.address(s.request)
 		}
 		s.shared = &subject
 	}
 	return *s.shared
-}
-
-var keyOnce sync.Once
-
-// keyOf calls a key function. One that fails on what is missing, such as the first value of a field,
-// finds no subject; other panics are the program's. A subject that is not UTF-8 is none: a client
-// can write such a header.
-func keyOf(key func(*http.Request) string, r *http.Request) (subject string) {
-	defer func() {
-		problem := recover()
-		if _, isMissing := problem.(runtime.Error); !isMissing && problem != nil {
-			panic(problem)
-		}
-		if problem != nil {
-			subject = ""
-			keyOnce.Do(func() {
-				slog.Error("redis-throttle: a key function panicked, so its requests have no subject",
-					"panic", problem)
-			})
-		}
-	}()
-	if subject = key(r); !utf8.ValidString(subject) {
-		return ""
-	}
-	return subject
 }
 
 const forwardedFor = "X-Forwarded-For"
