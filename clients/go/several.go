@@ -7,6 +7,15 @@ import (
 	"time"
 )
 
+// beginAll begins a call of several items, and returns them with their keys.
+func (l *Limiter) beginAll(ctx context.Context, items []Item, opts []CallOption) ([]*ask, error) {
+	o, err := l.begin(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return l.askAll(items, o)
+}
+
 // askAll returns several items with their keys.
 func (l *Limiter) askAll(items []Item, o *callOptions) ([]*ask, error) {
 	if o.partial {
@@ -29,11 +38,7 @@ func (l *Limiter) askAll(items []Item, o *callOptions) ([]*ask, error) {
 func (l *Limiter) CheckAll(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
-	o, err := l.begin(ctx, opts)
-	if err != nil {
-		return Decision{}, err
-	}
-	asks, err := l.askAll(items, o)
+	asks, err := l.beginAll(ctx, items, opts)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -59,11 +64,7 @@ func (l *Limiter) CheckAll(
 func (l *Limiter) PeekAll(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
-	o, err := l.begin(ctx, opts)
-	if err != nil {
-		return Decision{}, err
-	}
-	asks, err := l.askAll(items, o)
+	asks, err := l.beginAll(ctx, items, opts)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -101,11 +102,7 @@ func (l *Limiter) several(
 func (l *Limiter) CheckEach(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
-	o, err := l.begin(ctx, opts)
-	if err != nil {
-		return Decision{}, err
-	}
-	asks, err := l.askAll(items, o)
+	asks, err := l.beginAll(ctx, items, opts)
 	if err != nil {
 		return Decision{}, err
 	}
