@@ -11,40 +11,24 @@ import { connect } from 'node:net';
 import express, { type RequestHandler } from 'express';
 import { type Options, rateLimit } from 'express-rate-limit';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { RedisThrottleStore } from '../../src/express-rate-limit.js';
 import { type Client, fixed, gcra, Limiter, slidingLog } from '../../src/index.js';
-import { type Server, serve, until } from './server.js';
+import { frozen } from './frozen.js';
+import { until } from './server.js';
 
 const WINDOW_MS = 60_000;
-let server: Server;
-let redis: Redis;
-let limiter: Limiter;
+const live = frozen();
 const closing: (() => void)[] = [];
 
-beforeAll(async () => {
-  server = await serve();
-  redis = new Redis({ port: server.port });
-  limiter = new Limiter(redis as unknown as Client, { timeoutMs: 5000, onError: 'deny' });
-});
-afterAll(async () => {
-  await limiter.close();
-  redis.disconnect();
-  server.admin.disconnect();
-  await server.stop();
-});
-beforeEach(async () => {
-  await server.admin.flushall();
-  await server.clock.freeze();
-});
 afterEach(() => {
   for (const close of closing.splice(0)) close();
 });
 
-const advance = (ms: number) => server.clock.advance(ms);
+const advance = (ms: number) => live.server.clock.advance(ms);
 
 function stored(limit = 3, name = 'express'): RedisThrottleStore {
-  const store = new RedisThrottleStore({ limiter, name });
+  const store = new RedisThrottleStore({ limiter: live.limiter, name });
   store.init({ windowMs: WINDOW_MS, limit });
   return store;
 }
@@ -56,7 +40,7 @@ describe('the store', () => {
     expect([await hits('a'), await hits('a'), await hits('b'), await hits('a')]).toEqual([
       1, 2, 1, 3,
     ]);
-    expect(await server.admin.keys('*')).toEqual(
+    expect(await live.server.admin.keys('*')).toEqual(
       expect.arrayContaining(['rl:express:a', 'rl:express:b']),
     );
   });
@@ -95,7 +79,7 @@ describe('the store', () => {
   it('reports the hits of a key, and undefined without a hit', async () => {
     const store = stored();
     expect(await store.get('a')).toBeUndefined();
-    expect(await server.admin.dbsize()).toBe(0);
+    expect(await live.server.admin.dbsize()).toBe(0);
     await store.increment('a');
     const told = await store.get('a');
     expect(told?.totalHits).toBe(1);
@@ -106,7 +90,7 @@ describe('the store', () => {
   it('refunds a hit, never below zero, and does not move the window', async () => {
     const store = stored();
     await store.decrement('unknown');
-    expect(await server.admin.dbsize()).toBe(0);
+    expect(await live.server.admin.dbsize()).toBe(0);
     await store.increment('a');
     await store.increment('a');
     await advance(59_000);
@@ -136,11 +120,11 @@ describe('the store', () => {
     const store = stored();
     const keys = ['2001:db8:1:2::/56', '{a}', 'b c', '%', 'ü', 'x'.repeat(500)];
     for (const key of keys) expect((await store.increment(key)).totalHits).toBe(1);
-    expect(await server.admin.dbsize()).toBe(keys.length);
+    expect(await live.server.admin.dbsize()).toBe(keys.length);
   });
 
   it('throws when the server rejects the call', async () => {
-    await server.admin.set('rl:express:a', 'something else');
+    await live.server.admin.set('rl:express:a', 'something else');
     await expect(stored().increment('a')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
   });
 
@@ -148,7 +132,7 @@ describe('the store', () => {
     ['gcra', gcra('own', 3, 3, '60s'), 21_000],
     ['sliding log', slidingLog('own', 3, '60s'), 60_000],
   ])('decides by its own rule, %s', async (_, rule, resetMs) => {
-    const store = new RedisThrottleStore({ limiter, rule });
+    const store = new RedisThrottleStore({ limiter: live.limiter, rule });
     store.init({ windowMs: WINDOW_MS, limit: 3 });
     const hits = [];
     for (let hit = 0; hit < 4; hit += 1) hits.push((await store.increment('a')).totalHits);
@@ -162,7 +146,9 @@ describe('the middleware over the store', () => {
   async function listen(
     options: Partial<Options>,
     answer: RequestHandler = (_, res) => void res.send('ok'),
-    stores: [RedisThrottleStore, ...RedisThrottleStore[]] = [new RedisThrottleStore({ limiter })],
+    stores: [RedisThrottleStore, ...RedisThrottleStore[]] = [
+      new RedisThrottleStore({ limiter: live.limiter }),
+    ],
   ) {
     const middleware = stores.map((store) =>
       rateLimit({ windowMs: WINDOW_MS, limit: 2, standardHeaders: 'draft-8', ...options, store }),
@@ -238,10 +224,15 @@ describe('the middleware over the store', () => {
 
   it('may run twice on a request under two names, without a warning', async () => {
     const complaints = vi.spyOn(console, 'error').mockImplementation(() => {});
-    const stores = ['one', 'two'].map((name) => new RedisThrottleStore({ limiter, name }));
+    const stores = ['one', 'two'].map(
+      (name) => new RedisThrottleStore({ limiter: live.limiter, name }),
+    );
     const { url } = await listen({}, undefined, stores as [RedisThrottleStore]);
     expect((await fetch(url)).status).toBe(200);
-    expect((await server.admin.keys('*')).sort()).toEqual(['rl:one:127.0.0.1', 'rl:two:127.0.0.1']);
+    expect((await live.server.admin.keys('*')).sort()).toEqual([
+      'rl:one:127.0.0.1',
+      'rl:two:127.0.0.1',
+    ]);
     expect(complaints).not.toHaveBeenCalled();
     complaints.mockRestore();
   });
@@ -249,7 +240,7 @@ describe('the middleware over the store', () => {
   it('answers 400 if there is no key', async () => {
     const { url } = await listen({ keyGenerator: (request) => request.header('X-User') as string });
     expect((await fetch(url)).status).toBe(400);
-    expect(await server.admin.dbsize()).toBe(0);
+    expect(await live.server.admin.dbsize()).toBe(0);
   });
 
   it('answers 503 under onError deny when the server is down', async () => {

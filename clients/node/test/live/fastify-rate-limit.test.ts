@@ -2,39 +2,18 @@
 import rateLimit, { type RateLimitPluginOptions } from '@fastify/rate-limit';
 import Fastify, { type FastifyInstance } from 'fastify';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { redisThrottleStore } from '../../src/fastify-rate-limit.js';
-import { type Client, Limiter, type LimiterOptions } from '../../src/index.js';
-import { type Server, serve } from './server.js';
+import { frozen, limiting } from './frozen.js';
 
-let server: Server;
-let redis: Redis;
-let limiter: Limiter;
+const live = frozen();
 const running: FastifyInstance[] = [];
 
-const limiting = (client: Redis, options: LimiterOptions) =>
-  new Limiter(client as unknown as Client, { timeoutMs: 5000, ...options });
-
-beforeAll(async () => {
-  server = await serve();
-  redis = new Redis({ port: server.port });
-  limiter = limiting(redis, { onError: 'deny' });
-});
-afterAll(async () => {
-  await limiter.close();
-  redis.disconnect();
-  server.admin.disconnect();
-  await server.stop();
-});
-beforeEach(async () => {
-  await server.admin.flushall();
-  await server.clock.freeze();
-});
 afterEach(async () => {
   for (const app of running.splice(0)) await app.close();
 });
 
-async function registered(options: RateLimitPluginOptions = {}, own = limiter) {
+async function registered(options: RateLimitPluginOptions = {}, own = live.limiter) {
   const app = Fastify();
   running.push(app);
   const store = redisThrottleStore({ limiter: own });
@@ -56,14 +35,14 @@ it('limits a route until its window ends', async () => {
   const app = await registered();
   const call = await started(app.get('/', () => 'hello') && app);
   expect(await call()).toEqual([200, '1', '60', null]);
-  await server.clock.advance(30_000);
+  await live.server.clock.advance(30_000);
   expect(await call()).toEqual([200, '0', '30', null]);
   for (let denial = 0; denial < 2; denial += 1) {
     expect(await call()).toEqual([429, '0', '30', '30']);
   }
-  await server.clock.advance(30_000);
+  await live.server.clock.advance(30_000);
   expect(await call()).toEqual([200, '1', '60', null]);
-  expect(await server.admin.keys('*')).toEqual(['rl:fastify:127.0.0.1']);
+  expect(await live.server.admin.keys('*')).toEqual(['rl:fastify:127.0.0.1']);
 });
 
 it('counts routes with their own options separately, and those of a group together', async () => {
@@ -118,7 +97,7 @@ it.each([[undefined], [null], ['']])('answers 400 if the key is %j', async (key)
   const app = await registered({ keyGenerator: () => key as string });
   const call = await started(app.get('/', () => 'hello') && app);
   expect((await call())[0]).toBe(400);
-  expect(await server.admin.dbsize()).toBe(0);
+  expect(await live.server.admin.dbsize()).toBe(0);
 });
 
 it('answers 503 under onError deny, and serves under allow, when the server is down', async () => {

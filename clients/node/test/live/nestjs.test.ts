@@ -4,40 +4,19 @@ import { Controller, Get, type INestApplication, Module } from '@nestjs/common';
 import { APP_GUARD, NestFactory } from '@nestjs/core';
 import { ThrottlerGuard, ThrottlerModule, type ThrottlerOptions } from '@nestjs/throttler';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
-import { type Client, Limiter, type LimiterOptions } from '../../src/index.js';
+import { afterEach, expect, it } from 'vitest';
 import { RedisThrottleStorage } from '../../src/nestjs.js';
-import { type Server, serve } from './server.js';
+import { frozen, limiting } from './frozen.js';
 
-let server: Server;
-let redis: Redis;
-let limiter: Limiter;
+const live = frozen();
 const running: INestApplication[] = [];
 
-const limiting = (client: Redis, options: LimiterOptions) =>
-  new Limiter(client as unknown as Client, { timeoutMs: 5000, ...options });
-
-beforeAll(async () => {
-  server = await serve();
-  redis = new Redis({ port: server.port });
-  limiter = limiting(redis, { onError: 'deny' });
-});
-afterAll(async () => {
-  await limiter.close();
-  redis.disconnect();
-  server.admin.disconnect();
-  await server.stop();
-});
-beforeEach(async () => {
-  await server.admin.flushall();
-  await server.clock.freeze();
-});
 afterEach(async () => {
   for (const app of running.splice(0)) await app.close();
 });
 
 /** Starts an application with one route, and returns a function that calls it. */
-async function started(throttlers: ThrottlerOptions[], own = limiter) {
+async function started(throttlers: ThrottlerOptions[], own = live.limiter) {
   @Controller()
   class AppController {
     @Get()
@@ -67,13 +46,13 @@ const [NONE, LEFT_1, LEFT_0] = [null, [200, '1', null], [200, '0', null]];
 it('limits a route, and reports seconds', async () => {
   const call = await started([{ limit: 2, ttl: 60_000 }]);
   expect([await call(), await call()]).toEqual([LEFT_1, LEFT_0]);
-  await server.clock.advance(500);
+  await live.server.clock.advance(500);
   expect(await call()).toEqual([429, NONE, '60']);
-  await server.clock.advance(59_000);
+  await live.server.clock.advance(59_000);
   expect(await call()).toEqual([429, NONE, '1']);
-  await server.clock.advance(500);
+  await live.server.clock.advance(500);
   expect(await call()).toEqual(LEFT_1);
-  const [key] = await server.admin.keys('*');
+  const [key] = await live.server.admin.keys('*');
   expect(key).toMatch(/^rl:nestjs\/default:[0-9a-f]{64}$/);
 });
 
@@ -86,7 +65,7 @@ it('counts each throttler separately', async () => {
   const statuses = [];
   for (let times = 0; times < 2; times += 1) {
     statuses.push((await call())[0], (await call())[0]);
-    await server.clock.advance(1000);
+    await live.server.clock.advance(1000);
   }
   expect([...statuses, (await call())[0]]).toEqual([200, 429, 200, 429, 429]);
 });
@@ -97,17 +76,17 @@ it.each([
 ])('bans the key for a blockDuration %s than the ttl', async (_, blockDuration) => {
   const call = await started([{ limit: 2, ttl: 60_000, blockDuration }]);
   expect([await call(), await call()]).toEqual([LEFT_1, LEFT_0]);
-  const slots = await server.admin.keys('*');
+  const slots = await live.server.admin.keys('*');
   expect(await call()).toEqual([429, NONE, String(blockDuration / 1000)]);
-  slots.push(...(await server.admin.keys('*')));
+  slots.push(...(await live.server.admin.keys('*')));
   // In a cluster, the window and the ban are in one slot.
   expect(
     slots.map((key) => /^rl:\{[0-9a-f]{64}\}:nestjs\/default(\/ban)?:/.exec(key)?.[1]),
   ).toEqual([undefined, '/ban']);
-  await server.clock.advance(4000);
+  await live.server.clock.advance(4000);
   // A request during the ban does not extend it.
   expect(await call()).toEqual([429, NONE, String(blockDuration / 1000 - 4)]);
-  await server.clock.advance(blockDuration - 4000);
+  await live.server.clock.advance(blockDuration - 4000);
   expect([await call(), await call()]).toEqual([LEFT_1, LEFT_0]);
 });
 
@@ -127,5 +106,7 @@ it('answers 503 under onError deny, and serves under allow, when the server is d
 });
 
 it('refuses a name that a rule cannot have, at setup', () => {
-  expect(() => new RedisThrottleStorage({ limiter, name: 'a b' })).toThrow(/^invalid name/);
+  expect(() => new RedisThrottleStorage({ limiter: live.limiter, name: 'a b' })).toThrow(
+    /^invalid name/,
+  );
 });
