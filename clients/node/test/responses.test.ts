@@ -1,46 +1,24 @@
 /** Tests edge cases of the middleware: the end of a response, its headers, unusual requests. */
 
-import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import express from 'express';
 import { type Context, Hono } from 'hono';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { type ExpressOptions, rateLimit } from '../src/express.js';
 import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
 import { fixed, gcra, lease } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
+import { listen, until } from './listening.js';
 import { api, over } from './over.js';
 
 const one = fixed('one', 1, '1h');
 const jobs = lease('jobs', 1, '60s');
 const key = () => 'x';
-const closing: (() => void)[] = [];
-afterEach(() => {
-  for (const close of closing.splice(0)) close();
-});
-
-async function listen(app: express.Express): Promise<string> {
-  const server = app.listen(0, '127.0.0.1');
-  closing.push(
-    () => server.closeAllConnections(),
-    () => server.close(),
-  );
-  await new Promise((done) => server.once('listening', done));
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-}
-
 function limited(
   options: ExpressOptions,
   answer: express.RequestHandler = (_, res) => void res.send('ok'),
 ) {
   return express().use(rateLimit(options)).all('/', answer);
-}
-
-async function until(test: () => boolean): Promise<void> {
-  for (let turn = 0; !test(); turn += 1) {
-    if (turn > 2000) throw new Error('waited in vain');
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
 }
 
 const released = ({ calls }: FakeServer) =>
