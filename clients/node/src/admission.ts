@@ -48,7 +48,7 @@ export class Admission {
   }
 
   /**
-   * Whether the admission lasts and no lease and no reservation is lost, by the clock of this
+   * True if the admission lasts and no lease and no reservation is lost, by the clock of this
    * process. If `onError` allowed it, true until its end.
    */
   get held(): boolean {
@@ -133,7 +133,7 @@ export class Reservation {
     return this.#admission.id;
   }
 
-  /** Whether the reservation lasts and is not lost, by the clock of this process. */
+  /** True if the reservation lasts and is not lost, by the clock of this process. */
   get held(): boolean {
     return this.#admission.held;
   }

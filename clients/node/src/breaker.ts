@@ -21,7 +21,7 @@ export class Breaker {
     private readonly pauseMs: number,
   ) {}
 
-  /** Whether the breaker would refuse the next call. */
+  /** True if the breaker would refuse the next call. */
   get open(): boolean {
     if (this.#failures < this.failures) return false;
     return this.#probing || this.clock.nowMs() < this.#closedAtMs;

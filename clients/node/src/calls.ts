@@ -216,7 +216,7 @@ interface Terms {
   readonly node: Node;
   readonly isProbe: boolean;
   readonly timeoutMs: number;
-  /** Whether the call counts for `maxInFlight`. */
+  /** True if the call counts for `maxInFlight`. */
   readonly isCounted: boolean;
 }
 

@@ -25,7 +25,7 @@ export class Deadlines {
   /** The calls, in no order. A `Set` would delay the garbage collection of deleted entries. */
   readonly #due: Due[] = [];
   #timer: { atMs: number; stop: () => void } | undefined;
-  /** Whether the calls that are due have had their additional time. */
+  /** True if the calls that are due have had their additional time. */
   #isExtended = false;
 
   constructor(private readonly clock: Clock) {}

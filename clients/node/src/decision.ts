@@ -56,7 +56,7 @@ export class Decision {
    * Allowed: 0, except in a leaky bucket, where it is the time to wait before acting.
    */
   readonly retryAfterMs: number;
-  /** Whether a retry never helps, for example because the cost is above the limit. */
+  /** True if a retry never helps, for example because the cost is above the limit. */
   readonly never: boolean;
   /** The time in ms until the full allowance is available, if no further call takes units. */
   readonly resetAfterMs: number;
@@ -68,7 +68,7 @@ export class Decision {
   /** The index of the row that decided; 0 for a call with one rule. */
   readonly deciding: number;
   /**
-   * Whether the policy would allow the call if it were enforced; without a policy the same as
+   * True if the policy would allow the call if it were enforced; without a policy the same as
    * `allowed`.
    */
   readonly wouldAllow: boolean;
@@ -99,7 +99,7 @@ export class Decision {
     Object.freeze(this);
   }
 
-  /** Whether `onError` decided because the server did not answer or was not called. */
+  /** True if `onError` decided because the server did not answer or was not called. */
   get degraded(): boolean {
     return this.error !== undefined;
   }

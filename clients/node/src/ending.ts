@@ -24,7 +24,7 @@ interface End {
   readonly ask: protocol.Ask;
   /** The end of the repetitions, and of the wait for a slot, in ms. */
   readonly untilMs: number;
-  /** Whether a failure is counted as unsettled and reported. */
+  /** True if a failure is counted as unsettled and reported. */
   readonly isCounted: boolean;
   /** Sent if the answer is 0, unless an earlier attempt may have run. */
   readonly onUnknown?: (() => Promise<void>) | undefined;

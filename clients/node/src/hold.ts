@@ -9,7 +9,7 @@ interface Terms {
   /** The moment before the call was sent, in ms. */
   askedAtMs: number;
   clock: Clock;
-  /** Whether the server granted it. Otherwise `onError` did, and it is not renewed. */
+  /** True if the server granted it. Otherwise `onError` did, and it is not renewed. */
   isOnServer: boolean;
 }
 
@@ -52,7 +52,7 @@ export class Hold {
     return this.#untilMs;
   }
 
-  /** Whether this process still holds it, by its own clock. */
+  /** True if this process still holds it, by its own clock. */
   get held(): boolean {
     if (this.#ended.signal.aborted || this.#lost.signal.aborted) return false;
     return !this.#terms.isOnServer || this.#terms.clock.nowMs() < this.#untilMs;

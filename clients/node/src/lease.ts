@@ -24,7 +24,7 @@ export class Lease {
   }
 
   /**
-   * Whether this process still holds the permit, by its own clock. If `onError` allowed the lease,
+   * True if this process still holds the permit, by its own clock. If `onError` allowed the lease,
    * it is held until it is released.
    */
   get held(): boolean {

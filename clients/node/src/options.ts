@@ -39,7 +39,7 @@ export interface DecisionEvent {
   readonly keyHash: string;
   /** 0 if no call was sent. */
   readonly latencyMs: number;
-  /** Whether `onError` decided. */
+  /** True if `onError` decided. */
   readonly degraded: boolean;
   /**
    * The error of a rejected call, or of an end of an admission that failed; otherwise undefined.

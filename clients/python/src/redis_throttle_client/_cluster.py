@@ -25,7 +25,7 @@ _MOST_REDIRECTIONS = 3
 
 
 class _Redirecting:
-    """What both transports do with the error of a call."""
+    """The handling of a call's error, the same for both transports."""
 
     _dial: Dial
     _slots: Slots
