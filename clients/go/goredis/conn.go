@@ -1,6 +1,7 @@
 package goredis
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -9,30 +10,41 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
 	throttle "redis-throttle.invalid/go"
 )
 
 // idleDefault is the default of go-redis for ConnMaxIdleTime.
 const idleDefault = 30 * time.Minute
 
-// conn is one connection: a client of go-redis whose pool can dial only once.
+// commandKept is the largest command whose memory a connection keeps for the next one, in bytes.
+const commandKept = 1 << 12
+
+// conn is one connection. A client of go-redis logs in on it, and then keeps it without using it:
+// calls are written and read here, with less work for each.
 type conn struct {
 	client *redis.Client
-	wire   *wire
+	// session is the connection as the client has it.
+	session *redis.Conn
+	wire    *wire
+	reader  *bufio.Reader
+	// command is memory for the bytes of a command.
+	command []byte
 	// isTaken says whether the pool has the connection.
 	isTaken atomic.Bool
 	// isOpen says whether the login succeeded.
 	isOpen atomic.Bool
+	// isExpired says whether the credentials of the login were replaced.
+	isExpired atomic.Bool
 	// endsAt is the end of its life, unless it is zero. usedAt is the last call, zero before the
 	// first. It is not used after it was idle for idleMax, unless that is below 0.
 	endsAt, usedAt time.Time
 	idleMax        time.Duration
-	// hasRedialled says whether the pool dropped the connection and wanted another.
-	hasRedialled atomic.Bool
 }
 
 func newConn(raw net.Conn, options *redis.Options) *conn {
 	c := &conn{wire: newWire(raw), idleMax: options.ConnMaxIdleTime}
+	c.reader = bufio.NewReaderSize(c.wire, 1<<12)
 	if c.idleMax == 0 {
 		c.idleMax = idleDefault
 	}
@@ -43,10 +55,12 @@ func newConn(raw net.Conn, options *redis.Options) *conn {
 	ownOptions(options)
 	options.Dialer = func(context.Context, string, string) (net.Conn, error) {
 		if c.isTaken.Swap(true) {
-			c.hasRedialled.Store(true)
 			return nil, throttle.ErrNotSent
 		}
 		return c.wire, nil
+	}
+	if provider := options.StreamingCredentialsProvider; provider != nil {
+		options.StreamingCredentialsProvider = renewals{provider, c}
 	}
 	connected := options.OnConnect
 	options.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
@@ -59,15 +73,40 @@ func newConn(raw net.Conn, options *redis.Options) *conn {
 		return nil
 	}
 	c.client = redis.NewClient(options)
+	c.session = c.client.Conn()
 	return c
 }
 
+// renewals tells a connection of the credentials that replace those of its login.
+type renewals struct {
+	auth.StreamingCredentialsProvider
+	c *conn
+}
+
+// Subscribe returns the credentials as they are now.
+func (r renewals) Subscribe(
+	auth.CredentialsListener,
+) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	return r.StreamingCredentialsProvider.Subscribe(r)
+}
+
+// OnNext ends the connection's use. The next one logs in with the new credentials.
+func (r renewals) OnNext(auth.Credentials) { r.c.isExpired.Store(true) }
+
+// OnError does nothing: the connection's credentials are valid until the server refuses them.
+func (r renewals) OnError(error) {}
+
 // open logs in. The reply to PING does not matter: a user may lack the right to it.
 func (c *conn) open(ctx context.Context) error {
-	_, err := c.process(ctx, []string{"PING"})
-	var said throttle.ServerError
-	if c.isOpen.Load() && errors.As(err, &said) {
+	err := c.session.Ping(ctx).Err()
+	var said redis.Error
+	switch {
+	case errors.As(err, &said) && c.isOpen.Load():
 		return nil
+	case errors.As(err, &said):
+		return throttle.ServerError(said.Error())
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
 	}
 	return err
 }
@@ -75,7 +114,7 @@ func (c *conn) open(ctx context.Context) error {
 // Do sends a command once.
 func (c *conn) Do(ctx context.Context, words []string) (any, error) {
 	now := time.Now()
-	isOld := !c.endsAt.IsZero() && now.After(c.endsAt)
+	isOld := c.isExpired.Load() || !c.endsAt.IsZero() && now.After(c.endsAt)
 	isIdle := c.idleMax > 0 && now.Sub(c.usedAt) > c.idleMax
 	// A new one carries at least one call.
 	isOver := !c.usedAt.IsZero() && (isOld || isIdle)
@@ -83,41 +122,41 @@ func (c *conn) Do(ctx context.Context, words []string) (any, error) {
 		return nil, throttle.ErrNotSent
 	}
 	c.usedAt = now
-	return c.process(ctx, words)
+	reply, err := c.exchange(ctx, words)
+	if err != nil && ctx.Err() != nil {
+		var said throttle.ServerError
+		if !errors.As(err, &said) {
+			return nil, ctx.Err()
+		}
+	}
+	return reply, err
 }
 
-func (c *conn) process(ctx context.Context, words []string) (any, error) {
-	args := make([]any, len(words))
-	for at, word := range words {
-		args[at] = word
-	}
+// exchange writes a command and reads its reply.
+func (c *conn) exchange(ctx context.Context, words []string) (any, error) {
 	// The deadline is that of the socket. Only a cancellation must interrupt it.
+	deadline, _ := ctx.Deadline()
+	if err := c.wire.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			_ = c.wire.Close()
 		}
 	})
 	defer stop()
-	cmd := redis.NewCmd(ctx, args...)
-	err := c.client.Process(ctx, cmd)
-	var said redis.Error
-	switch {
-	case err == nil:
-		return cmd.Val(), nil
-	case errors.Is(err, redis.Nil):
-		return nil, nil
-	case c.hasRedialled.Load():
-		return nil, throttle.ErrNotSent
-	case errors.As(err, &said):
-		return nil, throttle.ServerError(said.Error())
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
+	bytes := appendCommand(c.command[:0], words)
+	if cap(bytes) <= commandKept {
+		c.command = bytes
 	}
-	return nil, err
+	if _, err := c.wire.Write(bytes); err != nil {
+		return nil, err
+	}
+	return readReply(c.reader, 0)
 }
 
 // Close closes the connection at once.
 func (c *conn) Close() error {
 	_ = c.wire.Close()
-	return c.client.Close()
+	return errors.Join(c.session.Close(), c.client.Close())
 }

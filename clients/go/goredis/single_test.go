@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
 	throttle "redis-throttle.invalid/go"
 )
 
@@ -312,5 +313,62 @@ func TestEnds_when_the_callers_context_is_cancelled(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := limiter.Check(ctx, gcra(t, 9).Of("a")); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// rotation is a provider of credentials that are replaced while connections use them.
+type rotation struct {
+	mu        sync.Mutex
+	user      string
+	listeners map[auth.CredentialsListener]bool
+}
+
+func (r *rotation) Subscribe(
+	listener auth.CredentialsListener,
+) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listeners[listener] = true
+	return auth.NewBasicCredentials(r.user, "secret"), func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.listeners, listener)
+		return nil
+	}, nil
+}
+
+func (r *rotation) replace(user string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.user = user
+	for listener := range r.listeners {
+		listener.OnNext(auth.NewBasicCredentials(user, "secret"))
+	}
+}
+
+func TestLogs_in_again_when_the_credentials_are_replaced(t *testing.T) {
+	server := start(t, module(t)...)
+	ctx := context.Background()
+	for _, user := range []string{"one", "two"} {
+		server.rdb.ACLSetUser(ctx, user, "on", ">secret", "~*", "+@all")
+	}
+	provider := &rotation{user: "one", listeners: map[auth.CredentialsListener]bool{}}
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.addr, StreamingCredentialsProvider: provider,
+	})
+	defer rdb.Close()
+	limiter := limiterOf(t, rdb, patient)
+	for _, user := range []string{"one", "two"} {
+		provider.replace(user)
+		if d := check(t, limiter, gcra(t, 9).Of("a")); d.Source != throttle.SourceServer {
+			t.Fatal(d)
+		}
+		await(t, "the limiter has one connection, as "+user, func() bool {
+			clients := server.rdb.ClientList(ctx).Val()
+			return strings.Count(clients, "user="+user) == 1 && strings.Count(clients, "\n") == 2
+		})
+	}
+	if err := limiter.Close(ctx); err != nil || len(provider.listeners) > 0 {
+		t.Errorf("after Close: %d listeners, %v", len(provider.listeners), err)
 	}
 }
