@@ -39,7 +39,7 @@ func TrustProxies(networks ...string) (Proxies, error) {
 // Subject returns a client's address as a subject: that of the peer or, behind a trusted proxy, the
 // rightmost address of the X-Forwarded-For fields that is not trusted. The leftmost can be anything
 // that the client wrote. IPv6 is cut to its /64, which belongs to one client. It returns false if
-// there is no address, or if a trusted proxy sends an entry that is none.
+// there is no address, or if a trusted proxy sends an entry that is no address.
 func (p Proxies) Subject(peer string, forwarded []string) (string, bool) {
 	from, ok := plainAddress(peer)
 	isTrusted := ok && p.trusts(from)

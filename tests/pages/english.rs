@@ -30,7 +30,7 @@ const OPENERS: [&str; 8] = ["how", "what", "where", "whether", "who", "whoever",
 const MAX_OPENERS_PER_CENT: usize = 3;
 
 /// The endings of the checked files.
-const ENDINGS: [&str; 9] = ["js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "ts"];
+const ENDINGS: [&str; 10] = ["go", "js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "ts"];
 
 /// Folders of generated or fetched files.
 const SKIPPED: [&str; 6] = ["__pycache__", "artifacts", "corpus", "dist", "node_modules", "target"];
@@ -76,7 +76,7 @@ fn comments(path: &str, text: &str) -> Vec<(usize, String)> {
     let ending = path.rsplit_once('.').map_or("sh", |(_, ending)| ending);
     let mark = match ending {
         "md" => "",
-        "rs" | "js" | "mjs" | "ts" => "//",
+        "go" | "rs" | "js" | "mjs" | "ts" => "//",
         "lua" => "--",
         _ => "#",
     };
@@ -201,6 +201,7 @@ fn phrases_are_found_in_comments_and_not_in_literals() {
     assert_eq!(found("a.py", python), ["a.py:1: anew", "a.py:4: whoever"]);
     let script = "/**\n * Anew.\n */\nanew(); // 'anew'\n";
     assert_eq!(found("a.ts", script), ["a.ts:2: anew", "a.ts:4: anew"]);
+    assert_eq!(found("a.go", "// anew\nvar a = \"// anew\"\n"), ["a.go:1: anew"]);
     assert_eq!(found("a.lua", "anew() -- anew\n"), ["a.lua:1: anew"]);
     assert_eq!(found("a.md", "A word\nof ours\n"), ["a.md:2: of ours"]);
 }
