@@ -23,8 +23,8 @@ func Lacks(t *testing.T, what string) {
 
 // Start starts a server with the module, ends it with the test, and returns its address. RL_SERVER
 // is the server, otherwise redis-server; RL_MODULE is the module, otherwise that of
-// target/release above the folder.
-func Start(t *testing.T) string {
+// target/release above the folder. The words are arguments of the module.
+func Start(t *testing.T, words ...string) string {
 	t.Helper()
 	binary, module := os.Getenv("RL_SERVER"), os.Getenv("RL_MODULE")
 	if binary == "" {
@@ -39,8 +39,9 @@ func Start(t *testing.T) string {
 	}
 	addr := freeAddress(t)
 	_, port, _ := net.SplitHostPort(addr)
-	command := exec.Command(binary, "--port", port, "--bind", "127.0.0.1", "--save", "",
-		"--dir", t.TempDir(), "--loadmodule", module)
+	arguments := []string{"--port", port, "--bind", "127.0.0.1", "--save", "",
+		"--dir", t.TempDir(), "--loadmodule", module}
+	command := exec.Command(binary, append(arguments, words...)...)
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
