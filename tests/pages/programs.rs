@@ -1,8 +1,8 @@
 //! Checks that a suite runs every program of the pages. The suites find a program by the language
 //! of its block.
 //!
-//! A program in Python, JavaScript, TypeScript or Rust that names a client is found and run by the
-//! suite of that client. The programs of a driver alone are listed here and run by `snippets.rs`.
+//! A program in Go, JavaScript, Python, Rust or TypeScript that names a client is found and run by
+//! the suite of that client. The programs of a driver alone are listed here and run by `snippets.rs`.
 
 use super::{english, root};
 use std::collections::BTreeMap;
@@ -10,12 +10,16 @@ use std::fs;
 
 /// The languages of programs, and the other names that a block may have: calls for a shell, whose
 /// blocks in docs/without-the-module.md run in `functions.rs`; data; replies and pictures.
-const LANGUAGES: [&str; 4] = ["js", "python", "rust", "ts"];
+const LANGUAGES: [&str; 5] = ["go", "js", "python", "rust", "ts"];
 const OTHERS: [&str; 4] = ["", "json", "sh", "text"];
 
 /// The names under which programs import the clients.
-const CLIENTS: [&str; 3] =
-    ["redis-throttle-client", "redis_throttle_client", "tower_redis_throttle"];
+const CLIENTS: [&str; 4] = [
+    "redis-throttle-client",
+    "redis-throttle.invalid/go",
+    "redis_throttle_client",
+    "tower_redis_throttle",
+];
 
 /// The programs of a driver alone: page, language, and the text by which `snippets.rs` finds each.
 const OF_DRIVERS: [(&str, &str, &str); 7] = [
