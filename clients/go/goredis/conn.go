@@ -24,10 +24,8 @@ const commandKept = 1 << 12
 // calls are written and read here, with less work for each.
 type conn struct {
 	client *redis.Client
-	// session is the connection as the client has it.
-	session *redis.Conn
-	wire    *wire
-	reader  *bufio.Reader
+	wire   *wire
+	reader *bufio.Reader
 	// command is memory for the bytes of a command.
 	command []byte
 	// isTaken says whether the pool has the connection.
@@ -73,7 +71,6 @@ func newConn(raw net.Conn, options *redis.Options) *conn {
 		return nil
 	}
 	c.client = redis.NewClient(options)
-	c.session = c.client.Conn()
 	return c
 }
 
@@ -98,7 +95,7 @@ func (r renewals) OnError(error) {}
 
 // open logs in. The reply to PING does not matter: a user may lack the right to it.
 func (c *conn) open(ctx context.Context) error {
-	err := c.session.Ping(ctx).Err()
+	err := c.client.Ping(ctx).Err()
 	var said redis.Error
 	switch {
 	case errors.As(err, &said) && c.isOpen.Load():
@@ -158,5 +155,5 @@ func (c *conn) exchange(ctx context.Context, words []string) (any, error) {
 // Close closes the connection at once.
 func (c *conn) Close() error {
 	_ = c.wire.Close()
-	return errors.Join(c.session.Close(), c.client.Close())
+	return c.client.Close()
 }
