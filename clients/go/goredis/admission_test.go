@@ -10,6 +10,7 @@ import (
 	"time"
 
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // watched is a dialer that calls act before and after each operation of its connections.
@@ -126,7 +127,7 @@ func (w work) isOver(t *testing.T, limiter *throttle.Limiter, charged ...int64) 
 }
 
 func TestSettles_what_the_work_took(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	limiter, w := limiterOf(t, server.rdb, patient), newWork()
 	if isAdmitted, err := w.run(context.Background(), limiter); !isAdmitted || err != nil {
 		t.Fatal(err)
@@ -142,7 +143,7 @@ func TestSettles_what_the_work_took(t *testing.T) {
 }
 
 func TestNothing_stays_held_when_cancelled_at_any_moment(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	observer, w := limiterOf(t, server.rdb, patient), newWork()
 	for n := int64(1); ; n++ {
 		server.rdb.FlushAll(context.Background())
@@ -166,7 +167,7 @@ func TestNothing_stays_held_when_cancelled_at_any_moment(t *testing.T) {
 }
 
 func TestNothing_stays_held_when_any_reply_is_lost(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	observer, w := limiterOf(t, server.rdb, patient), newWork()
 	lose := func() { p.set(func(p *proxy) { p.loses = true }) }
@@ -193,7 +194,7 @@ func TestNothing_stays_held_when_any_reply_is_lost(t *testing.T) {
 }
 
 func TestNothing_stays_held_when_the_server_falls_silent(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	observer, w := limiterOf(t, server.rdb, patient), newWork()
 	limiter := limiterOf(t, p.client(), throttle.WithTimeout(250*time.Millisecond),
@@ -211,7 +212,7 @@ func TestNothing_stays_held_when_the_server_falls_silent(t *testing.T) {
 }
 
 func TestGives_a_lease_back_when_the_work_panics(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	limiter := limiterOf(t, server.rdb, patient,
 		throttle.WithOnDecision(func(throttle.Event) { panic("a hook") }))
 	w := newWork()
@@ -228,7 +229,7 @@ func TestGives_a_lease_back_when_the_work_panics(t *testing.T) {
 }
 
 func TestDenies_a_key_with_too_many_reservations(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	limiter, w := limiterOf(t, server.rdb, patient), newWork()
 	ctx := context.Background()
 	pipe := server.rdb.Pipeline()
@@ -246,7 +247,7 @@ func TestDenies_a_key_with_too_many_reservations(t *testing.T) {
 }
 
 func TestReserves_by_each_rule_that_can(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	limiter := limiterOf(t, server.rdb, patient)
 	day := throttle.Must(throttle.Fixed("day", 100, 24*time.Hour))
 	plan := throttle.Must(throttle.Policy("plan", throttle.Default(day)))

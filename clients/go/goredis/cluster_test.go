@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // startCluster starts three primaries with a third of the slots each.
@@ -30,7 +31,7 @@ func startCluster(t *testing.T, args ...string) []*instance {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the cluster forms", func() bool {
+	live.Await(t, "the cluster forms", func() bool {
 		for _, one := range all {
 			info, err := one.rdb.ClusterInfo(ctx).Result()
 			isKnown := strings.Contains(info, "cluster_known_nodes:3")
@@ -51,7 +52,7 @@ func clusterClient(t *testing.T, seed *instance) *redis.ClusterClient {
 }
 
 func TestCluster(t *testing.T) {
-	nodes := startCluster(t, module(t)...)
+	nodes := startCluster(t, live.Module(t)...)
 	run := func(name string, test func(t *testing.T, nodes []*instance)) {
 		t.Run(name, func(t *testing.T) { test(t, nodes) })
 	}
@@ -185,8 +186,8 @@ func pausesOneNode(t *testing.T, nodes []*instance) {
 }
 
 func TestAsks_a_sentinel_for_the_primary(t *testing.T) {
-	primary := start(t, module(t)...)
-	replica := start(t, module(t)...)
+	primary := start(t, live.Module(t)...)
+	replica := start(t, live.Module(t)...)
 	ctx := context.Background()
 	host, port, _ := net.SplitHostPort(primary.addr)
 	if err := replica.rdb.ReplicaOf(ctx, host, port).Err(); err != nil {
@@ -203,10 +204,10 @@ func TestAsks_a_sentinel_for_the_primary(t *testing.T) {
 	if d := check(t, limiter, item); d.Source != throttle.SourceServer {
 		t.Fatal(d)
 	}
-	await(t, "a failover", func() bool {
+	live.Await(t, "a failover", func() bool {
 		return sentinel.rdb.Do(ctx, "SENTINEL", "FAILOVER", "main").Err() == nil
 	})
-	await(t, "a decision of the new primary", func() bool {
+	live.Await(t, "a decision of the new primary", func() bool {
 		d := check(t, limiter, item)
 		isPrimary := strings.Contains(replica.rdb.Info(ctx, "replication").Val(), "role:master")
 		return d.Source == throttle.SourceServer && isPrimary

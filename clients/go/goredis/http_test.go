@@ -19,6 +19,7 @@ import (
 
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/httpthrottle"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // site is a net/http server with a limited handler, and the server of its limiter.
@@ -30,7 +31,7 @@ type site struct {
 
 func newSite(t *testing.T, next http.HandlerFunc, opts ...httpthrottle.Option) *site {
 	t.Helper()
-	redis := start(t, module(t)...)
+	redis := start(t, live.Module(t)...)
 	s := &site{redis: redis, limiter: limiterOf(t, redis.rdb, patient)}
 	s.Server = httptest.NewServer(handlerOf(t, s.limiter, next, opts...))
 	t.Cleanup(s.Close)
@@ -194,7 +195,7 @@ func TestHTTP_reports_a_rejected_command(t *testing.T) {
 
 func TestHTTP_fields_of_two_limiters(t *testing.T) {
 	day := throttle.Must(throttle.Fixed("day", 10, time.Hour))
-	redis := start(t, module(t)...)
+	redis := start(t, live.Module(t)...)
 	limiter := limiterOf(t, redis.rdb, patient)
 	inner := handlerOf(t, limiter, say, httpthrottle.Rule(day))
 	s := &site{Server: httptest.NewServer(
@@ -236,7 +237,7 @@ func TestHTTP_gives_back_what_does_not_count(t *testing.T) {
 			if response, _ := s.get(t, fields...); response.StatusCode != 200 {
 				t.Error(fields, response.Status)
 			}
-			await(t, "the units are back", s.isFree)
+			live.Await(t, "the units are back", s.isFree)
 		}
 	}
 	isWrong.Store(true)
@@ -249,7 +250,7 @@ func TestHTTP_gives_back_what_does_not_count(t *testing.T) {
 	if response, err := s.Client().Do(r); err == nil {
 		t.Error(response.Status)
 	}
-	await(t, "the panic counts", func() bool {
+	live.Await(t, "the panic counts", func() bool {
 		d, err := s.limiter.Peek(context.Background(), counting(t).Of("127.0.0.1").Cost(0))
 		return err == nil && d.Remaining == 3
 	})
@@ -274,7 +275,7 @@ func TestHTTP_counts_a_client_that_is_gone(t *testing.T) {
 		leave()
 	}()
 	_, _ = s.Client().Do(r)
-	await(t, "the response is counted", func() bool { return status.Load() == 499 })
+	live.Await(t, "the response is counted", func() bool { return status.Load() == 499 })
 	d, err := s.limiter.Peek(context.Background(), rule.Of("127.0.0.1").Cost(0))
 	if err != nil || d.Remaining != 4 {
 		t.Error(d, err)
@@ -290,7 +291,7 @@ type framework struct {
 func (f *framework) Status() int { return f.status }
 
 func TestHTTP_asks_a_framework_for_the_status(t *testing.T) {
-	redis := start(t, module(t)...)
+	redis := start(t, live.Module(t)...)
 	limiter := limiterOf(t, redis.rdb, patient)
 	var counted int
 	count := throttle.WithCount(throttle.CountIf(func(status int) bool {
@@ -321,7 +322,7 @@ func TestHTTP_lets_a_handler_take_the_connection(t *testing.T) {
 	if response, _ := s.get(t); response.StatusCode != 204 {
 		t.Error(response.Status)
 	}
-	await(t, "the unit is back", s.isFree)
+	live.Await(t, "the unit is back", s.isFree)
 }
 
 // leases returns rules that take a lease, alone and with another rule.
@@ -368,7 +369,7 @@ func TestHTTP_releases_leases_at_the_end(t *testing.T) {
 			r, _ := http.NewRequest(http.MethodPost, s.URL, strings.NewReader("x"))
 			r.Header.Set("X-Panics", "1")
 			_, _ = s.Client().Do(r)
-			await(t, "the lease is back after a panic", s.areFree)
+			live.Await(t, "the lease is back after a panic", s.areFree)
 		})
 	}
 }
@@ -391,7 +392,7 @@ func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
 			}()
 			_, _ = s.Client().Do(r)
 			// The handler does not notice.
-			await(t, "the lease is back", s.areFree)
+			live.Await(t, "the lease is back", s.areFree)
 		})
 	}
 }
@@ -413,7 +414,7 @@ func TestHTTP_leaves_no_lease_after_a_panic_in_a_function(t *testing.T) {
 }
 
 func TestHTTP_trusts_a_unix_socket(t *testing.T) {
-	redis := start(t, module(t)...)
+	redis := start(t, live.Module(t)...)
 	limiter := limiterOf(t, redis.rdb, patient)
 	path := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.Listen("unix", path)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // left returns the stacks of goroutines that a limiter or its adapter started.
@@ -25,7 +26,7 @@ func left() []string {
 }
 
 func TestLeaves_no_goroutine_after_Close(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	rdb := p.client()
 	defer rdb.Close()
@@ -63,7 +64,7 @@ func TestLeaves_no_goroutine_after_Close(t *testing.T) {
 	}
 	p.closeAll()
 	// Those of go-redis and of the proxy end soon after.
-	await(t, "the goroutines of the driver end", func() bool {
+	live.Await(t, "the goroutines of the driver end", func() bool {
 		return runtime.NumGoroutine() <= before
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // rulesOfAll returns a rule of each kind that takes a cost, with a limit of 10.
@@ -56,7 +57,7 @@ var methods = []struct {
 
 func TestCalls_each_method_on_each_back_end(t *testing.T) {
 	servers := map[throttle.Backend]*instance{
-		throttle.BackendModule: start(t, module(t)...), throttle.BackendFunctions: start(t),
+		throttle.BackendModule: start(t, live.Module(t)...), throttle.BackendFunctions: start(t),
 		throttle.BackendScript: start(t),
 	}
 	for backend, server := range servers {

@@ -19,10 +19,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 func TestAllows_exactly_the_limit_to_many_goroutines(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	limiter := limiterOf(t, server.rdb, patient)
 	item := gcra(t, 50).Of("user:42")
 	var allowed atomic.Int64
@@ -73,7 +74,7 @@ func TestUses_each_back_end(t *testing.T) {
 }
 
 func TestReplaces_a_connection_that_closed_while_idle(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	limiter := limiterOf(t, server.rdb, patient)
 	item := gcra(t, 9).Of("a")
 	check(t, limiter, item)
@@ -87,11 +88,11 @@ func TestReplaces_a_connection_that_closed_while_idle(t *testing.T) {
 }
 
 func TestKeeps_a_connection_that_was_idle_for_longer_than_a_call_may_take(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	limiter := limiterOf(t, p.client(), throttle.WithTimeout(300*time.Millisecond))
 	item := gcra(t, 9).Of("a")
-	await(t, "a decision", func() bool {
+	live.Await(t, "a decision", func() bool {
 		return check(t, limiter, item).Source == throttle.SourceServer
 	})
 	var before int
@@ -106,7 +107,7 @@ func TestKeeps_a_connection_that_was_idle_for_longer_than_a_call_may_take(t *tes
 }
 
 func TestReplaces_a_connection_at_the_end_of_its_life(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	for name, options := range map[string]*redis.Options{
 		"idle": {ConnMaxIdleTime: time.Nanosecond}, "age": {ConnMaxLifetime: time.Nanosecond},
@@ -131,7 +132,7 @@ func TestReplaces_a_connection_at_the_end_of_its_life(t *testing.T) {
 }
 
 func TestReplaces_a_tls_connection_that_closed_while_idle(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := serveProxy(t, server.addr, tls.NewListener(listen(t), certificate(t)))
 	limiter := limiterOf(t, redis.NewClient(&redis.Options{
 		Addr: p.addr, TLSConfig: &tls.Config{InsecureSkipVerify: true},
@@ -142,7 +143,7 @@ func TestReplaces_a_tls_connection_that_closed_while_idle(t *testing.T) {
 			t.Fatal(d)
 		}
 		p.closeAll()
-		await(t, "the proxy closes", func() bool {
+		live.Await(t, "the proxy closes", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return len(p.open) == 0
@@ -177,7 +178,7 @@ func certificate(t *testing.T) *tls.Config {
 }
 
 func TestCounts_a_call_whose_reply_is_lost_once(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	limiter := limiterOf(t, p.client(), patient)
 	item := gcra(t, 9).Of("a")
@@ -193,27 +194,27 @@ func TestCounts_a_call_whose_reply_is_lost_once(t *testing.T) {
 }
 
 func TestHeals_after_a_connection_falls_silent(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	limiter := limiterOf(t, p.client(), throttle.WithTimeout(200*time.Millisecond),
 		throttle.WithBreaker(2, 300*time.Millisecond))
 	item := gcra(t, 1000).Of("a")
-	await(t, "the first decision", func() bool {
+	live.Await(t, "the first decision", func() bool {
 		return check(t, limiter, item).Source == throttle.SourceServer
 	})
 	p.set(func(p *proxy) { p.isSilent = true })
-	await(t, "the breaker opens", func() bool {
+	live.Await(t, "the breaker opens", func() bool {
 		return check(t, limiter, item).Reason == throttle.ReasonCircuit
 	})
 	// The connections that are open stay silent: only others reach the server.
 	p.set(func(p *proxy) { p.isSilent = false })
-	await(t, "a decision over another connection", func() bool {
+	live.Await(t, "a decision over another connection", func() bool {
 		return check(t, limiter, item).Source == throttle.SourceServer
 	})
 }
 
 func TestFinds_the_new_primary_behind_one_address(t *testing.T) {
-	old, fresh := start(t, module(t)...), start(t, module(t)...)
+	old, fresh := start(t, live.Module(t)...), start(t, live.Module(t)...)
 	p := startProxy(t, old.addr)
 	limiter := limiterOf(t, p.client(), patient)
 	item := gcra(t, 9).Of("a")
@@ -233,7 +234,7 @@ func TestFinds_the_new_primary_behind_one_address(t *testing.T) {
 }
 
 func TestRejects_a_wrong_password_and_asks_the_provider_again(t *testing.T) {
-	server := start(t, append(module(t), "--requirepass", "secret")...)
+	server := start(t, append(live.Module(t), "--requirepass", "secret")...)
 	password := atomic.Pointer[string]{}
 	wrong, right := "wrong", "secret"
 	password.Store(&wrong)
@@ -250,14 +251,14 @@ func TestRejects_a_wrong_password_and_asks_the_provider_again(t *testing.T) {
 		t.Fatal(err)
 	}
 	password.Store(&right)
-	await(t, "a login with the new password", func() bool {
+	live.Await(t, "a login with the new password", func() bool {
 		d, err := limiter.Check(context.Background(), gcra(t, 1).Of("a"))
 		return err == nil && d.Source == throttle.SourceServer
 	})
 }
 
 func TestNeeds_no_right_to_ping(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	err := server.rdb.Do(context.Background(), "ACL", "SETUSER", "app", "on", ">secret", "~rl:*",
 		"+rl.gcra").Err()
 	if err != nil {
@@ -304,7 +305,7 @@ func TestDecides_at_the_deadline_while_a_dialer_hangs(t *testing.T) {
 }
 
 func TestEnds_when_the_callers_context_is_cancelled(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
 	limiter := limiterOf(t, p.client(), throttle.WithTimeout(time.Minute))
 	check(t, limiter, gcra(t, 9).Of("a"))
@@ -347,7 +348,7 @@ func (r *rotation) replace(user string) {
 }
 
 func TestLogs_in_again_when_the_credentials_are_replaced(t *testing.T) {
-	server := start(t, module(t)...)
+	server := start(t, live.Module(t)...)
 	ctx := context.Background()
 	for _, user := range []string{"one", "two"} {
 		server.rdb.ACLSetUser(ctx, user, "on", ">secret", "~*", "+@all")
@@ -363,7 +364,7 @@ func TestLogs_in_again_when_the_credentials_are_replaced(t *testing.T) {
 		if d := check(t, limiter, gcra(t, 9).Of("a")); d.Source != throttle.SourceServer {
 			t.Fatal(d)
 		}
-		await(t, "the limiter has one connection, as "+user, func() bool {
+		live.Await(t, "the limiter has one connection, as "+user, func() bool {
 			clients := server.rdb.ClientList(ctx).Val()
 			return strings.Count(clients, "user="+user) == 1 && strings.Count(clients, "\n") == 2
 		})

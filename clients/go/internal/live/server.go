@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -21,27 +22,45 @@ func Lacks(t *testing.T, what string) {
 	t.Skip(what)
 }
 
-// Start starts a server with the module, ends it with the test, and returns its address. RL_SERVER
-// is the server, otherwise redis-server; RL_MODULE is the module, otherwise that of
-// target/release above the folder. The words are arguments of the module.
+// Start starts a server with the module, ends it with the test, and returns its address. The words
+// are arguments of the module.
 func Start(t *testing.T, words ...string) string {
 	t.Helper()
-	binary, module := os.Getenv("RL_SERVER"), os.Getenv("RL_MODULE")
+	return Run(t, append(Module(t), words...)...)
+}
+
+// Module returns the arguments that load the module: RL_MODULE, otherwise that of target/release
+// above the folder.
+func Module(t *testing.T) []string {
+	t.Helper()
+	path := os.Getenv("RL_MODULE")
+	if path == "" {
+		path = above(t, "target/release/libredis_throttle.so")
+	}
+	if _, err := os.Stat(path); err != nil {
+		Lacks(t, "no module: see RL_MODULE")
+	}
+	return []string{"--loadmodule", path}
+}
+
+// Run starts a server with these arguments, ends it with the test, and returns its address.
+// RL_SERVER is the server, otherwise redis-server. A configuration is the first argument.
+func Run(t *testing.T, arguments ...string) string {
+	t.Helper()
+	binary := os.Getenv("RL_SERVER")
 	if binary == "" {
 		binary = "redis-server"
 	}
-	if module == "" {
-		module = above(t, "target/release/libredis_throttle.so")
-	}
-	_, noModule := os.Stat(module)
-	if _, err := exec.LookPath(binary); err != nil || noModule != nil {
-		Lacks(t, "no server or no module: see RL_SERVER and RL_MODULE")
+	if _, err := exec.LookPath(binary); err != nil {
+		Lacks(t, "no server: see RL_SERVER")
 	}
 	addr := freeAddress(t)
 	_, port, _ := net.SplitHostPort(addr)
-	arguments := []string{"--port", port, "--bind", "127.0.0.1", "--save", "",
-		"--dir", t.TempDir(), "--loadmodule", module}
-	command := exec.Command(binary, append(arguments, words...)...)
+	own := []string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}
+	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "--") {
+		own, arguments = append(arguments[:1:1], own...), arguments[1:]
+	}
+	command := exec.Command(binary, append(own, arguments...)...)
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +106,7 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// answers returns true if a server answers a PING.
+// answers returns true if a server answers a PING, also if it wants a login first.
 func answers(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -95,10 +114,10 @@ func answers(addr string) bool {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	pong := make([]byte, len("+PONG\r\n"))
 	if _, err := fmt.Fprint(conn, "PING\r\n"); err != nil {
 		return false
 	}
-	_, err = io.ReadFull(conn, pong)
-	return err == nil && string(pong) == "+PONG\r\n"
+	reply := make([]byte, len("-NOAUTH"))
+	_, err = io.ReadFull(conn, reply)
+	return err == nil && (string(reply) == "+PONG\r\n" || string(reply) == "-NOAUTH")
 }
