@@ -260,6 +260,9 @@ bench() {
     build_node
     npm_ci benches/clients/node
     (cd clients/rust && step cargo build --locked --release --package bench-rust-client)
+    use_go
+    binary=$PWD/.cache/bench-go-client
+    (cd benches/clients/go && step go build -o "$binary" .)
 }
 
 verb=${1:-}

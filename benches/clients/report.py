@@ -17,6 +17,8 @@ PREFETCHES = (1, 10, 100)
 ONE_AT_A_TIME = "one key, one at a time"
 # It has no deadline, no breaker and no limit of its calls in flight, so its calls cost least.
 CHEAPEST = "express-rate-limit with rate-limit-redis"
+# A script of a library that a Go program would replace: the least gain in calls per second.
+GAINS = {"redis_rate": 1.2}
 LOCAL_CALLS = 30_000
 DENIALS = 100_000
 
@@ -109,7 +111,8 @@ def bars(language: str, results: Results) -> list[Bar]:
             mine, theirs = get((ours, scenario)), get((usual, scenario))
             rate = ratio(mine, theirs, lambda figures: figures.rate)
             p99 = ratio(mine, theirs, lambda figures: figures.p99_us)
-            found.append(Bar(language, f"{scenario}, calls/s against {usual}", rate, ">=", 1))
+            gain = GAINS.get(usual, 1) if scenario == "one key" else 1
+            found.append(Bar(language, f"{scenario}, calls/s against {usual}", rate, ">=", gain))
             is_cheapest = usual == CHEAPEST
             needed = 1.1 if is_cheapest else 1
             found.append(Bar(language, f"{scenario}, p99 against {usual}", p99, "<=", needed))

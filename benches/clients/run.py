@@ -41,6 +41,7 @@ PROGRAMS = {
     "python": [str(ROOT / ".cache/venv/bench/bin/python"), "benches/clients/python/bench.py"],
     "node": ["node", "benches/clients/node/main.js"],
     "rust": [str(BUILT / "bench-rust-client")],
+    "go": [str(ROOT / ".cache/bench-go-client")],
 }
 
 IN_FLIGHT = 32
