@@ -2,7 +2,8 @@
 //! of its block.
 //!
 //! A program in Go, JavaScript, Python, Rust or TypeScript that names a client is found and run by
-//! the suite of that client. The programs of a driver alone are listed here and run by `snippets.rs`.
+//! the suite of that client. The programs of a driver alone are listed here and run by
+//! `snippets.rs`.
 
 use super::{english, root};
 use std::collections::BTreeMap;
