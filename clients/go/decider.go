@@ -27,6 +27,8 @@ type decider struct {
 	keys    *keys
 	options *options
 	local   *localLimiter
+	// hooks is nil without a hook.
+	hooks atomic.Pointer[[]func(Event)]
 
 	allowed, denied, degraded, fromHere, rejected, unsettled atomic.Int64
 }

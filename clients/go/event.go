@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -68,10 +69,27 @@ type told struct {
 	askedAt time.Time
 }
 
-// tell calls the hook.
-func (d *decider) tell(what told) {
-	hook := d.options.onDecision
+// addHook adds a hook after the others.
+func (d *decider) addHook(hook func(Event)) {
 	if hook == nil {
+		return
+	}
+	for {
+		before := d.hooks.Load()
+		after := []func(Event){hook}
+		if before != nil {
+			after = append(slices.Clone(*before), hook)
+		}
+		if d.hooks.CompareAndSwap(before, &after) {
+			return
+		}
+	}
+}
+
+// tell calls the hooks.
+func (d *decider) tell(what told) {
+	hooks := d.hooks.Load()
+	if hooks == nil {
 		return
 	}
 	deciding := what.asks[0]
@@ -86,6 +104,12 @@ func (d *decider) tell(what told) {
 	if !what.askedAt.IsZero() {
 		event.Latency = time.Since(what.askedAt)
 	}
+	for _, hook := range *hooks {
+		callHook(hook, event)
+	}
+}
+
+func callHook(hook func(Event), event Event) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			slog.Error("redis-throttle: the hook of decisions panicked", "panic", problem)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -204,6 +206,22 @@ func (x *exchange) refresh() {
 	})
 }
 
+// openBreakers returns the number of nodes whose breaker is open.
+func (x *exchange) openBreakers() int {
+	x.mu.Lock()
+	all := slices.Collect(maps.Values(x.nodes))
+	x.mu.Unlock()
+	open := 0
+	for _, n := range all {
+		n.mu.Lock()
+		if n.breaker.isOpen() {
+			open++
+		}
+		n.mu.Unlock()
+	}
+	return open
+}
+
 // forgetOthers closes the connections to nodes that are no primaries.
 func (x *exchange) forgetOthers(primaries []string) {
 	gone := map[string]*node{}
@@ -255,10 +273,7 @@ func (x *exchange) close() {
 	x.tasks.close()
 	x.mu.Lock()
 	x.isClosed = true
-	all := make([]*node, 0, len(x.nodes))
-	for _, n := range x.nodes {
-		all = append(all, n)
-	}
+	all := slices.Collect(maps.Values(x.nodes))
 	x.mu.Unlock()
 	for _, n := range all {
 		n.mu.Lock()

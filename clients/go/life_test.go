@@ -76,6 +76,35 @@ func TestCalls_of_one_hanging_dial_are_one_failure(t *testing.T) {
 	})
 }
 
+func TestOpen_breakers_and_added_hooks_see_an_outage(t *testing.T) {
+	var kinds []string
+	note := func(name string) func(Event) {
+		return func(event Event) { kinds = append(kinds, fmt.Sprint(name, event.Degraded)) }
+	}
+	opts := []Option{WithBreaker(1, time.Second), WithOnDecision(note("first"))}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		limiter.OnDecision(func(Event) { panic("a hook") })
+		limiter.OnDecision(nil)
+		limiter.OnDecision(note("last"))
+		if open := limiter.OpenBreakers(); open != 0 {
+			t.Error(open)
+		}
+		s.add([]any{"silent", []any{1.0, 10.0, 9.0, 0.0, 6000.0}}, "")
+		mustCheck(t, limiter, context.Background())
+		if open := limiter.OpenBreakers(); open != 1 {
+			t.Error(open)
+		}
+		time.Sleep(time.Second)
+		mustCheck(t, limiter, context.Background())
+		if open := limiter.OpenBreakers(); open != 0 {
+			t.Error(open)
+		}
+	})
+	if want := "[firsttrue lasttrue firstfalse lastfalse]"; fmt.Sprint(kinds) != want {
+		t.Error(kinds)
+	}
+}
+
 func TestCalls_that_waited_for_a_slow_server_are_no_failures(t *testing.T) {
 	opts := []Option{WithBreaker(1, time.Second)}
 	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {

@@ -48,6 +48,7 @@ func New(dialer Dialer, opts ...Option) (*Limiter, error) {
 	l := &Limiter{options: &o, keys: k, closed: make(chan struct{}), stocks: newPrefetcher()}
 	l.x = newExchange(dialer, l.options)
 	l.decider = &decider{x: l.x, keys: k, options: l.options, local: newLocalLimiter()}
+	l.decider.addHook(o.onDecision)
 	l.denials = newDenialCache(o.denialCache, o.denialCacheMax)
 	l.ending = &ending{x: l.x, decider: l.decider, denials: l.denials, tasks: newTasks()}
 	return l, nil
@@ -334,6 +335,23 @@ func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
 		return "", err
 	}
 	return l.x.backends.answering(), nil
+}
+
+// OnDecision adds a hook to that of [WithOnDecision]. It gets the same events, after the earlier
+// hooks. A nil hook is ignored.
+func (l *Limiter) OnDecision(hook func(Event)) {
+	if l != nil && l.decider != nil {
+		l.decider.addHook(hook)
+	}
+}
+
+// OpenBreakers returns the number of nodes whose circuit breaker is open: calls to them end at
+// once.
+func (l *Limiter) OpenBreakers() int {
+	if l == nil || l.x == nil {
+		return 0
+	}
+	return l.x.openBreakers()
 }
 
 // Counters returns the counts since the limiter was made.
