@@ -22,6 +22,10 @@ func startCluster(t *testing.T, args ...string) []*instance {
 	for at := range 3 {
 		one := start(t, args...)
 		all = append(all, one)
+		// Nodes with one epoch take each other's slots until they have agreed on new ones.
+		if err := one.rdb.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", at+1).Err(); err != nil {
+			t.Fatal(err)
+		}
 		first, last := at*5462, min(at*5462+5461, slotCount-1)
 		if err := one.rdb.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", first, last).Err(); err != nil {
 			t.Fatal(err)
