@@ -114,7 +114,7 @@ test: ## run all tests
 		cargo test --locked --test monitoring
 	$(test_clients)
 
-test-clients: ## run the suites of the Python, Node and Rust clients; ONLY=node runs one
+test-clients: ## run the suites of the Python, Node, Rust and Go clients; ONLY=node runs one
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	$(test_clients)
@@ -130,8 +130,9 @@ soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with
 		cargo test --locked --test soak
 
 fuzz: ## run each fuzz target for SECONDS=20
-	@scripts/install-prerequisites.sh rust build
+	@scripts/install-prerequisites.sh rust build clients
 	scripts/fuzz.sh $(SECONDS)
+	$(for_clients) fuzz $(SECONDS)
 
 test-matrix: ## run the end-to-end suite on every supported server, or ONLY='valkey-9.1'
 	@scripts/install-prerequisites.sh rust build server promtool

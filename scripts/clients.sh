@@ -6,11 +6,11 @@
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
 #   scripts/clients.sh monitoring               fetches the packages of the application in tests/monitoring
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
+#   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #
-# LANGUAGE is python, node, rust or go; the default is the first three. $SERVER is the server,
-# $RL_MODULE the module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not
-# fetched again.
+# LANGUAGE is python, node, rust or go; the default is all four. $SERVER is the server, $RL_MODULE the
+# module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not fetched again.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,9 @@ cd "$(dirname "$0")/.."
 # packages.
 node_version=20.20.2
 npm_version=10.9.4
+# Debian 12 has Go 1.19. The client needs Go 1.25; staticcheck and the highest driver need Go 1.26. An
+# older go fetches this version as a module, whose checksum it compares with the public database.
+go_version=1.26.8
 
 fail() {
     printf '%s\n' "redis-throttle: $*" >&2
@@ -63,18 +66,24 @@ use_node() {
     fi
 }
 
-# Prints the folders of the modules in Go.
-go_modules() {
-    find clients/go examples/nethttp -name go.mod -exec dirname {} \;
-}
-
-# Go 1.21 and newer fetch the version that go.mod asks for by themselves.
 use_go() {
-    found=$(go env GOVERSION 2>/dev/null || echo none)
-    case $found in
-    go1.2[1-9]* | go1.[3-9][0-9]* | go[2-9]*) ;;
-    *) fail "Go 1.21 or newer is needed and this is $found: https://go.dev has it" ;;
-    esac
+    found=$(go env GOVERSION 2>/dev/null || echo "no Go")
+    oldest=$(printf '%s\n' "go${go_version%.*}" "$found" | sort -V | head -n 1)
+    [ "$oldest" != "go${go_version%.*}" ] || return 0
+    [ "$found" != "no Go" ] || fail "Go 1.16 or newer is needed, which fetches $go_version: https://go.dev has it"
+    name=golang.org/toolchain@v0.0.1-go$go_version.$(go env GOHOSTOS)-$(go env GOHOSTARCH)
+    folder=$PWD/.cache/go/$name
+    if [ ! -x "$folder/bin/gofmt" ]; then
+        echo "Go ${go_version%.*} or newer is needed and this is $found: $go_version goes into .cache/go" >&2
+        (
+            cd /
+            GOMODCACHE=${folder%/golang.org/*} GOFLAGS=-modcacherw step go mod download "$name"
+        )
+        # Programs of a module are not executable. bin comes last: it tells that all is complete.
+        chmod +x "$folder"/pkg/tool/*/* "$folder"/bin/*
+    fi
+    PATH="$folder/bin:$PATH"
+    export PATH GOTOOLCHAIN=local
 }
 
 # Creates the virtual environment $1 with the requirements of the file $2, and with the packages in
@@ -212,20 +221,53 @@ test_rust() {
     step cargo test --locked
 }
 
+# Prints the folders of the modules in Go below the folders given.
+go_modules() {
+    find "$@" -name node_modules -prune -o -name .venv -prune -o -name go.mod -exec dirname {} \;
+}
+
 check_go() {
     use_go
-    unformatted=$(step gofmt -l clients/go examples/nethttp)
+    # shellcheck disable=SC2086 # several folders
+    set -- $(go_modules clients/go examples benches)
+    unformatted=$(step gofmt -l "$@")
     [ -z "$unformatted" ] || fail "gofmt -w $unformatted"
-    for module in $(go_modules); do
-        (cd "$module" && step go mod tidy -diff && step go vet ./...)
+    root=$PWD
+    for module in "$@"; do
+        cd "$root/$module"
+        for modules in *.mod; do
+            [ "$modules" = tools.mod ] || step go mod tidy -diff -modfile="$modules"
+        done
+        step go vet ./...
+        step go tool -modfile="$root/clients/go/tools.mod" staticcheck ./...
     done
+    # The adapter has files for systems other than Unix.
+    cd "$root/clients/go/goredis"
+    step env GOOS=windows go vet .
 }
 
 test_go() {
     use_go
-    for module in $(go_modules); do
-        (cd "$module" && step go test -race ./...)
+    root=$PWD
+    for module in $(go_modules clients/go); do
+        cd "$root/$module"
+        case $module in
+        # Its programs are built and run by the test, and gin takes most of a minute to build.
+        */pages) step go test . ;;
+        *) step go test -race ./... ;;
+        esac
     done
+    # go.mod has the lowest supported version of the driver, highest.mod the newest. Only tests in
+    # which the driver matters run again.
+    cd "$root/clients/go/goredis"
+    step go test -modfile=highest.mod -skip '^Test(HTTP_|Nothing_stays)' .
+}
+
+# A failing input is kept in clients/go/testdata/fuzz, new ones in the build cache of Go.
+fuzz() {
+    use_go
+    cd clients/go
+    step go test -run '^$' -fuzz FuzzReplies -fuzztime "${1:-20}s" .
 }
 
 example_python() {
@@ -272,7 +314,7 @@ check | test | example)
     # With CI set, a missing server fails the tests; without it, they would be skipped.
     export CI=1 NO_COLOR=1
     [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
-    [ $# -gt 0 ] || set -- python node rust
+    [ $# -gt 0 ] || set -- python node rust go
     for language in "$@"; do
         case $language in
         python | node | rust | go)
@@ -284,10 +326,10 @@ check | test | example)
         esac
     done
     ;;
-bench | monitoring) "$verb" ;;
+bench | monitoring | fuzz) "$verb" "$@" ;;
 run)
     use_node
     exec "$@"
     ;;
-*) fail "unknown verb: expected check, test, example, monitoring, bench or run" ;;
+*) fail "unknown verb: expected check, test, example, monitoring, bench, fuzz or run" ;;
 esac
