@@ -9,8 +9,8 @@
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
-#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm; if that is
-#                                               older than Node 20, scripts/clients.sh fetches a newer one
+#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm, and Go; if
+#                                               Node or Go is too old, scripts/clients.sh fetches a newer one
 #
 # One call may name several of these. If nothing is missing, it prints nothing and does not call apt.
 set -eu
@@ -112,6 +112,7 @@ check_clients() {
     check_venv
     has node || need nodejs
     has npm || need npm
+    has go || need golang-go
 }
 
 as_root() {
