@@ -1,6 +1,6 @@
 //! Runs the examples as a user starts them, with `make example-fastapi` and the others: the steps
 //! of their page first (eleven calls, then a stopped server), then a table of requests that all
-//! three must answer in the same way.
+//! of them must answer in the same way.
 //!
 //! ```text
 //! scripts/clients.sh example
@@ -358,6 +358,11 @@ fn axum_example_behaves_as_its_page_says() {
 }
 
 #[test]
+fn nethttp_example_behaves_as_its_page_says() {
+    is_tried_as_the_page_says("nethttp");
+}
+
+#[test]
 fn fastapi_example_gives_the_common_answers() {
     answers_as_the_others("fastapi");
 }
@@ -370,4 +375,9 @@ fn express_example_gives_the_common_answers() {
 #[test]
 fn axum_example_gives_the_common_answers() {
     answers_as_the_others("axum");
+}
+
+#[test]
+fn nethttp_example_gives_the_common_answers() {
+    answers_as_the_others("nethttp");
 }
