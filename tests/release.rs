@@ -1,6 +1,8 @@
 //! Checks that all files have the same version, and checks the files of deploy/ as far as possible
 //! without the programs that use them.
 
+#[path = "release/go_modules.rs"]
+mod go_modules;
 #[path = "release/manifests.rs"]
 mod manifests;
 

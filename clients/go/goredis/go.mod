@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/redis/go-redis/v9 v9.19.0
-	redis-throttle.invalid/go v0.0.0
+	redis-throttle.invalid/go v0.3.0
 )
 
 require (

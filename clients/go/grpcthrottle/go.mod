@@ -7,8 +7,8 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.11
-	redis-throttle.invalid/go v0.0.0
-	redis-throttle.invalid/go/goredis v0.0.0
+	redis-throttle.invalid/go v0.3.0
+	redis-throttle.invalid/go/goredis v0.3.0
 )
 
 require (

@@ -12,9 +12,9 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/redis/go-redis/v9 v9.19.0
-	redis-throttle.invalid/go v0.0.0
-	redis-throttle.invalid/go/goredis v0.0.0
-	redis-throttle.invalid/go/grpcthrottle v0.0.0
+	redis-throttle.invalid/go v0.3.0
+	redis-throttle.invalid/go/goredis v0.3.0
+	redis-throttle.invalid/go/grpcthrottle v0.3.0
 )
 
 require (
