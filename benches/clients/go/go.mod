@@ -1,4 +1,4 @@
-module redis-throttle.invalid/go/bench
+module redis-throttle.invalid/go/benches/clients/go
 
 go 1.25.0
 
@@ -7,8 +7,8 @@ require (
 	github.com/go-chi/httprate-redis v0.6.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/redis/go-redis/v9 v9.22.0
-	redis-throttle.invalid/go v0.0.0
-	redis-throttle.invalid/go/goredis v0.0.0
+	redis-throttle.invalid/go v0.3.0
+	redis-throttle.invalid/go/goredis v0.3.0
 )
 
 require (
