@@ -1,9 +1,9 @@
 // Program bench measures calls per second and their latency through go-redis, for `make
 // bench-clients`.
 //
-// `bench SOCKET` prints its contestants as one line of JSON, then answers each job on standard input
-// with one line. Jobs of the scenarios `local` and `forget` are answered with the median of one
-// call. All contestants use the same driver and the same loop; each job has a client of its own.
+// `bench SOCKET` prints its contestants as one line of JSON, then answers each job on standard
+// input with one line. Jobs of the scenarios `local` and `forget` are answered with the median of
+// one call. All contestants use the same driver and the same loop; each job has its own client.
 package main
 
 import (
