@@ -25,7 +25,7 @@ var (
 	search = throttle.Must(throttle.GCRA("search", 4, 4, time.Minute,
 		throttle.WithOnError(throttle.Local), throttle.WithLocalShare(0.5)))
 	day = throttle.Must(throttle.Fixed("day", 3, 24*time.Hour))
-	// One export at a time. The permit is released when the response ends or the client disconnects.
+	// One export at a time. The permit is released when the response ends or the client leaves.
 	exports = throttle.Must(throttle.Lease("exports", 1, 30*time.Second))
 )
 
@@ -40,7 +40,9 @@ func routes(limiter *throttle.Limiter, rows int, proxies []string) (http.Handler
 		{"GET /{$}", tell, []httpthrottle.Option{httpthrottle.Rule(api)}},
 		{"POST /login", logIn, []httpthrottle.Option{httpthrottle.Rule(login)}},
 		{"GET /search", tell, []httpthrottle.Option{httpthrottle.Rule(search)}},
-		{"GET /report", tell, []httpthrottle.Option{httpthrottle.Rule(api), httpthrottle.Rule(day)}},
+		{"GET /report", tell, []httpthrottle.Option{
+			httpthrottle.Rule(api), httpthrottle.Rule(day),
+		}},
 		{"GET /export", export(rows), []httpthrottle.Option{httpthrottle.Rule(exports)}},
 		// By the API key in a header. A request without the header is answered 400.
 		{"GET /me", tell, []httpthrottle.Option{

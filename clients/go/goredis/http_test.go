@@ -136,7 +136,8 @@ func TestHTTP_takes_styles_costs_and_several_rules(t *testing.T) {
 }
 
 func TestHTTP_costs_above_the_limit_are_answered_413(t *testing.T) {
-	s := newSite(t, say, httpthrottle.Rule(gcra(t, 2)), httpthrottle.Cost(3), httpthrottle.Headers())
+	rule := httpthrottle.Rule(gcra(t, 2))
+	s := newSite(t, say, rule, httpthrottle.Cost(3), httpthrottle.Headers())
 	response, body := s.get(t)
 	if response.StatusCode != 413 || response.Header.Get("Retry-After") != "" ||
 		response.Header.Get("Ratelimit") != "" {

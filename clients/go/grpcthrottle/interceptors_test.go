@@ -321,9 +321,15 @@ func TestReturns_an_error_for_each_mistake(t *testing.T) {
 	strict := limiterAt(t, "127.0.0.1:1", throttle.WithOnError(throttle.Local))
 	runs := []*throttle.Rule{throttle.Must(throttle.Lease("runs", 1, time.Second))}
 	for what, call := range map[string]func() (*grpcthrottle.Limits, error){
-		"limiter": func() (*grpcthrottle.Limits, error) { return grpcthrottle.New(nil, tenant, one) },
-		"key":     func() (*grpcthrottle.Limits, error) { return grpcthrottle.New(limiter, nil, one) },
-		"rules":   func() (*grpcthrottle.Limits, error) { return grpcthrottle.New(limiter, tenant, nil) },
+		"limiter": func() (*grpcthrottle.Limits, error) {
+			return grpcthrottle.New(nil, tenant, one)
+		},
+		"key": func() (*grpcthrottle.Limits, error) {
+			return grpcthrottle.New(limiter, nil, one)
+		},
+		"rules": func() (*grpcthrottle.Limits, error) {
+			return grpcthrottle.New(limiter, tenant, nil)
+		},
 		"17 rules": func() (*grpcthrottle.Limits, error) {
 			return grpcthrottle.New(limiter, tenant, many)
 		},

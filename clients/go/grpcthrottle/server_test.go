@@ -46,7 +46,8 @@ func (s *service) Watch(_ *request, stream updates) error { return s.watch(strea
 
 // serve serves a service in memory, with limits between outer interceptors and its handlers.
 func serve(
-	t *testing.T, limits *grpcthrottle.Limits, handlers health, outer ...grpc.UnaryServerInterceptor,
+	t *testing.T, limits *grpcthrottle.Limits, handlers health,
+	outer ...grpc.UnaryServerInterceptor,
 ) grpc_health_v1.HealthClient {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
@@ -56,7 +57,9 @@ func serve(
 	grpc_health_v1.RegisterHealthServer(server, handlers)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return listener.DialContext(ctx)
+	}
 	conn, err := grpc.NewClient("passthrough:memory", grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -45,7 +45,9 @@ func Limit(
 		return nil, err
 	}
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(next, w, r) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p.serve(next, w, r)
+		})
 	}, nil
 }
 
@@ -150,7 +152,8 @@ func (p *plan) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if r.Context().Err() == nil {
-		slog.ErrorContext(r.Context(), "redis-throttle: a request could not be decided", "error", err)
+		slog.ErrorContext(r.Context(),
+			"redis-throttle: a request could not be decided", "error", err)
 	}
 	writeProblem(w, throttle.Problem{
 		Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError,

@@ -64,7 +64,8 @@ func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
 	api := httpthrottle.Rule(gcra(t, "api"))
 	var many []httpthrottle.Option
 	for range 17 {
-		many = append(many, httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return nil }))
+		none := func(*http.Request) *throttle.Rule { return nil }
+		many = append(many, httpthrottle.RuleFunc(none))
 	}
 	byRequest := many[:1]
 	all := map[string][]httpthrottle.Option{

@@ -80,7 +80,8 @@ func programs(t *testing.T) []program {
 			if language == "go" && strings.Contains(block, "redis-throttle.invalid/go") {
 				line := strings.Count(text[:at[0]], "\n") + 1
 				found = append(found, program{
-					place: fmt.Sprint(place, ":", line), text: block, folder: fmt.Sprint("p", len(found)),
+					place: fmt.Sprint(place, ":", line), text: block,
+					folder: fmt.Sprint("p", len(found)),
 				})
 			}
 		}

@@ -50,9 +50,9 @@ type Result struct {
 	Allowed int
 	// Remaining is the number of events that could happen now.
 	Remaining int
-	// RetryAfter is -1 if the call is allowed. Otherwise it is the time until the same call could be
-	// allowed. A call of more events than Burst is never allowed; its RetryAfter is the time until
-	// that number of events would be free without the burst.
+	// RetryAfter is -1 if the call is allowed. Otherwise it is the time until the same call could
+	// be allowed. A call of more events than Burst is never allowed; its RetryAfter is the time
+	// until that number of events would be free without the burst.
 	RetryAfter time.Duration
 	// ResetAfter is the time until all of Burst could happen at once.
 	ResetAfter time.Duration

@@ -131,7 +131,9 @@ func TestReturns_an_error_for_each_mistake(t *testing.T) {
 		"nanosecond": func() (*redisrate.Result, error) {
 			return limiter.Allow(ctx, "a", redisrate.Limit{Rate: 1, Burst: 1, Period: 1})
 		},
-		"negative": func() (*redisrate.Result, error) { return limiter.AllowN(ctx, "a", second, -1) },
+		"negative": func() (*redisrate.Result, error) {
+			return limiter.AllowN(ctx, "a", second, -1)
+		},
 		"fewer than none": func() (*redisrate.Result, error) {
 			return limiter.AllowAtMost(ctx, "a", second, -1)
 		},

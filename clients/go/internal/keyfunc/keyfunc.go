@@ -10,9 +10,9 @@ import (
 
 var failed sync.Once
 
-// Subject calls a key function. One that fails on what is missing, such as the first value of a field,
-// finds no subject, which is logged once; other panics are the program's. A subject that is not
-// UTF-8 is none: a client can write such a field.
+// Subject calls a key function. One that fails on what is missing, such as the first value of a
+// field, finds no subject, which is logged once; other panics are the program's. A subject that is
+// not UTF-8 is none: a client can write such a field.
 func Subject(key func() string) (subject string) {
 	defer func() {
 		problem := recover()

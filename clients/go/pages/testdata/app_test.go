@@ -14,7 +14,8 @@ func TestDenies_the_eleventh(t *testing.T) {
 	limiter := redis_rate.NewLimiter(rdb, throttle.WithTimeout(2*time.Second))
 	defer limiter.Close(t.Context())
 	for i := range 11 {
-		if allowed, err := mayAct(t.Context(), limiter, "alice"); err != nil || allowed != (i < 10) {
+		allowed, err := mayAct(t.Context(), limiter, "alice")
+		if err != nil || allowed != (i < 10) {
 			t.Fatal(i, allowed, err)
 		}
 	}

@@ -34,7 +34,8 @@ func TestLogs_an_event(t *testing.T) {
 }
 
 func TestRefuses_a_ring(t *testing.T) {
-	_, err := New(redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:7777"}}))
+	shards := map[string]string{"a": "127.0.0.1:7777"}
+	_, err := New(redis.NewRing(&redis.RingOptions{Addrs: shards}))
 	if err == nil {
 		t.Error("a Ring is no client")
 	}
