@@ -188,3 +188,4 @@ clean: ## remove all build results
 	cargo clean
 	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
+	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
