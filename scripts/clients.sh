@@ -8,6 +8,7 @@
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
+#   scripts/clients.sh go ARGUMENTS...          runs the Go of these suites
 #
 # LANGUAGE is python, node, rust or go; the default is all four. $SERVER is the server, $RL_MODULE the
 # module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not fetched again.
@@ -229,7 +230,7 @@ go_modules() {
 check_go() {
     use_go
     # shellcheck disable=SC2086 # several folders
-    set -- $(go_modules clients/go examples benches)
+    set -- $(go_modules clients/go examples benches tests)
     unformatted=$(step gofmt -l "$@")
     [ -z "$unformatted" ] || fail "gofmt -w $unformatted"
     root=$PWD
@@ -332,5 +333,9 @@ run)
     use_node
     exec "$@"
     ;;
-*) fail "unknown verb: expected check, test, example, monitoring, bench, fuzz or run" ;;
+go)
+    use_go
+    exec go "$@"
+    ;;
+*) fail "unknown verb: expected check, test, example, monitoring, bench, fuzz, run or go" ;;
 esac
