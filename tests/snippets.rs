@@ -13,6 +13,8 @@ mod support;
 
 #[path = "snippets/demo.rs"]
 mod demo;
+#[path = "snippets/go.rs"]
+mod go;
 #[path = "snippets/lossy.rs"]
 mod lossy;
 #[path = "snippets/pages.rs"]
@@ -21,7 +23,7 @@ mod pages;
 mod redis_rs;
 
 use lossy::{Loss, LossyWay};
-use pages::Language::{JavaScript, Python};
+use pages::Language::{Go, JavaScript, Python};
 use std::thread;
 use std::time::Instant;
 use support::cluster::Cluster;
@@ -39,10 +41,18 @@ enum Snippet {
     NodeRedis,
     Ioredis,
     RedisRs,
+    GoRedis,
+    Rueidis,
 }
 
-const SNIPPETS: [Snippet; 4] =
-    [Snippet::RedisPy, Snippet::NodeRedis, Snippet::Ioredis, Snippet::RedisRs];
+const SNIPPETS: [Snippet; 6] = [
+    Snippet::RedisPy,
+    Snippet::NodeRedis,
+    Snippet::Ioredis,
+    Snippet::RedisRs,
+    Snippet::GoRedis,
+    Snippet::Rueidis,
+];
 
 impl Snippet {
     /// Runs the program against a server on this port, and returns its output.
@@ -51,6 +61,8 @@ impl Snippet {
             Self::RedisPy => (Python, "import redis"),
             Self::NodeRedis => (JavaScript, "from 'redis'"),
             Self::Ioredis => (JavaScript, "import { Redis } from 'ioredis'"),
+            Self::GoRedis => (Go, "redis.NewClient"),
+            Self::Rueidis => (Go, "rueidis.NewClient"),
             Self::RedisRs => {
                 let answer = redis_rs::ask(&format!("redis://127.0.0.1:{port}"));
                 return answer.map_or_else(|_| NO_ANSWER.to_owned(), |line| line + "\n");
@@ -190,6 +202,51 @@ fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_ioredis() {
     assert_eq!((times, printed.as_str()), (22, "78\n"));
 }
 
+/// Makes one call with the default options of a driver in Go to a server that falls silent. Returns
+/// the number of calls that the server decided, and how long the call lasted, in whole seconds.
+fn silent(driver: &str) -> (i64, u64) {
+    let (times, printed) =
+        counted(Loss::Silence, |port| go::calls(&[driver, &port.to_string(), "1"]));
+    let seconds = printed.strip_prefix("lost after ").and_then(|rest| rest.strip_suffix(" s\n"));
+    (times, seconds.and_then(|seconds| seconds.parse().ok()).expect(&printed))
+}
+
+#[test]
+fn call_counts_four_times_and_lasts_twenty_seconds_with_the_defaults_of_go_redis() {
+    let cut = |port: u16| go::calls(&["go-redis", &port.to_string(), "1"]);
+    assert_eq!(counted(Loss::Cut, cut).0, 4);
+    let (times, seconds) = silent("go-redis");
+    assert_eq!(times, 4);
+    // Four times 5 s, and the pauses before three of them.
+    assert!((20..=22).contains(&seconds), "{seconds} s");
+}
+
+#[test]
+fn call_counts_once_and_lasts_ten_seconds_with_the_defaults_of_rueidis() {
+    let cut = |port: u16| go::calls(&["rueidis", &port.to_string(), "1"]);
+    assert_eq!(counted(Loss::Cut, cut).0, 1);
+    let (times, seconds) = silent("rueidis");
+    assert_eq!(times, 1);
+    assert!((10..=11).contains(&seconds), "{seconds} s");
+}
+
+#[test]
+fn lost_call_of_a_cluster_client_in_go_counts_as_the_page_says() {
+    let cluster = Cluster::start();
+    let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
+    let node = &cluster.nodes[cluster.settled_owner("user:0")];
+    for (driver, times) in [("go-redis-cluster", 4), ("go-redis-cluster-once", 1), ("rueidis", 1)] {
+        let before = decided();
+        let way = LossyWay::to(node.port(), Loss::Cut);
+        let (port, lossy) = (node.port().to_string(), way.port.to_string());
+        assert!(go::calls(&[driver, &port, "1", &lossy]).starts_with("lost"), "{driver}");
+        let sent = eventually("the program has left", || way.calls_when_all_have_left());
+        let sent = before + i64::try_from(sent).expect("a few calls");
+        eventually("the node has decided all it got", || (decided() >= sent).then_some(()));
+        assert_eq!(decided() - before, times, "{driver}");
+    }
+}
+
 /// Returns the number of redirections with which the nodes have answered.
 fn redirections(cluster: &Cluster) -> i64 {
     let of_node = |node: &Server| {
@@ -201,12 +258,12 @@ fn redirections(cluster: &Cluster) -> i64 {
 }
 
 /// Runs a program that makes sixty calls on sixty keys. Returns the number of redirections.
-fn redirected(cluster: &Cluster, program: (pages::Language, &str)) -> i64 {
+fn redirected(cluster: &Cluster, program: impl FnOnce(u16) -> String) -> i64 {
     let before = redirections(cluster);
     let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
     let decided_before = decided();
-    pages::run(program.0, program.1, cluster.nodes[0].port());
-    assert_eq!(decided() - decided_before, 60, "{}", program.1);
+    program(cluster.nodes[0].port());
+    assert_eq!(decided() - decided_before, 60);
     redirections(cluster) - before
 }
 
@@ -216,7 +273,7 @@ fn redis_py_and_node_redis_call_the_node_that_has_the_key() {
     let python = "from redis.cluster import RedisCluster\n\
         cluster = RedisCluster(host='127.0.0.1', port=7777)\n\
         for n in range(60):\n    cluster.execute_command('RL.GCRA', f'user:{n}', 6, 10, 60)\n";
-    assert_eq!(redirected(&cluster, (Python, python)), 0);
+    assert_eq!(redirected(&cluster, |port| pages::run(Python, python, port)), 0);
     let node = "import { createCluster } from 'redis';\n\
         const cluster = createCluster({ rootNodes: [{ url: 'redis://127.0.0.1:7777' }] });\n\
         await cluster.connect();\n\
@@ -224,7 +281,16 @@ fn redis_py_and_node_redis_call_the_node_that_has_the_key() {
           await cluster.sendCommand(`user:${n}`, false,\n\
             ['RL.GCRA', `user:${n}`, '6', '10', '60']);\n\
         process.exit();\n";
-    assert_eq!(redirected(&cluster, (JavaScript, node)), 0);
+    assert_eq!(redirected(&cluster, |port| pages::run(JavaScript, node, port)), 0);
+}
+
+#[test]
+fn go_redis_and_rueidis_call_the_node_that_has_the_key() {
+    let cluster = Cluster::start();
+    for driver in ["go-redis-cluster", "go-redis-cluster-once", "rueidis"] {
+        let calls = |port: u16| go::calls(&[driver, &port.to_string(), "60"]);
+        assert_eq!(redirected(&cluster, calls), 0, "{driver}");
+    }
 }
 
 #[test]
@@ -236,7 +302,7 @@ fn ioredis_calls_the_right_node_and_adds_its_prefix_only_with_the_wrapper_of_the
         cluster.disconnect();\n";
     // ioredis sends each call to one of three nodes at random, so about forty of sixty are
     // redirected.
-    let moved = redirected(&cluster, (JavaScript, plain));
+    let moved = redirected(&cluster, |port| pages::run(JavaScript, plain, port));
     assert!((20..=58).contains(&moved), "{moved} of 60 were redirected");
     let mut client = cluster.client();
     let mut exists = |key: &str| client.call(cluster.slot(key), &["EXISTS", key]);
@@ -249,7 +315,8 @@ fn ioredis_calls_the_right_node_and_adds_its_prefix_only_with_the_wrapper_of_the
         const rules = ['{7}:user', 'GCRA 6 10 60', '{7}:tenant', 'FIXED 8 60 COST 4'];\n\
         await limit(cluster, 'RL.ALL', ...rules);\n\
         cluster.disconnect();\n";
-    assert_eq!(redirected(&cluster, (JavaScript, &(printed + more))), 0);
+    let wrapped = printed + more;
+    assert_eq!(redirected(&cluster, |port| pages::run(JavaScript, &wrapped, port)), 0);
     for key in ["app:user:7", "app:{7}:user", "app:{7}:tenant"] {
         assert_eq!(exists(key), redis::Value::Int(1), "{key}");
     }

@@ -23,7 +23,9 @@ const CLIENTS: [&str; 4] = [
 ];
 
 /// The programs of a driver alone: page, language, and the text by which `snippets.rs` finds each.
-const OF_DRIVERS: [(&str, &str, &str); 7] = [
+const OF_DRIVERS: [(&str, &str, &str); 9] = [
+    ("docs/clients/drivers.md", "go", "redis.NewClient"),
+    ("docs/clients/drivers.md", "go", "rueidis.NewClient"),
     ("docs/clients/drivers.md", "js", "extends Command"),
     ("docs/clients/drivers.md", "js", "from 'redis'"),
     ("docs/clients/drivers.md", "js", "import { Redis } from 'ioredis'"),

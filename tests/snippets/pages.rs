@@ -1,5 +1,7 @@
 //! Finds the programs that the pages show, and runs them unchanged except for the port.
 
+use super::go;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,11 +9,13 @@ use std::process::{Command, Stdio};
 /// The port in the pages' programs, which the tests replace.
 const PRINTED_PORT: &str = "7777";
 
-/// A language of the pages' programs. `scripts/fetch-clients.sh` fetches the client libraries.
+/// A language of the pages' programs. `scripts/fetch-clients.sh` fetches the client libraries, and
+/// Go fetches its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Python,
     JavaScript,
+    Go,
 }
 
 fn root() -> &'static Path {
@@ -28,6 +32,7 @@ pub fn block(name: &str, language: Language, mark: &str) -> String {
     let fence = match language {
         Language::Python => "\n```python\n",
         Language::JavaScript => "\n```js\n",
+        Language::Go => "\n```go\n",
     };
     let text = page(name);
     let blocks = text
@@ -60,13 +65,12 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
     assert!(program.contains(PRINTED_PORT), "the program connects to {PRINTED_PORT}:\n{program}");
     let program = program.replace(PRINTED_PORT, &port.to_string());
     let directory = tempfile::Builder::new().prefix("rl-").tempdir().expect("a directory");
-    let clients = clients();
     let mut command = match language {
         Language::Python => {
             let file = directory.path().join("snippet.py");
             fs::write(&file, &program).expect("the snippet is written");
             let mut command = within_deadline("python3");
-            command.arg(file).env("PYTHONPATH", clients.join("python"));
+            command.arg(file).env("PYTHONPATH", clients().join("python"));
             command
         }
         Language::JavaScript => {
@@ -74,11 +78,18 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
             fs::write(&file, &program).expect("the snippet is written");
             // An import finds only packages next to the program.
             let modules = directory.path().join("node_modules");
-            std::os::unix::fs::symlink(clients.join("node/node_modules"), modules)
+            std::os::unix::fs::symlink(clients().join("node/node_modules"), modules)
                 .expect("a link to the clients");
             let mut command = within_deadline("node");
             command.arg(file);
             command
+        }
+        Language::Go => {
+            let (file, binary) =
+                (directory.path().join("snippet.go"), directory.path().join("snippet"));
+            fs::write(&file, go::around(&program)).expect("the snippet is written");
+            go::build(&file, &binary);
+            within_deadline(binary)
         }
     };
     let output = command.stdin(Stdio::null()).output().expect("the language can be run");
@@ -89,9 +100,9 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
 
 /// Returns a command that ends a program after a deadline. Without it, a hanging program would
 /// block the test for ever.
-fn within_deadline(program: &str) -> Command {
+pub fn within_deadline(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["60", program]);
+    command.arg("60").arg(program);
     command
 }
 
