@@ -69,9 +69,9 @@ use_node() {
 
 use_go() {
     found=$(go env GOVERSION 2>/dev/null || echo "no Go")
+    [ "$found" != "no Go" ] || fail "Go 1.16 or newer is needed, which fetches $go_version: https://go.dev has it"
     oldest=$(printf '%s\n' "go${go_version%.*}" "$found" | sort -V | head -n 1)
     [ "$oldest" != "go${go_version%.*}" ] || return 0
-    [ "$found" != "no Go" ] || fail "Go 1.16 or newer is needed, which fetches $go_version: https://go.dev has it"
     name=golang.org/toolchain@v0.0.1-go$go_version.$(go env GOHOSTOS)-$(go env GOHOSTARCH)
     folder=$PWD/.cache/go/$name
     if [ ! -x "$folder/bin/gofmt" ]; then
