@@ -3,7 +3,7 @@ module redis-throttle.invalid/go/benches/clients/go
 go 1.25.0
 
 require (
-	github.com/go-chi/httprate v0.15.0
+	github.com/go-chi/httprate v0.16.1
 	github.com/go-chi/httprate-redis v0.6.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/redis/go-redis/v9 v9.22.0

@@ -173,6 +173,9 @@ func load(j *job, socket string) (answer, error) {
 	}
 	rdb := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: socket, ReadTimeout: patient, WriteTimeout: patient,
+		// A connection for each caller. With the default of 10 per processor, callers of redis_rate
+		// would wait for one.
+		PoolSize: max(1, j.InFlight),
 	})
 	defer rdb.Close()
 	call, end, err := begin(j, rdb)
