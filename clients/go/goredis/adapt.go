@@ -8,7 +8,9 @@
 // connections and does not change or close the program's client. go-redis repeats a call up to
 // three times by default and lets it take 5 seconds. Over an adapter each call is sent once and
 // ends at the limiter's deadline. Hooks, limiters, caches and notifications of the program's client
-// are not copied. The program's MaxRetries, time-outs and pool sizes have no effect here.
+// are not copied. The program's MaxRetries, time-outs and pool sizes have no effect here. A dialer,
+// a credentials provider or an OnConnect that ignores its context runs on until it returns, also
+// after the limiter's Close; that of go-redis for TLS does, until its DialTimeout.
 //
 // Sentinel works through the dialer of redis.NewFailoverClient, which asks for the primary at each
 // dial.
@@ -18,7 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -61,7 +63,10 @@ func (r refused) Err() error { return r.err }
 func (r refused) Dial(context.Context, string) (throttle.Conn, error) { return nil, r.err }
 
 // server dials a single server, or the primary that a sentinel names.
-type server struct{ options *redis.Options }
+type server struct {
+	options *redis.Options
+	dials   dials
+}
 
 // Dial opens a connection.
 func (s *server) Dial(ctx context.Context, _ string) (throttle.Conn, error) {
@@ -77,11 +82,62 @@ func (s *server) Dial(ctx context.Context, _ string) (throttle.Conn, error) {
 		ConnMaxLifetimeJitter: s.options.ConnMaxLifetimeJitter,
 		DisableIdentity:       s.options.DisableIdentity, IdentitySuffix: s.options.IdentitySuffix,
 	}
-	return dial(ctx, options)
+	return s.dials.dial(ctx, options)
 }
 
-// dial opens a connection of the limiter with the options of a program.
-func dial(ctx context.Context, options *redis.Options) (throttle.Conn, error) {
+// hangingMax is the maximum number of dials of an adapter that go on after their deadline.
+const hangingMax = 64
+
+// dials are the dials of an adapter.
+type dials struct {
+	// hanging is the number of those that go on after their deadline.
+	hanging atomic.Int32
+}
+
+// dial returns the result of a dial, or the error of the context if it ends first: a function of
+// the program may ignore its context, and that of go-redis does for TLS.
+func (d *dials) dial(ctx context.Context, options *redis.Options) (throttle.Conn, error) {
+	if d.hanging.Load() >= hangingMax {
+		return nil, fmt.Errorf("%d dials hang", hangingMax)
+	}
+	type dialled struct {
+		conn throttle.Conn
+		err  error
+	}
+	done := make(chan dialled)
+	go func() {
+		conn, err := open(ctx, options)
+		select {
+		case done <- dialled{conn, err}:
+			return
+		case <-ctx.Done():
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+		d.hanging.Add(-1)
+	}()
+	select {
+	case result := <-done:
+		return result.conn, result.err
+	case <-ctx.Done():
+		// Nobody receives, so the goroutine above counts it down.
+		d.hanging.Add(1)
+		return nil, ctx.Err()
+	}
+}
+
+// open opens a connection with the options of a program. A panic of its functions is an error.
+func open(ctx context.Context, options *redis.Options) (opened throttle.Conn, err error) {
+	var c *conn
+	defer func() {
+		if problem := recover(); problem != nil {
+			opened, err = nil, fmt.Errorf("the dial panicked: %v", problem)
+		}
+		if err != nil && c != nil {
+			_ = c.Close()
+		}
+	}()
 	dialer := options.Dialer
 	if dialer == nil {
 		dialer = redis.NewDialer(options)
@@ -90,50 +146,19 @@ func dial(ctx context.Context, options *redis.Options) (throttle.Conn, error) {
 	if network == "" {
 		network = "tcp"
 	}
-	raw, err := within(ctx, func() (net.Conn, error) { return dialer(ctx, network, options.Addr) })
-	if err != nil {
+	// With an error, that of go-redis for TLS returns a connection that is not nil, but has none.
+	raw, err := dialer(ctx, network, options.Addr)
+	switch {
+	case err != nil:
 		return nil, err
+	case raw == nil:
+		return nil, errors.New("the dialer returned no connection")
 	}
-	c := newConn(raw, options)
+	c = newConn(raw, options)
 	if err := c.open(ctx); err != nil {
-		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
-}
-
-// within returns the result of a dial, or the error of the context if it ends first: a dialer may
-// ignore its context, as that of go-redis does for TLS.
-func within(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
-	type dialled struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan dialled, 1)
-	go func() {
-		var result dialled
-		defer func() {
-			if problem := recover(); problem != nil {
-				result.err = fmt.Errorf("the dialer panicked: %v", problem)
-			}
-			done <- result
-		}()
-		result.conn, result.err = dial()
-		if result.err == nil && result.conn == nil {
-			result.err = errors.New("the dialer returned no connection")
-		}
-	}()
-	select {
-	case result := <-done:
-		return result.conn, result.err
-	case <-ctx.Done():
-		go func() {
-			if late := <-done; late.conn != nil {
-				_ = late.conn.Close()
-			}
-		}()
-		return nil, ctx.Err()
-	}
 }
 
 // ownOptions sets the options of a client that has one connection, which carries each command once.

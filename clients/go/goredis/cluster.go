@@ -25,6 +25,7 @@ const (
 // cluster client of go-redis would keep calling a node that is silent.
 type cluster struct {
 	options *redis.ClusterOptions
+	dials   dials
 	ctx     context.Context
 	stop    context.CancelFunc
 
@@ -63,7 +64,7 @@ func (c *cluster) Dial(ctx context.Context, node string) (throttle.Conn, error) 
 		ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
 		DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
 	}
-	return dial(ctx, options)
+	return c.dials.dial(ctx, options)
 }
 
 // Node returns the primary of a key.

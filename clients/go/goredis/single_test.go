@@ -287,23 +287,6 @@ func TestRefuses_clients_that_it_cannot_adapt(t *testing.T) {
 	}
 }
 
-func TestDecides_at_the_deadline_while_a_dialer_hangs(t *testing.T) {
-	hang := make(chan struct{})
-	defer close(hang)
-	rdb := redis.NewClient(&redis.Options{
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			<-hang
-			return nil, errors.New("too late")
-		},
-	})
-	limiter := limiterOf(t, rdb, throttle.WithTimeout(50*time.Millisecond))
-	began := time.Now()
-	d := check(t, limiter, gcra(t, 1).Of("a"))
-	if d.Reason != throttle.ReasonTimeout || time.Since(began) > 5*time.Second {
-		t.Error(d, time.Since(began))
-	}
-}
-
 func TestEnds_when_the_callers_context_is_cancelled(t *testing.T) {
 	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
