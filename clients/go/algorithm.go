@@ -33,16 +33,16 @@ type algorithm interface {
 }
 
 // localAlgorithm returns the algorithm for a share of the rule, or nil if its kind has none. A
-// share below one unit is one unit in a longer time.
+// share below one unit is one unit in a longer time, at most maxRefill: longer ones would overflow.
 func (r *Rule) localAlgorithm(share float64) algorithm {
 	wanted := float64(r.limit) * share
 	limit := max(1, int64(wanted))
 	switch r.kind {
 	case KindGCRA, KindTokenBucket, KindLeakyBucket:
-		unit := math.Ceil(r.perUnit() / share)
+		unit := min(math.Ceil(r.perUnit()/share), float64(maxRefill))
 		return &bucket{isQueue: r.kind == KindLeakyBucket, limit: limit, unit: int64(unit)}
 	}
-	window := int64(float64(r.window) / min(1, wanted))
+	window := int64(min(float64(r.window)/min(1, wanted), float64(maxRefill)))
 	switch r.kind {
 	case KindFixed:
 		return &fixedWindow{limit, window, slices.Contains(r.words, "ALIGNED")}

@@ -152,3 +152,22 @@ func TestCanDecide_finds_rules_without_a_local_limit(t *testing.T) {
 		}
 	})
 }
+
+func TestLocal_shares_far_below_a_unit_allow_one(t *testing.T) {
+	const year = 366 * 24 * time.Hour
+	for _, share := range []float64{0.003, 1e-300} {
+		small := []RuleOption{WithOnError(Local), WithLocalShare(share)}
+		for _, rule := range []*Rule{
+			Must(GCRA("gcra", 1, 1, year, small...)), Must(Fixed("fixed", 1, year, small...)),
+			Must(Fixed("aligned", 1, year, append(small, Aligned())...)),
+			Must(Sliding("sliding", 1, year, small...)), Must(SlidingLog("log", 1, year, small...)),
+		} {
+			now := time.Now().UnixNano()
+			first := rule.local.decide(nil, now, 1)
+			second := rule.local.decide(first.state, now, 1)
+			if !first.allowed || second.allowed || second.retryAfter < 24*time.Hour {
+				t.Error(share, rule, first.allowed, second.allowed, second.retryAfter)
+			}
+		}
+	}
+}
