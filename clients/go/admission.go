@@ -102,21 +102,39 @@ func newAdmission(
 }
 
 // Decision returns the decision, with a row for each item.
-func (a *Admission) Decision() Decision { return a.decision }
+func (a *Admission) Decision() Decision {
+	if a == nil {
+		return Decision{}
+	}
+	return a.decision
+}
 
 // ID returns the id of the leases and reservations.
-func (a *Admission) ID() string { return a.id }
+func (a *Admission) ID() string {
+	if a == nil {
+		return ""
+	}
+	return a.id
+}
 
 // Held returns true until the end, or until a lease or a reservation is lost, by the clock of this
-// process.
+// process. A nil admission holds nothing; its other methods do not panic either.
 func (a *Admission) Held() bool {
+	if a == nil {
+		return false
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.isOver && a.holds.held()
 }
 
 // Lost returns a channel that is closed when a lease or a reservation is lost.
-func (a *Admission) Lost() <-chan struct{} { return a.holds.lost }
+func (a *Admission) Lost() <-chan struct{} {
+	if a == nil {
+		return closedAlready
+	}
+	return a.holds.lost
+}
 
 // Settle notes the units that the work took under a rule, from 0 to 10^12. It sends nothing; the
 // last call counts. At the end a reservation is committed with them, and a plain rule is charged or
@@ -241,16 +259,24 @@ func (l *Limiter) Reserve(
 }
 
 // Decision returns the decision that allowed the reservation.
-func (r *Reservation) Decision() Decision { return r.admission.decision }
+func (r *Reservation) Decision() Decision { return r.whole().Decision() }
 
 // ID returns the id of the reservation.
-func (r *Reservation) ID() string { return r.admission.id }
+func (r *Reservation) ID() string { return r.whole().ID() }
 
 // Held returns true until the end, or until the reservation is lost, by the clock of this process.
-func (r *Reservation) Held() bool { return r.admission.Held() }
+func (r *Reservation) Held() bool { return r.whole().Held() }
 
 // Lost returns a channel that is closed when the reservation is lost.
-func (r *Reservation) Lost() <-chan struct{} { return r.admission.Lost() }
+func (r *Reservation) Lost() <-chan struct{} { return r.whole().Lost() }
+
+// whole returns the admission; nil of a nil reservation.
+func (r *Reservation) whole() *Admission {
+	if r == nil {
+		return nil
+	}
+	return r.admission
+}
 
 // Commit charges the units that the work took, and ends the reservation; see [Admission.Finish].
 // After the end it returns an [InvalidArgument].

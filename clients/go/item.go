@@ -60,6 +60,10 @@ func (i Item) Reserve(units int64, ttl time.Duration) Item {
 	if ttl == 0 {
 		ttl = reservationTTL
 	}
+	if i.rule == nil {
+		// The call that gets the item refuses it.
+		return i
+	}
 	if i.err == nil && !slices.Contains([]Kind{KindFixed, KindQuota, KindPolicy}, i.rule.kind) {
 		i.err = invalid("rule", "fixed, quota or a policy; "+i.rule.name+" is not")
 	}

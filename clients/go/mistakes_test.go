@@ -54,6 +54,7 @@ func TestMistakes_are_errors_and_no_panics(t *testing.T) {
 		"zero rule":   callsOfAll(limiter, ctx, (&Rule{}).Of("a")),
 		"nil rule":    callsOfAll(limiter, ctx, nothing.Of("a").Cost(2).Reserve(1, 0).Leave(1)),
 		"zero item":   callsOfAll(limiter, ctx, Item{}),
+		"no rule":     callsOfAll(limiter, ctx, Item{}.Reserve(1, 0).Cost(1)),
 		"bad item":    callsOfAll(limiter, ctx, testRule().Of("a").Leave(-1)),
 		"not UTF-8":   callsOfAll(limiter, ctx, testRule().Of("\xff")),
 	}
@@ -82,6 +83,20 @@ func TestMistakes_are_errors_and_no_panics(t *testing.T) {
 	reserved.Cancel(ctx)
 	if admitted.Settle(testRule(), 1) == nil || reserved.Commit(ctx, 1) == nil {
 		t.Error("a nil guard settles")
+	}
+	if _, err := permit.Renew(ctx); err == nil {
+		t.Error("a nil permit renews")
+	}
+	for _, guard := range []interface {
+		Held() bool
+		Lost() <-chan struct{}
+		ID() string
+		Decision() Decision
+	}{permit, admitted, reserved} {
+		<-guard.Lost()
+		if guard.Held() || guard.ID() != "" || guard.Decision().Allowed {
+			t.Errorf("a nil %T holds", guard)
+		}
 	}
 	var none context.Context
 	if (*Limiter)(nil).Close(ctx) == nil || limiter.Close(none) == nil {

@@ -73,24 +73,50 @@ func hasOption(opts []CallOption, has func(*callOptions) bool) bool {
 }
 
 // Decision returns the decision that allowed the lease.
-func (p *Permit) Decision() Decision { return p.decision }
+func (p *Permit) Decision() Decision {
+	if p == nil {
+		return Decision{}
+	}
+	return p.decision
+}
 
 // ID returns the name of the holder.
-func (p *Permit) ID() string { return p.holds.all[0].ask.id }
+func (p *Permit) ID() string {
+	if p == nil {
+		return ""
+	}
+	return p.holds.all[0].ask.id
+}
 
 // Held returns true while this process holds the permit, by its own clock. If OnError allowed the
-// lease, that is until its release.
-func (p *Permit) Held() bool { return !p.isOver.Load() && p.holds.held() }
+// lease, that is until its release. A nil permit is not held; its other methods do
+// not panic either.
+func (p *Permit) Held() bool { return p != nil && !p.isOver.Load() && p.holds.held() }
 
 // Lost returns a channel that is closed when the lease is lost. Stop the work then: another process
 // may hold the permit.
-func (p *Permit) Lost() <-chan struct{} { return p.holds.lost }
+func (p *Permit) Lost() <-chan struct{} {
+	if p == nil {
+		return closedAlready
+	}
+	return p.holds.lost
+}
+
+// closedAlready is the channel of what was never held.
+var closedAlready = func() chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}()
 
 // Renew renews the permit for another ttl, and returns Held. A lease renews itself: call it only to
 // learn the result.
 func (p *Permit) Renew(ctx context.Context) (bool, error) {
 	if ctx == nil {
 		return false, invalid("ctx", "a context")
+	}
+	if p == nil {
+		return false, invalid("permit", "one that Lease returned")
 	}
 	one := p.holds.all[0]
 	if !p.Held() || !one.isOnServer {
