@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -140,6 +141,10 @@ func open(ctx context.Context, options *redis.Options) (opened throttle.Conn, er
 	}()
 	dialer := options.Dialer
 	if dialer == nil {
+		// It ignores the context for TLS. That of a client of one server has the client's own.
+		if deadline, ok := ctx.Deadline(); ok {
+			options.DialTimeout = max(time.Millisecond, time.Until(deadline))
+		}
 		dialer = redis.NewDialer(options)
 	}
 	network := options.Network

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // hanging returns options whose functions of a name ignore their context, and the number of those
@@ -99,4 +100,17 @@ func TestAbandons_a_dial_that_fails_later(t *testing.T) {
 			t.Error(hang, "dials hang")
 		}
 	})
+}
+
+func TestEnds_each_dial_of_a_cluster_whose_tls_is_silent(t *testing.T) {
+	silent := listen(t)
+	dialer := Adapt(redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{silent.Addr().String()}, TLSConfig: &tls.Config{InsecureSkipVerify: true},
+	})).(*cluster)
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if _, err := dialer.Dial(ctx, silent.Addr().String()); err == nil {
+		t.Error("a silent server answers")
+	}
+	live.Await(t, "the dial ends", func() bool { return dialer.dials.hanging.Load() == 0 })
 }
