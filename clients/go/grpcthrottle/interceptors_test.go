@@ -336,6 +336,9 @@ func TestReturns_an_error_for_each_mistake(t *testing.T) {
 		"nil rule": func() (*grpcthrottle.Limits, error) {
 			return grpcthrottle.New(limiter, tenant, many[:1])
 		},
+		"repeated name": func() (*grpcthrottle.Limits, error) {
+			return grpcthrottle.New(limiter, tenant, append(one, hourly(2)))
+		},
 		"no local limit": func() (*grpcthrottle.Limits, error) {
 			return grpcthrottle.New(strict, tenant, runs)
 		},

@@ -81,10 +81,15 @@ func New(
 	case len(rules) < 1 || len(rules) > 16:
 		return nil, invalid("rules", "1 to 16 rules")
 	}
+	names := map[string]bool{}
 	for _, rule := range rules {
 		if err := limiter.CanDecide(rule); err != nil {
 			return nil, err
 		}
+		if names[rule.Name()] {
+			return nil, invalid("rules", "no repeated name")
+		}
+		names[rule.Name()] = true
 		l.isHeld = l.isHeld || rule.Kind() == throttle.KindLease
 	}
 	return l, nil
