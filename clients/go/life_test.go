@@ -214,3 +214,24 @@ func TestLocal_limiter_drops_idle_keys_first(t *testing.T) {
 		t.Error("the idle key was kept")
 	}
 }
+
+func TestClose_ends_with_its_context(t *testing.T) {
+	opts := []Option{WithTimeout(30 * time.Second), WithPrefetch(10)}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		go func() { _, _ = limiter.Check(context.Background(), testRule().Of("a")) }()
+		synctest.Wait()
+		began := time.Now()
+		closing := func(longest time.Duration) {
+			ctx, stop := context.WithTimeout(context.Background(), longest)
+			defer stop()
+			err := limiter.Close(ctx)
+			if time.Since(began) > longest || !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(longest, time.Since(began), err)
+			}
+		}
+		go closing(2 * time.Second)
+		synctest.Wait()
+		// A second one, too.
+		closing(time.Second)
+	})
+}

@@ -375,10 +375,15 @@ func (l *Limiter) Close(ctx context.Context) error {
 	l.isClosed = true
 	l.mu.Unlock()
 	if wasClosed {
-		<-l.closed
+		select {
+		case <-l.closed:
+		case <-ctx.Done():
+		}
 		return ctx.Err()
 	}
 	defer close(l.closed)
+	// The fetches of permits that are under way have their own deadline.
+	defer context.AfterFunc(ctx, l.x.close)()
 	l.ending.tasks.close()
 	for _, kept := range l.stocks.close() {
 		// One at a time: more than the in-flight bound at once would not be sent.
