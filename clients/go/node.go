@@ -167,12 +167,7 @@ func (t *turn) transact(words []string, isAsking bool) (any, error) {
 				message: fmt.Sprintf("not sent: the dial took %v", l.dialTook),
 			}
 		}
-		if isAsking {
-			if reply, err := l.conn.Do(t.ctx, []string{"ASKING"}); err != nil {
-				return n.settle(t, l, reply, err)
-			}
-		}
-		reply, err := l.conn.Do(t.ctx, words)
+		reply, err := l.send(t.ctx, words, isAsking)
 		if errors.Is(err, ErrNotSent) && (l.uses > 0 || !waited) && t.ctx.Err() == nil {
 			n.lose(l)
 			continue
@@ -180,6 +175,16 @@ func (t *turn) transact(words []string, isAsking bool) (any, error) {
 		l.uses++
 		return n.settle(t, l, reply, err)
 	}
+}
+
+// send sends a command, after ASKING if its slot is moving to the node.
+func (l *link) send(ctx context.Context, words []string, isAsking bool) (any, error) {
+	if isAsking {
+		if reply, err := l.conn.Do(ctx, []string{"ASKING"}); err != nil {
+			return reply, err
+		}
+	}
+	return l.conn.Do(ctx, words)
 }
 
 // settle returns the reply of a command, or its error, and keeps or closes its connection.

@@ -1,0 +1,59 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// moving is a cluster whose node "old" answers ASK, as the slot is moving to the node "new". The
+// second call over a connection to it finds that it closed while it was idle.
+type moving struct{ dials map[string]int }
+
+func (m *moving) Dial(_ context.Context, node string) (Conn, error) {
+	m.dials[node]++
+	return &movingConn{node: node}, nil
+}
+
+func (m *moving) Node(string) (string, bool) { return "old", true }
+func (m *moving) Primaries() []string        { return []string{"old", "new"} }
+func (m *moving) Load(context.Context) error { return nil }
+
+type movingConn struct {
+	node string
+	uses int
+}
+
+func (c *movingConn) Do(_ context.Context, words []string) (any, error) {
+	c.uses++
+	switch {
+	case c.node == "old":
+		return nil, ServerError("ASK 1 new")
+	case c.uses > 2:
+		return nil, ErrNotSent
+	case words[0] == "ASKING":
+		return "OK", nil
+	}
+	return []any{int64(1), int64(9), int64(8), int64(0), int64(1)}, nil
+}
+
+func (c *movingConn) Close() error { return nil }
+
+func TestReplaces_an_idle_connection_of_a_redirection(t *testing.T) {
+	dialer := &moving{dials: map[string]int{}}
+	limiter, err := New(dialer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close(context.Background())
+	rule := Must(Fixed("api", 9, time.Hour))
+	for range 2 {
+		d, err := limiter.Check(context.Background(), rule.Of("a"))
+		if err != nil || d.Source != SourceServer {
+			t.Error(d, err)
+		}
+	}
+	if dialer.dials["new"] != 2 {
+		t.Error("dials:", dialer.dials)
+	}
+}
