@@ -280,8 +280,8 @@ func (x *exchange) close() {
 		n.pool.close(n, true)
 		n.mu.Unlock()
 	}
+	x.tasks.group.Wait()
 	if closer, ok := x.dialer.(io.Closer); ok {
 		_ = closer.Close()
 	}
-	x.tasks.group.Wait()
 }

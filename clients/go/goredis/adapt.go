@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +70,12 @@ type server struct {
 	dials   dials
 }
 
+// Close waits for the ends of subscriptions.
+func (s *server) Close() error {
+	s.dials.leaving.Wait()
+	return nil
+}
+
 // Dial opens a connection.
 func (s *server) Dial(ctx context.Context, _ string) (throttle.Conn, error) {
 	options := &redis.Options{
@@ -93,6 +100,8 @@ const hangingMax = 64
 type dials struct {
 	// hanging is the number of those that go on after their deadline.
 	hanging atomic.Int32
+	// leaving has the ends of subscriptions to credentials that are under way.
+	leaving sync.WaitGroup
 }
 
 // dial returns the result of a dial, or the error of the context if it ends first: a function of
@@ -107,7 +116,7 @@ func (d *dials) dial(ctx context.Context, options *redis.Options) (throttle.Conn
 	}
 	done := make(chan dialled)
 	go func() {
-		conn, err := open(ctx, options)
+		conn, err := open(ctx, options, &d.leaving)
 		select {
 		case done <- dialled{conn, err}:
 			return
@@ -129,7 +138,9 @@ func (d *dials) dial(ctx context.Context, options *redis.Options) (throttle.Conn
 }
 
 // open opens a connection with the options of a program. A panic of its functions is an error.
-func open(ctx context.Context, options *redis.Options) (opened throttle.Conn, err error) {
+func open(
+	ctx context.Context, options *redis.Options, leaving *sync.WaitGroup,
+) (opened throttle.Conn, err error) {
 	var c *conn
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -159,7 +170,7 @@ func open(ctx context.Context, options *redis.Options) (opened throttle.Conn, er
 	case raw == nil:
 		return nil, errors.New("the dialer returned no connection")
 	}
-	c = newConn(raw, options)
+	c = newConn(raw, options, leaving)
 	if err := c.open(ctx); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -133,13 +134,14 @@ func (c *cluster) read(r *reading) {
 func (c *cluster) Close() error {
 	c.stop()
 	c.group.Wait()
+	c.dials.leaving.Wait()
 	return nil
 }
 
 // slotsFromAny returns the first slot map that a node answers with.
 func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
 	if c.options.ClusterSlots != nil {
-		given, err := c.options.ClusterSlots(ctx)
+		given, err := c.given(ctx)
 		return rangesOf(given), err
 	}
 	nodes := append(c.Primaries(), c.options.Addrs...)
@@ -178,6 +180,16 @@ func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
 		}
 	}
 	return nil, err
+}
+
+// given returns the slots of the program's function. If it panics, that is an error.
+func (c *cluster) given(ctx context.Context) (slots []redis.ClusterSlot, err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = fmt.Errorf("ClusterSlots panicked: %v", problem)
+		}
+	}()
+	return c.options.ClusterSlots(ctx)
 }
 
 // slotsFrom asks a node for the slot map.

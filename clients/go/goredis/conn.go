@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +34,8 @@ type conn struct {
 	isTaken atomic.Bool
 	// isOpen says whether the login succeeded.
 	isOpen atomic.Bool
-	// isExpired says whether the credentials of the login were replaced.
+	// isExpired says whether no further call may use it: the credentials of the login were
+	// replaced, or a cancelled call closes it.
 	isExpired atomic.Bool
 	// endsAt is the end of its life, unless it is zero. usedAt is the last call, zero before the
 	// first. It is not used after it was idle for idleMax, unless that is below 0.
@@ -40,7 +43,9 @@ type conn struct {
 	idleMax        time.Duration
 }
 
-func newConn(raw net.Conn, options *redis.Options) *conn {
+// newConn returns a connection that has not logged in. The group has the functions of the program
+// that run after its end.
+func newConn(raw net.Conn, options *redis.Options, leaving *sync.WaitGroup) *conn {
 	c := &conn{wire: newWire(raw), idleMax: options.ConnMaxIdleTime}
 	c.reader = bufio.NewReaderSize(c.wire, 1<<12)
 	if c.idleMax == 0 {
@@ -58,7 +63,7 @@ func newConn(raw net.Conn, options *redis.Options) *conn {
 		return c.wire, nil
 	}
 	if provider := options.StreamingCredentialsProvider; provider != nil {
-		options.StreamingCredentialsProvider = renewals{provider, c}
+		options.StreamingCredentialsProvider = renewals{provider, c, leaving}
 	}
 	connected := options.OnConnect
 	options.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
@@ -77,14 +82,30 @@ func newConn(raw net.Conn, options *redis.Options) *conn {
 // renewals tells a connection of the credentials that replace those of its login.
 type renewals struct {
 	auth.StreamingCredentialsProvider
-	c *conn
+	c       *conn
+	leaving *sync.WaitGroup
 }
 
-// Subscribe returns the credentials as they are now.
+// Subscribe returns the credentials as they are now. The end of the subscription, a function of the
+// program that may wait or panic, runs by itself: connections close while a node is locked.
 func (r renewals) Subscribe(
 	auth.CredentialsListener,
 ) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	return r.StreamingCredentialsProvider.Subscribe(r)
+	credentials, unsubscribe, err := r.StreamingCredentialsProvider.Subscribe(r)
+	leave := func() error {
+		r.leaving.Go(func() {
+			defer func() {
+				if problem := recover(); problem != nil {
+					slog.Error("redis-throttle: the credentials provider panicked", "panic", problem)
+				}
+			}()
+			if unsubscribe != nil {
+				_ = unsubscribe()
+			}
+		})
+		return nil
+	}
+	return credentials, leave, err
 }
 
 // OnNext ends the connection's use. The next one logs in with the new credentials.
@@ -95,15 +116,17 @@ func (r renewals) OnError(error) {}
 
 // open logs in. The reply to PING does not matter: a user may lack the right to it.
 func (c *conn) open(ctx context.Context) error {
+	// go-redis itself ends at the deadline only.
+	stop := context.AfterFunc(ctx, func() { _ = c.wire.Close() })
 	err := c.client.Ping(ctx).Err()
 	var said redis.Error
 	switch {
+	case !stop():
+		return ctx.Err()
 	case errors.As(err, &said) && c.isOpen.Load():
 		return nil
 	case errors.As(err, &said):
 		return throttle.ServerError(said.Error())
-	case err != nil && ctx.Err() != nil:
-		return ctx.Err()
 	}
 	return err
 }
@@ -115,7 +138,8 @@ func (c *conn) Do(ctx context.Context, words []string) (any, error) {
 	isIdle := c.idleMax > 0 && now.Sub(c.usedAt) > c.idleMax
 	// A new one carries at least one call.
 	isOver := !c.usedAt.IsZero() && (isOld || isIdle)
-	if isOver || c.wire.check() != nil {
+	// Bytes behind the last reply would be read as that of this command.
+	if isOver || c.reader.Buffered() > 0 || c.wire.check() != nil {
 		return nil, throttle.ErrNotSent
 	}
 	c.usedAt = now
@@ -133,7 +157,7 @@ func (c *conn) Do(ctx context.Context, words []string) (any, error) {
 func (c *conn) exchange(ctx context.Context, words []string) (any, error) {
 	// The deadline is that of the socket. Only a cancellation must interrupt it.
 	deadline, _ := ctx.Deadline()
-	if err := c.wire.SetDeadline(deadline); err != nil {
+	if err := c.wire.setDeadline(deadline); err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -141,7 +165,12 @@ func (c *conn) exchange(ctx context.Context, words []string) (any, error) {
 			_ = c.wire.Close()
 		}
 	})
-	defer stop()
+	defer func() {
+		if !stop() && errors.Is(ctx.Err(), context.Canceled) {
+			// It may be closed at any later moment, when it would carry another call.
+			c.isExpired.Store(true)
+		}
+	}()
 	bytes := appendCommand(c.command[:0], words)
 	if cap(bytes) <= commandKept {
 		c.command = bytes

@@ -20,6 +20,8 @@ type wire struct {
 	secure *tls.Conn
 	// pending is nil if the socket cannot be looked at.
 	pending *pending
+	// isLate says whether the deadline of the call has passed.
+	isLate bool
 }
 
 func newWire(conn net.Conn) *wire {
@@ -44,13 +46,20 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// Read reads like the socket, and after its deadline once more: a busy program may look at the
-// socket late, and what arrived in time counts.
+// setDeadline sets the deadline of a call.
+func (w *wire) setDeadline(deadline time.Time) error {
+	w.isLate = false
+	return w.SetDeadline(deadline)
+}
+
+// Read reads like the socket, and after its deadline for a moment more: a busy program may look at
+// the socket late, and what arrived in time counts. What arrives byte by byte does not go on.
 func (w *wire) Read(into []byte) (int, error) {
 	n, err := w.Conn.Read(into)
-	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+	if n > 0 || w.isLate || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
+	w.isLate = true
 	if err := w.SetReadDeadline(time.Now().Add(arrived)); err != nil {
 		return 0, err
 	}

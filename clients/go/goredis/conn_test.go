@@ -1,0 +1,224 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/live"
+)
+
+func TestLends_no_connection_that_a_cancellation_closes(t *testing.T) {
+	server := start(t, live.Module(t)...)
+	dialer := Adapt(server.rdb)
+	var conn throttle.Conn
+	for range 5_000 {
+		if conn == nil {
+			var err error
+			if conn, err = dialer.Dial(context.Background(), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		go cancel()
+		_, err := conn.Do(ctx, []string{"ECHO", "a"})
+		if err == nil {
+			// It was answered, so another call gets the connection.
+			var reply any
+			reply, err = conn.Do(context.Background(), []string{"ECHO", "b"})
+			if err != nil && err != throttle.ErrNotSent || err == nil && reply != "b" {
+				t.Fatal(reply, err)
+			}
+		}
+		if err != nil {
+			_ = conn.Close()
+			conn = nil
+		}
+	}
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// answering returns the address of a server that answers each command of the module with the text.
+func answering(t *testing.T, text string) string {
+	t.Helper()
+	listener := listen(t)
+	t.Cleanup(func() { _ = listener.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		command := make([]byte, 1<<12)
+		for {
+			n, err := conn.Read(command)
+			if err != nil {
+				return
+			}
+			reply := text
+			if !strings.Contains(string(command[:n]), "RL.") {
+				reply = strings.Repeat("-ERR no\r\n", strings.Count(string(command[:n]), "*"))
+			}
+			if _, err := conn.Write([]byte(reply)); err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestReads_no_reply_that_another_call_left(t *testing.T) {
+	const allowed = "*5\r\n:1\r\n:9\r\n:8\r\n:0\r\n:1\r\n"
+	const denied = "*5\r\n:0\r\n:9\r\n:0\r\n:1\r\n:1\r\n"
+	rdb := redis.NewClient(&redis.Options{Addr: answering(t, allowed+denied)})
+	defer rdb.Close()
+	limiter := limiterOf(t, rdb, patient)
+	for range 3 {
+		if d := check(t, limiter, gcra(t, 9).Of("a")); !d.Allowed || d.Source != "server" {
+			t.Error(d)
+		}
+	}
+}
+
+// dripping is a socket on which a byte arrives at each moment, for 200 ms.
+type dripping struct {
+	net.Conn
+	until, deadline time.Time
+}
+
+func (d *dripping) SetReadDeadline(deadline time.Time) error {
+	d.deadline = deadline
+	return nil
+}
+
+func (d *dripping) SetDeadline(deadline time.Time) error { return d.SetReadDeadline(deadline) }
+
+func (d *dripping) Read(into []byte) (int, error) {
+	switch now := time.Now(); {
+	case now.After(d.until):
+		return 0, io.EOF
+	case now.After(d.deadline):
+		return 0, os.ErrDeadlineExceeded
+	}
+	return copy(into, "a"), nil
+}
+
+func TestEnds_a_reply_that_arrives_byte_by_byte(t *testing.T) {
+	w := newWire(&dripping{until: time.Now().Add(200 * time.Millisecond)})
+	if err := w.setDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, w); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the deadline did not end it:", err)
+	}
+}
+
+func TestCloses_a_connection_whose_login_panics(t *testing.T) {
+	server := start(t, live.Module(t)...)
+	boom := func(context.Context, *redis.Conn) error { panic("boom") }
+	clients := []redis.UniversalClient{
+		redis.NewClient(&redis.Options{Addr: server.addr, OnConnect: boom}),
+		redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{server.addr}, OnConnect: boom,
+		}),
+		redis.NewClusterClient(&redis.ClusterOptions{
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { panic("boom") },
+		}),
+	}
+	for _, client := range clients {
+		d := check(t, limiterOf(t, client, patient), gcra(t, 9).Of("a"))
+		if d.Reason != throttle.ReasonConnection {
+			t.Error(d)
+		}
+		live.Await(t, "the connection is closed", func() bool {
+			return strings.Count(server.rdb.ClientList(context.Background()).Val(), "\n") == 1
+		})
+		_ = client.Close()
+	}
+}
+
+func TestEnds_a_login_at_Close(t *testing.T) {
+	listener := listen(t)
+	defer listener.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: listener.Addr().String()})
+	defer rdb.Close()
+	limiter := limiterOf(t, rdb, throttle.WithTimeout(time.Minute))
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		_, _ = limiter.Check(context.Background(), gcra(t, 9).Of("a"))
+	}()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The first bytes of the login.
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_ = limiter.Close(context.Background())
+	<-asked
+	if took := time.Since(began); took > 20*time.Second {
+		t.Error("Close took", took)
+	}
+}
+
+// subscribed is a provider whose subscriptions end by a function.
+type subscribed struct {
+	listeners   chan auth.CredentialsListener
+	unsubscribe auth.UnsubscribeFunc
+}
+
+func (s *subscribed) Subscribe(
+	listener auth.CredentialsListener,
+) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	s.listeners <- listener
+	return auth.NewBasicCredentials("default", ""), s.unsubscribe, nil
+}
+
+func TestDoes_not_wait_for_the_end_of_a_subscription(t *testing.T) {
+	server := start(t, live.Module(t)...)
+	release := make(chan struct{})
+	var ended atomic.Bool
+	provider := &subscribed{listeners: make(chan auth.CredentialsListener, 9)}
+	provider.unsubscribe = func() error {
+		<-release
+		ended.Store(true)
+		panic("boom")
+	}
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.addr, StreamingCredentialsProvider: provider,
+	})
+	defer rdb.Close()
+	limiter := limiterOf(t, rdb, patient)
+	check(t, limiter, gcra(t, 9).Of("a"))
+	(<-provider.listeners).OnNext(nil)
+	if d := check(t, limiter, gcra(t, 9).Of("a")); d.Source != throttle.SourceServer {
+		t.Error(d)
+	}
+	if ended.Load() {
+		t.Error("the subscription has ended")
+	}
+	close(release)
+	if err := limiter.Close(context.Background()); err != nil || !ended.Load() {
+		t.Error("Close did not wait for the subscriptions:", err)
+	}
+}
