@@ -122,7 +122,7 @@ func (n *node) giveUp(t *turn, w *waiter) error {
 // refusal returns the error of a call that needs a dial while none may begin.
 func (p *pool) refusal() error {
 	if p.isClosed {
-		return notSent(ReasonConnection, "not sent: the limiter is closed")
+		return notSent(ReasonConnection, "not sent: the connections to the node are closed")
 	}
 	left := time.Until(p.dialAgainAt)
 	if p.dialling > 0 || p.open > 0 || left <= 0 {

@@ -96,7 +96,7 @@ func (r renewals) Subscribe(
 		r.leaving.Go(func() {
 			defer func() {
 				if problem := recover(); problem != nil {
-					slog.Error("redis-throttle: the credentials provider panicked", "panic", problem)
+					slog.Error("redis-throttle: a credentials provider panicked", "panic", problem)
 				}
 			}()
 			if unsubscribe != nil {
