@@ -82,52 +82,10 @@ func (l *localLimiter) refund(a *ask) {
 		return
 	}
 	kept := element.Value.(*localState)
-	state := a.rule.local.refund(kept.state, now, a.cost)
+	state := a.rule.local.Add(kept.state, now, -a.cost)
 	kept.in.Remove(element)
 	delete(l.keys, kept.key)
 	if state != nil {
 		l.keep(a, state, now)
 	}
-}
-
-func (b *bucket) refund(state any, now, cost int64) any {
-	last, _ := state.(level)
-	if left := last.ns - max(0, now-last.at) - cost*b.unit; left > 0 {
-		return level{left, now}
-	}
-	return nil
-}
-
-func (w *fixedWindow) refund(state any, now, cost int64) any {
-	open, _ := state.(opened)
-	isOver := now >= open.start+w.window || w.isAligned && open.start < now-now%w.window
-	if isOver || open.used <= cost {
-		return nil
-	}
-	open.used -= cost
-	return open
-}
-
-func (w *slidingWindow) refund(state any, now, cost int64) any {
-	c := w.at(state, now)
-	fromCurrent := min(cost, c.current)
-	c.current -= fromCurrent
-	c.previous = max(0, c.previous-(cost-fromCurrent))
-	if c.current+c.previous == 0 {
-		return nil
-	}
-	return c
-}
-
-func (l *slidingLog) refund(state any, _, cost int64) any {
-	all, _ := state.([]entry)
-	for at := len(all) - 1; at >= 0; at-- {
-		if all[at].units > cost {
-			left := append([]entry{}, all[:at+1]...)
-			left[at].units -= cost
-			return left
-		}
-		cost -= all[at].units
-	}
-	return nil
 }

@@ -163,10 +163,10 @@ func TestLocal_shares_far_below_a_unit_allow_one(t *testing.T) {
 			Must(Sliding("sliding", 1, year, small...)), Must(SlidingLog("log", 1, year, small...)),
 		} {
 			now := time.Now().UnixNano()
-			first := rule.local.decide(nil, now, 1)
-			second := rule.local.decide(first.state, now, 1)
-			if !first.allowed || second.allowed || second.retryAfter < 24*time.Hour {
-				t.Error(share, rule, first.allowed, second.allowed, second.retryAfter)
+			first := rule.local.Decide(nil, now, 1)
+			second := rule.local.Decide(first.State, now, 1)
+			if !first.Allowed || second.Allowed || second.RetryAfter < 24*time.Hour {
+				t.Error(share, rule, first.Allowed, second.Allowed, second.RetryAfter)
 			}
 		}
 	}

@@ -2,11 +2,16 @@ package throttle
 
 import (
 	"container/list"
-	"strconv"
-	"strings"
+	"math"
+	"slices"
 	"sync"
 	"time"
+
+	"redis-throttle.invalid/go/internal/algorithm"
 )
+
+// entriesMax is the largest limit of a local sliding log that has an entry for each call.
+const entriesMax = 1000
 
 // subjectsMax is the maximum number of keys in the local limiter.
 const subjectsMax = 10_000
@@ -41,17 +46,17 @@ func (l *localLimiter) decide(asks []*ask, away *Unavailable, isPeek bool) []Dec
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	verdicts := make([]verdict, len(asks))
+	verdicts := make([]algorithm.Verdict, len(asks))
 	rows := make([]Decision, len(asks))
 	allowed := true
 	for at, a := range asks {
 		granted := int64(0)
 		verdicts[at], granted = l.verdict(a, now)
 		rows[at] = localDecision(a, verdicts[at], granted, away)
-		allowed = allowed && verdicts[at].allowed
+		allowed = allowed && verdicts[at].Allowed
 	}
 	for at, a := range asks {
-		if state := verdicts[at].state; allowed && !isPeek && state != nil {
+		if state := verdicts[at].State; allowed && !isPeek && state != nil {
 			l.keep(a, state, now)
 		}
 	}
@@ -61,52 +66,30 @@ func (l *localLimiter) decide(asks []*ask, away *Unavailable, isPeek bool) []Dec
 func (l *localLimiter) now() int64 { return l.epoch.Add(time.Since(l.epoch)).UnixNano() }
 
 // verdict decides one call with its options.
-func (l *localLimiter) verdict(a *ask, now int64) (verdict, int64) {
+func (l *localLimiter) verdict(a *ask, now int64) (algorithm.Verdict, int64) {
 	var state any
 	if element := l.keys[stateKey(a)]; element != nil {
 		state = element.Value.(*localState).state
 	}
-	decide := func(cost int64) verdict { return a.rule.local.decide(state, now, cost) }
-	if !a.partial && a.leave == "" {
-		return decide(a.cost), a.cost
-	}
-	free := decide(0)
-	left := leftUnits(a.leave, free.limit)
-	cost := a.cost
-	if a.partial {
-		cost = min(cost, max(1, free.remaining-left))
-	}
-	whole := decide(cost + left)
-	if whole.allowed {
-		return decide(cost), cost
-	}
-	return whole, cost
+	return algorithm.Granted(a.rule.local, state, now, algorithm.Options{
+		Cost: a.cost, Partial: a.partial, Leave: a.leave,
+	})
 }
 
-func localDecision(a *ask, v verdict, granted int64, away *Unavailable) Decision {
+func localDecision(a *ask, v algorithm.Verdict, granted int64, away *Unavailable) Decision {
 	// A cost above the local share may be within the rule's limit. Such a call may be allowed when
 	// the server is back, so it has a retry time.
 	limit := a.rule.decider().limit
-	if v.retryAfter == never && a.cost+leftUnits(a.leave, limit) <= limit {
-		v.retryAfter = max(time.Second, v.resetAfter)
+	if v.RetryAfter == algorithm.Never && a.cost+algorithm.LeftUnits(a.leave, limit) <= limit {
+		v.RetryAfter = max(time.Second, v.ResetAfter)
 	}
-	if !v.allowed {
+	if !v.Allowed {
 		granted = 0
 	}
 	return decisionOf(Decision{
-		Allowed: v.allowed, Limit: v.limit, Remaining: v.remaining, Granted: granted,
-		RetryAfter: v.retryAfter, ResetAfter: v.resetAfter, Source: SourceLocal,
+		Allowed: v.Allowed, Limit: v.Limit, Remaining: v.Remaining, Granted: granted,
+		RetryAfter: v.RetryAfter, ResetAfter: v.ResetAfter, Source: SourceLocal,
 	}, a.rule).withoutAnswer(away)
-}
-
-// leftUnits returns the units that a call leaves to others.
-func leftUnits(leave string, limit int64) int64 {
-	share, isShare := strings.CutSuffix(leave, "%")
-	units, _ := strconv.ParseInt(share, 10, 64)
-	if isShare {
-		return limit/100*units + limit%100*units/100
-	}
-	return units
 }
 
 // stateKey returns the key of a state. A changed rule of the same name has another one.
@@ -118,8 +101,8 @@ func (l *localLimiter) keep(a *ask, state any, now int64) {
 		old.Value.(*localState).in.Remove(old)
 	}
 	kept := &localState{key: key, state: state, in: l.idle}
-	if next := a.rule.local.decide(state, now, 1); !next.allowed {
-		kept.in, kept.freeAt = l.exhausted, now+int64(next.retryAfter)
+	if next := a.rule.local.Decide(state, now, 1); !next.Allowed {
+		kept.in, kept.freeAt = l.exhausted, now+int64(next.RetryAfter)
 	}
 	l.keys[key] = kept.in.PushBack(kept)
 	if len(l.keys) > subjectsMax {
@@ -136,4 +119,34 @@ func (l *localLimiter) drop(now int64) {
 	dropped := oldest.Value.(*localState)
 	dropped.in.Remove(oldest)
 	delete(l.keys, dropped.key)
+}
+
+// localAlgorithm returns the algorithm for a share of the rule, or nil if its kind has none. A
+// share below one unit is one unit in a longer time, at most maxRefill: longer ones would overflow.
+func (r *Rule) localAlgorithm(share float64) algorithm.Algorithm {
+	wanted := float64(r.limit) * share
+	limit := max(1, int64(wanted))
+	switch r.kind {
+	case KindGCRA, KindTokenBucket, KindLeakyBucket:
+		unit := int64(min(math.Ceil(r.perUnit()/share), float64(maxRefill)))
+		isQueue := r.kind == KindLeakyBucket
+		return &algorithm.Bucket{IsQueue: isQueue, Limit: limit, Unit: unit, Drain: 1}
+	}
+	window := int64(min(float64(r.window)/min(1, wanted), float64(maxRefill)))
+	switch r.kind {
+	case KindFixed:
+		return &algorithm.FixedWindow{
+			Limit: limit, Window: window, IsAligned: slices.Contains(r.words, "ALIGNED"),
+		}
+	case KindSliding:
+		// The window has at most 2^20 ticks, so that units times ticks fit in 64 bits.
+		return &algorithm.SlidingWindow{Limit: limit, Window: window, Tick: max(1, window>>20)}
+	case KindSlidingLog:
+		slot := int64(1)
+		if limit > entriesMax {
+			slot = window / entriesMax
+		}
+		return &algorithm.SlidingLog{Limit: limit, Window: window, Slot: slot}
+	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"redis-throttle.invalid/go/internal/algorithm"
 )
 
 // stocksMax is the maximum number of keys with permits. The oldest are dropped, which only makes
@@ -87,7 +89,7 @@ func (s *stock) spend() Decision {
 	s.left--
 	d := s.grant
 	d.Granted, d.Source, d.Remaining = 1, SourceLocal, s.grant.Remaining+s.left
-	d.ResetAfter = max(0, millis(int64(time.Until(s.expiresAt))))
+	d.ResetAfter = max(0, algorithm.Millis(int64(time.Until(s.expiresAt))))
 	return d
 }
 

@@ -5,6 +5,8 @@ import (
 	"math"
 	"regexp"
 	"time"
+
+	"redis-throttle.invalid/go/internal/algorithm"
 )
 
 func notADecision() error {
@@ -154,7 +156,7 @@ func tooManyDenial(err error, asks []*ask) (Decision, bool) {
 		row := Decision{Allowed: true, Limit: a.rule.limit, Granted: a.cost, Source: SourceServer}
 		if deciding < 0 && a.ttl != 0 {
 			deciding = at
-			row.Allowed, row.Granted, row.RetryAfter = false, 0, millis(int64(a.ttl))
+			row.Allowed, row.Granted, row.RetryAfter = false, 0, algorithm.Millis(int64(a.ttl))
 			row.ResetAfter = row.RetryAfter
 		}
 		rows[at] = decisionOf(row, a.rule)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"redis-throttle.invalid/go/internal/algorithm"
 )
 
 // Kind is the algorithm of a rule.
@@ -85,7 +87,7 @@ type Rule struct {
 	prefetch   int64
 	count      Count
 	// local decides in this process; nil if the kind cannot.
-	local algorithm
+	local algorithm.Algorithm
 }
 
 // Name returns the name, which is part of the keys and of the headers.
