@@ -1,0 +1,161 @@
+// Package throttletest has a fake server for the tests of an application. It decides in this
+// process, on a clock that the test advances, and fails on request:
+//
+//	server := throttletest.NewServer()
+//	limiter, err := throttle.New(server)
+//	...
+//	server.Advance(6 * time.Second)
+//	server.Fail(throttle.ServerError("OOM command not allowed")) // or Fail(nil), or Hang()
+//	server.Recover()
+//
+// It decides as a server with the module and the default settings does. It knows no policies, so a
+// rule of a policy needs a [throttle.Default], and no quotas with [throttle.Zone] or
+// [throttle.Start].
+package throttletest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	throttle "redis-throttle.invalid/go"
+)
+
+// start is the start of the clock: a Monday, on which a week, month, quarter and year begin.
+var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Server is a fake server, a [throttle.Dialer]. Its methods may be called by several goroutines.
+type Server struct {
+	mu  sync.Mutex
+	now time.Time
+	// clock is nil if only Advance moves now. Otherwise read is its time at the last reading.
+	clock   func() time.Time
+	read    time.Time
+	keys    map[string]*entry
+	calls   [][]string
+	failure error
+	// hanging is closed by Recover; nil if the server answers.
+	hanging chan struct{}
+}
+
+// NewServer creates an empty server. Its clock stands still at 2024-01-01 00:00:00 UTC.
+func NewServer() *Server { return &Server{now: start, keys: map[string]*entry{}} }
+
+// Advance moves the server's clock. The limiter's own times, such as those of its Wait, its breaker
+// and the renewal of leases, stay those of this process; see Follow.
+func (s *Server) Advance(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+}
+
+// Follow makes the server's clock also move with another. With [time.Now] in a bubble of
+// [testing/synctest] the server and the limiter have one clock, which a [time.Sleep] of the test
+// moves.
+func (s *Server) Follow(clock func() time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock, s.read = clock, clock()
+}
+
+// Fail answers each call with this error until Recover, and runs none. A [throttle.ServerError] is
+// an error reply; for any other the connection is lost. Nil is a lost connection.
+func (s *Server) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		err = errors.New("connection reset")
+	}
+	s.failure = err
+}
+
+// Hang runs calls, but sends no reply until Recover.
+func (s *Server) Hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hanging == nil {
+		s.hanging = make(chan struct{})
+	}
+}
+
+// Recover ends Fail and Hang, and sends the replies that were waiting.
+func (s *Server) Recover() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = nil
+	if s.hanging != nil {
+		close(s.hanging)
+		s.hanging = nil
+	}
+}
+
+// Calls returns the words of each command received, in order.
+func (s *Server) Calls() [][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := make([][]string, len(s.calls))
+	for at, words := range s.calls {
+		calls[at] = slices.Clone(words)
+	}
+	return calls
+}
+
+// Dial implements [throttle.Dialer]. It always succeeds.
+func (s *Server) Dial(context.Context, string) (throttle.Conn, error) {
+	return &conn{server: s, closed: make(chan struct{})}, nil
+}
+
+type conn struct {
+	server *Server
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Close implements [throttle.Conn].
+func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+// Do implements [throttle.Conn].
+func (c *conn) Do(ctx context.Context, words []string) (any, error) {
+	select {
+	case <-c.closed:
+		return nil, throttle.ErrNotSent
+	default:
+	}
+	reply, hanging, err := c.server.run(words)
+	if hanging == nil {
+		return reply, err
+	}
+	select {
+	case <-hanging:
+		return reply, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.closed:
+		return nil, errors.New("connection closed")
+	}
+}
+
+// run runs a command. The channel is closed when the reply may be sent; nil is at once.
+func (s *Server) run(words []string) (reply any, hanging chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, slices.Clone(words))
+	if s.failure != nil {
+		return nil, s.hanging, s.failure
+	}
+	if s.clock != nil {
+		now := s.clock()
+		s.now, s.read = s.now.Add(now.Sub(s.read)), now
+	}
+	reply, err = s.reply(words)
+	return reply, s.hanging, err
+}
+
+// nowNS returns the time of the clock in nanoseconds, of which the server knows whole
+// microseconds.
+func (s *Server) nowNS() int64 { return s.now.UnixMicro() * 1000 }
