@@ -249,16 +249,16 @@ func (s *Server) settle(key string, words []string, isCharge bool) (any, error) 
 	if !isCharge {
 		units = -units
 	}
-	before := c.Over(state, now)
+	isAllowed := c.Over(state, now) == 0
 	state = c.Add(state, now, units)
 	s.store(key, c, state)
-	over := c.Over(state, now)
-	if c.word != "BACKOFF" {
-		before = over
-	}
 	v := c.Decide(state, now, 0)
-	v.RetryAfter = over
-	return integers(oneIf(before == 0), v), nil
+	v.RetryAfter = c.Over(state, now)
+	// After each attempt of a backoff there is a delay.
+	if c.word != "BACKOFF" || !isCharge {
+		isAllowed = v.RetryAfter == 0
+	}
+	return integers(oneIf(isAllowed), v), nil
 }
 
 // all runs a command of several rules.
