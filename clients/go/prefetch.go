@@ -70,6 +70,11 @@ func newPrefetcher() *prefetcher {
 func (p *prefetcher) spend(key string, rule *Rule) (Decision, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.spendNow(key, rule)
+}
+
+// spendNow is spend under the lock.
+func (p *prefetcher) spendNow(key string, rule *Rule) (Decision, bool) {
 	element := p.stocks[key]
 	if element == nil {
 		return Decision{}, false
@@ -103,6 +108,11 @@ func (p *prefetcher) take(
 ) (Decision, error) {
 	w := &permitWaiter{ready: make(chan permit, 1)}
 	p.mu.Lock()
+	// A fetch may have ended since the caller found no permit. Another one would drop its permits.
+	if d, ok := p.spendNow(wanted.key, wanted.rule); ok {
+		p.mu.Unlock()
+		return d, nil
+	}
 	open := p.open[wanted.key]
 	switch {
 	case p.isClosed:
