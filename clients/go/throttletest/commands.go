@@ -78,7 +78,7 @@ func (s *Server) simple(verb, key string, r *reader) (any, error) {
 	if verb == "BLOCK" {
 		d := r.nanos()
 		if r.err == nil {
-			s.keys[key] = &entry{bannedUntil: s.nowNS() + d}
+			s.keys[key] = &entry{bannedUntil: s.nowNanos() + d}
 		}
 		return "OK", r.err
 	}
@@ -92,14 +92,14 @@ func (s *Server) simple(verb, key string, r *reader) (any, error) {
 	if verb == "RELEASE" {
 		delete(found.holders, id)
 	} else if ttl := r.nanos(); r.err == nil {
-		found.holders[id] = s.nowNS() + ttl
+		found.holders[id] = s.nowNanos() + ttl
 	}
 	return int64(1), r.err
 }
 
 // entry returns what a key holds; nil if there is nothing or it has expired.
 func (s *Server) entry(key string) *entry {
-	found, now := s.keys[key], s.nowNS()
+	found, now := s.keys[key], s.nowNanos()
 	if found == nil {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (s *Server) state(key string, c *call) (state any, banned time.Duration, er
 	switch {
 	case found == nil:
 	case found.bannedUntil > 0:
-		banned = algorithm.Millis(found.bannedUntil - s.nowNS())
+		banned = algorithm.Millis(found.bannedUntil - s.nowNanos())
 	case found.word == c.word:
 		state = found.state
 	// A policy may have had another rule before.
@@ -185,7 +185,7 @@ func (s *Server) decide(key string, words []string) (*row, error) {
 	case c.ttl > 0:
 		err = s.reserve(r, state)
 	default:
-		r.verdict, r.granted = algorithm.Granted(c, state, s.nowNS(), c.options)
+		r.verdict, r.granted = algorithm.Granted(c, state, s.nowNanos(), c.options)
 		r.commit = func() {
 			if r.verdict.State != nil {
 				s.store(key, c, r.verdict.State)
@@ -245,7 +245,7 @@ func (s *Server) settle(key string, words []string, isCharge bool) (any, error) 
 	if banned > 0 {
 		return integers(0, c.banned(banned, 0)), nil
 	}
-	units, now := c.options.Cost, s.nowNS()
+	units, now := c.options.Cost, s.nowNanos()
 	if !isCharge {
 		units = -units
 	}
@@ -303,15 +303,15 @@ func (s *Server) all(words []string, takes bool) (any, error) {
 // standing returns what is left of a rule that allows a call which another denies.
 func (s *Server) standing(r *row) (int64, time.Duration) {
 	if r.permits > 0 {
-		holders, last := s.holders(r.key), s.nowNS()
+		holders, last := s.holders(r.key), s.nowNanos()
 		for _, ends := range holders {
 			last = max(last, ends)
 		}
 		left := max(0, r.permits-int64(len(holders)))
-		return left, algorithm.Millis(last - s.nowNS())
+		return left, algorithm.Millis(last - s.nowNanos())
 	}
 	state, _, _ := s.state(r.key, r.call)
-	v := r.Decide(state, s.nowNS(), 0)
+	v := r.Decide(state, s.nowNanos(), 0)
 	return v.Remaining, v.ResetAfter
 }
 

@@ -26,7 +26,7 @@ func (s *Server) holders(key string) map[string]int64 {
 
 // lease decides a permit.
 func (s *Server) lease(r *row) {
-	holders, now := s.holders(r.key), s.nowNS()
+	holders, now := s.holders(r.key), s.nowNanos()
 	count, left := int64(len(holders)), algorithm.LeftUnits(r.options.Leave, r.permits)
 	isHolder := holders[r.id] != 0
 	var ends []int64
@@ -81,7 +81,7 @@ func (s *Server) reserve(r *row, state any) error {
 	if err != nil {
 		return err
 	}
-	u := w.at(state, s.nowNS())
+	u := w.at(state, s.nowNanos())
 	own, others := u.take(r.id)
 	switch {
 	case own != nil && own.isSettled:
@@ -125,7 +125,7 @@ func (s *Server) end(key string, words []string, isCommit bool) (any, error) {
 	if banned > 0 {
 		return integers(0, c.banned(banned, 0)), nil
 	}
-	u := w.at(state, s.nowNS())
+	u := w.at(state, s.nowNanos())
 	own, others := u.take(words[0])
 	isKnown := own != nil
 	switch isOpen := isKnown && !own.isSettled; {

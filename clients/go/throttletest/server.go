@@ -156,6 +156,6 @@ func (s *Server) run(words []string) (reply any, hanging chan struct{}, err erro
 	return reply, s.hanging, err
 }
 
-// nowNS returns the time of the clock in nanoseconds, of which the server knows whole
+// nowNanos returns the time of the clock in nanoseconds, of which the server knows whole
 // microseconds.
-func (s *Server) nowNS() int64 { return s.now.UnixMicro() * 1000 }
+func (s *Server) nowNanos() int64 { return s.now.UnixMicro() * 1000 }
