@@ -119,7 +119,7 @@ func severalOf(input object) (any, error) {
 	l := &Limiter{options: &options{onError: Allow}}
 	l.keys, _ = newKeys("rl", "", "")
 	l.decider = &decider{options: l.options}
-	o := &callOptions{}
+	var o callOptions
 	if id, ok := input["id"].(string); ok {
 		o.id = &id
 	}

@@ -75,7 +75,11 @@ func (d *decider) counted(
 			d.fromHere.Add(1)
 		}
 	}
-	d.tell(told{kind: kind, decision: &decision, asks: asks, askedAt: askedAt})
+	if d.hooks.Load() != nil {
+		// A copy, so that without a hook no decision is allocated.
+		reported := decision
+		d.tell(told{kind: kind, decision: &reported, asks: asks, askedAt: askedAt})
+	}
 	return decision
 }
 

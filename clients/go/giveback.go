@@ -1,6 +1,9 @@
 package throttle
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // CanDecide returns an [InvalidArgument] for a nil rule, and for one that cannot have its OnError:
 // that of the limiter may be [Local], which not all rules can have. A middleware asks when it is
@@ -65,7 +68,7 @@ func (p *prefetcher) putBack(key string, rule *Rule, batch int64) bool {
 		return false
 	}
 	kept := element.Value.(*stock)
-	if !kept.rule.isSame(rule) || kept.left >= batch || kept.isOver() {
+	if !kept.rule.isSame(rule) || kept.left >= batch || !time.Now().Before(kept.expiresAt) {
 		return false
 	}
 	kept.left++

@@ -55,24 +55,36 @@ func New(dialer Dialer, opts ...Option) (*Limiter, error) {
 }
 
 // begin returns the options of a call that may begin.
-func (l *Limiter) begin(ctx context.Context, opts []CallOption) (*callOptions, error) {
-	o := &callOptions{}
-	for _, one := range opts {
-		if one == nil {
-			return nil, invalid("options", "no nil")
-		}
-		one(o)
+func (l *Limiter) begin(ctx context.Context, opts []CallOption) (callOptions, error) {
+	o, err := chosen(opts)
+	if err != nil {
+		return o, err
 	}
 	if err := l.isUsable(ctx); err != nil {
-		return nil, err
+		return o, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return o, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isClosed {
-		return nil, ErrClosed
+		return o, ErrClosed
+	}
+	return o, nil
+}
+
+// chosen returns the options of a call. It allocates only if there are some.
+func chosen(opts []CallOption) (callOptions, error) {
+	if len(opts) == 0 {
+		return callOptions{}, nil
+	}
+	var o callOptions
+	for _, one := range opts {
+		if one == nil {
+			return o, invalid("options", "no nil")
+		}
+		one(&o)
 	}
 	return o, nil
 }
@@ -88,7 +100,7 @@ func (l *Limiter) isUsable(ctx context.Context) error {
 }
 
 // ask returns an item with its key.
-func (l *Limiter) ask(item Item, o *callOptions) (*ask, error) {
+func (l *Limiter) ask(item Item, o callOptions) (*ask, error) {
 	if item.rule == nil {
 		return nil, invalid("item", "an item made by Rule.Of")
 	}

@@ -80,21 +80,20 @@ func (p *prefetcher) spendNow(key string, rule *Rule) (Decision, bool) {
 		return Decision{}, false
 	}
 	kept := element.Value.(*stock)
-	if kept.left < 1 || kept.isOver() || !kept.rule.isSame(rule) {
+	now := time.Now()
+	if kept.left < 1 || !now.Before(kept.expiresAt) || !kept.rule.isSame(rule) {
 		p.drop(element)
 		return Decision{}, false
 	}
-	return kept.spend(), true
+	return kept.spend(now), true
 }
 
-func (s *stock) isOver() bool { return !time.Now().Before(s.expiresAt) }
-
 // spend returns the decision of a permit of the stock.
-func (s *stock) spend() Decision {
+func (s *stock) spend(now time.Time) Decision {
 	s.left--
 	d := s.grant
 	d.Granted, d.Source, d.Remaining = 1, SourceLocal, s.grant.Remaining+s.left
-	d.ResetAfter = max(0, algorithm.Millis(int64(time.Until(s.expiresAt))))
+	d.ResetAfter = max(0, algorithm.Millis(int64(s.expiresAt.Sub(now))))
 	return d
 }
 
@@ -205,7 +204,7 @@ func (p *prefetcher) share(f *fetch, grant Decision) {
 		kept.left = 0
 	}
 	var again []*permitWaiter
-	isFirst := true
+	isFirst, now := true, time.Now()
 	for _, w := range f.waiters {
 		switch {
 		case w.isGone:
@@ -213,7 +212,7 @@ func (p *prefetcher) share(f *fetch, grant Decision) {
 			w.ready <- permit{decision: kept.first(isFirst)}
 			isFirst = false
 		case kept.left > 0:
-			w.ready <- permit{decision: kept.spend()}
+			w.ready <- permit{decision: kept.spend(now)}
 		case w.smaller != nil:
 			w.ready <- permit{decision: noneLeft(f.rule, grant)}
 		default:
@@ -269,8 +268,9 @@ func (p *prefetcher) close() []*stock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var left []*stock
+	now := time.Now()
 	for element := p.order.Front(); element != nil; element = element.Next() {
-		if kept := element.Value.(*stock); kept.left > 0 && !kept.isOver() {
+		if kept := element.Value.(*stock); kept.left > 0 && now.Before(kept.expiresAt) {
 			left = append(left, kept)
 		}
 	}

@@ -17,7 +17,7 @@ func (l *Limiter) beginAll(ctx context.Context, items []Item, opts []CallOption)
 }
 
 // askAll returns several items with their keys.
-func (l *Limiter) askAll(items []Item, o *callOptions) ([]*ask, error) {
+func (l *Limiter) askAll(items []Item, o callOptions) ([]*ask, error) {
 	if o.partial {
 		return nil, invalid("partial", "a check of one rule")
 	}
