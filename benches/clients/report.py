@@ -218,10 +218,10 @@ TEXT = """# Clients compared with the usual libraries
 
 `make bench-clients` wrote this page. `ours` is the client of this repository. All contestants of a
 language share one process, one driver and the number of calls in flight. Figures are medians of
-the rounds; the bars compare medians of the ratios within a round. Server and programs share the
-machine's cores. In a flood, one of a hundred calls may pass. With one call at a time, a call lasts
-one round trip. In that time at most `prefetch` permits arrive, plus one per call in flight. "Sent
-to server" is the share of the program's calls that reached the server; httprate-redis sends five
+the rounds; the bars compare medians of the ratios within a round. The server has a core of
+its own. In a flood, one of a hundred calls may pass. With one call at a time, a call lasts one
+round trip. In that time at most `prefetch` permits arrive, plus one per call in flight. "Sent to
+server" is the share of the program's calls that reached the server; httprate-redis sends five
 commands for an allowed call. "Excess" is the number of calls allowed above the limit. "Units not
 refunded" is what the key lacks after the limiter is closed.
 """
