@@ -33,7 +33,7 @@ func (i Item) Subject() string { return i.subject }
 // and a reservation has its own.
 func (i Item) Cost(units int64) Item {
 	if i.err == nil && i.ttl != 0 {
-		i.err = invalid("cost", "no cost beside the reservation of "+i.rule.name)
+		i.err = invalid("cost", "no cost with the reservation of "+i.rule.name)
 	}
 	i.cost, i.hasCost = units, true
 	return i
@@ -68,7 +68,7 @@ func (i Item) Reserve(units int64, ttl time.Duration) Item {
 		i.err = invalid("rule", "fixed, quota or a policy; "+i.rule.name+" is not")
 	}
 	if i.err == nil && i.hasCost {
-		i.err = invalid("reserve", "no reservation beside the cost of "+i.rule.name)
+		i.err = invalid("reserve", "no reservation with the cost of "+i.rule.name)
 	}
 	i.cost, i.ttl = units, ttl
 	return i.checked(checkDuration("ttl", ttl))

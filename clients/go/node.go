@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// leaseSlots is the number of renewals and ends in flight to a node, beside the in-flight bound.
+// leaseSlots is the number of renewals and ends in flight to a node. The in-flight bound does not
+// count them.
 const leaseSlots = 8
 
 // node is one server, or one primary of a cluster.

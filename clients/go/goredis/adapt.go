@@ -131,7 +131,7 @@ func (d *dials) dial(ctx context.Context, options *redis.Options) (throttle.Conn
 	case result := <-done:
 		return result.conn, result.err
 	case <-ctx.Done():
-		// Nobody receives, so the goroutine above counts it down.
+		// The goroutine above has no receiver, so it counts itself down.
 		d.hanging.Add(1)
 		return nil, ctx.Err()
 	}

@@ -78,7 +78,7 @@ func TestHanging_dials_have_a_bound(t *testing.T) {
 	}
 }
 
-// The dialer of go-redis for TLS returns an error beside a nil *tls.Conn, which is no nil net.Conn.
+// The dialer of go-redis for TLS returns a nil *tls.Conn with its error, which is no nil net.Conn.
 func TestAbandons_a_dial_that_fails_later(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
