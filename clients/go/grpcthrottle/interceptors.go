@@ -3,6 +3,7 @@ package grpcthrottle
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc"
 	throttle "redis-throttle.invalid/go"
@@ -49,12 +50,22 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 		return statusOf(err)
 	}
 	defer release()
+	// The client chose the deadline: it must not reach OnError by it.
+	if decision.Degraded && isOver(ctx) {
+		return statusOf(context.DeadlineExceeded)
+	}
 	// A panic of the handler is a failure with this status.
 	status := 500
 	defer func() { l.giveBack(items, decision, status) }()
 	err = handler()
 	status = httpStatus(err)
 	return err
+}
+
+// isOver returns true from the deadline on, also before the context's own timer has run.
+func isOver(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // take decides a call, and returns a function that releases its leases. A denial is an error.

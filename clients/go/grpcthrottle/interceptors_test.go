@@ -17,6 +17,7 @@ import (
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/grpcthrottle"
 	"redis-throttle.invalid/go/internal/live"
+	"redis-throttle.invalid/go/throttletest"
 )
 
 // retryOf returns the delay of a status; -1 if it has none.
@@ -295,6 +296,30 @@ func TestIs_Unavailable_if_OnError_denies(t *testing.T) {
 				t.Error(rule, err, retryOf(err))
 			}
 		}
+	}
+}
+
+func TestRuns_no_handler_after_the_clients_own_deadline(t *testing.T) {
+	server := throttletest.NewServer()
+	server.Hang()
+	limiter, err := throttle.New(server, throttle.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close(t.Context())
+	limits := limitsOf(t, limiter, []*throttle.Rule{hourly(1)})
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "acme"))
+	ctx, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer stop()
+	runs := 0
+	_, err = limits.Unary(ctx, &request{}, &grpc.UnaryServerInfo{}, func(
+		context.Context, any,
+	) (any, error) {
+		runs++
+		return nil, nil
+	})
+	if status.Code(err) != codes.DeadlineExceeded || runs != 0 {
+		t.Errorf("%d runs, %v", runs, err)
 	}
 }
 
