@@ -2,6 +2,7 @@ package goredis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -220,5 +221,52 @@ func TestDoes_not_wait_for_the_end_of_a_subscription(t *testing.T) {
 	close(release)
 	if err := limiter.Close(context.Background()); err != nil || !ended.Load() {
 		t.Error("Close did not wait for the subscriptions:", err)
+	}
+}
+
+// joined writes what is held in one piece.
+type joined struct {
+	net.Conn
+	isHeld bool
+	held   []byte
+}
+
+func (j *joined) Write(bytes []byte) (int, error) {
+	if !j.isHeld {
+		return j.Conn.Write(bytes)
+	}
+	j.held = append(j.held, bytes...)
+	return len(bytes), nil
+}
+
+func TestFinds_a_tls_record_that_was_read_together_with_a_reply(t *testing.T) {
+	listener := listen(t)
+	defer listener.Close()
+	raw, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	far := &joined{Conn: accepted}
+	server := tls.Server(far, certificate(t))
+	go func() {
+		_ = server.Handshake()
+		far.isHeld = true
+		_, _ = server.Write([]byte("+first\r\n"))
+		_, _ = server.Write([]byte("+second\r\n"))
+		_, _ = accepted.Write(far.held)
+	}()
+	w := newWire(tls.Client(raw, &tls.Config{InsecureSkipVerify: true}))
+	reply := make([]byte, 1<<12)
+	if n, err := w.Read(reply); err != nil || string(reply[:n]) != "+first\r\n" {
+		t.Fatal(string(reply[:n]), err)
+	}
+	if w.check() == nil {
+		t.Error("the second reply would be that of the next command")
 	}
 }

@@ -13,6 +13,9 @@ import (
 // arrived is the time in which bytes that have arrived are read.
 const arrived = time.Millisecond
 
+// past is a deadline that has passed: a read returns only what TLS holds already.
+var past = time.Unix(1, 0)
+
 // wire is the socket of a connection.
 type wire struct {
 	net.Conn
@@ -22,6 +25,8 @@ type wire struct {
 	pending *pending
 	// isLate says whether the deadline of the call has passed.
 	isLate bool
+	// one is memory for a byte that should not be there.
+	one [1]byte
 }
 
 func newWire(conn net.Conn) *wire {
@@ -76,17 +81,28 @@ func (w *wire) check() error {
 		return err
 	}
 	hasArrived, err := w.pending.look()
-	if err != nil || !hasArrived {
+	switch {
+	case err != nil:
 		return err
-	}
-	if w.secure == nil {
+	case w.secure != nil:
+		return w.checkRecords(hasArrived)
+	case hasArrived:
 		return errors.New("a reply without a command")
 	}
-	// TLS sends records of its own, also one before it closes.
-	if err := w.SetReadDeadline(time.Now().Add(arrived)); err != nil {
+	return nil
+}
+
+// checkRecords returns an error if a record is a reply or the end. TLS sends records of its own,
+// also one before it closes. It may have read one from the socket together with the last reply.
+func (w *wire) checkRecords(hasArrived bool) error {
+	deadline := past
+	if hasArrived {
+		deadline = time.Now().Add(arrived)
+	}
+	if err := w.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	n, err := w.secure.Read(make([]byte, 1))
+	n, err := w.secure.Read(w.one[:])
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		return w.SetReadDeadline(time.Time{})
 	}
