@@ -3,7 +3,6 @@ package grpcthrottle
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"google.golang.org/grpc"
 	throttle "redis-throttle.invalid/go"
@@ -45,14 +44,14 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 		return noSubject()
 	}
 	items := l.items(ctx, call, subject)
-	decision, release, err := l.take(ctx, items)
+	// A client chooses its deadline: it must not reach OnError by a short one.
+	decision, release, err := l.take(context.WithoutCancel(ctx), items)
 	if err != nil {
 		return statusOf(err)
 	}
 	defer release()
-	// The client chose the deadline: it must not reach OnError by it.
-	if decision.Degraded && isOver(ctx) {
-		return statusOf(context.DeadlineExceeded)
+	if err := ctx.Err(); err != nil {
+		return statusOf(err)
 	}
 	// A panic of the handler is a failure with this status.
 	status := 500
@@ -60,12 +59,6 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 	err = handler()
 	status = httpStatus(err)
 	return err
-}
-
-// isOver returns true from the deadline on, also before the context's own timer has run.
-func isOver(ctx context.Context) bool {
-	end, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // take decides a call, and returns a function that releases its leases. A denial is an error.
