@@ -1,0 +1,146 @@
+package redisthrottle;
+
+import static redisthrottle.Checks.UNITS_MAX;
+import static redisthrottle.Checks.invalid;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rule with its key, and what a call takes.
+ *
+ * @param leave the number of units or the percentage that is left to others
+ * @param id the name of a lease or a reservation; empty if there is none
+ * @param ttl the ttl of a reservation, otherwise null
+ */
+record Ask(
+    BaseRule rule,
+    String key,
+    String subject,
+    long cost,
+    boolean isPartial,
+    @Nullable String leave,
+    String id,
+    @Nullable Duration ttl) {
+  private static final int LEASE_ID_MAX = 128;
+  private static final int ID_MAX = 64;
+
+  static Ask of(BaseRule rule, String key, String subject, long cost) {
+    return new Ask(rule, key, subject, cost, false, null, "", null);
+  }
+
+  /** Returns true if the server keeps the call under its id. */
+  boolean isHeld() {
+    return isReservation() || isLease();
+  }
+
+  boolean isReservation() {
+    return ttl != null;
+  }
+
+  boolean isLease() {
+    return rule.kind() == Kind.LEASE;
+  }
+
+  /** Returns the ttl of a lease or of a reservation. */
+  Duration holdTtl() {
+    Duration given = ttl == null ? rule.definition.ttl() : ttl;
+    return given == null ? Duration.ZERO : given;
+  }
+
+  /** Returns true for a call of one unit without options. */
+  boolean isPlain() {
+    return cost == 1 && !isPartial && leave == null;
+  }
+
+  Ask withCost(long units, boolean partial) {
+    return new Ask(rule, key, subject, units, partial, leave, id, ttl);
+  }
+
+  Ask withId(String name) {
+    return new Ask(rule, key, subject, cost, isPartial, leave, name, ttl);
+  }
+
+  /** Returns the ask without what is left to others. */
+  Ask withoutLeave() {
+    return new Ask(rule, key, subject, cost, isPartial, null, id, ttl);
+  }
+
+  /** Returns the ask for a server without the module, where a policy is its default. */
+  Ask withDefault() {
+    return new Ask(rule.decider(), key, subject, cost, isPartial, leave, id, ttl);
+  }
+
+  /** Validates the options of a call, which depend on the rule. */
+  Ask checked() {
+    Checks.integer("cost", cost, isPartial ? 1 : 0, UNITS_MAX);
+    Kind kind = rule.kind();
+    if (kind == Kind.LEASE || kind == Kind.BACKOFF) {
+      if (cost != 1) {
+        throw invalid("cost", "1 for " + rule.name());
+      }
+      if (isPartial) {
+        throw invalid("partial", "a rule that takes a cost; " + rule.name() + " does not");
+      }
+      if (kind == Kind.BACKOFF && leave != null) {
+        throw invalid("leave", "nothing for the backoff " + rule.name());
+      }
+    }
+    if (isHeld()) {
+      checkId(id, isReservation() ? ID_MAX : LEASE_ID_MAX);
+    }
+    return this;
+  }
+
+  private static void checkId(String id, int most) {
+    int size = id.getBytes(StandardCharsets.UTF_8).length;
+    if (size < 1 || size > most) {
+      throw invalid("id", "1 to " + most + " bytes for a lease or a reservation");
+    }
+  }
+
+  /** Validates the id of an admission. */
+  static void checkAdmissionId(String id) {
+    checkId(id, ID_MAX);
+    checkSpaces(id);
+  }
+
+  static void checkSpaces(String id) {
+    if (id.codePoints().anyMatch(c -> Character.isWhitespace(c) || Character.isSpaceChar(c))) {
+      throw invalid("id", "no white space");
+    }
+  }
+
+  /** Returns the words after the key. */
+  List<String> words() {
+    if (isPlain() && !isHeld()) {
+      return rule.definition.words();
+    }
+    List<String> options = new ArrayList<>();
+    if (cost != 1 || isPartial) {
+      options.add("COST");
+      options.add(Long.toString(cost));
+    }
+    if (isPartial) {
+      options.add("PARTIAL");
+    }
+    if (leave != null) {
+      options.add("LEAVE");
+      options.add(leave);
+    }
+    List<String> words = rule.withOptions(options);
+    if (!isHeld()) {
+      return words;
+    }
+    List<String> all = new ArrayList<>(words);
+    if (ttl != null) {
+      all.addAll(0, List.of("RESERVE", id, Checks.word(ttl)));
+    } else {
+      all.add(1, id);
+    }
+    return all;
+  }
+}

@@ -1,0 +1,386 @@
+package redisthrottle;
+
+import static redisthrottle.Failures.recovered;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Chooses the back end: the module if the server has it, otherwise the library, as functions or as
+ * a script. The choice is remembered. A search starts only when an error proves that a call did not
+ * run.
+ */
+final class Backends {
+  /** Matches the server's error for an unknown command. The library's own has no quotes. */
+  private static final Pattern UNKNOWN_COMMAND =
+      Pattern.compile("^ERR unknown command ['`]([^'`]*)", Pattern.CASE_INSENSITIVE);
+
+  private static final Pattern LIBRARY_EXISTS =
+      Pattern.compile("^ERR Library '.*' already exists", Pattern.CASE_INSENSITIVE);
+
+  /**
+   * The maximum number of attempts to load the library. An attempt fails if another client loads a
+   * library after the version check.
+   */
+  private static final int LOADS_MAX = 3;
+
+  /**
+   * The maximum duration of a search. A search may outlast the call that started it, because later
+   * calls use its result.
+   */
+  private static final long SEARCH_MAX_NS = 1_000_000_000;
+
+  private final Routes routes;
+  private final Exchange exchange;
+  private final Loop loop;
+  private final Backend wanted;
+  private final long timeoutNs;
+
+  /** Null until a search has found one. */
+  private @Nullable Backend choice;
+
+  private @Nullable Search search;
+
+  Backends(Routes routes, Exchange exchange) {
+    this.routes = routes;
+    this.exchange = exchange;
+    this.loop = exchange.loop;
+    this.wanted = exchange.options.backend;
+    this.timeoutNs = exchange.options.timeout.toNanos();
+    boolean isModule = wanted == Backend.AUTO || wanted == Backend.MODULE;
+    choice = isModule ? Backend.MODULE : null;
+  }
+
+  /** Returns the back end in use. */
+  Backend answering() {
+    return choice == null ? Backend.MODULE : choice;
+  }
+
+  CompletableFuture<@Nullable Object> send(Call call, Waiting waiting) {
+    Backend chosen = choice;
+    // Every server knows the commands other than the module's, so they need no back end.
+    if (chosen == null && call.words().get(0).startsWith("RL.")) {
+      return sendAgain(null, call, waiting, 1);
+    }
+    Call sent = written(call, chosen);
+    return recovered(
+        routes.send(sent, waiting),
+        error -> {
+          boolean isFinal = wanted == Backend.MODULE || waiting.isEnded();
+          if (isFinal || !didNotRun(error, sent)) {
+            return failed(error);
+          }
+          return sendAgain(chosen, call, waiting, 1);
+        });
+  }
+
+  /**
+   * Returns the error. After a lost connection, also makes the next call try the module first,
+   * because the server may have been restarted with the module.
+   */
+  private CompletableFuture<@Nullable Object> failed(Throwable error) {
+    if (wanted == Backend.AUTO) {
+      boolean isLost =
+          Failures.classified(error) instanceof UnavailableException away
+              && away.reason() == Reason.CONNECTION;
+      if (isLost || Failures.beginsWith(error, "LOADING")) {
+        choice = Backend.MODULE;
+      }
+    }
+    return CompletableFuture.failedFuture(error);
+  }
+
+  private CompletableFuture<@Nullable Object> sendAgain(
+      @Nullable Backend failed, Call call, Waiting waiting, int left) {
+    return found(failed, call)
+        .thenCompose(
+            found -> {
+              // A caller that gave up has its answer already, so its call must not count now.
+              if (waiting.isEnded()) {
+                return CompletableFuture.completedFuture(null);
+              }
+              Call sent = written(call, found);
+              waiting.sends(routes.nodeOf(call));
+              return recovered(
+                  routes.send(sent, waiting),
+                  error -> {
+                    // A back end that another call found may be gone again. The error of a second
+                    // repetition is final.
+                    if (left == 0 || waiting.isEnded() || !didNotRun(error, sent)) {
+                      return failed(error);
+                    }
+                    return sendAgain(found, call, waiting, left - 1);
+                  });
+            });
+  }
+
+  private static Call written(Call call, @Nullable Backend backend) {
+    if (backend == null || backend == Backend.MODULE) {
+      return call;
+    }
+    Call other = call.withoutModule() == null ? call : call.withoutModule().get();
+    return other.inLibrary(backend == Backend.SCRIPT ? Library.SCRIPT_SHA1 : null);
+  }
+
+  /** Returns true if the call did not run: the server lacks its command, function or script. */
+  private static boolean didNotRun(Throwable error, Call call) {
+    String command = call.words().get(0);
+    String text = Failures.text(error);
+    if (command.equals("EVALSHA")) {
+      return text.startsWith("NOSCRIPT");
+    }
+    if (command.startsWith("FCALL") && isNoFunction(text)) {
+      return true;
+    }
+    if (!command.startsWith("RL.") && !command.startsWith("FCALL")) {
+      return false;
+    }
+    Matcher unknown = UNKNOWN_COMMAND.matcher(text);
+    return unknown.find() && unknown.group(1).toUpperCase(Locale.ROOT).equals(command);
+  }
+
+  private static boolean isNoFunction(String text) {
+    return text.toLowerCase(Locale.ROOT).startsWith("err function not found");
+  }
+
+  /** Runs one search for all calls that need one. A search that takes too long is abandoned. */
+  private CompletableFuture<Backend> found(@Nullable Backend failed, Call call) {
+    // Another call may have found a back end since this call was sent.
+    if (choice != null && choice != failed) {
+      return CompletableFuture.completedFuture(choice);
+    }
+    if (search != null && !search.isEnded) {
+      return search.found.join();
+    }
+    Search begun = new Search();
+    search = begun;
+    CompletableFuture<Backend> mine = begun.found.join();
+    Runnable stop = loop.after(Math.max(SEARCH_MAX_NS, timeoutNs), () -> begun.isEnded = true);
+    find(failed, call, begun)
+        .whenComplete(
+            (backend, error) -> {
+              stop.run();
+              search = search == begun ? null : search;
+              if (error != null) {
+                begun.found.fail(Failures.cause(error));
+                return;
+              }
+              choice = begun.isEnded ? choice : backend;
+              begun.found.complete(backend);
+            });
+    return mine;
+  }
+
+  private CompletableFuture<Backend> find(@Nullable Backend failed, Call call, Search begun) {
+    if (wanted == Backend.AUTO && failed != Backend.MODULE) {
+      return hasModule(call, begun)
+          .thenCompose(
+              hasModule ->
+                  hasModule
+                      ? CompletableFuture.completedFuture(Backend.MODULE)
+                      : findLibrary(call, begun));
+    }
+    return findLibrary(call, begun);
+  }
+
+  private CompletableFuture<Backend> findLibrary(Call call, Search begun) {
+    if (wanted == Backend.SCRIPT) {
+      return loadScript(call, begun);
+    }
+    CompletableFuture<Backend> functions =
+        onPrimaries(node -> load(node, call, begun, LOADS_MAX - 1))
+            .thenApply(done -> Backend.FUNCTIONS);
+    return recovered(
+        functions,
+        error -> {
+          boolean isRefused =
+              error instanceof CommandRejectedException || Failures.beginsWith(error, "READONLY");
+          // The server would refuse the script to an unauthenticated client as well.
+          boolean isFinal = wanted == Backend.FUNCTIONS || Failures.beginsWith(error, "NOAUTH");
+          return isFinal || !isRefused
+              ? CompletableFuture.failedFuture(error)
+              : loadScript(call, begun);
+        });
+  }
+
+  private CompletableFuture<Backend> loadScript(Call call, Search begun) {
+    // Send EVALSHA first, because a server refuses it to an unauthenticated client. For a text as
+    // long as the script, the server would close that client's connection.
+    return onPrimaries(
+            node ->
+                recovered(
+                    ask(node, call, begun, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
+                    error ->
+                        Failures.beginsWith(error, "NOSCRIPT")
+                            ? ask(node, call, begun, "EVAL", Library.SCRIPT, "0", "VERSION")
+                            : CompletableFuture.failedFuture(error)))
+        .thenApply(done -> Backend.SCRIPT);
+  }
+
+  /**
+   * Loads the function library, unless the server has the same or a newer version. A newer one
+   * serves older clients too.
+   */
+  private CompletableFuture<@Nullable Object> load(Routes node, Call call, Search begun, int left) {
+    CompletableFuture<@Nullable Object> asked =
+        recovered(
+            ask(node, call, begun, "FCALL", "rl_version", "0"),
+            error ->
+                isNoFunction(Failures.text(error))
+                    ? CompletableFuture.completedFuture(null)
+                    : CompletableFuture.failedFuture(error));
+    return asked.thenCompose(
+        there -> {
+          if (there != null && !Library.isOlder(there.toString(), Library.VERSION)) {
+            return CompletableFuture.completedFuture(there);
+          }
+          // REPLACE only over an older version, so that no newer or foreign library is overwritten.
+          CompletableFuture<@Nullable Object> loaded =
+              there == null
+                  ? ask(node, call, begun, "FUNCTION", "LOAD", Library.FUNCTIONS)
+                  : ask(node, call, begun, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
+          return recovered(
+              loaded,
+              error ->
+                  left > 0 && LIBRARY_EXISTS.matcher(Failures.text(error)).find()
+                      ? load(node, call, begun, left - 1)
+                      : CompletableFuture.failedFuture(error));
+        });
+  }
+
+  /** Sends a command of a search. Its error is classified. */
+  private CompletableFuture<@Nullable Object> ask(
+      Routes node, Call call, Search begun, String... words) {
+    return ask(node, new Call(List.of(words), call.keys(), false, null), begun);
+  }
+
+  private CompletableFuture<@Nullable Object> ask(Routes node, Call call, Search begun) {
+    SearchCommand command = new SearchCommand(begun);
+    command.sends(routes.nodeOf(call));
+    return recovered(
+            node.send(call, command),
+            error -> CompletableFuture.failedFuture(Failures.classified(error)))
+        .whenComplete(
+            (reply, error) ->
+                command.ends(error == null || Failures.isAnswer(Failures.cause(error))));
+  }
+
+  /** Returns true if the server has the module, even if it refuses the call. */
+  private CompletableFuture<Boolean> hasModule(Call call, Search begun) {
+    Call asked = Call.probe(call.keys().get(0));
+    return ask(routes, asked, begun)
+        .handle(
+            (reply, error) -> {
+              if (error == null) {
+                return true;
+              }
+              Throwable known = Failures.cause(error);
+              boolean isRejection =
+                  known instanceof CommandRejectedException
+                      && !Failures.beginsWith(known, "NOAUTH");
+              if (!isRejection) {
+                throw (RuntimeException) known;
+              }
+              return !didNotRun(known, asked);
+            });
+  }
+
+  /**
+   * Runs an act on every primary of a cluster, because a slot may move to any of them. Fails with
+   * the error of a primary that refuses. Waits at most half of the deadline for a primary that does
+   * not answer.
+   */
+  private CompletableFuture<@Nullable Object> onPrimaries(
+      Function<Routes, CompletableFuture<@Nullable Object>> act) {
+    return routes.primaries().thenCompose(nodes -> onAll(nodes, act));
+  }
+
+  private CompletableFuture<@Nullable Object> onAll(
+      List<Routes> nodes, Function<Routes, CompletableFuture<@Nullable Object>> act) {
+    CompletableFuture<@Nullable Object> all = new CompletableFuture<>();
+    List<Throwable> errors = new ArrayList<>();
+    int[] left = {nodes.size()};
+    Runnable stop =
+        nodes.size() == 1 ? () -> {} : loop.after(timeoutNs / 2, () -> all.complete(null));
+    for (Routes node : nodes) {
+      act.apply(node)
+          .whenComplete(
+              (reply, error) -> {
+                if (error != null) {
+                  errors.add(Failures.cause(error));
+                }
+                left[0]--;
+                if (left[0] == 0) {
+                  stop.run();
+                  end(all, errors, nodes.size());
+                }
+              });
+    }
+    return all;
+  }
+
+  private static void end(
+      CompletableFuture<@Nullable Object> all, List<Throwable> errors, int nodes) {
+    Throwable refusal =
+        errors.stream().filter(CommandRejectedException.class::isInstance).findFirst().orElse(null);
+    if (refusal != null) {
+      all.completeExceptionally(refusal);
+    } else if (!errors.isEmpty() && errors.size() == nodes) {
+      all.completeExceptionally(errors.get(0));
+    } else {
+      all.complete(null);
+    }
+  }
+
+  private static final class Search {
+    final Shared<Backend> found = new Shared<>();
+    boolean isEnded;
+  }
+
+  /** A command of a search. It is watched, because the calls that wait for it may give up. */
+  private final class SearchCommand implements Waiting {
+    private final Search of;
+    private @Nullable Node node;
+    private Runnable unwatch = () -> {};
+
+    SearchCommand(Search of) {
+      this.of = of;
+    }
+
+    @Override
+    public boolean isEnded() {
+      return of.isEnded;
+    }
+
+    @Override
+    public long endsAt() {
+      return loop.nanos() + SEARCH_MAX_NS;
+    }
+
+    @Override
+    public void waits(@Nullable String name) {
+      unwatch.run();
+    }
+
+    @Override
+    public void sends(@Nullable String name) {
+      unwatch.run();
+      Node to = exchange.nodeNamed(name);
+      node = to;
+      unwatch = exchange.watch(to, loop.nanos(), to.answers);
+    }
+
+    void ends(boolean isAnswered) {
+      unwatch.run();
+      if (isAnswered && node != null) {
+        node.answers++;
+      }
+    }
+  }
+}

@@ -1,0 +1,412 @@
+package redisthrottle;
+
+import static redisthrottle.Checks.invalid;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.function.DoubleSupplier;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+import redisthrottle.Event.EventKind;
+
+/**
+ * The calls of a limiter. Each method validates its arguments in the thread of the caller, and
+ * returns the work that follows in the loop.
+ */
+final class Core {
+  final Loop loop;
+  final Options options;
+  final Keys keys;
+  final Exchange exchange;
+  final Decider decider;
+  final DenialCache denials;
+  final Prefetcher stocks;
+  final Ending ending;
+  final Holding holding;
+  private final Connector connector;
+  private final Entry entry;
+  private volatile boolean isClosed;
+  private final CompletableFuture<Void> closed = new CompletableFuture<>();
+
+  Core(
+      Connector connector,
+      Options options,
+      Supplier<Clock> clock,
+      DoubleSupplier jitter,
+      Executor executor) {
+    this.connector = connector;
+    this.options = options;
+    this.keys = new Keys(options.prefix, options.isTagged, options.hmacSecret);
+    this.loop = new Loop(clock.get());
+    this.entry = new Entry(loop, executor);
+    Line.Terms terms =
+        new Line.Terms(loop, connector, options.timeout, options.breakerPause, jitter);
+    List<String> seeds = connector.seeds();
+    Routes routes = seeds.isEmpty() ? new Routes.Single(terms) : new Cluster(terms, seeds);
+    this.exchange = new Exchange(loop, options, routes);
+    this.decider = new Decider(exchange, keys);
+    this.denials = new DenialCache(loop, options.denialCache, options.denialCacheMax);
+    this.stocks = new Prefetcher(loop);
+    this.ending = new Ending(exchange, decider, denials);
+    this.holding = new Holding(loop, ending);
+  }
+
+  Entry entry() {
+    return entry;
+  }
+
+  /** Throws if a call may not begin. */
+  private void begin() {
+    if (isClosed) {
+      throw new IllegalStateException("the limiter is closed");
+    }
+  }
+
+  Ask ask(Item given, CallOptions call) {
+    Item item = Checks.present("item", given);
+    Checks.present("options", call);
+    begin();
+    item.rule.checkedLocal(decider.onErrorOf(item.rule));
+    String key = keys.key(item.rule.name(), item.subject, call.tag());
+    String id = call.id() == null ? "" : call.id();
+    return new Ask(
+        item.rule, key, item.subject, item.cost, item.isPartial, item.leave, id, item.ttl);
+  }
+
+  /** Returns an item that is no reservation. */
+  private Ask single(Item item, CallOptions call) {
+    Ask ask = ask(item, call);
+    if (ask.isReservation()) {
+      throw invalid("item", "no reservation: admit and reserve take one");
+    }
+    return ask;
+  }
+
+  List<Ask> asks(List<Item> items, CallOptions call) {
+    begin();
+    List<Ask> asks = new ArrayList<>();
+    for (Item item : Checks.present("items", items)) {
+      Ask ask = ask(Checks.present("items", item), call);
+      if (ask.isPartial()) {
+        throw invalid("partial", "a check of one rule");
+      }
+      asks.add(ask);
+    }
+    return asks;
+  }
+
+  Work<Decision> check(Item item, CallOptions given) {
+    Ask ask = single(item, given);
+    if (ask.isLease()) {
+      throw invalid("rule", "no lease: Limiter.lease takes one");
+    }
+    Call call = Call.single("CHECK", ask);
+    int batch = prefetchOf(ask);
+    List<Ask> asks = List.of(ask);
+    return signal -> {
+      Decision permit = batch > 1 ? stocks.spend(ask.key(), ask.rule()) : null;
+      if (permit == null && !ask.isPartial()) {
+        permit = denials.get(call);
+      }
+      if (permit != null) {
+        Decision known = decider.counted(EventKind.CHECK, permit, asks, Hooks.NOT_SENT);
+        return CompletableFuture.completedFuture(known);
+      }
+      return decider.decided(
+          EventKind.CHECK,
+          asks,
+          () -> batch > 1 ? fetched(ask, call, batch, signal) : decided(call, ask, signal));
+    };
+  }
+
+  private CompletableFuture<Decision> decided(Call call, Ask ask, Signal signal) {
+    DenialCache.Asked asked = denials.asked();
+    return exchange
+        .send(call, signal)
+        .thenApply(
+            reply -> {
+              Decision d = Replies.decision(reply, ask);
+              if (!ask.isPartial()) {
+                denials.put(call, d, asked);
+              }
+              return d;
+            });
+  }
+
+  private int prefetchOf(Ask ask) {
+    if (!ask.isPlain() || !ask.rule().isPrefetchable()) {
+      return 1;
+    }
+    int own = ask.rule().definition.prefetch();
+    return own == 0 ? options.prefetch : own;
+  }
+
+  /**
+   * Takes a permit of a fetch. Other callers may share the fetch, so this caller does not end it.
+   */
+  private CompletableFuture<Decision> fetched(Ask ask, Call plain, int batch, Signal signal) {
+    if (isClosed) {
+      return decided(plain, ask, signal);
+    }
+    Prefetcher.Wanted wanted =
+        new Prefetcher.Wanted(
+            ask.rule(),
+            ask.key(),
+            batch,
+            permits -> {
+              Ask whole = ask.withCost(permits, true);
+              DenialCache.Asked asked = denials.asked();
+              return exchange
+                  .send(Call.one("CHECK", whole), Signal.NONE)
+                  .thenApply(
+                      reply -> {
+                        Decision d = Replies.decision(reply, whole);
+                        denials.put(plain, d, asked);
+                        return d;
+                      });
+            });
+    return stocks.take(wanted, loop.nanos() + options.timeout.toNanos(), signal);
+  }
+
+  Work<Decision> peek(Item item, CallOptions given) {
+    Ask asked = single(item, given);
+    boolean needsId = asked.isLease() && asked.id().isEmpty();
+    Ask ask = needsId ? asked.withId(UUID.randomUUID().toString()) : asked;
+    if (ask.isPartial()) {
+      throw invalid("partial", "a check");
+    }
+    Call call = Call.single("PEEK", ask);
+    return signal ->
+        decider.decided(
+            EventKind.PEEK,
+            List.of(ask),
+            () -> exchange.send(call, signal).thenApply(reply -> Replies.decision(reply, ask)));
+  }
+
+  /** Charges or refunds an item. */
+  Work<Decision> settled(EventKind kind, Item item, CallOptions given) {
+    Ask ask = single(item, given);
+    if (ask.isPartial() || ask.leave() != null) {
+      throw invalid("item", "neither partial nor leave in a refund and a charge");
+    }
+    Call call = Call.single(kind.name(), ask);
+    return signal -> {
+      long askedAt = loop.nanos();
+      denials.forget(ask.key());
+      return decider
+          .answer(call, signal, List.of(ask))
+          .whenComplete((reply, error) -> denials.forget(ask.key()))
+          .thenApply(
+              reply -> {
+                Decision d = readSettled(reply, ask, askedAt);
+                decider.hooks.tell(kind, d, null, List.of(ask), askedAt);
+                return d;
+              });
+    };
+  }
+
+  private Decision readSettled(@Nullable Object reply, Ask ask, long askedAt) {
+    try {
+      return Replies.settled(reply, ask.rule());
+    } catch (CommandRejectedException e) {
+      decider.noteRejection(e, List.of(ask), askedAt);
+      throw e;
+    }
+  }
+
+  Work<Boolean> forget(Item item, CallOptions given) {
+    Ask ask = single(item, given);
+    return signal ->
+        forgetting(ask, Call.forget(ask.key()), signal)
+            .thenApply(reply -> Replies.integer(reply) > 0);
+  }
+
+  Work<Boolean> block(Item item, Duration d, CallOptions given) {
+    Ask ask = single(item, given);
+    Call call = Call.block(ask.key(), d);
+    return signal -> forgetting(ask, call, signal).thenApply(reply -> true);
+  }
+
+  /** Sends a call, before and after which this process forgets what it keeps of the key. */
+  private CompletableFuture<@Nullable Object> forgetting(Ask ask, Call call, Signal signal) {
+    Runnable forget =
+        () -> {
+          denials.forget(ask.key());
+          stocks.forget(ask.key());
+        };
+    forget.run();
+    // Again, because calls in flight may have stored results in the meantime.
+    return decider.answer(call, signal, List.of(ask)).whenComplete((reply, error) -> forget.run());
+  }
+
+  Work<Decision> checkAll(List<Item> items, CallOptions given) {
+    List<Ask> asks = asks(items, given);
+    Call call = Call.several(asks, false);
+    boolean isCached = asks.stream().noneMatch(Ask::isHeld);
+    return signal -> {
+      Decision denied = isCached ? denials.get(call) : null;
+      if (denied != null) {
+        Decision known = decider.counted(EventKind.CHECK, denied, asks, Hooks.NOT_SENT);
+        return CompletableFuture.completedFuture(known);
+      }
+      return ending.abandoning(
+          asks, signal, false, () -> several(EventKind.CHECK, asks, call, signal, isCached));
+    };
+  }
+
+  Work<Decision> peekAll(List<Item> items, CallOptions given) {
+    List<Ask> asks = asks(items, given);
+    Call call = Call.several(asks, true);
+    return signal -> several(EventKind.PEEK, asks, call, signal, false);
+  }
+
+  private CompletableFuture<Decision> several(
+      EventKind kind, List<Ask> asks, Call call, Signal signal, boolean isCached) {
+    return decider.decided(
+        kind,
+        asks,
+        () -> {
+          DenialCache.Asked asked = denials.asked();
+          CompletableFuture<Decision> decision =
+              exchange
+                  .send(call, signal)
+                  .thenApply(
+                      reply -> {
+                        Decision d = Replies.several(reply, asks);
+                        if (isCached) {
+                          denials.put(call, d, asked);
+                        }
+                        return d;
+                      });
+          return Failures.recovered(
+              decision,
+              error -> {
+                Decision denial = Replies.tooMany(error, asks);
+                return denial == null
+                    ? CompletableFuture.failedFuture(error)
+                    : CompletableFuture.completedFuture(denial);
+              });
+        });
+  }
+
+  Work<Lease> lease(Item item, CallOptions given) {
+    Ask asked = single(item, given);
+    if (!asked.isLease()) {
+      throw invalid("rule", "a rule made by Rule.lease");
+    }
+    Ask ask = given.id() == null ? asked.withId(UUID.randomUUID().toString()) : asked;
+    Call call = Call.single("CHECK", ask);
+    List<Ask> asks = List.of(ask);
+    return Work.undoing(
+        signal -> {
+          long askedAt = loop.nanos();
+          return ending
+              .abandoning(
+                  asks,
+                  signal,
+                  false,
+                  () ->
+                      decider.decided(
+                          EventKind.LEASE,
+                          asks,
+                          () ->
+                              exchange
+                                  .send(call, signal)
+                                  .thenApply(reply -> Replies.decision(reply, ask))))
+              .thenApply(d -> holding.lease(this, ask, checked(d), askedAt));
+        },
+        lease -> lease.releaseAsync());
+  }
+
+  Work<Admission> admit(List<Item> items, CallOptions given) {
+    String id = given.id() == null ? UUID.randomUUID().toString() : given.id();
+    Ask.checkAdmissionId(id);
+    List<Ask> asks = asks(items, given.withId(id));
+    Call call = Call.several(asks, false);
+    return Work.undoing(
+        signal -> {
+          long askedAt = loop.nanos();
+          return ending
+              .abandoning(
+                  asks, signal, true, () -> several(EventKind.CHECK, asks, call, signal, false))
+              .thenApply(d -> holding.admission(this, asks, checked(d), id, askedAt));
+        },
+        admission -> admission.finishAsync());
+  }
+
+  private static Decision checked(Decision d) {
+    if (!d.allowed()) {
+      throw new DeniedException(d);
+    }
+    return d;
+  }
+
+  Work<Backend> ready() {
+    begin();
+    Call call = Call.probe(keys.key("ready", "ready", null));
+    return signal ->
+        decider.answer(call, signal, List.of()).thenApply(reply -> exchange.backends.answering());
+  }
+
+  CompletableFuture<Integer> openBreakers() {
+    CompletableFuture<Integer> count = new CompletableFuture<>();
+    loop.execute(() -> count.complete(exchange.openBreakers()));
+    return count;
+  }
+
+  /** Returns the units of an allowed call to this process. Returns false if it cannot. */
+  boolean putBack(Ask ask, Decision row) {
+    denials.forget(ask.key());
+    if (!row.degraded()) {
+      return stocks.putBack(ask.key(), ask.rule(), prefetchOf(ask));
+    }
+    decider.refundLocal(ask.withCost(row.granted(), false));
+    return true;
+  }
+
+  /** Closes the limiter. A second call waits for the first. */
+  CompletableFuture<Void> close() {
+    loop.execute(
+        () -> {
+          if (isClosed) {
+            return;
+          }
+          isClosed = true;
+          CompletableFuture<Boolean> ended = ending.close();
+          stocks
+              .drain()
+              .thenCompose(unspent -> refunded(unspent.iterator()))
+              .thenCompose(done -> ended)
+              .whenComplete((done, error) -> closeAll());
+        });
+    return closed;
+  }
+
+  /** Refunds one at a time: more than the in-flight bound at once would not be sent. */
+  private CompletableFuture<Boolean> refunded(Iterator<Prefetcher.Unspent> unspent) {
+    if (!unspent.hasNext()) {
+      return CompletableFuture.completedFuture(true);
+    }
+    Prefetcher.Unspent next = unspent.next();
+    Call call = Call.one("REFUND", Ask.of(next.rule(), next.key(), "", next.units()));
+    return decider
+        .answer(call, Signal.NONE, List.of())
+        .handle((reply, error) -> true)
+        .thenCompose(done -> refunded(unspent));
+  }
+
+  private void closeAll() {
+    exchange.close();
+    try {
+      connector.close();
+    } finally {
+      loop.close();
+      closed.complete(null);
+    }
+  }
+}

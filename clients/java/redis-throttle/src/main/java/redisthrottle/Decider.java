@@ -1,0 +1,173 @@
+package redisthrottle;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+import redisthrottle.Event.EventKind;
+
+/** Makes the decisions of a limiter: counts and reports them, and decides without an answer. */
+final class Decider {
+  final Hooks hooks;
+  private final Exchange exchange;
+  private final Loop loop;
+  private final Options options;
+  private final LocalLimiter local;
+  private final AtomicLong allowed = new AtomicLong();
+  private final AtomicLong denied = new AtomicLong();
+  private final AtomicLong degraded = new AtomicLong();
+  private final AtomicLong fromHere = new AtomicLong();
+  private final AtomicLong rejected = new AtomicLong();
+  private final AtomicLong unsettled = new AtomicLong();
+
+  Decider(Exchange exchange, Keys keys) {
+    this.exchange = exchange;
+    this.loop = exchange.loop;
+    this.options = exchange.options;
+    this.local = new LocalLimiter(loop);
+    this.hooks = new Hooks(keys, loop);
+    if (options.onDecision != null) {
+      hooks.add(options.onDecision);
+    }
+  }
+
+  Counters counters() {
+    return new Counters(
+        allowed.get(),
+        denied.get(),
+        degraded.get(),
+        fromHere.get(),
+        rejected.get(),
+        unsettled.get());
+  }
+
+  void countUnsettled() {
+    unsettled.incrementAndGet();
+  }
+
+  /** Sends a call that {@link OnError} does not decide. Counts a rejection. */
+  CompletableFuture<@Nullable Object> answer(Call call, Signal signal, List<Ask> asks) {
+    long askedAt = loop.nanos();
+    return exchange
+        .send(call, signal)
+        .whenComplete(
+            (reply, error) -> {
+              if (error != null) {
+                noteRejection(Failures.cause(error), asks, askedAt);
+              }
+            });
+  }
+
+  /** Decides a call, by {@link OnError} if there is no answer. */
+  CompletableFuture<Decision> decided(
+      EventKind kind, List<Ask> asks, Supplier<CompletableFuture<Decision>> decide) {
+    long askedAt = loop.nanos();
+    return decide
+        .get()
+        .exceptionally(
+            error -> without(asks, Failures.cause(error), kind == EventKind.PEEK, askedAt))
+        .thenApply(decision -> counted(kind, decision, asks, askedAt));
+  }
+
+  /** Counts and reports a decision. */
+  Decision counted(EventKind kind, Decision decision, List<Ask> asks, long askedAt) {
+    if (kind != EventKind.PEEK) {
+      (decision.allowed() ? allowed : denied).incrementAndGet();
+      if (decision.degraded()) {
+        degraded.incrementAndGet();
+      } else if (decision.source() == Source.LOCAL) {
+        fromHere.incrementAndGet();
+      }
+    }
+    hooks.tell(kind, decision, null, asks, askedAt);
+    return decision;
+  }
+
+  /** Counts and reports the error if the server rejected the command. */
+  void noteRejection(Throwable error, List<Ask> asks, long askedAt) {
+    if (error instanceof CommandRejectedException rejection) {
+      rejected.incrementAndGet();
+      hooks.tell(EventKind.REJECTED, null, rejection, asks, askedAt);
+    }
+  }
+
+  OnError onErrorOf(BaseRule rule) {
+    OnError own = rule.definition.onError();
+    return own == null ? options.onError : own;
+  }
+
+  private Decision without(List<Ask> asks, Throwable error, boolean isPeek, long askedAt) {
+    noteRejection(error, asks, askedAt);
+    if (!(error instanceof UnavailableException away)) {
+      throw Failures.classified(error);
+    }
+    return withoutAnswer(asks, away, isPeek);
+  }
+
+  /**
+   * Decides each rule by its own {@link OnError}. The strictest decides the call. If a rule denies,
+   * no local rule takes anything.
+   */
+  private Decision withoutAnswer(List<Ask> asks, UnavailableException away, boolean isPeek) {
+    List<OnError> onErrors = asks.stream().map(ask -> onErrorOf(ask.rule())).toList();
+    List<Ask> locals = new ArrayList<>();
+    for (int at = 0; at < asks.size(); at++) {
+      if (onErrors.get(at) == OnError.LOCAL) {
+        locals.add(asks.get(at));
+      }
+    }
+    OnError chosen = OnError.strictest(onErrors);
+    List<Decision> here = decideHere(locals, away, chosen == OnError.DENY, isPeek);
+    List<Decision> rows = new ArrayList<>();
+    List<Decision> bound = new ArrayList<>();
+    List<Long> costs = new ArrayList<>();
+    List<Integer> places = new ArrayList<>();
+    int next = 0;
+    for (int at = 0; at < asks.size(); at++) {
+      OnError onError = onErrors.get(at);
+      Ask ask = asks.get(at);
+      rows.add(onError == OnError.LOCAL ? here.get(next++) : withoutState(ask, onError, away));
+      if (onError == chosen) {
+        bound.add(rows.get(at));
+        costs.add(ask.cost());
+        places.add(at);
+      }
+    }
+    if (asks.size() == 1) {
+      return rows.get(0);
+    }
+    Decision whole = Decision.combined(bound, costs);
+    return whole.withRows(List.copyOf(rows), places.get(whole.deciding()));
+  }
+
+  /** Decides the local rules of a call, which takes nothing if it is denied. */
+  private List<Decision> decideHere(
+      List<Ask> locals, UnavailableException away, boolean isDenied, boolean isPeek) {
+    List<Decision> here = new ArrayList<>(local.decide(locals, away, isPeek || isDenied));
+    boolean denies = isDenied || here.stream().anyMatch(row -> !row.allowed());
+    for (int at = 0; denies && at < here.size(); at++) {
+      if (here.get(at).allowed()) {
+        Ask untouched = locals.get(at).withCost(0, false).withoutLeave();
+        here.set(at, local.decide(List.of(untouched), away, true).get(0));
+      }
+    }
+    return here;
+  }
+
+  /** Returns the decision on a rule that has no state in this process. */
+  private Decision withoutState(Ask ask, OnError onError, UnavailableException away) {
+    boolean isAllowed = onError == OnError.ALLOW;
+    Duration after = isAllowed ? Duration.ZERO : options.breakerPause;
+    return Decision.of(ask.rule(), isAllowed, ask.rule().limit(), 0, 0, 0, 0, Source.ERROR, away)
+        .withRetryAfter(after)
+        .withWould(isAllowed, after);
+  }
+
+  /** Gives units back that this process granted. */
+  void refundLocal(Ask ask) {
+    local.refund(ask);
+  }
+}

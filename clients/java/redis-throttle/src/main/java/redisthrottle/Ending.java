@@ -1,0 +1,270 @@
+package redisthrottle;
+
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+import redisthrottle.Event.EventKind;
+
+/**
+ * Ends what the server holds for this process, or owes it: sends releases, commits, cancellations,
+ * charges and refunds, and the renewals until then.
+ */
+final class Ending {
+  /** The pauses between two attempts of an end: the first, doubling up to the longest. */
+  private static final long PAUSE_NS = 100_000_000L;
+
+  private static final long PAUSE_MAX_NS = 5_000_000_000L;
+
+  /** The time that a charge or a refund waits for a slot. */
+  private static final long SLOT_NS = 30_000_000_000L;
+
+  /**
+   * A command that ends an item.
+   *
+   * @param until the end of the repetitions, and of the wait for a slot
+   * @param isCounted true if a failure is counted as unsettled and reported
+   * @param onUnknown sent if the answer is 0, unless an earlier attempt may have run
+   */
+  private record End(
+      EventKind kind,
+      Call call,
+      Ask ask,
+      long until,
+      boolean isCounted,
+      @Nullable Supplier<CompletableFuture<Boolean>> onUnknown) {}
+
+  /** The result of an attempt. */
+  private record Attempt(
+      long askedAt, @Nullable Decision decision, @Nullable RuntimeException error) {
+    /** Returns true if the server answered, even by a rejection. */
+    boolean isFinal() {
+      return !(error instanceof UnavailableException);
+    }
+  }
+
+  private final Exchange exchange;
+  private final Loop loop;
+  private final Decider decider;
+  private final DenialCache denials;
+  private final long timeoutNs;
+
+  /** Aborted when the limiter closes. */
+  private final Signal closed = new Signal();
+
+  private int underWay;
+  private @Nullable CompletableFuture<Boolean> drained;
+
+  Ending(Exchange exchange, Decider decider, DenialCache denials) {
+    this.exchange = exchange;
+    this.loop = exchange.loop;
+    this.decider = decider;
+    this.denials = denials;
+    this.timeoutNs = exchange.options.timeout.toNanos();
+  }
+
+  /** Renews a lease. The result is false if the server does not know it. */
+  CompletableFuture<Boolean> renewLease(Ask ask, long until, Signal signal) {
+    return send(Call.renew(ask), ask, until, signal, reply -> Replies.integer(reply) == 1);
+  }
+
+  /** Renews a reservation. The result is false if the server denies or rejects it. */
+  CompletableFuture<Boolean> renewReservation(Ask ask, long until, Signal signal) {
+    return Failures.recovered(
+        send(
+            Call.reserve(ask), ask, until, signal, reply -> Replies.decision(reply, ask).allowed()),
+        error ->
+            error instanceof CommandRejectedException
+                ? CompletableFuture.completedFuture(false)
+                : CompletableFuture.failedFuture(error));
+  }
+
+  /** Releases a lease. Like all ends, it ends after the first attempt, also without an answer. */
+  CompletableFuture<Boolean> release(Ask ask, long until, boolean isCounted) {
+    return untilAnswered(new End(EventKind.LEASE, Call.release(ask), ask, until, isCounted, null));
+  }
+
+  CompletableFuture<Boolean> cancel(Ask ask, long until, boolean isCounted) {
+    return untilAnswered(new End(EventKind.CANCEL, Call.cancel(ask), ask, until, isCounted, null));
+  }
+
+  /**
+   * Commits a reservation.
+   *
+   * @param isCharged whether the units are charged if the server does not know the reservation
+   */
+  CompletableFuture<Boolean> commit(Ask ask, long units, long until, boolean isCharged) {
+    Supplier<CompletableFuture<Boolean>> onUnknown = isCharged ? () -> settle(ask, units) : null;
+    return untilAnswered(
+        new End(EventKind.COMMIT, Call.commit(ask, units), ask, until, true, onUnknown));
+  }
+
+  /** Charges a number of units, or refunds them if it is below 0. Sends the call once. */
+  CompletableFuture<Boolean> settle(Ask of, long units) {
+    if (units == 0) {
+      return CompletableFuture.completedFuture(true);
+    }
+    Ask ask = Ask.of(of.rule(), of.key(), of.subject(), Math.abs(units));
+    EventKind kind = units > 0 ? EventKind.CHARGE : EventKind.REFUND;
+    Call call = Call.one(kind.name(), ask);
+    End end = new End(kind, call, ask, loop.nanos() + SLOT_NS, true, null);
+    return attempt(end).thenCompose(result -> ended(end, result, false));
+  }
+
+  /**
+   * Decides a call with leases or reservations. Ends those that may be there, but whose caller has
+   * nothing of them: {@link OnError} denied them, or the caller gave up.
+   *
+   * @param isCounted whether an end that fails is counted as unsettled
+   */
+  CompletableFuture<Decision> abandoning(
+      List<Ask> asks,
+      Signal signal,
+      boolean isCounted,
+      Supplier<CompletableFuture<Decision>> decide) {
+    signal.throwIfAborted();
+    return decide
+        .get()
+        .whenComplete(
+            (decision, error) -> {
+              boolean isLost =
+                  error == null
+                      ? !decision.allowed() && Failures.mayHaveRun(decision.error())
+                      : signal.isAborted();
+              if (isLost) {
+                abandon(asks, isCounted);
+              }
+            });
+  }
+
+  /** Ends the leases and reservations of a call whose caller has nothing of them. */
+  void abandon(List<Ask> asks, boolean isCounted) {
+    for (Ask ask : asks) {
+      long until = loop.nanos() + ask.holdTtl().toNanos();
+      if (ask.isReservation()) {
+        cancel(ask, until, isCounted);
+      } else if (ask.isLease()) {
+        release(ask, until, isCounted);
+      }
+    }
+  }
+
+  /** Sends an end. Further attempts follow by themselves. */
+  private CompletableFuture<Boolean> untilAnswered(End end) {
+    return attempt(end)
+        .thenCompose(
+            first -> {
+              if (first.isFinal()) {
+                return ended(end, first, false);
+              }
+              repeat(end, first, false, PAUSE_NS);
+              return CompletableFuture.completedFuture(false);
+            });
+  }
+
+  private void repeat(End end, Attempt last, boolean hasRun, long pause) {
+    boolean mayHaveRun = hasRun || Failures.mayHaveRun(last.error);
+    if (loop.nanos() + pause - end.until >= 0 || closed.isAborted()) {
+      ended(end, last, mayHaveRun);
+      return;
+    }
+    Runnable[] unfollow = {() -> {}};
+    Runnable stop =
+        loop.after(
+            pause,
+            () -> {
+              unfollow[0].run();
+              attempt(end)
+                  .thenAccept(
+                      next -> {
+                        if (next.isFinal()) {
+                          ended(end, next, mayHaveRun);
+                        } else {
+                          repeat(end, next, mayHaveRun, Math.min(2 * pause, PAUSE_MAX_NS));
+                        }
+                      });
+            });
+    unfollow[0] =
+        closed.whenAborted(
+            () -> {
+              stop.run();
+              ended(end, last, mayHaveRun);
+            });
+  }
+
+  /** Counts and reports an end, once, after its last attempt. */
+  private CompletableFuture<Boolean> ended(End end, Attempt last, boolean hasRun) {
+    if (last.error != null) {
+      if (end.isCounted) {
+        decider.countUnsettled();
+        // A rejection was reported when it arrived.
+        if (!(last.error instanceof CommandRejectedException)) {
+          decider.hooks.tell(end.kind, null, last.error, List.of(end.ask), last.askedAt);
+        }
+      }
+    } else if (last.decision != null) {
+      decider.hooks.tell(end.kind, last.decision, null, List.of(end.ask), last.askedAt);
+      if (!last.decision.allowed() && !hasRun && end.onUnknown != null) {
+        return end.onUnknown.get();
+      }
+    }
+    return CompletableFuture.completedFuture(true);
+  }
+
+  private CompletableFuture<Attempt> attempt(End end) {
+    long askedAt = loop.nanos();
+    boolean isRelease = end.kind == EventKind.LEASE;
+    // An end waits for a slot although its ttl is over.
+    long slotUntil = Math.max(end.until, askedAt + timeoutNs);
+    if (!isRelease) {
+      denials.forget(end.ask.key());
+    }
+    underWay++;
+    Function<@Nullable Object, Attempt> read =
+        reply -> {
+          if (isRelease) {
+            return new Attempt(askedAt, null, null);
+          }
+          return new Attempt(askedAt, Replies.settled(reply, end.ask.rule()), null);
+        };
+    return send(end.call, end.ask, slotUntil, Signal.NONE, read)
+        .exceptionally(error -> new Attempt(askedAt, null, Failures.classified(error)))
+        .whenComplete(
+            (result, error) -> {
+              if (!isRelease) {
+                denials.forget(end.ask.key());
+              }
+              underWay--;
+              if (drained != null && underWay == 0) {
+                drained.complete(true);
+              }
+            });
+  }
+
+  /** Sends a call in a slot of the leases. Counts and reports a rejection. */
+  private <T> CompletableFuture<T> send(
+      Call call, Ask ask, long until, Signal signal, Function<@Nullable Object, T> read) {
+    long askedAt = loop.nanos();
+    return exchange
+        .sendHeld(call, until, signal)
+        .thenApply(read)
+        .whenComplete(
+            (result, error) -> {
+              if (error != null) {
+                decider.noteRejection(Failures.cause(error), List.of(ask), askedAt);
+              }
+            });
+  }
+
+  /** Ends the repetitions, and waits for the attempts under way. */
+  CompletableFuture<Boolean> close() {
+    closed.abort();
+    CompletableFuture<Boolean> ended = new CompletableFuture<>();
+    drained = ended;
+    if (underWay == 0) {
+      ended.complete(true);
+    }
+    return ended;
+  }
+}

@@ -1,0 +1,123 @@
+package redisthrottle;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import org.jspecify.annotations.Nullable;
+
+/** Leads callers into the loop, and their results out of it. */
+final class Entry {
+  private final Loop loop;
+  private final Executor executor;
+
+  Entry(Loop loop, Executor executor) {
+    this.loop = loop;
+    this.executor = executor;
+  }
+
+  /**
+   * Begins a call. Its result arrives on the executor, because the caller's functions may block.
+   * Cancelling the result gives the call up.
+   */
+  <T> CompletableFuture<T> async(Work<T> work) {
+    return begun(work, executor);
+  }
+
+  private <T> CompletableFuture<T> begun(Work<T> work, Executor completing) {
+    CompletableFuture<T> outside = new CompletableFuture<>();
+    Signal signal = new Signal();
+    outside.whenComplete(
+        (result, error) -> {
+          if (outside.isCancelled()) {
+            loop.execute(signal::abort);
+          }
+        });
+    loop.execute(
+        () -> {
+          if (outside.isDone()) {
+            return;
+          }
+          inside(work, signal)
+              .whenComplete(
+                  (result, error) ->
+                      completing.execute(() -> deliver(work, outside, result, error)));
+        });
+    return outside;
+  }
+
+  private static <T> CompletableFuture<T> inside(Work<T> work, Signal signal) {
+    try {
+      return work.begin(signal);
+    } catch (RuntimeException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+  }
+
+  private <T> void deliver(
+      Work<T> work, CompletableFuture<T> outside, T result, @Nullable Throwable error) {
+    if (error != null) {
+      outside.completeExceptionally(Failures.cause(error));
+    } else if (!outside.complete(result)) {
+      loop.execute(() -> work.undo(result));
+    }
+  }
+
+  /**
+   * Waits for a call. If the thread is interrupted, the call is given up, and the flag stays set.
+   */
+  <T> T sync(Work<T> work) {
+    if (Thread.currentThread().isInterrupted()) {
+      throw new CallInterruptedException();
+    }
+    return await(begun(work, Runnable::run));
+  }
+
+  /** Returns a result that arrives on the executor. Cancelling it has no effect on the call. */
+  <T> CompletableFuture<T> outside(CompletableFuture<T> inside) {
+    return inside.thenApplyAsync(result -> result, executor);
+  }
+
+  /** Waits for an end, which goes on if the thread is interrupted. */
+  static void awaitEnd(CompletableFuture<Void> end) {
+    try {
+      end.get();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (ExecutionException e) {
+      throw thrown(e);
+    }
+  }
+
+  /** Waits for a result, and cancels it if the thread is interrupted. */
+  static <T> T await(CompletableFuture<T> result) {
+    try {
+      return result.get();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      if (result.cancel(false)) {
+        throw new CallInterruptedException();
+      }
+      // The result came first: the caller gets it, and the flag.
+      return ended(result);
+    } catch (ExecutionException e) {
+      throw thrown(e);
+    }
+  }
+
+  private static <T> T ended(CompletableFuture<T> result) {
+    try {
+      return result.join();
+    } catch (CompletionException e) {
+      throw thrown(e);
+    }
+  }
+
+  private static RuntimeException thrown(Exception error) {
+    Throwable cause = Failures.cause(error);
+    if (cause instanceof Error fatal) {
+      throw fatal;
+    }
+    return cause instanceof RuntimeException known ? known : Failures.classified(cause);
+  }
+}

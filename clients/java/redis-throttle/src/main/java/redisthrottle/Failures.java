@@ -1,0 +1,130 @@
+package redisthrottle;
+
+import java.util.Set;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.function.Function;
+import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
+
+/** Tells the errors of servers and drivers apart. */
+final class Failures {
+  /** The first words of the errors of a server that cannot decide for some time. */
+  private static final Set<String> PASSING =
+      Set.of(
+          "LOADING",
+          "READONLY",
+          "OOM",
+          "MISCONF",
+          "NOREPLICAS",
+          "CLUSTERDOWN",
+          "MASTERDOWN",
+          "BUSY",
+          "TRYAGAIN",
+          "MOVED",
+          "ASK");
+
+  /**
+   * Matches the errors of a user who lacks a right inside of the library. Servers begin them with
+   * ERR instead of NOPERM.
+   */
+  private static final Pattern RIGHTS_IN_LIBRARY =
+      Pattern.compile("^ERR (ACL failure in script|The user executing the script can't)");
+
+  private Failures() {}
+
+  /** Returns the error inside of those that futures add. */
+  static Throwable cause(Throwable error) {
+    Throwable inner = error;
+    while ((inner instanceof CompletionException || inner instanceof ExecutionException)
+        && inner.getCause() != null) {
+      inner = inner.getCause();
+    }
+    return inner;
+  }
+
+  /** Returns an error as a rejection, an {@link UnavailableException}, or a mistake. */
+  static RuntimeException classified(Throwable error) {
+    Throwable inner = cause(error);
+    if (inner instanceof ServerErrorException reply) {
+      return ofReply(reply);
+    }
+    if (inner instanceof UnavailableException
+        || inner instanceof CommandRejectedException
+        || inner instanceof CancellationException
+        || inner instanceof DeniedException
+        || inner instanceof IllegalStateException
+        || inner instanceof InvalidArgumentException) {
+      return (RuntimeException) inner;
+    }
+    String text = inner.getMessage() == null ? inner.getClass().getName() : inner.getMessage();
+    return UnavailableException.sent(Reason.CONNECTION, text, inner);
+  }
+
+  private static RuntimeException ofReply(ServerErrorException reply) {
+    String text = String.valueOf(reply.getMessage());
+    text = text.startsWith("-") ? text.substring(1) : text;
+    String kind = firstWord(text);
+    if (PASSING.contains(kind) || text.startsWith("ERR max number of clients")) {
+      return UnavailableException.sent(Reason.SERVER, text, reply);
+    }
+    if (RIGHTS_IN_LIBRARY.matcher(text).find()) {
+      kind = "NOPERM";
+    }
+    return new CommandRejectedException(kind, text, reply);
+  }
+
+  /** Returns the error of a dial as one of a call that was not sent. */
+  static RuntimeException ofDial(Throwable error) {
+    RuntimeException known = classified(error);
+    if (known instanceof UnavailableException away) {
+      String text = String.valueOf(away.getMessage());
+      return UnavailableException.unsent(away.reason(), text, away);
+    }
+    return known;
+  }
+
+  private static String firstWord(String text) {
+    int space = text.indexOf(' ');
+    return space < 0 ? text : text.substring(0, space);
+  }
+
+  /** Returns true if a server's error begins with one of the words. */
+  static boolean beginsWith(Throwable error, String... words) {
+    String kind = firstWord(text(error));
+    for (String word : words) {
+      if (kind.equals(word)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Returns the server's text of an error; empty for another error. */
+  static String text(Throwable error) {
+    Throwable inner = cause(error);
+    boolean isReply =
+        inner instanceof ServerErrorException
+            || inner instanceof CommandRejectedException
+            || inner instanceof UnavailableException away && away.reason() == Reason.SERVER;
+    return isReply ? String.valueOf(inner.getMessage()) : "";
+  }
+
+  /** Returns true if the server sent this error. */
+  static boolean isAnswer(Throwable error) {
+    return error instanceof CommandRejectedException
+        || error instanceof UnavailableException away && away.reason() == Reason.SERVER;
+  }
+
+  static boolean mayHaveRun(@Nullable Throwable error) {
+    return error instanceof UnavailableException away && away.mayHaveRun();
+  }
+
+  /** Returns a future that continues with another one after an error. */
+  static <T> CompletableFuture<T> recovered(
+      CompletableFuture<T> first, Function<Throwable, CompletableFuture<T>> other) {
+    return first.exceptionallyCompose(error -> other.apply(cause(error)));
+  }
+}

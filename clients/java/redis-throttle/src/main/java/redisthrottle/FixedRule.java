@@ -1,0 +1,26 @@
+package redisthrottle;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** A counter per window. */
+public final class FixedRule extends BaseRule {
+  FixedRule(Definition definition) {
+    super(definition);
+  }
+
+  @Override
+  BaseRule with(Definition other) {
+    return new FixedRule(other);
+  }
+
+  /** Returns the rule with windows that begin at multiples of their length since 1970. */
+  public FixedRule aligned() {
+    if (definition.words().contains("ALIGNED")) {
+      return this;
+    }
+    List<String> words = new ArrayList<>(definition.words());
+    words.add("ALIGNED");
+    return new FixedRule(definition.withWords(List.copyOf(words)));
+  }
+}

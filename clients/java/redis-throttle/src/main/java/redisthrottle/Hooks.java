@@ -1,0 +1,61 @@
+package redisthrottle;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+import redisthrottle.Event.EventKind;
+
+/** Reports decisions, ends of admissions and rejections to the application. */
+final class Hooks {
+  private static final System.Logger LOGGER = System.getLogger("redisthrottle");
+
+  /** The instant of a call that was not sent. */
+  static final long NOT_SENT = Long.MIN_VALUE;
+
+  private final Keys keys;
+  private final Loop loop;
+  private final List<Consumer<Event>> hooks = new CopyOnWriteArrayList<>();
+
+  Hooks(Keys keys, Loop loop) {
+    this.keys = keys;
+    this.loop = loop;
+  }
+
+  void add(Consumer<Event> hook) {
+    hooks.add(hook);
+  }
+
+  /** Calls each hook once, with the rule that decided. An error of a hook is logged. */
+  void tell(
+      EventKind kind,
+      @Nullable Decision decision,
+      @Nullable RuntimeException error,
+      List<Ask> asks,
+      long askedAt) {
+    if (hooks.isEmpty() || asks.isEmpty()) {
+      return;
+    }
+    int deciding = decision == null ? 0 : decision.deciding();
+    Ask ask = asks.get(deciding < asks.size() ? deciding : 0);
+    boolean degraded = decision != null && decision.degraded();
+    long nanos = askedAt == NOT_SENT ? 0 : loop.nanos() - askedAt;
+    Event event =
+        new Event(
+            kind,
+            decision,
+            ask.rule(),
+            keys.keyHash(ask.subject()),
+            Duration.ofNanos(nanos),
+            degraded,
+            error);
+    for (Consumer<Event> hook : hooks) {
+      try {
+        hook.accept(event);
+      } catch (RuntimeException e) {
+        LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: the hook of decisions failed", e);
+      }
+    }
+  }
+}

@@ -1,0 +1,97 @@
+package redisthrottle;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A permit. While it is held, it renews itself after each third of its ttl. End it with
+ * try-with-resources. It is not a lock: a process that was stopped for longer than the ttl does not
+ * notice the loss.
+ */
+public final class Lease implements AutoCloseable {
+  private final Core core;
+  private final Decision decision;
+  private final String id;
+  private final Hold hold;
+  private final Supplier<CompletableFuture<Boolean>> release;
+  private final AtomicReference<@Nullable CompletableFuture<Void>> end = new AtomicReference<>();
+
+  Lease(
+      Core core,
+      Decision decision,
+      String id,
+      Hold hold,
+      Supplier<CompletableFuture<Boolean>> release) {
+    this.core = core;
+    this.decision = decision;
+    this.id = id;
+    this.hold = hold;
+    this.release = release;
+    hold.endsWith(this);
+  }
+
+  /** Returns the decision that allowed the lease. */
+  public Decision decision() {
+    return decision;
+  }
+
+  /** Returns the name of the holder. */
+  public String id() {
+    return id;
+  }
+
+  /**
+   * Returns true if this process still holds the permit, by its own clock. If {@link OnError}
+   * allowed the lease, it is held until it is released.
+   */
+  public boolean isHeld() {
+    return hold.isHeld();
+  }
+
+  /**
+   * Renews the permit for another ttl. A lease renews itself: call it only to learn the result.
+   *
+   * @return false if the lease is lost or released: stop the work then
+   * @throws UnavailableException without an answer
+   * @throws CommandRejectedException if the server rejects it
+   */
+  public boolean renew() {
+    return core.entry().sync(signal -> hold.renew());
+  }
+
+  /** Renews the permit as {@link #renew} does. */
+  public CompletionStage<Boolean> renewAsync() {
+    return core.entry().async(signal -> hold.renew());
+  }
+
+  /**
+   * Releases the permit. Later calls wait for the first. If the server gives no answer, the call
+   * returns and the release is repeated until the ttl is over or the limiter is closed. It never
+   * throws; if the thread is interrupted, the release goes on and the flag stays set.
+   */
+  @Override
+  public void close() {
+    Entry.awaitEnd(ended());
+  }
+
+  /** Releases the permit as {@link #close} does. */
+  public CompletionStage<Void> releaseAsync() {
+    return core.entry().outside(ended());
+  }
+
+  private CompletableFuture<Void> ended() {
+    CompletableFuture<Void> first = new CompletableFuture<>();
+    if (!end.compareAndSet(null, first)) {
+      return Checks.present("end", end.get());
+    }
+    core.loop.execute(
+        () -> {
+          hold.end();
+          release.get().whenComplete((done, error) -> first.complete(null));
+        });
+    return first;
+  }
+}

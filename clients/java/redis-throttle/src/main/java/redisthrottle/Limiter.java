@@ -1,0 +1,334 @@
+package redisthrottle;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ForkJoinPool;
+import java.util.function.Consumer;
+import redisthrottle.Event.EventKind;
+
+/**
+ * Decides calls under rules. Any thread may call its methods, virtual threads included.
+ *
+ * <p>A mistake in an argument is an {@link InvalidArgumentException}, and a command that the server
+ * rejects a {@link CommandRejectedException}. A call after {@link #close} is an {@link
+ * IllegalStateException}. A blocking method whose thread is interrupted throws a {@link
+ * CallInterruptedException}. The methods that end in {@code Async} begin the same call, and return
+ * at once; their result fails with these exceptions, and cancelling it gives the call up.
+ */
+public final class Limiter implements AutoCloseable {
+  private final Core core;
+  private final Entry entry;
+
+  Limiter(Core core) {
+    this.core = core;
+    this.entry = core.entry();
+  }
+
+  /** Returns a builder of a limiter whose connections an adapter of a driver opens. */
+  public static LimiterBuilder builder(Connector connector) {
+    return new LimiterBuilder(
+        Checks.present("connector", connector), Clock::system, ForkJoinPool.commonPool());
+  }
+
+  /** Decides a call, and takes its cost if it is allowed. A denial is no exception. */
+  public Decision check(Item item) {
+    return check(item, CallOptions.NONE);
+  }
+
+  /** Decides a call with options, as {@link #check(Item)} does. */
+  public Decision check(Item item, CallOptions options) {
+    return entry.sync(core.check(item, options));
+  }
+
+  /** Decides a call as {@link #check(Item)} does. */
+  public CompletionStage<Decision> checkAsync(Item item) {
+    return checkAsync(item, CallOptions.NONE);
+  }
+
+  /** Decides a call with options, as {@link #check(Item)} does. */
+  public CompletionStage<Decision> checkAsync(Item item, CallOptions options) {
+    return entry.async(core.check(item, options));
+  }
+
+  /** Returns the decision that {@link #check(Item)} would make. It takes nothing. */
+  public Decision peek(Item item) {
+    return peek(item, CallOptions.NONE);
+  }
+
+  /** Looks at a key with options, as {@link #peek(Item)} does. */
+  public Decision peek(Item item, CallOptions options) {
+    return entry.sync(core.peek(item, options));
+  }
+
+  /** Looks at a key as {@link #peek(Item)} does. */
+  public CompletionStage<Decision> peekAsync(Item item, CallOptions options) {
+    return entry.async(core.peek(item, options));
+  }
+
+  /**
+   * Gives the item's cost back, up to the full allowance.
+   *
+   * @throws UnavailableException without an answer; the refund may have run, so do not repeat it
+   */
+  public Decision refund(Item item) {
+    return refund(item, CallOptions.NONE);
+  }
+
+  /** Gives units back with options, as {@link #refund(Item)} does. */
+  public Decision refund(Item item, CallOptions options) {
+    return entry.sync(core.settled(EventKind.REFUND, item, options));
+  }
+
+  /** Gives units back as {@link #refund(Item)} does. */
+  public CompletionStage<Decision> refundAsync(Item item, CallOptions options) {
+    return entry.async(core.settled(EventKind.REFUND, item, options));
+  }
+
+  /**
+   * Takes the item's cost even if fewer units are left, as a debt.
+   *
+   * @throws UnavailableException without an answer; the charge may have run, so do not repeat it
+   */
+  public Decision charge(Item item) {
+    return charge(item, CallOptions.NONE);
+  }
+
+  /** Takes units with options, as {@link #charge(Item)} does. */
+  public Decision charge(Item item, CallOptions options) {
+    return entry.sync(core.settled(EventKind.CHARGE, item, options));
+  }
+
+  /** Takes units as {@link #charge(Item)} does. */
+  public CompletionStage<Decision> chargeAsync(Item item, CallOptions options) {
+    return entry.async(core.settled(EventKind.CHARGE, item, options));
+  }
+
+  /**
+   * Deletes the state of the item's subject under its rule.
+   *
+   * @return true if there was one
+   * @throws UnavailableException without an answer
+   */
+  public boolean forget(Item item) {
+    return forget(item, CallOptions.NONE);
+  }
+
+  /** Deletes a state with options, as {@link #forget(Item)} does. */
+  public boolean forget(Item item, CallOptions options) {
+    return entry.sync(core.forget(item, options));
+  }
+
+  /** Deletes a state as {@link #forget(Item)} does. */
+  public CompletionStage<Boolean> forgetAsync(Item item, CallOptions options) {
+    return entry.async(core.forget(item, options));
+  }
+
+  /**
+   * Denies all calls of the item's subject under its rule for a time, from 1 ms to 366 days, which
+   * replaces the state. {@link #forget(Item)} ends it.
+   *
+   * @throws UnavailableException without an answer
+   */
+  public void block(Item item, Duration duration) {
+    block(item, duration, CallOptions.NONE);
+  }
+
+  /** Denies calls with options, as {@link #block(Item, Duration)} does. */
+  public void block(Item item, Duration duration, CallOptions options) {
+    entry.sync(core.block(item, duration, options));
+  }
+
+  /** Denies calls as {@link #block(Item, Duration)} does. The result is true. */
+  public CompletionStage<Boolean> blockAsync(Item item, Duration duration, CallOptions options) {
+    return entry.async(core.block(item, duration, options));
+  }
+
+  /**
+   * Checks up to 16 items at once, and takes from all or from none. The decision has a row for
+   * each. The caller ends the leases and reservations among them, which need an id; {@link #admit}
+   * does that by itself.
+   */
+  public Decision checkAll(List<Item> items) {
+    return checkAll(items, CallOptions.NONE);
+  }
+
+  /** Checks several items with options, as {@link #checkAll(List)} does. */
+  public Decision checkAll(List<Item> items, CallOptions options) {
+    return entry.sync(core.checkAll(items, options));
+  }
+
+  /** Checks several items as {@link #checkAll(List)} does. */
+  public CompletionStage<Decision> checkAllAsync(List<Item> items, CallOptions options) {
+    return entry.async(core.checkAll(items, options));
+  }
+
+  /** Returns the decision that {@link #checkAll(List)} would make. It takes nothing. */
+  public Decision peekAll(List<Item> items) {
+    return peekAll(items, CallOptions.NONE);
+  }
+
+  /** Looks at several items with options, as {@link #peekAll(List)} does. */
+  public Decision peekAll(List<Item> items, CallOptions options) {
+    return entry.sync(core.peekAll(items, options));
+  }
+
+  /** Looks at several items as {@link #peekAll(List)} does. */
+  public CompletionStage<Decision> peekAllAsync(List<Item> items, CallOptions options) {
+    return entry.async(core.peekAll(items, options));
+  }
+
+  /**
+   * Checks one item after the other, for keys of different slots. If one denies, or the call fails
+   * or is given up, it refunds what the earlier ones took. Until then other callers cannot use
+   * those units. Leases, reservations and backoffs have no refunds, and are refused.
+   */
+  public Decision checkEach(List<Item> items) {
+    return checkEach(items, CallOptions.NONE);
+  }
+
+  /** Checks one item after the other with options, as {@link #checkEach(List)} does. */
+  public Decision checkEach(List<Item> items, CallOptions options) {
+    return entry.sync(new Sequences(core, options).checkEach(items));
+  }
+
+  /** Checks one item after the other, as {@link #checkEach(List)} does. */
+  public CompletionStage<Decision> checkEachAsync(List<Item> items, CallOptions options) {
+    return entry.async(new Sequences(core, options).checkEach(items));
+  }
+
+  /**
+   * Checks until the call is allowed: after a denial it sleeps for {@code retryAfter} and checks
+   * again. In a leaky bucket it then sleeps until the call's turn. If a sleep would end later than
+   * {@code longest} after now, it takes nothing and returns a denial. A decision without an answer,
+   * and one that is never allowed, returns at once.
+   */
+  public Decision await(Item item, Duration longest) {
+    return await(item, longest, CallOptions.NONE);
+  }
+
+  /** Checks until the call is allowed with options, as {@link #await(Item, Duration)} does. */
+  public Decision await(Item item, Duration longest, CallOptions options) {
+    return entry.sync(new Sequences(core, options).await(item, longest));
+  }
+
+  /** Checks until the call is allowed, as {@link #await(Item, Duration)} does. */
+  public CompletionStage<Decision> awaitAsync(Item item, Duration longest, CallOptions options) {
+    return entry.async(new Sequences(core, options).await(item, longest));
+  }
+
+  /**
+   * Takes one of the rule's permits. The lease renews itself until it is closed.
+   *
+   * @throws DeniedException if the rule denies the permit
+   */
+  public Lease lease(Item item) {
+    return lease(item, CallOptions.NONE);
+  }
+
+  /** Takes a permit with options, as {@link #lease(Item)} does. */
+  public Lease lease(Item item, CallOptions options) {
+    return entry.sync(core.lease(item, options));
+  }
+
+  /** Takes a permit as {@link #lease(Item)} does. */
+  public CompletionStage<Lease> leaseAsync(Item item, CallOptions options) {
+    return entry.async(core.lease(item, options));
+  }
+
+  /**
+   * Takes several items at once, leases and reservations among them, and returns what ends them
+   * together. Neither prefetched permits nor cached denials decide.
+   *
+   * @throws DeniedException if an item is denied; nothing was taken
+   */
+  public Admission admit(List<Item> items) {
+    return admit(items, CallOptions.NONE);
+  }
+
+  /** Takes several items with options, as {@link #admit(List)} does. */
+  public Admission admit(List<Item> items, CallOptions options) {
+    return entry.sync(core.admit(items, options));
+  }
+
+  /** Takes several items as {@link #admit(List)} does. */
+  public CompletionStage<Admission> admitAsync(List<Item> items, CallOptions options) {
+    return entry.async(core.admit(items, options));
+  }
+
+  /**
+   * Reserves units until the work's real cost is known: an admission of one item, which {@link
+   * Item#reserve(long)} made.
+   *
+   * @throws DeniedException if the rule denies the units
+   */
+  public Reservation reserve(Item item) {
+    return reserve(item, CallOptions.NONE);
+  }
+
+  /** Reserves units with options, as {@link #reserve(Item)} does. */
+  public Reservation reserve(Item item, CallOptions options) {
+    return new Reservation(admit(reservation(item), options), item.rule());
+  }
+
+  /** Reserves units as {@link #reserve(Item)} does. */
+  public CompletionStage<Reservation> reserveAsync(Item item, CallOptions options) {
+    return admitAsync(reservation(item), options)
+        .thenApply(admission -> new Reservation(admission, item.rule()));
+  }
+
+  private static List<Item> reservation(Item item) {
+    if (Checks.present("item", item).ttl == null) {
+      throw Checks.invalid("item", "a reservation made by Item.reserve");
+    }
+    return List.of(item);
+  }
+
+  /**
+   * Checks, at the start of a program, that the server answers, and returns the back end that does.
+   *
+   * @throws UnavailableException without an answer
+   */
+  public Backend ready() {
+    return entry.sync(core.ready());
+  }
+
+  /** Checks that the server answers, as {@link #ready} does. */
+  public CompletionStage<Backend> readyAsync() {
+    return entry.async(core.ready());
+  }
+
+  /**
+   * Adds a hook to that of {@link LimiterBuilder#onDecision}. It gets the same events, after the
+   * earlier hooks.
+   */
+  public void onDecision(Consumer<Event> hook) {
+    core.decider.hooks.add(Checks.present("hook", hook));
+  }
+
+  /** Returns the counts since the limiter was made. */
+  public Counters counters() {
+    return core.decider.counters();
+  }
+
+  /** Returns the number of nodes whose circuit breaker is open: calls to them end at once. */
+  public int openBreakers() {
+    return Entry.await(core.openBreakers());
+  }
+
+  /**
+   * Refunds the prefetched permits that were not spent, and closes the limiter's connections, never
+   * the application's client. Calls in flight end without an answer. Afterwards the limiter has no
+   * thread and no timer. A second call waits for the first. If the thread is interrupted, the end
+   * goes on and the flag stays set.
+   */
+  @Override
+  public void close() {
+    Entry.awaitEnd(core.close());
+  }
+
+  /** Closes the limiter as {@link #close} does. */
+  public CompletionStage<Void> closeAsync() {
+    return entry.outside(core.close());
+  }
+}

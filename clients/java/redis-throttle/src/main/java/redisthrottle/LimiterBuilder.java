@@ -1,0 +1,131 @@
+package redisthrottle;
+
+import java.time.Duration;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.function.Consumer;
+import java.util.function.DoubleSupplier;
+import java.util.function.Supplier;
+
+/** Sets the options of a limiter. A mistake is an {@link InvalidArgumentException}. */
+public final class LimiterBuilder {
+  private final Connector connector;
+  private final Supplier<Clock> clock;
+  private final Options options = new Options();
+  private Executor executor;
+  private DoubleSupplier jitter = () -> ThreadLocalRandom.current().nextDouble(0.8, 1.2);
+
+  LimiterBuilder(Connector connector, Supplier<Clock> clock, Executor executor) {
+    this.connector = connector;
+    this.clock = clock;
+    this.executor = executor;
+  }
+
+  /** Sets the deadline of a whole call, its dial included, from 1 ms to 60 s; 100 ms by default. */
+  public LimiterBuilder timeout(Duration timeout) {
+    options.setTimeout(timeout);
+    return this;
+  }
+
+  /** Sets the decision on calls without an answer; {@link OnError#ALLOW} by default. */
+  public LimiterBuilder onError(OnError onError) {
+    options.onError = Checks.present("onError", onError);
+    return this;
+  }
+
+  /**
+   * Sets the maximum number of calls to a node at a time; 256 by default. {@link OnError} decides
+   * further calls at once.
+   */
+  public LimiterBuilder maxInFlight(int calls) {
+    options.maxInFlight = (int) Checks.integer("maxInFlight", calls, 1, 1_000_000);
+    return this;
+  }
+
+  /**
+   * Sets the number of failures in a row after which the calls to a node pause, and the length of
+   * the pause, after which one call probes the node; 5 and 1 s by default.
+   */
+  public LimiterBuilder breaker(int failures, Duration pause) {
+    options.setBreaker(failures, pause);
+    return this;
+  }
+
+  /**
+   * Keeps up to this number of denials in this process, each until its retry time but at most for
+   * {@code longest}. If another process deletes or refunds the key, a kept denial still applies
+   * until then. The default is no cache.
+   */
+  public LimiterBuilder denialCache(int denials, Duration longest) {
+    options.setDenialCache(denials, longest);
+    return this;
+  }
+
+  /** Sets the permits that one call fetches; see {@link Rule#prefetch}. The default is 1. */
+  public LimiterBuilder prefetch(int permits) {
+    options.prefetch = (int) Checks.integer("prefetch", permits, 1, Options.PREFETCH_MAX);
+    return this;
+  }
+
+  /** Sets the code that decides on the server; {@link Backend#AUTO} by default. */
+  public LimiterBuilder backend(Backend backend) {
+    options.backend = Checks.present("backend", backend);
+    return this;
+  }
+
+  /** Sets the first part of all keys; {@code rl} by default. If empty, keys begin with the rule. */
+  public LimiterBuilder prefix(String prefix) {
+    options.prefix = Checks.present("prefix", prefix);
+    return this;
+  }
+
+  /** Puts the subject in braces, so that its keys under all rules are in one slot of a cluster. */
+  public LimiterBuilder hashTag() {
+    options.isTagged = true;
+    return this;
+  }
+
+  /**
+   * Sets the secret, at least 16 bytes, with which subjects and tags are hashed. Keys then have no
+   * raw data.
+   */
+  public LimiterBuilder hmacSecret(String secret) {
+    options.setHmacSecret(secret);
+    return this;
+  }
+
+  /**
+   * Sets a function that gets an event of each decision, charge, refund, end of an item of an
+   * admission, and rejection. It must be quick, and not call a blocking method of the limiter: no
+   * other call proceeds while it runs. What it throws is logged.
+   */
+  public LimiterBuilder onDecision(Consumer<Event> hook) {
+    options.onDecision = Checks.present("onDecision", hook);
+    return this;
+  }
+
+  /**
+   * Sets the executor on which the results of asynchronous methods arrive; the common pool by
+   * default.
+   */
+  public LimiterBuilder executor(Executor executor) {
+    this.executor = Checks.present("executor", executor);
+    return this;
+  }
+
+  LimiterBuilder jitter(DoubleSupplier factor) {
+    this.jitter = factor;
+    return this;
+  }
+
+  /** Returns the options, which have been validated. */
+  Options options() {
+    return options;
+  }
+
+  /** Returns the limiter. It sends nothing yet; see {@link Limiter#ready}. */
+  public Limiter build() {
+    Options copy = options.copy();
+    return new Limiter(new Core(connector, copy, clock, jitter, executor));
+  }
+}

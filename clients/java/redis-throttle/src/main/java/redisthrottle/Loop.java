@@ -1,0 +1,86 @@
+package redisthrottle;
+
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Runs the tasks of one limiter one after the other, in the order in which they came. It has no
+ * thread: the caller that finds it idle runs the tasks. So the state of a limiter needs no locks,
+ * and no thread waits. No task blocks.
+ */
+final class Loop implements Executor {
+  private static final System.Logger LOGGER = System.getLogger("redisthrottle");
+
+  private final Clock clock;
+  private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
+  private final AtomicInteger waiting = new AtomicInteger();
+  private final long epochNanos;
+
+  Loop(Clock clock) {
+    this.clock = clock;
+    this.epochNanos = clock.wallNanos() - clock.nanos();
+  }
+
+  @Override
+  public void execute(Runnable task) {
+    tasks.add(task);
+    if (waiting.getAndIncrement() > 0) {
+      return;
+    }
+    do {
+      Runnable next = tasks.poll();
+      try {
+        next.run();
+      } catch (RuntimeException | Error e) {
+        LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a task failed", e);
+      }
+    } while (waiting.decrementAndGet() > 0);
+  }
+
+  /** Returns the nanoseconds of a clock that never goes back. */
+  long nanos() {
+    return clock.nanos();
+  }
+
+  /** Returns the nanoseconds since 1970, by a clock that never goes back. */
+  long wallNanos() {
+    return epochNanos + clock.nanos();
+  }
+
+  /** Runs a task after some time. The result cancels it; call it in a task of this loop. */
+  Runnable after(long nanos, Runnable task) {
+    Timer timer = new Timer(task);
+    timer.cancel = clock.after(Math.max(0, nanos), () -> execute(timer));
+    return timer::stop;
+  }
+
+  /** A task that may be cancelled between the clock's thread and the loop. */
+  private static final class Timer implements Runnable {
+    private final Runnable task;
+    private boolean isStopped;
+    private Runnable cancel = () -> {};
+
+    Timer(Runnable task) {
+      this.task = task;
+    }
+
+    @Override
+    public void run() {
+      if (!isStopped) {
+        isStopped = true;
+        task.run();
+      }
+    }
+
+    void stop() {
+      isStopped = true;
+      cancel.run();
+    }
+  }
+
+  void close() {
+    clock.close();
+  }
+}

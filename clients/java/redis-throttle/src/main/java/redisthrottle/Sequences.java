@@ -1,0 +1,180 @@
+package redisthrottle;
+
+import static redisthrottle.Checks.invalid;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import redisthrottle.Event.EventKind;
+
+/** Calls that follow each other: checks of several items, and a wait. */
+final class Sequences {
+  private final Core core;
+  private final CallOptions options;
+
+  Sequences(Core core, CallOptions options) {
+    this.core = core;
+    this.options = options;
+  }
+
+  /** Returns the refund of what a check took. */
+  private CompletableFuture<Decision> refund(Item item, Decision taken, Signal signal) {
+    try {
+      Item units = item.rule.of(item.subject).cost(taken.granted());
+      return core.settled(EventKind.REFUND, units, options).begin(signal);
+    } catch (RuntimeException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+  }
+
+  Work<Decision> checkEach(List<Item> items) {
+    List<Ask> asks = core.asks(items, options);
+    if (asks.isEmpty()) {
+      throw invalid("items", "at least one item");
+    }
+    List<Work<Decision>> checks = new ArrayList<>();
+    for (int at = 0; at < asks.size(); at++) {
+      Ask ask = asks.get(at);
+      if (ask.isHeld() || !ask.rule().takesCost()) {
+        throw invalid("items", "no lease, reservation or backoff: " + ask.rule().name());
+      }
+      checks.add(core.check(items.get(at), options));
+    }
+    List<Long> costs = asks.stream().map(Ask::cost).toList();
+    return signal -> {
+      List<Decision> rows = new ArrayList<>();
+      CompletableFuture<Boolean> checked = checkFrom(0, checks, rows, signal);
+      return Failures.recovered(
+              checked,
+              error ->
+                  giveBack(0, items, rows)
+                      .thenCompose(done -> CompletableFuture.failedFuture(error)))
+          .thenCompose(
+              allowed ->
+                  allowed ? CompletableFuture.completedFuture(true) : giveBack(0, items, rows))
+          .thenApply(done -> Decision.combined(rows, costs.subList(0, rows.size())));
+    };
+  }
+
+  /** Checks the items from one on. The result is false after a denial. */
+  private static CompletableFuture<Boolean> checkFrom(
+      int at, List<Work<Decision>> checks, List<Decision> rows, Signal signal) {
+    if (at == checks.size()) {
+      return CompletableFuture.completedFuture(true);
+    }
+    if (signal.isAborted()) {
+      return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
+    }
+    return checks
+        .get(at)
+        .begin(signal)
+        .thenCompose(
+            row -> {
+              rows.add(row);
+              return row.allowed()
+                  ? checkFrom(at + 1, checks, rows, signal)
+                  : CompletableFuture.completedFuture(false);
+            });
+  }
+
+  /**
+   * Refunds, once, what the rows took. A row that only shadow mode allowed took nothing. The end of
+   * the caller does not end it.
+   */
+  private CompletableFuture<Boolean> giveBack(int at, List<Item> items, List<Decision> rows) {
+    if (at == rows.size()) {
+      return CompletableFuture.completedFuture(true);
+    }
+    Decision row = rows.get(at);
+    boolean isTaken =
+        row.allowed() && row.wouldAllow() && !row.degraded() && items.get(at).cost > 0;
+    CompletableFuture<Boolean> given =
+        isTaken
+            ? refund(items.get(at), row, Signal.NONE).handle((reply, error) -> true)
+            : CompletableFuture.completedFuture(true);
+    return given.thenCompose(done -> giveBack(at + 1, items, rows));
+  }
+
+  Work<Decision> await(Item item, Duration longest) {
+    if (Checks.present("longest", longest).isNegative()) {
+      throw invalid("longest", "a duration of at least 0");
+    }
+    Work<Decision> check = core.check(item, options);
+    return signal -> {
+      long now = core.loop.nanos();
+      // A longer wait than 146 years is one of 146 years.
+      boolean isLong = longest.getSeconds() > Long.MAX_VALUE / 2_000_000_000;
+      long until = now + (isLong ? Long.MAX_VALUE / 2 : longest.toNanos());
+      return awaited(item, check, until, signal);
+    };
+  }
+
+  private CompletableFuture<Decision> awaited(
+      Item item, Work<Decision> check, long until, Signal signal) {
+    return check
+        .begin(signal)
+        .thenCompose(
+            d -> {
+              if (d.retryAfter().isZero()) {
+                return CompletableFuture.completedFuture(d);
+              }
+              long left = until - core.loop.nanos();
+              boolean fits = !d.never() && d.retryAfter().compareTo(Duration.ofNanos(left)) <= 0;
+              if (!d.allowed() && (!fits || d.source() == Source.ERROR)) {
+                return CompletableFuture.completedFuture(d);
+              }
+              boolean hasPlace = d.allowed() && !d.degraded();
+              return fits
+                  ? slept(item, check, d, until, signal)
+                  : tooLate(item, d, hasPlace, signal);
+            });
+  }
+
+  /** Sleeps until the call's turn, or checks again after the sleep. */
+  private CompletableFuture<Decision> slept(
+      Item item, Work<Decision> check, Decision d, long until, Signal signal) {
+    CompletableFuture<Boolean> slept = new CompletableFuture<>();
+    Runnable stop = core.loop.after(d.retryAfter().toNanos(), () -> slept.complete(true));
+    Runnable unfollow =
+        signal.whenAborted(
+            () -> {
+              stop.run();
+              slept.complete(false);
+            });
+    return slept.thenCompose(
+        isOver -> {
+          unfollow.run();
+          if (isOver) {
+            return d.allowed()
+                ? CompletableFuture.completedFuture(d)
+                : awaited(item, check, until, signal);
+          }
+          if (d.allowed() && !d.degraded()) {
+            refund(item, d, Signal.NONE);
+          }
+          return CompletableFuture.failedFuture(
+              new CancellationException("the call was cancelled"));
+        });
+  }
+
+  /**
+   * Leaves the queue of a leaky bucket, and denies the call. Without an answer its place stays
+   * taken.
+   */
+  private CompletableFuture<Decision> tooLate(
+      Item item, Decision d, boolean hasPlace, Signal signal) {
+    if (!hasPlace) {
+      return CompletableFuture.completedFuture(d.tooLate());
+    }
+    return refund(item, d, signal)
+        .handle(
+            (reply, error) -> {
+              if (error != null && !(Failures.cause(error) instanceof UnavailableException)) {
+                throw Failures.classified(error);
+              }
+              return d.tooLate();
+            });
+  }
+}

@@ -1,0 +1,277 @@
+package redisthrottle;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.function.BiFunction;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.TestFactory;
+
+/** Runs the tables of cases.json. */
+class CasesTest {
+  /** The sections by name: from the input of a case, and what it expects, to the result. */
+  private static final Map<String, BiFunction<JsonNode, JsonNode, Object>> SECTIONS =
+      Map.ofEntries(
+          Map.entry("durations", (input, wanted) -> durationWord(input)),
+          Map.entry("calls", (input, wanted) -> single(input).words()),
+          Map.entry("calls_all", (input, wanted) -> several(input).words()),
+          Map.entry("invalid_rules", (input, wanted) -> mistake(input)),
+          Map.entry("keys", (input, wanted) -> key(input)),
+          Map.entry("replies", (input, wanted) -> shown(decision(input), wanted)),
+          Map.entry("replies_all", CasesTest::shownAll),
+          Map.entry("retry_after", (input, wanted) -> retryAfter(input)),
+          Map.entry("headers", (input, wanted) -> headers(input)),
+          Map.entry("problems", (input, wanted) -> problem(input)),
+          Map.entry("addresses", (input, wanted) -> address(input)),
+          Map.entry("failure", (input, wanted) -> strictest(input)),
+          Map.entry("errors", (input, wanted) -> errorKind(input)),
+          Map.entry("defaults", (input, wanted) -> defaults()));
+
+  @TestFactory
+  Stream<DynamicTest> cases() {
+    List<DynamicTest> tests = new ArrayList<>();
+    SharedCases.ALL
+        .properties()
+        .forEach(
+            section -> {
+              if (section.getKey().equals("timelines")) {
+                return;
+              }
+              for (JsonNode one : section.getValue()) {
+                String name = section.getKey() + ": " + one.get("name").asText();
+                tests.add(DynamicTest.dynamicTest(name, () -> run(section.getKey(), one)));
+              }
+            });
+    return tests.stream();
+  }
+
+  private static void run(String section, JsonNode one) {
+    BiFunction<JsonNode, JsonNode, Object> act = SECTIONS.get(section);
+    assertNotNull(act, "nothing runs the section " + section);
+    JsonNode wanted = one.get("expect");
+    if (wanted.isObject() && wanted.has("error")) {
+      RuntimeException thrown =
+          assertThrows(RuntimeException.class, () -> act.apply(one.get("input"), wanted));
+      if (wanted.get("error").asText().equals("protocol")) {
+        assertInstanceOf(CommandRejectedException.class, thrown);
+      } else if (!(thrown instanceof SharedCases.NotInJava)) {
+        assertInstanceOf(InvalidArgumentException.class, thrown);
+      }
+      return;
+    }
+    JsonNode result = SharedCases.JSON.valueToTree(act.apply(one.get("input"), wanted));
+    assertEquals(wanted.toString(), sorted(result, wanted).toString());
+  }
+
+  /** Returns the result with the fields in the order of the expected ones. */
+  private static JsonNode sorted(JsonNode result, JsonNode wanted) {
+    if (!result.isObject() || !wanted.isObject() || result.size() != wanted.size()) {
+      return result;
+    }
+    ObjectNode all = SharedCases.JSON.createObjectNode();
+    wanted
+        .fieldNames()
+        .forEachRemaining(
+            name -> {
+              if (result.has(name)) {
+                all.set(name, sorted(result.get(name), wanted.get(name)));
+              }
+            });
+    return all;
+  }
+
+  private static String durationWord(JsonNode input) {
+    BaseRule rule = (BaseRule) Rule.fixed("name", 1, SharedCases.duration(input));
+    return rule.definition.words().get(2);
+  }
+
+  private static Ask ask(JsonNode input, JsonNode shared) {
+    Item item = SharedCases.item(SharedCases.rule(input.get("rule")), input);
+    String tag = shared.has("tag") ? shared.get("tag").asText() : null;
+    String key = new Keys("rl", false, null).key(item.rule().name(), item.subject(), tag);
+    return new Ask(
+        item.rule,
+        key,
+        item.subject,
+        item.cost,
+        item.isPartial,
+        item.leave,
+        shared.path("id").asText(""),
+        item.ttl);
+  }
+
+  private static Call single(JsonNode input) {
+    Ask ask = ask(input, input);
+    String method = input.get("method").asText();
+    return switch (method) {
+      case "forget" -> Call.forget(ask.key());
+      case "block" -> Call.block(ask.key(), SharedCases.duration(input.get("duration")));
+      case "renew" -> Call.renew(ask);
+      case "release" -> Call.release(ask);
+      case "lease" -> Call.single("CHECK", ask);
+      case "check" -> {
+        if (ask.isLease()) {
+          throw Checks.invalid("rule", "no lease");
+        }
+        yield Call.single("CHECK", ask);
+      }
+      default -> Call.single(method.toUpperCase(Locale.ROOT), ask);
+    };
+  }
+
+  private static Call several(JsonNode input) {
+    List<Ask> asks = new ArrayList<>();
+    for (JsonNode one : input.get("calls")) {
+      asks.add(ask(one, input));
+    }
+    return Call.several(asks, input.path("method").asText().equals("peek_all"));
+  }
+
+  private static String mistake(JsonNode input) {
+    InvalidArgumentException thrown =
+        assertThrows(InvalidArgumentException.class, () -> SharedCases.rule(input));
+    return switch (thrown.argument()) {
+      case "onError" -> "on_error";
+      case "localShare" -> "local_share";
+      case "fallback" -> "default";
+      default -> thrown.argument();
+    };
+  }
+
+  private static String key(JsonNode input) {
+    Options options = new Options();
+    if (input.has("hmac_secret")) {
+      options.setHmacSecret(input.get("hmac_secret").asText());
+    }
+    Keys keys =
+        new Keys(input.path("prefix").asText("rl"), input.has("hash_tag"), options.hmacSecret);
+    String tag = input.has("tag") ? input.get("tag").asText() : null;
+    return keys.key(input.get("rule").asText(), input.get("subject").asText(), tag);
+  }
+
+  private static List<Ask> asks(JsonNode input) {
+    List<Ask> asks = new ArrayList<>();
+    JsonNode rules = input.get("rules");
+    for (JsonNode one : rules == null ? List.of(input.get("rule")) : rules) {
+      BaseRule rule = (BaseRule) SharedCases.rule(one);
+      long cost = input.path("cost").asLong(1);
+      asks.add(Ask.of(rule, "", "", 1).withCost(cost, input.path("partial").asBoolean()));
+    }
+    return asks;
+  }
+
+  /** Returns the decision that a case describes. */
+  private static Decision decision(JsonNode input) {
+    List<Ask> asks = asks(input);
+    if (input.path("source").asText().equals("error")) {
+      boolean allowed = input.path("allowed").asBoolean();
+      long ms = input.path("retry_after_ms").asLong();
+      UnavailableException away = UnavailableException.sent(Reason.TIMEOUT, "", null);
+      return Decision.of(asks.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, away);
+    }
+    Object reply = SharedCases.reply(input.get("reply"));
+    return asks.size() > 1 ? Replies.several(reply, asks) : Replies.decision(reply, asks.get(0));
+  }
+
+  static JsonNode shown(Decision d, JsonNode wanted) {
+    ObjectNode fields = SharedCases.JSON.createObjectNode();
+    wanted.fieldNames().forEachRemaining(name -> fields.putPOJO(name, SharedCases.field(d, name)));
+    return SharedCases.JSON.valueToTree(fields);
+  }
+
+  private static Object shownAll(JsonNode input, JsonNode wanted) {
+    Decision d = decision(input);
+    ObjectNode all = SharedCases.JSON.createObjectNode();
+    all.set("decision", shown(d, wanted.get("decision")));
+    ArrayNode rows = all.putArray("rows");
+    for (int at = 0; at < d.rows().size(); at++) {
+      rows.add(shown(d.rows().get(at), wanted.get("rows").get(at)));
+    }
+    return all;
+  }
+
+  private static Object retryAfter(JsonNode input) {
+    Rule rule = Rule.gcra("api", 1, 1, Duration.ofSeconds(1));
+    Decision d =
+        Decision.of((BaseRule) rule, false, 1, 0, 0, input.asLong(), 0, Source.SERVER, null);
+    return d.headers(List.of(), Instant.now()).get("Retry-After");
+  }
+
+  private static Object headers(JsonNode input) {
+    List<HeaderStyle> styles = new ArrayList<>();
+    for (JsonNode one : input.path("styles")) {
+      for (HeaderStyle style : HeaderStyle.values()) {
+        if (style.word().equals(one.asText())) {
+          styles.add(style);
+        }
+      }
+    }
+    Decision d = decision(input);
+    if (!input.has("styles")) {
+      return d.headers();
+    }
+    return d.headers(styles, Instant.ofEpochMilli(input.path("now_ms").asLong()));
+  }
+
+  private static Object problem(JsonNode input) {
+    boolean hasNone = input.path("no_subject").asBoolean();
+    Problem problem = hasNone ? Problem.noSubject() : decision(input).problem();
+    try {
+      return Map.of("status", problem.status(), "body", SharedCases.JSON.readTree(problem.json()));
+    } catch (java.io.IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+  }
+
+  private static Object address(JsonNode input) {
+    List<String> trusted = new ArrayList<>();
+    input.get("trusted").forEach(one -> trusted.add(one.asText()));
+    List<String> forwarded = new ArrayList<>();
+    input.get("forwarded").forEach(one -> forwarded.add(one.asText()));
+    JsonNode peer = input.path("peer");
+    return Proxies.trust(trusted).subject(peer.isTextual() ? peer.asText() : null, forwarded);
+  }
+
+  private static Object strictest(JsonNode input) {
+    List<OnError> all = new ArrayList<>();
+    input.forEach(one -> all.add(SharedCases.onError(one.asText())));
+    return OnError.strictest(all).name().toLowerCase(Locale.ROOT);
+  }
+
+  private static Object errorKind(JsonNode input) {
+    RuntimeException known = Failures.classified(new ServerErrorException(input.asText(), null));
+    return known instanceof CommandRejectedException ? "rejected" : "unavailable";
+  }
+
+  private static Object defaults() {
+    Options o =
+        new LimiterBuilder(new Script(new FrozenClock()), Clock::system, Runnable::run).options();
+    ObjectNode all = SharedCases.JSON.createObjectNode();
+    all.put("timeout_ms", o.timeout.toMillis());
+    all.put("on_error", o.onError.name().toLowerCase(Locale.ROOT));
+    all.put("max_in_flight", o.maxInFlight);
+    all.put("breaker_failures", o.breakerFailures);
+    all.put("breaker_pause_ms", o.breakerPause.toMillis());
+    all.put("denial_cache", o.denialCache);
+    all.put("denial_cache_max_ms", o.denialCacheMax.toMillis());
+    all.put("prefetch", o.prefetch);
+    all.put("backend", o.backend.word());
+    all.put("prefix", o.prefix);
+    all.putPOJO("hash_tag", o.isTagged ? "subject" : null);
+    all.putPOJO("hmac_secret", o.hmacSecret);
+    all.putPOJO("on_decision", o.onDecision);
+    return all;
+  }
+}

@@ -1,0 +1,230 @@
+package redisthrottle;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.function.Executable;
+
+/** Runs one timeline. */
+final class TimelineRunner implements Executable {
+  private static final long LONGEST_NS = 120_000_000_000L;
+  private final FrozenClock clock = new FrozenClock();
+  private final Script script = new Script(clock);
+  private final Map<String, Rule> rules = new HashMap<>();
+  private final TimelineActions actions;
+  private final JsonNode timeline;
+  private final Limiter limiter;
+
+  /** The number of commands before this step. */
+  private int seen;
+
+  TimelineRunner(JsonNode timeline) {
+    this.timeline = timeline;
+    timeline
+        .get("rules")
+        .forEach(one -> rules.put(one.get("name").asText(), SharedCases.rule(one)));
+    LimiterBuilder builder = new LimiterBuilder(script, () -> clock, Runnable::run).jitter(() -> 1);
+    timeline.path("options").properties().forEach(one -> set(builder, one));
+    this.limiter = builder.build();
+    this.actions = new TimelineActions(limiter, script, rules, clock);
+  }
+
+  private static void set(LimiterBuilder builder, Map.Entry<String, JsonNode> option) {
+    JsonNode value = option.getValue();
+    Options o = builder.options();
+    switch (option.getKey()) {
+      case "timeout_ms" -> builder.timeout(Duration.ofMillis(value.asLong()));
+      case "on_error" -> builder.onError(SharedCases.onError(value.asText()));
+      case "max_in_flight" -> builder.maxInFlight(value.asInt());
+      case "breaker_failures" -> builder.breaker(value.asInt(), o.breakerPause);
+      case "breaker_pause_ms" ->
+          builder.breaker(o.breakerFailures, Duration.ofMillis(value.asLong()));
+      case "denial_cache" -> builder.denialCache(value.asInt(), o.denialCacheMax);
+      case "denial_cache_max_ms" ->
+          builder.denialCache(o.denialCache, Duration.ofMillis(value.asLong()));
+      default -> throw new AssertionError("the option " + option.getKey());
+    }
+  }
+
+  void run() {
+    try {
+      timeline.get("steps").forEach(this::step);
+      List<JsonNode> left =
+          script.left().stream().filter(item -> !item.asText().equals("refuse")).toList();
+      assertEquals(List.of(), left, "answers are left");
+    } finally {
+      script.isOver = true;
+      actions.cancelAll();
+      CompletableFuture<Void> closed = limiter.closeAsync().toCompletableFuture();
+      clock.runDuring(closed, LONGEST_NS);
+      assertTrue(clock.isIdle(), "timers are left");
+    }
+  }
+
+  @Override
+  public void execute() {
+    run();
+  }
+
+  private static List<JsonNode> answers(JsonNode of) {
+    List<JsonNode> all = new ArrayList<>();
+    if (of.has("server")) {
+      all.add(of.get("server"));
+    } else {
+      of.path("servers").forEach(all::add);
+    }
+    return all;
+  }
+
+  private void step(JsonNode step) {
+    long at = step.get("at").asLong() * 1_000_000;
+    assertTrue(clock.nanos() <= at, "the step at " + step.get("at") + " begins late");
+    int dials = script.dials;
+    clock.runUntil(at - 1);
+    script.add(answers(step), null);
+    List<JsonNode> calls = calls(step);
+    for (JsonNode one : calls) {
+      if (one != step) {
+        script.add(answers(one), TimelineActions.keyOf(one));
+      }
+    }
+    clock.runUntil(at);
+    List<TimelineActions.Outcome> outcomes = outcomes(step, calls);
+    assertEquals(List.of(), script.unexpected, "commands without an answer at " + step.get("at"));
+    compareStep(step, outcomes, script.dials - dials);
+  }
+
+  private static List<JsonNode> calls(JsonNode step) {
+    if (!step.has("calls")) {
+      return List.of(step);
+    }
+    List<JsonNode> all = new ArrayList<>();
+    for (JsonNode one : step.get("calls")) {
+      for (int left = one.path("times").asInt(1); left > 0; left--) {
+        all.add(one);
+      }
+    }
+    return all;
+  }
+
+  /** Acts, and returns the outcomes of the actions that end in this step. */
+  private List<TimelineActions.Outcome> outcomes(JsonNode step, List<JsonNode> calls) {
+    script.hold();
+    List<CompletableFuture<TimelineActions.Outcome>> begun = new ArrayList<>();
+    calls.forEach(one -> begun.add(actions.begin(one)));
+    script.release();
+    List<TimelineActions.Outcome> outcomes = new ArrayList<>();
+    for (int at = 0; at < begun.size(); at++) {
+      CompletableFuture<TimelineActions.Outcome> one = begun.get(at);
+      if (one == null) {
+        continue;
+      }
+      clock.runDuring(one, LONGEST_NS);
+      outcomes.add(one.join());
+      if (calls.get(at) != step) {
+        compare(one.join(), calls.get(at).path("expect").properties().iterator());
+      }
+    }
+    return outcomes;
+  }
+
+  private void compareStep(JsonNode step, List<TimelineActions.Outcome> outcomes, int dials) {
+    List<String> sent = List.copyOf(script.sent.subList(seen, script.sent.size()));
+    seen = script.sent.size();
+    Map<String, JsonNode> rest = new TreeMap<>();
+    step.path("expect")
+        .properties()
+        .forEach(
+            one -> {
+              JsonNode wanted = one.getValue();
+              switch (one.getKey()) {
+                case "sent" -> compareSent(step, sent, wanted);
+                case "dials" -> assertEquals(wanted.asInt(), dials, "dials");
+                case "generation" -> assertEquals(wanted.asInt(), script.generation, "generation");
+                case "held" -> compareHeld(step, wanted);
+                case "counters" -> compareCounters(wanted);
+                case "outcomes" -> compareKinds(outcomes, wanted);
+                default -> rest.put(one.getKey(), wanted);
+              }
+            });
+    if (!rest.isEmpty()) {
+      compare(outcomes.get(0), rest.entrySet().iterator());
+    }
+  }
+
+  private void compareHeld(JsonNode step, JsonNode wanted) {
+    wanted
+        .properties()
+        .forEach(
+            one ->
+                assertEquals(
+                    one.getValue().asBoolean(),
+                    actions.isHeld(one.getKey()),
+                    "held " + one.getKey() + " at " + step.get("at")));
+  }
+
+  private void compareCounters(JsonNode wanted) {
+    JsonNode counters = SharedCases.JSON.valueToTree(limiter.counters());
+    wanted
+        .properties()
+        .forEach(
+            one ->
+                assertEquals(
+                    one.getValue().asLong(), counters.get(one.getKey()).asLong(), one.getKey()));
+  }
+
+  private static void compareKinds(List<TimelineActions.Outcome> outcomes, JsonNode wanted) {
+    Map<String, Long> counted = new TreeMap<>();
+    for (TimelineActions.Outcome one : outcomes) {
+      Object reason = one.field("reason");
+      counted.merge(String.valueOf(reason == null ? one.field("source") : reason), 1L, Long::sum);
+    }
+    Map<String, Long> expected = new TreeMap<>();
+    wanted.properties().forEach(one -> expected.put(one.getKey(), one.getValue().asLong()));
+    assertEquals(expected, counted, "outcomes");
+  }
+
+  /** Compares the beginnings of commands. */
+  private static void compareSent(JsonNode step, List<String> sent, JsonNode wanted) {
+    List<String> beginnings = new ArrayList<>();
+    wanted.forEach(one -> beginnings.add(one.asText()));
+    List<String> shown = new ArrayList<>(sent);
+    if (step.has("calls")) {
+      beginnings.sort(null);
+      shown.sort(null);
+    }
+    boolean isEqual = shown.size() == beginnings.size();
+    for (int at = 0; isEqual && at < shown.size(); at++) {
+      isEqual = shown.get(at).startsWith(beginnings.get(at));
+    }
+    assertTrue(isEqual, () -> "sent at " + step.get("at") + ": " + shown + " not " + beginnings);
+  }
+
+  private static void compare(
+      TimelineActions.Outcome outcome, Iterator<Map.Entry<String, JsonNode>> expected) {
+    expected.forEachRemaining(
+        one -> {
+          JsonNode wanted = one.getValue();
+          if (one.getKey().equals("rows")) {
+            List<Decision> rows = outcome.decision().rows();
+            assertEquals(wanted.size(), rows.size(), "the number of rows");
+            for (int at = 0; at < rows.size(); at++) {
+              JsonNode shown = CasesTest.shown(rows.get(at), wanted.get(at));
+              assertEquals(wanted.get(at).toString(), shown.toString(), "row " + at);
+            }
+            return;
+          }
+          String what = one.getKey() + " of " + outcome;
+          assertEquals(SharedCases.plain(wanted), outcome.field(one.getKey()), what);
+        });
+  }
+}
