@@ -76,6 +76,16 @@ final class Failures {
     return new CommandRejectedException(kind, text, reply);
   }
 
+  /** Returns the error of a driver: that of a reply as it is, others as a lost connection. */
+  static RuntimeException ofDriver(Throwable error) {
+    Throwable inner = cause(error);
+    if (inner instanceof ServerErrorException reply) {
+      return reply;
+    }
+    String text = inner.getMessage() == null ? inner.getClass().getName() : inner.getMessage();
+    return UnavailableException.sent(Reason.CONNECTION, text, inner);
+  }
+
   /** Returns the error of a dial as one of a call that was not sent. */
   static RuntimeException ofDial(Throwable error) {
     RuntimeException known = classified(error);

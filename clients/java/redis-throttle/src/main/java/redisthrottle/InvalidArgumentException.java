@@ -4,7 +4,8 @@ package redisthrottle;
 public final class InvalidArgumentException extends IllegalArgumentException {
   private final String argument;
 
-  InvalidArgumentException(String argument, String expected) {
+  /** Makes the error of an argument's name and its valid values. For adapters of drivers. */
+  public InvalidArgumentException(String argument, String expected) {
     super("invalid " + argument + ": expected " + expected);
     this.argument = argument;
   }

@@ -86,7 +86,7 @@ final class Line {
     try {
       sent = connection.send(words);
     } catch (RuntimeException e) {
-      return CompletableFuture.failedFuture(e);
+      return CompletableFuture.failedFuture(Failures.ofDriver(e));
     }
     sent.whenComplete(
         (reply, error) ->
@@ -95,7 +95,7 @@ final class Line {
                   if (error == null) {
                     answer.complete(reply);
                   } else {
-                    answer.completeExceptionally(Failures.cause(error));
+                    answer.completeExceptionally(Failures.ofDriver(error));
                   }
                 }));
     return answer;
@@ -171,7 +171,7 @@ final class Line {
       @Nullable Throwable error) {
     stop.run();
     if (connection == null) {
-      failed(begun, beganAt, error == null ? away("no connection") : error);
+      failed(begun, beganAt, error == null ? away("no connection") : Failures.ofDriver(error));
       return;
     }
     if (dial != begun || isClosed) {

@@ -1,0 +1,163 @@
+package redisthrottle.lettuce;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.lettuce.core.RedisURI;
+import java.time.Duration;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import redisthrottle.Admission;
+import redisthrottle.Backend;
+import redisthrottle.CommandRejectedException;
+import redisthrottle.Decision;
+import redisthrottle.DeniedException;
+import redisthrottle.FixedRule;
+import redisthrottle.Lease;
+import redisthrottle.Limiter;
+import redisthrottle.Reason;
+import redisthrottle.Rule;
+import redisthrottle.Source;
+
+/** Runs against one server, also behind a proxy. */
+class SingleTest {
+  private static final Duration PATIENT = Duration.ofSeconds(5);
+  private static final Rule API = Rule.gcra("api", 1000, 1, Duration.ofHours(1));
+
+  private static Limiter limiter(RedisURI uri, Duration timeout) {
+    return Limiter.builder(LettuceConnector.of(Server.CLIENT, uri))
+        .timeout(timeout)
+        .breaker(5, Duration.ofMillis(50))
+        .build();
+  }
+
+  @Test
+  void decides_on_the_module() {
+    try (Server server = Server.withModule();
+        Limiter limiter = limiter(server.uri(), PATIENT)) {
+      assertEquals(Backend.MODULE, limiter.ready());
+      FixedRule day = Rule.fixed("day", 10, Duration.ofDays(1));
+      Rule jobs = Rule.lease("jobs", 1, Duration.ofSeconds(60));
+      Decision d = limiter.check(API.of("größe 1").cost(3));
+      assertEquals(Source.SERVER, d.source());
+      assertEquals(997, d.remaining());
+      assertEquals(998, limiter.refund(API.of("größe 1")).remaining());
+      assertEquals(997, limiter.charge(API.of("größe 1")).remaining());
+      assertEquals(997, limiter.peek(API.of("größe 1")).remaining());
+      assertTrue(limiter.forget(API.of("größe 1")));
+      limiter.block(API.of("a"), Duration.ofMinutes(1));
+      assertFalse(limiter.check(API.of("a")).allowed());
+      try (Lease lease = limiter.lease(jobs.of("t"))) {
+        assertTrue(lease.renew());
+        assertThrows(DeniedException.class, () -> limiter.lease(jobs.of("t")));
+      }
+      try (Admission admission =
+          limiter.admit(List.of(jobs.of("t"), day.of("t").reserve(4), API.of("t").cost(5)))) {
+        admission.settle(day, 2);
+        admission.settle(API, 1);
+      }
+      assertEquals(8, limiter.peek(day.of("t")).remaining());
+      assertEquals(999, limiter.peek(API.of("t")).remaining());
+      assertEquals(0, limiter.counters().unsettled());
+    }
+  }
+
+  @Test
+  void decides_on_functions_and_on_a_script_without_the_module() {
+    for (Backend wanted : List.of(Backend.FUNCTIONS, Backend.SCRIPT)) {
+      try (Server server = Server.start();
+          Limiter limiter =
+              Limiter.builder(LettuceConnector.of(Server.CLIENT, server.uri()))
+                  .timeout(PATIENT)
+                  .backend(wanted)
+                  .build()) {
+        assertEquals(wanted, limiter.ready());
+        assertEquals(999, limiter.check(API.of("a")).remaining());
+        List<Decision> rows =
+            limiter
+                .checkAll(List.of(API.of("a"), Rule.sliding("s", 5, Duration.ofMinutes(1)).of("a")))
+                .rows();
+        assertEquals(998, rows.get(0).remaining());
+      }
+    }
+  }
+
+  @Test
+  void counts_a_call_once_whose_reply_is_lost() {
+    try (Server server = Server.withModule();
+        Proxy proxy = new Proxy(server.port);
+        Limiter limiter = limiter(proxy.uri(), PATIENT)) {
+      assertEquals(999, limiter.check(API.of("a")).remaining());
+      proxy.loses.set(true);
+      assertEquals(Reason.CONNECTION, limiter.check(API.of("a")).reason());
+      Decision d = limiter.check(API.of("a"));
+      assertEquals(Source.SERVER, d.source());
+      assertEquals(997, d.remaining());
+    }
+  }
+
+  @Test
+  void replaces_a_connection_that_closed_while_idle() {
+    try (Server server = Server.withModule();
+        Limiter limiter = limiter(server.uri(), PATIENT)) {
+      limiter.check(API.of("a"));
+      server.send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      // The driver may learn of it after the next call has begun: that call is lost, the next not.
+      Server.await("a decision", () -> limiter.check(API.of("a")).source() == Source.SERVER);
+    }
+  }
+
+  @Test
+  void heals_behind_a_silent_proxy_and_a_demoted_primary() {
+    try (Server server = Server.withModule();
+        Server other = Server.withModule();
+        Proxy proxy = new Proxy(server.port);
+        Limiter limiter = limiter(proxy.uri(), Duration.ofMillis(300))) {
+      limiter.check(API.of("a"));
+      proxy.isSilent = true;
+      assertEquals(Reason.TIMEOUT, limiter.check(API.of("a")).reason());
+      proxy.isSilent = false;
+      Server.await("a decision", () -> limiter.check(API.of("a")).source() == Source.SERVER);
+      server.send("REPLICAOF", "127.0.0.1", Integer.toString(other.port));
+      proxy.target = other.port;
+      Server.await(
+          "a refusal or a decision of the other",
+          () -> limiter.check(API.of("b")).source() == Source.SERVER);
+      assertTrue(Integer.parseInt(other.send("EXISTS", "rl:api:b")) == 1);
+    }
+  }
+
+  @Test
+  void throws_a_rejection_for_a_wrong_password() {
+    try (Server server = Server.withModule("--requirepass", "secret")) {
+      RedisURI uri = RedisURI.builder(server.uri()).withPassword("wrong".toCharArray()).build();
+      try (Limiter limiter = limiter(uri, PATIENT)) {
+        CommandRejectedException thrown =
+            assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
+        assertEquals("WRONGPASS", thrown.kind());
+      }
+    }
+  }
+
+  @Test
+  void leaves_no_thread_and_no_connection_after_close() {
+    try (Server server = Server.withModule()) {
+      Limiter limiter = limiter(server.uri(), PATIENT);
+      limiter.check(API.of("a"));
+      limiter.lease(Rule.lease("jobs", 9, Duration.ofSeconds(60)).of("t"));
+      limiter.close();
+      limiter.close();
+      assertThrows(IllegalStateException.class, () -> limiter.check(API.of("a")));
+      Server.await(
+          "the limiter's threads end",
+          () ->
+              Thread.getAllStackTraces().keySet().stream()
+                  .noneMatch(thread -> thread.getName().equals("redis-throttle")));
+      Server.await(
+          "the connections close",
+          () -> server.send("CLIENT", "LIST").trim().split("\n").length == 1);
+    }
+  }
+}
