@@ -28,6 +28,10 @@ final class Core {
   final Prefetcher stocks;
   final Ending ending;
   final Holding holding;
+
+  /** Aborted when the limiter closes. */
+  final Signal whenClosed = new Signal();
+
   private final Connector connector;
   private final Entry entry;
   private volatile boolean isClosed;
@@ -377,6 +381,7 @@ final class Core {
             return;
           }
           isClosed = true;
+          whenClosed.abort();
           CompletableFuture<Boolean> ended = ending.close();
           stocks
               .drain()

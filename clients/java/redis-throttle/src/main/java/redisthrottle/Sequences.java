@@ -137,26 +137,31 @@ final class Sequences {
       Item item, Work<Decision> check, Decision d, long until, Signal signal) {
     CompletableFuture<Boolean> slept = new CompletableFuture<>();
     Runnable stop = core.loop.after(d.retryAfter().toNanos(), () -> slept.complete(true));
+    Runnable unclose =
+        core.whenClosed.whenAborted(
+            () -> slept.completeExceptionally(new IllegalStateException("the limiter is closed")));
     Runnable unfollow =
         signal.whenAborted(
             () -> {
               stop.run();
               slept.complete(false);
             });
-    return slept.thenCompose(
-        isOver -> {
-          unfollow.run();
-          if (isOver) {
-            return d.allowed()
-                ? CompletableFuture.completedFuture(d)
-                : awaited(item, check, until, signal);
-          }
-          if (d.allowed() && !d.degraded()) {
-            refund(item, d, Signal.NONE);
-          }
-          return CompletableFuture.failedFuture(
-              new CancellationException("the call was cancelled"));
-        });
+    return slept
+        .whenComplete((isOver, error) -> unclose.run())
+        .thenCompose(
+            isOver -> {
+              unfollow.run();
+              if (isOver) {
+                return d.allowed()
+                    ? CompletableFuture.completedFuture(d)
+                    : awaited(item, check, until, signal);
+              }
+              if (d.allowed() && !d.degraded()) {
+                refund(item, d, Signal.NONE);
+              }
+              return CompletableFuture.failedFuture(
+                  new CancellationException("the call was cancelled"));
+            });
   }
 
   /**

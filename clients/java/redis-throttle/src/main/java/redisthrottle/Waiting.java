@@ -7,7 +7,7 @@ interface Waiting {
   /** Returns true if the caller no longer waits. Its command is then not sent. */
   boolean isEnded();
 
-  /** Returns the deadline; {@link Long#MAX_VALUE} if there is none. */
+  /** Returns the deadline. */
   long endsAt();
 
   /** Called if the command must wait for a connection: it is not sent yet. */

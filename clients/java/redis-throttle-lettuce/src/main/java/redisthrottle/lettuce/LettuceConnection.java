@@ -58,7 +58,10 @@ final class LettuceConnection implements Connection {
 
   @Override
   public void close() {
-    connection.closeAsync();
+    // The driver logs a warning for a connection that is closed.
+    if (connection.isOpen()) {
+      connection.closeAsync();
+    }
   }
 
   /** The name of a command. */

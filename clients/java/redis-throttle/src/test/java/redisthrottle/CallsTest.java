@@ -1,0 +1,285 @@
+package redisthrottle;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Runs blocking calls, mistakes, odd replies and closing, over a connection in memory. */
+@Timeout(30)
+class CallsTest {
+  private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
+  private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));
+  private static final List<Object> ALLOWED = List.of(1L, 10L, 9L, 0L, 6000L);
+
+  /** A server in memory: each command is answered by a function. */
+  private static final class Memory implements Connector, Connection {
+    final Queue<String> sent = new ConcurrentLinkedQueue<>();
+    final Queue<CompletableFuture<Object>> open = new ConcurrentLinkedQueue<>();
+    volatile boolean isClosed;
+    volatile Function<List<String>, CompletableFuture<Object>> answer;
+
+    Memory(Function<List<String>, CompletableFuture<Object>> answer) {
+      this.answer = answer;
+    }
+
+    @Override
+    public CompletionStage<Connection> connect(String node, Duration timeout) {
+      isClosed = false;
+      return CompletableFuture.completedFuture(this);
+    }
+
+    @Override
+    public CompletionStage<Object> send(List<String> words) {
+      sent.add(String.join(" ", words));
+      CompletableFuture<Object> reply = answer.apply(words);
+      open.add(reply);
+      return reply;
+    }
+
+    @Override
+    public boolean isOpen() {
+      return !isClosed;
+    }
+
+    @Override
+    public void close() {
+      isClosed = true;
+      open.forEach(one -> one.completeExceptionally(new IOException("closed")));
+    }
+  }
+
+  private static CompletableFuture<Object> reply(Object value) {
+    return CompletableFuture.completedFuture(value);
+  }
+
+  private static LimiterBuilder builder(Connector connector) {
+    return Limiter.builder(connector).timeout(Duration.ofSeconds(10));
+  }
+
+  @Test
+  void check_blocks_until_the_reply_and_takes_an_async_call_alike() throws Exception {
+    try (Limiter limiter = builder(new Memory(words -> reply(ALLOWED))).build()) {
+      assertEquals(9, limiter.check(API.of("a")).remaining());
+      CompletableFuture<Decision> async = limiter.checkAsync(API.of("a")).toCompletableFuture();
+      assertEquals(9, async.get().remaining());
+      assertEquals(2, limiter.counters().allowed());
+    }
+  }
+
+  @Test
+  void an_odd_reply_is_a_rejection_under_every_on_error() {
+    List<Object> odd = new ArrayList<>();
+    odd.add(null);
+    odd.add("OK");
+    odd.add(1L);
+    odd.add(List.of());
+    odd.add(List.of(1L, 2L, 3L, 4L));
+    odd.add(List.of(1L, 2L, 3L, 4L, "5"));
+    odd.add(List.of(2L, 10L, 9L, 0L, 6000L));
+    odd.add(List.of(1L, 10L, 9L, -2L, 6000L));
+    odd.add(Arrays.asList(1L, null, 9L, 0L, 6000L));
+    Memory memory = new Memory(words -> reply(null));
+    try (Limiter limiter = builder(memory).build()) {
+      for (Object one : odd) {
+        memory.answer = words -> reply(one);
+        CommandRejectedException thrown =
+            assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
+        assertEquals("PROTOCOL", thrown.kind());
+      }
+      memory.answer = words -> reply(List.of(1L, 10L, Long.MAX_VALUE, Long.MAX_VALUE, 0L));
+      assertTrue(limiter.check(API.of("a")).never());
+      assertEquals(odd.size(), limiter.counters().rejected());
+    }
+  }
+
+  @Test
+  void a_driver_that_throws_is_a_lost_connection() {
+    Memory memory =
+        new Memory(
+            words -> {
+              throw new IllegalStateException("a bug of the driver");
+            });
+    try (Limiter limiter = builder(memory).build()) {
+      assertEquals(Reason.CONNECTION, limiter.check(API.of("a")).reason());
+    }
+  }
+
+  @Test
+  void null_is_a_mistake_that_names_the_argument() {
+    assertThrows(InvalidArgumentException.class, () -> Limiter.builder(null));
+    assertThrows(InvalidArgumentException.class, () -> API.of(null));
+    assertThrows(InvalidArgumentException.class, () -> Rule.gcra(null, 1, 1, null));
+    assertThrows(InvalidArgumentException.class, () -> Rule.gcra("a", 1, 1, null));
+    assertThrows(InvalidArgumentException.class, () -> API.onError(null));
+    LimiterBuilder builder = builder(new Memory(words -> reply(ALLOWED)));
+    assertThrows(InvalidArgumentException.class, () -> builder.timeout(null));
+    assertThrows(InvalidArgumentException.class, () -> builder.timeout(Duration.ZERO));
+    assertThrows(InvalidArgumentException.class, () -> builder.hmacSecret(null));
+    try (Limiter limiter = builder.build()) {
+      InvalidArgumentException thrown =
+          assertThrows(InvalidArgumentException.class, () -> limiter.check(null));
+      assertEquals("item", thrown.argument());
+      assertThrows(InvalidArgumentException.class, () -> limiter.checkAll(null));
+      List<Item> items = Arrays.asList(API.of("a"), null);
+      assertThrows(InvalidArgumentException.class, () -> limiter.checkAll(items));
+      assertThrows(InvalidArgumentException.class, () -> limiter.check(JOBS.of("a")));
+      assertThrows(InvalidArgumentException.class, () -> limiter.lease(API.of("a")));
+    }
+  }
+
+  @Test
+  void an_interrupted_thread_leaves_no_lease_behind() throws Exception {
+    CountDownLatch arrived = new CountDownLatch(1);
+    CompletableFuture<Object> late = new CompletableFuture<>();
+    Memory memory =
+        new Memory(
+            words -> {
+              if (words.get(0).equals("RL.LEASE")) {
+                arrived.countDown();
+                return late;
+              }
+              return reply(1L);
+            });
+    try (Limiter limiter = builder(memory).build()) {
+      AtomicReference<Throwable> thrown = new AtomicReference<>();
+      AtomicReference<Boolean> flag = new AtomicReference<>();
+      Thread thread =
+          new Thread(
+              () -> {
+                try {
+                  limiter.lease(JOBS.of("a"), CallOptions.NONE.withId("h1"));
+                } catch (CallInterruptedException e) {
+                  thrown.set(e);
+                }
+                flag.set(Thread.currentThread().isInterrupted());
+              });
+      thread.start();
+      arrived.await();
+      thread.interrupt();
+      thread.join();
+      assertNotNull(thrown.get());
+      assertTrue(flag.get());
+      late.complete(List.of(1L, 3L, 2L, 0L, 60_000L));
+      assertTrue(memory.sent.contains("RL.RELEASE rl:jobs:a h1"), memory.sent.toString());
+    }
+  }
+
+  @Test
+  void an_interrupted_thread_sends_nothing() {
+    Memory memory = new Memory(words -> reply(ALLOWED));
+    try (Limiter limiter = builder(memory).build()) {
+      Thread.currentThread().interrupt();
+      assertThrows(CallInterruptedException.class, () -> limiter.check(API.of("a")));
+      assertTrue(Thread.interrupted());
+      assertTrue(memory.sent.isEmpty());
+    }
+  }
+
+  @Test
+  void close_of_a_lease_sends_its_release_on_an_interrupted_thread() {
+    Memory memory =
+        new Memory(
+            words -> reply(words.get(0).equals("RL.LEASE") ? List.of(1L, 3L, 2L, 0L, 1L) : 1L));
+    try (Limiter limiter = builder(memory).build()) {
+      Lease lease = limiter.lease(JOBS.of("a"), CallOptions.NONE.withId("h1"));
+      assertTrue(lease.isHeld());
+      Thread.currentThread().interrupt();
+      lease.close();
+      assertTrue(Thread.interrupted());
+      assertFalse(lease.isHeld());
+      assertTrue(memory.sent.contains("RL.RELEASE rl:jobs:a h1"));
+    }
+  }
+
+  @Test
+  void close_ends_calls_in_flight_and_the_thread() throws Exception {
+    Memory memory = new Memory(words -> new CompletableFuture<>());
+    Limiter limiter = builder(memory).build();
+    CompletableFuture<Decision> pending = limiter.checkAsync(API.of("a")).toCompletableFuture();
+    CompletableFuture<Decision> waiting =
+        limiter.awaitAsync(API.of("a"), Duration.ofDays(1), CallOptions.NONE).toCompletableFuture();
+    limiter.close();
+    assertEquals(Reason.CONNECTION, pending.get().reason());
+    assertEquals(Reason.CONNECTION, waiting.get().reason());
+    limiter.close();
+    assertThrows(IllegalStateException.class, () -> limiter.check(API.of("a")));
+    while (Thread.getAllStackTraces().keySet().stream()
+        .anyMatch(thread -> thread.getName().equals("redis-throttle"))) {
+      Thread.onSpinWait();
+    }
+  }
+
+  @Test
+  void close_ends_a_wait_between_two_checks() {
+    Memory memory = new Memory(words -> reply(List.of(0L, 10L, 0L, 60_000L, 60_000L)));
+    Limiter limiter = builder(memory).build();
+    CompletableFuture<Decision> waiting =
+        limiter.awaitAsync(API.of("a"), Duration.ofDays(1), CallOptions.NONE).toCompletableFuture();
+    limiter.close();
+    ExecutionException thrown = assertThrows(ExecutionException.class, waiting::get);
+    assertTrue(thrown.getCause() instanceof IllegalStateException);
+  }
+
+  @Test
+  void a_hook_that_throws_is_logged_and_the_others_are_called() {
+    List<Event> events = new ArrayList<>();
+    LimiterBuilder builder =
+        builder(new Memory(words -> reply(ALLOWED)))
+            .onDecision(
+                event -> {
+                  throw new IllegalStateException("a bug of the hook");
+                });
+    try (Limiter limiter = builder.build()) {
+      limiter.onDecision(events::add);
+      assertTrue(limiter.check(API.of("a")).allowed());
+      assertEquals(1, events.size());
+      assertEquals("check", events.get(0).kind().word());
+      assertEquals(16, events.get(0).keyHash().length());
+    }
+  }
+
+  @Test
+  void prefetch_spends_permits_of_one_call_in_many_threads() throws Exception {
+    Memory memory =
+        new Memory(
+            words -> {
+              boolean isCheck = words.get(0).equals("RL.FIXED");
+              return reply(isCheck ? List.of(10L, 100L, 90L, 0L, 60_000L) : ALLOWED);
+            });
+    Rule hot = Rule.fixed("hot", 100, Duration.ofMinutes(1)).prefetch(10);
+    ExecutorService threads = Executors.newFixedThreadPool(8);
+    try (Limiter limiter = builder(memory).build()) {
+      List<CompletableFuture<Decision>> all = new ArrayList<>();
+      for (int at = 0; at < 45; at++) {
+        all.add(CompletableFuture.supplyAsync(() -> limiter.check(hot.of("a")), threads));
+      }
+      for (CompletableFuture<Decision> one : all) {
+        assertTrue(one.get().allowed());
+      }
+      assertEquals(5, memory.sent.size());
+    } finally {
+      threads.shutdown();
+    }
+    assertTrue(memory.sent.contains("RL.REFUND rl:hot:a FIXED 100 60 COST 5"));
+  }
+}
