@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Connection;
 import redisthrottle.ServerErrorException;
@@ -21,6 +22,10 @@ import redisthrottle.ServerErrorException;
 final class LettuceConnection implements Connection {
   private static final Map<String, Keyword> KEYWORDS = new ConcurrentHashMap<>();
   private final StatefulRedisConnection<String, String> connection;
+  private final AtomicBoolean isClosing = new AtomicBoolean();
+
+  /** Completed when the connection has closed. */
+  final CompletableFuture<Void> closed = new CompletableFuture<>();
 
   LettuceConnection(StatefulRedisConnection<String, String> connection) {
     this.connection = connection;
@@ -59,9 +64,14 @@ final class LettuceConnection implements Connection {
   @Override
   public void close() {
     // The driver logs a warning for a connection that is closed.
-    if (connection.isOpen()) {
-      connection.closeAsync();
+    if (!isClosing.compareAndSet(false, true)) {
+      return;
     }
+    if (!connection.isOpen()) {
+      closed.complete(null);
+      return;
+    }
+    connection.closeAsync().whenComplete((done, error) -> closed.complete(null));
   }
 
   /** The name of a command. */

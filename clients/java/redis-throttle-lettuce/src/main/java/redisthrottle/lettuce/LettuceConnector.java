@@ -11,8 +11,11 @@ import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.resource.ClientResources;
 import java.time.Duration;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Connection;
@@ -29,6 +32,9 @@ public final class LettuceConnector implements Connector {
   private final RedisClient own;
   private final List<RedisURI> uris;
   private final boolean isCluster;
+
+  /** The ends of the connections that are open. */
+  private final Set<CompletableFuture<Void>> open = ConcurrentHashMap.newKeySet();
 
   private LettuceConnector(
       @Nullable ClientResources resources,
@@ -87,8 +93,27 @@ public final class LettuceConnector implements Connector {
         .build();
   }
 
-  private static RedisURI copy(@Nullable RedisURI uri) {
-    return RedisURI.builder(present("seeds", uri)).build();
+  /** Returns a copy with all that the driver reads. Its own builder leaves the sentinels out. */
+  private static RedisURI copy(@Nullable RedisURI given) {
+    RedisURI uri = present("seeds", given);
+    RedisURI copy = new RedisURI();
+    if (uri.getSocket() != null) {
+      copy.setSocket(uri.getSocket());
+    } else if (uri.getHost() != null) {
+      copy.setHost(uri.getHost());
+      copy.setPort(uri.getPort());
+    }
+    if (uri.getSentinelMasterId() != null) {
+      copy.setSentinelMasterId(uri.getSentinelMasterId());
+      copy.getSentinels().addAll(uri.getSentinels());
+    }
+    copy.setDatabase(uri.getDatabase());
+    copy.setClientName(uri.getClientName());
+    copy.setLibraryName(uri.getLibraryName());
+    copy.setLibraryVersion(uri.getLibraryVersion());
+    copy.applyAuthentication(uri);
+    copy.applySsl(uri);
+    return copy;
   }
 
   @Override
@@ -120,7 +145,10 @@ public final class LettuceConnector implements Connector {
               if (error != null) {
                 throw new CompletionException(refusal(error));
               }
-              return new LettuceConnection(connection);
+              LettuceConnection opened = new LettuceConnection(connection);
+              open.add(opened.closed);
+              opened.closed.whenComplete((done, failure) -> open.remove(opened.closed));
+              return opened;
             });
   }
 
@@ -137,6 +165,8 @@ public final class LettuceConnector implements Connector {
 
   @Override
   public void close() {
-    own.shutdownAsync(0, 0, TimeUnit.MILLISECONDS);
+    // Afterwards, because the driver warns of a connection that is closed twice.
+    CompletableFuture.allOf(open.toArray(CompletableFuture<?>[]::new))
+        .whenComplete((done, error) -> own.shutdownAsync(0, 0, TimeUnit.MILLISECONDS));
   }
 }
