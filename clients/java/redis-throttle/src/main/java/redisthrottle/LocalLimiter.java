@@ -149,6 +149,13 @@ final class LocalLimiter {
     }
   }
 
+  /** Removes all states of a key. Returns true if there was one. */
+  boolean forget(String key) {
+    List<String> of = keys.keySet().stream().filter(one -> one.endsWith(" " + key)).toList();
+    of.forEach(this::remove);
+    return !of.isEmpty();
+  }
+
   /** Returns units to a key. */
   void refund(Ask ask) {
     long now = loop.wallNanos();

@@ -7,7 +7,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.lettuce.core.RedisURI;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
 import redisthrottle.Admission;
 import redisthrottle.Backend;
@@ -81,6 +85,38 @@ class SingleTest {
                 .rows();
         assertEquals(998, rows.get(0).remaining());
       }
+    }
+  }
+
+  @Test
+  void decides_the_calls_of_many_threads_once_each() throws Exception {
+    Rule hot = Rule.gcra("hot", 500, 1, Duration.ofDays(1));
+    ExecutorService threads = Executors.newFixedThreadPool(16);
+    try (Server server = Server.withModule();
+        Limiter limiter = limiter(server.uri(), PATIENT)) {
+      limiter.ready();
+      List<Future<Integer>> all = new ArrayList<>();
+      for (int thread = 0; thread < 16; thread++) {
+        all.add(
+            threads.submit(
+                () -> {
+                  int allowed = 0;
+                  for (int at = 0; at < 100; at++) {
+                    Decision d = limiter.check(hot.of("a"));
+                    assertEquals(Source.SERVER, d.source());
+                    allowed += d.allowed() ? 1 : 0;
+                  }
+                  return allowed;
+                }));
+      }
+      int allowed = 0;
+      for (Future<Integer> one : all) {
+        allowed += one.get();
+      }
+      assertEquals(500, allowed);
+      assertEquals(1100, limiter.counters().denied());
+    } finally {
+      threads.shutdownNow();
     }
   }
 

@@ -1,0 +1,102 @@
+package redisthrottle;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+
+/** Decides by the fake server, as the tests of an application do. */
+class FakeServerTest {
+  private static final Rule API = Rule.gcra("api", 2, 1, Duration.ofMinutes(1));
+  private static final FixedRule DAY = Rule.fixed("day", 10, Duration.ofDays(1));
+  private static final Rule JOBS = Rule.lease("jobs", 1, Duration.ofMinutes(1));
+
+  @Test
+  void decides_on_a_clock_that_the_test_moves() {
+    FakeServer server = new FakeServer();
+    try (Limiter limiter = server.limiter().build()) {
+      assertEquals(1, limiter.check(API.of("a")).remaining());
+      assertTrue(limiter.check(API.of("a")).allowed());
+      Decision denied = limiter.check(API.of("a"));
+      assertEquals(Duration.ofMinutes(1), denied.retryAfter());
+      assertEquals(Source.SERVER, denied.source());
+      server.advance(Duration.ofMinutes(1));
+      assertTrue(limiter.check(API.of("a")).allowed());
+      assertTrue(limiter.forget(API.of("a")));
+      assertEquals(0, limiter.peek(API.of("a").cost(2)).remaining());
+      limiter.block(API.of("a"), Duration.ofMinutes(5));
+      assertEquals(Duration.ofMinutes(5), limiter.check(API.of("a")).retryAfter());
+      assertTrue(limiter.check(API.of("a").cost(3)).retryAfter().toMinutes() == 5);
+      assertTrue(limiter.check(API.of("b").cost(3)).never());
+    }
+  }
+
+  @Test
+  void takes_from_all_rules_or_from_none() {
+    FakeServer server = new FakeServer();
+    try (Limiter limiter = server.limiter().build()) {
+      Decision both = limiter.checkAll(List.of(API.of("a").cost(2), DAY.of("a").cost(4)));
+      assertEquals(6, both.rows().get(1).remaining());
+      Decision denied = limiter.checkAll(List.of(API.of("a"), DAY.of("a")));
+      assertEquals("api", denied.rule().name());
+      assertEquals(6, denied.rows().get(1).remaining());
+      assertEquals(8, limiter.refund(DAY.of("a").cost(2)).remaining());
+      assertEquals(5, limiter.charge(DAY.of("a").cost(3)).remaining());
+      assertEquals(5, limiter.check(DAY.of("a").cost(9).partial()).granted());
+    }
+  }
+
+  @Test
+  void holds_and_renews_leases() {
+    FakeServer server = new FakeServer();
+    try (Limiter limiter = server.limiter().build()) {
+      Lease lease = limiter.lease(JOBS.of("t"));
+      server.limiter().build().close();
+      server.advance(Duration.ofMinutes(3));
+      assertTrue(lease.isHeld());
+      assertThrows(DeniedException.class, () -> limiter.lease(JOBS.of("t")));
+      lease.close();
+      limiter.lease(JOBS.of("t")).close();
+      try (Admission admission = limiter.admit(List.of(JOBS.of("t"), DAY.of("t").cost(5)))) {
+        admission.settle(DAY, 1);
+      }
+      assertEquals(8, limiter.peek(DAY.of("t")).remaining());
+    }
+  }
+
+  @Test
+  void goes_away_and_hangs() {
+    FakeServer server = new FakeServer();
+    try (Limiter limiter = server.limiter().onError(OnError.DENY).build()) {
+      server.goAway();
+      assertEquals(Reason.CONNECTION, limiter.check(API.of("a")).reason());
+      server.answer();
+      server.advance(Duration.ofSeconds(1));
+      assertTrue(limiter.check(API.of("a")).allowed());
+      server.hang();
+      CompletableFuture<Decision> waiting = limiter.checkAsync(API.of("a")).toCompletableFuture();
+      assertFalse(waiting.isDone());
+      server.advance(Duration.ofMillis(100));
+      assertEquals(Reason.TIMEOUT, waiting.join().reason());
+      server.answer();
+      assertTrue(limiter.check(API.of("a")).allowed());
+    }
+  }
+
+  @Test
+  void names_what_it_has_not() {
+    FakeServer server = new FakeServer();
+    try (Limiter limiter = server.limiter().build()) {
+      Rule month = Rule.quota("month", 9, CalendarUnit.MONTH);
+      assertThrows(CommandRejectedException.class, () -> limiter.check(month.of("a")));
+      Rule policy = Rule.policy("plan").fallback(DAY);
+      assertEquals(9, limiter.check(policy.of("a")).remaining());
+      assertEquals("RL.QUOTA", server.received().get(0).get(0));
+    }
+  }
+}
