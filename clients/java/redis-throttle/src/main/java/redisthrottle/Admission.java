@@ -125,7 +125,7 @@ public final class Admission implements AutoCloseable {
    */
   @Override
   public void close() {
-    Entry.awaitEnd(ended());
+    core.entry().awaitEnd(ended());
   }
 
   /** Ends the admission as {@link #close} does. */

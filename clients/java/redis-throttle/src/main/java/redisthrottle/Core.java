@@ -357,10 +357,13 @@ final class Core {
         decider.answer(call, signal, List.of()).thenApply(reply -> exchange.backends.answering());
   }
 
-  CompletableFuture<Integer> openBreakers() {
+  int openBreakers() {
+    if (loop.isMine()) {
+      return exchange.openBreakers();
+    }
     CompletableFuture<Integer> count = new CompletableFuture<>();
     loop.execute(() -> count.complete(exchange.openBreakers()));
-    return count;
+    return count.join();
   }
 
   /** Returns the units of an allowed call to this process. Returns false if it cannot. */

@@ -67,6 +67,9 @@ final class Entry {
    * Waits for a call. If the thread is interrupted, the call is given up, and the flag stays set.
    */
   <T> T sync(Work<T> work) {
+    if (loop.isMine()) {
+      throw new IllegalStateException("a blocking method was called in a hook of decisions");
+    }
     if (Thread.currentThread().isInterrupted()) {
       throw new CallInterruptedException();
     }
@@ -78,8 +81,11 @@ final class Entry {
     return inside.thenApplyAsync(result -> result, executor);
   }
 
-  /** Waits for an end, which goes on if the thread is interrupted. */
-  static void awaitEnd(CompletableFuture<Void> end) {
+  /** Waits for an end, which goes on if the thread is interrupted. A hook does not wait. */
+  void awaitEnd(CompletableFuture<Void> end) {
+    if (loop.isMine()) {
+      return;
+    }
     try {
       end.get();
     } catch (InterruptedException e) {

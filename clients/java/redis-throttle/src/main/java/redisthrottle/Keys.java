@@ -18,7 +18,7 @@ final class Keys {
   /** The maximum length of an encoded part, in bytes. Longer parts are hashed. */
   private static final int PART_MAX = 128;
 
-  private static final byte[] PROCESS_KEY = new SecureRandom().generateSeed(32);
+  private static final byte[] PROCESS_KEY = random(32);
 
   private final String prefix;
   private final boolean isTagged;
@@ -44,6 +44,12 @@ final class Keys {
     this.prefix = prefix.isEmpty() ? "" : prefix + ":";
     this.isTagged = isTagged;
     this.secret = secret;
+  }
+
+  private static byte[] random(int size) {
+    byte[] bytes = new byte[size];
+    new SecureRandom().nextBytes(bytes);
+    return bytes;
   }
 
   /** Returns the key of a subject under a rule. */

@@ -74,7 +74,7 @@ public final class Lease implements AutoCloseable {
    */
   @Override
   public void close() {
-    Entry.awaitEnd(ended());
+    core.entry().awaitEnd(ended());
   }
 
   /** Releases the permit as {@link #close} does. */

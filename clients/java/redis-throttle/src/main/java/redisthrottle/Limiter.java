@@ -313,7 +313,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Returns the number of nodes whose circuit breaker is open: calls to them end at once. */
   public int openBreakers() {
-    return Entry.await(core.openBreakers());
+    return core.openBreakers();
   }
 
   /**
@@ -324,7 +324,7 @@ public final class Limiter implements AutoCloseable {
    */
   @Override
   public void close() {
-    Entry.awaitEnd(core.close());
+    entry.awaitEnd(core.close());
   }
 
   /** Closes the limiter as {@link #close} does. */

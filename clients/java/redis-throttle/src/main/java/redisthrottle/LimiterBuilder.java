@@ -96,8 +96,9 @@ public final class LimiterBuilder {
 
   /**
    * Sets a function that gets an event of each decision, charge, refund, end of an item of an
-   * admission, and rejection. It must be quick, and not call a blocking method of the limiter: no
-   * other call proceeds while it runs. What it throws is logged.
+   * admission, and rejection. It must be quick: no other call proceeds while it runs. In it, the
+   * blocking methods of the limiter throw an {@link IllegalStateException}. What it throws is
+   * logged.
    */
   public LimiterBuilder onDecision(Consumer<Event> hook) {
     options.onDecision = Checks.present("onDecision", hook);

@@ -4,6 +4,7 @@ import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Runs the tasks of one limiter one after the other, in the order in which they came. It has no
@@ -18,6 +19,9 @@ final class Loop implements Executor {
   private final AtomicInteger waiting = new AtomicInteger();
   private final long epochNanos;
 
+  /** The thread that runs a task now. */
+  private volatile @Nullable Thread running;
+
   Loop(Clock clock) {
     this.clock = clock;
     this.epochNanos = clock.wallNanos() - clock.nanos();
@@ -31,12 +35,19 @@ final class Loop implements Executor {
     }
     do {
       Runnable next = tasks.poll();
+      running = Thread.currentThread();
       try {
         next.run();
       } catch (RuntimeException | Error e) {
         LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a task failed", e);
       }
+      running = null;
     } while (waiting.decrementAndGet() > 0);
+  }
+
+  /** Returns true in a task of this loop, such as a hook: waiting there would never end. */
+  boolean isMine() {
+    return running == Thread.currentThread();
   }
 
   /** Returns the nanoseconds of a clock that never goes back. */

@@ -259,6 +259,23 @@ class CallsTest {
   }
 
   @Test
+  void a_hook_that_blocks_on_the_limiter_gets_an_exception() {
+    AtomicReference<Throwable> thrown = new AtomicReference<>();
+    AtomicReference<Integer> breakers = new AtomicReference<>();
+    try (Limiter limiter = builder(new Memory(words -> reply(ALLOWED))).build()) {
+      limiter.onDecision(
+          event -> {
+            breakers.set(limiter.openBreakers());
+            thrown.set(assertThrows(IllegalStateException.class, () -> limiter.check(API.of("b"))));
+          });
+      assertTrue(limiter.check(API.of("a")).allowed());
+      assertNotNull(thrown.get());
+      assertEquals(0, breakers.get());
+      assertEquals(0, limiter.openBreakers());
+    }
+  }
+
+  @Test
   void prefetch_spends_permits_of_one_call_in_many_threads() throws Exception {
     Memory memory =
         new Memory(
