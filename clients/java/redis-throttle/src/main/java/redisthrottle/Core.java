@@ -366,8 +366,26 @@ final class Core {
     return count.join();
   }
 
-  /** Returns the units of an allowed call to this process. Returns false if it cannot. */
-  boolean putBack(Ask ask, Decision row) {
+  /** Gives back what an allowed call took; see {@link Limiter#giveBack(Item, Decision)}. */
+  void giveBack(Item item, Decision taken, CallOptions given) {
+    Ask ask = single(item, given).withoutLeave();
+    Decision row = Checks.present("taken", taken);
+    // A call that shadow mode allowed took nothing.
+    if (!row.wouldAllow() || row.granted() < 1 || row.source() == Source.ERROR) {
+      return;
+    }
+    Item units = item.rule.of(item.subject).cost(row.granted());
+    Work<Decision> refund = settled(EventKind.REFUND, units, given);
+    loop.execute(
+        () -> {
+          if (row.source() == Source.SERVER || !putBack(ask, row)) {
+            refund.begin(Signal.NONE);
+          }
+        });
+  }
+
+  /** Returns units that this process granted. Returns false if it cannot. */
+  private boolean putBack(Ask ask, Decision row) {
     denials.forget(ask.key());
     if (!row.degraded()) {
       return stocks.putBack(ask.key(), ask.rule(), prefetchOf(ask));

@@ -53,7 +53,7 @@ final class Hooks {
     for (Consumer<Event> hook : hooks) {
       try {
         hook.accept(event);
-      } catch (RuntimeException e) {
+      } catch (RuntimeException | Error e) {
         LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: the hook of decisions failed", e);
       }
     }

@@ -299,6 +299,34 @@ public final class Limiter implements AutoCloseable {
   }
 
   /**
+   * Gives back what an allowed check took, such as for a response that does not count. A prefetched
+   * permit and units of this process return at once; units of the server with one refund in the
+   * background, which is not repeated.
+   *
+   * @param taken the decision of the item; of a call with several, its row
+   */
+  public void giveBack(Item item, Decision taken) {
+    giveBack(item, taken, CallOptions.NONE);
+  }
+
+  /** Gives back with the options of the check, as {@link #giveBack(Item, Decision)} does. */
+  public void giveBack(Item item, Decision taken, CallOptions options) {
+    core.giveBack(item, taken, options);
+  }
+
+  /**
+   * Throws if the rule cannot have its {@link OnError}: that of the limiter may be {@link
+   * OnError#LOCAL}, which not all rules can have. A middleware asks when it is made, so that the
+   * mistake is not found at the first call.
+   *
+   * @throws InvalidArgumentException for such a rule
+   */
+  public void assertDecides(Rule rule) {
+    BaseRule given = (BaseRule) Checks.present("rule", rule);
+    given.checkedLocal(core.decider.onErrorOf(given));
+  }
+
+  /**
    * Adds a hook to that of {@link LimiterBuilder#onDecision}. It gets the same events, after the
    * earlier hooks.
    */

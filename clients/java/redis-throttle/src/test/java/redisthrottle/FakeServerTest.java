@@ -70,6 +70,49 @@ class FakeServerTest {
   }
 
   @Test
+  void gives_units_back() {
+    FakeServer server = new FakeServer();
+    Rule hot = Rule.fixed("hot", 20, Duration.ofDays(1)).prefetch(5);
+    try (Limiter limiter = server.limiter().build()) {
+      limiter.giveBack(DAY.of("a"), limiter.check(DAY.of("a").cost(4)));
+      assertEquals(9, limiter.peek(DAY.of("a")).remaining());
+      limiter.check(hot.of("a"));
+      Decision permit = limiter.check(hot.of("a"));
+      assertEquals(Source.LOCAL, permit.source());
+      int calls = server.received().size();
+      limiter.giveBack(hot.of("a"), permit);
+      assertEquals(permit.remaining(), limiter.check(hot.of("a")).remaining());
+      assertEquals(calls, server.received().size());
+      server.goAway();
+      for (Rule one : localRules()) {
+        Decision here = limiter.check(one.of("a").cost(5));
+        assertEquals(Source.LOCAL, here.source());
+        assertFalse(limiter.check(one.of("a")).allowed());
+        limiter.giveBack(one.of("a"), here);
+        assertEquals(4, limiter.check(one.of("a")).remaining(), one.name());
+      }
+      Rule jobs = Rule.backoff("login", 3, secs(1), secs(60), secs(3600));
+      limiter.assertDecides(jobs);
+    }
+    try (Limiter local = server.limiter().onError(OnError.LOCAL).build()) {
+      assertThrows(InvalidArgumentException.class, () -> local.assertDecides(JOBS));
+    }
+  }
+
+  private static Duration secs(long seconds) {
+    return Duration.ofSeconds(seconds);
+  }
+
+  private static List<Rule> localRules() {
+    return List.of(
+        Rule.gcra("gcra", 5, 5, secs(3600)).onError(OnError.LOCAL),
+        Rule.fixed("fixed", 5, secs(3600)).onError(OnError.LOCAL),
+        Rule.fixed("aligned", 5, secs(3600)).aligned().onError(OnError.LOCAL),
+        Rule.sliding("sliding", 5, secs(3600)).onError(OnError.LOCAL),
+        Rule.slidingLog("log", 5, secs(3600)).onError(OnError.LOCAL));
+  }
+
+  @Test
   void goes_away_and_hangs() {
     FakeServer server = new FakeServer();
     try (Limiter limiter = server.limiter().onError(OnError.DENY).build()) {
