@@ -74,7 +74,12 @@ final class Server implements AutoCloseable {
       Process process =
           new ProcessBuilder(words).redirectOutput(folder.resolve("log").toFile()).start();
       Server server = new Server(port, process, folder);
-      await("the server answers", () -> answers(port));
+      try {
+        await("the server answers", () -> answers(port));
+      } catch (AssertionError e) {
+        server.close();
+        throw e;
+      }
       return server;
     } catch (IOException e) {
       lacks(false, "no server: see RL_SERVER");
