@@ -240,7 +240,7 @@ fn files() -> Vec<String> {
 fn sources_in_other_languages_have_the_same_limits() {
     let is_source = |path: &&String| {
         let folders = ["clients/", "examples/", "benches/clients/"];
-        let ends = [".rs", ".py", ".ts", ".js", ".mjs", ".go"];
+        let ends = [".rs", ".py", ".ts", ".js", ".mjs", ".go", ".java"];
         folders.iter().any(|folder| path.starts_with(folder))
             && ends.iter().any(|end| path.ends_with(end))
     };
