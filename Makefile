@@ -39,6 +39,7 @@ example_of_python := fastapi
 example_of_node := express
 example_of_rust := axum
 example_of_go := nethttp
+example_of_java := spring_boot
 
 for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
 
@@ -114,13 +115,13 @@ test: ## run all tests
 		cargo test --locked --test monitoring
 	$(test_clients)
 
-test-clients: ## run the suites of the Python, Node, Rust and Go clients; ONLY=node runs one
-	@scripts/install-prerequisites.sh rust build server clients
+test-clients: ## run the suites of the Python, Node, Rust and Go clients; ONLY=java runs Java's
+	@scripts/install-prerequisites.sh rust build server clients $(filter java,$(ONLY))
 	$(cargo_build)
 	$(test_clients)
 
-check-clients: ## check format, lint and types of the clients; ONLY=node checks one
-	@scripts/install-prerequisites.sh rust lint build clients
+check-clients: ## check format, lint and types of the clients; ONLY=java checks Java's
+	@scripts/install-prerequisites.sh rust lint build clients $(filter java,$(ONLY))
 	$(for_clients) check $(ONLY)
 
 soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with the models
@@ -189,3 +190,4 @@ clean: ## remove all build results
 	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
 	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
+	rm -rf .cache/example-spring-boot clients/java/target clients/java/*/target examples/spring-boot/target

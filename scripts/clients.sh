@@ -10,8 +10,9 @@
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #   scripts/clients.sh go ARGUMENTS...          runs the Go of these suites
 #
-# LANGUAGE is python, node, rust or go; the default is all four. $SERVER is the server, $RL_MODULE the
-# module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not fetched again.
+# LANGUAGE is python, node, rust, go or java; the default is all except java. $SERVER is the server,
+# $RL_MODULE the module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not
+# fetched again.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -85,6 +86,20 @@ use_go() {
     fi
     PATH="$folder/bin:$PATH"
     export PATH GOTOOLCHAIN=local
+}
+
+use_java() {
+    found=$(javac -version 2>/dev/null || echo "no JDK")
+    number=${found#javac }
+    number=${number%%[!0-9]*}
+    [ "${number:-0}" -ge 17 ] || fail "JDK 17 or newer is needed and this is $found: Debian's openjdk-17-jdk-headless"
+    command -v mvn >/dev/null || fail "Maven 3.8 or newer is needed and none is installed: Debian's package maven"
+}
+
+# Runs Maven, which compiles with lint and checks the format in every build. It keeps packages in
+# ~/.m2, and downloads none whose version is there.
+maven() {
+    step mvn --batch-mode --quiet "$@"
 }
 
 # Creates the virtual environment $1 with the requirements of the file $2, and with the packages in
@@ -265,6 +280,18 @@ test_go() {
     step go test -modfile=highest.mod -skip '^Test(HTTP_|Nothing_stays)' .
 }
 
+check_java() {
+    use_java
+    cd clients/java
+    maven test-compile
+}
+
+test_java() {
+    use_java
+    cd clients/java
+    maven verify
+}
+
 # A failing input is kept in clients/go/testdata/fuzz, new ones in the build cache of Go.
 fuzz() {
     use_go
@@ -294,6 +321,32 @@ example_go() {
     step go build -o "$binary" .
 }
 
+# Builds the example together with the modules that it needs, so that none is installed in ~/.m2,
+# where a build of another clone would find it.
+example_java() {
+    use_java
+    [ -f examples/spring-boot/pom.xml ] || {
+        echo "examples/spring-boot does not exist yet" >&2
+        return 0
+    }
+    mkdir -p .cache/example-spring-boot
+    cat >.cache/example-spring-boot/pom.xml <<'END'
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>redisthrottle</groupId>
+  <artifactId>example-and-modules</artifactId>
+  <version>0</version>
+  <packaging>pom</packaging>
+  <modules>
+    <module>../../clients/java</module>
+    <module>../../examples/spring-boot</module>
+  </modules>
+</project>
+END
+    maven --file .cache/example-spring-boot --projects ../../examples/spring-boot --also-make \
+        -Dmaven.test.skip -Dspotless.check.skip package
+}
+
 monitoring() {
     prepare_python
 }
@@ -319,12 +372,12 @@ check | test | example)
     [ $# -gt 0 ] || set -- python node rust go
     for language in "$@"; do
         case $language in
-        python | node | rust | go)
+        python | node | rust | go | java)
             printf '\n== %s: %s\n' "$verb" "$language"
             # Run each function in a subshell, because it changes the working folder.
             ("${verb}_$language")
             ;;
-        *) fail "unknown language $language: expected python, node, rust or go" ;;
+        *) fail "unknown language $language: expected python, node, rust, go or java" ;;
         esac
     done
     ;;

@@ -11,6 +11,7 @@
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
 #   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm, and Go; if
 #                                               Node or Go is too old, scripts/clients.sh fetches a newer one
+#   scripts/install-prerequisites.sh java       a JDK of version 17 or newer, and Maven
 #
 # One call may name several of these. If nothing is missing, it prints nothing and does not call apt.
 set -eu
@@ -115,6 +116,11 @@ check_clients() {
     has go || need golang-go
 }
 
+check_java() {
+    has javac || need openjdk-17-jdk-headless
+    has mvn || need maven
+}
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -152,8 +158,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | dist | valgrind | pip | clients) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server, promtool, dist, valgrind, pip or clients" ;;
+    rust | lint | build | server | promtool | dist | valgrind | pip | clients | java) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server, promtool, dist, valgrind, pip, clients or java" ;;
     esac
 done
 [ -z "$missing" ] || install_missing
