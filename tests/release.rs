@@ -3,6 +3,8 @@
 
 #[path = "release/go_modules.rs"]
 mod go_modules;
+#[path = "release/java_modules.rs"]
+mod java_modules;
 #[path = "release/manifests.rs"]
 mod manifests;
 
