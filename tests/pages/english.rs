@@ -30,7 +30,7 @@ const OPENERS: [&str; 8] = ["how", "what", "where", "whether", "who", "whoever",
 const MAX_OPENERS_PER_CENT: usize = 3;
 
 /// The endings of the checked files.
-const ENDINGS: [&str; 10] = ["go", "js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "ts"];
+const ENDINGS: [&str; 11] = ["go", "java", "js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "ts"];
 
 /// Folders of generated or fetched files.
 const SKIPPED: [&str; 6] = ["__pycache__", "artifacts", "corpus", "dist", "node_modules", "target"];
@@ -76,12 +76,12 @@ fn comments(path: &str, text: &str) -> Vec<(usize, String)> {
     let ending = path.rsplit_once('.').map_or("sh", |(_, ending)| ending);
     let mark = match ending {
         "md" => "",
-        "go" | "rs" | "js" | "mjs" | "ts" => "//",
+        "go" | "java" | "rs" | "js" | "mjs" | "ts" => "//",
         "lua" => "--",
         _ => "#",
     };
     let (opens, closes) = match ending {
-        "rs" | "js" | "mjs" | "ts" => ("/*", "*/"),
+        "java" | "rs" | "js" | "mjs" | "ts" => ("/*", "*/"),
         "py" | "pyi" => ("\"\"\"", "\"\"\""),
         _ => ("\0", "\0"),
     };

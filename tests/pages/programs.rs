@@ -1,8 +1,8 @@
 //! Checks that a suite runs every program of the pages. The suites find a program by the language
 //! of its block.
 //!
-//! A program in Go, JavaScript, Python, Rust or TypeScript that names a client is found and run by
-//! the suite of that client. The programs of a driver alone are listed here and run by
+//! A program in Go, Java, JavaScript, Python, Rust or TypeScript that names a client is found and
+//! run by the suite of that client. The programs of a driver alone are listed here and run by
 //! `snippets.rs`.
 
 use super::{english, root};
@@ -11,11 +11,12 @@ use std::fs;
 
 /// The languages of programs, and the other names that a block may have: calls for a shell, whose
 /// blocks in docs/without-the-module.md run in `functions.rs`; data; replies and pictures.
-const LANGUAGES: [&str; 5] = ["go", "js", "python", "rust", "ts"];
-const OTHERS: [&str; 4] = ["", "json", "sh", "text"];
+const LANGUAGES: [&str; 6] = ["go", "java", "js", "python", "rust", "ts"];
+const OTHERS: [&str; 5] = ["", "json", "sh", "text", "xml"];
 
 /// The names under which programs import the clients.
-const CLIENTS: [&str; 4] = [
+const CLIENTS: [&str; 5] = [
+    "import redisthrottle.",
     "redis-throttle-client",
     "redis-throttle.invalid/go",
     "redis_throttle_client",
