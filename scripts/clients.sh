@@ -282,8 +282,14 @@ test_go() {
 
 check_java() {
     use_java
+    root=$PWD
     cd clients/java
     maven test-compile
+    cd "$root"
+    for pom in $(find benches tests -name target -prune -o -name pom.xml -print); do
+        cd "$root/${pom%/*}"
+        maven compile spotless:check
+    done
 }
 
 test_java() {
@@ -344,7 +350,7 @@ example_java() {
 </project>
 END
     maven --file .cache/example-spring-boot --projects ../../examples/spring-boot --also-make \
-        -Dmaven.test.skip -Dspotless.check.skip package
+        -DskipTests -Dspotless.check.skip package
 }
 
 monitoring() {

@@ -42,11 +42,9 @@ fn every_pom_has_the_group_and_the_version_of_the_project() {
         let expected = if folder == "bom" { format!("{name}-bom") } else { folder.clone() };
         assert_eq!(artifact, expected, "{folder}");
         assert!(artifact.starts_with(&name), "{folder}");
-        // Only the parent names a version. A module has its parent's, and its dependencies' are
-        // managed there.
-        let others = own.matches("<version>").count();
-        let managed = own.matches("<version>${project.version}</version>").count();
-        assert_eq!(others, managed, "{folder} names a version");
+        // A version that is not the project's is a property, of the parent or of the module.
+        let all = own.matches("<version>").count();
+        assert_eq!(all, own.matches("<version>${").count(), "{folder} names a version");
         assert!(!element(own, "description").is_empty(), "{folder}");
     }
     for pom in files("clients/java", &["/pom.xml"]) {
