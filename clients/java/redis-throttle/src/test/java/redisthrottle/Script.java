@@ -33,7 +33,7 @@ final class Script implements Connector {
 
   boolean isOver;
 
-  /** What waits until the calls of an instant have all begun; null if nothing has to. */
+  /** The tasks that run after all calls of an instant have begun; null if none are held. */
   private Deque<Runnable> held;
 
   Script(FrozenClock clock) {

@@ -121,8 +121,7 @@ class PagesTest {
   private void run(Program program) throws Exception {
     Path classes = Files.createTempDirectory(folder, program.name());
     try (Server server = Server.withModule()) {
-      compile(
-          program, program.text().replace("127.0.0.1:7777", "127.0.0.1:" + server.port), classes);
+      compile(program, onServer(program.text(), server.port), classes);
       if (program.isMain()) {
         assertEquals(PRINTED, printed(program, classes));
         return;
@@ -132,6 +131,12 @@ class PagesTest {
         call(loader.loadClass(program.name()), server);
       }
     }
+  }
+
+  /** Returns a program with the server's port, and with time for a busy machine. */
+  private static String onServer(String text, int port) {
+    return text.replace("127.0.0.1:7777", "127.0.0.1:" + port)
+        .replace("ofSeconds(2)", "ofSeconds(30)");
   }
 
   private static void compile(Program program, String text, Path classes) throws IOException {
@@ -215,7 +220,7 @@ class PagesTest {
 
   private static Limiter limiter(Server server) {
     return Limiter.builder(LettuceConnector.of(Server.CLIENT, server.uri()))
-        .timeout(Duration.ofSeconds(5))
+        .timeout(Duration.ofSeconds(20))
         .build();
   }
 
