@@ -13,7 +13,9 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Connection;
 import redisthrottle.ServerErrorException;
@@ -22,13 +24,24 @@ import redisthrottle.ServerErrorException;
 final class LettuceConnection implements Connection {
   private static final Map<String, Keyword> KEYWORDS = new ConcurrentHashMap<>();
   private final StatefulRedisConnection<String, String> connection;
+
+  /** Writes the commands that the connection's own thread sends. */
+  private final Executor aside;
+
+  /** The number of commands that wait for {@code aside}. */
+  private final AtomicInteger waiting = new AtomicInteger();
+
+  /** The thread that reads the connection. It completes the dial, too. */
+  private volatile Thread reader = Thread.currentThread();
+
   private final AtomicBoolean isClosing = new AtomicBoolean();
 
   /** Completed when the connection has closed. */
   final CompletableFuture<Void> closed = new CompletableFuture<>();
 
-  LettuceConnection(StatefulRedisConnection<String, String> connection) {
+  LettuceConnection(StatefulRedisConnection<String, String> connection, Executor aside) {
     this.connection = connection;
+    this.aside = aside;
   }
 
   @Override
@@ -44,6 +57,7 @@ final class LettuceConnection implements Connection {
     command.whenComplete(
         (reply, error) -> {
           if (error == null) {
+            reader = Thread.currentThread();
             answer.complete(reply);
           } else if (error instanceof RedisCommandExecutionException) {
             String text = String.valueOf(error.getMessage());
@@ -52,8 +66,30 @@ final class LettuceConnection implements Connection {
             answer.completeExceptionally(error);
           }
         });
-    connection.dispatch(command);
+    dispatch(command);
     return answer;
+  }
+
+  /**
+   * Writes a command after the earlier ones. Netty writes those of the reader at once, before those
+   * that other threads have queued, so that a release would overtake its lease.
+   */
+  private void dispatch(AsyncCommand<String, String, @Nullable Object> command) {
+    if (Thread.currentThread() != reader && waiting.get() == 0) {
+      connection.dispatch(command);
+      return;
+    }
+    waiting.incrementAndGet();
+    aside.execute(
+        () -> {
+          try {
+            connection.dispatch(command);
+          } catch (RuntimeException e) {
+            command.completeExceptionally(e);
+          } finally {
+            waiting.decrementAndGet();
+          }
+        });
   }
 
   @Override

@@ -16,6 +16,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Connection;
@@ -145,7 +146,8 @@ public final class LettuceConnector implements Connector {
               if (error != null) {
                 throw new CompletionException(refusal(error));
               }
-              LettuceConnection opened = new LettuceConnection(connection);
+              Executor aside = own.getResources().eventExecutorGroup().next();
+              LettuceConnection opened = new LettuceConnection(connection, aside);
               open.add(opened.closed);
               opened.closed.whenComplete((done, failure) -> open.remove(opened.closed));
               return opened;
