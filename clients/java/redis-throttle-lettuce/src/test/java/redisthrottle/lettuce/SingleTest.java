@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.lettuce.core.RedisCredentials;
 import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -12,13 +13,16 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
+import reactor.core.publisher.Mono;
 import redisthrottle.Admission;
 import redisthrottle.Backend;
 import redisthrottle.CommandRejectedException;
 import redisthrottle.Decision;
 import redisthrottle.DeniedException;
 import redisthrottle.FixedRule;
+import redisthrottle.Item;
 import redisthrottle.Lease;
 import redisthrottle.Limiter;
 import redisthrottle.Reason;
@@ -69,7 +73,7 @@ class SingleTest {
   }
 
   @Test
-  void decides_on_functions_and_on_a_script_without_the_module() {
+  void decides_by_each_method_without_the_module() {
     for (Backend wanted : List.of(Backend.FUNCTIONS, Backend.SCRIPT)) {
       try (Server server = Server.start();
           Limiter limiter =
@@ -78,14 +82,34 @@ class SingleTest {
                   .backend(wanted)
                   .build()) {
         assertEquals(wanted, limiter.ready());
-        assertEquals(999, limiter.check(API.of("a")).remaining());
-        List<Decision> rows =
-            limiter
-                .checkAll(List.of(API.of("a"), Rule.sliding("s", 5, Duration.ofMinutes(1)).of("a")))
-                .rows();
-        assertEquals(998, rows.get(0).remaining());
+        callEachMethod(limiter);
       }
     }
+  }
+
+  private static void callEachMethod(Limiter limiter) {
+    Item item = API.of("a");
+    List<Item> both = List.of(item, Rule.sliding("s", 5, Duration.ofMinutes(1)).of("a"));
+    assertEquals(997, limiter.check(item.cost(3)).remaining());
+    assertEquals(996, limiter.peek(item).remaining());
+    assertEquals(995, limiter.charge(item.cost(2)).remaining());
+    assertEquals(996, limiter.refund(item).remaining());
+    assertEquals(996, limiter.check(item.cost(1000).partial()).granted());
+    assertFalse(limiter.check(item.leave(1)).allowed());
+    assertTrue(limiter.forget(item));
+    limiter.block(item, Duration.ofMinutes(1));
+    assertFalse(limiter.peek(item).allowed());
+    assertTrue(limiter.forget(item));
+    assertEquals(999, limiter.checkAll(both).rows().get(0).remaining());
+    assertTrue(limiter.peekAll(both).allowed());
+    assertTrue(limiter.checkEach(both).allowed());
+    assertTrue(limiter.await(item, Duration.ofSeconds(1)).allowed());
+    Rule one = Rule.lease("one", 1, Duration.ofMinutes(1));
+    try (Lease lease = limiter.lease(one.of("a"))) {
+      assertTrue(lease.renew());
+      assertThrows(DeniedException.class, () -> limiter.lease(one.of("a")));
+    }
+    limiter.lease(one.of("a")).close();
   }
 
   @Test
@@ -173,6 +197,40 @@ class SingleTest {
         CommandRejectedException thrown =
             assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
         assertEquals("WRONGPASS", thrown.kind());
+      }
+    }
+  }
+
+  @Test
+  void asks_the_provider_for_the_password_at_each_dial() {
+    AtomicReference<String> password = new AtomicReference<>("wrong");
+    try (Server server = Server.withModule("--requirepass", "secret")) {
+      RedisURI uri = server.uri();
+      uri.setCredentialsProvider(
+          () -> Mono.fromSupplier(() -> RedisCredentials.just(null, password.get())));
+      try (Limiter limiter = limiter(uri, PATIENT)) {
+        assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
+        password.set("secret");
+        Server.await("a decision", () -> isDecided(limiter));
+      }
+    }
+  }
+
+  private static boolean isDecided(Limiter limiter) {
+    try {
+      return limiter.check(API.of("a")).source() == Source.SERVER;
+    } catch (CommandRejectedException e) {
+      return false;
+    }
+  }
+
+  @Test
+  void needs_no_right_to_ping() {
+    try (Server server = Server.withModule()) {
+      server.send("ACL", "SETUSER", "app", "on", ">pass", "~rl:*", "+rl.gcra", "+hello");
+      RedisURI uri = RedisURI.create("redis://app:pass@127.0.0.1:" + server.port);
+      try (Limiter limiter = limiter(uri, PATIENT)) {
+        assertEquals(Source.SERVER, limiter.check(API.of("a")).source());
       }
     }
   }
