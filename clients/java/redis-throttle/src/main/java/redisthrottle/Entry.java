@@ -18,7 +18,7 @@ final class Entry {
 
   /**
    * Begins a call. Its result arrives on the executor, because the caller's functions may block.
-   * Cancelling the result gives the call up.
+   * Ending the result first, by a cancellation or a time-out of its own, gives the call up.
    */
   <T> CompletableFuture<T> async(Work<T> work) {
     return begun(work, executor);
@@ -29,7 +29,7 @@ final class Entry {
     Signal signal = new Signal();
     outside.whenComplete(
         (result, error) -> {
-          if (outside.isCancelled()) {
+          if (!signal.isOver) {
             loop.execute(signal::abort);
           }
         });
@@ -41,7 +41,7 @@ final class Entry {
           inside(work, signal)
               .whenComplete(
                   (result, error) ->
-                      completing.execute(() -> deliver(work, outside, result, error)));
+                      completing.execute(() -> deliver(work, signal, outside, result, error)));
         });
     return outside;
   }
@@ -55,7 +55,12 @@ final class Entry {
   }
 
   private <T> void deliver(
-      Work<T> work, CompletableFuture<T> outside, T result, @Nullable Throwable error) {
+      Work<T> work,
+      Signal signal,
+      CompletableFuture<T> outside,
+      T result,
+      @Nullable Throwable error) {
+    signal.isOver = true;
     if (error != null) {
       outside.completeExceptionally(Failures.cause(error));
     } else if (!outside.complete(result)) {

@@ -13,6 +13,9 @@ final class Signal {
   private final Set<Runnable> acts = new LinkedHashSet<>();
   private boolean isAborted;
 
+  /** True when the call has a result: to give it up has no meaning then. Any thread reads it. */
+  volatile boolean isOver;
+
   boolean isAborted() {
     return isAborted;
   }

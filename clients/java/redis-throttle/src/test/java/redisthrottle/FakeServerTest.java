@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
 
 /** Decides by the fake server, as the tests of an application do. */
@@ -33,6 +34,22 @@ class FakeServerTest {
       assertEquals(Duration.ofMinutes(5), limiter.check(API.of("a")).retryAfter());
       assertTrue(limiter.check(API.of("a").cost(3)).retryAfter().toMinutes() == 5);
       assertTrue(limiter.check(API.of("b").cost(3)).never());
+    }
+  }
+
+  @Test
+  void gives_a_call_up_when_its_result_timed_out() {
+    FakeServer server = new FakeServer();
+    try (Limiter limiter = server.limiter().build()) {
+      limiter.check(API.of("a").cost(2));
+      CompletableFuture<Decision> awaited =
+          limiter
+              .awaitAsync(API.of("a"), Duration.ofMinutes(5), CallOptions.NONE)
+              .toCompletableFuture();
+      // As orTimeout does.
+      awaited.completeExceptionally(new TimeoutException());
+      server.advance(Duration.ofMinutes(2));
+      assertEquals(1, limiter.peek(API.of("a")).remaining());
     }
   }
 
