@@ -24,8 +24,8 @@ import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.Assumptions;
 
 /** A server that a test started. RL_SERVER is its program, and RL_MODULE the module. */
-final class Server implements AutoCloseable {
-  static final RedisClient CLIENT = RedisClient.create();
+public final class Server implements AutoCloseable {
+  public static final RedisClient CLIENT = RedisClient.create();
   final int port;
   private final Process process;
   private final Path folder;
@@ -38,7 +38,7 @@ final class Server implements AutoCloseable {
   }
 
   /** Starts a server with the module. */
-  static Server withModule(String... arguments) {
+  public static Server withModule(String... arguments) {
     String path = System.getenv("RL_MODULE");
     File module = new File(path == null ? "../../../target/release/libredis_throttle.so" : path);
     lacks(module.exists(), "no module: see RL_MODULE");
@@ -111,7 +111,7 @@ final class Server implements AutoCloseable {
   }
 
   /** Polls until a condition is true. */
-  static void await(String what, BooleanSupplier isTrue) {
+  public static void await(String what, BooleanSupplier isTrue) {
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
     while (!isTrue.getAsBoolean()) {
       if (System.nanoTime() > end) {
@@ -125,12 +125,12 @@ final class Server implements AutoCloseable {
     }
   }
 
-  RedisURI uri() {
+  public RedisURI uri() {
     return RedisURI.create("127.0.0.1", port);
   }
 
   /** Sends a command, and returns its reply as text. */
-  String send(String... words) {
+  public String send(String... words) {
     if (connection == null) {
       connection = CLIENT.connect(uri());
     }
