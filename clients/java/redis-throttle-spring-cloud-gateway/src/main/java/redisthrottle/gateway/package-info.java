@@ -1,0 +1,3 @@
+/** Limits the routes of Spring Cloud Gateway. */
+@org.jspecify.annotations.NullMarked
+package redisthrottle.gateway;

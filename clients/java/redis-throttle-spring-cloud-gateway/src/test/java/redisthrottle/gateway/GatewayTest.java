@@ -1,0 +1,177 @@
+package redisthrottle.gateway;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.http.HttpResponse;
+import java.time.Duration;
+import java.util.Map;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.springframework.cloud.gateway.event.FilterArgsEvent;
+import org.springframework.cloud.gateway.filter.ratelimit.RateLimiter;
+import org.springframework.cloud.gateway.filter.ratelimit.RedisRateLimiter;
+import reactor.core.publisher.Flux;
+import redisthrottle.InvalidArgumentException;
+import redisthrottle.lettuce.Server;
+
+/** Requests go through a gateway to an upstream; the server has the module. */
+class GatewayTest {
+  private static Server server;
+  private static Gateway gateway;
+
+  @BeforeAll
+  static void start() {
+    server = Server.withModule("--rl.debug-commands", "yes");
+    // Calls may take longer than the time in which a unit returns.
+    server.send("RL.DEBUG", "CLOCK", "FREEZE");
+    server.send("RL.POLICY", "SET", "never", "GCRA", "2", "1", "60");
+    gateway =
+        new Gateway(server.uri())
+            .route("api", "throttle.rate", "10", "throttle.period", "1m")
+            .route("day", "throttle.rule", "day")
+            .route("never", "throttle.rule", "never", "throttle.cost", "3")
+            .route(
+                "old",
+                "throttle.rate",
+                "1",
+                "throttle.period",
+                "1m",
+                "throttle.headers",
+                "DRAFT_6,X_RATELIMIT")
+            .route(
+                "address",
+                "throttle.rate",
+                "1",
+                "throttle.period",
+                "1h",
+                "key-resolver",
+                "#{@address}")
+            .route("hole", "throttle.rate", "100", "throttle.burst", "40")
+            .route(
+                "standard",
+                "rate-limiter",
+                "#{@redisRateLimiter}",
+                "redis-rate-limiter.replenishRate",
+                "100",
+                "redis-rate-limiter.burstCapacity",
+                "40")
+            .start();
+  }
+
+  @AfterAll
+  static void end() {
+    if (gateway != null) {
+      gateway.close();
+    }
+    if (server != null) {
+      server.close();
+    }
+  }
+
+  static String field(HttpResponse<String> response, String name) {
+    return String.join("|", response.headers().allValues(name));
+  }
+
+  @Test
+  void answers_429_with_retry_after_on_the_eleventh_request() {
+    int before = gateway.served.get();
+    for (int left = 9; left >= 0; left--) {
+      HttpResponse<String> response = gateway.get("api", "ada");
+      assertEquals(204, response.statusCode());
+      assertEquals("\"api\";q=10;w=60", field(response, "RateLimit-Policy"));
+      assertTrue(field(response, "RateLimit").startsWith("\"api\";r=" + left + ";t="));
+      assertEquals("", field(response, "Retry-After"));
+    }
+    HttpResponse<String> denied = gateway.get("api", "ada");
+    assertEquals(429, denied.statusCode());
+    assertEquals("6", field(denied, "Retry-After"));
+    assertEquals("\"api\";r=0;t=6", field(denied, "RateLimit"));
+    assertEquals("no-store", field(denied, "Cache-Control"));
+    assertEquals(10, gateway.served.get() - before);
+    assertEquals(204, gateway.get("api", "grace").statusCode());
+  }
+
+  @Test
+  void limits_a_route_by_the_rule_of_a_bean() {
+    assertEquals(204, gateway.get("day", "ada").statusCode());
+    assertEquals("\"day\";q=2;w=86400", field(gateway.get("day", "ada"), "RateLimit-Policy"));
+    assertEquals(429, gateway.get("day", "ada").statusCode());
+  }
+
+  @Test
+  void answers_413_if_a_retry_never_helps() {
+    HttpResponse<String> response = gateway.get("never", "ada");
+    assertEquals(413, response.statusCode());
+    assertEquals("", field(response, "Retry-After"));
+    assertFalse(field(response, "RateLimit").isEmpty());
+  }
+
+  @Test
+  void writes_the_older_fields() {
+    HttpResponse<String> response = gateway.get("old", "ada");
+    assertEquals("1", field(response, "RateLimit-Limit"));
+    assertEquals("0", field(response, "X-RateLimit-Remaining"));
+    assertEquals("", field(response, "RateLimit"));
+  }
+
+  @Test
+  void limits_an_address_behind_a_trusted_proxy() {
+    // The leftmost address is what the client wrote.
+    String name = "X-Forwarded-For";
+    assertEquals(204, gateway.send("address", name, "192.0.2.1, 192.0.2.9").statusCode());
+    assertEquals(429, gateway.send("address", name, "192.0.2.2, 192.0.2.9").statusCode());
+    assertEquals(204, gateway.send("address", name, "192.0.2.10").statusCode());
+    assertEquals(403, gateway.send("address", name, "unknown").statusCode());
+  }
+
+  @Test
+  void answers_403_without_a_key_and_400_with_an_empty_one() {
+    assertEquals(403, gateway.send("api").statusCode());
+    assertEquals(400, gateway.get("api", "").statusCode());
+  }
+
+  /** The standard limiter stores nothing if {@code floor(2 * burst / rate)} is 0 seconds. */
+  @Test
+  void limits_a_burst_below_half_the_rate_which_the_standard_limiter_does_not() {
+    RateLimiter<?> primary = gateway.context.getBean(RateLimiter.class);
+    assertInstanceOf(ThrottleRateLimiter.class, primary);
+    RateLimiter<?> standard = gateway.context.getBean(RedisRateLimiter.class);
+    assertEquals(300, allowed(standard, "standard", "ada", 300));
+    assertEquals(40, allowed(primary, "hole", "ada", 300));
+  }
+
+  private static long allowed(RateLimiter<?> limiter, String route, String key, int calls) {
+    return Flux.range(0, calls)
+        .flatMap(call -> limiter.isAllowed(route, key), 32)
+        .filter(RateLimiter.Response::isAllowed)
+        .count()
+        .blockOptional(Duration.ofSeconds(30))
+        .orElseThrow();
+  }
+
+  @Test
+  void refuses_mistakes_when_a_route_is_built() {
+    Map<String, Map<String, Object>> all =
+        Map.of(
+            "burst", Map.of("throttle.burst", "0"),
+            "rate", Map.of("throttle.burst", "10"),
+            "name", Map.of("throttle.rate", "1", "throttle.name", "a b"),
+            "cost", Map.of("throttle.rate", "1", "throttle.cost", "2"),
+            "rule", Map.of("throttle.rule", "jobs"),
+            "rule ", Map.of("throttle.rule", "missing"),
+            "rule  ", Map.of("throttle.rule", "day", "throttle.rate", "1"));
+    ThrottleRateLimiter limiter = gateway.context.getBean(ThrottleRateLimiter.class);
+    all.forEach(
+        (argument, args) -> {
+          FilterArgsEvent event = new FilterArgsEvent(this, "wrong", args);
+          InvalidArgumentException e =
+              assertThrows(InvalidArgumentException.class, () -> limiter.onApplicationEvent(event));
+          assertEquals(argument.trim(), e.argument());
+        });
+  }
+}
