@@ -1,0 +1,44 @@
+package redisthrottle.servlet;
+
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletRequestWrapper;
+import java.util.Collections;
+import java.util.Enumeration;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/** A request whose header comes from the limiter alone. */
+final class MarkedRequest extends HttpServletRequestWrapper {
+  private final String name;
+  private final @Nullable String value;
+
+  /** Makes a request with a value of a header; without it if the value is null. */
+  MarkedRequest(HttpServletRequest request, String name, @Nullable String value) {
+    super(request);
+    this.name = name;
+    this.value = value;
+  }
+
+  @Override
+  public @Nullable String getHeader(String asked) {
+    return name.equalsIgnoreCase(asked) ? value : super.getHeader(asked);
+  }
+
+  @Override
+  public Enumeration<String> getHeaders(String asked) {
+    if (!name.equalsIgnoreCase(asked)) {
+      return super.getHeaders(asked);
+    }
+    return Collections.enumeration(value == null ? List.of() : List.of(value));
+  }
+
+  @Override
+  public Enumeration<String> getHeaderNames() {
+    List<String> names = Collections.list(super.getHeaderNames());
+    names.removeIf(name::equalsIgnoreCase);
+    if (value != null) {
+      names.add(name);
+    }
+    return Collections.enumeration(names);
+  }
+}

@@ -1,0 +1,194 @@
+package redisthrottle.servlet;
+
+import jakarta.servlet.DispatcherType;
+import jakarta.servlet.Filter;
+import jakarta.servlet.FilterChain;
+import jakarta.servlet.ServletException;
+import jakarta.servlet.ServletRequest;
+import jakarta.servlet.ServletResponse;
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.lang.System.Logger.Level;
+import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import org.jspecify.annotations.Nullable;
+import redisthrottle.CallOptions;
+import redisthrottle.Decision;
+import redisthrottle.HeaderStyle;
+import redisthrottle.Item;
+import redisthrottle.Limiter;
+import redisthrottle.Problem;
+
+/**
+ * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
+ * and a body of {@code application/problem+json}.
+ *
+ * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
+ * an asynchronous request, when it is completed or has timed out. What a response took that does
+ * not count, by the rule's {@link redisthrottle.Count}, is given back at the same time.
+ *
+ * <p>Register it with asynchronous support. Only the dispatcher type {@code REQUEST} is limited, so
+ * that forwards, errors and asynchronous dispatches do not count twice.
+ */
+public final class ThrottleFilter implements Filter {
+  private static final System.Logger LOG = System.getLogger("redisthrottle.servlet");
+  private static final String DECISION = "redisthrottle.decision";
+  private static final String CLEANED = "redisthrottle.cleaned.";
+
+  private final Limiter limiter;
+  private final Subjects subjects;
+  private final Predicate<HttpServletRequest> skip;
+  private final @Nullable OnDenied onDenied;
+  private final @Nullable OnFailure onFailure;
+  private final List<HeaderStyle> styles;
+  private final Function<HttpServletRequest, @Nullable String> tag;
+  private final @Nullable String degradedHeader;
+
+  ThrottleFilter(ThrottleFilterBuilder options) {
+    limiter = options.limiter;
+    subjects = new Subjects(options);
+    skip = options.skip;
+    onDenied = options.onDenied;
+    onFailure = options.onFailure;
+    styles = options.styles;
+    tag = options.tag;
+    degradedHeader = options.degradedHeader;
+  }
+
+  /** Returns the options of a new filter. The subject is the client's address by default. */
+  public static ThrottleFilterBuilder builder(Limiter limiter) {
+    return new ThrottleFilterBuilder(limiter);
+  }
+
+  /** Returns the decision on a request; null if it was not limited. */
+  public static @Nullable Decision decisionOf(ServletRequest request) {
+    return (Decision) request.getAttribute(DECISION);
+  }
+
+  @Override
+  public void doFilter(ServletRequest request, ServletResponse response, FilterChain chain)
+      throws IOException, ServletException {
+    if (request instanceof HttpServletRequest asked
+        && response instanceof HttpServletResponse answer
+        && request.getDispatcherType() == DispatcherType.REQUEST) {
+      limit(asked, answer, chain);
+    } else {
+      chain.doFilter(request, response);
+    }
+  }
+
+  private void limit(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+      throws IOException, ServletException {
+    Taken taken;
+    try {
+      List<Item> items = skip.test(request) ? List.of() : subjects.items(request);
+      if (items == null) {
+        write(response, Problem.noSubject());
+        return;
+      }
+      taken = items.isEmpty() ? null : Taken.take(limiter, items, options(request));
+    } catch (RuntimeException e) {
+      fail(request, response, e);
+      return;
+    }
+    if (taken == null) {
+      chain.doFilter(told(request, null), response);
+    } else if (taken.decision().allowed()) {
+      admit(taken, request, response, chain);
+    } else {
+      deny(request, response, taken.decision());
+    }
+  }
+
+  private CallOptions options(HttpServletRequest request) {
+    String found = tag.apply(request);
+    return found == null || found.isEmpty() ? CallOptions.NONE : CallOptions.NONE.withTag(found);
+  }
+
+  private void admit(
+      Taken taken, HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+      throws IOException, ServletException {
+    Throwable thrown = null;
+    try {
+      addFields(response, taken.decision());
+      request.setAttribute(DECISION, taken.decision());
+      chain.doFilter(told(request, taken.decision()), response);
+    } catch (IOException | ServletException | RuntimeException | Error e) {
+      thrown = e;
+      throw e;
+    } finally {
+      taken.endWith(request, response, thrown);
+    }
+  }
+
+  private void fail(HttpServletRequest request, HttpServletResponse response, RuntimeException e)
+      throws IOException {
+    if (onFailure != null) {
+      onFailure.answer(request, response, e);
+      return;
+    }
+    LOG.log(Level.ERROR, "redis-throttle: a request could not be decided", e);
+    write(
+        response,
+        new Problem(
+            "about:blank",
+            "Internal Server Error",
+            500,
+            "The rate limiter could not be asked.",
+            List.of()));
+  }
+
+  private void deny(HttpServletRequest request, HttpServletResponse response, Decision decision)
+      throws IOException {
+    addFields(response, decision);
+    if (onDenied == null) {
+      write(response, decision.problem());
+      return;
+    }
+    response.setHeader("Cache-Control", "no-store");
+    onDenied.answer(request, response, decision);
+  }
+
+  /** Adds the fields of a decision. Those that are lists follow those of another filter. */
+  private void addFields(HttpServletResponse response, Decision decision) {
+    for (Map.Entry<String, String> field : decision.headers(styles, Instant.now()).entrySet()) {
+      String name = field.getKey();
+      if (name.equals("RateLimit") || name.equals("RateLimit-Policy")) {
+        response.addHeader(name, field.getValue());
+      } else {
+        response.setHeader(name, field.getValue());
+      }
+    }
+  }
+
+  private static void write(HttpServletResponse response, Problem problem) throws IOException {
+    byte[] body = problem.json().getBytes(StandardCharsets.UTF_8);
+    response.setStatus(problem.status());
+    response.setContentType("application/problem+json");
+    response.setHeader("Cache-Control", "no-store");
+    // The answer to HEAD has it, too.
+    response.setContentLength(body.length);
+    response.getOutputStream().write(body);
+  }
+
+  /** Returns the request for the application. The mark of an outer filter stays. */
+  private HttpServletRequest told(HttpServletRequest request, @Nullable Decision decision) {
+    if (degradedHeader == null) {
+      return request;
+    }
+    String cleaned = CLEANED + degradedHeader.toLowerCase(Locale.ROOT);
+    boolean isCleaned = request.getAttribute(cleaned) != null;
+    request.setAttribute(cleaned, true);
+    boolean isDegraded = decision != null && decision.degraded();
+    if (isCleaned && !isDegraded) {
+      return request;
+    }
+    return new MarkedRequest(request, degradedHeader, isDegraded ? "1" : null);
+  }
+}
