@@ -286,6 +286,8 @@ public final class Limiter implements AutoCloseable {
 
   /**
    * Checks, at the start of a program, that the server answers, and returns the back end that does.
+   * The first dial of a program loads the driver's classes, which may take longer than the timeout.
+   * It continues for at least 1 s after its start, so call this again after an exception.
    *
    * @throws UnavailableException without an answer
    */
