@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.lettuce.core.RedisClient;
-import io.lettuce.core.RedisURI;
 import jakarta.servlet.AsyncContext;
 import jakarta.servlet.ServletException;
 import jakarta.servlet.http.HttpServlet;
@@ -34,6 +33,7 @@ import redisthrottle.InvalidArgumentException;
 import redisthrottle.Limiter;
 import redisthrottle.Rule;
 import redisthrottle.lettuce.LettuceConnector;
+import redisthrottle.lettuce.Server;
 
 /** Runs the filter in Tomcat, with a server that has the module. */
 class ThrottleFilterTest {
@@ -47,11 +47,10 @@ class ThrottleFilterTest {
 
   @BeforeAll
   static void start() throws IOException {
-    redis = Server.start();
+    redis = Server.withModule();
     client = RedisClient.create();
     folder = Files.createTempDirectory("redis-throttle-tomcat");
-    LettuceConnector connector =
-        LettuceConnector.of(client, RedisURI.create("127.0.0.1", redis.port()));
+    LettuceConnector connector = LettuceConnector.of(client, redis.uri());
     limiter = Limiter.builder(connector).timeout(Duration.ofSeconds(5)).build();
   }
 
