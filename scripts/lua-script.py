@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Makes functions/redis_throttle_script.lua from functions/redis_throttle.lua, for EVALSHA, and the
-copies of both in clients/go/lua and in the resources of clients/java: neither a module in Go nor a
-jar can link to files or read outside of it.
+copies of both in clients/go/lua: a module in Go can neither link to files nor read outside of it.
 
     scripts/lua-script.py            writes the files
     scripts/lua-script.py --check    fails if a committed file differs
@@ -17,10 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = ROOT / "functions"
-COPIES = [
-    ROOT / "clients/go/lua",
-    ROOT / "clients/java/redis-throttle/src/main/resources/redisthrottle",
-]
+COPIES = ROOT / "clients/go/lua"
 LIBRARY = FUNCTIONS / "redis_throttle.lua"
 SCRIPT = FUNCTIONS / "redis_throttle_script.lua"
 LAST_SECTION = "-- As a library ---"
@@ -70,9 +66,8 @@ def script(library):
 
 def main():
     library = LIBRARY.read_text()
-    made = {SCRIPT: script(library)}
-    for copies in COPIES:
-        made |= {copies / LIBRARY.name: library, copies / SCRIPT.name: made[SCRIPT]}
+    made = {SCRIPT: script(library), COPIES / LIBRARY.name: library}
+    made[COPIES / SCRIPT.name] = made[SCRIPT]
     for path, text in made.items():
         if sys.argv[1:] != ["--check"]:
             path.write_text(text)
