@@ -15,6 +15,8 @@ mod support;
 mod demo;
 #[path = "snippets/go.rs"]
 mod go;
+#[path = "snippets/java.rs"]
+mod java;
 #[path = "snippets/lossy.rs"]
 mod lossy;
 #[path = "snippets/pages.rs"]
@@ -202,13 +204,18 @@ fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_ioredis() {
     assert_eq!((times, printed.as_str()), (22, "78\n"));
 }
 
+/// Returns how long a lost call lasted, in whole seconds.
+fn seconds(printed: &str) -> u64 {
+    let seconds = printed.strip_prefix("lost after ").and_then(|rest| rest.strip_suffix(" s\n"));
+    seconds.and_then(|seconds| seconds.parse().ok()).expect(printed)
+}
+
 /// Makes one call with the default options of a driver in Go to a server that falls silent. Returns
 /// the number of calls that the server decided, and how long the call lasted, in whole seconds.
 fn silent(driver: &str) -> (i64, u64) {
     let (times, printed) =
         counted(Loss::Silence, |port| go::calls(&[driver, &port.to_string(), "1"]));
-    let seconds = printed.strip_prefix("lost after ").and_then(|rest| rest.strip_suffix(" s\n"));
-    (times, seconds.and_then(|seconds| seconds.parse().ok()).expect(&printed))
+    (times, seconds(&printed))
 }
 
 #[test]
@@ -244,6 +251,43 @@ fn lost_call_of_a_cluster_client_in_go_counts_as_the_page_says() {
         let sent = before + i64::try_from(sent).expect("a few calls");
         eventually("the node has decided all it got", || (decided() >= sent).then_some(()));
         assert_eq!(decided() - before, times, "{driver}");
+    }
+}
+
+#[test]
+fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_lettuce() {
+    let answered = (22, "answered\n".to_owned());
+    assert_eq!(java::one_call("lettuce", Loss::CutFirst(21)), answered);
+    let cluster = Cluster::start();
+    assert_eq!(java::one_call_in(&cluster, "lettuce-cluster", Loss::CutFirst(21)), answered);
+}
+
+#[test]
+fn call_counts_once_or_in_a_cluster_five_times_with_the_defaults_of_jedis() {
+    assert_eq!(java::one_call("jedis", Loss::Cut).0, 1);
+    assert_eq!(java::one_call("jedis", Loss::Silence), (1, "lost after 2 s\n".to_owned()));
+    assert_eq!(java::one_call_in(&Cluster::start(), "jedis-cluster", Loss::Cut).0, 5);
+}
+
+#[test]
+fn call_counts_five_times_and_lasts_twenty_seconds_with_the_defaults_of_redisson() {
+    let (times, printed) = java::one_call("redisson", Loss::Silence);
+    assert_eq!(times, 5);
+    // Five times 3 s, and pauses of random length before four of them.
+    assert!((18..=24).contains(&seconds(&printed)), "{printed}");
+}
+
+#[test]
+fn lost_call_counts_once_with_the_settings_of_the_page_for_java() {
+    let once = (1, "lost after 0 s\n".to_owned());
+    for driver in ["lettuce-once", "jedis-once", "redisson-once"] {
+        for loss in [Loss::Cut, Loss::Silence] {
+            assert_eq!(java::one_call(driver, loss), once, "{driver}, {loss:?}");
+        }
+    }
+    let cluster = Cluster::start();
+    for driver in ["jedis-cluster-once", "redisson-cluster-once"] {
+        assert_eq!(java::one_call_in(&cluster, driver, Loss::Cut), once, "{driver}");
     }
 }
 
@@ -289,6 +333,15 @@ fn go_redis_and_rueidis_call_the_node_that_has_the_key() {
     let cluster = Cluster::start();
     for driver in ["go-redis-cluster", "go-redis-cluster-once", "rueidis"] {
         let calls = |port: u16| go::calls(&[driver, &port.to_string(), "60"]);
+        assert_eq!(redirected(&cluster, calls), 0, "{driver}");
+    }
+}
+
+#[test]
+fn lettuce_jedis_and_redisson_call_the_node_that_has_the_key() {
+    let cluster = Cluster::start();
+    for driver in ["lettuce-cluster", "jedis-cluster", "redisson-cluster"] {
+        let calls = |port: u16| java::run("Calls", &[driver, &port.to_string(), "60"]);
         assert_eq!(redirected(&cluster, calls), 0, "{driver}");
     }
 }
