@@ -115,13 +115,13 @@ test: ## run all tests
 		cargo test --locked --test monitoring
 	$(test_clients)
 
-test-clients: ## run the suites of the Python, Node, Rust and Go clients; ONLY=java runs Java's
-	@scripts/install-prerequisites.sh rust build server clients $(filter java,$(ONLY))
+test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients
+	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	$(test_clients)
 
-check-clients: ## check format, lint and types of the clients; ONLY=java checks Java's
-	@scripts/install-prerequisites.sh rust lint build clients $(filter java,$(ONLY))
+check-clients: ## check format, lint and types of the clients
+	@scripts/install-prerequisites.sh rust lint build clients
 	$(for_clients) check $(ONLY)
 
 soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with the models
@@ -190,4 +190,5 @@ clean: ## remove all build results
 	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
 	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
-	rm -rf .cache/example-spring-boot clients/java/target clients/java/*/target examples/spring-boot/target
+	rm -rf .cache/example-spring-boot clients/java/target clients/java/*/target
+	rm -rf examples/spring-boot/target benches/clients/java/target tests/snippets/java/target

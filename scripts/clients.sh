@@ -10,7 +10,7 @@
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #   scripts/clients.sh go ARGUMENTS...          runs the Go of these suites
 #
-# LANGUAGE is python, node, rust, go or java; the default is all except java. $SERVER is the server,
+# LANGUAGE is python, node, rust, go or java; the default is all. $SERVER is the server,
 # $RL_MODULE the module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not
 # fetched again.
 set -eu
@@ -92,7 +92,7 @@ use_java() {
     found=$(javac -version 2>/dev/null || echo "no JDK")
     number=${found#javac }
     number=${number%%[!0-9]*}
-    [ "${number:-0}" -ge 17 ] || fail "JDK 17 or newer is needed and this is $found: Debian's openjdk-17-jdk-headless"
+    [ "${number:-0}" -ge 17 ] || fail "JDK 17 or newer is needed and this is $found: Debian's default-jdk-headless"
     command -v mvn >/dev/null || fail "Maven 3.8 or newer is needed and none is installed: Debian's package maven"
 }
 
@@ -375,7 +375,7 @@ check | test | example)
     # With CI set, a missing server fails the tests; without it, they would be skipped.
     export CI=1 NO_COLOR=1
     [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
-    [ $# -gt 0 ] || set -- python node rust go
+    [ $# -gt 0 ] || set -- python node rust go java
     for language in "$@"; do
         case $language in
         python | node | rust | go | java)

@@ -9,9 +9,9 @@
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
-#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm, and Go; if
-#                                               Node or Go is too old, scripts/clients.sh fetches a newer one
-#   scripts/install-prerequisites.sh java       a JDK of version 17 or newer, and Maven
+#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm, Go, Maven, and
+#                                               a JDK of version 17 or newer; if Node or Go is too old,
+#                                               scripts/clients.sh fetches a newer one
 #
 # One call may name several of these. If nothing is missing, it prints nothing and does not call apt.
 set -eu
@@ -114,10 +114,7 @@ check_clients() {
     has node || need nodejs
     has npm || need npm
     has go || need golang-go
-}
-
-check_java() {
-    has javac || need openjdk-17-jdk-headless
+    has javac || need default-jdk-headless
     has mvn || need maven
 }
 
@@ -158,8 +155,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | dist | valgrind | pip | clients | java) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server, promtool, dist, valgrind, pip, clients or java" ;;
+    rust | lint | build | server | promtool | dist | valgrind | pip | clients) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server, promtool, dist, valgrind, pip or clients" ;;
     esac
 done
 [ -z "$missing" ] || install_missing
