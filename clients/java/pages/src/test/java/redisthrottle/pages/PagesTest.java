@@ -1,4 +1,4 @@
-package redisthrottle.lettuce;
+package redisthrottle.pages;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -37,6 +37,8 @@ import redisthrottle.DeniedException;
 import redisthrottle.Limiter;
 import redisthrottle.OnError;
 import redisthrottle.Rule;
+import redisthrottle.lettuce.LettuceConnector;
+import redisthrottle.lettuce.Server;
 
 /**
  * Runs the programs in Java of the repository's pages. A program is a block that names the client;
@@ -121,7 +123,7 @@ class PagesTest {
   private void run(Program program) throws Exception {
     Path classes = Files.createTempDirectory(folder, program.name());
     try (Server server = Server.withModule()) {
-      compile(program, onServer(program.text(), server.port), classes);
+      compile(program, onServer(program.text(), server.uri().getPort()), classes);
       if (program.isMain()) {
         assertEquals(PRINTED, printed(program, classes));
         return;
