@@ -37,6 +37,11 @@ public record Problem(
     return plain(400, "Bad Request", "The request does not say who it is from.");
   }
 
+  /** Returns the body of the response to a request that could not be decided; its status is 500. */
+  public static Problem undecided() {
+    return plain(500, "Internal Server Error", "The rate limiter could not be asked.");
+  }
+
   private static Problem plain(int status, String title, String detail) {
     return new Problem("about:blank", title, status, detail, List.of());
   }

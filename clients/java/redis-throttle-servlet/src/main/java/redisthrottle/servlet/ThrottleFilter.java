@@ -11,19 +11,14 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
-import java.time.Instant;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
-import java.util.function.Function;
-import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
-import redisthrottle.CallOptions;
 import redisthrottle.Decision;
-import redisthrottle.HeaderStyle;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Problem;
+import redisthrottle.middleware.RequestLimits;
 
 /**
  * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
@@ -41,24 +36,14 @@ public final class ThrottleFilter implements Filter {
   private static final String DECISION = "redisthrottle.decision";
   private static final String CLEANED = "redisthrottle.cleaned.";
 
-  private final Limiter limiter;
-  private final Subjects subjects;
-  private final Predicate<HttpServletRequest> skip;
+  private final RequestLimits<HttpServletRequest> limits;
   private final @Nullable OnDenied onDenied;
   private final @Nullable OnFailure onFailure;
-  private final List<HeaderStyle> styles;
-  private final Function<HttpServletRequest, @Nullable String> tag;
-  private final @Nullable String degradedHeader;
 
-  ThrottleFilter(ThrottleFilterBuilder options) {
-    limiter = options.limiter;
-    subjects = new Subjects(options);
-    skip = options.skip;
+  ThrottleFilter(ThrottleFilterBuilder options, RequestLimits<HttpServletRequest> limits) {
+    this.limits = limits;
     onDenied = options.onDenied;
     onFailure = options.onFailure;
-    styles = options.styles;
-    tag = options.tag;
-    degradedHeader = options.degradedHeader;
   }
 
   /** Returns the options of a new filter. The subject is the client's address by default. */
@@ -87,12 +72,12 @@ public final class ThrottleFilter implements Filter {
       throws IOException, ServletException {
     Taken taken;
     try {
-      List<Item> items = skip.test(request) ? List.of() : subjects.items(request);
+      List<Item> items = limits.items(request);
       if (items == null) {
         write(response, Problem.noSubject());
         return;
       }
-      taken = items.isEmpty() ? null : Taken.take(limiter, items, options(request));
+      taken = items.isEmpty() ? null : new Taken(limits.take(request, items));
     } catch (RuntimeException e) {
       fail(request, response, e);
       return;
@@ -104,11 +89,6 @@ public final class ThrottleFilter implements Filter {
     } else {
       deny(request, response, taken.decision());
     }
-  }
-
-  private CallOptions options(HttpServletRequest request) {
-    String found = tag.apply(request);
-    return found == null || found.isEmpty() ? CallOptions.NONE : CallOptions.NONE.withTag(found);
   }
 
   private void admit(
@@ -134,14 +114,7 @@ public final class ThrottleFilter implements Filter {
       return;
     }
     LOG.log(Level.ERROR, "redis-throttle: a request could not be decided", e);
-    write(
-        response,
-        new Problem(
-            "about:blank",
-            "Internal Server Error",
-            500,
-            "The rate limiter could not be asked.",
-            List.of()));
+    write(response, Problem.undecided());
   }
 
   private void deny(HttpServletRequest request, HttpServletResponse response, Decision decision)
@@ -155,16 +128,8 @@ public final class ThrottleFilter implements Filter {
     onDenied.answer(request, response, decision);
   }
 
-  /** Adds the fields of a decision. Those that are lists follow those of another filter. */
   private void addFields(HttpServletResponse response, Decision decision) {
-    for (Map.Entry<String, String> field : decision.headers(styles, Instant.now()).entrySet()) {
-      String name = field.getKey();
-      if (name.equals("RateLimit") || name.equals("RateLimit-Policy")) {
-        response.addHeader(name, field.getValue());
-      } else {
-        response.setHeader(name, field.getValue());
-      }
-    }
+    limits.writeFields(decision, response::addHeader, response::setHeader);
   }
 
   private static void write(HttpServletResponse response, Problem problem) throws IOException {
@@ -179,16 +144,17 @@ public final class ThrottleFilter implements Filter {
 
   /** Returns the request for the application. The mark of an outer filter stays. */
   private HttpServletRequest told(HttpServletRequest request, @Nullable Decision decision) {
-    if (degradedHeader == null) {
+    String name = limits.degradedHeader();
+    if (name == null) {
       return request;
     }
-    String cleaned = CLEANED + degradedHeader.toLowerCase(Locale.ROOT);
+    String cleaned = CLEANED + name.toLowerCase(Locale.ROOT);
     boolean isCleaned = request.getAttribute(cleaned) != null;
     request.setAttribute(cleaned, true);
     boolean isDegraded = decision != null && decision.degraded();
     if (isCleaned && !isDegraded) {
       return request;
     }
-    return new MarkedRequest(request, degradedHeader, isDegraded ? "1" : null);
+    return new MarkedRequest(request, name, isDegraded ? "1" : null);
   }
 }

@@ -1,0 +1,175 @@
+package redisthrottle.middleware;
+
+import java.lang.System.Logger.Level;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.BiConsumer;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import java.util.function.ToLongFunction;
+import org.jspecify.annotations.Nullable;
+import redisthrottle.CallOptions;
+import redisthrottle.Decision;
+import redisthrottle.HeaderStyle;
+import redisthrottle.InvalidArgumentException;
+import redisthrottle.Item;
+import redisthrottle.Limiter;
+import redisthrottle.Proxies;
+import redisthrottle.Rule;
+
+/**
+ * The limits of a middleware: the items of a request, the call that takes them, and the fields of
+ * the response.
+ */
+public final class RequestLimits<R> {
+  private static final System.Logger LOG = System.getLogger("redisthrottle.middleware");
+
+  private final Limiter limiter;
+  private final Function<R, @Nullable String> peer;
+  private final Function<R, List<String>> forwarded;
+  private final List<MiddlewareBuilder.RuleEntry<R>> entries;
+  private final @Nullable Function<R, @Nullable String> key;
+  private final ToLongFunction<R> cost;
+  private final Predicate<R> skip;
+  private final @Nullable Rule anonymous;
+  private final Proxies proxies;
+  private final boolean knowsProxies;
+  private final List<HeaderStyle> styles;
+  private final Function<R, @Nullable String> tag;
+  private final @Nullable String degradedHeader;
+  private final AtomicBoolean saidForwarded = new AtomicBoolean();
+  private final AtomicBoolean saidKey = new AtomicBoolean();
+
+  RequestLimits(MiddlewareBuilder<R, ?> options) {
+    limiter = options.limiter;
+    peer = options.peer;
+    forwarded = options.forwarded;
+    entries = List.copyOf(options.entries);
+    key = options.key;
+    cost = options.cost;
+    skip = options.skip;
+    anonymous = options.anonymous;
+    proxies = options.proxies;
+    knowsProxies = options.knowsProxies;
+    styles = options.styles;
+    tag = options.tag;
+    degradedHeader = options.degradedHeader;
+  }
+
+  /**
+   * Returns the items of a request: none for a request that is not limited, null for a request
+   * without a subject.
+   *
+   * @throws RuntimeException if a function of the application threw it, other than that of a key
+   */
+  public @Nullable List<Item> items(R request) {
+    if (skip.test(request)) {
+      return List.of();
+    }
+    List<Item> items = new ArrayList<>(entries.size());
+    for (MiddlewareBuilder.RuleEntry<R> entry : entries) {
+      Rule rule = entry.find().apply(request);
+      if (rule == null) {
+        continue;
+      }
+      Item item = item(request, rule, subject(request, entry.key() == null ? key : entry.key()));
+      if (item == null) {
+        return anonymousItem(request);
+      }
+      items.add(item);
+    }
+    return items;
+  }
+
+  private @Nullable List<Item> anonymousItem(R request) {
+    if (anonymous == null) {
+      return null;
+    }
+    Item item = item(request, anonymous, address(request));
+    return item == null ? null : List.of(item);
+  }
+
+  private @Nullable Item item(R request, Rule rule, @Nullable String subject) {
+    if (subject == null || subject.isEmpty()) {
+      return null;
+    }
+    Item item;
+    try {
+      item = rule.of(subject);
+    } catch (InvalidArgumentException e) {
+      // An unpaired surrogate.
+      return null;
+    }
+    return rule.takesCost() ? item.cost(cost.applyAsLong(request)) : item;
+  }
+
+  private @Nullable String subject(R request, @Nullable Function<R, @Nullable String> from) {
+    if (from == null) {
+      return address(request);
+    }
+    try {
+      return from.apply(request);
+    } catch (RuntimeException e) {
+      if (saidKey.compareAndSet(false, true)) {
+        LOG.log(Level.WARNING, "redis-throttle: a key function threw, so there is no subject", e);
+      }
+      return null;
+    }
+  }
+
+  private @Nullable String address(R request) {
+    List<String> fields = forwarded.apply(request);
+    if (!fields.isEmpty() && !knowsProxies && saidForwarded.compareAndSet(false, true)) {
+      LOG.log(
+          Level.WARNING,
+          "redis-throttle: X-Forwarded-For arrived, but no proxy is trusted: all clients behind a"
+              + " proxy share one limit. Set trustedProxies to the networks of the proxies, or to"
+              + " none.");
+    }
+    return proxies.subject(peer.apply(request), fields);
+  }
+
+  private CallOptions options(R request) {
+    String found = tag.apply(request);
+    return found == null || found.isEmpty() ? CallOptions.NONE : CallOptions.NONE.withTag(found);
+  }
+
+  /**
+   * Takes the items of a request, at least one, in one call, and waits for it. A denial is no
+   * exception.
+   */
+  public TakenItems take(R request, List<Item> items) {
+    return TakenItems.take(limiter, items, options(request));
+  }
+
+  /** Takes items as {@link #take} does. Cancelling the result gives the call up. */
+  public CompletableFuture<TakenItems> takeAsync(R request, List<Item> items) {
+    return TakenItems.takeAsync(limiter, items, options(request));
+  }
+
+  /**
+   * Passes the response fields of a decision to a function that adds a field, or to one that
+   * replaces it. Lists are added, because they follow those of another middleware.
+   */
+  public void writeFields(
+      Decision decision, BiConsumer<String, String> add, BiConsumer<String, String> replace) {
+    decision
+        .headers(styles, Instant.now())
+        .forEach(
+            (name, value) -> {
+              boolean isList = name.equals("RateLimit") || name.equals("RateLimit-Policy");
+              (isList ? add : replace).accept(name, value);
+            });
+  }
+
+  /**
+   * Returns the name of the request header that tells the application that {@code onError} decided;
+   * null without one.
+   */
+  public @Nullable String degradedHeader() {
+    return degradedHeader;
+  }
+}

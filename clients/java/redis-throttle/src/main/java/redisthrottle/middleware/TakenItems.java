@@ -1,0 +1,145 @@
+package redisthrottle.middleware;
+
+import java.lang.System.Logger.Level;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Function;
+import redisthrottle.Admission;
+import redisthrottle.CallOptions;
+import redisthrottle.Decision;
+import redisthrottle.DeniedException;
+import redisthrottle.Item;
+import redisthrottle.Kind;
+import redisthrottle.Lease;
+import redisthrottle.Limiter;
+import redisthrottle.Source;
+
+/** The items that a request took, or that were denied. Any thread may call its methods. */
+public final class TakenItems {
+  private static final System.Logger LOG = System.getLogger("redisthrottle.middleware");
+
+  private final Limiter limiter;
+  private final List<Item> items;
+  private final CallOptions options;
+  private final Decision decision;
+  private final Runnable release;
+  private final AtomicBoolean isDecided = new AtomicBoolean();
+
+  private TakenItems(
+      Limiter limiter, List<Item> items, CallOptions options, Decision decision, Runnable release) {
+    this.limiter = limiter;
+    this.items = items;
+    this.options = options;
+    this.decision = decision;
+    this.release = release;
+  }
+
+  static TakenItems take(Limiter limiter, List<Item> items, CallOptions options) {
+    Taking taking = new Taking(limiter, items, options);
+    try {
+      if (!taking.hasLease()) {
+        return taking.ended(
+            items.size() == 1
+                ? limiter.check(items.get(0), options)
+                : limiter.checkAll(items, options),
+            () -> {});
+      }
+      if (items.size() == 1) {
+        Lease lease = limiter.lease(items.get(0), options);
+        return taking.ended(lease.decision(), lease::releaseAsync);
+      }
+      Admission admission = limiter.admit(items, options);
+      return taking.ended(admission.decision(), admission::finishAsync);
+    } catch (DeniedException e) {
+      return taking.ended(e.decision(), () -> {});
+    }
+  }
+
+  static CompletableFuture<TakenItems> takeAsync(
+      Limiter limiter, List<Item> items, CallOptions options) {
+    Taking taking = new Taking(limiter, items, options);
+    if (!taking.hasLease()) {
+      return taking.begun(
+          items.size() == 1
+              ? limiter.checkAsync(items.get(0), options)
+              : limiter.checkAllAsync(items, options),
+          decision -> taking.ended(decision, () -> {}));
+    }
+    if (items.size() == 1) {
+      return taking.begun(
+          limiter.leaseAsync(items.get(0), options),
+          lease -> taking.ended(lease.decision(), lease::releaseAsync));
+    }
+    return taking.begun(
+        limiter.admitAsync(items, options),
+        admission -> taking.ended(admission.decision(), admission::finishAsync));
+  }
+
+  /** A call that takes items. */
+  private record Taking(Limiter limiter, List<Item> items, CallOptions options) {
+    boolean hasLease() {
+      return items.stream().anyMatch(item -> item.rule().kind() == Kind.LEASE);
+    }
+
+    TakenItems ended(Decision decision, Runnable release) {
+      return new TakenItems(limiter, items, options, decision, release);
+    }
+
+    <T> CompletableFuture<TakenItems> begun(
+        CompletionStage<T> call, Function<T, TakenItems> taken) {
+      CompletableFuture<T> asked = call.toCompletableFuture();
+      CompletableFuture<TakenItems> result = new CompletableFuture<>();
+      // It has no effect on a call that has ended.
+      result.whenComplete((items, error) -> asked.cancel(false));
+      asked.whenComplete(
+          (answer, error) -> {
+            if (error instanceof DeniedException denied) {
+              result.complete(ended(denied.decision(), () -> {}));
+            } else if (error != null) {
+              result.completeExceptionally(error);
+            } else {
+              TakenItems all = taken.apply(answer);
+              if (!result.complete(all)) {
+                all.release();
+              }
+            }
+          });
+      return result;
+    }
+  }
+
+  /** Returns the decision on the items. */
+  public Decision decision() {
+    return decision;
+  }
+
+  /** Releases the leases, without waiting for it. A second call has no effect. */
+  public void release() {
+    release.run();
+  }
+
+  /**
+   * Gives back what the items took whose rules do not count a response with this status. Only the
+   * first call has an effect. It never throws: a failure is logged, and the response counts.
+   */
+  public void giveBack(int status) {
+    if (!decision.allowed() || !isDecided.compareAndSet(false, true)) {
+      return;
+    }
+    for (int at = 0; at < items.size(); at++) {
+      Item item = items.get(at);
+      Decision row = decision.rows().isEmpty() ? decision : decision.rows().get(at);
+      boolean isTaken = row.source() != Source.ERROR && row.granted() > 0 && row.wouldAllow();
+      try {
+        if (isTaken && !item.rule().count().counts(status)) {
+          limiter.giveBack(item, row, options);
+        }
+      } catch (RuntimeException e) {
+        LOG.log(
+            Level.ERROR, "redis-throttle: units were not given back, so the response counts", e);
+      }
+    }
+  }
+}
