@@ -1,0 +1,190 @@
+package redisthrottle.webflux;
+
+import java.lang.System.Logger.Level;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
+import org.springframework.http.HttpHeaders;
+import org.springframework.http.HttpStatusCode;
+import org.springframework.http.MediaType;
+import org.springframework.http.server.reactive.ServerHttpResponse;
+import org.springframework.web.server.ServerWebExchange;
+import org.springframework.web.server.WebFilter;
+import org.springframework.web.server.WebFilterChain;
+import reactor.core.publisher.Mono;
+import reactor.core.publisher.SignalType;
+import redisthrottle.Decision;
+import redisthrottle.Item;
+import redisthrottle.Limiter;
+import redisthrottle.Problem;
+import redisthrottle.middleware.RequestLimits;
+import redisthrottle.middleware.TakenItems;
+
+/**
+ * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
+ * and a body of {@code application/problem+json}.
+ *
+ * <p>Leases are released when the chain ends: it completes, fails, or is cancelled, as when the
+ * client is gone. A permit that arrives after a cancellation is given back. What a response took
+ * that does not count, by the rule's {@link redisthrottle.Count}, is given back when its head is
+ * sent; a client that is gone before counts as the status 499.
+ *
+ * <p>No thread waits for the limiter. The chain continues on the executor of the limiter, see
+ * {@link redisthrottle.LimiterBuilder#executor}.
+ */
+public final class ThrottleWebFilter implements WebFilter {
+  /** The status of a response whose client was gone before its head. */
+  private static final int GONE = 499;
+
+  private static final System.Logger LOG = System.getLogger("redisthrottle.webflux");
+  private static final String DECISION = "redisthrottle.decision";
+  private static final String CLEANED = "redisthrottle.cleaned.";
+
+  private final RequestLimits<ServerWebExchange> limits;
+  private final @Nullable OnDenied onDenied;
+  private final @Nullable OnFailure onFailure;
+
+  ThrottleWebFilter(ThrottleWebFilterBuilder options, RequestLimits<ServerWebExchange> limits) {
+    this.limits = limits;
+    onDenied = options.onDenied;
+    onFailure = options.onFailure;
+  }
+
+  /** Returns the options of a new filter. The subject is the client's address by default. */
+  public static ThrottleWebFilterBuilder builder(Limiter limiter) {
+    return new ThrottleWebFilterBuilder(limiter);
+  }
+
+  /** Returns the decision on a request; null if it was not limited. */
+  public static @Nullable Decision decisionOf(ServerWebExchange exchange) {
+    return exchange.getAttribute(DECISION);
+  }
+
+  @Override
+  public Mono<Void> filter(ServerWebExchange exchange, WebFilterChain chain) {
+    return Mono.defer(() -> limit(exchange, chain));
+  }
+
+  private Mono<Void> limit(ServerWebExchange exchange, WebFilterChain chain) {
+    CompletableFuture<TakenItems> asked;
+    try {
+      List<Item> items = limits.items(exchange);
+      if (items == null) {
+        return write(exchange.getResponse(), Problem.noSubject());
+      }
+      asked = items.isEmpty() ? null : limits.takeAsync(exchange, items);
+    } catch (RuntimeException e) {
+      return fail(exchange, e);
+    }
+    if (asked == null) {
+      return chain.filter(told(exchange, null));
+    }
+    return Mono.fromFuture(
+            asked.handle(
+                (taken, error) ->
+                    error == null ? decided(exchange, chain, taken) : fail(exchange, error)))
+        .flatMap(Function.identity())
+        .doFinally(end -> end(asked, end));
+  }
+
+  /** Ends what a request took. The cancelled one may have it, get it later, or never. */
+  private static void end(CompletableFuture<TakenItems> asked, SignalType end) {
+    asked.cancel(false);
+    asked.thenAccept(
+        taken -> {
+          taken.release();
+          if (end == SignalType.CANCEL) {
+            taken.giveBack(GONE);
+          }
+        });
+  }
+
+  private Mono<Void> decided(ServerWebExchange exchange, WebFilterChain chain, TakenItems taken) {
+    return Mono.defer(
+        () -> {
+          addFields(exchange.getResponse(), taken.decision());
+          return taken.decision().allowed()
+              ? admit(exchange, chain, taken)
+              : deny(exchange, taken.decision());
+        });
+  }
+
+  private Mono<Void> admit(ServerWebExchange exchange, WebFilterChain chain, TakenItems taken) {
+    exchange.getAttributes().put(DECISION, taken.decision());
+    ServerHttpResponse response = exchange.getResponse();
+    response.beforeCommit(() -> Mono.fromRunnable(() -> taken.giveBack(status(response))));
+    return chain.filter(told(exchange, taken.decision()));
+  }
+
+  private static int status(ServerHttpResponse response) {
+    HttpStatusCode status = response.getStatusCode();
+    return status == null ? 200 : status.value();
+  }
+
+  private Mono<Void> fail(ServerWebExchange exchange, Throwable error) {
+    if (!(error instanceof RuntimeException failure)) {
+      return Mono.error(error);
+    }
+    return Mono.defer(
+        () -> {
+          if (onFailure != null) {
+            return onFailure.answer(exchange, failure);
+          }
+          LOG.log(Level.ERROR, "redis-throttle: a request could not be decided", failure);
+          return write(exchange.getResponse(), Problem.undecided());
+        });
+  }
+
+  private Mono<Void> deny(ServerWebExchange exchange, Decision decision) {
+    if (onDenied == null) {
+      return write(exchange.getResponse(), decision.problem());
+    }
+    exchange.getResponse().getHeaders().setCacheControl("no-store");
+    return onDenied.answer(exchange, decision);
+  }
+
+  private void addFields(ServerHttpResponse response, Decision decision) {
+    HttpHeaders fields = response.getHeaders();
+    limits.writeFields(decision, fields::add, fields::set);
+  }
+
+  private static Mono<Void> write(ServerHttpResponse response, Problem problem) {
+    byte[] body = problem.json().getBytes(StandardCharsets.UTF_8);
+    response.setStatusCode(HttpStatusCode.valueOf(problem.status()));
+    HttpHeaders fields = response.getHeaders();
+    fields.setContentType(MediaType.APPLICATION_PROBLEM_JSON);
+    fields.setCacheControl("no-store");
+    // The answer to HEAD has it, too.
+    fields.setContentLength(body.length);
+    return response.writeWith(Mono.fromSupplier(() -> response.bufferFactory().wrap(body)));
+  }
+
+  /** Returns the exchange for the application. The mark of an outer filter stays. */
+  private ServerWebExchange told(ServerWebExchange exchange, @Nullable Decision decision) {
+    String name = limits.degradedHeader();
+    if (name == null) {
+      return exchange;
+    }
+    String cleaned = CLEANED + name.toLowerCase(Locale.ROOT);
+    boolean isCleaned = exchange.getAttributes().put(cleaned, true) != null;
+    boolean isDegraded = decision != null && decision.degraded();
+    if (isCleaned && !isDegraded) {
+      return exchange;
+    }
+    return exchange
+        .mutate()
+        .request(
+            request ->
+                request.headers(
+                    fields -> {
+                      fields.remove(name);
+                      if (isDegraded) {
+                        fields.set(name, "1");
+                      }
+                    }))
+        .build();
+  }
+}
