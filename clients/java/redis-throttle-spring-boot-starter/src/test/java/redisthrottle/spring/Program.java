@@ -1,0 +1,55 @@
+package redisthrottle.spring;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+
+/** An application that a test started. */
+final class Program implements AutoCloseable {
+  final ConfigurableApplicationContext context;
+  private final HttpClient http = HttpClient.newHttpClient();
+
+  private Program(ConfigurableApplicationContext context) {
+    this.context = context;
+  }
+
+  /** Starts an application at a free port; arguments are {@code --name=value}. */
+  static Program start(WebApplicationType type, Class<?> source, String... arguments) {
+    List<String> all = new ArrayList<>(List.of("--server.port=0", "--logging.level.root=warn"));
+    all.addAll(Arrays.asList(arguments));
+    return new Program(
+        new SpringApplicationBuilder(source).web(type).run(all.toArray(String[]::new)));
+  }
+
+  HttpResponse<String> get(String path, String... headers) {
+    return send("GET", path, headers);
+  }
+
+  HttpResponse<String> send(String method, String path, String... headers) {
+    String port = context.getEnvironment().getProperty("local.server.port");
+    HttpRequest.Builder request =
+        HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path))
+            .method(method, HttpRequest.BodyPublishers.noBody());
+    if (headers.length > 0) {
+      request.headers(headers);
+    }
+    try {
+      return http.send(request.build(), HttpResponse.BodyHandlers.ofString());
+    } catch (IOException | InterruptedException e) {
+      throw new AssertionError(e);
+    }
+  }
+
+  @Override
+  public void close() {
+    context.close();
+  }
+}
