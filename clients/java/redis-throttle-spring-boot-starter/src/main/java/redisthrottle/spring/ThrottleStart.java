@@ -1,17 +1,13 @@
 package redisthrottle.spring;
 
 import java.lang.System.Logger.Level;
-import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.springframework.beans.factory.SmartInitializingSingleton;
 import redisthrottle.Backend;
 import redisthrottle.Limiter;
-import redisthrottle.Reason;
-import redisthrottle.UnavailableException;
 
 /**
  * Connects to the server while the application starts, so that its first requests are decided there
@@ -19,61 +15,30 @@ import redisthrottle.UnavailableException;
  * application starts nevertheless.
  */
 final class ThrottleStart implements SmartInitializingSingleton {
-  /** The longest time for which the start waits. */
-  private static final Duration PATIENCE = Duration.ofSeconds(2);
-
-  /** Between calls, so that they do not open the circuit breaker. */
-  private static final Duration PAUSE = Duration.ofMillis(300);
+  /** The longest time for which the start waits, after all other beans have been made. */
+  private static final long PATIENCE_S = 2;
 
   private static final System.Logger LOG = System.getLogger("redisthrottle.spring");
 
-  private final long end = System.nanoTime() + PATIENCE.toNanos();
-  private final Limiter limiter;
-  private final CompletableFuture<Backend> first;
+  private final CompletableFuture<Backend> answer;
 
   ThrottleStart(Limiter limiter) {
-    this.limiter = limiter;
-    first = ask();
-  }
-
-  private CompletableFuture<Backend> ask() {
-    return limiter.readyAsync().toCompletableFuture();
-  }
-
-  private long left() {
-    return Math.max(0, end - System.nanoTime());
+    answer = limiter.readyAsync().toCompletableFuture();
   }
 
   /** Waits before the web server accepts requests. */
   @Override
   public void afterSingletonsInstantiated() {
-    CompletableFuture<Backend> answer = first;
     try {
-      for (; ; ) {
-        try {
-          answer.get(left(), TimeUnit.NANOSECONDS);
-          return;
-        } catch (ExecutionException e) {
-          if (!isSlow(e.getCause()) || left() == 0) {
-            say(String.valueOf(e.getCause().getMessage()));
-            return;
-          }
-        }
-        TimeUnit.NANOSECONDS.sleep(Math.min(left(), PAUSE.toNanos()));
-        answer = ask();
-      }
+      answer.get(PATIENCE_S, TimeUnit.SECONDS);
+    } catch (ExecutionException e) {
+      say(String.valueOf(e.getCause().getMessage()));
     } catch (TimeoutException e) {
       answer.cancel(true);
       say("no answer");
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
-  }
-
-  private static boolean isSlow(Throwable cause) {
-    Throwable one = cause instanceof CompletionException ? cause.getCause() : cause;
-    return one instanceof UnavailableException away
-        && (away.reason() == Reason.TIMEOUT || away.reason() == Reason.CIRCUIT);
   }
 
   private static void say(String problem) {
