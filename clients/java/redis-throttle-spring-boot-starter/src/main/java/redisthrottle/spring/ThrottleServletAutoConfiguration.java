@@ -3,7 +3,6 @@ package redisthrottle.spring;
 import jakarta.servlet.Filter;
 import jakarta.servlet.http.HttpServletRequest;
 import java.security.Principal;
-import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
@@ -31,48 +30,27 @@ public class ThrottleServletAutoConfiguration {
       ObjectProvider<Rule> rules,
       ThrottleProperties properties,
       ConfigurableListableBeanFactory beans) {
-    RouteKey<HttpServletRequest> keys =
-        new RouteKey<>(HttpServletRequest.class, beans, properties.filterOrder());
+    RouteOptions<HttpServletRequest> options =
+        new RouteOptions<>(
+            properties,
+            beans,
+            HttpServletRequest.class,
+            HttpServletRequest::getHeader,
+            ThrottleServletAutoConfiguration::principal);
     RouteTable<ThrottleFilter> routes =
         new RouteTable<>(
             properties,
             rules,
-            route -> {
-              ThrottleFilterBuilder builder = builder(limiter, properties);
-              route.rules().forEach(builder::rule);
-              Function<HttpServletRequest, @Nullable String> key =
-                  keys.of(
-                      route,
-                      name -> request -> request.getHeader(name),
-                      ThrottleServletAutoConfiguration::principal);
-              return (key == null ? builder : builder.key(key)).build();
-            });
+            route -> options.route(route, ThrottleFilter.builder(limiter)).build());
+    ThrottleFilterBuilder others = options.common(ThrottleFilter.builder(limiter));
     // On other requests, too, the field comes from the limiter alone.
-    ThrottleFilter otherwise =
-        properties.degradedHeader() == null
-            ? null
-            : builder(limiter, properties).ruleOf(request -> null).build();
+    boolean isCleaned = properties.degradedHeader() != null;
+    ThrottleFilter otherwise = isCleaned ? others.ruleOf(request -> null).build() : null;
     return new RoutesFilter(routes, otherwise, properties.filterOrder());
   }
 
   private static @Nullable String principal(HttpServletRequest request) {
     Principal principal = request.getUserPrincipal();
     return principal == null ? null : principal.getName();
-  }
-
-  private static ThrottleFilterBuilder builder(Limiter limiter, ThrottleProperties properties) {
-    return PropertyException.below(
-        "throttle",
-        () -> {
-          ThrottleFilterBuilder builder = ThrottleFilter.builder(limiter);
-          builder.headers(properties.headers());
-          if (properties.trustedProxies() != null) {
-            builder.trustedProxies(properties.trustedProxies());
-          }
-          if (properties.degradedHeader() != null) {
-            builder.degradedHeader(properties.degradedHeader());
-          }
-          return builder;
-        });
   }
 }

@@ -11,6 +11,7 @@ import java.util.List;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
+import redisthrottle.lettuce.Server;
 
 /** An application that a test started. */
 final class Program implements AutoCloseable {
@@ -22,11 +23,24 @@ final class Program implements AutoCloseable {
   }
 
   /** Starts an application at a free port; arguments are {@code --name=value}. */
-  static Program start(WebApplicationType type, Class<?> source, String... arguments) {
-    List<String> all = new ArrayList<>(List.of("--server.port=0", "--logging.level.root=warn"));
+  static Program start(
+      WebApplicationType type, Class<?> source, Server server, String... arguments) {
+    List<String> all =
+        new ArrayList<>(
+            List.of(
+                "--server.port=0",
+                "--logging.level.root=warn",
+                "--spring.main.banner-mode=off",
+                "--management.health.redis.enabled=false",
+                "--throttle.url=" + server.uri().toURI()));
     all.addAll(Arrays.asList(arguments));
     return new Program(
         new SpringApplicationBuilder(source).web(type).run(all.toArray(String[]::new)));
+  }
+
+  /** Returns a field of a response. */
+  static String field(HttpResponse<?> response, String name) {
+    return response.headers().firstValue(name).orElseThrow();
   }
 
   HttpResponse<String> get(String path, String... headers) {

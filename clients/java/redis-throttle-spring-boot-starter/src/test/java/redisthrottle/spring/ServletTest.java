@@ -47,8 +47,8 @@ class ServletTest {
         Program.start(
             WebApplicationType.SERVLET,
             Application.class,
-            "--spring.config.location=classpath:six-lines.yaml",
-            "--throttle.url=" + redis.uri().toURI())) {
+            redis,
+            "--spring.config.location=classpath:six-lines.yaml")) {
       for (int request = 1; request <= 10; request++) {
         HttpResponse<String> served = program.get("/");
         assertEquals(200, served.statusCode(), "request " + request);

@@ -1,0 +1,44 @@
+package redisthrottle.spring;
+
+import org.jspecify.annotations.Nullable;
+import org.springframework.core.Ordered;
+import org.springframework.http.server.PathContainer;
+import org.springframework.http.server.reactive.ServerHttpRequest;
+import org.springframework.web.cors.reactive.CorsUtils;
+import org.springframework.web.server.ServerWebExchange;
+import org.springframework.web.server.WebFilter;
+import org.springframework.web.server.WebFilterChain;
+import reactor.core.publisher.Mono;
+
+/** Limits each request by the first route that matches it. */
+final class RoutesWebFilter implements WebFilter, Ordered {
+  private final RouteTable<WebFilter> routes;
+  private final @Nullable WebFilter otherwise;
+  private final int order;
+
+  /**
+   * Makes the filter.
+   *
+   * @param otherwise the filter of other requests, which limits nothing; null without one
+   */
+  RoutesWebFilter(RouteTable<WebFilter> routes, @Nullable WebFilter otherwise, int order) {
+    this.routes = routes;
+    this.otherwise = otherwise;
+    this.order = order;
+  }
+
+  @Override
+  public int getOrder() {
+    return order;
+  }
+
+  @Override
+  public Mono<Void> filter(ServerWebExchange exchange, WebFilterChain chain) {
+    ServerHttpRequest request = exchange.getRequest();
+    PathContainer path = request.getPath().pathWithinApplication();
+    boolean isPreflight = CorsUtils.isPreFlightRequest(request);
+    WebFilter found = routes.find(path, request.getMethod().name(), isPreflight);
+    WebFilter filter = found == null ? otherwise : found;
+    return filter == null ? chain.filter(exchange) : filter.filter(exchange, chain);
+  }
+}

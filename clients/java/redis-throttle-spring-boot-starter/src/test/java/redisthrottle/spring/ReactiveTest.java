@@ -1,0 +1,102 @@
+package redisthrottle.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.http.HttpResponse;
+import java.security.Principal;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.core.annotation.Order;
+import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.server.WebFilter;
+import reactor.core.publisher.Mono;
+import redisthrottle.lettuce.Server;
+
+/** Runs applications in Netty, with a server that has the module. */
+class ReactiveTest {
+  private static Server redis;
+
+  @BeforeAll
+  static void start() {
+    redis = Server.withModule();
+  }
+
+  @AfterAll
+  static void stop() {
+    redis.close();
+  }
+
+  @Configuration(proxyBeanMethods = false)
+  @EnableAutoConfiguration
+  @RestController
+  static class Application {
+    @GetMapping({"/", "/{name}"})
+    Mono<String> index() {
+      return Mono.just("hello");
+    }
+
+    /** Stands for Spring Security. */
+    @Bean
+    @Order(-100)
+    WebFilter login() {
+      return (exchange, chain) -> {
+        String user = exchange.getRequest().getHeaders().getFirst("X-User");
+        Mono<Principal> principal = Mono.justOrEmpty(user).map(name -> () -> name);
+        return chain.filter(exchange.mutate().principal(principal).build());
+      };
+    }
+  }
+
+  private static Program start(String... arguments) {
+    return Program.start(WebApplicationType.REACTIVE, Application.class, redis, arguments);
+  }
+
+  @Test
+  void answers_429_to_the_eleventh_request_with_six_lines() {
+    try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
+      for (int request = 1; request <= 10; request++) {
+        HttpResponse<String> served = program.get("/");
+        assertEquals(200, served.statusCode(), "request " + request);
+        assertEquals("hello", served.body());
+      }
+      HttpResponse<String> denied = program.get("/");
+      assertEquals(429, denied.statusCode());
+      assertEquals("6", Program.field(denied, "Retry-After"));
+      assertEquals("\"api\";q=10;w=60", Program.field(denied, "RateLimit-Policy"));
+      assertTrue(Program.field(denied, "RateLimit").startsWith("\"api\";r=0;t="));
+      String scraped = program.get("/actuator/prometheus").body();
+      String line =
+          "redis_throttle_checks_total{outcome=\"denied\",rule=\"api\",source=\"server\"}";
+      assertTrue(scraped.contains(line + " 1.0"), scraped);
+      assertEquals(200, program.get("/other").statusCode());
+    }
+  }
+
+  @Test
+  void limits_by_the_principal_and_takes_the_first_route_below_a_base_path() {
+    try (Program program =
+        start(
+            "--spring.webflux.base-path=/shop",
+            "--throttle.filter-order=-99",
+            "--throttle.rules.once.algorithm=fixed",
+            "--throttle.rules.once.limit=1",
+            "--throttle.rules.once.window=1h",
+            "--throttle.routes[0].path=/me",
+            "--throttle.routes[0].methods=get",
+            "--throttle.routes[0].rules=once",
+            "--throttle.routes[0].key=principal")) {
+      assertEquals(200, program.get("/shop/me", "X-User", "ada").statusCode());
+      assertEquals(429, program.send("HEAD", "/shop/me", "X-User", "ada").statusCode());
+      assertEquals(200, program.get("/shop/me", "X-User", "bob").statusCode());
+      assertEquals(400, program.get("/shop/me").statusCode());
+      assertEquals(200, program.get("/shop/you").statusCode());
+    }
+  }
+}
