@@ -196,12 +196,12 @@ final class Cluster implements Routes {
     reading = begun;
     CompletableFuture<SlotMap> mine = begun.join();
     List<String> open = lines.keySet().stream().filter(this::isUp).limit(READERS).toList();
-    recovered(firstOf(open, terms.timeout().toNanos()), error -> readFromAll())
+    recovered(firstOf(open, terms.options().timeout.toNanos()), error -> readFromAll())
         .whenComplete(
             (found, error) -> {
               reading = null;
               hasRead = true;
-              readAgainAt = loop.nanos() + terms.timeout().toNanos();
+              readAgainAt = loop.nanos() + terms.options().timeout.toNanos();
               if (error == null) {
                 install(found);
                 begun.complete(found);
@@ -215,7 +215,7 @@ final class Cluster implements Routes {
   private CompletableFuture<SlotMap> readFromAll() {
     Set<String> all = new LinkedHashSet<>(seeds);
     all.addAll(lines.keySet());
-    return firstOf(List.copyOf(all), terms.patience().toNanos());
+    return firstOf(List.copyOf(all), terms.options().patience(map == null).toNanos());
   }
 
   /** Returns the first slot map that one of the nodes answers with. */

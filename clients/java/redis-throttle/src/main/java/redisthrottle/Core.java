@@ -48,8 +48,7 @@ final class Core {
     this.keys = new Keys(options.prefix, options.isTagged, options.hmacSecret);
     this.loop = new Loop(clock.get());
     this.entry = new Entry(loop, executor);
-    Line.Terms terms =
-        new Line.Terms(loop, connector, options.timeout, options.breakerPause, jitter);
+    Line.Terms terms = new Line.Terms(loop, connector, options, jitter);
     List<String> seeds = connector.seeds();
     Routes routes = seeds.isEmpty() ? new Routes.Single(terms) : new Cluster(terms, seeds);
     this.exchange = new Exchange(loop, options, routes);
@@ -353,8 +352,11 @@ final class Core {
   Work<Backend> ready() {
     begin();
     Call call = Call.probe(keys.key("ready", "ready", null));
+    long withinNs = options.patience(true).toNanos();
     return signal ->
-        decider.answer(call, signal, List.of()).thenApply(reply -> exchange.backends.answering());
+        decider
+            .noting(List.of(), () -> exchange.send(call, withinNs, signal))
+            .thenApply(reply -> exchange.backends.answering());
   }
 
   int openBreakers() {

@@ -50,9 +50,14 @@ final class Decider {
 
   /** Sends a call that {@link OnError} does not decide. Counts a rejection. */
   CompletableFuture<@Nullable Object> answer(Call call, Signal signal, List<Ask> asks) {
+    return noting(asks, () -> exchange.send(call, signal));
+  }
+
+  /** Counts the rejection of a call. */
+  CompletableFuture<@Nullable Object> noting(
+      List<Ask> asks, Supplier<CompletableFuture<@Nullable Object>> send) {
     long askedAt = loop.nanos();
-    return exchange
-        .send(call, signal)
+    return send.get()
         .whenComplete(
             (reply, error) -> {
               if (error != null) {

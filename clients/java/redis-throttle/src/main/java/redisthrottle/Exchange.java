@@ -46,6 +46,11 @@ final class Exchange {
 
   /** Sends a call. Fails with a rejection, an {@link UnavailableException}, or a cancellation. */
   CompletableFuture<@Nullable Object> send(Call call, Signal signal) {
+    return send(call, timeoutNs, signal);
+  }
+
+  /** Sends a call with a deadline of its own. */
+  CompletableFuture<@Nullable Object> send(Call call, long withinNs, Signal signal) {
     try {
       signal.throwIfAborted();
       Node node = nodeNamed(routes.nodeOf(call));
@@ -55,7 +60,7 @@ final class Exchange {
       }
       boolean isProbe = node.breaker.enter();
       node.inFlight++;
-      return run(call, node, isProbe, true, signal);
+      return run(call, new Pending(this, node, withinNs, isProbe, true), signal);
     } catch (UnavailableException | CancellationException e) {
       return CompletableFuture.failedFuture(e);
     }
@@ -83,16 +88,13 @@ final class Exchange {
       signal.throwIfAborted();
       boolean passes = node.breaker.isOpen() && routes.isUp(node.name);
       boolean isProbe = !passes && node.breaker.enter();
-      return run(call, node, isProbe, false, signal);
+      return run(call, new Pending(this, node, timeoutNs, isProbe, false), signal);
     } catch (UnavailableException | CancellationException e) {
       return CompletableFuture.failedFuture(e);
     }
   }
 
-  private CompletableFuture<@Nullable Object> run(
-      Call call, Node node, boolean isProbe, boolean isCounted, Signal signal) {
-    node.entered++;
-    Pending pending = new Pending(this, node, timeoutNs, isProbe, isCounted);
+  private CompletableFuture<@Nullable Object> run(Call call, Pending pending, Signal signal) {
     pending.follow(signal);
     deadlines.add(pending);
     backends

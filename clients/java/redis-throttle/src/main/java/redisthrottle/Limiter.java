@@ -286,8 +286,8 @@ public final class Limiter implements AutoCloseable {
 
   /**
    * Checks, at the start of a program, that the server answers, and returns the back end that does.
-   * The first dial of a program loads the driver's classes, which may take longer than the timeout.
-   * It continues for at least 1 s after its start, so call this again after an exception.
+   * The first dial of a program loads the driver's classes, which takes longer than most timeouts.
+   * So this waits for up to 2 s, or twice the timeout if that is longer.
    *
    * @throws UnavailableException without an answer
    */

@@ -13,15 +13,7 @@ import org.jspecify.annotations.Nullable;
  */
 final class Line {
   /** The terms on which connections are opened. */
-  record Terms(
-      Loop loop, Connector connector, Duration timeout, Duration pause, DoubleSupplier jitter) {
-    /** Returns the time after which a dial counts as failed. */
-    Duration patience() {
-      return timeout.compareTo(DIAL_MIN) > 0 ? timeout : DIAL_MIN;
-    }
-  }
-
-  private static final Duration DIAL_MIN = Duration.ofSeconds(1);
+  record Terms(Loop loop, Connector connector, Options options, DoubleSupplier jitter) {}
 
   private final Terms terms;
   private final Loop loop;
@@ -70,7 +62,9 @@ final class Line {
               }
               long left = waiting.endsAt() - loop.nanos();
               boolean isNew = hasDialled && dialledAt - since >= 0;
-              if (isNew && left < dialTook && left > -Deadlines.BUSY_NS) {
+              // The first dial of a program may take longer than any answer.
+              long needed = Math.min(dialTook, terms.options.timeout.toNanos());
+              if (isNew && left < needed && left > -Deadlines.BUSY_NS) {
                 String text = "the dial took " + dialTook / 1_000_000 + " ms";
                 throw UnavailableException.unsent(Reason.TIMEOUT, text, null);
               }
@@ -144,7 +138,7 @@ final class Line {
 
   private void begin(Shared<Connection> begun) {
     long beganAt = loop.nanos();
-    Duration patience = terms.patience();
+    Duration patience = terms.options.patience(!hasDialled);
     Runnable stop =
         loop.after(
             patience.toNanos(),
@@ -196,7 +190,7 @@ final class Line {
     RuntimeException known = Failures.ofDial(error);
     refusal = known instanceof CommandRejectedException rejected ? rejected : null;
     // Many processes lose the same server at once and should not all dial it at once.
-    double pause = terms.pause.toNanos() * terms.jitter.getAsDouble();
+    double pause = terms.options.breakerPause.toNanos() * terms.jitter.getAsDouble();
     isPausing = true;
     dialAgainAt = beganAt + (long) pause;
     begun.fail(known);

@@ -11,6 +11,7 @@ import org.jspecify.annotations.Nullable;
 /** The options of a limiter. A builder sets them before the limiter is made. */
 final class Options {
   static final int PREFETCH_MAX = 10_000;
+  private static final Duration DIAL_MIN = Duration.ofSeconds(1);
   private static final Duration HOUR = Duration.ofHours(1);
 
   Duration timeout = Duration.ofMillis(100);
@@ -43,6 +44,16 @@ final class Options {
     copy.hmacSecret = hmacSecret == null ? null : Arrays.copyOf(hmacSecret, hmacSecret.length);
     copy.onDecision = onDecision;
     return copy;
+  }
+
+  /**
+   * Returns the time after which a dial counts as failed.
+   *
+   * @param isFirst true if it may load the driver's classes
+   */
+  Duration patience(boolean isFirst) {
+    Duration patience = timeout.compareTo(DIAL_MIN) > 0 ? timeout : DIAL_MIN;
+    return isFirst ? patience.multipliedBy(2) : patience;
   }
 
   void setTimeout(Duration given) {

@@ -34,6 +34,7 @@ final class Pending extends Deadlines.Due implements Waiting {
     this.exchange = exchange;
     this.timeoutNs = timeoutNs;
     this.node = node;
+    node.entered++;
     this.number = node.entered;
     this.isProbe = isProbe;
     this.isCounted = isCounted;

@@ -13,6 +13,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
@@ -74,6 +75,39 @@ class CallsTest {
 
   private static LimiterBuilder builder(Connector connector) {
     return Limiter.builder(connector).timeout(Duration.ofSeconds(10));
+  }
+
+  /** Dials when told to. */
+  private static final class Slow implements Connector {
+    final CompletableFuture<Connection> dial = new CompletableFuture<>();
+
+    @Override
+    public CompletionStage<Connection> connect(String node, Duration timeout) {
+      return dial;
+    }
+  }
+
+  @Test
+  void ready_waits_longer_than_the_timeout_for_the_first_connection() {
+    FrozenClock clock = new FrozenClock();
+    for (long timeoutMs : List.of(100L, 3000L)) {
+      Slow slow = new Slow();
+      LimiterBuilder builder = new LimiterBuilder(slow, () -> clock, Runnable::run);
+      Limiter limiter = builder.timeout(Duration.ofMillis(timeoutMs)).build();
+      long endsMs = clock.nowMs() + Math.max(2000, 2 * timeoutMs);
+      CompletableFuture<Backend> ready = limiter.readyAsync().toCompletableFuture();
+      CompletableFuture<Backend> late = limiter.readyAsync().toCompletableFuture();
+      Memory memory = new Memory(words -> reply(ALLOWED));
+      clock.runUntil((endsMs - timeoutMs) * 1_000_000);
+      memory.answer = words -> memory.sent.size() == 1 ? reply(ALLOWED) : new CompletableFuture<>();
+      slow.dial.complete(memory);
+      assertEquals(Backend.MODULE, ready.join());
+      clock.runUntil(endsMs * 1_000_000 - 1);
+      assertFalse(late.isDone());
+      clock.runUntil(endsMs * 1_000_000);
+      CompletionException thrown = assertThrows(CompletionException.class, late::join);
+      assertEquals(Reason.TIMEOUT, ((UnavailableException) thrown.getCause()).reason());
+    }
   }
 
   @Test

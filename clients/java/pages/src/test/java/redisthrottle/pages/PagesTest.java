@@ -138,7 +138,7 @@ class PagesTest {
   /** Returns a program with the server's port, and with time for a busy machine. */
   private static String onServer(String text, int port) {
     return text.replace("127.0.0.1:7777", "127.0.0.1:" + port)
-        .replace("ofSeconds(2)", "ofSeconds(30)");
+        .replace("uri)).build()", "uri)).timeout(Duration.ofSeconds(30)).build()");
   }
 
   private static void compile(Program program, String text, Path classes) throws IOException {
