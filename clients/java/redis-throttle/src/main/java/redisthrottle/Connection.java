@@ -8,8 +8,9 @@ import org.jspecify.annotations.Nullable;
 public interface Connection {
   /**
    * Sends a command once, never again. The result is a {@link Long}, a {@link String}, null, or a
-   * {@link List} of these; it fails with a {@link ServerErrorException} for an error reply, and
-   * with any other exception if the connection is lost. Replies come in the order of the commands.
+   * {@link List} of these; it fails with a {@link ServerErrorException} for an error reply, with a
+   * {@link NotSentException} if the connection closed before the command was written, and with any
+   * other exception if the connection is lost. Replies come in the order of the commands.
    */
   CompletionStage<@Nullable Object> send(List<String> words);
 

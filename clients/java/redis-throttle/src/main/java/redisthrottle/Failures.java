@@ -59,6 +59,9 @@ final class Failures {
         || inner instanceof InvalidArgumentException) {
       return (RuntimeException) inner;
     }
+    if (inner instanceof NotSentException) {
+      return UnavailableException.unsent(Reason.CONNECTION, "the connection closed", inner);
+    }
     String text = inner.getMessage() == null ? inner.getClass().getName() : inner.getMessage();
     return UnavailableException.sent(Reason.CONNECTION, text, inner);
   }
@@ -76,11 +79,14 @@ final class Failures {
     return new CommandRejectedException(kind, text, reply);
   }
 
-  /** Returns the error of a driver: that of a reply as it is, others as a lost connection. */
+  /**
+   * Returns the error of a driver: that of a reply, or of a command that was not sent, as it is,
+   * others as a lost connection.
+   */
   static RuntimeException ofDriver(Throwable error) {
     Throwable inner = cause(error);
-    if (inner instanceof ServerErrorException reply) {
-      return reply;
+    if (inner instanceof ServerErrorException || inner instanceof NotSentException) {
+      return (RuntimeException) inner;
     }
     String text = inner.getMessage() == null ? inner.getClass().getName() : inner.getMessage();
     return UnavailableException.sent(Reason.CONNECTION, text, inner);

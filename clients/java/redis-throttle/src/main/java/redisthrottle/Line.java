@@ -45,9 +45,25 @@ final class Line {
   /** Sends a command on a connection that is open or dialled for it. */
   CompletableFuture<@Nullable Object> send(List<String> words, Waiting waiting, long since) {
     Connection open = ready();
-    if (open != null) {
-      return transmit(open, words);
+    if (open == null) {
+      return sendDialled(words, waiting, since);
     }
+    return Failures.recovered(
+        transmit(open, words),
+        error -> {
+          if (!(error instanceof NotSentException) || waiting.isEnded()) {
+            return CompletableFuture.failedFuture(error);
+          }
+          // The server closed the connection while it was idle.
+          if (current == open) {
+            drop();
+          }
+          return sendDialled(words, waiting, loop.nanos());
+        });
+  }
+
+  private CompletableFuture<@Nullable Object> sendDialled(
+      List<String> words, Waiting waiting, long since) {
     waiting.waits(name);
     return openFor(waiting, since).thenCompose(connection -> transmit(connection, words));
   }

@@ -159,6 +159,29 @@ class CallsTest {
   }
 
   @Test
+  void a_command_that_was_not_sent_is_sent_once_over_the_next_connection() {
+    Memory memory = new Memory(words -> reply(ALLOWED));
+    try (Limiter limiter = builder(memory).build()) {
+      limiter.check(API.of("a"));
+      memory.sent.clear();
+      memory.answer = words -> memory.sent.size() == 1 ? notSent() : reply(ALLOWED);
+      assertEquals(Source.SERVER, limiter.check(API.of("a")).source());
+      assertEquals(2, memory.sent.size());
+      memory.sent.clear();
+      memory.answer = words -> notSent();
+      UnavailableException thrown =
+          assertThrows(UnavailableException.class, () -> limiter.charge(API.of("a")));
+      assertEquals(Reason.CONNECTION, thrown.reason());
+      assertFalse(thrown.mayHaveRun());
+      assertEquals(2, memory.sent.size());
+    }
+  }
+
+  private static CompletableFuture<Object> notSent() {
+    return CompletableFuture.failedFuture(new NotSentException(null));
+  }
+
+  @Test
   void null_is_a_mistake_that_names_the_argument() {
     assertThrows(InvalidArgumentException.class, () -> Limiter.builder(null));
     assertThrows(InvalidArgumentException.class, () -> API.of(null));

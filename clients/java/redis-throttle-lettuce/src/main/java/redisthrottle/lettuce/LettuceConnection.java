@@ -7,9 +7,11 @@ import io.lettuce.core.protocol.AsyncCommand;
 import io.lettuce.core.protocol.Command;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
+import java.nio.channels.ClosedChannelException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
@@ -18,11 +20,17 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Connection;
+import redisthrottle.NotSentException;
 import redisthrottle.ServerErrorException;
 
 /** A connection of Lettuce that sends each command once. */
 final class LettuceConnection implements Connection {
   private static final Map<String, Keyword> KEYWORDS = new ConcurrentHashMap<>();
+
+  /** The driver's errors of commands that it rejects before it writes them. */
+  private static final Set<String> REJECTED =
+      Set.of("Currently not connected. Commands are rejected.", "Connection is closed");
+
   private final StatefulRedisConnection<String, String> connection;
 
   /** Writes the commands that the connection's own thread sends. */
@@ -59,15 +67,22 @@ final class LettuceConnection implements Connection {
           if (error == null) {
             reader = Thread.currentThread();
             answer.complete(reply);
-          } else if (error instanceof RedisCommandExecutionException) {
-            String text = String.valueOf(error.getMessage());
-            answer.completeExceptionally(new ServerErrorException(text, error));
           } else {
-            answer.completeExceptionally(error);
+            answer.completeExceptionally(known(error));
           }
         });
     dispatch(command);
     return answer;
+  }
+
+  private static Throwable known(Throwable error) {
+    String text = String.valueOf(error.getMessage());
+    if (error instanceof RedisCommandExecutionException) {
+      return new ServerErrorException(text, error);
+    }
+    // Netty's error of a write on a channel that closed before it.
+    boolean isUnwritten = error instanceof ClosedChannelException || REJECTED.contains(text);
+    return isUnwritten ? new NotSentException(error) : error;
   }
 
   /**

@@ -2,6 +2,7 @@ package redisthrottle.lettuce;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -10,6 +11,7 @@ import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -19,12 +21,14 @@ import reactor.core.publisher.Mono;
 import redisthrottle.Admission;
 import redisthrottle.Backend;
 import redisthrottle.CommandRejectedException;
+import redisthrottle.Connection;
 import redisthrottle.Decision;
 import redisthrottle.DeniedException;
 import redisthrottle.FixedRule;
 import redisthrottle.Item;
 import redisthrottle.Lease;
 import redisthrottle.Limiter;
+import redisthrottle.NotSentException;
 import redisthrottle.Reason;
 import redisthrottle.Rule;
 import redisthrottle.Source;
@@ -167,6 +171,25 @@ class SingleTest {
       // The driver may learn of it after the next call has begun: that call is lost, the next not.
       Server.await("a decision", () -> limiter.check(API.of("a")).source() == Source.SERVER);
     }
+  }
+
+  @Test
+  void says_that_a_command_on_a_closed_connection_was_not_sent() {
+    try (Server server = Server.withModule()) {
+      LettuceConnector connector = LettuceConnector.of(Server.CLIENT, server.uri());
+      Connection connection = connector.connect(null, PATIENT).toCompletableFuture().join();
+      server.send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      Server.await(
+          "the command is rejected",
+          () -> thrownBy(connection.send(List.of("PING"))) instanceof NotSentException);
+      connection.close();
+      assertInstanceOf(NotSentException.class, thrownBy(connection.send(List.of("PING"))));
+      connector.close();
+    }
+  }
+
+  private static Throwable thrownBy(CompletionStage<Object> sent) {
+    return sent.handle((reply, error) -> error).toCompletableFuture().join();
   }
 
   @Test
