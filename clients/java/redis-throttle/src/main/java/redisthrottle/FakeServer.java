@@ -26,7 +26,7 @@ public final class FakeServer implements Connector {
       UnavailableException.sent(Reason.SERVER, "the fake server decides", null);
 
   private final ManualClock clock = new ManualClock();
-  private final Loop time = new Loop(clock);
+  private final Loop time = new Loop(clock.view());
   private final ReentrantLock lock = new ReentrantLock();
   private final LocalLimiter local = new LocalLimiter(time);
 
@@ -48,7 +48,7 @@ public final class FakeServer implements Connector {
 
   /** Moves the clock, and runs what is due until then. */
   public void advance(Duration time) {
-    clock.advance(Checks.present("time", time).toNanos());
+    clock.runUntil(clock.nanos() + Checks.present("time", time).toNanos());
   }
 
   /** Refuses connections and loses commands, until {@link #answer}. */

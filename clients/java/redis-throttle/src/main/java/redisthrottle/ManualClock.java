@@ -5,12 +5,15 @@ import java.util.PriorityQueue;
 import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
-/** A clock that stands still until a test moves it. Its timers run in the thread that does. */
-final class ManualClock implements Clock {
+/**
+ * A time that stands still until a test moves it. The timers of its clocks run in the thread that
+ * does.
+ */
+final class ManualClock {
   /** The start: Monday, 2024-01-01 00:00:00 UTC. */
   private static final long START_NS = 1_704_067_200_000_000_000L;
 
-  private record Timer(long at, long number, Runnable task) {}
+  private record Timer(long at, long number, Clock owner, Runnable task) {}
 
   private final ReentrantLock lock = new ReentrantLock();
   private final PriorityQueue<Timer> timers =
@@ -18,25 +21,51 @@ final class ManualClock implements Clock {
   private volatile long now;
   private long number;
 
-  @Override
-  public long nanos() {
+  long nanos() {
     return now;
   }
 
-  @Override
-  public long wallNanos() {
-    return START_NS + now;
+  /** Returns a clock for one limiter, whose close cancels the timers of that limiter. */
+  Clock view() {
+    return new View();
   }
 
-  @Override
-  public Runnable after(long nanos, Runnable task) {
-    lock.lock();
-    try {
-      Timer timer = new Timer(now + nanos, number++, task);
-      timers.add(timer);
-      return () -> cancel(timer);
-    } finally {
-      lock.unlock();
+  private final class View implements Clock {
+    private boolean isClosed;
+
+    @Override
+    public long nanos() {
+      return now;
+    }
+
+    @Override
+    public long wallNanos() {
+      return START_NS + now;
+    }
+
+    @Override
+    public Runnable after(long nanos, Runnable task) {
+      lock.lock();
+      try {
+        Timer timer = new Timer(now + nanos, number++, this, task);
+        if (!isClosed) {
+          timers.add(timer);
+        }
+        return () -> cancel(timer);
+      } finally {
+        lock.unlock();
+      }
+    }
+
+    @Override
+    public void close() {
+      lock.lock();
+      try {
+        isClosed = true;
+        timers.removeIf(timer -> timer.owner == this);
+      } finally {
+        lock.unlock();
+      }
     }
   }
 
@@ -49,52 +78,12 @@ final class ManualClock implements Clock {
     }
   }
 
-  /** Does nothing: several limiters may share the clock. */
-  @Override
-  public void close() {}
-
-  /** Returns a clock for one limiter, whose close cancels the timers of that limiter. */
-  Clock view() {
-    return new View();
-  }
-
-  private final class View implements Clock {
-    private volatile boolean isClosed;
-
-    @Override
-    public long nanos() {
-      return ManualClock.this.nanos();
-    }
-
-    @Override
-    public long wallNanos() {
-      return ManualClock.this.wallNanos();
-    }
-
-    @Override
-    public Runnable after(long nanos, Runnable task) {
-      return ManualClock.this.after(
-          nanos,
-          () -> {
-            if (!isClosed) {
-              task.run();
-            }
-          });
-    }
-
-    @Override
-    public void close() {
-      isClosed = true;
-    }
-  }
-
-  /** Moves the clock, and runs the timers that are due, each at its own instant. */
-  void advance(long nanos) {
-    long end = now + nanos;
+  /** Moves the time to an instant, and runs the timers that are due, each at its own instant. */
+  void runUntil(long end) {
     for (Timer next = due(end); next != null; next = due(end)) {
       next.task.run();
     }
-    now = end;
+    now = Math.max(now, end);
   }
 
   private @Nullable Timer due(long end) {
@@ -106,6 +95,17 @@ final class ManualClock implements Clock {
       }
       now = Math.max(now, next.at);
       return timers.poll();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Returns the instant of the next timer; the largest value if there is none. */
+  long nextAt() {
+    lock.lock();
+    try {
+      Timer next = timers.peek();
+      return next == null ? Long.MAX_VALUE : next.at;
     } finally {
       lock.unlock();
     }

@@ -89,12 +89,12 @@ class CallsTest {
 
   @Test
   void ready_waits_longer_than_the_timeout_for_the_first_connection() {
-    FrozenClock clock = new FrozenClock();
+    ManualClock clock = new ManualClock();
     for (long timeoutMs : List.of(100L, 3000L)) {
       Slow slow = new Slow();
-      LimiterBuilder builder = new LimiterBuilder(slow, () -> clock, Runnable::run);
+      LimiterBuilder builder = new LimiterBuilder(slow, clock::view, Runnable::run);
       Limiter limiter = builder.timeout(Duration.ofMillis(timeoutMs)).build();
-      long endsMs = clock.nowMs() + Math.max(2000, 2 * timeoutMs);
+      long endsMs = clock.nanos() / 1_000_000 + Math.max(2000, 2 * timeoutMs);
       CompletableFuture<Backend> ready = limiter.readyAsync().toCompletableFuture();
       CompletableFuture<Backend> late = limiter.readyAsync().toCompletableFuture();
       Memory memory = new Memory(words -> reply(ALLOWED));

@@ -257,7 +257,7 @@ class CasesTest {
 
   private static Object defaults() {
     Options o =
-        new LimiterBuilder(new Script(new FrozenClock()), Clock::system, Runnable::run).options();
+        new LimiterBuilder(new Script(new ManualClock()), Clock::system, Runnable::run).options();
     ObjectNode all = SharedCases.JSON.createObjectNode();
     all.put("timeout_ms", o.timeout.toMillis());
     all.put("on_error", o.onError.name().toLowerCase(Locale.ROOT));

@@ -14,7 +14,7 @@ import java.util.concurrent.CompletionStage;
 
 /** A server that answers each command with the next item of its script. */
 final class Script implements Connector {
-  private final FrozenClock clock;
+  private final ManualClock clock;
   private final Deque<JsonNode> items = new ArrayDeque<>();
   private final Map<String, Deque<JsonNode>> byKey = new HashMap<>();
   private final List<ScriptedConnection> open = new ArrayList<>();
@@ -36,7 +36,7 @@ final class Script implements Connector {
   /** The tasks that run after all calls of an instant have begun; null if none are held. */
   private Deque<Runnable> held;
 
-  Script(FrozenClock clock) {
+  Script(ManualClock clock) {
     this.clock = clock;
   }
 
@@ -178,7 +178,7 @@ final class Script implements Connector {
         close();
       } else if (item.has("delay_ms")) {
         long nanos = item.get("delay_ms").asLong() * 1_000_000;
-        clock.after(nanos, () -> turn.answer(item.get("reply")));
+        clock.view().after(nanos, () -> turn.answer(item.get("reply")));
       } else {
         turn.answer(item);
       }

@@ -80,15 +80,19 @@ final class TimelineActions {
   private final Limiter limiter;
   private final Script script;
   private final Map<String, Rule> rules;
-  private final FrozenClock clock;
+  private final ManualClock clock;
   private final Map<String, Object> guards = new HashMap<>();
   private final Map<String, Started> started = new HashMap<>();
 
-  TimelineActions(Limiter limiter, Script script, Map<String, Rule> rules, FrozenClock clock) {
+  TimelineActions(Limiter limiter, Script script, Map<String, Rule> rules, ManualClock clock) {
     this.limiter = limiter;
     this.script = script;
     this.rules = rules;
     this.clock = clock;
+  }
+
+  private long nowMs() {
+    return clock.nanos() / 1_000_000;
   }
 
   boolean isHeld(String id) {
@@ -143,14 +147,14 @@ final class TimelineActions {
       }
       default -> {}
     }
-    long began = clock.nowMs();
+    long began = nowMs();
     CompletableFuture<Object> work = begun(name, one);
     CompletableFuture<Outcome> outcome =
         work.handle(
             (result, error) -> {
               keep(name, one, result);
               Throwable cause = error == null ? null : Failures.cause(error);
-              return new Outcome(result, cause, began, clock.nowMs());
+              return new Outcome(result, cause, began, nowMs());
             });
     if (!one.has("start")) {
       return outcome;
