@@ -102,6 +102,29 @@ maven() {
     step mvn --batch-mode --quiet "$@"
 }
 
+# Builds the project in the folder $1, with the goals after it, together with the modules of the client
+# that it needs, so that none is installed in ~/.m2, where a build of another clone would find it.
+with_modules() {
+    project=../../$1
+    reactor=.cache/$(echo "$1" | tr / -)
+    shift
+    mkdir -p "$reactor"
+    cat >"$reactor/pom.xml" <<END
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>redisthrottle</groupId>
+  <artifactId>project-and-modules</artifactId>
+  <version>0</version>
+  <packaging>pom</packaging>
+  <modules>
+    <module>../../clients/java</module>
+    <module>$project</module>
+  </modules>
+</project>
+END
+    maven --file "$reactor" --projects "$project" --also-make -DskipTests -Dspotless.check.skip "$@"
+}
+
 # Creates the virtual environment $1 with the requirements of the file $2, and with the packages in
 # the folders $3 and following.
 venv() {
@@ -286,9 +309,11 @@ check_java() {
     cd clients/java
     maven test-compile
     cd "$root"
+    with_modules benches/clients/java compile
     for pom in $(find benches tests -name target -prune -o -name pom.xml -print); do
         cd "$root/${pom%/*}"
-        maven compile spotless:check
+        [ "$pom" = benches/clients/java/pom.xml ] || maven compile
+        maven spotless:check
     done
 }
 
@@ -327,30 +352,13 @@ example_go() {
     step go build -o "$binary" .
 }
 
-# Builds the example together with the modules that it needs, so that none is installed in ~/.m2,
-# where a build of another clone would find it.
 example_java() {
     use_java
     [ -f examples/spring-boot/pom.xml ] || {
         echo "examples/spring-boot does not exist yet" >&2
         return 0
     }
-    mkdir -p .cache/example-spring-boot
-    cat >.cache/example-spring-boot/pom.xml <<'END'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>redisthrottle</groupId>
-  <artifactId>example-and-modules</artifactId>
-  <version>0</version>
-  <packaging>pom</packaging>
-  <modules>
-    <module>../../clients/java</module>
-    <module>../../examples/spring-boot</module>
-  </modules>
-</project>
-END
-    maven --file .cache/example-spring-boot --projects ../../examples/spring-boot --also-make \
-        -DskipTests -Dspotless.check.skip package
+    with_modules examples/spring-boot package
 }
 
 monitoring() {
@@ -366,6 +374,8 @@ bench() {
     use_go
     binary=$PWD/.cache/bench-go-client
     (cd benches/clients/go && step go build -o "$binary" .)
+    use_java
+    with_modules benches/clients/java package
 }
 
 verb=${1:-}

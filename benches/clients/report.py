@@ -15,10 +15,12 @@ from typing import Any
 OURS = "ours"
 PREFETCHES = (1, 10, 100)
 ONE_AT_A_TIME = "one key, one at a time"
+MANY_KEYS = "10,000 keys"
 # It has no deadline, no breaker and no limit of its calls in flight, so its calls cost least.
 CHEAPEST = "express-rate-limit with rate-limit-redis"
-# A script of a library that a Go program would replace: the least gain in calls per second.
-GAINS = {"redis_rate": 1.2}
+# The least gain in calls per second on one key. redis_rate is a script. bucket4j decides in the
+# program, and begins again if another call of the key came between.
+GAINS = {"redis_rate": 1.2, "bucket4j": 3}
 LOCAL_CALLS = 30_000
 DENIALS = 100_000
 
@@ -33,16 +35,23 @@ class Figures:
     cpu_us: list[float] = field(default_factory=list)
     reached: list[float] = field(default_factory=list)
     denied: list[float] = field(default_factory=list)
+    # Only of programs that measure it.
+    allocated: list[float] = field(default_factory=list)
 
     def add(self, answer: dict[str, Any], reached: int) -> None:
-        """Adds the answer of a program. `reached` counts its calls that arrived at the server."""
+        """Adds the answer of a program. `reached` counts its calls that arrived at the server.
+
+        A program that starts a process for each job also counts the calls of its warm-up.
+        """
         calls = max(1, answer["calls"])
         self.rate.append(answer["calls"] / answer["seconds"])
         self.p50_us.append(float(answer["p50_us"]))
         self.p99_us.append(float(answer["p99_us"]))
         self.cpu_us.append(answer["cpu_seconds"] / calls * 1e6)
-        self.reached.append(reached / calls)
+        self.reached.append(reached / (calls + answer.get("warm_calls", 0)))
         self.denied.append(answer["denied"] / calls)
+        if "allocated_bytes" in answer:
+            self.allocated.append(answer["allocated_bytes"])
 
 
 @dataclass
@@ -107,7 +116,9 @@ def bars(language: str, results: Results) -> list[Bar]:
     get = results.figures.__getitem__
     most = f"one key, prefetch {PREFETCHES[-1]}"
     for ours, usual in rivals(results.contestants):
-        for scenario in ("one key", "flood"):
+        for scenario in ("one key", MANY_KEYS, "flood"):
+            if (ours, scenario) not in results.figures:
+                continue
             mine, theirs = get((ours, scenario)), get((usual, scenario))
             rate = ratio(mine, theirs, lambda figures: figures.rate)
             p99 = ratio(mine, theirs, lambda figures: figures.p99_us)
@@ -187,9 +198,21 @@ def figures_table(all_results: dict[str, Results]) -> str:
 def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
     """Sorts by scenario in the order of measurement, clients of this repository first."""
     (contestant, scenario), _ = item
-    names = ["one key", ONE_AT_A_TIME, *(f"one key, prefetch {n}" for n in PREFETCHES), "flood"]
+    prefetching = [f"one key, prefetch {n}" for n in PREFETCHES]
+    names = ["one key", ONE_AT_A_TIME, MANY_KEYS, *prefetching, "flood"]
     at = names.index(scenario) if scenario in names else len(names)
     return at, not is_ours(contestant), contestant
+
+
+def allocation_table(all_results: dict[str, Results]) -> str:
+    """Returns the table of the bytes allocated per call; empty if no program measures them."""
+    rows = [
+        [language, scenario, contestant, number(round(statistics.median(figures.allocated)))]
+        for language, results in all_results.items()
+        for (contestant, scenario), figures in sorted(results.figures.items(), key=in_order)
+        if figures.allocated
+    ]
+    return aligned(["", "scenario", "contestant", "allocated per call, B"], rows) if rows else ""
 
 
 def bars_table(found: list[Bar]) -> str:
@@ -217,13 +240,15 @@ def conditions(server: str, all_results: dict[str, Results], rounds: int, load: 
 TEXT = """# Clients compared with the usual libraries
 
 `make bench-clients` wrote this page. `ours` is the client of this repository. All contestants of a
-language share one process, one driver and the number of calls in flight. Figures are medians of
-the rounds; the bars compare medians of the ratios within a round. The server has a core of
-its own. In a flood, one of a hundred calls may pass. With one call at a time, a call lasts one
-round trip. In that time at most `prefetch` permits arrive, plus one per call in flight. "Sent to
-server" is the share of the program's calls that reached the server; httprate-redis sends five
-commands for an allowed call. "Excess" is the number of calls allowed above the limit. "Units not
-refunded" is what the key lacks after the limiter is closed.
+language have the same driver and the same number of calls in flight. They share one process; in
+Java, JMH starts a process for each job, which warms up first. Figures are medians of the rounds;
+the bars compare medians of the ratios within a round. The server has a core of its own. In a flood,
+one of a hundred calls may pass. With one call at a time, a call lasts one round trip. In that time
+at most `prefetch` permits arrive, plus one per call in flight. "Sent to server" is the share of the
+program's calls that reached the server; httprate-redis sends five commands for an allowed call, and
+of bucket4j only the compare-and-swaps are counted. "Excess" is the number of calls allowed above
+the limit. "Units not refunded" is what the key lacks after the limiter is closed. "Allocated" is
+what all threads of the process allocate, by JMH's `gc` profiler (`gc.alloc.rate.norm`).
 """
 
 
@@ -232,6 +257,6 @@ def report(server: str, all_results: dict[str, Results], rounds: int, load: str)
     found = [bar for language, results in all_results.items() for bar in bars(language, results)]
     met = sum(bar.is_met for bar in found)
     parts = [TEXT.strip(), conditions(server, all_results, rounds, load),
-             figures_table(all_results), f"{met} of {len(found)} bars are met.",
-             bars_table(found)]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+             figures_table(all_results), allocation_table(all_results),
+             f"{met} of {len(found)} bars are met.", bars_table(found)]  # fmt: skip
+    return "\n\n".join(filter(None, parts)) + "\n"

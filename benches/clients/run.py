@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from report import (
     DENIALS,
     LOCAL_CALLS,
+    MANY_KEYS,
     ONE_AT_A_TIME,
     PREFETCHES,
     Excess,
@@ -37,14 +38,19 @@ from server import Server
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/bench/clients.md"
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target/clients")) / "release"
+JAVA_PATH = ":".join(str(ROOT / "benches/clients/java/target" / name) for name in
+                     ("bench.jar", "dependency/*"))  # fmt: skip
 PROGRAMS = {
     "python": [str(ROOT / ".cache/venv/bench/bin/python"), "benches/clients/python/bench.py"],
     "node": ["node", "benches/clients/node/main.js"],
     "rust": [str(BUILT / "bench-rust-client")],
     "go": [str(ROOT / ".cache/bench-go-client")],
+    "java": ["java", "-cp", JAVA_PATH, "redisthrottle.bench.Program"],
 }
 
 IN_FLIGHT = 32
+# The languages whose usual library is slower the more calls there are of the same key.
+WITH_MANY_KEYS = ("java",)
 # A limit that no job reaches in its time.
 UNREACHED = 1_000_000_000
 # The period of a limit in the scenario `flood`: the limit allows a small part of the calls at once,
@@ -125,6 +131,8 @@ def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job
         yield job("one key", contestant, "check")
     for contestant in program.contestants:
         yield job(ONE_AT_A_TIME, contestant, "check", in_flight=1)
+    for contestant in program.contestants if program.language in WITH_MANY_KEYS else ():
+        yield job(MANY_KEYS, contestant, "check", keys=10_000)
     ours = [contestant for contestant in program.contestants if is_ours(contestant)]
     for contestant in ours:
         for prefetch in PREFETCHES[1:]:
@@ -159,11 +167,12 @@ def measure(
         rate = statistics.median(results.figures[contestant, "one key"].rate)
         for prefetch in PREFETCHES:
             # The job reaches this limit in its first half. The limit is half a grant above the
-            # calls of that time, so that part of a grant should remain unused.
+            # calls of that time, so that part of a grant should remain unused. A program does not
+            # warm up before it, so that the key has no other calls.
             limit = max(prefetch, round(rate * seconds / 4)) + prefetch // 2
             job = {"contestant": contestant, "scenario": "hot", "seconds": seconds,
                    "in_flight": IN_FLIGHT, "limit": limit, "period_s": YEAR_S,
-                   "denial_cache": False, "prefetch": prefetch,
+                   "denial_cache": False, "prefetch": prefetch, "cold": True,
                    "key": f"limited-{prefetch}"}  # fmt: skip
             answer, _ = done(program, server, job)
             used = server.used(limit, YEAR_S)
