@@ -1,21 +1,24 @@
 package redisthrottle.lettuce;
 
-import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.codec.StringCodec;
-import io.lettuce.core.protocol.AsyncCommand;
 import io.lettuce.core.protocol.Command;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
 import java.nio.channels.ClosedChannelException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.Set;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
@@ -33,23 +36,22 @@ final class LettuceConnection implements Connection {
 
   private final StatefulRedisConnection<String, String> connection;
 
-  /** Writes the commands that the connection's own thread sends. */
-  private final Executor aside;
+  /** Writes the commands: the thread of the connection, if it is known. */
+  private final Executor writer;
 
-  /** The number of commands that wait for {@code aside}. */
+  private final Queue<Sent> queue = new ConcurrentLinkedQueue<>();
+
+  /** The number of commands in the queue, and in the batch that is being written. */
   private final AtomicInteger waiting = new AtomicInteger();
-
-  /** The thread that reads the connection. It completes the dial, too. */
-  private volatile Thread reader = Thread.currentThread();
 
   private final AtomicBoolean isClosing = new AtomicBoolean();
 
   /** Completed when the connection has closed. */
   final CompletableFuture<Void> closed = new CompletableFuture<>();
 
-  LettuceConnection(StatefulRedisConnection<String, String> connection, Executor aside) {
+  LettuceConnection(StatefulRedisConnection<String, String> connection, Executor writer) {
     this.connection = connection;
-    this.aside = aside;
+    this.writer = writer;
   }
 
   @Override
@@ -59,52 +61,50 @@ final class LettuceConnection implements Connection {
     args.addValues(words.subList(1, words.size()));
     // The words of the module and the library are few.
     Keyword keyword = KEYWORDS.computeIfAbsent(words.get(0), Keyword::new);
-    AsyncCommand<String, String, @Nullable Object> command =
-        new AsyncCommand<>(new Command<>(keyword, new ReplyOutput(), args));
-    CompletableFuture<@Nullable Object> answer = new CompletableFuture<>();
-    command.whenComplete(
-        (reply, error) -> {
-          if (error == null) {
-            reader = Thread.currentThread();
-            answer.complete(reply);
-          } else {
-            answer.completeExceptionally(known(error));
-          }
-        });
-    dispatch(command);
-    return answer;
+    Sent command = new Sent(keyword, args);
+    queue.add(command);
+    if (waiting.getAndIncrement() == 0) {
+      schedule();
+    }
+    return command.answer;
   }
 
-  private static Throwable known(Throwable error) {
-    String text = String.valueOf(error.getMessage());
-    if (error instanceof RedisCommandExecutionException) {
-      return new ServerErrorException(text, error);
+  private void schedule() {
+    try {
+      writer.execute(this::write);
+    } catch (RejectedExecutionException e) {
+      // The application has shut the driver's threads down. The driver rejects the commands.
+      write();
     }
-    // Netty's error of a write on a channel that closed before it.
-    boolean isUnwritten = error instanceof ClosedChannelException || REJECTED.contains(text);
-    return isUnwritten ? new NotSentException(error) : error;
   }
 
   /**
-   * Writes a command after the earlier ones. Netty writes those of the reader at once, before those
-   * that other threads have queued, so that a release would overtake its lease.
+   * Writes the commands of the queue in one go. All commands take this way, in the order of the
+   * calls: Netty itself writes those of the connection's thread before those that other threads
+   * have sent, so that a release would overtake its lease.
    */
-  private void dispatch(AsyncCommand<String, String, @Nullable Object> command) {
-    if (Thread.currentThread() != reader && waiting.get() == 0) {
-      connection.dispatch(command);
-      return;
+  private void write() {
+    int size = waiting.get();
+    List<Sent> batch = new ArrayList<>(size);
+    while (batch.size() < size) {
+      batch.add(queue.remove());
     }
-    waiting.incrementAndGet();
-    aside.execute(
-        () -> {
-          try {
-            connection.dispatch(command);
-          } catch (RuntimeException e) {
-            command.completeExceptionally(e);
-          } finally {
-            waiting.decrementAndGet();
-          }
-        });
+    try {
+      connection.dispatch(batch);
+    } catch (RuntimeException e) {
+      batch.forEach(command -> command.completeExceptionally(e));
+    }
+    if (waiting.addAndGet(-size) > 0) {
+      schedule();
+    }
+  }
+
+  private static Throwable known(Throwable error) {
+    // Netty's error of a write on a channel that closed before it.
+    boolean isUnwritten =
+        error instanceof ClosedChannelException
+            || REJECTED.contains(String.valueOf(error.getMessage()));
+    return isUnwritten ? new NotSentException(error) : error;
   }
 
   @Override
@@ -123,6 +123,37 @@ final class LettuceConnection implements Connection {
       return;
     }
     connection.closeAsync().whenComplete((done, error) -> closed.complete(null));
+  }
+
+  /** A command that the driver ends once it has the reply. */
+  private static final class Sent extends Command<String, String, @Nullable Object> {
+    final CompletableFuture<@Nullable Object> answer = new CompletableFuture<>();
+
+    Sent(Keyword keyword, CommandArgs<String, String> args) {
+      super(keyword, new ReplyOutput(), args);
+    }
+
+    @Override
+    public void complete() {
+      super.complete();
+      if (output.hasError()) {
+        answer.completeExceptionally(new ServerErrorException(output.getError(), null));
+      } else {
+        answer.complete(output.get());
+      }
+    }
+
+    @Override
+    public boolean completeExceptionally(Throwable error) {
+      super.completeExceptionally(error);
+      return answer.completeExceptionally(known(error));
+    }
+
+    @Override
+    public void cancel() {
+      super.cancel();
+      answer.completeExceptionally(new CancellationException("the driver gave the command up"));
+    }
   }
 
   /** The name of a command. */

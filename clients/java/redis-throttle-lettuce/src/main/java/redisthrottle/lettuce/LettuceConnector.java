@@ -9,6 +9,7 @@ import io.lettuce.core.TimeoutOptions;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.resource.ClientResources;
+import io.netty.channel.Channel;
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
@@ -30,7 +31,7 @@ import redisthrottle.ServerErrorException;
  * again by themselves, and queue no command. In a cluster there is one to each primary.
  */
 public final class LettuceConnector implements Connector {
-  private final RedisClient own;
+  private final Own own;
   private final List<RedisURI> uris;
   private final boolean isCluster;
 
@@ -42,7 +43,7 @@ public final class LettuceConnector implements Connector {
       @Nullable ClientOptions options,
       List<RedisURI> uris,
       boolean isCluster) {
-    this.own = RedisClient.create(present("resources", resources));
+    this.own = new Own(present("resources", resources));
     this.own.setOptions(once(present("options", options)));
     this.uris = uris.stream().map(LettuceConnector::copy).toList();
     this.isCluster = isCluster;
@@ -146,8 +147,7 @@ public final class LettuceConnector implements Connector {
               if (error != null) {
                 throw new CompletionException(refusal(error));
               }
-              Executor aside = own.getResources().eventExecutorGroup().next();
-              LettuceConnection opened = new LettuceConnection(connection, aside);
+              LettuceConnection opened = new LettuceConnection(connection, own.writer());
               open.add(opened.closed);
               opened.closed.whenComplete((done, failure) -> open.remove(opened.closed));
               return opened;
@@ -170,5 +170,25 @@ public final class LettuceConnector implements Connector {
     // Afterwards, because the driver warns of a connection that is closed twice.
     CompletableFuture.allOf(open.toArray(CompletableFuture<?>[]::new))
         .whenComplete((done, error) -> own.shutdownAsync(0, 0, TimeUnit.MILLISECONDS));
+  }
+
+  /** The client of the connector's connections. */
+  private static final class Own extends RedisClient {
+    Own(ClientResources resources) {
+      super(resources, new RedisURI());
+    }
+
+    /**
+     * Returns what writes the commands of the connection whose dial this thread completes: the
+     * thread, if it reads the connection. A write of another thread wakes it first.
+     */
+    Executor writer() {
+      for (Channel channel : channels) {
+        if (channel.eventLoop().inEventLoop()) {
+          return channel.eventLoop();
+        }
+      }
+      return getResources().eventExecutorGroup().next();
+    }
   }
 }

@@ -3,9 +3,7 @@ package redisthrottle.lettuce;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.output.CommandOutput;
 import java.nio.ByteBuffer;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -14,22 +12,28 @@ final class ReplyOutput extends CommandOutput<String, String, @Nullable Object> 
   /** A list that is not complete. */
   private static final class Open {
     final List<@Nullable Object> list;
+
+    /** The list that this one is in. */
+    final @Nullable Open outer;
+
     int left;
 
-    Open(List<@Nullable Object> list, int left) {
+    Open(List<@Nullable Object> list, @Nullable Open outer, int left) {
       this.list = list;
+      this.outer = outer;
       this.left = left;
     }
   }
 
-  private final Deque<Open> open = new ArrayDeque<>();
+  /** The innermost list that is not complete. */
+  private @Nullable Open open;
 
   ReplyOutput() {
     super(StringCodec.UTF8, null);
   }
 
   private void add(@Nullable Object value) {
-    Open last = open.peek();
+    Open last = open;
     if (last == null) {
       output = value;
     } else {
@@ -40,8 +44,8 @@ final class ReplyOutput extends CommandOutput<String, String, @Nullable Object> 
   }
 
   private void closeFull() {
-    for (Open last = open.peek(); last != null && last.left == 0; last = open.peek()) {
-      open.pop();
+    while (open != null && open.left == 0) {
+      open = open.outer;
     }
   }
 
@@ -52,14 +56,14 @@ final class ReplyOutput extends CommandOutput<String, String, @Nullable Object> 
       return;
     }
     List<@Nullable Object> list = new ArrayList<>(Math.min(count, 64));
-    Open last = open.peek();
+    Open last = open;
     if (last == null) {
       output = list;
     } else {
       last.list.add(list);
       last.left--;
     }
-    open.push(new Open(list, count));
+    open = new Open(list, last, count);
     closeFull();
   }
 
