@@ -39,6 +39,7 @@ import redisthrottle.OnError;
 import redisthrottle.Rule;
 import redisthrottle.lettuce.LettuceConnector;
 import redisthrottle.lettuce.Server;
+import redisthrottle.servlet.ThrottleFilter;
 
 /**
  * Runs the programs in Java of the repository's pages. A program is a block that names the client;
@@ -47,6 +48,7 @@ import redisthrottle.lettuce.Server;
 class PagesTest {
   private static final Path ROOT = Path.of("../../..").toAbsolutePath().normalize();
   private static final Pattern BLOCK = Pattern.compile("(?ms)^```java\n(.*?)^```$");
+  private static final Pattern YAML = Pattern.compile("(?ms)^```yaml\n(throttle:\n.*?)^```$");
   private static final Pattern CLASS = Pattern.compile("(?m)^(?:public )?(?:final )?class (\\w+)");
   private static final Set<String> SKIPPED = Set.of("dist", "node_modules", "target");
 
@@ -122,7 +124,7 @@ class PagesTest {
 
   private void run(Program program) throws Exception {
     Path classes = Files.createTempDirectory(folder, program.name());
-    try (Server server = Server.withModule()) {
+    try (Server server = server()) {
       compile(program, onServer(program.text(), server.uri().getPort()), classes);
       if (program.isMain()) {
         assertEquals(PRINTED, printed(program, classes));
@@ -209,6 +211,15 @@ class PagesTest {
           assertInstanceOf(DeniedException.class, thrown(type, "run", limiter, "acme"));
         }
       }
+      case "Web" -> {
+        try (Limiter limiter = limiter(server)) {
+          ThrottleFilter filter = (ThrottleFilter) invoke(type, "filter", limiter);
+          try (SpringProgram program = SpringProgram.filtered(filter)) {
+            program.assertLimited("X-Api-Key", "a");
+            program.assertServed("X-Api-Key", "b");
+          }
+        }
+      }
       case "LoginTest" -> {
         Method test = method(type, "secondCallWaits");
         assertNotNull(test.getAnnotation(Test.class));
@@ -218,6 +229,27 @@ class PagesTest {
       }
       default -> throw new AssertionError("no test calls " + type.getSimpleName());
     }
+  }
+
+  /** The page on frameworks has an application.yaml, which is all that an application needs. */
+  @Test
+  void application_yaml_limits_an_application() throws IOException {
+    Matcher blocks = YAML.matcher(Files.readString(ROOT.resolve("docs/clients/frameworks.md")));
+    assertTrue(blocks.find(), "no application.yaml");
+    try (Server server = server()) {
+      String yaml = onServer(blocks.group(1), server.uri().getPort());
+      Path file = Files.writeString(folder.resolve("application.yaml"), yaml);
+      try (SpringProgram program = SpringProgram.configured(file)) {
+        program.assertLimited();
+      }
+    }
+  }
+
+  /** Starts a server whose clock stands still, for calls that take longer than a unit's return. */
+  private static Server server() {
+    Server server = Server.withModule("--rl.debug-commands", "yes");
+    server.send("RL.DEBUG", "CLOCK", "FREEZE");
+    return server;
   }
 
   private static Limiter limiter(Server server) {

@@ -76,6 +76,15 @@ final class Gateway implements AutoCloseable {
     return this;
   }
 
+  /** Adds a route that a page shows, with its upstream and its key in place of the page's. */
+  Gateway page(Map<String, Object> shown) {
+    String from = ROUTES + "[0]";
+    String to = ROUTES + "[" + routes++ + "]";
+    shown.forEach((name, value) -> properties.put(name.replace(from, to), value));
+    properties.put(to + ".uri", "http://127.0.0.1:" + upstream.getAddress().getPort());
+    return this;
+  }
+
   Gateway start() {
     SpringApplication application = new SpringApplication(Application.class);
     application.setDefaultProperties(properties);

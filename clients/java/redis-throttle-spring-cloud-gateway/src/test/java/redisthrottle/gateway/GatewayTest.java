@@ -6,15 +6,25 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.springframework.boot.env.YamlPropertySourceLoader;
 import org.springframework.cloud.gateway.event.FilterArgsEvent;
 import org.springframework.cloud.gateway.filter.ratelimit.RateLimiter;
 import org.springframework.cloud.gateway.filter.ratelimit.RedisRateLimiter;
+import org.springframework.core.env.EnumerablePropertySource;
+import org.springframework.core.io.ByteArrayResource;
 import reactor.core.publisher.Flux;
 import redisthrottle.InvalidArgumentException;
 import redisthrottle.lettuce.Server;
@@ -24,8 +34,23 @@ class GatewayTest {
   private static Server server;
   private static Gateway gateway;
 
+  /** Returns the properties of the route that the page on frameworks shows. */
+  private static Map<String, Object> shown() throws IOException {
+    String page = Files.readString(Path.of("../../../docs/clients/frameworks.md"));
+    Matcher block = Pattern.compile("(?ms)^```yaml\n(spring\\.cloud.*?)^```$").matcher(page);
+    assertTrue(block.find(), "no route");
+    byte[] yaml = block.group(1).getBytes(StandardCharsets.UTF_8);
+    var sources = new YamlPropertySourceLoader().load("page", new ByteArrayResource(yaml));
+    Map<String, Object> properties = new LinkedHashMap<>();
+    var source = (EnumerablePropertySource<?>) sources.get(0);
+    for (String name : source.getPropertyNames()) {
+      properties.put(name, source.getProperty(name));
+    }
+    return properties;
+  }
+
   @BeforeAll
-  static void start() {
+  static void start() throws IOException {
     server = Server.withModule("--rl.debug-commands", "yes");
     // Calls may take longer than the time in which a unit returns.
     server.send("RL.DEBUG", "CLOCK", "FREEZE");
@@ -60,6 +85,7 @@ class GatewayTest {
                 "100",
                 "redis-rate-limiter.burstCapacity",
                 "40")
+            .page(shown())
             .start();
   }
 
@@ -94,6 +120,13 @@ class GatewayTest {
     assertEquals("no-store", field(denied, "Cache-Control"));
     assertEquals(10, gateway.served.get() - before);
     assertEquals(204, gateway.get("api", "grace").statusCode());
+  }
+
+  @Test
+  void limits_the_route_of_the_page() {
+    HttpResponse<String> response = gateway.get("shop/cart", "ada");
+    assertEquals(204, response.statusCode());
+    assertEquals("\"shop\";q=40", field(response, "RateLimit-Policy"));
   }
 
   @Test
