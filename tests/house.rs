@@ -251,6 +251,9 @@ fn sources_in_other_languages_have_the_same_limits() {
         for (number, line) in text.lines().enumerate() {
             // A comment for the type checker is not counted.
             let line = line.split("  # type: ignore").next().unwrap_or_default();
+            // Java cannot break an import.
+            let is_import = path.ends_with(".java") && line.starts_with("import ");
+            let line = if is_import { "" } else { line };
             // gofmt indents with tabs, which are shown as four columns.
             let columns = line.chars().count() + 3 * line.matches('\t').count();
             assert!(columns <= 100, "{path}:{} has {columns}", number + 1);
