@@ -38,7 +38,7 @@ const MAX_WORDS: [(&str, usize); 28] = [
     ("docs/performance.md", 2_000),
     ("docs/policies.md", 1_950),
     ("docs/quick-start.md", 900),
-    ("docs/quotas-and-reservations.md", 2_450),
+    ("docs/quotas-and-reservations.md", 2_180),
     ("docs/redis-gcra.md", 700),
     ("docs/why.md", 900),
     ("docs/without-the-module.md", 1_180),
