@@ -35,7 +35,7 @@ const MAX_WORDS: [(&str, usize); 28] = [
     ("docs/leases.md", 1_250),
     ("docs/moving-from-redis-cell.md", 800),
     ("docs/operations.md", 2_980),
-    ("docs/performance.md", 2_000),
+    ("docs/performance.md", 1_740),
     ("docs/policies.md", 1_950),
     ("docs/quick-start.md", 900),
     ("docs/quotas-and-reservations.md", 2_180),
