@@ -32,7 +32,7 @@ const MAX_WORDS: [(&str, usize); 28] = [
     ("docs/commands.md", 3_940),
     ("docs/cookbook.md", 3_630),
     ("docs/guarantees.md", 2_570),
-    ("docs/leases.md", 1_250),
+    ("docs/leases.md", 1_090),
     ("docs/moving-from-redis-cell.md", 800),
     ("docs/operations.md", 2_980),
     ("docs/performance.md", 1_740),
