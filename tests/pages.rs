@@ -37,7 +37,7 @@ const MAX_WORDS: [(&str, usize); 28] = [
     ("docs/operations.md", 2_980),
     ("docs/performance.md", 1_740),
     ("docs/policies.md", 1_780),
-    ("docs/quick-start.md", 900),
+    ("docs/quick-start.md", 720),
     ("docs/quotas-and-reservations.md", 2_180),
     ("docs/redis-gcra.md", 700),
     ("docs/why.md", 840),
