@@ -39,7 +39,7 @@ const MAX_WORDS: [(&str, usize); 28] = [
     ("docs/policies.md", 1_780),
     ("docs/quick-start.md", 720),
     ("docs/quotas-and-reservations.md", 2_150),
-    ("docs/redis-gcra.md", 700),
+    ("docs/redis-gcra.md", 550),
     ("docs/why.md", 840),
     ("docs/without-the-module.md", 1_080),
 ];
