@@ -37,7 +37,7 @@ const MAX_WORDS: [(&str, usize); 28] = [
     ("docs/operations.md", 2_980),
     ("docs/performance.md", 1_710),
     ("docs/policies.md", 1_770),
-    ("docs/quick-start.md", 720),
+    ("docs/quick-start.md", 690),
     ("docs/quotas-and-reservations.md", 2_150),
     ("docs/redis-gcra.md", 550),
     ("docs/why.md", 840),
