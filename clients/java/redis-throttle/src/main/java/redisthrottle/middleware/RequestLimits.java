@@ -1,6 +1,7 @@
 package redisthrottle.middleware;
 
 import java.lang.System.Logger.Level;
+import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
@@ -14,7 +15,6 @@ import org.jspecify.annotations.Nullable;
 import redisthrottle.CallOptions;
 import redisthrottle.Decision;
 import redisthrottle.HeaderStyle;
-import redisthrottle.InvalidArgumentException;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Proxies;
@@ -93,17 +93,16 @@ public final class RequestLimits<R> {
   }
 
   private @Nullable Item item(R request, Rule rule, @Nullable String subject) {
-    if (subject == null || subject.isEmpty()) {
+    if (subject == null || subject.isEmpty() || !isUnicode(subject)) {
       return null;
     }
-    Item item;
-    try {
-      item = rule.of(subject);
-    } catch (InvalidArgumentException e) {
-      // An unpaired surrogate.
-      return null;
-    }
+    Item item = rule.of(subject);
     return rule.takesCost() ? item.cost(cost.applyAsLong(request)) : item;
+  }
+
+  /** Returns false for a text with half a surrogate pair. */
+  private static boolean isUnicode(String text) {
+    return StandardCharsets.UTF_8.newEncoder().canEncode(text);
   }
 
   private @Nullable String subject(R request, @Nullable Function<R, @Nullable String> from) {
