@@ -1,0 +1,321 @@
+package redisthrottle.webflux;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.http.HttpResponse;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.springframework.http.HttpStatusCode;
+import org.springframework.web.server.ServerWebExchange;
+import redisthrottle.CallOptions;
+import redisthrottle.Decision;
+import redisthrottle.HeaderStyle;
+import redisthrottle.InvalidArgumentException;
+import redisthrottle.Limiter;
+import redisthrottle.OnError;
+import redisthrottle.Rule;
+import redisthrottle.lettuce.Server;
+
+/** Runs the filter in Netty, with a server that has the module. */
+class ThrottleWebFilterTest {
+  private static final String DEGRADED = "X-Limiter-Degraded";
+  private static final Duration MINUTE = Duration.ofMinutes(1);
+  private static final Duration DAY = Duration.ofDays(1);
+  private static Server redis;
+  private static Limiter limiter;
+
+  @BeforeAll
+  static void start() {
+    redis = Server.withModule();
+    limiter = Redis.limiter(redis);
+  }
+
+  @AfterAll
+  static void stop() {
+    limiter.close();
+    redis.close();
+  }
+
+  private static ThrottleWebFilterBuilder filter() {
+    return ThrottleWebFilter.builder(limiter);
+  }
+
+  private static String header(ServerWebExchange exchange, String name) {
+    return exchange.getRequest().getHeaders().getFirst(name);
+  }
+
+  private static String field(HttpResponse<String> response, String name) {
+    return response.headers().firstValue(name).orElse("");
+  }
+
+  @Test
+  void answers_the_eleventh_request_429_with_fields_and_a_problem() {
+    Rule api = Rule.gcra("api", 10, 10, MINUTE);
+    try (Web web = Web.serve(filter().rule(api).build())) {
+      for (int left = 9; left >= 0; left--) {
+        HttpResponse<String> allowed = web.get("/");
+        assertEquals(200, allowed.statusCode());
+        assertEquals("part", allowed.body());
+        assertEquals("\"api\";q=10;w=60", field(allowed, "RateLimit-Policy"));
+        assertTrue(field(allowed, "RateLimit").startsWith("\"api\";r=" + left + ";t="));
+      }
+      HttpResponse<String> denied = web.get("/");
+      assertEquals(429, denied.statusCode());
+      assertTrue(Integer.parseInt(field(denied, "Retry-After")) <= 6);
+      assertEquals("no-store", field(denied, "Cache-Control"));
+      assertEquals("application/problem+json", field(denied, "Content-Type"));
+      assertTrue(denied.body().contains("\"violated-policies\":[\"api\"]"), denied.body());
+      HttpResponse<String> head = web.send("HEAD", "/");
+      assertEquals(429, head.statusCode());
+      assertEquals("", head.body());
+      assertEquals("" + denied.body().length(), field(head, "Content-Length"));
+      assertEquals("\"api\";q=10;w=60", field(head, "RateLimit-Policy"));
+      assertEquals(10, web.served.size());
+    }
+  }
+
+  @Test
+  void tells_the_application_the_decision() {
+    Rule day = Rule.fixed("decision", 5, DAY);
+    ThrottleWebFilterBuilder options = filter().rule(day);
+    options.skip(exchange -> exchange.getRequest().getPath().value().equals("/skipped"));
+    try (Web web = Web.serve(options.build())) {
+      web.get("/");
+      Decision decision = ThrottleWebFilter.decisionOf(web.served.remove());
+      assertEquals(4, decision.remaining());
+      assertEquals("", field(web.get("/skipped"), "RateLimit"));
+      assertNull(ThrottleWebFilter.decisionOf(web.served.remove()));
+    }
+  }
+
+  @Test
+  void checks_several_rules_with_their_own_keys_cost_and_headers() {
+    Rule user = Rule.fixed("user", 5, DAY);
+    Rule tenant = Rule.fixed("tenant", 3, DAY);
+    ThrottleWebFilterBuilder options = filter().rule(user, exchange -> "a").rule(tenant);
+    options.ruleOf(exchange -> null).key(exchange -> "b").cost(exchange -> 2);
+    options.headers(List.of(HeaderStyle.X_RATELIMIT));
+    try (Web web = Web.serve(options.build())) {
+      HttpResponse<String> allowed = web.get("/");
+      assertEquals("1", field(allowed, "X-RateLimit-Remaining"));
+      assertEquals("", field(allowed, "RateLimit"));
+      HttpResponse<String> denied = web.get("/");
+      assertEquals(429, denied.statusCode());
+      assertTrue(denied.body().contains("\"violated-policies\":[\"tenant\"]"), denied.body());
+    }
+    assertEquals(3, limiter.peek(user.of("a").cost(0)).remaining());
+    assertEquals(1, limiter.peek(tenant.of("b").cost(0)).remaining());
+  }
+
+  @Test
+  void adds_no_limit_to_a_request_without_a_rule() {
+    try (Web web = Web.serve(filter().ruleOf(exchange -> null).build())) {
+      HttpResponse<String> response = web.get("/");
+      assertEquals(200, response.statusCode());
+      assertEquals("", field(response, "RateLimit"));
+    }
+  }
+
+  @Test
+  void puts_the_keys_under_the_tag() {
+    Rule day = Rule.fixed("tagged", 5, DAY);
+    Rule hour = Rule.fixed("tagged-too", 5, Duration.ofHours(1));
+    ThrottleWebFilterBuilder options = filter().rule(day).rule(hour).key(exchange -> "a");
+    try (Web web = Web.serve(options.tag(e -> header(e, "X-Tenant")).build())) {
+      assertEquals(200, web.get("/", "X-Tenant", "acme").statusCode());
+      assertEquals(200, web.get("/").statusCode());
+    }
+    for (CallOptions call : List.of(CallOptions.NONE.withTag("acme"), CallOptions.NONE)) {
+      assertEquals(4, limiter.peek(day.of("a").cost(0), call).remaining());
+    }
+  }
+
+  @Test
+  void answers_400_without_a_subject() {
+    Rule api = Rule.gcra("no-subject", 1, 1, MINUTE);
+    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
+    Handler handler = handler(records);
+    Logger logger = Logger.getLogger("redisthrottle.middleware");
+    logger.addHandler(handler);
+    ThrottleWebFilterBuilder options = filter().rule(api);
+    options.key(e -> header(e, "X-Key") == null ? e.getAttribute("none").toString() : "\ud800");
+    try (Web web = Web.serve(options.build())) {
+      for (String[] fields : new String[][] {{}, {}, {"X-Key", "a"}}) {
+        HttpResponse<String> response = web.get("/", fields);
+        assertEquals(400, response.statusCode());
+        assertEquals("application/problem+json", field(response, "Content-Type"));
+        assertTrue(response.body().contains("does not say who"), response.body());
+      }
+      assertEquals(1, records.size());
+      assertInstanceOf(NullPointerException.class, records.remove().getThrown());
+    } finally {
+      logger.removeHandler(handler);
+    }
+  }
+
+  private static Handler handler(LinkedBlockingQueue<LogRecord> records) {
+    return new Handler() {
+      @Override
+      public void publish(LogRecord one) {
+        records.add(one);
+      }
+
+      @Override
+      public void flush() {}
+
+      @Override
+      public void close() {}
+    };
+  }
+
+  @Test
+  void limits_anonymous_requests_by_address() {
+    Rule api = Rule.gcra("named", 5, 5, MINUTE);
+    Rule few = Rule.fixed("anonymous", 1, DAY);
+    ThrottleWebFilterBuilder options = filter().rule(api).anonymous(few);
+    try (Web web = Web.serve(options.key(e -> header(e, "X-Key")).build())) {
+      assertEquals("\"anonymous\";q=1;w=86400", field(web.get("/"), "RateLimit-Policy"));
+      assertEquals(429, web.get("/").statusCode());
+      assertEquals(200, web.get("/", "X-Key", "a").statusCode());
+    }
+    assertEquals(0, limiter.peek(few.of("127.0.0.1")).remaining());
+  }
+
+  @Test
+  void serves_or_answers_503_by_onError_without_a_server() {
+    try (Limiter away = Redis.away().build()) {
+      Rule api = Rule.gcra("api", 1, 1, MINUTE);
+      ThrottleWebFilterBuilder options = ThrottleWebFilter.builder(away).rule(api);
+      try (Web web = Web.serve(options.degradedHeader(DEGRADED).build())) {
+        assertEquals(200, web.get("/", DEGRADED, "forged").statusCode());
+        ServerWebExchange served = web.served.remove();
+        assertEquals(List.of("1"), served.getRequest().getHeaders().get(DEGRADED));
+        assertTrue(ThrottleWebFilter.decisionOf(served).degraded());
+      }
+      Rule denies = api.onError(OnError.DENY);
+      try (Web web = Web.serve(ThrottleWebFilter.builder(away).rule(denies).build())) {
+        HttpResponse<String> denied = web.get("/");
+        assertEquals(503, denied.statusCode());
+        assertTrue(Integer.parseInt(field(denied, "Retry-After")) > 0);
+        assertTrue(denied.body().contains("\"status\":503"), denied.body());
+      }
+      Rule local = api.onError(OnError.LOCAL);
+      try (Web web = Web.serve(ThrottleWebFilter.builder(away).rule(local).build())) {
+        assertEquals(200, web.get("/").statusCode());
+        assertEquals(429, web.get("/").statusCode());
+      }
+    }
+  }
+
+  @Test
+  void removes_the_degraded_header_of_the_client() {
+    ThrottleWebFilterBuilder options = filter().rule(Rule.fixed("degraded", 5, DAY));
+    options.skip(exchange -> exchange.getRequest().getPath().value().equals("/skipped"));
+    try (Web web = Web.serve(options.degradedHeader(DEGRADED).build())) {
+      for (String path : List.of("/", "/skipped")) {
+        web.get(path, DEGRADED, "forged");
+        assertNull(header(web.served.remove(), DEGRADED), path);
+      }
+    }
+  }
+
+  @Test
+  void takes_once_under_each_of_two_nested_filters() {
+    Rule wide = Rule.fixed("wide", 5, DAY);
+    Rule small = Rule.fixed("small", 1, DAY);
+    try (Limiter away = Redis.away().build()) {
+      ThrottleWebFilter marks =
+          ThrottleWebFilter.builder(away)
+              .rule(Rule.gcra("marks", 1, 1, MINUTE))
+              .degradedHeader(DEGRADED)
+              .build();
+      ThrottleWebFilter outer = filter().rule(wide).build();
+      ThrottleWebFilter inner = filter().rule(small).degradedHeader(DEGRADED).build();
+      try (Web web = Web.serve(marks, outer, inner)) {
+        HttpResponse<String> allowed = web.get("/", DEGRADED, "forged");
+        assertEquals(200, allowed.statusCode());
+        assertEquals(
+            List.of("\"wide\";q=5;w=86400", "\"small\";q=1;w=86400"),
+            allowed.headers().allValues("RateLimit-Policy"));
+        ServerWebExchange served = web.served.remove();
+        assertEquals(small, ThrottleWebFilter.decisionOf(served).rule());
+        assertEquals(List.of("1"), served.getRequest().getHeaders().get(DEGRADED));
+        assertEquals(429, web.get("/").statusCode());
+      }
+    }
+    assertEquals(3, limiter.peek(wide.of("127.0.0.1").cost(0)).remaining());
+  }
+
+  @Test
+  void answers_failures_500_or_as_the_application_wants() {
+    Limiter closed = Redis.away().build();
+    Rule api = Rule.gcra("api", 1, 1, MINUTE);
+    ThrottleWebFilterBuilder options = ThrottleWebFilter.builder(closed).rule(api);
+    try (Web web = Web.serve(options.build())) {
+      closed.close();
+      HttpResponse<String> failed = web.get("/");
+      assertEquals(500, failed.statusCode());
+      assertTrue(failed.body().contains("could not be asked"), failed.body());
+    }
+    LinkedBlockingQueue<RuntimeException> failures = new LinkedBlockingQueue<>();
+    OnFailure own =
+        (exchange, failure) -> {
+          failures.add(failure);
+          exchange.getResponse().setStatusCode(HttpStatusCode.valueOf(418));
+          return exchange.getResponse().setComplete();
+        };
+    try (Web web = Web.serve(options.onFailure(own).build())) {
+      assertEquals(418, web.get("/").statusCode());
+      assertInstanceOf(IllegalStateException.class, failures.remove());
+    }
+    redis.send("SET", "rl:wrong:a", "text");
+    Rule wrong = Rule.gcra("wrong", 1, 1, MINUTE);
+    ThrottleWebFilterBuilder rejected = filter().rule(wrong).key(e -> "a").onFailure(own);
+    rejected.cost(e -> e.getRequest().getPath().value().equals("/cost") ? -1 : 1);
+    try (Web web = Web.serve(rejected.build())) {
+      assertEquals(418, web.get("/").statusCode());
+      assertTrue(failures.remove().getMessage().contains("WRONGTYPE"));
+      assertEquals(418, web.get("/cost").statusCode());
+      assertInstanceOf(InvalidArgumentException.class, failures.remove());
+      assertEquals(0, web.served.size());
+    }
+  }
+
+  @Test
+  void answers_denials_as_the_application_wants() {
+    ThrottleWebFilterBuilder options = filter().rule(Rule.fixed("own", 1, DAY));
+    options.onDenied(
+        (exchange, decision) -> {
+          exchange.getResponse().setStatusCode(HttpStatusCode.valueOf(418));
+          return exchange.getResponse().setComplete();
+        });
+    try (Web web = Web.serve(options.build())) {
+      assertEquals(200, web.get("/").statusCode());
+      HttpResponse<String> denied = web.get("/");
+      assertEquals(418, denied.statusCode());
+      assertEquals("no-store", field(denied, "Cache-Control"));
+      assertEquals("86400", field(denied, "Retry-After"));
+    }
+  }
+
+  @Test
+  void refuses_mistakes_when_it_is_built() {
+    Rule api = Rule.gcra("api", 1, 1, MINUTE);
+    ThrottleWebFilterBuilder options = filter();
+    assertThrows(InvalidArgumentException.class, options::build);
+    assertThrows(InvalidArgumentException.class, () -> options.rule(api).rule(api));
+    assertThrows(InvalidArgumentException.class, () -> options.degradedHeader("a b"));
+    assertThrows(InvalidArgumentException.class, () -> options.onDenied(null));
+  }
+}
