@@ -32,6 +32,8 @@ final class Program implements AutoCloseable {
                 "--logging.level.root=warn",
                 "--spring.main.banner-mode=off",
                 "--management.health.redis.enabled=false",
+                // A busy machine must not answer by on-error.
+                "--throttle.timeout=10s",
                 "--throttle.url=" + server.uri().toURI()));
     all.addAll(Arrays.asList(arguments));
     return new Program(

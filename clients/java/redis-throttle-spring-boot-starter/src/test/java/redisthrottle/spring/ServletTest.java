@@ -1,16 +1,30 @@
 package redisthrottle.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import jakarta.servlet.Filter;
+import jakarta.servlet.ServletRequest;
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletRequestWrapper;
 import java.net.http.HttpResponse;
+import java.security.Principal;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.web.servlet.FilterRegistrationBean;
+import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
-import org.springframework.context.annotation.Import;
 import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.PostMapping;
+import org.springframework.web.bind.annotation.RequestHeader;
 import org.springframework.web.bind.annotation.RestController;
 import redisthrottle.lettuce.Server;
 
@@ -28,27 +42,65 @@ class ServletTest {
     redis.close();
   }
 
+  @Configuration(proxyBeanMethods = false)
+  @EnableAutoConfiguration
   @RestController
-  static class Controller {
-    @GetMapping("/")
-    String index() {
-      return "hello";
+  static class Application {
+    static final LinkedBlockingQueue<String> STARTED = new LinkedBlockingQueue<>();
+    static final LinkedBlockingQueue<String> ROWS = new LinkedBlockingQueue<>();
+
+    @GetMapping({"/", "/pages/{name}"})
+    String index(@RequestHeader(name = "X-Degraded", required = false) String degraded) {
+      return degraded == null ? "hello" : "degraded";
+    }
+
+    /** Ends, in another thread, with the row that the test adds. */
+    @GetMapping("/export")
+    Callable<String> export() {
+      STARTED.add("export");
+      return ROWS::take;
+    }
+
+    @PostMapping("/pages/{name}")
+    String change() {
+      return "changed";
+    }
+
+    /** Stands for Spring Security. */
+    @Bean
+    FilterRegistrationBean<Filter> login() {
+      FilterRegistrationBean<Filter> login =
+          new FilterRegistrationBean<>(
+              (request, response, chain) -> chain.doFilter(new Known(request), response));
+      login.setOrder(-100);
+      return login;
+    }
+
+    @Bean
+    Function<HttpServletRequest, String> byColour() {
+      return request -> request.getHeader("X-Colour");
     }
   }
 
-  @Configuration(proxyBeanMethods = false)
-  @EnableAutoConfiguration
-  @Import(Controller.class)
-  static class Application {}
+  private static final class Known extends HttpServletRequestWrapper {
+    Known(ServletRequest request) {
+      super((HttpServletRequest) request);
+    }
+
+    @Override
+    public Principal getUserPrincipal() {
+      String user = getHeader("X-User");
+      return user == null ? null : () -> user;
+    }
+  }
+
+  private static Program start(String... arguments) {
+    return Program.start(WebApplicationType.SERVLET, Application.class, redis, arguments);
+  }
 
   @Test
   void answers_429_to_the_eleventh_request_with_six_lines() {
-    try (Program program =
-        Program.start(
-            WebApplicationType.SERVLET,
-            Application.class,
-            redis,
-            "--spring.config.location=classpath:six-lines.yaml")) {
+    try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
       for (int request = 1; request <= 10; request++) {
         HttpResponse<String> served = program.get("/");
         assertEquals(200, served.statusCode(), "request " + request);
@@ -56,7 +108,110 @@ class ServletTest {
       }
       HttpResponse<String> denied = program.get("/");
       assertEquals(429, denied.statusCode());
-      assertEquals("6", denied.headers().firstValue("Retry-After").orElseThrow());
+      assertEquals("6", Program.field(denied, "Retry-After"));
+      assertEquals("\"api\";q=10;w=60", Program.field(denied, "RateLimit-Policy"));
+      assertTrue(Program.field(denied, "RateLimit").startsWith("\"api\";r=0;t="));
+      String scraped = program.get("/actuator/prometheus").body();
+      String line =
+          "redis_throttle_checks_total{outcome=\"denied\",rule=\"api\",source=\"server\"}";
+      assertTrue(scraped.contains(line + " 1.0"), scraped);
+      assertTrue(
+          scraped.contains("redis_throttle_remaining_ratio_bucket{rule=\"api\",le=\"0.0\"}"));
+      assertEquals(
+          "{\"groups\":[\"liveness\",\"readiness\"],\"status\":\"UP\"}",
+          program.get("/actuator/health").body());
+    }
+  }
+
+  @Test
+  void takes_the_first_route_whose_path_and_methods_match() {
+    try (Program program =
+        start(
+            "--server.servlet.context-path=/shop",
+            "--spring.mvc.servlet.path=/web",
+            "--throttle.prefix=routes",
+            "--throttle.rules.one.algorithm=fixed",
+            "--throttle.rules.one.limit=1",
+            "--throttle.rules.one.window=1h",
+            "--throttle.rules.two.algorithm=fixed",
+            "--throttle.rules.two.limit=2",
+            "--throttle.rules.two.window=1h",
+            "--throttle.routes[0].path=/pages/a{rest}",
+            "--throttle.routes[0].methods=GET",
+            "--throttle.routes[0].rules=one",
+            "--throttle.routes[1].path=/pages/**",
+            "--throttle.routes[1].rules=two")) {
+      assertEquals(200, program.get("/shop/web/pages/ab").statusCode());
+      // A path that reaches the same controller in another form, and a HEAD.
+      assertEquals(429, program.get("/shop/web/pages/%61b;x=1").statusCode());
+      assertEquals(429, program.send("HEAD", "/shop/web/pages/ab").statusCode());
+      assertEquals(200, program.get("/shop/web/").statusCode());
+      String[] preflight = {"Origin", "http://a.test", "Access-Control-Request-Method", "GET"};
+      assertEquals(200, program.send("OPTIONS", "/shop/web/pages/ab", preflight).statusCode());
+      assertEquals(200, program.send("POST", "/shop/web/pages/ab").statusCode());
+      assertEquals(200, program.send("OPTIONS", "/shop/web/pages/ab", preflight).statusCode());
+      assertEquals(200, program.send("OPTIONS", "/shop/web/pages/ab").statusCode());
+      assertEquals(429, program.send("POST", "/shop/web/pages/ab").statusCode());
+    }
+  }
+
+  @Test
+  void limits_by_a_header_by_the_principal_and_by_a_bean() {
+    try (Program program =
+        start(
+            "--throttle.prefix=keys",
+            "--throttle.filter-order=-99",
+            "--throttle.rules.one.algorithm=fixed",
+            "--throttle.rules.one.limit=1",
+            "--throttle.rules.one.window=1h",
+            "--throttle.routes[0].path=/pages/header",
+            "--throttle.routes[0].rules=one",
+            "--throttle.routes[0].key=header:X-Api-Key",
+            "--throttle.routes[1].path=/pages/principal",
+            "--throttle.routes[1].rules=one",
+            "--throttle.routes[1].key=principal",
+            "--throttle.routes[2].path=/pages/bean",
+            "--throttle.routes[2].rules=one",
+            "--throttle.routes[2].key=byColour")) {
+      String[][] routes = {
+        {"/pages/header", "X-Api-Key", "k1", "k2"},
+        {"/pages/principal", "X-User", "ada", "bob"},
+        {"/pages/bean", "X-Colour", "red", "blue"}
+      };
+      for (String[] route : routes) {
+        assertEquals(200, program.get(route[0], route[1], route[2]).statusCode(), route[0]);
+        assertEquals(429, program.get(route[0], route[1], route[2]).statusCode(), route[0]);
+        assertEquals(200, program.get(route[0], route[1], route[3]).statusCode(), route[0]);
+        assertEquals(400, program.get(route[0]).statusCode(), route[0]);
+      }
+    }
+  }
+
+  @Test
+  void holds_a_lease_until_the_asynchronous_response_ends() throws Exception {
+    try (Program program =
+        start(
+            "--throttle.rules.exports.algorithm=lease",
+            "--throttle.rules.exports.limit=1",
+            "--throttle.rules.exports.ttl=30s",
+            "--throttle.rules.day.algorithm=fixed",
+            "--throttle.rules.day.limit=2",
+            "--throttle.rules.day.window=1h",
+            "--throttle.routes[0].path=/export",
+            "--throttle.routes[0].rules=exports,day")) {
+      CompletableFuture<HttpResponse<String>> first =
+          CompletableFuture.supplyAsync(() -> program.get("/export"));
+      assertEquals("export", Application.STARTED.poll(20, TimeUnit.SECONDS));
+      HttpResponse<String> second = program.get("/export");
+      assertEquals(429, second.statusCode());
+      Application.ROWS.add("row");
+      HttpResponse<String> done = first.get(20, TimeUnit.SECONDS);
+      assertEquals("row", done.body());
+      assertEquals("\"exports\";q=1, \"day\";q=2;w=3600", Program.field(done, "RateLimit-Policy"));
+      Application.ROWS.add("row");
+      Server.await("the permit is free", () -> program.get("/export").statusCode() == 200);
+      // The denied calls took nothing of the day.
+      assertEquals(429, program.get("/export").statusCode());
     }
   }
 }

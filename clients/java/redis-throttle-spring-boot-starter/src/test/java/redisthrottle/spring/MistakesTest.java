@@ -1,0 +1,112 @@
+package redisthrottle.spring;
+
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import redisthrottle.Connector;
+import redisthrottle.FakeServer;
+
+/** Starts applications with wrong properties. */
+class MistakesTest {
+  /** The properties that one line of a table changes. */
+  private static final String[] CORRECT = {
+    "--server.port=0",
+    "--spring.main.banner-mode=off",
+    "--throttle.rules.api.algorithm=fixed",
+    "--throttle.rules.api.limit=1",
+    "--throttle.rules.api.window=1h",
+    "--throttle.routes[0].path=/api",
+    "--throttle.routes[0].rules=api",
+  };
+
+  @Configuration(proxyBeanMethods = false)
+  @EnableAutoConfiguration
+  static class Application {
+    @Bean
+    Connector server() {
+      return new FakeServer();
+    }
+
+    @Bean
+    String text() {
+      return "no function";
+    }
+  }
+
+  /** Starts the application, and returns what it writes. */
+  private static String failure(WebApplicationType type, String... changed) {
+    String[] all = new String[CORRECT.length + changed.length];
+    System.arraycopy(CORRECT, 0, all, 0, CORRECT.length);
+    for (int at = 0; at < changed.length; at++) {
+      all[CORRECT.length + at] = "--throttle." + changed[at];
+    }
+    PrintStream before = System.out;
+    ByteArrayOutputStream written = new ByteArrayOutputStream();
+    System.setOut(new PrintStream(written, true, StandardCharsets.UTF_8));
+    try {
+      assertThrows(
+          RuntimeException.class,
+          () -> new SpringApplicationBuilder(Application.class).web(type).run(all).close());
+    } finally {
+      System.setOut(before);
+    }
+    return written.toString(StandardCharsets.UTF_8);
+  }
+
+  @ParameterizedTest(name = "{0}")
+  @CsvSource(
+      delimiter = '|',
+      textBlock =
+          """
+          rules.api.limit=0            | throttle.rules.api.limit: invalid limit: expected an integer
+          rules.api.limit=many         | Property: throttle.rules.api.limit
+          rules.api.algorithm=fixxed   | Property: throttle.rules.api.algorithm
+          rules.api.period=1h          | throttle.rules.api.period: not of this algorithm: fixed takes limit, window, aligned
+          rules.api.color=red          | Property: throttle.rules.api.color
+          rules.b.limit=1              | throttle.rules.b.algorithm: missing
+          rules.b.algorithm=gcra       | throttle.rules.b.burst: missing: gcra takes burst, rate, period
+          rules.api.local-share=2      | throttle.rules.api.local-share: invalid localShare
+          rules.b.algorithm=policy;rules.b.fallback=b | throttle.rules.b.fallback: expected a rule
+          rules.[b!].algorithm=policy  | throttle.rules.b!.name: invalid name
+          colour=red                   | Property: throttle.colour
+          timeout=2m                   | throttle.timeout: invalid timeout
+          hmac-secret=short            | throttle.hmac-secret: invalid hmacSecret
+          trusted-proxies=proxy        | throttle.trusted-proxies: invalid trustedProxies
+          degraded-header=a b          | throttle.degraded-header: invalid degradedHeader
+          routes[0].rules=day          | throttle.routes[0].rules: no rule day; there are [api]
+          routes[0].rules=             | throttle.routes[0].rules: invalid rules: expected 1 to 16
+          routes[0].rules=api,api      | throttle.routes[0].rules: invalid rules: expected no repeated
+          routes[0].path=api           | throttle.routes[0].path: expected a pattern
+          routes[0].path=/{a           | throttle.routes[0].path: bad pattern
+          routes[0].methods=GTE        | throttle.routes[0].methods: expected some of [DELETE, GET,
+          routes[0].key=nobody         | throttle.routes[0].key: expected address, principal,
+          routes[0].key=text           | throttle.routes[0].key: text is no Function<
+          routes[0].key=header:        | throttle.routes[0].key: expected the name of a header
+          routes[0].key=principal      | set throttle.filter-order to -99 or more
+          routes[1].rules=api          | throttle.routes[1].path: expected a pattern
+          routes[1].path=/api;routes[1].rules=api;routes[1].methods=GET | throttle.routes[1]: never matches: throttle.routes[0]
+          """)
+  void stops_the_start_with_the_name_of_the_property(String changed, String expected) {
+    String text = failure(WebApplicationType.SERVLET, changed.split(";"));
+    assertTrue(text.contains("APPLICATION FAILED TO START"), text);
+    assertTrue(text.contains(expected), text);
+  }
+
+  @Test
+  void stops_the_start_of_a_reactive_application_too() {
+    String text = failure(WebApplicationType.REACTIVE, "routes[0].rules=day");
+    assertTrue(text.contains("throttle.routes[0].rules: no rule day"), text);
+    assertTrue(text.contains("Correct the property throttle.routes[0].rules."), text);
+  }
+}
