@@ -6,6 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -19,16 +23,14 @@ import redisthrottle.FakeServer;
 
 /** Starts applications with wrong properties. */
 class MistakesTest {
-  /** The properties that one line of a table changes. */
-  private static final String[] CORRECT = {
-    "--server.port=0",
-    "--spring.main.banner-mode=off",
-    "--throttle.rules.api.algorithm=fixed",
-    "--throttle.rules.api.limit=1",
-    "--throttle.rules.api.window=1h",
-    "--throttle.routes[0].path=/api",
-    "--throttle.routes[0].rules=api",
-  };
+  /** The properties that a line of the table changes. */
+  private static final Map<String, String> CORRECT =
+      Map.of(
+          "rules.api.algorithm", "fixed",
+          "rules.api.limit", "1",
+          "rules.api.window", "1h",
+          "routes[0].path", "/api",
+          "routes[0].rules", "api");
 
   @Configuration(proxyBeanMethods = false)
   @EnableAutoConfiguration
@@ -46,18 +48,24 @@ class MistakesTest {
 
   /** Starts the application, and returns what it writes. */
   private static String failure(WebApplicationType type, String... changed) {
-    String[] all = new String[CORRECT.length + changed.length];
-    System.arraycopy(CORRECT, 0, all, 0, CORRECT.length);
-    for (int at = 0; at < changed.length; at++) {
-      all[CORRECT.length + at] = "--throttle." + changed[at];
+    Map<String, String> all = new LinkedHashMap<>(CORRECT);
+    for (String one : changed) {
+      String[] parts = one.split("=", 2);
+      all.put(parts[0], parts[1]);
     }
+    List<String> arguments = new ArrayList<>(List.of("--server.port=0"));
+    all.forEach((name, value) -> arguments.add("--throttle." + name + "=" + value));
     PrintStream before = System.out;
     ByteArrayOutputStream written = new ByteArrayOutputStream();
     System.setOut(new PrintStream(written, true, StandardCharsets.UTF_8));
     try {
       assertThrows(
           RuntimeException.class,
-          () -> new SpringApplicationBuilder(Application.class).web(type).run(all).close());
+          () ->
+              new SpringApplicationBuilder(Application.class)
+                  .web(type)
+                  .run(arguments.toArray(String[]::new))
+                  .close());
     } finally {
       System.setOut(before);
     }
