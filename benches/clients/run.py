@@ -5,8 +5,9 @@
 
 One server with the module, one process per language, and jobs in interleaved rounds: within a round
 all contestants run at about the same time on the same machine, so the bars compare medians of the
-ratios within a round. A program reads one job per line and answers with one line. `jobs` lists the
-jobs; the number of calls that reached the server comes from the server.
+ratios within a round. A program reads one job per line and answers with one line; JMH, in the
+program of Java, starts a process for each job. `jobs` lists the jobs; the number of calls that
+reached the server comes from the server.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import org.openjdk.jmh.annotations.TearDown;
 @OutputTimeUnit(TimeUnit.MICROSECONDS)
 public class Decisions {
   /** The iterations that warm up, and the one that is measured. */
-  static final int WARM_UPS = 2;
+  static final int WARM_UPS = 3;
 
   private static final int ITERATIONS = WARM_UPS + 1;
 
