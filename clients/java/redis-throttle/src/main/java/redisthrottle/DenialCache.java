@@ -20,6 +20,9 @@ final class DenialCache {
   /** The moment before a call was sent. */
   record Asked(long at, long turn) {}
 
+  /** The moment of all calls if the cache keeps nothing. */
+  private static final Asked NOTHING_KEPT = new Asked(0, 0);
+
   private record Denial(Decision decision, long at, long lifeNs, List<String> keys) {}
 
   private final Loop loop;
@@ -64,7 +67,7 @@ final class DenialCache {
 
   /** Returns the moment for {@link #put}, before the call is sent. */
   Asked asked() {
-    return new Asked(loop.nanos(), ++turn);
+    return size == 0 ? NOTHING_KEPT : new Asked(loop.nanos(), ++turn);
   }
 
   /** Keeps a denial, unless one of its keys was forgotten after the call was sent. */

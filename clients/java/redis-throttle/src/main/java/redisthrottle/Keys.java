@@ -93,6 +93,13 @@ final class Keys {
 
   /** Returns the bytes of a text; null if it has half a surrogate pair. */
   private static byte @Nullable [] utf8(String text) {
+    int at = 0;
+    while (at < text.length() && !Character.isSurrogate(text.charAt(at))) {
+      at++;
+    }
+    if (at == text.length()) {
+      return text.getBytes(StandardCharsets.UTF_8);
+    }
     try {
       var buffer = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(text));
       byte[] bytes = new byte[buffer.remaining()];

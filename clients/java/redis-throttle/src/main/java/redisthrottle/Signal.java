@@ -1,16 +1,19 @@
 package redisthrottle;
 
-import java.util.LinkedHashSet;
+import java.util.ArrayList;
 import java.util.List;
-import java.util.Set;
 import java.util.concurrent.CancellationException;
+import org.jspecify.annotations.Nullable;
 
 /** Tells a call that its caller gave up. It belongs to the loop. */
 final class Signal {
   /** A signal of a call that is not given up. */
   static final Signal NONE = new Signal();
 
-  private final Set<Runnable> acts = new LinkedHashSet<>();
+  /** The acts, a list in the order in which they came. A set would cost each call more memory. */
+  private @Nullable Act first;
+
+  private @Nullable Act last;
   private boolean isAborted;
 
   /** True when the call has a result: to give it up has no meaning then. Any thread reads it. */
@@ -31,10 +34,9 @@ final class Signal {
     if (this == NONE) {
       return () -> {};
     }
-    // A wrapper, because the same act may be added twice.
-    Runnable one = act::run;
-    acts.add(one);
-    return () -> acts.remove(one);
+    Act one = new Act(act);
+    one.add();
+    return one;
   }
 
   void abort() {
@@ -42,6 +44,51 @@ final class Signal {
       return;
     }
     isAborted = true;
-    List.copyOf(acts).forEach(Runnable::run);
+    List<Runnable> acts = new ArrayList<>();
+    for (Act one = first; one != null; one = one.after) {
+      acts.add(one.act);
+    }
+    acts.forEach(Runnable::run);
+  }
+
+  /** An act in the list of the signal. To run it takes the act back. */
+  private final class Act implements Runnable {
+    final Runnable act;
+    @Nullable Act before;
+    @Nullable Act after;
+    boolean isListed;
+
+    Act(Runnable act) {
+      this.act = act;
+    }
+
+    void add() {
+      isListed = true;
+      before = last;
+      last = this;
+      if (before == null) {
+        first = this;
+      } else {
+        before.after = this;
+      }
+    }
+
+    @Override
+    public void run() {
+      if (!isListed) {
+        return;
+      }
+      isListed = false;
+      if (before == null) {
+        first = after;
+      } else {
+        before.after = after;
+      }
+      if (after == null) {
+        last = before;
+      } else {
+        after.before = before;
+      }
+    }
   }
 }
