@@ -78,7 +78,7 @@ final class Entry {
     if (Thread.currentThread().isInterrupted()) {
       throw new CallInterruptedException();
     }
-    return await(begun(work, Runnable::run));
+    return await(begun(work, loop::afterwards));
   }
 
   /** Returns a result that arrives on the executor. Cancelling it has no effect on the call. */

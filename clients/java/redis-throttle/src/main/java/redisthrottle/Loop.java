@@ -14,8 +14,12 @@ import org.jspecify.annotations.Nullable;
 final class Loop implements Executor {
   private static final System.Logger LOGGER = System.getLogger("redisthrottle");
 
+  /** The number of tasks in a row after which results leave a loop that is never idle. */
+  private static final int TASKS_MAX = 64;
+
   private final Clock clock;
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
+  private final Queue<Runnable> leaving = new ConcurrentLinkedQueue<>();
   private final AtomicInteger waiting = new AtomicInteger();
   private final long epochNanos;
 
@@ -33,16 +37,38 @@ final class Loop implements Executor {
     if (waiting.getAndIncrement() > 0) {
       return;
     }
+    int tasksRun = 0;
     do {
-      Runnable next = tasks.poll();
       running = Thread.currentThread();
-      try {
-        next.run();
-      } catch (RuntimeException | Error e) {
-        LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a task failed", e);
-      }
+      attempt(tasks.poll());
       running = null;
+      if (++tasksRun % TASKS_MAX == 0) {
+        leave();
+      }
     } while (waiting.decrementAndGet() > 0);
+    leave();
+  }
+
+  private static void attempt(Runnable task) {
+    try {
+      task.run();
+    } catch (RuntimeException | Error e) {
+      LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a task failed", e);
+    }
+  }
+
+  /**
+   * Runs an act when the loop is idle again, or after some tasks; call it in a task of this loop. A
+   * thread that the act wakes may displace this one, and its next call would wait for the loop.
+   */
+  void afterwards(Runnable act) {
+    leaving.add(act);
+  }
+
+  private void leave() {
+    for (Runnable act = leaving.poll(); act != null; act = leaving.poll()) {
+      attempt(act);
+    }
   }
 
   /** Returns true in a task of this loop, such as a hook: waiting there would never end. */

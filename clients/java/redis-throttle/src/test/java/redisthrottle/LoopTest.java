@@ -1,0 +1,48 @@
+package redisthrottle;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+
+class LoopTest {
+  private final Loop loop = new Loop(Clock.system());
+
+  @Test
+  void runs_an_act_after_the_tasks_when_the_loop_is_idle() {
+    List<String> ran = new ArrayList<>();
+    loop.execute(
+        () -> {
+          loop.afterwards(() -> ran.add(loop.isMine() ? "act in the loop" : "act"));
+          loop.execute(() -> ran.add("task"));
+        });
+    assertEquals(List.of("task", "act"), ran);
+    loop.close();
+  }
+
+  @Test
+  void runs_an_act_of_a_loop_that_is_never_idle() {
+    AtomicBoolean hasLeft = new AtomicBoolean();
+    AtomicInteger tasks = new AtomicInteger();
+    Runnable task =
+        new Runnable() {
+          @Override
+          public void run() {
+            if (!hasLeft.get() && tasks.incrementAndGet() < 1000) {
+              loop.execute(this);
+            }
+          }
+        };
+    loop.execute(
+        () -> {
+          loop.afterwards(() -> hasLeft.set(true));
+          task.run();
+        });
+    assertTrue(tasks.get() < 1000, "the act waited for " + tasks + " tasks");
+    loop.close();
+  }
+}
