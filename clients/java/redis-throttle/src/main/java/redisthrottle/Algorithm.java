@@ -36,8 +36,14 @@ interface Algorithm {
    */
   Verdict decide(@Nullable Object state, long now, long cost);
 
-  /** Returns the state with units given back; null if none are taken then. */
-  @Nullable Object refund(Object state, long now, long cost);
+  /**
+   * Returns the state with units taken, also beyond the limit, or given back if they are below 0;
+   * null if none are taken then.
+   */
+  @Nullable Object add(@Nullable Object state, long now, long units);
+
+  /** Returns the milliseconds until the limit is not exceeded. */
+  long over(@Nullable Object state, long now);
 
   /**
    * Returns the algorithm for a share of the rule, or null if its kind has none. A share below one
@@ -51,7 +57,7 @@ interface Algorithm {
       case GCRA, TOKEN_BUCKET, LEAKY_BUCKET -> {
         Duration period = Checks.present("period", d.period());
         long unit = (long) Math.ceil((double) period.toNanos() / d.rate() / share);
-        return new Bucket(d.kind() == Kind.LEAKY_BUCKET, limit, unit);
+        return new Bucket(d.kind() == Kind.LEAKY_BUCKET, limit, unit, 1);
       }
       case FIXED, SLIDING, SLIDING_LOG -> {
         Duration given = Checks.present("window", d.window());
@@ -74,42 +80,60 @@ interface Algorithm {
     return (ns + 999_999) / 1_000_000;
   }
 
-  /** GCRA, a token bucket or a leaky bucket. Its level is the time until it is empty. */
-  record Bucket(boolean isQueue, long limit, long unit) implements Algorithm {
-    record Level(long ns, long at) {}
+  /**
+   * GCRA, a token bucket or a leaky bucket. Its level counts parts of units: a unit has {@code
+   * unit} parts, and {@code drain} parts leave in a nanosecond.
+   */
+  record Bucket(boolean isQueue, long limit, long unit, long drain) implements Algorithm {
+    /** The highest level. Units above it are not counted. */
+    private static final long LEVEL_MAX = Long.MAX_VALUE / 2;
 
-    @Override
-    public Verdict decide(@Nullable Object state, long now, long cost) {
-      long used = 0;
-      if (state instanceof Level last) {
-        used = Math.max(0, last.ns - Math.max(0, now - last.at));
+    record Level(long parts, long at) {}
+
+    private long used(@Nullable Object state, long now) {
+      if (!(state instanceof Level last)) {
+        return 0;
       }
-      long full = limit * unit;
-      if (cost > limit) {
-        return new Verdict(
-            false, limit, Math.max(0, full - used) / unit, NEVER, millis(used), null);
-      }
-      long after = used + cost * unit;
-      if (cost > 0 && after > full) {
-        return new Verdict(
-            false,
-            limit,
-            Math.max(0, full - used) / unit,
-            millis(after - full),
-            millis(used),
-            null);
-      }
-      long left = Math.max(0, full - after) / unit;
-      long wait = isQueue ? millis(used) : 0;
-      Level level = cost > 0 ? new Level(after, now) : null;
-      return new Verdict(true, limit, left, wait, millis(after), level);
+      long passed = Math.max(0, now - last.at);
+      return passed > last.parts / drain ? 0 : last.parts - passed * drain;
+    }
+
+    /** Returns the milliseconds in which parts leave. */
+    private long until(long parts) {
+      return millis((parts + drain - 1) / drain);
     }
 
     @Override
-    public @Nullable Object refund(Object state, long now, long cost) {
-      Level last = (Level) state;
-      long left = last.ns - Math.max(0, now - last.at) - cost * unit;
+    public Verdict decide(@Nullable Object state, long now, long cost) {
+      long used = used(state, now);
+      long full = limit * unit;
+      long free = Math.max(0, full - used) / unit;
+      if (cost > limit) {
+        return new Verdict(false, limit, free, NEVER, until(used), null);
+      }
+      long after = used + cost * unit;
+      if (cost > 0 && after > full) {
+        return new Verdict(false, limit, free, until(after - full), until(used), null);
+      }
+      long left = Math.max(0, full - after) / unit;
+      long wait = isQueue ? until(used) : 0;
+      Level level = cost > 0 ? new Level(after, now) : null;
+      return new Verdict(true, limit, left, wait, until(after), level);
+    }
+
+    @Override
+    public @Nullable Object add(@Nullable Object state, long now, long units) {
+      long used = used(state, now);
+      if (units > (LEVEL_MAX - used) / unit) {
+        return new Level(LEVEL_MAX, now);
+      }
+      long left = used + Math.max(units, -used / unit - 1) * unit;
       return left > 0 ? new Level(left, now) : null;
+    }
+
+    @Override
+    public long over(@Nullable Object state, long now) {
+      return until(Math.max(0, used(state, now) - limit * unit));
     }
   }
 
@@ -119,11 +143,7 @@ interface Algorithm {
 
     @Override
     public Verdict decide(@Nullable Object state, long now, long cost) {
-      long begin = isAligned ? now - now % window : now;
-      Opened open = new Opened(begin, 0);
-      if (state instanceof Opened last && !isOver(last, now)) {
-        open = last;
-      }
+      Opened open = at(state, now);
       boolean allowed = cost == 0 || open.used + cost <= limit;
       long left = millis(open.start + window - now);
       if (allowed) {
@@ -139,15 +159,25 @@ interface Algorithm {
           allowed && cost > 0 ? open : null);
     }
 
-    private boolean isOver(Opened open, long now) {
-      return now >= open.start + window || isAligned && open.start < now - now % window;
+    /** Returns the window that is open at an instant, or that a call would open. */
+    private Opened at(@Nullable Object state, long now) {
+      long begin = isAligned ? now - now % window : now;
+      if (state instanceof Opened last && now < last.start + window) {
+        return isAligned && last.start < begin ? new Opened(begin, 0) : last;
+      }
+      return new Opened(begin, 0);
     }
 
     @Override
-    public @Nullable Object refund(Object state, long now, long cost) {
-      Opened open = (Opened) state;
-      boolean isEmpty = isOver(open, now) || open.used <= cost;
-      return isEmpty ? null : new Opened(open.start, open.used - cost);
+    public @Nullable Object add(@Nullable Object state, long now, long units) {
+      Opened open = at(state, now);
+      return open.used + units > 0 ? new Opened(open.start, open.used + units) : null;
+    }
+
+    @Override
+    public long over(@Nullable Object state, long now) {
+      Opened open = at(state, now);
+      return open.used > limit ? millis(open.start + window - now) : 0;
     }
   }
 
@@ -220,12 +250,19 @@ interface Algorithm {
     }
 
     @Override
-    public @Nullable Object refund(Object state, long now, long cost) {
+    public @Nullable Object add(@Nullable Object state, long now, long units) {
       Counters c = at(state, now);
-      long fromCurrent = Math.min(cost, c.current);
-      long previous = Math.max(0, c.previous - (cost - fromCurrent));
-      Counters left = new Counters(c.start, previous, c.current - fromCurrent);
-      return left.current + left.previous == 0 ? null : left;
+      long toCurrent = Math.max(units, -c.current);
+      // Units above this number are not counted: units times ticks must fit in 64 bits.
+      long most = Long.MAX_VALUE / 4 / (window / tick);
+      long current = Math.min(c.current + toCurrent, most);
+      long previous = Math.max(0, c.previous + units - toCurrent);
+      return current + previous == 0 ? null : new Counters(c.start, previous, current);
+    }
+
+    @Override
+    public long over(@Nullable Object state, long now) {
+      return roomAfter(at(state, now), now, 0);
     }
   }
 
@@ -235,25 +272,38 @@ interface Algorithm {
 
     record Entries(List<Entry> all) {}
 
-    @Override
-    public Verdict decide(@Nullable Object state, long now, long cost) {
+    /** Returns a copy of the entries that count at an instant. */
+    private List<Entry> at(@Nullable Object state, long now) {
       List<Entry> entries = new ArrayList<>();
-      long used = 0;
       if (state instanceof Entries kept) {
         for (Entry one : kept.all) {
           if (now < one.at + window) {
             entries.add(one);
-            used += one.units;
           }
         }
       }
+      return entries;
+    }
+
+    private static long sum(List<Entry> entries) {
+      long used = 0;
+      for (Entry one : entries) {
+        used += one.units;
+      }
+      return used;
+    }
+
+    @Override
+    public Verdict decide(@Nullable Object state, long now, long cost) {
+      List<Entry> entries = at(state, now);
+      long used = sum(entries);
       boolean allowed = cost == 0 || used + cost <= limit;
       long retryAfter = 0;
       if (!allowed) {
         long over = used + cost - limit;
         retryAfter = cost > limit ? NEVER : millis(freed(entries, over) + window - now);
       } else if (cost > 0) {
-        add(entries, now, cost);
+        put(entries, now, cost);
         used += cost;
       }
       long last = entries.isEmpty() ? 0 : entries.get(entries.size() - 1).at + window - now;
@@ -281,7 +331,7 @@ interface Algorithm {
     }
 
     /** Adds units at an instant, rounded up to a slot. */
-    private void add(List<Entry> entries, long now, long units) {
+    private void put(List<Entry> entries, long now, long units) {
       long at = (now + slot - 1) / slot * slot;
       int last = entries.size() - 1;
       if (last >= 0 && entries.get(last).at >= at) {
@@ -293,18 +343,29 @@ interface Algorithm {
     }
 
     @Override
-    public @Nullable Object refund(Object state, long now, long cost) {
-      List<Entry> left = new ArrayList<>(((Entries) state).all);
-      long units = cost;
+    public @Nullable Object add(@Nullable Object state, long now, long units) {
+      List<Entry> left = at(state, now);
+      if (units > 0) {
+        put(left, now, units);
+        return new Entries(left);
+      }
+      long back = -units;
       while (!left.isEmpty()) {
         Entry last = left.remove(left.size() - 1);
-        if (last.units > units) {
-          left.add(new Entry(last.at, last.units - units));
+        if (last.units > back) {
+          left.add(new Entry(last.at, last.units - back));
           return new Entries(left);
         }
-        units -= last.units;
+        back -= last.units;
       }
       return null;
+    }
+
+    @Override
+    public long over(@Nullable Object state, long now) {
+      List<Entry> entries = at(state, now);
+      long over = sum(entries) - limit;
+      return over <= 0 ? 0 : millis(freed(entries, over) + window - now);
     }
   }
 }

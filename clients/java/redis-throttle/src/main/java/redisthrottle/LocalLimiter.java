@@ -102,7 +102,7 @@ final class LocalLimiter {
   }
 
   /** Returns the units that a call leaves to others. */
-  private static long unitsLeft(@Nullable String leave, long limit) {
+  static long unitsLeft(@Nullable String leave, long limit) {
     if (leave == null) {
       return 0;
     }
@@ -149,13 +149,6 @@ final class LocalLimiter {
     }
   }
 
-  /** Removes all states of a key. Returns true if there was one. */
-  boolean forget(String key) {
-    List<String> of = keys.keySet().stream().filter(one -> one.endsWith(" " + key)).toList();
-    of.forEach(this::remove);
-    return !of.isEmpty();
-  }
-
   /** Returns units to a key. */
   void refund(Ask ask) {
     long now = loop.wallNanos();
@@ -163,7 +156,7 @@ final class LocalLimiter {
     if (state == null) {
       return;
     }
-    Object left = algorithm(ask).refund(state, now, ask.cost());
+    Object left = algorithm(ask).add(state, now, -ask.cost());
     if (left == null) {
       remove(keyOf(ask));
     } else {

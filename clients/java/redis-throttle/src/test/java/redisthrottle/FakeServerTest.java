@@ -6,7 +6,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
@@ -32,7 +34,7 @@ class FakeServerTest {
       assertEquals(0, limiter.peek(API.of("a").cost(2)).remaining());
       limiter.block(API.of("a"), Duration.ofMinutes(5));
       assertEquals(Duration.ofMinutes(5), limiter.check(API.of("a")).retryAfter());
-      assertTrue(limiter.check(API.of("a").cost(3)).retryAfter().toMinutes() == 5);
+      assertTrue(limiter.check(API.of("a").cost(3)).never());
       assertTrue(limiter.check(API.of("b").cost(3)).never());
     }
   }
@@ -149,10 +151,34 @@ class FakeServerTest {
   }
 
   @Test
+  void refuses_words_that_no_limiter_sends() {
+    Connection connection =
+        new FakeServer().connect(null, Duration.ZERO).toCompletableFuture().join();
+    String all =
+        "RL.ALL RL.PEEK RL.GCRA RL.SLIDING RL.SLIDINGLOG RL.RESERVE RL.COMMIT RL.CHARGE RL.REFUND"
+            + " RL.LEASE RL.RENEW RL.BLOCK RL.QUOTA RL.BACKOFF RL.USE RL.X GET k GCRA FIXED LEASE"
+            + " QUOTA BACKOFF SLIDING SLIDINGLOG SLOTS COST LEAVE USE DEFAULT RESERVE 0 1 7 -1"
+            + " 1000000000000 9223372036854775807 60 1ms 366d 31622400 100% day PARTIAL";
+    List<String> choice = List.of(all.split(" "));
+    Random random = new Random(1);
+    for (int at = 0; at < 20_000; at++) {
+      List<String> words = new ArrayList<>();
+      for (int left = random.nextInt(9); left >= 0; left--) {
+        words.add(choice.get(random.nextInt(choice.size())));
+      }
+      boolean isAll = random.nextInt(4) == 0;
+      List<String> sent = isAll ? List.of("RL.ALL", "k", String.join(" ", words)) : words;
+      Throwable error =
+          connection.send(sent).handle((reply, thrown) -> thrown).toCompletableFuture().join();
+      assertTrue(error == null || error instanceof ServerErrorException, () -> sent + " " + error);
+    }
+  }
+
+  @Test
   void names_what_it_has_not() {
     FakeServer server = new FakeServer();
     try (Limiter limiter = server.limiter().build()) {
-      Rule month = Rule.quota("month", 9, CalendarUnit.MONTH);
+      Rule month = Rule.quota("month", 9, CalendarUnit.MONTH).zone("Europe/Berlin");
       assertThrows(CommandRejectedException.class, () -> limiter.check(month.of("a")));
       Rule policy = Rule.policy("plan").fallback(DAY);
       assertEquals(9, limiter.check(policy.of("a")).remaining());
