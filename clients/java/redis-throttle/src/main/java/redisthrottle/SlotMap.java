@@ -41,12 +41,13 @@ final class SlotMap {
 
   /** Returns an address; an empty host is that of the node which named it. */
   static String named(String address, String from) {
-    boolean hasHost = !address.startsWith(":") && !address.startsWith("?:");
-    if (hasHost) {
+    // An IPv6 address has colons of its own.
+    int colon = address.lastIndexOf(':');
+    boolean hasHost = colon > 0 && !address.startsWith("?:");
+    if (colon < 0 || hasHost) {
       return address;
     }
-    String host = from.substring(0, Math.max(0, from.lastIndexOf(':')));
-    return host + address.substring(address.indexOf(':'));
+    return from.substring(0, Math.max(0, from.lastIndexOf(':'))) + address.substring(colon);
   }
 
   @Nullable String nodeOf(String key) {

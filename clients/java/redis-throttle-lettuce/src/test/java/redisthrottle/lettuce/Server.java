@@ -87,7 +87,7 @@ public final class Server implements AutoCloseable {
     }
   }
 
-  private static int freePort() throws IOException {
+  static int freePort() throws IOException {
     // A cluster needs the port that is 10,000 above.
     for (; ; ) {
       try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
