@@ -76,7 +76,12 @@ class ConnectionTest {
     return new SpringApplicationBuilder(source)
         .web(WebApplicationType.NONE)
         .properties(
-            "logging.level.root=warn", "spring.main.banner-mode=off", "throttle.timeout=10s")
+            "logging.level.root=warn",
+            "spring.main.banner-mode=off",
+            // The gateway, which another test needs, refuses an application without a server.
+            "spring.cloud.gateway.server.webflux.enabled=false",
+            "spring.cloud.gateway.server.webflux.redis.enabled=false",
+            "throttle.timeout=10s")
         .run(arguments);
   }
 

@@ -14,8 +14,12 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.springframework.boot.WebApplicationType;
-import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.autoconfigure.ImportAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.boot.reactor.netty.autoconfigure.NettyReactiveWebServerAutoConfiguration;
+import org.springframework.boot.tomcat.autoconfigure.servlet.TomcatServletWebServerAutoConfiguration;
+import org.springframework.boot.webflux.autoconfigure.HttpHandlerAutoConfiguration;
+import org.springframework.boot.webflux.autoconfigure.WebFluxAutoConfiguration;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import redisthrottle.Connector;
@@ -33,7 +37,11 @@ class MistakesTest {
           "routes[0].rules", "api");
 
   @Configuration(proxyBeanMethods = false)
-  @EnableAutoConfiguration
+  @ImportAutoConfiguration({
+    TomcatServletWebServerAutoConfiguration.class,
+    ThrottleAutoConfiguration.class,
+    ThrottleServletAutoConfiguration.class
+  })
   static class Application {
     @Bean
     Connector server() {
@@ -46,8 +54,18 @@ class MistakesTest {
     }
   }
 
-  /** Starts the application, and returns what it writes. */
-  private static String failure(WebApplicationType type, String... changed) {
+  @Configuration(proxyBeanMethods = false)
+  @ImportAutoConfiguration({
+    HttpHandlerAutoConfiguration.class,
+    WebFluxAutoConfiguration.class,
+    NettyReactiveWebServerAutoConfiguration.class,
+    ThrottleAutoConfiguration.class,
+    ThrottleWebFluxAutoConfiguration.class
+  })
+  static class ReactiveApplication {}
+
+  /** Starts an application, and returns what it writes. */
+  private static String failure(WebApplicationType type, Class<?> application, String... changed) {
     Map<String, String> all = new LinkedHashMap<>(CORRECT);
     for (String one : changed) {
       String[] parts = one.split("=", 2);
@@ -62,7 +80,7 @@ class MistakesTest {
       assertThrows(
           RuntimeException.class,
           () ->
-              new SpringApplicationBuilder(Application.class)
+              new SpringApplicationBuilder(application)
                   .web(type)
                   .run(arguments.toArray(String[]::new))
                   .close());
@@ -106,14 +124,15 @@ class MistakesTest {
           routes[1].path=/api;routes[1].rules=api;routes[1].methods=GET | throttle.routes[1]: never matches: throttle.routes[0]
           """)
   void stops_the_start_with_the_name_of_the_property(String changed, String expected) {
-    String text = failure(WebApplicationType.SERVLET, changed.split(";"));
+    String text = failure(WebApplicationType.SERVLET, Application.class, changed.split(";"));
     assertTrue(text.contains("APPLICATION FAILED TO START"), text);
     assertTrue(text.contains(expected), text);
   }
 
   @Test
   void stops_the_start_of_a_reactive_application_too() {
-    String text = failure(WebApplicationType.REACTIVE, "routes[0].rules=day");
+    String text =
+        failure(WebApplicationType.REACTIVE, ReactiveApplication.class, "routes[0].rules=day");
     assertTrue(text.contains("throttle.routes[0].rules: no rule day"), text);
     assertTrue(text.contains("Correct the property throttle.routes[0].rules."), text);
   }

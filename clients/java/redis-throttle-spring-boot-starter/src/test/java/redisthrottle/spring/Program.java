@@ -5,9 +5,6 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.List;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
@@ -25,19 +22,22 @@ final class Program implements AutoCloseable {
   /** Starts an application at a free port; arguments are {@code --name=value}. */
   static Program start(
       WebApplicationType type, Class<?> source, Server server, String... arguments) {
-    List<String> all =
-        new ArrayList<>(
-            List.of(
-                "--server.port=0",
-                "--logging.level.root=warn",
-                "--spring.main.banner-mode=off",
-                "--management.health.redis.enabled=false",
-                // A busy machine must not answer by on-error.
-                "--throttle.timeout=10s",
-                "--throttle.url=" + server.uri().toURI()));
-    all.addAll(Arrays.asList(arguments));
+    boolean isReactive = type == WebApplicationType.REACTIVE;
     return new Program(
-        new SpringApplicationBuilder(source).web(type).run(all.toArray(String[]::new)));
+        new SpringApplicationBuilder(source)
+            .web(type)
+            .properties(
+                "server.port=0",
+                "logging.level.root=warn",
+                "spring.main.banner-mode=off",
+                // The gateway, which another test needs, refuses a servlet application.
+                "spring.cloud.gateway.server.webflux.enabled=" + isReactive,
+                "spring.cloud.gateway.server.webflux.redis.enabled=" + isReactive,
+                "management.health.redis.enabled=false",
+                // A busy machine must not answer by on-error.
+                "throttle.timeout=10s",
+                "throttle.url=" + server.uri().toURI())
+            .run(arguments));
   }
 
   /** Returns a field of a response. */

@@ -25,7 +25,8 @@ class ReactiveTest {
 
   @BeforeAll
   static void start() {
-    redis = Server.withModule();
+    redis = Server.withModule("--rl.debug-commands", "yes");
+    redis.send("RL.DEBUG", "CLOCK", "FREEZE");
   }
 
   @AfterAll

@@ -34,7 +34,8 @@ class ServletTest {
 
   @BeforeAll
   static void start() {
-    redis = Server.withModule();
+    redis = Server.withModule("--rl.debug-commands", "yes");
+    redis.send("RL.DEBUG", "CLOCK", "FREEZE");
   }
 
   @AfterAll
