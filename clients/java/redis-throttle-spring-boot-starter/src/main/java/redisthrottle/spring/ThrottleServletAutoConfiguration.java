@@ -7,8 +7,8 @@ import org.jspecify.annotations.Nullable;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
-import org.springframework.boot.autoconfigure.condition.ConditionalOnSingleCandidate;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
 import org.springframework.context.annotation.Bean;
 import org.springframework.web.filter.OncePerRequestFilter;
@@ -21,7 +21,7 @@ import redisthrottle.servlet.ThrottleFilterBuilder;
 @AutoConfiguration(after = ThrottleAutoConfiguration.class)
 @ConditionalOnClass({Filter.class, OncePerRequestFilter.class})
 @ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.SERVLET)
-@ConditionalOnSingleCandidate(Limiter.class)
+@ConditionalOnBean(Limiter.class)
 public class ThrottleServletAutoConfiguration {
   /** Returns the filter. Its order is {@code throttle.filter-order}. */
   @Bean

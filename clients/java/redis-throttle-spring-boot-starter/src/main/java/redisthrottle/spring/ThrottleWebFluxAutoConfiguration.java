@@ -3,8 +3,8 @@ package redisthrottle.spring;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
-import org.springframework.boot.autoconfigure.condition.ConditionalOnSingleCandidate;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
 import org.springframework.context.annotation.Bean;
 import org.springframework.web.server.ServerWebExchange;
@@ -19,7 +19,7 @@ import redisthrottle.webflux.ThrottleWebFilterBuilder;
 @AutoConfiguration(after = ThrottleAutoConfiguration.class)
 @ConditionalOnClass({WebFilter.class, Mono.class})
 @ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.REACTIVE)
-@ConditionalOnSingleCandidate(Limiter.class)
+@ConditionalOnBean(Limiter.class)
 public class ThrottleWebFluxAutoConfiguration {
   /** The attribute of an exchange with the name of its principal. */
   private static final String PRINCIPAL = "redisthrottle.principal";

