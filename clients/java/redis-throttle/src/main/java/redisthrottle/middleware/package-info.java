@@ -1,6 +1,4 @@
-/**
- * What the middlewares of all frameworks share. An application uses the module of its framework.
- */
+/** The parts that all middlewares share. An application uses the module of its framework. */
 @NullMarked
 package redisthrottle.middleware;
 
