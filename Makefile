@@ -46,12 +46,13 @@ for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clien
 .DEFAULT_GOAL := help
 .PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter
 .PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
-.PHONY: example-fastapi example-express example-axum example-nethttp test-clients check-clients
+.PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot
+.PHONY: test-clients check-clients
 
 help: ## list the targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build the module, target/release/libredis_throttle.so
 	@scripts/install-prerequisites.sh rust build
@@ -81,7 +82,8 @@ example-fastapi: ## start a server and a FastAPI service with limits on HTTP_POR
 example-express: ## the same with Express
 example-axum: ## the same with axum
 example-nethttp: ## the same with net/http
-example-fastapi example-express example-axum example-nethttp: example-%:
+example-spring-boot: ## the same with Spring Boot
+example-fastapi example-express example-axum example-nethttp example-spring-boot: example-%:
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
@@ -91,6 +93,7 @@ language_of_fastapi := python
 language_of_express := node
 language_of_axum := rust
 language_of_nethttp := go
+language_of_spring-boot := java
 
 plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only compares
 	@scripts/install-prerequisites.sh rust build server
@@ -190,5 +193,5 @@ clean: ## remove all build results
 	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
 	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
-	rm -rf .cache/example-spring-boot clients/java/target clients/java/*/target
+	rm -rf .cache/examples-spring-boot .cache/benches-clients-java clients/java/target clients/java/*/target
 	rm -rf examples/spring-boot/target benches/clients/java/target tests/snippets/java/target

@@ -310,9 +310,13 @@ check_java() {
     maven test-compile
     cd "$root"
     with_modules benches/clients/java compile
-    for pom in $(find benches tests -name target -prune -o -name pom.xml -print); do
+    with_modules examples/spring-boot compile
+    for pom in $(find benches examples tests -name target -prune -o -name pom.xml -print); do
         cd "$root/${pom%/*}"
-        [ "$pom" = benches/clients/java/pom.xml ] || maven compile
+        case $pom in
+        benches/clients/java/* | examples/*) ;; # compiled above
+        *) maven compile ;;
+        esac
         maven spotless:check
     done
 }
@@ -354,10 +358,6 @@ example_go() {
 
 example_java() {
     use_java
-    [ -f examples/spring-boot/pom.xml ] || {
-        echo "examples/spring-boot does not exist yet" >&2
-        return 0
-    }
     with_modules examples/spring-boot package
 }
 

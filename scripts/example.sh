@@ -3,8 +3,8 @@
 #
 #   scripts/example.sh NAME MODULE PORT HTTP_PORT [ARGUMENT...]
 #
-# NAME is fastapi, express, axum or nethttp. Each ARGUMENT is passed to the server. The application keeps
-# running if the server is stopped.
+# NAME is fastapi, express, axum, nethttp or spring-boot. Each ARGUMENT is passed to the server. The
+# application keeps running if the server is stopped.
 #
 # $SERVER replaces redis-server, $RL_CLIENTS is the target directory of the example in Rust.
 set -eu
@@ -72,7 +72,11 @@ start_application() {
         ;;
     axum) exec "${RL_CLIENTS:-$root/target/clients}/debug/example-axum" ;;
     nethttp) exec "$root/.cache/example-nethttp" ;;
-    *) fail "unknown example $name: expected fastapi, express, axum or nethttp" ;;
+    spring-boot)
+        # The option makes the start quicker, as `mvn spring-boot:run` does.
+        exec java -XX:TieredStopAtLevel=1 -jar "$root/examples/spring-boot/target/example-spring-boot.jar"
+        ;;
+    *) fail "unknown example $name: expected fastapi, express, axum, nethttp or spring-boot" ;;
     esac
 }
 

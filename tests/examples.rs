@@ -278,7 +278,11 @@ fn cases(file: &str) -> Vec<Case> {
 }
 
 fn answers_as(name: &str, example: &Example, file: &str) {
-    for Case { request, fields, answer } in cases(file) {
+    for Case { request, fields, mut answer } in cases(file) {
+        if name == "spring-boot" {
+            // Tomcat always writes a media type without the optional space.
+            answer = answer.replace("; charset=", ";charset=");
+        }
         let got = told(&example.answer(&request, &fields));
         if got.contains("\"search\"") {
             assert_eq!(without_seconds(got), without_seconds(answer), "{name}, {request}");
@@ -363,6 +367,11 @@ fn nethttp_example_behaves_as_its_page_says() {
 }
 
 #[test]
+fn spring_boot_example_behaves_as_its_page_says() {
+    is_tried_as_the_page_says("spring-boot");
+}
+
+#[test]
 fn fastapi_example_gives_the_common_answers() {
     answers_as_the_others("fastapi");
 }
@@ -380,4 +389,9 @@ fn axum_example_gives_the_common_answers() {
 #[test]
 fn nethttp_example_gives_the_common_answers() {
     answers_as_the_others("nethttp");
+}
+
+#[test]
+fn spring_boot_example_gives_the_common_answers() {
+    answers_as_the_others("spring-boot");
 }
