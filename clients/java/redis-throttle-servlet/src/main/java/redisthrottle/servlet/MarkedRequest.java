@@ -33,6 +33,25 @@ final class MarkedRequest extends HttpServletRequestWrapper {
   }
 
   @Override
+  public int getIntHeader(String asked) {
+    if (!name.equalsIgnoreCase(asked)) {
+      return super.getIntHeader(asked);
+    }
+    return value == null ? -1 : Integer.parseInt(value);
+  }
+
+  @Override
+  public long getDateHeader(String asked) {
+    if (!name.equalsIgnoreCase(asked)) {
+      return super.getDateHeader(asked);
+    }
+    if (value == null) {
+      return -1;
+    }
+    throw new IllegalArgumentException(name + " is no date");
+  }
+
+  @Override
   public Enumeration<String> getHeaderNames() {
     List<String> names = Collections.list(super.getHeaderNames());
     names.removeIf(name::equalsIgnoreCase);

@@ -25,16 +25,20 @@ import redisthrottle.middleware.RequestLimits;
  * and a body of {@code application/problem+json}.
  *
  * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
- * an asynchronous request, when it is completed or has timed out. What a response took that does
- * not count, by the rule's {@link redisthrottle.Count}, is given back at the same time.
+ * an asynchronous request, when it is completed, has timed out or failed. That a client has gone is
+ * noticed by a write that fails. What a response took that does not count, by the rule's {@link
+ * redisthrottle.Count}, is given back at the same time.
  *
- * <p>Register it with asynchronous support. Only the dispatcher type {@code REQUEST} is limited, so
- * that forwards, errors and asynchronous dispatches do not count twice.
+ * <p>Register it with asynchronous support; without it the container refuses {@code startAsync}
+ * behind the filter. Only the dispatcher type {@code REQUEST} is limited, so that forwards, errors
+ * and asynchronous dispatches do not count twice. With {@link
+ * ThrottleFilterBuilder#degradedHeader}, register it for all dispatcher types: error pages and
+ * asynchronous dispatches get the request of the container, whose header is the client's.
  */
 public final class ThrottleFilter implements Filter {
   private static final System.Logger LOG = System.getLogger("redisthrottle.servlet");
   private static final String DECISION = "redisthrottle.decision";
-  private static final String CLEANED = "redisthrottle.cleaned.";
+  private static final String DEGRADED = "redisthrottle.degraded.";
 
   private final RequestLimits<HttpServletRequest> limits;
   private final @Nullable OnDenied onDenied;
@@ -59,12 +63,13 @@ public final class ThrottleFilter implements Filter {
   @Override
   public void doFilter(ServletRequest request, ServletResponse response, FilterChain chain)
       throws IOException, ServletException {
-    if (request instanceof HttpServletRequest asked
-        && response instanceof HttpServletResponse answer
-        && request.getDispatcherType() == DispatcherType.REQUEST) {
+    if (!(request instanceof HttpServletRequest asked)
+        || !(response instanceof HttpServletResponse answer)) {
+      chain.doFilter(request, response);
+    } else if (request.getDispatcherType() == DispatcherType.REQUEST) {
       limit(asked, answer, chain);
     } else {
-      chain.doFilter(request, response);
+      chain.doFilter(told(asked, null), response);
     }
   }
 
@@ -142,19 +147,16 @@ public final class ThrottleFilter implements Filter {
     response.getOutputStream().write(body);
   }
 
-  /** Returns the request for the application. The mark of an outer filter stays. */
+  /** Returns the request for the application. Marks of other filters and dispatches stay. */
   private HttpServletRequest told(HttpServletRequest request, @Nullable Decision decision) {
     String name = limits.degradedHeader();
     if (name == null) {
       return request;
     }
-    String cleaned = CLEANED + name.toLowerCase(Locale.ROOT);
-    boolean isCleaned = request.getAttribute(cleaned) != null;
-    request.setAttribute(cleaned, true);
-    boolean isDegraded = decision != null && decision.degraded();
-    if (isCleaned && !isDegraded) {
-      return request;
-    }
+    String attribute = DEGRADED + name.toLowerCase(Locale.ROOT);
+    boolean isDegraded =
+        request.getAttribute(attribute) != null || decision != null && decision.degraded();
+    request.setAttribute(attribute, isDegraded ? true : null);
     return new MarkedRequest(request, name, isDegraded ? "1" : null);
   }
 }
