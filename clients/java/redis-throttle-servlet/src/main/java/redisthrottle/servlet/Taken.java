@@ -5,6 +5,7 @@ import jakarta.servlet.AsyncListener;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.EOFException;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Decision;
@@ -16,12 +17,15 @@ final class Taken implements AsyncListener {
   private static final int GONE = 499;
 
   private final TakenItems items;
+  private final Set<Taken> pending;
   private final AtomicBoolean hasEnded = new AtomicBoolean();
   private volatile @Nullable HttpServletResponse response;
   private volatile @Nullable Throwable failure;
 
-  Taken(TakenItems items) {
+  /** Creates the permits; they are in the set while an asynchronous request is under way. */
+  Taken(TakenItems items, Set<Taken> pending) {
     this.items = items;
+    this.pending = pending;
   }
 
   Decision decision() {
@@ -34,6 +38,7 @@ final class Taken implements AsyncListener {
     failure = thrown;
     if (request.isAsyncStarted()) {
       try {
+        pending.add(this);
         request.getAsyncContext().addListener(this);
         return;
       } catch (IllegalStateException e) {
@@ -55,7 +60,9 @@ final class Taken implements AsyncListener {
 
   @Override
   public void onError(AsyncEvent event) {
+    // The client is gone, or the chain threw after startAsync: Tomcat may never complete that.
     failure = event.getThrowable();
+    end();
   }
 
   @Override
@@ -64,7 +71,18 @@ final class Taken implements AsyncListener {
     event.getAsyncContext().addListener(this);
   }
 
+  /** Ends them before the response, whose container stops. */
+  void stop() {
+    failure = new IllegalStateException("the filter was destroyed");
+    try {
+      end();
+    } catch (IllegalStateException e) {
+      // Released; the container has recycled the response, so it counts.
+    }
+  }
+
   private void end() {
+    pending.remove(this);
     if (!hasEnded.compareAndSet(false, true)) {
       return;
     }

@@ -13,6 +13,8 @@ import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Decision;
 import redisthrottle.Item;
@@ -43,6 +45,7 @@ public final class ThrottleFilter implements Filter {
   private final RequestLimits<HttpServletRequest> limits;
   private final @Nullable OnDenied onDenied;
   private final @Nullable OnFailure onFailure;
+  private final Set<Taken> pending = ConcurrentHashMap.newKeySet();
 
   ThrottleFilter(ThrottleFilterBuilder options, RequestLimits<HttpServletRequest> limits) {
     this.limits = limits;
@@ -73,6 +76,12 @@ public final class ThrottleFilter implements Filter {
     }
   }
 
+  /** Ends what asynchronous requests hold that the container no longer completes. */
+  @Override
+  public void destroy() {
+    pending.forEach(Taken::stop);
+  }
+
   private void limit(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
       throws IOException, ServletException {
     Taken taken;
@@ -82,7 +91,7 @@ public final class ThrottleFilter implements Filter {
         write(response, Problem.noSubject());
         return;
       }
-      taken = items.isEmpty() ? null : new Taken(limits.take(request, items));
+      taken = items.isEmpty() ? null : new Taken(limits.take(request, items), pending);
     } catch (RuntimeException e) {
       fail(request, response, e);
       return;
@@ -104,7 +113,7 @@ public final class ThrottleFilter implements Filter {
       addFields(response, taken.decision());
       request.setAttribute(DECISION, taken.decision());
       chain.doFilter(told(request, taken.decision()), response);
-    } catch (IOException | ServletException | RuntimeException | Error e) {
+    } catch (Throwable e) {
       thrown = e;
       throw e;
     } finally {
