@@ -4,213 +4,262 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.lettuce.core.RedisClient;
-import jakarta.servlet.AsyncContext;
-import jakarta.servlet.ServletException;
-import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
-import java.net.URI;
-import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.time.Duration;
-import java.util.concurrent.LinkedBlockingQueue;
-import org.apache.catalina.Context;
-import org.apache.catalina.Wrapper;
-import org.apache.catalina.startup.Tomcat;
-import org.apache.tomcat.util.descriptor.web.FilterDef;
-import org.apache.tomcat.util.descriptor.web.FilterMap;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 import redisthrottle.Count;
+import redisthrottle.Decision;
+import redisthrottle.HeaderStyle;
 import redisthrottle.InvalidArgumentException;
 import redisthrottle.Limiter;
+import redisthrottle.OnError;
 import redisthrottle.Rule;
-import redisthrottle.lettuce.LettuceConnector;
-import redisthrottle.lettuce.Server;
+import redisthrottle.Source;
 
-/** Runs the filter in Tomcat, with a server that has the module. */
-class ThrottleFilterTest {
-  private static Server redis;
-  private static RedisClient client;
-  private static Limiter limiter;
-  private static Path folder;
-  private final HttpClient http = HttpClient.newHttpClient();
-  private final LinkedBlockingQueue<AsyncContext> started = new LinkedBlockingQueue<>();
-  private Tomcat tomcat;
+/** Runs the filter's answers: fields, denials, failures. */
+class ThrottleFilterTest extends WebTest {
+  private final AtomicInteger runs = new AtomicInteger();
 
-  @BeforeAll
-  static void start() throws IOException {
-    redis = Server.withModule();
-    client = RedisClient.create();
-    folder = Files.createTempDirectory("redis-throttle-tomcat");
-    LettuceConnector connector = LettuceConnector.of(client, redis.uri());
-    limiter = Limiter.builder(connector).timeout(Duration.ofSeconds(5)).build();
+  private void answer(HttpServletRequest request, HttpServletResponse response) throws IOException {
+    runs.incrementAndGet();
+    Decision decision = ThrottleFilter.decisionOf(request);
+    response.getWriter().write(decision == null ? "none" : decision.source().name());
   }
 
-  @AfterAll
-  static void stop() throws IOException {
-    limiter.close();
-    client.shutdown();
-    redis.close();
-  }
-
-  @AfterEach
-  void stopTomcat() throws Exception {
-    if (tomcat != null) {
-      tomcat.stop();
-      tomcat.destroy();
-    }
-  }
-
-  /** Answers by the path. */
-  private final class Application extends HttpServlet {
-    @Override
-    protected void doGet(HttpServletRequest request, HttpServletResponse response)
-        throws IOException, ServletException {
-      switch (request.getServletPath()
-          + String.valueOf(request.getPathInfo()).replace("null", "")) {
-        case "/async" -> {
-          AsyncContext context = request.startAsync();
-          context.setTimeout(0);
-          started.add(context);
-        }
-        case "/timeout" -> request.startAsync().setTimeout(50);
-        case "/committed" -> {
-          response.getWriter().write("a");
-          response.flushBuffer();
-          throw new ServletException("after the head");
-        }
-        case "/failure" -> response.sendError(500);
-        default -> response.getWriter().write("ok");
-      }
-    }
-  }
-
-  private void serve(ThrottleFilter filter) throws Exception {
-    tomcat = new Tomcat();
-    tomcat.setBaseDir(folder.toString());
-    tomcat.setHostname("127.0.0.1");
-    tomcat.setPort(0);
-    Context context = tomcat.addContext("", folder.toString());
-    Wrapper wrapper = Tomcat.addServlet(context, "application", new Application());
-    wrapper.setAsyncSupported(true);
-    context.addServletMappingDecoded("/*", "application");
-    FilterDef definition = new FilterDef();
-    definition.setFilterName("throttle");
-    definition.setFilter(filter);
-    definition.setAsyncSupported("true");
-    context.addFilterDef(definition);
-    FilterMap map = new FilterMap();
-    map.setFilterName("throttle");
-    map.addURLPattern("/*");
-    context.addFilterMap(map);
-    tomcat.getConnector();
-    tomcat.start();
-  }
-
-  private HttpRequest request(String path) {
-    int port = tomcat.getConnector().getLocalPort();
-    return HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path)).build();
-  }
-
-  private HttpResponse<String> get(String path) throws Exception {
-    return http.send(request(path), HttpResponse.BodyHandlers.ofString());
-  }
-
-  private static void awaitFree(Rule rule) {
-    Server.await("the lease is free", () -> limiter.peek(rule.of("a")).allowed());
+  private static ThrottleFilterBuilder limiting(Limiter limiter, Rule rule) {
+    return ThrottleFilter.builder(limiter).rule(rule).key(request -> "a");
   }
 
   @Test
   void answers_429_with_fields_and_a_problem() throws Exception {
-    Rule api = Rule.gcra("api", 1, 1, Duration.ofMinutes(1));
-    serve(
-        ThrottleFilter.builder(limiter).rule(api).key(r -> r.getHeader("Accept-Language")).build());
-    assertEquals(400, get("/").statusCode());
-    tomcat.stop();
-    tomcat.destroy();
-    serve(ThrottleFilter.builder(limiter).rule(api).build());
+    String api = name("api");
+    serve(this::answer, limiting(limiter, Rule.gcra(api, 1, 1, MINUTE)).build());
     HttpResponse<String> first = get("/");
     assertEquals(200, first.statusCode());
-    assertEquals("\"api\";q=1;w=60", first.headers().firstValue("RateLimit-Policy").orElse(""));
+    assertEquals("SERVER", first.body());
+    assertEquals("\"" + api + "\";q=1;w=60", field(first, "RateLimit-Policy"));
+    assertEquals("", field(first, "Retry-After"));
     HttpResponse<String> second = get("/");
     assertEquals(429, second.statusCode());
-    assertEquals("60", second.headers().firstValue("Retry-After").orElse(""));
-    assertEquals("no-store", second.headers().firstValue("Cache-Control").orElse(""));
-    assertEquals(
-        "application/problem+json", second.headers().firstValue("Content-Type").orElse(""));
-    assertTrue(second.body().contains("\"violated-policies\":[\"api\"]"), second.body());
+    assertEquals("60", field(second, "Retry-After"));
+    assertEquals("no-store", field(second, "Cache-Control"));
+    assertEquals("application/problem+json", field(second, "Content-Type"));
+    assertTrue(second.body().contains("\"violated-policies\":[\"" + api + "\"]"), second.body());
+    HttpResponse<String> head =
+        send(request("/").method("HEAD", HttpRequest.BodyPublishers.noBody()));
+    assertEquals(429, head.statusCode());
+    assertEquals("", head.body());
+    assertEquals(second.body().length() + "", field(head, "Content-Length"));
+    assertEquals(1, runs.get());
   }
 
   @Test
-  void releases_the_lease_when_an_async_request_completes() throws Exception {
-    Rule jobs = Rule.lease("async", 1, Duration.ofMinutes(1));
-    serve(ThrottleFilter.builder(limiter).rule(jobs).key(r -> "a").build());
-    var pending = http.sendAsync(request("/async"), HttpResponse.BodyHandlers.ofString());
-    AsyncContext context = started.take();
-    assertEquals(429, get("/").statusCode());
-    context.complete();
-    assertEquals(200, pending.get().statusCode());
-    awaitFree(jobs);
-    assertEquals(200, get("/").statusCode());
+  void answers_413_to_a_cost_above_the_limit() throws Exception {
+    Rule day = Rule.fixed(name("day"), 9, MINUTE);
+    serve(this::answer, limiting(limiter, day).cost(request -> 10).build());
+    HttpResponse<String> denied = get("/");
+    assertEquals(413, denied.statusCode());
+    assertEquals("", field(denied, "Retry-After"));
+    assertEquals(0, runs.get());
   }
 
   @Test
-  void releases_the_lease_when_an_async_request_times_out() throws Exception {
-    Rule jobs = Rule.lease("timeout", 1, Duration.ofMinutes(1));
-    serve(ThrottleFilter.builder(limiter).rule(jobs).key(r -> "a").build());
-    assertEquals(500, get("/timeout").statusCode());
-    awaitFree(jobs);
-  }
-
-  @Test
-  void releases_the_lease_when_a_committed_response_fails() throws Exception {
-    Rule jobs = Rule.lease("committed", 1, Duration.ofMinutes(1));
-    serve(ThrottleFilter.builder(limiter).rule(jobs).key(r -> "a").build());
-    try {
-      get("/committed");
-    } catch (IOException e) {
-      // The container may cut the connection.
+  void sends_the_fields_of_nested_filters() throws Exception {
+    Rule outer = Rule.fixed(name("outer"), 9, MINUTE);
+    Rule inner = Rule.fixed(name("inner"), 1, MINUTE);
+    serve(this::answer, limiting(limiter, outer).build(), limiting(limiter, inner).build());
+    for (int status : List.of(200, 429)) {
+      HttpResponse<String> answer = get("/");
+      assertEquals(status, answer.statusCode());
+      for (String name : List.of("RateLimit", "RateLimit-Policy")) {
+        String both = field(answer, name);
+        assertTrue(both.indexOf(outer.name()) < both.indexOf(inner.name()), both);
+        assertTrue(both.contains(outer.name()), both);
+      }
     }
-    awaitFree(jobs);
+    assertEquals(7, left(outer, "a"));
+  }
+
+  @Test
+  void sends_the_chosen_fields() throws Exception {
+    ThrottleFilterBuilder options = limiting(limiter, Rule.fixed(name("day"), 1, MINUTE));
+    serve(this::answer, options.headers(List.of(HeaderStyle.DRAFT_6)).build());
+    HttpResponse<String> first = get("/");
+    assertEquals("1", field(first, "RateLimit-Limit"));
+    assertEquals("", field(first, "RateLimit"));
+    container.stop();
+    serve(this::answer, options.headers(List.of()).build());
+    HttpResponse<String> second = get("/");
+    assertEquals(429, second.statusCode());
+    assertEquals("", field(second, "RateLimit-Limit"));
+    assertTrue(!field(second, "Retry-After").isEmpty());
   }
 
   @Test
   void gives_back_what_does_not_count() throws Exception {
-    Rule login = Rule.fixed("login", 2, Duration.ofDays(1)).count(Count.FAILURES);
-    serve(ThrottleFilter.builder(limiter).rule(login).key(r -> "a").build());
-    assertEquals(200, get("/").statusCode());
-    Server.await("the unit is back", () -> limiter.peek(login.of("a")).remaining() == 1);
-    assertEquals(500, get("/failure").statusCode());
-    assertEquals(500, get("/failure").statusCode());
-    assertEquals(429, get("/").statusCode());
+    Rule login = Rule.fixed(name("login"), 3, MINUTE).count(Count.FAILURES);
+    Rule thrown =
+        Rule.fixed(name("thrown"), 3, MINUTE)
+            .count(
+                Count.when(
+                    status -> {
+                      throw new IllegalStateException("a count fails");
+                    }));
+    Function<HttpServletRequest, HttpServletRequest> none = request -> request;
+    serve(
+        (request, response) -> {
+          switch (none.apply(request).getRequestURI()) {
+            case "/thrown" -> LeaseTest.sneak(new Exception("a checked one, as of Kotlin"));
+            case "/error" -> response.sendError(403);
+            case "/reset" -> {
+              response.setStatus(403);
+              response.reset();
+            }
+            default -> response.setStatus(204);
+          }
+        },
+        limiting(limiter, login).rule(thrown).build());
+    assertStatus(204, "/");
+    awaitLeft(3, login, "a");
+    assertEquals(2, left(thrown, "a"));
+    limiter.forget(thrown.of("a"));
+    assertStatus(200, "/reset");
+    awaitLeft(3, login, "a");
+    assertStatus(403, "/error");
+    limiter.forget(thrown.of("a"));
+    assertStatus(500, "/thrown");
+    assertEquals(1, left(login, "a"));
   }
 
   @Test
-  void answers_500_for_a_wrong_cost_and_calls_the_hooks() throws Exception {
-    Rule day = Rule.fixed("hooks", 1, Duration.ofDays(1));
-    ThrottleFilterBuilder options = ThrottleFilter.builder(limiter).rule(day).key(r -> "a");
-    options.onDenied((request, response, decision) -> response.setStatus(418));
-    options.cost(r -> r.getRequestURI().equals("/wrong") ? -1 : 1);
-    serve(options.build());
-    assertEquals(500, get("/wrong").statusCode());
-    assertEquals(200, get("/").statusCode());
-    assertEquals(418, get("/").statusCode());
+  void gives_back_a_failed_login_to_a_backoff_that_counts_failures() throws Exception {
+    Rule login =
+        Rule.backoff(name("login"), 1, MINUTE, MINUTE, MINUTE.multipliedBy(2))
+            .count(Count.FAILURES);
+    serve(
+        (request, response) -> response.setStatus(Integer.parseInt(request.getQueryString())),
+        limiting(limiter, login).build());
+    assertStatus(200, "/?200");
+    redisthrottle.lettuce.Server.await(
+        "the attempt is back", () -> limiter.peek(login.of("a")).allowed());
+    assertStatus(401, "/?401");
+    assertStatus(429, "/?200");
+  }
+
+  @Test
+  void answers_failures_500_or_as_the_program_wants() throws Exception {
+    Rule day = Rule.fixed(name("day"), 9, MINUTE);
+    ThrottleFilterBuilder options = limiting(limiter, day);
+    options.cost(request -> request.getRequestURI().equals("/cost") ? -1 : 1);
+    options.skip(request -> thrownAt(request, "/skip") != null);
+    options.tag(request -> thrownAt(request, "/tag"));
+    serve(this::answer, options.build());
+    for (String path : List.of("/cost", "/skip", "/tag")) {
+      HttpResponse<String> failed = get(path);
+      assertEquals(500, failed.statusCode(), path);
+      assertEquals("application/problem+json", field(failed, "Content-Type"));
+    }
+    container.stop();
+    serve(
+        this::answer,
+        options
+            .onFailure(
+                (request, response, failure) -> {
+                  if (request.getQueryString() != null) {
+                    throw new IllegalStateException("the hook fails");
+                  }
+                  response.setStatus(502);
+                })
+            .build());
+    assertStatus(502, "/cost");
+    assertStatus(500, "/cost?throw");
+    assertEquals(0, runs.get());
+    assertEquals(9, left(day, "a"));
+    assertStatus(200, "/");
+  }
+
+  private static String thrownAt(HttpServletRequest request, String path) {
+    if (request.getRequestURI().equals(path)) {
+      throw new IllegalArgumentException("a function fails");
+    }
+    return null;
+  }
+
+  @Test
+  void answers_500_when_the_server_rejects_the_command() throws Exception {
+    Rule day = Rule.fixed(name("day"), 9, MINUTE);
+    limiter.check(day.of("a"));
+    serve(this::answer, limiting(limiter, Rule.lease(day.name(), 1, MINUTE)).build());
+    assertStatus(500, "/");
+    assertEquals(0, runs.get());
+  }
+
+  @Test
+  void answers_500_after_the_limiter_is_closed() throws Exception {
+    Limiter closed = limiterOf(redis.uri()).build();
+    serve(this::answer, limiting(closed, jobs).build());
+    assertStatus(200, "/");
+    awaitFree();
+    closed.close();
+    assertStatus(500, "/");
+    assertEquals(1, runs.get());
+  }
+
+  @Test
+  void answers_denied_requests_as_the_program_wants() throws Exception {
+    Rule day = Rule.fixed(name("day"), 1, MINUTE);
+    serve(
+        this::answer,
+        limiting(limiter, day)
+            .onDenied((request, response, decision) -> response.setStatus(420))
+            .build());
+    assertStatus(200, "/");
+    HttpResponse<String> denied = get("/");
+    assertEquals(420, denied.statusCode());
+    assertEquals("no-store", field(denied, "Cache-Control"));
+    assertEquals("60", field(denied, "Retry-After"));
+  }
+
+  @Test
+  void decides_by_on_error_when_the_server_is_away() throws Exception {
+    try (Limiter away = away().build()) {
+      Rule day = Rule.fixed(name("day"), 1, MINUTE);
+      ThrottleFilterBuilder options =
+          ThrottleFilter.builder(away)
+              .key(request -> "a")
+              .ruleOf(
+                  request -> day.onError(OnError.valueOf(request.getRequestURI().substring(1))));
+      serve(this::answer, options.build());
+      assertEquals(Source.ERROR.name(), get("/ALLOW").body());
+      HttpResponse<String> denied = get("/DENY");
+      assertEquals(503, denied.statusCode());
+      assertEquals("1", field(denied, "Retry-After"));
+      assertEquals("", field(denied, "RateLimit"));
+      assertEquals(Source.LOCAL.name(), get("/LOCAL").body());
+      assertStatus(429, "/LOCAL");
+      assertEquals(2, runs.get());
+    }
   }
 
   @Test
   void refuses_mistakes_when_it_is_built() {
-    Rule api = Rule.gcra("api", 1, 1, Duration.ofMinutes(1));
+    Rule api = Rule.gcra("api", 1, 1, MINUTE);
     ThrottleFilterBuilder none = ThrottleFilter.builder(limiter);
     assertThrows(InvalidArgumentException.class, none::build);
     assertThrows(InvalidArgumentException.class, () -> none.rule(api).rule(api));
     assertThrows(InvalidArgumentException.class, () -> none.degradedHeader("a b"));
+    assertThrows(InvalidArgumentException.class, () -> none.trustedProxies(List.of("10.0.0")));
+    assertThrows(InvalidArgumentException.class, () -> jobs.count(Count.FAILURES));
+    try (Limiter local = away().onError(OnError.LOCAL).build()) {
+      ThrottleFilterBuilder options = ThrottleFilter.builder(local).rule(api);
+      assertThrows(InvalidArgumentException.class, () -> options.rule(jobs));
+      assertThrows(InvalidArgumentException.class, () -> options.anonymous(jobs));
+    }
   }
 }
