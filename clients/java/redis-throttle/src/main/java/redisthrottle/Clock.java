@@ -17,6 +17,9 @@ interface Clock {
   /** Runs a task after at least this time, and returns a function that cancels it. */
   Runnable after(long nanos, Runnable task);
 
+  /** Runs a task in the clock's thread. Returns false, and does nothing, if it has none. */
+  boolean handOver(Runnable task);
+
   /** Cancels all tasks. Later ones do not run. */
   void close();
 
@@ -59,6 +62,16 @@ interface Clock {
         return () -> timer.cancel(false);
       } catch (RejectedExecutionException e) {
         return () -> {};
+      }
+    }
+
+    @Override
+    public boolean handOver(Runnable task) {
+      try {
+        timers.execute(task);
+        return true;
+      } catch (RejectedExecutionException e) {
+        return false;
       }
     }
 

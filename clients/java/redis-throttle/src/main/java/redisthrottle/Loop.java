@@ -8,14 +8,17 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Runs the tasks of one limiter one after the other, in the order in which they came. It has no
- * thread: the caller that finds it idle runs the tasks. So the state of a limiter needs no locks,
- * and no thread waits. No task blocks.
+ * thread: the caller that finds it idle runs the tasks, unless there are too many. So the state of
+ * a limiter needs no locks, and no thread waits. No task blocks.
  */
 final class Loop implements Executor {
   private static final System.Logger LOGGER = System.getLogger("redisthrottle");
 
   /** The number of tasks in a row after which results leave a loop that is never idle. */
   private static final int TASKS_MAX = 64;
+
+  /** The number of tasks that a thread runs before it leaves the others to the clock's thread. */
+  private static final int BATCH = 4 * TASKS_MAX;
 
   private final Clock clock;
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
@@ -34,11 +37,18 @@ final class Loop implements Executor {
   @Override
   public void execute(Runnable task) {
     tasks.add(task);
-    if (waiting.getAndIncrement() > 0) {
-      return;
+    if (waiting.getAndIncrement() == 0) {
+      drain();
     }
+  }
+
+  private void drain() {
     int tasksRun = 0;
     do {
+      // A thread of the driver that ran the tasks of busy callers for ever would read no replies.
+      if (tasksRun == BATCH && clock.handOver(this::drain)) {
+        return;
+      }
       running = Thread.currentThread();
       attempt(tasks.poll());
       running = null;

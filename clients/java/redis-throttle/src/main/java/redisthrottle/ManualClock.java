@@ -58,6 +58,11 @@ final class ManualClock {
     }
 
     @Override
+    public boolean handOver(Runnable task) {
+      return false;
+    }
+
+    @Override
     public void close() {
       lock.lock();
       try {

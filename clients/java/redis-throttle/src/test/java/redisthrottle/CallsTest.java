@@ -111,6 +111,20 @@ class CallsTest {
   }
 
   @Test
+  void a_thread_runs_the_tasks_of_others_for_some_time_only() {
+    Loop loop = new Loop(Clock.system());
+    Runnable[] again = {() -> {}};
+    again[0] = () -> loop.execute(again[0]);
+    // Without an end of the tasks this would never return.
+    loop.execute(again[0]);
+    CompletableFuture<Boolean> last = new CompletableFuture<>();
+    loop.after(1_000_000, () -> last.complete(true));
+    assertTrue(last.join());
+    again[0] = () -> {};
+    loop.close();
+  }
+
+  @Test
   void check_blocks_until_the_reply_and_takes_an_async_call_alike() throws Exception {
     try (Limiter limiter = builder(new Memory(words -> reply(ALLOWED))).build()) {
       assertEquals(9, limiter.check(API.of("a")).remaining());
