@@ -6,6 +6,7 @@ import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.SocketOptions;
 import io.lettuce.core.TimeoutOptions;
+import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.resource.ClientResources;
@@ -31,6 +32,13 @@ import redisthrottle.ServerErrorException;
  * again by themselves, and queue no command. In a cluster there is one to each primary.
  */
 public final class LettuceConnector implements Connector {
+  /** The most dials for one connection, if the driver does not report why they failed. */
+  private static final int DIALS_MAX = 3;
+
+  /** The driver's errors of a connection that it closed because the login failed. */
+  private static final Set<String> UNCLEAR =
+      Set.of("Connection closed prematurely", "RedisHandshakeHandler not registered");
+
   private final Own own;
   private final List<RedisURI> uris;
   private final boolean isCluster;
@@ -140,8 +148,7 @@ public final class LettuceConnector implements Connector {
       SocketOptions timed = socket.mutate().connectTimeout(timeout).build();
       own.setOptions(options.mutate().socketOptions(timed).build());
     }
-    return own.connectAsync(StringCodec.UTF8, uri)
-        .toCompletableFuture()
+    return dial(uri, DIALS_MAX)
         .handle(
             (connection, error) -> {
               if (error != null) {
@@ -152,6 +159,29 @@ public final class LettuceConnector implements Connector {
               opened.closed.whenComplete((done, failure) -> open.remove(opened.closed));
               return opened;
             });
+  }
+
+  /**
+   * Dials, again if the error may hide the server's: when a login fails, the driver closes the
+   * connection and reports what comes first, the refusal or a consequence of the close.
+   */
+  private CompletionStage<StatefulRedisConnection<String, String>> dial(RedisURI uri, int left) {
+    return own.connectAsync(StringCodec.UTF8, uri)
+        .toCompletableFuture()
+        .exceptionallyCompose(
+            error ->
+                left > 1 && isUnclear(error)
+                    ? dial(uri, left - 1)
+                    : CompletableFuture.failedFuture(error));
+  }
+
+  private static boolean isUnclear(Throwable error) {
+    for (Throwable one = error; one != null; one = one.getCause()) {
+      if (UNCLEAR.contains(String.valueOf(one.getMessage()))) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** Returns the server's error inside of those of the driver, if there is one. */

@@ -216,10 +216,13 @@ class SingleTest {
   void throws_a_rejection_for_a_wrong_password() {
     try (Server server = Server.withModule("--requirepass", "secret")) {
       RedisURI uri = RedisURI.builder(server.uri()).withPassword("wrong".toCharArray()).build();
-      try (Limiter limiter = limiter(uri, PATIENT)) {
-        CommandRejectedException thrown =
-            assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
-        assertEquals("WRONGPASS", thrown.kind());
+      // The driver sometimes reports only that it closed the connection.
+      for (int dial = 0; dial < 200; dial++) {
+        try (Limiter limiter = limiter(uri, PATIENT)) {
+          CommandRejectedException thrown =
+              assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
+          assertEquals("WRONGPASS", thrown.kind());
+        }
       }
     }
   }
