@@ -153,7 +153,12 @@ public final class ThrottleFilter implements Filter {
     response.setHeader("Cache-Control", "no-store");
     // The answer to HEAD has it, too.
     response.setContentLength(body.length);
-    response.getOutputStream().write(body);
+    try {
+      response.getOutputStream().write(body);
+    } catch (IllegalStateException e) {
+      // An outer filter has called getWriter. The body is ASCII.
+      response.getWriter().write(problem.json());
+    }
   }
 
   /** Returns the request for the application. Marks of other filters and dispatches stay. */

@@ -60,6 +60,22 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
+  void answers_429_through_the_writer_of_an_outer_filter() throws Exception {
+    Rule day = Rule.fixed(name("day"), 1, MINUTE);
+    serve(
+        this::answer,
+        (request, response, chain) -> {
+          response.getWriter();
+          chain.doFilter(request, response);
+        },
+        limiting(limiter, day).build());
+    assertStatus(200, "/");
+    HttpResponse<String> denied = get("/");
+    assertEquals(429, denied.statusCode());
+    assertTrue(denied.body().endsWith("[\"" + day.name() + "\"]}"), denied.body());
+  }
+
+  @Test
   void answers_413_to_a_cost_above_the_limit() throws Exception {
     Rule day = Rule.fixed(name("day"), 9, MINUTE);
     serve(this::answer, limiting(limiter, day).cost(request -> 10).build());
