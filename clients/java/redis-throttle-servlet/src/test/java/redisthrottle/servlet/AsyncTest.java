@@ -178,14 +178,13 @@ class AsyncTest extends WebTest {
           throw new IllegalStateException("after the start");
         },
         leasing().rule(login).build());
-    // Tomcat cuts the connection, and the client tries a second time. Jetty waits for the timeout.
-    try {
-      assertStatus(500, "/");
-    } catch (IOException e) {
-      // No answer.
+    // Tomcat cuts the connection, and HttpClient would send the request again. Jetty waits.
+    try (Socket socket = open("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")) {
+      String answer = new String(socket.getInputStream().readAllBytes(), StandardCharsets.US_ASCII);
+      assertTrue(answer.isEmpty() || answer.startsWith("HTTP/1.1 500"), answer);
     }
     awaitFree();
-    assertTrue(left(login, "a") < 9);
+    assertEquals(8, left(login, "a"));
   }
 
   @Test
@@ -239,10 +238,12 @@ class AsyncTest extends WebTest {
           }
         },
         leasing().build());
-    CompletableFuture<Integer> pending = begin("/");
-    taken().dispatch();
-    awaitFree();
-    pending.cancel(true);
+    // Tomcat cuts the connection, after which HttpClient would send the request again.
+    try (Socket socket = open("GET / HTTP/1.1\r\nHost: a\r\n\r\n")) {
+      taken().dispatch();
+      assertTrue(socket.isConnected());
+      awaitFree();
+    }
   }
 
   @Test
