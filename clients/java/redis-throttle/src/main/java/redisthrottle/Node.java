@@ -63,7 +63,8 @@ final class Node {
     if (next == null) {
       freeSlots++;
     } else {
-      next.complete(true);
+      // As a task: with an open breaker all that wait would end inside of one another.
+      loop.execute(() -> next.complete(true));
     }
   }
 }
