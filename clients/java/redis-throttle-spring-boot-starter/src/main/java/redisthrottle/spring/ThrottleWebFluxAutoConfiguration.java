@@ -6,6 +6,7 @@ import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
+import org.springframework.context.ApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.web.server.ServerWebExchange;
 import org.springframework.web.server.WebFilter;
@@ -30,7 +31,8 @@ public class ThrottleWebFluxAutoConfiguration {
       Limiter limiter,
       ObjectProvider<Rule> rules,
       ThrottleProperties properties,
-      ConfigurableListableBeanFactory beans) {
+      ConfigurableListableBeanFactory beans,
+      ApplicationContext application) {
     RouteOptions<ServerWebExchange> options =
         new RouteOptions<>(
             properties,
@@ -51,7 +53,7 @@ public class ThrottleWebFluxAutoConfiguration {
     // On other requests, too, the field comes from the limiter alone.
     boolean isCleaned = properties.degradedHeader() != null;
     WebFilter otherwise = isCleaned ? others.ruleOf(exchange -> null).build() : null;
-    return new RoutesWebFilter(routes, otherwise, properties.filterOrder());
+    return new RoutesWebFilter(routes, otherwise, properties.filterOrder(), application);
   }
 
   /** Returns the filter, which runs when the principal is known. */

@@ -49,8 +49,18 @@ final class Program implements AutoCloseable {
     return send("GET", path, headers);
   }
 
+  /** Gets a path from the port of Actuator. */
+  HttpResponse<String> probe(String path) {
+    return sendTo("local.management.port", "GET", path);
+  }
+
   HttpResponse<String> send(String method, String path, String... headers) {
-    String port = context.getEnvironment().getProperty("local.server.port");
+    return sendTo("local.server.port", method, path, headers);
+  }
+
+  private HttpResponse<String> sendTo(
+      String property, String method, String path, String... headers) {
+    String port = context.getEnvironment().getProperty(property);
     HttpRequest.Builder request =
         HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path))
             .method(method, HttpRequest.BodyPublishers.noBody());

@@ -21,6 +21,10 @@ import redisthrottle.lettuce.Server;
 
 /** Runs applications in Netty, with a server that has the module. */
 class ReactiveTest {
+  private static final String TOMCAT_OF_ACTUATOR =
+      "org.springframework.boot.tomcat.autoconfigure.actuate.web.server"
+          + ".TomcatReactiveManagementContextAutoConfiguration";
+
   private static Server redis;
 
   @BeforeAll
@@ -98,6 +102,27 @@ class ReactiveTest {
       assertEquals(200, program.get("/shop/me", "X-User", "bob").statusCode());
       assertEquals(400, program.get("/shop/me").statusCode());
       assertEquals(200, program.get("/shop/you").statusCode());
+    }
+  }
+
+  @Test
+  void limits_no_request_to_the_port_of_actuator() {
+    try (Program program =
+        start(
+            "--management.server.port=0",
+            // Tomcat, which another test needs, brings a second server of Actuator.
+            "--spring.autoconfigure.exclude=" + TOMCAT_OF_ACTUATOR,
+            "--management.endpoints.web.exposure.include=health",
+            "--throttle.rules.one.algorithm=fixed",
+            "--throttle.rules.one.limit=1",
+            "--throttle.rules.one.window=1h",
+            "--throttle.routes[0].path=/**",
+            "--throttle.routes[0].rules=one")) {
+      for (int probe = 1; probe <= 3; probe++) {
+        assertEquals(200, program.probe("/actuator/health").statusCode());
+      }
+      assertEquals(200, program.get("/").statusCode());
+      assertEquals(429, program.get("/").statusCode());
     }
   }
 }
