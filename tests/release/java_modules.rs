@@ -54,6 +54,31 @@ fn every_pom_has_the_group_and_the_version_of_the_project() {
     }
 }
 
+/// Programs of this repository that use the modules as a user does, without the parent.
+#[test]
+fn programs_in_java_use_the_modules_of_the_project() {
+    let name = project("name");
+    for folder in ["examples/spring-boot", "benches/clients/java"] {
+        let pom = text(&format!("{folder}/pom.xml"));
+        let uses: Vec<_> = pom
+            .split("<dependency>")
+            .filter(|one| one.contains(&format!("<artifactId>{name}")))
+            .map(|one| (element(one, "groupId"), element(one, "version")))
+            .collect();
+        assert_eq!(uses, [(GROUP, project("version").as_str())], "{folder}");
+    }
+    let parent = text("clients/java/pom.xml");
+    let starter = text(&format!("clients/java/{name}-spring-boot-starter/pom.xml"));
+    let example = text("examples/spring-boot/pom.xml");
+    let bench = text("benches/clients/java/pom.xml");
+    let release = element(&parent, "maven.compiler.release");
+    assert_eq!(element(&example, "java.version"), release);
+    assert_eq!(element(&bench, "maven.compiler.release"), release);
+    assert_eq!(element(&bench, "lettuce.version"), element(&parent, "lettuce.version"));
+    let boot = element(&starter, "spring-boot.version");
+    assert_eq!(element(element(&example, "parent"), "version"), boot);
+}
+
 #[test]
 fn bom_has_every_module_in_java() {
     let bom = text("clients/java/bom/pom.xml");
