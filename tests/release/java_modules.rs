@@ -33,7 +33,7 @@ fn every_pom_has_the_group_and_the_version_of_the_project() {
     assert_eq!(element(&parent, "url"), project("url"));
     assert_eq!(element(element(&parent, "license"), "name"), project("license"));
     let listed: BTreeSet<_> = modules().into_iter().map(|(folder, _)| folder).collect();
-    for (folder, pom) in modules() {
+    for (folder, pom) in modules().into_iter().filter(|(folder, _)| folder != "bom") {
         let (of_parent, own) = pom.split_once("</parent>").expect("a parent");
         assert_eq!(element(of_parent, "groupId"), GROUP, "{folder}");
         assert_eq!(element(of_parent, "artifactId"), format!("{name}-parent"), "{folder}");
@@ -80,9 +80,18 @@ fn programs_in_java_use_the_modules_of_the_project() {
 }
 
 #[test]
-fn bom_has_every_module_in_java() {
+fn bom_has_every_module_in_java_and_nothing_else() {
     let bom = text("clients/java/bom/pom.xml");
+    assert!(!bom.contains("<parent>"), "a parent's managed versions reach whoever imports the BOM");
     let managed = element(&bom, "dependencyManagement");
+    let ours = format!("<groupId>{GROUP}</groupId>");
+    assert_eq!(managed.matches("<groupId>").count(), managed.matches(&ours).count());
+    let (own, _) = bom.split_once("<dependencyManagement>").expect("modules");
+    assert_eq!(element(own, "groupId"), GROUP);
+    assert_eq!(element(own, "artifactId"), format!("{}-bom", project("name")));
+    assert_eq!(element(own, "version"), project("version"));
+    assert_eq!(element(own, "url"), project("url"));
+    assert_eq!(element(element(own, "license"), "name"), project("license"));
     for (folder, pom) in modules() {
         let is_released = folder != "bom" && !pom.contains("<maven.deploy.skip>true<");
         let row = format!("<artifactId>{folder}</artifactId>");
