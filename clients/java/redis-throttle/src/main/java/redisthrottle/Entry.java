@@ -41,7 +41,7 @@ final class Entry {
           inside(work, signal)
               .whenComplete(
                   (result, error) ->
-                      completing.execute(() -> deliver(work, signal, outside, result, error)));
+                      run(completing, () -> deliver(work, signal, outside, result, error)));
         });
     return outside;
   }
@@ -49,8 +49,17 @@ final class Entry {
   private static <T> CompletableFuture<T> inside(Work<T> work, Signal signal) {
     try {
       return work.begin(signal);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       return CompletableFuture.failedFuture(e);
+    }
+  }
+
+  /** Runs an act on an executor. If that is full or shut down, a result must arrive, too. */
+  private static void run(Executor executor, Runnable act) {
+    try {
+      executor.execute(act);
+    } catch (RuntimeException e) {
+      act.run();
     }
   }
 

@@ -3,7 +3,7 @@ package redisthrottle;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Executor;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -20,10 +20,16 @@ final class Loop implements Executor {
   /** The number of tasks that a thread runs before it leaves the others to the clock's thread. */
   private static final int BATCH = 4 * TASKS_MAX;
 
+  private static final AtomicIntegerFieldUpdater<Loop> BUSY =
+      AtomicIntegerFieldUpdater.newUpdater(Loop.class, "busy");
+
   private final Clock clock;
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
   private final Queue<Runnable> leaving = new ConcurrentLinkedQueue<>();
-  private final AtomicInteger waiting = new AtomicInteger();
+
+  /** 1 while a thread runs the tasks. */
+  private volatile int busy;
+
   private final long epochNanos;
 
   /** The thread that runs a task now. */
@@ -37,26 +43,46 @@ final class Loop implements Executor {
   @Override
   public void execute(Runnable task) {
     tasks.add(task);
-    if (waiting.getAndIncrement() == 0) {
-      drain();
-    }
+    drain(false);
   }
 
-  private void drain() {
+  /** Runs the tasks, if no other thread does. */
+  private void drain(boolean isHandedOver) {
+    boolean isOwner = isHandedOver;
     int tasksRun = 0;
-    do {
-      // A thread of the driver that ran the tasks of busy callers for ever would read no replies.
-      if (tasksRun == BATCH && clock.handOver(this::drain)) {
-        return;
+    try {
+      isOwner = isOwner || BUSY.compareAndSet(this, 0, 1);
+      while (isOwner) {
+        Runnable task = tasks.poll();
+        if (task == null) {
+          isOwner = false;
+          busy = 0;
+          isOwner = !tasks.isEmpty() && BUSY.compareAndSet(this, 0, 1);
+          continue;
+        }
+        running = Thread.currentThread();
+        attempt(task);
+        running = null;
+        if (++tasksRun % TASKS_MAX == 0) {
+          leave();
+        }
+        // A thread of the driver that ran the tasks of busy callers for ever would read no replies.
+        if (tasksRun == BATCH && clock.handOver(() -> drain(true))) {
+          return;
+        }
       }
-      running = Thread.currentThread();
-      attempt(tasks.poll());
-      running = null;
-      if (++tasksRun % TASKS_MAX == 0) {
-        leave();
+    } catch (Error e) {
+      // The stack or the memory of this thread is used up, but not that of others.
+      if (isOwner) {
+        running = null;
+        busy = 0;
+        clock.handOver(() -> execute(() -> {}));
       }
-    } while (waiting.decrementAndGet() > 0);
-    leave();
+      throw e;
+    }
+    if (tasksRun > 0) {
+      leave();
+    }
   }
 
   private static void attempt(Runnable task) {

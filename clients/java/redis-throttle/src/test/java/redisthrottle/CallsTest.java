@@ -88,6 +88,16 @@ class CallsTest {
   }
 
   @Test
+  void delivers_results_without_the_executor() throws Exception {
+    Memory server = new Memory(words -> reply(ALLOWED));
+    ExecutorService ended = Executors.newSingleThreadExecutor();
+    ended.shutdown();
+    try (Limiter limiter = builder(server).executor(ended).build()) {
+      assertTrue(limiter.checkAsync(API.of("ada")).toCompletableFuture().get().allowed());
+    }
+  }
+
+  @Test
   void ready_waits_longer_than_the_timeout_for_the_first_connection() {
     ManualClock clock = new ManualClock();
     for (long timeoutMs : List.of(100L, 3000L)) {

@@ -1,10 +1,13 @@
 package redisthrottle;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
@@ -44,5 +47,21 @@ class LoopTest {
         });
     assertTrue(tasks.get() < 1000, "the act waited for " + tasks + " tasks");
     loop.close();
+  }
+
+  @Test
+  void goes_on_after_a_thread_without_stack() throws InterruptedException {
+    for (int thread = 0; thread < 10; thread++) {
+      assertThrows(StackOverflowError.class, () -> descend(0));
+      CountDownLatch ran = new CountDownLatch(1);
+      loop.execute(ran::countDown);
+      assertTrue(ran.await(10, TimeUnit.SECONDS), "the loop has stopped");
+    }
+    loop.close();
+  }
+
+  private int descend(int depth) {
+    loop.execute(() -> {});
+    return 1 + descend(depth + 1);
   }
 }
