@@ -36,10 +36,10 @@ final class RouteTable<F> {
 
   /** A route with its filter. Without methods it matches all. */
   private record Row<F>(String property, PathPattern pattern, Set<String> methods, F filter) {
-    boolean matches(PathContainer path, String method, boolean isPreflight) {
+    boolean matches(List<PathContainer> paths, String method, boolean isPreflight) {
       boolean isMine =
           methods.isEmpty() ? !isPreflight : methods.contains(method) || isHeadOfGet(method);
-      return isMine && pattern.matches(path);
+      return isMine && paths.stream().anyMatch(pattern::matches);
     }
 
     private boolean isHeadOfGet(String method) {
@@ -127,10 +127,10 @@ final class RouteTable<F> {
     return methods;
   }
 
-  /** Returns the filter of the first route that matches; null if none does. */
-  @Nullable F find(PathContainer path, String method, boolean isPreflight) {
+  /** Returns the filter of the first route that matches one of the paths; null if none does. */
+  @Nullable F find(List<PathContainer> paths, String method, boolean isPreflight) {
     for (Row<F> row : rows) {
-      if (row.matches(path, method, isPreflight)) {
+      if (row.matches(paths, method, isPreflight)) {
         return row.filter;
       }
     }

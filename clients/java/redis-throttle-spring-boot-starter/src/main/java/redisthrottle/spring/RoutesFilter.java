@@ -5,12 +5,15 @@ import jakarta.servlet.ServletException;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 import org.springframework.core.Ordered;
-import org.springframework.http.server.RequestPath;
+import org.springframework.http.server.PathContainer;
 import org.springframework.web.cors.CorsUtils;
 import org.springframework.web.filter.OncePerRequestFilter;
 import org.springframework.web.util.ServletRequestPathUtils;
+import org.springframework.web.util.UriUtils;
 import redisthrottle.servlet.ThrottleFilter;
 
 /** Limits each request by the first route that matches it. */
@@ -39,16 +42,30 @@ final class RoutesFilter extends OncePerRequestFilter implements Ordered {
   protected void doFilterInternal(
       HttpServletRequest request, HttpServletResponse response, FilterChain chain)
       throws ServletException, IOException {
-    // The path within the servlet, as the controllers of Spring MVC see it.
-    RequestPath path = ServletRequestPathUtils.parse(request);
     boolean isPreflight = CorsUtils.isPreFlightRequest(request);
-    ThrottleFilter found =
-        routes.find(path.pathWithinApplication(), request.getMethod(), isPreflight);
+    ThrottleFilter found = routes.find(paths(request), request.getMethod(), isPreflight);
     ThrottleFilter filter = found == null ? otherwise : found;
     if (filter == null) {
       chain.doFilter(request, response);
     } else {
       filter.doFilter(request, response, chain);
+    }
+  }
+
+  /**
+   * Returns the paths of a request: that within the servlet, as the controllers of Spring MVC see
+   * it, and that by which the container chose the servlet, decoded and without {@code //}.
+   */
+  private static List<PathContainer> paths(HttpServletRequest request) {
+    String info = request.getPathInfo();
+    String chosen = request.getServletPath() + (info == null ? "" : info);
+    PathContainer path =
+        PathContainer.parsePath(UriUtils.encodePath(chosen, StandardCharsets.UTF_8));
+    try {
+      return List.of(ServletRequestPathUtils.parse(request).pathWithinApplication(), path);
+    } catch (IllegalArgumentException | IllegalStateException e) {
+      // It begins in another form than that of its servlet. Spring MVC refuses it.
+      return List.of(path);
     }
   }
 }

@@ -1,5 +1,6 @@
 package redisthrottle.spring;
 
+import java.util.List;
 import org.jspecify.annotations.Nullable;
 import org.springframework.context.ApplicationContext;
 import org.springframework.core.Ordered;
@@ -48,7 +49,7 @@ final class RoutesWebFilter implements WebFilter, Ordered {
     ServerHttpRequest request = exchange.getRequest();
     PathContainer path = request.getPath().pathWithinApplication();
     boolean isPreflight = CorsUtils.isPreFlightRequest(request);
-    WebFilter found = routes.find(path, request.getMethod().name(), isPreflight);
+    WebFilter found = routes.find(List.of(path), request.getMethod().name(), isPreflight);
     WebFilter filter = found == null ? otherwise : found;
     return filter == null ? chain.filter(exchange) : filter.filter(exchange, chain);
   }

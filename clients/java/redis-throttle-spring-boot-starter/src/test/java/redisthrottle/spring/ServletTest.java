@@ -5,8 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.servlet.Filter;
 import jakarta.servlet.ServletRequest;
+import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletRequestWrapper;
+import jakarta.servlet.http.HttpServletResponse;
 import java.net.http.HttpResponse;
 import java.security.Principal;
 import java.util.concurrent.Callable;
@@ -20,6 +22,7 @@ import org.junit.jupiter.api.Test;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.web.servlet.FilterRegistrationBean;
+import org.springframework.boot.web.servlet.ServletRegistrationBean;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.web.bind.annotation.GetMapping;
@@ -75,6 +78,19 @@ class ServletTest {
               (request, response, chain) -> chain.doFilter(new Known(request), response));
       login.setOrder(-100);
       return login;
+    }
+
+    /** A servlet beside that of Spring MVC, as those of SOAP are. */
+    @Bean
+    ServletRegistrationBean<HttpServlet> reports() {
+      HttpServlet reports =
+          new HttpServlet() {
+            @Override
+            protected void doGet(HttpServletRequest request, HttpServletResponse response) {
+              response.setStatus(200);
+            }
+          };
+      return new ServletRegistrationBean<>(reports, "/reports/*");
     }
 
     @Bean
@@ -153,6 +169,24 @@ class ServletTest {
       assertEquals(200, program.send("OPTIONS", "/shop/web/pages/ab", preflight).statusCode());
       assertEquals(200, program.send("OPTIONS", "/shop/web/pages/ab").statusCode());
       assertEquals(429, program.send("POST", "/shop/web/pages/ab").statusCode());
+    }
+  }
+
+  @Test
+  void limits_other_servlets_by_the_path_that_chose_them() {
+    try (Program program =
+        start(
+            "--throttle.prefix=servlets",
+            "--throttle.rules.one.algorithm=fixed",
+            "--throttle.rules.one.limit=1",
+            "--throttle.rules.one.window=1h",
+            "--throttle.routes[0].path=/reports/**",
+            "--throttle.routes[0].rules=one")) {
+      assertEquals(200, program.get("/reports/a").statusCode());
+      for (String path :
+          new String[] {"/reports/a", "//reports/a", "/%72eports/a", "/reports;x/a"}) {
+        assertEquals(429, program.get(path).statusCode(), path);
+      }
     }
   }
 
