@@ -127,6 +127,11 @@ final class RouteTable<F> {
     return methods;
   }
 
+  /** Returns the filters of all routes. */
+  List<F> filters() {
+    return rows.stream().map(Row::filter).toList();
+  }
+
   /** Returns the filter of the first route that matches one of the paths; null if none does. */
   @Nullable F find(List<PathContainer> paths, String method, boolean isPreflight) {
     for (Row<F> row : rows) {

@@ -38,6 +38,25 @@ final class RoutesFilter extends OncePerRequestFilter implements Ordered {
     return order;
   }
 
+  // The filters of the routes limit only requests, but hide a client's degraded header in all
+  // dispatches.
+
+  @Override
+  protected boolean shouldNotFilterAsyncDispatch() {
+    return false;
+  }
+
+  @Override
+  protected boolean shouldNotFilterErrorDispatch() {
+    return false;
+  }
+
+  /** Ends the leases of requests that the container drops at its stop. */
+  @Override
+  public void destroy() {
+    routes.filters().forEach(ThrottleFilter::destroy);
+  }
+
   @Override
   protected void doFilterInternal(
       HttpServletRequest request, HttpServletResponse response, FilterChain chain)

@@ -23,11 +23,14 @@ import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.web.servlet.FilterRegistrationBean;
 import org.springframework.boot.web.servlet.ServletRegistrationBean;
+import org.springframework.boot.webmvc.error.ErrorController;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Import;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestHeader;
+import org.springframework.web.bind.annotation.RequestMapping;
 import org.springframework.web.bind.annotation.RestController;
 import redisthrottle.lettuce.Server;
 
@@ -48,6 +51,7 @@ class ServletTest {
 
   @Configuration(proxyBeanMethods = false)
   @EnableAutoConfiguration
+  @Import(Errors.class)
   @RestController
   static class Application {
     static final LinkedBlockingQueue<String> STARTED = new LinkedBlockingQueue<>();
@@ -96,6 +100,15 @@ class ServletTest {
     @Bean
     Function<HttpServletRequest, String> byColour() {
       return request -> request.getHeader("X-Colour");
+    }
+  }
+
+  /** Answers errors, in a dispatch of their own. */
+  @RestController
+  static class Errors implements ErrorController {
+    @RequestMapping("/error")
+    String error(@RequestHeader(name = "X-Degraded", required = false) String degraded) {
+      return degraded == null ? "an error" : "a degraded error";
     }
   }
 
@@ -219,6 +232,14 @@ class ServletTest {
         assertEquals(200, program.get(route[0], route[1], route[3]).statusCode(), route[0]);
         assertEquals(400, program.get(route[0]).statusCode(), route[0]);
       }
+    }
+  }
+
+  @Test
+  void hides_the_degraded_header_of_a_client_in_every_dispatch() {
+    try (Program program = start("--throttle.degraded-header=X-Degraded")) {
+      assertEquals("hello", program.get("/", "X-Degraded", "1").body());
+      assertEquals("an error", program.get("/missing", "X-Degraded", "1").body());
     }
   }
 
