@@ -88,6 +88,9 @@ class ReactiveTest {
   void limits_by_the_principal_and_takes_the_first_route_below_a_base_path() {
     try (Program program =
         start(
+            // A gateway that is switched off needs nothing of the limiter.
+            "--spring.cloud.gateway.server.webflux.enabled=false",
+            "--spring.cloud.gateway.server.webflux.redis.enabled=false",
             "--spring.webflux.base-path=/shop",
             "--throttle.filter-order=-99",
             "--throttle.rules.once.algorithm=fixed",
