@@ -62,7 +62,7 @@ final class SpringProgram implements AutoCloseable {
 
   @RestController
   static class Page {
-    @GetMapping("/")
+    @GetMapping({"/", "/api/a"})
     String index() {
       return "here";
     }
@@ -91,7 +91,8 @@ final class SpringProgram implements AutoCloseable {
 
   private HttpResponse<String> get(String... headers) {
     String port = context.getEnvironment().getProperty("local.server.port");
-    HttpRequest.Builder request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port));
+    HttpRequest.Builder request =
+        HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/api/a"));
     if (headers.length > 0) {
       request.headers(headers);
     }
