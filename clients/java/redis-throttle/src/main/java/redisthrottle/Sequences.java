@@ -61,22 +61,28 @@ final class Sequences {
   /** Checks the items from one on. The result is false after a denial. */
   private static CompletableFuture<Boolean> checkFrom(
       int at, List<Work<Decision>> checks, List<Decision> rows, Signal signal) {
-    if (at == checks.size()) {
-      return CompletableFuture.completedFuture(true);
-    }
-    if (signal.isAborted()) {
-      return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
-    }
-    return checks
-        .get(at)
-        .begin(signal)
-        .thenCompose(
+    // A loop: calls that end at once, as those of an outage do, would follow inside of one another.
+    for (int next = at; next < checks.size(); next++) {
+      if (signal.isAborted()) {
+        return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
+      }
+      int after = next + 1;
+      CompletableFuture<Decision> check = checks.get(next).begin(signal);
+      if (!check.isDone() || check.isCompletedExceptionally()) {
+        return check.thenCompose(
             row -> {
               rows.add(row);
               return row.allowed()
-                  ? checkFrom(at + 1, checks, rows, signal)
+                  ? checkFrom(after, checks, rows, signal)
                   : CompletableFuture.completedFuture(false);
             });
+      }
+      rows.add(check.join());
+      if (!check.join().allowed()) {
+        return CompletableFuture.completedFuture(false);
+      }
+    }
+    return CompletableFuture.completedFuture(true);
   }
 
   /**
@@ -84,17 +90,22 @@ final class Sequences {
    * the caller does not end it.
    */
   private CompletableFuture<Boolean> giveBack(int at, List<Item> items, List<Decision> rows) {
-    if (at == rows.size()) {
-      return CompletableFuture.completedFuture(true);
+    for (int next = at; next < rows.size(); next++) {
+      Decision row = rows.get(next);
+      boolean isTaken =
+          row.allowed() && row.wouldAllow() && !row.degraded() && items.get(next).cost > 0;
+      int after = next + 1;
+      CompletableFuture<Decision> given =
+          isTaken
+              ? refund(items.get(next), row, Signal.NONE)
+              : CompletableFuture.completedFuture(row);
+      if (!given.isDone()) {
+        return given
+            .handle((reply, error) -> true)
+            .thenCompose(done -> giveBack(after, items, rows));
+      }
     }
-    Decision row = rows.get(at);
-    boolean isTaken =
-        row.allowed() && row.wouldAllow() && !row.degraded() && items.get(at).cost > 0;
-    CompletableFuture<Boolean> given =
-        isTaken
-            ? refund(items.get(at), row, Signal.NONE).handle((reply, error) -> true)
-            : CompletableFuture.completedFuture(true);
-    return given.thenCompose(done -> giveBack(at + 1, items, rows));
+    return CompletableFuture.completedFuture(true);
   }
 
   Work<Decision> await(Item item, Duration longest) {

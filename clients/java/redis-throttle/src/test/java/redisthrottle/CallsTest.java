@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
@@ -84,6 +85,19 @@ class CallsTest {
     @Override
     public CompletionStage<Connection> connect(String node, Duration timeout) {
       return dial;
+    }
+  }
+
+  @Test
+  void checks_each_of_thousands_without_an_answer() {
+    FakeServer server = new FakeServer();
+    server.goAway();
+    Item last = Rule.gcra("last", 1, 1, Duration.ofMinutes(1)).onError(OnError.DENY).of("ada");
+    List<Item> items = new ArrayList<>(Collections.nCopies(20_000, API.of("ada")));
+    try (Limiter limiter = server.limiter().build()) {
+      assertTrue(limiter.checkEach(items).allowed());
+      items.add(last);
+      assertFalse(limiter.checkEach(items).allowed());
     }
   }
 
