@@ -1,15 +1,18 @@
 package redisthrottle.spring;
 
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 import org.springframework.context.ApplicationContext;
 import org.springframework.core.Ordered;
 import org.springframework.http.server.PathContainer;
 import org.springframework.http.server.reactive.ServerHttpRequest;
+import org.springframework.util.StringUtils;
 import org.springframework.web.cors.reactive.CorsUtils;
 import org.springframework.web.server.ServerWebExchange;
 import org.springframework.web.server.WebFilter;
 import org.springframework.web.server.WebFilterChain;
+import org.springframework.web.util.UriUtils;
 import reactor.core.publisher.Mono;
 
 /** Limits each request by the first route that matches it. */
@@ -49,7 +52,8 @@ final class RoutesWebFilter implements WebFilter, Ordered {
     ServerHttpRequest request = exchange.getRequest();
     PathContainer path = request.getPath().pathWithinApplication();
     boolean isPreflight = CorsUtils.isPreFlightRequest(request);
-    WebFilter found = routes.find(List.of(path), request.getMethod().name(), isPreflight);
+    List<PathContainer> paths = List.of(path, cleaned(path));
+    WebFilter found = routes.find(paths, request.getMethod().name(), isPreflight);
     WebFilter filter = found == null ? otherwise : found;
     return filter == null ? chain.filter(exchange) : filter.filter(exchange, chain);
   }
@@ -61,5 +65,13 @@ final class RoutesWebFilter implements WebFilter, Ordered {
   private boolean isOfManagement(ServerWebExchange exchange) {
     ApplicationContext server = exchange.getApplicationContext();
     return server != null && server.getParent() == application;
+  }
+
+  /** Returns a path as the handler of static resources reads it, such as /a of //./a. */
+  private static PathContainer cleaned(PathContainer path) {
+    String decoded = UriUtils.decode(path.value(), StandardCharsets.UTF_8);
+    String clean = StringUtils.cleanPath("/" + decoded.replace('\\', '/'));
+    String single = clean.replaceAll("/{2,}", "/");
+    return PathContainer.parsePath(UriUtils.encodePath(single, StandardCharsets.UTF_8));
   }
 }

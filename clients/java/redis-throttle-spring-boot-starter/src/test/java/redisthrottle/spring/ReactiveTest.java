@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.net.http.HttpResponse;
 import java.security.Principal;
+import java.util.List;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -105,6 +106,23 @@ class ReactiveTest {
       assertEquals(200, program.get("/shop/me", "X-User", "bob").statusCode());
       assertEquals(400, program.get("/shop/me").statusCode());
       assertEquals(200, program.get("/shop/you").statusCode());
+    }
+  }
+
+  @Test
+  void limits_a_file_in_every_form_of_its_path() {
+    try (Program program =
+        start(
+            "--throttle.prefix=files",
+            "--throttle.rules.one.algorithm=fixed",
+            "--throttle.rules.one.limit=1",
+            "--throttle.rules.one.window=1h",
+            "--throttle.routes[0].path=/files/**",
+            "--throttle.routes[0].rules=one")) {
+      assertEquals("a file\n", program.get("/files/a.txt").body());
+      for (String path : List.of("/files/a.txt", "//files/a.txt", "/%2e/files/a.txt")) {
+        assertEquals(429, program.get(path).statusCode(), path);
+      }
     }
   }
 
