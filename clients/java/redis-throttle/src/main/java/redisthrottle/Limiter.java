@@ -2,7 +2,9 @@ package redisthrottle;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
 import java.util.function.Consumer;
 import redisthrottle.Event.EventKind;
@@ -27,8 +29,12 @@ public final class Limiter implements AutoCloseable {
 
   /** Returns a builder of a limiter whose connections an adapter of a driver opens. */
   public static LimiterBuilder builder(Connector connector) {
-    return new LimiterBuilder(
-        Checks.present("connector", connector), Clock::system, ForkJoinPool.commonPool());
+    // java.util.concurrent.ForkJoinPool.common.parallelism=0 leaves the pool without threads.
+    Executor executor =
+        ForkJoinPool.getCommonPoolParallelism() > 0
+            ? ForkJoinPool.commonPool()
+            : new CompletableFuture<Void>().defaultExecutor();
+    return new LimiterBuilder(Checks.present("connector", connector), Clock::system, executor);
   }
 
   /** Decides a call, and takes its cost if it is allowed. A denial is no exception. */

@@ -106,8 +106,8 @@ public final class LimiterBuilder {
   }
 
   /**
-   * Sets the executor on which the results of asynchronous methods arrive; the common pool by
-   * default.
+   * Sets the executor on which the results of asynchronous methods arrive. The default is the
+   * common pool, or a thread for each result if that pool has no threads.
    */
   public LimiterBuilder executor(Executor executor) {
     this.executor = Checks.present("executor", executor);
