@@ -143,6 +143,12 @@ fn clock_that_steps_back_lengthens_a_lease_until_it_is_renewed_or_released() {
     client.advance_ms(60_000);
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.decide("RL.LEASE k d 2 60s"), [1, 2, 1, 0, 60_000]);
+    // The release of the last live lease deletes the expired ones, so a step back revives none.
+    assert!(client.allows("RL.LEASE k e 2 10s"));
+    client.advance_ms(10_000);
+    assert_eq!(client.integer("RL.RELEASE k d"), 1);
+    client.advance_ms(-10_000);
+    assert_eq!(client.decide("RL.LEASE k f 2 60s"), [1, 2, 1, 0, 60_000]);
 }
 
 #[test]

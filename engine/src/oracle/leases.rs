@@ -8,7 +8,8 @@ use crate::time::{Instant, Span};
 use std::convert::Infallible;
 
 /// The number of leases that a grant checks, earliest expiry first, to drop expired ones. An
-/// expired lease that was not dropped is live again if the clock is set back.
+/// expired lease that was not dropped is live again if the clock is set back, unless the release of
+/// the last live lease deleted all of them.
 const LOOKED_AT: usize = 8;
 
 /// Every lease that was granted and neither released nor dropped, by its holder. Times are in
@@ -69,10 +70,14 @@ impl Leases {
         is_live
     }
 
-    /// Releases a live lease; returns true if there was one.
+    /// Releases a live lease; returns true if there was one. If none is live afterwards, drops all
+    /// expired leases too.
     pub fn release(&mut self, id: &[u8], now: i128) -> bool {
         let is_live = self.of(id, now).is_some();
         self.held.retain(|(holder, _)| !is_live || holder != id);
+        if is_live && self.live(now).is_empty() {
+            self.held.clear();
+        }
         is_live
     }
 
