@@ -82,7 +82,10 @@ fn programs_in_java_use_the_modules_of_the_project() {
 #[test]
 fn bom_has_every_module_in_java_and_nothing_else() {
     let bom = text("clients/java/bom/pom.xml");
-    assert!(!bom.contains("<parent>"), "a parent's managed versions reach whoever imports the BOM");
+    assert!(
+        !bom.contains("<parent>"),
+        "a parent's managed versions would reach a project that imports the BOM"
+    );
     let managed = element(&bom, "dependencyManagement");
     let ours = format!("<groupId>{GROUP}</groupId>");
     assert_eq!(managed.matches("<groupId>").count(), managed.matches(&ours).count());

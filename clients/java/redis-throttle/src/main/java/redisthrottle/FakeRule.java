@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** What a command asks of one rule, as the fake server reads it. Times are nanoseconds. */
+/** The part of a command for one rule, as the fake server reads it. Times are nanoseconds. */
 final class FakeRule {
   private static final long UNITS_MAX = 1_000_000_000_000L;
 

@@ -25,7 +25,7 @@ record FakeWindow(long limit, Bounds bounds) implements Algorithm {
   /** Holds units, or remembers the id of a settled reservation. */
   record Held(String id, long units, boolean isSettled, long ttl, long ends) {}
 
-  /** What is used of a window, and its reservations. */
+  /** The used units of a window, and its reservations. */
   record Usage(long limit, long begin, long end, long used, long now, List<Held> held) {
     Usage with(long units, List<Held> reservations) {
       return new Usage(limit, begin, end, units, now, List.copyOf(reservations));

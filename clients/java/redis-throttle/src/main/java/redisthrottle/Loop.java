@@ -27,7 +27,7 @@ final class Loop implements Executor {
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
   private final Queue<Runnable> leaving = new ConcurrentLinkedQueue<>();
 
-  /** 1 while a thread runs the tasks. */
+  /** 1 while a thread runs the tasks. A plain write ends that, for which a full stack has room. */
   private volatile int busy;
 
   private final long epochNanos;

@@ -1,5 +1,8 @@
 package redisthrottle.spring;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
 import java.io.IOException;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -72,6 +75,27 @@ final class Program implements AutoCloseable {
     } catch (IOException | InterruptedException e) {
       throw new AssertionError(e);
     }
+  }
+
+  /**
+   * Asserts that ten requests are served and the next is denied and counted, as six-lines.yaml
+   * says. Returns the metrics.
+   */
+  String assertLimitedBySixLines() {
+    for (int request = 1; request <= 10; request++) {
+      HttpResponse<String> served = get("/");
+      assertEquals(200, served.statusCode(), "request " + request);
+      assertEquals("hello", served.body());
+    }
+    HttpResponse<String> denied = get("/");
+    assertEquals(429, denied.statusCode());
+    assertEquals("6", field(denied, "Retry-After"));
+    assertEquals("\"api\";q=10;w=60", field(denied, "RateLimit-Policy"));
+    assertTrue(field(denied, "RateLimit").startsWith("\"api\";r=0;t="));
+    String scraped = get("/actuator/prometheus").body();
+    String line = "redis_throttle_checks_total{outcome=\"denied\",rule=\"api\",source=\"server\"}";
+    assertTrue(scraped.contains(line + " 1.0"), scraped);
+    return scraped;
   }
 
   @Override

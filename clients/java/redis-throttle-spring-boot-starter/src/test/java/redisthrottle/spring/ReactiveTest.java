@@ -1,9 +1,7 @@
 package redisthrottle.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.net.http.HttpResponse;
 import java.security.Principal;
 import java.util.List;
 import org.junit.jupiter.api.AfterAll;
@@ -67,20 +65,7 @@ class ReactiveTest {
   @Test
   void answers_429_to_the_eleventh_request_with_six_lines() {
     try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
-      for (int request = 1; request <= 10; request++) {
-        HttpResponse<String> served = program.get("/");
-        assertEquals(200, served.statusCode(), "request " + request);
-        assertEquals("hello", served.body());
-      }
-      HttpResponse<String> denied = program.get("/");
-      assertEquals(429, denied.statusCode());
-      assertEquals("6", Program.field(denied, "Retry-After"));
-      assertEquals("\"api\";q=10;w=60", Program.field(denied, "RateLimit-Policy"));
-      assertTrue(Program.field(denied, "RateLimit").startsWith("\"api\";r=0;t="));
-      String scraped = program.get("/actuator/prometheus").body();
-      String line =
-          "redis_throttle_checks_total{outcome=\"denied\",rule=\"api\",source=\"server\"}";
-      assertTrue(scraped.contains(line + " 1.0"), scraped);
+      program.assertLimitedBySixLines();
       assertEquals(200, program.get("/other").statusCode());
     }
   }

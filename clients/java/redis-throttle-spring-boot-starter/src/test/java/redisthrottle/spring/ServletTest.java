@@ -131,20 +131,7 @@ class ServletTest {
   @Test
   void answers_429_to_the_eleventh_request_with_six_lines() {
     try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
-      for (int request = 1; request <= 10; request++) {
-        HttpResponse<String> served = program.get("/");
-        assertEquals(200, served.statusCode(), "request " + request);
-        assertEquals("hello", served.body());
-      }
-      HttpResponse<String> denied = program.get("/");
-      assertEquals(429, denied.statusCode());
-      assertEquals("6", Program.field(denied, "Retry-After"));
-      assertEquals("\"api\";q=10;w=60", Program.field(denied, "RateLimit-Policy"));
-      assertTrue(Program.field(denied, "RateLimit").startsWith("\"api\";r=0;t="));
-      String scraped = program.get("/actuator/prometheus").body();
-      String line =
-          "redis_throttle_checks_total{outcome=\"denied\",rule=\"api\",source=\"server\"}";
-      assertTrue(scraped.contains(line + " 1.0"), scraped);
+      String scraped = program.assertLimitedBySixLines();
       assertTrue(
           scraped.contains("redis_throttle_remaining_ratio_bucket{rule=\"api\",le=\"0.0\"}"));
       assertEquals(
