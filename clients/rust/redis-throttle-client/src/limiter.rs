@@ -216,6 +216,18 @@ impl Limiter {
         rule.can_follow(self.on_error_of(rule))
     }
 
+    /// Returns the words of the command that [`check`](Limiter::check) would send with the module.
+    /// Sends nothing. The gateway shows them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], as the call returns it.
+    #[doc(hidden)]
+    pub fn words_of(&self, item: Item<'_>) -> Result<Vec<String>, Error> {
+        let call = self.keyed_item(&item)?;
+        let command = protocol::check(&call)?;
+        Ok(command.words().iter().map(|word| word.to_string()).collect())
+    }
+
     fn is_prefetched(&self, call: &Keyed<'_>) -> bool {
         let takes_one = call.cost == 1 && !call.partial && !call.is_held();
         takes_one
