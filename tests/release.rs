@@ -66,7 +66,7 @@ fn function_library_and_every_lock_file_have_the_version() {
             }
         }
     }
-    assert_eq!(names, 9);
+    assert_eq!(names, 10);
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! The configuration: one domain a file, in one of two forms.
+//!
+//! ```text
+//! folder ── files ──> file ──> yaml           text as a tree with places
+//!                      ├─────> own            limits: [{match: ..., policy: ...}]
+//!                      ├─────> ratelimit      descriptors: as of envoyproxy/ratelimit
+//!                      └─────> http_section   how HTTP requests become descriptors
+//! domain   the result         report   mistakes and warnings, with file, line and column
+//! ```
+
+mod bounds;
+mod domain;
+mod fields;
+mod file;
+mod folder;
+mod glob;
+mod http_section;
+mod naming;
+mod own;
+mod rate;
+mod ratelimit;
+mod report;
+mod rule_words;
+mod template;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub use domain::{Domain, Http, Limit, OnError, Source, Template, Terms, Unit};
+pub use folder::Configuration;
+pub use report::{At, Remark};
+
+pub(crate) use domain::{Branch, Level, Lookup, Pattern, sorted};
+pub(crate) use naming::{extend, joined};
+pub(crate) use rule_words::rule;
+pub(crate) use template::is_name;

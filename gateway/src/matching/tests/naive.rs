@@ -1,0 +1,133 @@
+//! The tree next to a naive matcher, over random trees and descriptors.
+
+use super::{domain, only};
+use crate::matching::{Demand, Descriptor, matches};
+use proptest::prelude::*;
+
+/// A descriptor of the file.
+#[derive(Debug, Clone)]
+struct Rung {
+    key: String,
+    value: String,
+    requests: Option<u32>,
+    share: bool,
+    below: Vec<Rung>,
+}
+
+impl Rung {
+    fn text(&self) -> String {
+        if self.value.is_empty() {
+            self.key.clone()
+        } else {
+            format!("{}_{}", self.key, self.value)
+        }
+    }
+
+    fn yaml(&self) -> String {
+        let Self { key, value, below, .. } = self;
+        let mut words = vec![format!("key: \"{key}\"")];
+        if !value.is_empty() {
+            words.push(format!("value: \"{value}\""));
+        }
+        if let Some(requests) = self.requests {
+            words.push(format!("rate_limit: {{unit: day, requests_per_unit: {requests}}}"));
+        }
+        if self.share && self.text().contains('*') {
+            words.push("share_threshold: true".to_owned());
+        }
+        words.push(format!("descriptors: [{}]", list(below)));
+        format!("{{{}}}", words.join(", "))
+    }
+}
+
+fn list(rungs: &[Rung]) -> String {
+    rungs.iter().map(Rung::yaml).collect::<Vec<_>>().join(", ")
+}
+
+fn fits(pattern: &str, text: &str) -> bool {
+    match pattern.chars().next() {
+        None => text.is_empty(),
+        Some('*') => (0..=text.len()).any(|at| fits(&pattern[1..], &text[at..])),
+        Some(char) => text.strip_prefix(char).is_some_and(|rest| fits(&pattern[1..], rest)),
+    }
+}
+
+/// Returns the requests of the limit that a descriptor meets, and the values that tell its count
+/// from others under the limit.
+fn naive(rungs: &[Rung], entries: &[(String, String)]) -> Option<(u32, Vec<String>)> {
+    let ((key, value), rest) = entries.split_first()?;
+    let text = format!("{key}_{value}");
+    let exact = rungs.iter().find(|rung| rung.text() == text);
+    let wild = || rungs.iter().find(|rung| rung.text().contains('*') && fits(&rung.text(), &text));
+    let alone = || rungs.iter().find(|rung| rung.text() == *key);
+    let rung = exact.or_else(wild).or_else(alone)?;
+    let shared = rung.share && rung.text().contains('*');
+    let mut values = Vec::new();
+    if exact.is_none() && !shared {
+        values.push(if rung.key.contains('*') { text } else { value.clone() });
+    }
+    if rest.is_empty() {
+        return Some((rung.requests?, values));
+    }
+    let (requests, more) = naive(&rung.below, rest)?;
+    values.extend(more);
+    Some((requests, values))
+}
+
+fn rungs(depth: u32) -> BoxedStrategy<Vec<Rung>> {
+    let below = if depth == 0 { Just(Vec::new()).boxed() } else { rungs(depth - 1) };
+    let value = prop_oneof![Just(String::new()), "[ab]{1,2}", "[ab*]{1,3}"];
+    let requests = prop::option::weighted(0.7, 1_u32..1_000_000);
+    let key = prop_oneof![4 => "[kl]", 1 => "k_[ab]", 1 => "[kl]\\*"];
+    let rung = (key, value, requests, any::<bool>(), below).prop_map(
+        |(key, value, requests, share, below)| Rung { key, value, requests, share, below },
+    );
+    prop::collection::vec(rung, 0..6)
+        .prop_map(|mut rungs| {
+            let mut seen = Vec::new();
+            rungs.retain(|rung| {
+                let is_new = !seen.contains(&rung.text());
+                seen.push(rung.text());
+                is_new
+            });
+            rungs
+        })
+        .boxed()
+}
+
+fn entries() -> impl Strategy<Value = Vec<(String, String)>> {
+    let key = prop_oneof![4 => "[kl]", 1 => "k_[ab]"];
+    prop::collection::vec((key, "[ab*]{0,3}"), 0..4)
+}
+
+proptest! {
+    #[test]
+    fn tree_agrees_with_the_naive_matcher(
+        rungs in rungs(2),
+        requests in prop::collection::vec(entries(), 8),
+    ) {
+        let text = format!("domain: d\ndescriptors: [{}]\n", list(&rungs));
+        let loaded = domain(&text);
+        for entries in &requests {
+            let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let found = matches(only(&loaded), &[Descriptor { entries: pairs, limit: None }]).pop();
+            let expected = naive(&rungs, entries).map(|(requests, values)| {
+                let mut subject = "d|fixed-86400s".to_owned();
+                values.iter().for_each(|value| subject = format!("{subject}|{value}"));
+                (format!("FIXED {requests} 86400 ALIGNED"), subject)
+            });
+            let asked = match found.flatten().map(|found| found.demand) {
+                Some(Demand::Ask(call)) => Some((format!("{:?}", call.rule), call.subject)),
+                _ => None,
+            };
+            let same = match (&asked, &expected) {
+                (Some((rule, subject)), Some((words, expected))) => {
+                    rule.contains(words.as_str()) && subject == expected
+                }
+                (None, None) => true,
+                _ => false,
+            };
+            prop_assert!(same, "{entries:?}: {asked:?}, expected {expected:?}\n{text}");
+        }
+    }
+}
