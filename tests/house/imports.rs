@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// The folders that contain the root of a crate, `main.rs` or `lib.rs`.
-const RUST: [&str; 6] = [
+const RUST: [&str; 7] = [
     "src",
     "engine/src",
     "benches/instructions",
     "benches/server",
     "benches/clients/rust/src",
     "exporter/src",
+    "gateway/src",
 ];
 const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
 /// The folders with Python files. The second one holds programs, which import each other by bare
