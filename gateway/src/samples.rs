@@ -1,8 +1,10 @@
 //! Shows a domain by the commands that sample requests would send.
 
-use redis_throttle_client::Limiter;
+use std::sync::Arc;
 
-use crate::config::{Domain, Level, Limit, Lookup};
+use redis_throttle_client::{Limiter, Rule};
+
+use crate::config::{Domain, Level, Limit, Lookup, Terms};
 use crate::matching::{Demand, Descriptor, Match, matches};
 
 /// The text in place of each star, and of each value that a limit leaves open.
@@ -18,6 +20,22 @@ pub fn commands(domain: &Domain, limiter: &Limiter) -> Vec<String> {
     let mut samples = samples(domain);
     samples.sort_by_key(|(limit, _)| limit.at.map(|at| (at.line, at.column)));
     samples.iter().map(|(limit, entries)| line(domain, limiter, limit, entries)).collect()
+}
+
+/// Returns a line of a policy file for each limit that is a rule, in the order of the file.
+#[must_use]
+pub fn policies(domain: &Domain, limiter: &Limiter) -> Vec<String> {
+    let rules = domain.limits.iter().filter_map(|limit| match &limit.terms {
+        Terms::Rule(rule) => Some((limit, rule)),
+        _ => None,
+    });
+    let line = |(limit, rule): (&Arc<Limit>, &Rule)| {
+        let words = limiter.words_of(rule.of("key")).ok()?;
+        // The command, the key, and the rule.
+        let (command, rule) = (words.first()?.strip_prefix("RL.")?, words.get(2..)?.join(" "));
+        Some(format!("{} {command} {rule}", limit.name))
+    };
+    rules.filter_map(line).collect()
 }
 
 fn samples(domain: &Domain) -> Vec<(&Limit, Entries)> {

@@ -1,4 +1,4 @@
-use super::commands;
+use super::{commands, policies};
 use crate::config::Configuration;
 use redis_throttle_client::Limiter;
 use redis_throttle_client::redis::Client;
@@ -46,4 +46,20 @@ descriptors:
         let expected = expected.replace("IDENTITY", identity.unwrap_or_default());
         assert_eq!(*line, expected);
     }
+}
+
+#[test]
+fn limits_are_printed_as_lines_of_a_policy_file() {
+    let text = "domain: edge
+descriptors:
+- {key: ip, rate_limit: {unit: minute, requests_per_unit: 9}}
+- {key: ip, value: \"10.*\", rate_limit: {unlimited: true}}
+- {key: user, rate_limit: {unit: second, requests_per_unit: 5, algorithm: gcra, burst: 20}}
+";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("edge.yaml"), text).unwrap();
+    let loaded = Configuration::load(folder.path()).unwrap();
+    let limiter = Limiter::new(Client::open("redis://127.0.0.1:1").unwrap());
+    let lines = policies(loaded.domain("edge").unwrap(), &limiter);
+    assert_eq!(lines, ["ip FIXED 9 60 ALIGNED", "user GCRA 20 5 1"]);
 }

@@ -1,0 +1,281 @@
+//! The command line and environment of the gateway.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis_throttle_client::redis::{ConnectionInfo, IntoConnectionInfo as _};
+
+use crate::deciding::Tags;
+
+/// The output of `--help`.
+pub const HELP: &str = "\
+Rate limits of redis-throttle for Envoy and other proxies.
+
+Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS]
+
+  --server URL       the server with the module; several are nodes of one cluster
+  --config PATH      a file with one domain, or a folder of such files; read again on change
+  --grpc ADDRESS     address and port of Envoy's rate limit service (default 127.0.0.1:8081)
+  --timeout-ms N     time for an answer of the server, 1 to 1000 (default 10)
+  --prefix TEXT      the beginning of keys (default rl)
+  --hash-tag WHICH   what keys have in braces: value (the first captured one; default in a
+                     cluster), domain, or none (default on one server)
+  --prefetch N       permits to fetch at once where a request has one rule, 1 to 10000 (default 1)
+  --denial-cache N   denials to keep in memory until their retry, at most 1 s (default 10000)
+  --check            read the configuration, print the command of a sample request of each limit
+  --print-policies   print the limits as lines of a policy file
+  --help, --version
+
+A URL is redis://[user:password@]host[:port] or redis+unix:///path?user=&pass=.
+Every user of a machine can read command lines. To keep a password out of them, set the environment
+variable REDIS_THROTTLE_SERVERS to URLs separated by blanks.
+";
+
+const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
+
+/// The settings of the gateway.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    /// The server, or nodes of a cluster.
+    pub servers: Vec<ConnectionInfo>,
+    /// The file or folder of the configuration.
+    pub config: PathBuf,
+    /// The address of the gRPC service.
+    pub grpc: SocketAddr,
+    /// The time for an answer of the server.
+    pub timeout: Duration,
+    /// The beginning of keys.
+    pub prefix: String,
+    /// The hash tags of keys.
+    pub tags: Tags,
+    /// The permits to fetch at once.
+    pub prefetch: u64,
+    /// The denials to keep in memory.
+    pub denial_cache: usize,
+}
+
+/// The action that a command line requests.
+#[derive(Debug)]
+pub enum Action {
+    /// Print [`HELP`].
+    Help,
+    /// Print the version.
+    Version,
+    /// Run the gateway.
+    Run(Arguments),
+    /// Print the commands of samples.
+    Check(Arguments),
+    /// Print the limits as policies.
+    PrintPolicies(Arguments),
+}
+
+/// The words of the command line, as far as they are read.
+struct Draft {
+    servers: Vec<ConnectionInfo>,
+    config: Option<PathBuf>,
+    grpc: SocketAddr,
+    timeout_ms: u64,
+    prefix: String,
+    tags: Option<Tags>,
+    prefetch: u64,
+    denial_cache: usize,
+}
+
+impl Arguments {
+    /// Reads the words of a command line, and environment variables through `variable`.
+    ///
+    /// # Errors
+    /// A line that says what is wrong. It never contains a URL, because a URL may contain a
+    /// password.
+    pub fn parse(
+        words: impl Iterator<Item = OsString>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Action, String> {
+        let mut draft = Draft::new();
+        for url in utf8(SERVERS, variable(SERVERS).unwrap_or_default())?.split_whitespace() {
+            draft.servers.push(connection(SERVERS, url)?);
+        }
+        let (mut check, mut print) = (false, false);
+        let words = words.map(|word| utf8("an argument", word)).collect::<Result<Vec<_>, _>>()?;
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--check" => check = true,
+                "--print-policies" => print = true,
+                "--help" | "-h" => return Ok(Action::Help),
+                "--version" | "-V" => return Ok(Action::Version),
+                _ => draft.take(&word, &mut words)?,
+            }
+        }
+        let arguments = draft.finished(check || print)?;
+        Ok(match (check, print) {
+            (true, _) => Action::Check(arguments),
+            (false, true) => Action::PrintPolicies(arguments),
+            (false, false) => Action::Run(arguments),
+        })
+    }
+}
+
+impl Draft {
+    fn new() -> Self {
+        Self {
+            servers: Vec::new(),
+            config: None,
+            grpc: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            timeout_ms: 10,
+            prefix: "rl".to_owned(),
+            tags: None,
+            prefetch: 1,
+            denial_cache: 10_000,
+        }
+    }
+
+    /// Reads a word with a value, which may follow `=`.
+    fn take(&mut self, word: &str, words: &mut impl Iterator<Item = String>) -> Result<(), String> {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word, None),
+        };
+        let mut value = || {
+            let value = value.clone().or_else(|| words.next());
+            value.ok_or_else(|| format!("{name} needs a value"))
+        };
+        match name {
+            "--server" => self.servers.push(connection(name, &value()?)?),
+            "--config" => self.config = Some(value()?.into()),
+            "--grpc" => self.grpc = address(name, &value()?)?,
+            "--timeout-ms" => self.timeout_ms = number(name, &value()?, 1..=1000)?,
+            "--prefix" => self.prefix = value()?,
+            "--hash-tag" => self.tags = Some(tags(&value()?)?),
+            "--prefetch" => self.prefetch = number(name, &value()?, 1..=10_000)?,
+            "--denial-cache" => {
+                let most = number(name, &value()?, 0..=10_000_000)?;
+                self.denial_cache = usize::try_from(most).unwrap_or(usize::MAX);
+            }
+            _ => return Err("unknown argument: --help lists the known ones".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn finished(self, is_offline: bool) -> Result<Arguments, String> {
+        if self.servers.is_empty() && !is_offline {
+            return Err("no server: name one with --server URL, or see --help".to_owned());
+        }
+        let none = "no configuration: name a file or a folder with --config PATH, or see --help";
+        let is_cluster = self.servers.len() > 1;
+        let tags = if is_cluster { Tags::Value } else { Tags::None };
+        Ok(Arguments {
+            config: self.config.ok_or(none)?,
+            servers: self.servers,
+            grpc: self.grpc,
+            timeout: Duration::from_millis(self.timeout_ms),
+            prefix: self.prefix,
+            tags: self.tags.unwrap_or(tags),
+            prefetch: self.prefetch,
+            denial_cache: self.denial_cache,
+        })
+    }
+}
+
+fn utf8(source: &str, text: OsString) -> Result<String, String> {
+    text.into_string().map_err(|_| format!("{source} is not valid UTF-8"))
+}
+
+fn connection(source: &str, url: &str) -> Result<ConnectionInfo, String> {
+    url.into_connection_info().map_err(|_| {
+        format!("{source} takes URLs: redis://[user:password@]host[:port] or redis+unix:///path")
+    })
+}
+
+fn address(name: &str, text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{name} takes an IP address with a port: 127.0.0.1:8081"))
+}
+
+fn number(name: &str, text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("{name} takes {} to {}", range.start(), range.end()))
+}
+
+fn tags(text: &str) -> Result<Tags, String> {
+    match text {
+        "value" => Ok(Tags::Value),
+        "domain" => Ok(Tags::Domain),
+        "none" => Ok(Tags::None),
+        _ => Err("--hash-tag takes value, domain or none".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Action, String> {
+        Arguments::parse(line.split_whitespace().map(OsString::from), |_| None)
+    }
+
+    fn run(line: &str) -> Arguments {
+        match parse(line) {
+            Ok(Action::Run(arguments)) => arguments,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_listen_on_loopback_and_wait_10_ms() {
+        let one = run("--server redis://a --config limits");
+        assert!(one.grpc.ip().is_loopback());
+        assert_eq!((one.timeout, one.tags), (Duration::from_millis(10), Tags::None));
+        let many = run("--server redis://a --server=redis://b --config limits");
+        assert_eq!((many.servers.len(), many.tags), (2, Tags::Value));
+    }
+
+    #[test]
+    fn servers_come_from_the_environment_too() {
+        let both = || OsString::from("redis://a redis://b");
+        let variable = |name: &str| (name == SERVERS).then(both);
+        let words = ["--config", "limits"].map(OsString::from).into_iter();
+        let Ok(Action::Run(arguments)) = Arguments::parse(words, variable) else { panic!() };
+        assert_eq!(arguments.servers.len(), 2);
+    }
+
+    #[test]
+    fn mistakes_say_what_to_do_and_show_no_url() {
+        let table = [
+            ("--config limits", "no server: name one with --server URL, or see --help"),
+            (
+                "--server redis://a",
+                "no configuration: name a file or a folder with --config PATH, or see --help",
+            ),
+            ("--frob", "unknown argument: --help lists the known ones"),
+            ("--grpc", "--grpc needs a value"),
+            ("--grpc localhost", "--grpc takes an IP address with a port: 127.0.0.1:8081"),
+            ("--timeout-ms 0", "--timeout-ms takes 1 to 1000"),
+            ("--hash-tag user", "--hash-tag takes value, domain or none"),
+            (
+                "--server http://me:secret@a",
+                "--server takes URLs: redis://[user:password@]host[:port] or redis+unix:///path",
+            ),
+        ];
+        for (line, text) in table {
+            assert_eq!(parse(line).unwrap_err(), text, "{line}");
+        }
+    }
+
+    #[test]
+    fn check_needs_no_server() {
+        assert!(matches!(parse("--check --config limits"), Ok(Action::Check(_))));
+        assert!(matches!(parse("--print-policies --config a"), Ok(Action::PrintPolicies(_))));
+    }
+
+    #[test]
+    fn help_is_aligned_and_fits_a_terminal() {
+        assert!(HELP.lines().all(|line| line.len() <= 100));
+        let options = HELP.lines().filter(|line| line.starts_with("  --") && line.len() > 21);
+        assert!(options.clone().count() >= 10);
+        for line in options {
+            assert_eq!((&line[20..21], &line[21..22] == " "), (" ", false), "{line}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Holds the configuration, and reads it again when asked or when its files change.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+
+use crate::config::{Configuration, Remark};
+
+/// The time after a change during which further ones belong to it. A ConfigMap changes by several
+/// steps, and an editor writes a file in pieces.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+/// The configuration in force. Its clones share it.
+#[derive(Debug, Clone)]
+pub struct Live {
+    path: Arc<Path>,
+    current: Arc<RwLock<Arc<Configuration>>>,
+}
+
+impl Live {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// All mistakes.
+    pub fn load(path: PathBuf) -> Result<Self, Vec<Remark>> {
+        let loaded = Arc::new(Configuration::load(&path)?);
+        Ok(Self { path: path.into(), current: Arc::new(RwLock::new(loaded)) })
+    }
+
+    /// Returns the configuration in force. A request keeps to the one with which it began.
+    #[must_use]
+    pub fn current(&self) -> Arc<Configuration> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the configuration again. If it has mistakes, the old one stays in force.
+    ///
+    /// # Errors
+    /// All mistakes.
+    pub fn reload(&self) -> Result<Arc<Configuration>, Vec<Remark>> {
+        let loaded = Arc::new(Configuration::load(&self.path)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded.clone();
+        Ok(loaded)
+    }
+
+    /// Reads the configuration again after each change of its files, and after each `asked`. Calls
+    /// `done` with the result. Never returns.
+    ///
+    /// # Errors
+    /// The reason that the files cannot be watched.
+    pub async fn follow(
+        self,
+        asked: Arc<Notify>,
+        done: impl Fn(Result<Arc<Configuration>, Vec<Remark>>),
+    ) -> notify::Result<()> {
+        let _watcher = self.watcher(asked.clone())?;
+        loop {
+            asked.notified().await;
+            tokio::time::sleep(SETTLED_AFTER).await;
+            let live = self.clone();
+            // The task fails only if the runtime shuts down.
+            if let Ok(loaded) = tokio::task::spawn_blocking(move || live.reload()).await {
+                done(loaded);
+            }
+        }
+    }
+
+    fn watcher(&self, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.is_ok_and(|event| changes(event.kind)) {
+                changed.notify_one();
+            }
+        })?;
+        watcher.watch(watched(&self.path), RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    }
+}
+
+/// Returns the folder to watch: a file may be replaced by another one of its name.
+fn watched(path: &Path) -> &Path {
+    if path.is_dir() {
+        return path;
+    }
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Returns true for an event after which a file may read differently. Reading is none.
+fn changes(kind: EventKind) -> bool {
+    let is_written = kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
+    is_written || !kind.is_access()
+}
+
+#[cfg(test)]
+mod tests;

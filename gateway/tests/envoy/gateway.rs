@@ -1,0 +1,130 @@
+//! Starts a gateway in this process, and asks it as Envoy does.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as client;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::UInt64Value;
+use redis_throttle_client::{Limiter, Options};
+use redis_throttle_gateway::deciding::{Decider, Tags};
+use redis_throttle_gateway::grpc::{Service, serve};
+use redis_throttle_gateway::watching::Live;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+use tonic::{Code as Status, Request};
+
+type Client = client::RateLimitServiceClient<Channel>;
+
+/// A gateway with one domain, `api`.
+pub struct Gateway {
+    pub client: Client,
+    pub service: Service,
+    pub address: SocketAddr,
+    pub serving: JoinHandle<()>,
+    end: Option<oneshot::Sender<()>>,
+    _folder: TempDir,
+}
+
+impl Gateway {
+    /// Starts a gateway that waits for the server as long as needed.
+    pub async fn start(url: &str, limits: &str) -> Self {
+        Self::within(url, limits, Duration::from_secs(10)).await
+    }
+
+    /// Starts a gateway with a deadline.
+    pub async fn within(url: &str, limits: &str, timeout: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("api.yaml"), format!("domain: api\n{limits}")).unwrap();
+        let live = Live::load(folder.path().to_owned()).unwrap();
+        let redis = redis::Client::open(url).unwrap();
+        let limiter = Limiter::with_options(redis, Options::default().timeout(timeout)).unwrap();
+        let service = Service::new(live, Decider::new(limiter, timeout, Tags::None, false));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (end, ended) = oneshot::channel::<()>();
+        let served = serve(listener, service.clone(), async {
+            let _ = ended.await;
+        });
+        let serving = tokio::spawn(async move { served.await.unwrap() });
+        let client = Client::connect(format!("http://{address}")).await.unwrap();
+        Self { client, service, address, serving, end: Some(end), _folder: folder }
+    }
+
+    /// Asks the gateway to end.
+    pub fn end(&mut self) {
+        let _ = self.end.take().map(|end| end.send(()));
+    }
+
+    /// Asks without hits of the request.
+    pub async fn ask(&self, descriptors: &[RateLimitDescriptor]) -> RateLimitResponse {
+        self.try_ask(descriptors, 0).await.unwrap()
+    }
+
+    pub async fn try_ask(
+        &self,
+        descriptors: &[RateLimitDescriptor],
+        hits: u32,
+    ) -> Result<RateLimitResponse, Status> {
+        self.send(request("api", descriptors, hits)).await
+    }
+
+    pub async fn send(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let answer = self.client.clone().should_rate_limit(Request::new(request)).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| status.code())
+    }
+}
+
+pub fn request(domain: &str, descriptors: &[RateLimitDescriptor], hits: u32) -> RateLimitRequest {
+    let descriptors = descriptors.to_vec();
+    RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: hits }
+}
+
+/// Returns a descriptor with one entry.
+pub fn of(key: &str, value: &str) -> RateLimitDescriptor {
+    let entry = Entry { key: key.to_owned(), value: value.to_owned() };
+    RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() }
+}
+
+/// Returns a descriptor with hits.
+pub fn hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(UInt64Value { value: hits }), ..descriptor }
+}
+
+/// Returns a descriptor whose hits are given back.
+pub fn back(descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
+    RateLimitDescriptor { is_negative_hits: true, ..descriptor }
+}
+
+/// Returns a descriptor with a limit of its own.
+pub fn with_limit(
+    one: RateLimitDescriptor,
+    requests_per_unit: u32,
+    unit: i32,
+) -> RateLimitDescriptor {
+    RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit }), ..one }
+}
+
+pub fn is_ok(answer: &RateLimitResponse) -> bool {
+    answer.overall_code == i32::from(Code::Ok)
+}
+
+/// Returns, for each status, whether it is OK, and the units left.
+pub fn left(answer: &RateLimitResponse) -> Vec<(bool, u32)> {
+    let ok = i32::from(Code::Ok);
+    answer.statuses.iter().map(|status| (status.code == ok, status.limit_remaining)).collect()
+}
+
+/// Returns a header field.
+pub fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let mut all = answer.response_headers_to_add.iter();
+    all.find(|header| header.key.eq_ignore_ascii_case(name)).map(|header| header.value.as_str())
+}

@@ -1,0 +1,183 @@
+//! Limits while the server answers.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use tonic::Code as Status;
+
+use crate::gateway::{Gateway, back, header, hits, is_ok, left, of, request, with_limit};
+use crate::server::Server;
+
+const LIMITS: &str = "limits:
+- {match: {user: '*'}, rule: FIXED 3 1h}
+- {match: {tenant: '*'}, rule: GCRA 10 10 90}
+- {match: {model: '*'}, rule: FIXED 100 1h, count: reported}
+- {match: {try: '*'}, rule: FIXED 1 1h, cost: 1}
+";
+
+async fn started(limits: &str) -> (Server, Gateway) {
+    let server = Server::start().await;
+    server.freeze().await;
+    let gateway = Gateway::start(&server.url(), limits).await;
+    (server, gateway)
+}
+
+#[tokio::test]
+async fn denied_request_takes_nothing_from_its_other_limits() {
+    let (server, gateway) = started(LIMITS).await;
+    let both = [of("tenant", "t"), of("user", "u")];
+    for (tenant, user) in [(9, 2), (8, 1), (7, 0)] {
+        let answer = gateway.ask(&both).await;
+        assert_eq!(left(&answer), [(true, tenant), (true, user)]);
+        assert!(is_ok(&answer) && answer.raw_body.is_empty());
+        assert_eq!(header(&answer, "Retry-After"), None);
+    }
+    let denied = gateway.ask(&both).await;
+    assert!(!is_ok(&denied));
+    assert_eq!(left(&denied), [(true, 7), (false, 0)]);
+    assert_eq!(server.calls("rl.all").await, 4);
+    // The promise holds: one second earlier the request is denied, then it is allowed.
+    let seconds: u64 = header(&denied, "Retry-After").unwrap().parse().unwrap();
+    server.advance(Duration::from_secs(seconds - 1)).await;
+    assert!(!is_ok(&gateway.ask(&both[1..]).await));
+    server.advance(Duration::from_secs(1)).await;
+    assert!(is_ok(&gateway.ask(&both).await));
+}
+
+#[tokio::test]
+async fn statuses_headers_and_body_say_what_was_decided() {
+    let (_server, gateway) = started(LIMITS).await;
+    let answer = gateway.ask(&[of("user", "u"), of("nothing", "x"), of("tenant", "t")]).await;
+    let limits: Vec<_> = answer.statuses.iter().map(|status| &status.current_limit).collect();
+    let user = limits[0].as_ref().unwrap();
+    assert_eq!((&*user.name, user.requests_per_unit, user.unit()), ("user", 3, Unit::Hour));
+    assert!(limits[1].is_none());
+    // A period of 90 s is no unit.
+    assert_eq!(limits[2].as_ref().unwrap().unit(), Unit::Unknown);
+    assert_eq!(answer.statuses[0].duration_until_reset.unwrap().seconds, 3600);
+    let policies = header(&answer, "RateLimit-Policy").unwrap();
+    assert_eq!(policies, "\"user\";q=3;w=3600, \"tenant\";q=10;w=90");
+    gateway.ask(&[hits(of("user", "u"), 2)]).await;
+    let denied = gateway.ask(&[of("user", "u")]).await;
+    assert_eq!(denied.statuses[0].duration_until_reset.unwrap().seconds, 3600);
+    assert_eq!(header(&denied, "Retry-After"), Some("3600"));
+    assert_eq!(header(&denied, "Content-Type"), Some("application/problem+json"));
+    let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
+    assert_eq!(body["status"], 429);
+    assert_eq!(body["violated-policies"][0], "user");
+}
+
+#[tokio::test]
+async fn hits_of_a_descriptor_come_before_those_of_the_request() {
+    let (server, gateway) = started(LIMITS).await;
+    let user = || of("user", "u");
+    // (descriptors, hits of the request, units left)
+    let table = [
+        (vec![user()], 0, vec![(true, 2)]),
+        (vec![hits(user(), 0)], 5, vec![(true, 2)]),
+        (vec![back(hits(user(), 1))], 5, vec![(true, 3)]),
+        (vec![user()], 2, vec![(true, 1)]),
+        // Equal rows are one call: 1 + 1 units are too many.
+        (vec![user(), user()], 0, vec![(false, 1), (false, 1)]),
+        (vec![hits(user(), 1), hits(user(), 0)], 0, vec![(true, 0), (true, 0)]),
+        (vec![hits(user(), 0)], 0, vec![(false, 0)]),
+        (vec![back(user())], 0, vec![(true, 1)]),
+    ];
+    for (descriptors, hits, expected) in table {
+        let answer = gateway.try_ask(&descriptors, hits).await.unwrap();
+        assert_eq!(left(&answer), expected, "{descriptors:?} {hits}");
+    }
+    assert_eq!(server.calls("rl.refund").await, 2);
+}
+
+#[tokio::test]
+async fn reported_cost_above_the_limit_denies_the_next_request_until_it_is_paid() {
+    let (server, gateway) = started(LIMITS).await;
+    let model = || of("model", "m");
+    assert_eq!(left(&gateway.ask(&[hits(model(), 0)]).await), [(true, 100)]);
+    assert!(is_ok(&gateway.ask(&[hits(model(), 250)]).await));
+    assert!(!is_ok(&gateway.ask(&[hits(model(), 0)]).await));
+    assert!(!is_ok(&gateway.ask(&[model()]).await));
+    assert_eq!(server.calls("rl.charge").await, 1);
+    server.advance(Duration::from_secs(4 * 3600)).await;
+    assert_eq!(left(&gateway.ask(&[model()]).await), [(true, 99)]);
+}
+
+#[tokio::test]
+async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
+    let (server, gateway) = started(
+        "descriptors:
+- {key: free, rate_limit: {unlimited: true}}
+- {key: none, rate_limit: {unit: minute, requests_per_unit: 0}}
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 9, name: all}}
+- {key: shadow, rate_limit: {unit: hour, requests_per_unit: 1}, shadow_mode: true}
+- {key: vip, rate_limit: {unit: minute, requests_per_unit: 5, replaces: [{name: all}]}}
+",
+    )
+    .await;
+    let answer = gateway.ask(&[of("free", "x"), of("vip", "v"), of("user", "u")]).await;
+    assert_eq!(left(&answer), [(true, u32::MAX), (true, 4), (true, 0)]);
+    assert!(answer.statuses[2].current_limit.is_none());
+    let calls = async || server.calls("rl.fixed").await + server.calls("rl.all").await;
+    let before = calls().await;
+    let denied = gateway.ask(&[of("none", "x"), of("user", "u")]).await;
+    assert_eq!(left(&denied), [(false, 0), (true, 0)]);
+    assert_eq!(denied.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Minute);
+    assert!(!denied.raw_body.is_empty());
+    assert_eq!(calls().await, before);
+    for (user, shadow) in [(8, 0), (7, 0)] {
+        let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
+        assert_eq!(left(&answer), [(true, shadow), (true, user)]);
+    }
+}
+
+#[tokio::test]
+async fn limit_of_a_descriptor_replaces_the_configured_one() {
+    let (_server, gateway) = started(LIMITS).await;
+    let own = |unit: Unit| with_limit(of("user", "u"), 1, unit.into());
+    assert!(is_ok(&gateway.ask(&[own(Unit::Hour)]).await));
+    let denied = gateway.ask(&[own(Unit::Hour)]).await;
+    assert!(!is_ok(&denied));
+    assert_eq!(denied.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Hour);
+    let unknown = gateway.try_ask(&[own(Unit::Unknown)], 0).await;
+    assert_eq!(unknown.unwrap_err(), Status::InvalidArgument);
+}
+
+#[tokio::test]
+async fn unknown_domain_and_descriptor_are_ok_without_a_call() {
+    let (server, gateway) = started(LIMITS).await;
+    let unknown = gateway.send(request("other", &[of("user", "u")], 0)).await.unwrap();
+    assert_eq!((is_ok(&unknown), left(&unknown)), (true, vec![(true, 0)]));
+    let unmatched = gateway.ask(&[of("colour", "red")]).await;
+    assert_eq!((is_ok(&unmatched), left(&unmatched)), (true, vec![(true, 0)]));
+    assert_eq!(server.calls("rl.fixed").await, 0);
+}
+
+#[tokio::test]
+async fn requests_beyond_the_bounds_are_invalid_and_counted() {
+    let (server, gateway) = started(LIMITS).await;
+    let mut wide = of("user", "u");
+    wide.entries = vec![wide.entries[0].clone(); 17];
+    let rows: Vec<_> = (0..17).map(|user| of("user", &user.to_string())).collect();
+    let table = [
+        request(&"d".repeat(256), &[of("user", "u")], 0),
+        request("api", &vec![of("x", "y"); 65], 0),
+        request("api", &[wide], 0),
+        request("api", &[of(&"k".repeat(257), "v")], 0),
+        request("api", &[of("user", &"v".repeat(4097))], 0),
+        request("api", &[hits(of("user", "u"), u64::MAX)], 0),
+        request("api", &rows, 0),
+    ];
+    let count = table.len() as u64;
+    for request in table {
+        assert_eq!(gateway.send(request).await.unwrap_err(), Status::InvalidArgument);
+    }
+    let refusals = gateway.service.refusals();
+    assert_eq!(refusals.invalid.load(Ordering::Relaxed), count);
+    assert_eq!(refusals.too_many_rows.load(Ordering::Relaxed), 1);
+    let large = request("api", &[of("user", &"v".repeat(300_000))], 0);
+    assert_eq!(gateway.send(large).await.unwrap_err(), Status::OutOfRange);
+    assert_eq!(server.calls("rl.all").await + server.calls("rl.fixed").await, 0);
+    assert!(is_ok(&gateway.ask(&rows[..16]).await));
+}

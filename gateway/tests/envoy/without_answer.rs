@@ -1,0 +1,115 @@
+//! A server that gives no answer, and a gateway that ends.
+
+use std::time::{Duration, Instant};
+
+use tonic::{Code as Status, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::gateway::{Gateway, header, is_ok, left, of, request};
+use crate::server::{Server, until};
+
+const LIMITS: &str = "limits:
+- {match: {allow: '*'}, rule: FIXED 1 1h}
+- {match: {deny: '*'}, rule: FIXED 1 1h, on_error: deny}
+- {match: {leave: '*'}, rule: FIXED 1 1h, on_error: unavailable}
+";
+
+/// The answer without one of the server.
+async fn assert_on_error(gateway: &Gateway) {
+    let (allow, deny, leave) = (of("allow", "a"), of("deny", "d"), of("leave", "l"));
+    let allowed = gateway.ask(&[allow.clone()]).await;
+    assert_eq!((is_ok(&allowed), allowed.response_headers_to_add.len()), (true, 0));
+    // A limit that denies comes before one that leaves the answer to the proxy.
+    for all in [vec![deny.clone()], vec![allow.clone(), leave.clone(), deny]] {
+        let denied = gateway.ask(&all).await;
+        assert!(!is_ok(&denied));
+        assert!(!left(&denied).last().unwrap().0);
+        let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
+        assert_eq!(body["status"], 503);
+        assert_eq!(header(&denied, "RateLimit"), None);
+    }
+    for all in [vec![leave.clone()], vec![allow, leave]] {
+        assert_eq!(gateway.try_ask(&all, 0).await.unwrap_err(), Status::Unavailable);
+    }
+}
+
+#[tokio::test]
+async fn on_error_decides_while_the_server_is_away_and_limits_return() {
+    let mut server = Server::start().await;
+    let gateway = Gateway::start(&server.url(), LIMITS).await;
+    assert!(is_ok(&gateway.ask(&[of("deny", "d")]).await));
+    server.end();
+    assert_on_error(&gateway).await;
+    server.begin().await;
+    let answers = async || is_ok(&gateway.ask(&[of("deny", "new")]).await);
+    until("the server decides again", answers).await;
+    assert!(!is_ok(&gateway.ask(&[of("deny", "new")]).await));
+}
+
+#[tokio::test]
+async fn on_error_decides_before_the_proxy_gives_up() {
+    let server = Server::start().await;
+    let gateway = Gateway::within(&server.url(), LIMITS, Duration::from_millis(10)).await;
+    let mut tries = 0;
+    let connected = async || {
+        tries += 1;
+        // A call without an answer may have counted, so each try has a count of its own.
+        is_ok(&gateway.ask(&[of("deny", &tries.to_string())]).await)
+    };
+    until("it is connected", connected).await;
+    let slept = server.hang().await;
+    // The proxy's patience is generous here, so that a busy machine does not fail the test: the
+    // gateway's own deadline is what ends the call.
+    let began = Instant::now();
+    let mut request = Request::new(request("api", &[of("deny", "d")], 0));
+    request.set_timeout(Duration::from_millis(900));
+    let denied = gateway.client.clone().should_rate_limit(request).await.unwrap().into_inner();
+    assert!(!is_ok(&denied));
+    assert!(began.elapsed() < Duration::from_millis(900));
+    assert_on_error(&gateway).await;
+    slept.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn deadline_of_the_proxy_is_kept_if_it_is_shorter() {
+    let server = Server::start().await;
+    let gateway = Gateway::start(&server.url(), LIMITS).await;
+    assert!(is_ok(&gateway.ask(&[of("deny", "d0")]).await));
+    let slept = server.hang().await;
+    // The answer has 5 ms for its way back, which a busy machine may exceed once. The breaker, which
+    // would answer at once, needs five failures.
+    let mut answered = false;
+    for _ in 0..4 {
+        let mut request = Request::new(request("api", &[of("deny", "d")], 0));
+        request.set_timeout(Duration::from_millis(200));
+        let answer = gateway.client.clone().should_rate_limit(request).await;
+        answered |= answer.is_ok_and(|answer| !is_ok(answer.get_ref()));
+    }
+    assert!(answered);
+    slept.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn gateway_finishes_a_call_and_then_ends() {
+    let server = Server::start().await;
+    let mut gateway = Gateway::start(&server.url(), LIMITS).await;
+    let health = tonic::transport::Endpoint::new(format!("http://{}", gateway.address)).unwrap();
+    let mut health = HealthClient::new(health.connect().await.unwrap());
+    let service = "envoy.service.ratelimit.v3.RateLimitService".to_owned();
+    let asked = HealthCheckRequest { service };
+    assert_eq!(health.check(asked).await.unwrap().into_inner().status, 1);
+    assert!(is_ok(&gateway.ask(&[of("allow", "a0")]).await));
+    let slept = server.hang().await;
+    let (mut client, request) = (gateway.client.clone(), request("api", &[of("allow", "a")], 0));
+    let call = tokio::spawn(async move { client.should_rate_limit(request).await });
+    // The call is in flight once the service has it: the gateway waits for the server.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    gateway.end();
+    let answer = call.await.unwrap().unwrap().into_inner();
+    assert_eq!(left(&answer), [(true, 0)]);
+    assert!(answer.statuses[0].current_limit.is_some(), "the server decided");
+    slept.await.unwrap().unwrap();
+    let ended = &mut gateway.serving;
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends").unwrap();
+}
