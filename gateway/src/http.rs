@@ -1,0 +1,225 @@
+//! The HTTP server: forward-auth, metrics and health.
+//!
+//! ```text
+//! /check/DOMAIN       200, or 429 if denied
+//! /check403/DOMAIN    200, or 403 if denied: for nginx
+//! /metrics            the metrics, as OpenMetrics
+//! /healthcheck        200, or 503 while the gateway stops
+//! ```
+//!
+//! A proxy sends X-Forwarded-Method, X-Forwarded-Host, X-Forwarded-Uri and X-Forwarded-For, and
+//! must replace those of its client. X-Original-* are not read: a client could forge the ones that
+//! its proxy does not set. The query and the body of a check are not read either.
+
+mod answer;
+mod path;
+mod request;
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::io::{Write as _, stderr};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Method, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::deciding::{Answer as Decided, Asked, Decider, Failure, Hits};
+use crate::matching::{Descriptor, matches};
+use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
+use crate::watching::Live;
+use answer::Answer;
+use request::{Entries, Unreadable};
+
+/// The most header fields of a request: more than HAProxy passes, with those that it adds.
+const FIELDS_MAX: usize = 128;
+/// The most bytes of the request line and the header fields: more than nginx and HAProxy pass.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Longer than proxies keep an idle connection, so that none sends a request into a closed one.
+const IDLE: Duration = Duration::from_secs(150);
+/// The most connections at a time; others wait.
+const CONNECTIONS_MAX: usize = 4_096;
+/// The pause after a connection could not be accepted, for example without free descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers the requests of proxies.
+#[derive(Debug, Clone)]
+pub struct Service {
+    live: Live,
+    decider: Decider,
+    metrics: Arc<Metrics>,
+}
+
+impl Service {
+    /// Creates the service.
+    #[must_use]
+    pub fn new(live: Live, decider: Decider, metrics: Arc<Metrics>) -> Self {
+        Self { live, decider, metrics }
+    }
+
+    /// Answers a request.
+    async fn answered(&self, request: &Request<()>, peer: Option<IpAddr>, serves: bool) -> Answer {
+        let path = request.uri().path();
+        let check = |domain| Check { domain, headers: request.headers(), peer };
+        if let Some(domain) = path.strip_prefix("/check/") {
+            return self.checked(&check(domain), StatusCode::TOO_MANY_REQUESTS).await;
+        }
+        if let Some(domain) = path.strip_prefix("/check403/") {
+            return self.checked(&check(domain), StatusCode::FORBIDDEN).await;
+        }
+        match path {
+            _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
+                answer::method_not_allowed()
+            }
+            "/healthcheck" if serves => answer::text(StatusCode::OK, "serving\n"),
+            "/healthcheck" => answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/metrics" => answer::typed(StatusCode::OK, CONTENT_TYPE, self.metrics.text()),
+            _ => answer::problem(StatusCode::NOT_FOUND, "No such path."),
+        }
+    }
+
+    /// Answers a check. `denied` is the status of a denial.
+    async fn checked(&self, check: &Check<'_>, denied: StatusCode) -> Answer {
+        let began = Instant::now();
+        let decided = self.decided(check).await;
+        self.metrics.answered(Protocol::Http, began.elapsed());
+        match decided {
+            Ok(decided) => answer::of_decided(&decided, denied),
+            Err(Refused { reason, status, detail }) => {
+                self.metrics.refused(Protocol::Http, reason);
+                answer::problem(status, &detail)
+            }
+        }
+    }
+
+    async fn decided(&self, check: &Check<'_>) -> Result<Decided, Refused> {
+        let loaded = self.live.current();
+        let name = percent_encoding::percent_decode_str(check.domain).decode_utf8_lossy();
+        let found = loaded.domain(&name).and_then(|found| Some((found, found.http.as_ref()?)));
+        let (domain, http) = found.ok_or(Refused {
+            reason: Refusal::UnknownDomain,
+            status: StatusCode::NOT_FOUND,
+            detail: "No domain of this name has a section http.".into(),
+        })?;
+        let entries = request::descriptors(http, check.headers, check.peer)?;
+        let descriptors: Vec<Descriptor<'_>> = entries.iter().map(descriptor).collect();
+        let asked = |found| Asked { found, hits: Hits::Unset };
+        let asked: Vec<_> = matches(domain, &descriptors).into_iter().map(asked).collect();
+        let decided = self.decider.decide(domain, &asked, None).await?;
+        self.metrics.decided(domain, &decided);
+        Ok(decided)
+    }
+}
+
+/// A check, which may have any method, because a proxy may send that of its client.
+struct Check<'a> {
+    /// The domain, percent-encoded.
+    domain: &'a str,
+    headers: &'a HeaderMap,
+    peer: Option<IpAddr>,
+}
+
+/// A check without a decision. Its sentence holds no value of the request.
+struct Refused {
+    reason: Refusal,
+    status: StatusCode,
+    detail: Cow<'static, str>,
+}
+
+impl From<Unreadable> for Refused {
+    fn from(Unreadable(detail): Unreadable) -> Self {
+        let (reason, status) = (Refusal::Invalid, StatusCode::BAD_REQUEST);
+        Self { reason, status, detail: detail.into() }
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        let reason = match failure {
+            Failure::Unavailable => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                let detail = "The rate limiter is not available.".into();
+                return Self { reason: Refusal::Unavailable, status, detail };
+            }
+            Failure::TooManyRows | Failure::Invalid(_) => Refusal::Invalid,
+            // The text may name keys of the server, so only the log has it.
+            Failure::Refused(text) => {
+                let line = text.escape_debug();
+                let _ = writeln!(stderr(), "the server refused a call: {line}");
+                Refusal::Rejected
+            }
+        };
+        let detail = "The rate limiter could not be asked.".into();
+        Self { reason, status: StatusCode::INTERNAL_SERVER_ERROR, detail }
+    }
+}
+
+fn descriptor<'a>(entries: &'a Entries<'_>) -> Descriptor<'a> {
+    let entries = entries.iter().map(|(key, value)| (*key, &**value)).collect();
+    Descriptor { entries, limit: None }
+}
+
+/// Serves until `stopped` is true, then answers what is under way.
+pub async fn serve(listener: TcpListener, service: Service, stopped: watch::Receiver<bool>) {
+    let mut open = JoinSet::new();
+    let mut stop = pin!(stop(stopped.clone()));
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_) = open.join_next() => {}
+            accepted = listener.accept(), if open.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, peer)) => {
+                    // Answers are small, and the proxy waits for each.
+                    let _ = stream.set_nodelay(true);
+                    let (service, stopped) = (service.clone(), stopped.clone());
+                    open.spawn(connection(stream, Some(peer.ip()), service, stopped));
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+        }
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
+}
+
+/// Serves a connection until it ends; once `stopped` is true, until its request is answered. A peer
+/// on a unix socket has no address.
+pub async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Option<IpAddr>,
+    service: Service,
+    stopped: watch::Receiver<bool>,
+) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let (service, request) = (service.clone(), request.map(drop));
+        let serves = !*stopped.borrow();
+        async move { Ok::<_, Infallible>(service.answered(&request, peer, serves).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder.max_headers(FIELDS_MAX).max_header_size(HEAD_BYTES_MAX).max_buf_size(HEAD_BYTES_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop(stopped.clone()) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// Waits until the gateway stops.
+async fn stop(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+use super::*;
+
+#[test]
+fn metrics_have_the_names_of_the_gateway() {
+    let metrics = Metrics::new(Registry::default());
+    metrics.refused(Protocol::Http, Refusal::UnknownDomain);
+    metrics.answered(Protocol::Http, Duration::from_millis(3));
+    metrics.reloaded(false);
+    let shown = metrics.text();
+    for line in [
+        r#"refused_total{protocol="http",reason="unknown_domain"} 1"#,
+        r#"latency_seconds_bucket{le="0.005",protocol="http"} 1"#,
+        r#"reloads_total{outcome="refused"} 1"#,
+    ] {
+        let line = format!("redis_throttle_gateway_{line}\n");
+        assert!(shown.contains(&line), "{line} is not in\n{shown}");
+    }
+}

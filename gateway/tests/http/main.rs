@@ -1,0 +1,122 @@
+//! The HTTP server in front of a real Redis, alone and behind each proxy of `deploy/gateway`.
+
+mod proxies;
+#[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
+mod server;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use redis_throttle_client::{Limiter, Options};
+use redis_throttle_gateway::deciding::{Decider, Tags};
+use redis_throttle_gateway::http::{self, Service};
+use redis_throttle_gateway::metrics::Metrics;
+use redis_throttle_gateway::watching::Live;
+use server::Server;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use wire::{Reply, get};
+
+const FILE: &str = "domain: web
+http:
+  trusted_proxies: [127.0.0.1]
+  descriptors:
+    - {client: client_address, path: path}
+limits:
+  - {name: strict, match: {client: '*', path: /strict}, rule: FIXED 3 1h, on_error: deny}
+  - {name: each, match: {client: '*', path: '*'}, rule: FIXED 3 1h}
+";
+
+/// The server under test, and its Redis.
+struct Served {
+    redis: Server,
+    port: u16,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    async fn start() -> Self {
+        let redis = Server::start().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("web.yaml");
+        std::fs::write(&file, FILE).expect("a file");
+        // A busy machine must not make Redis seem away.
+        let timeout = Duration::from_secs(10);
+        let options = Options::default().timeout(timeout);
+        let limiter = Limiter::with_options(redis.client(), options).expect("a limiter");
+        let decider = Decider::new(limiter, timeout, Tags::None, false);
+        let live = Live::load(file).expect("a configuration");
+        let service = Service::new(live, decider, Arc::new(Metrics::new(Registry::default())));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(http::serve(listener, service, stopped));
+        Self { redis, port, stop, task }
+    }
+
+    /// Stops the server, after which its port is closed.
+    async fn end(self) {
+        self.stop.send(true).expect("a server");
+        self.task.await.expect("an end");
+    }
+}
+
+async fn check(port: u16, path: &str, target: &str) -> Reply {
+    let fields = [("X-Forwarded-Uri", target), ("X-Forwarded-For", "203.0.113.9")];
+    get(port, path, &fields).await
+}
+
+#[tokio::test]
+async fn check_answers_by_the_decision() {
+    let mut served = Served::start().await;
+    let port = served.port;
+    for left in ["2", "1", "0"] {
+        // Another spelling of the path meets the same limit.
+        let reply = check(port, "/check/web?on_error=allow", "/x/%2e%2e/%61?b=c").await;
+        assert_eq!(reply.status, 200);
+        assert!(reply.field("ratelimit").contains(&format!("\"each\";r={left};")));
+        assert!(reply.field("ratelimit-policy").starts_with("\"each\";q=3"));
+    }
+    for (path, status) in [("/check/web", 429), ("/check403/web", 403)] {
+        let reply = check(port, path, "/a").await;
+        assert_eq!(reply.status, status);
+        assert!((1..=3_600).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
+        assert!(reply.body.contains(r#""violated-policies":["each"]"#), "{}", reply.body);
+    }
+    served.redis.end();
+    assert_eq!(check(port, "/check/web", "/strict").await.status, 503);
+    assert_eq!(check(port, "/check/web", "/loose").await.status, 200);
+    let shown = get(port, "/metrics", &[]).await.body;
+    for line in [
+        r#"requests_total{domain="web",rule="each",outcome="denied"} 2"#,
+        r#"degraded_total{domain="web",rule="strict"} 1"#,
+        r#"latency_seconds_count{protocol="http"} 7"#,
+    ] {
+        assert!(shown.contains(&format!("redis_throttle_gateway_{line}\n")), "{line}:\n{shown}");
+    }
+    served.end().await;
+}
+
+#[tokio::test]
+async fn other_requests_are_refused() {
+    let served = Served::start().await;
+    let port = served.port;
+    assert_eq!(check(port, "/check/other", "/").await.status, 404);
+    assert_eq!(check(port, "/check/", "/").await.status, 404);
+    assert_eq!(get(port, "/", &[]).await.status, 404);
+    assert_eq!(get(port, "/check/w%65b", &[]).await.status, 400);
+    assert_eq!(get(port, "/healthcheck", &[]).await.status, 200);
+    let many = vec![("X-A", "b"); 130];
+    assert_eq!(get(port, "/check/web", &many).await.status, 431);
+    let long = "a".repeat(70_000);
+    assert_eq!(get(port, "/check/web", &[("X-A", &long)]).await.status, 431);
+    let shown = get(port, "/metrics", &[]).await.body;
+    let line = r#"refused_total{protocol="http",reason="unknown_domain"} 2"#;
+    assert!(shown.contains(line), "{shown}");
+    assert!(!shown.contains("other"), "{shown}");
+    served.end().await;
+}

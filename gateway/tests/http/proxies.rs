@@ -1,0 +1,226 @@
+//! The snippets of `deploy/gateway`, each in the proxy that it is for. Traefik's is not tested.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Served;
+use super::server::until;
+use super::wire::{Reply, send};
+
+/// The lines of a snippet that pass requests while the gateway is away, and their replacement.
+type Closing = &'static [(&'static str, &'static str)];
+
+const NGINX_CLOSED: Closing = &[("error_page 502 504 = @open;", "")];
+const CADDY_CLOSED: Closing = &[
+    ("127.0.0.1:8080 127.0.0.1:8079", "127.0.0.1:8080"),
+    ("lb_policy first", ""),
+    ("lb_try_duration 250ms", ""),
+    ("lb_try_interval 1ms", ""),
+    ("fail_duration 2s", ""),
+    ("# handle_errors {", "handle_errors {"),
+    ("#	@away", "@away"),
+    ("#	respond", "respond"),
+    ("# }", "}"),
+];
+const HAPROXY_CLOSED: Closing = &[("-m int 200 0 }", "-m int 200 }")];
+
+#[tokio::test]
+async fn nginx_keeps_the_limits() {
+    keeps_the_limits("nginx", NGINX_CLOSED).await;
+}
+
+#[tokio::test]
+async fn caddy_keeps_the_limits() {
+    keeps_the_limits("caddy", CADDY_CLOSED).await;
+}
+
+#[tokio::test]
+async fn haproxy_keeps_the_limits() {
+    keeps_the_limits("haproxy", HAPROXY_CLOSED).await;
+}
+
+async fn keeps_the_limits(program: &str, closed: Closing) {
+    if std::env::var_os("CI").is_none() && Command::new(program).arg("-v").output().is_err() {
+        eprintln!("skipped: {program} is not installed");
+        return;
+    }
+    let mut served = Served::start().await;
+    let open = Proxy::start(program, served.port, &[]).await;
+    let shut = Proxy::start(program, served.port, closed).await;
+    for left in ["2", "1", "0"] {
+        let reply = open.get("/a?b=c").await;
+        assert_eq!((reply.status, &*reply.body), (200, "GET /a?b=c 0"), "{program}");
+        assert!(reply.field("ratelimit").contains(&format!("\"each\";r={left};")), "{reply:?}");
+    }
+    let denied = open.get("/a?on_error=allow").await;
+    assert_eq!(denied.status, 429, "{program}");
+    assert!((1..=3_600).contains(&denied.field("retry-after").parse::<u64>().unwrap()));
+    assert!(denied.field("ratelimit").contains("\"each\";r=0;"), "{denied:?}");
+    // The proxy replaces what its client says about the request.
+    let forged = [("X-Forwarded-Uri", "/other"), ("X-Forwarded-For", "198.51.100.1")];
+    let reply = send(open.port, ("GET", "/a"), &forged, "").await.unwrap();
+    assert_eq!(reply.status, 429, "{program}");
+    let posted = send(open.port, ("POST", "/post"), &[], "body").await.unwrap();
+    assert_eq!((posted.status, &*posted.body), (200, "POST /post 4"), "{program}");
+
+    served.redis.end();
+    assert_eq!(open.get("/strict").await.status, 503, "{program}");
+    assert_eq!(open.get("/loose").await.status, 200, "{program}");
+
+    served.end().await;
+    assert_eq!(open.get("/away").await.status, 200, "{program}");
+    assert_eq!(shut.get("/away").await.status, 503, "{program}");
+}
+
+/// A running proxy in front of an application that answers with the request's method, target and
+/// number of bytes.
+struct Proxy {
+    port: u16,
+    process: Child,
+    _folder: TempDir,
+}
+
+impl Proxy {
+    async fn start(program: &str, gateway: u16, replaced: Closing) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let [port, spare] = [free_port(), free_port()];
+        let ports = Ports { port, gateway, application: application().await, spare };
+        let mut command = match program {
+            "nginx" => nginx(folder.path(), &ports, replaced),
+            "caddy" => caddy(folder.path(), &ports, replaced),
+            _ => haproxy(folder.path(), &ports, replaced),
+        };
+        let log = fs::File::create(folder.path().join("log")).expect("a log");
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let proxy = Self { port, process: process.expect(program), _folder: folder };
+        let answers = async || send(port, ("GET", "/start"), &[], "").await.is_some();
+        until("the proxy answers", answers).await;
+        proxy
+    }
+
+    async fn get(&self, target: &str) -> Reply {
+        send(self.port, ("GET", target), &[], "").await.expect("an answer")
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // nginx and HAProxy end their workers on SIGTERM, but not on SIGKILL.
+        let _ = Command::new("kill").arg(self.process.id().to_string()).status();
+        let _ = self.process.wait();
+    }
+}
+
+struct Ports {
+    port: u16,
+    gateway: u16,
+    application: u16,
+    spare: u16,
+}
+
+impl Ports {
+    /// Returns a file of `deploy/gateway` with these ports.
+    fn snippet(&self, name: &str, replaced: Closing) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/gateway");
+        let mut text = fs::read_to_string(root.join(name)).expect("a snippet");
+        for (old, new) in replaced {
+            assert!(text.contains(old), "{name} has no {old}");
+            text = text.replace(old, new);
+        }
+        // A busy machine must not make the gateway seem away.
+        text = text.replace("100ms", "10s").replace("timeout = 300", "timeout = 30000");
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        text.replace("127.0.0.1:8080", &at(self.gateway))
+            .replace("127.0.0.1:3000", &at(self.application))
+            .replace(":8079", &format!(":{}", self.spare))
+            .replace("listen 8000", &format!("listen {}", at(self.port)))
+            .replace("bind :8000", &format!("bind {}", at(self.port)))
+            .replace("http://:8000", &format!("http://{}", at(self.port)))
+    }
+}
+
+fn written(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text).expect("a file");
+    path
+}
+
+fn nginx(folder: &Path, ports: &Ports, replaced: Closing) -> Command {
+    written(folder, "limits.conf", &ports.snippet("nginx.conf", replaced));
+    let shown = folder.display();
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let paths = kinds.map(|kind| format!("{kind}_temp_path {shown}/{kind};"));
+    let text = format!(
+        "daemon off; pid {shown}/pid; error_log stderr; events {{}} http {{ access_log off; {} \
+         include {shown}/limits.conf; }}",
+        paths.join(" "),
+    );
+    let mut command = Command::new("nginx");
+    command.args(["-e", "stderr", "-c"]).arg(written(folder, "nginx.conf", &text));
+    command
+}
+
+fn caddy(folder: &Path, ports: &Ports, replaced: Closing) -> Command {
+    let text = format!("{{\n\tadmin off\n}}\n{}", ports.snippet("Caddyfile", replaced));
+    let mut command = Command::new("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config"]);
+    command.arg(written(folder, "Caddyfile", &text));
+    command.env("XDG_DATA_HOME", folder).env("XDG_CONFIG_HOME", folder);
+    command
+}
+
+fn haproxy(folder: &Path, ports: &Ports, replaced: Closing) -> Command {
+    // Names of abstract sockets are those of the whole machine.
+    let own = |text: String| text.replace("abns@limits", &format!("abns@limits-{}", ports.port));
+    let lua = written(folder, "limits.lua", &own(ports.snippet("limits.lua", &[])));
+    let text = own(ports.snippet("haproxy.cfg", replaced));
+    let text = text.replace("/etc/haproxy/limits.lua", &lua.display().to_string());
+    let mut command = Command::new("haproxy");
+    command.arg("-f").arg(written(folder, "haproxy.cfg", &text));
+    command
+}
+
+fn free_port() -> u16 {
+    let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    probe.local_addr().expect("an address").port()
+}
+
+/// Starts an application, and returns its port.
+async fn application() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream));
+        }
+    });
+    port
+}
+
+/// Answers one request.
+async fn answer(mut stream: tokio::net::TcpStream) -> Option<()> {
+    let mut read = String::new();
+    let (head, length) = loop {
+        let mut bytes = [0; 4_096];
+        let count = stream.read(&mut bytes).await.ok().filter(|count| *count > 0)?;
+        read.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        if let Some((head, body)) = read.split_once("\r\n\r\n") {
+            let lower = head.to_ascii_lowercase();
+            let expected = lower.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= expected.map_or(0, |text| text.parse().unwrap_or(0)) {
+                break (head, body.len());
+            }
+        }
+    };
+    let request = head.lines().next()?.rsplit_once(' ')?.0;
+    let body = format!("{request} {length}");
+    let size = body.len();
+    let text =
+        format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).await.ok()
+}
