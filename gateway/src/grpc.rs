@@ -5,63 +5,55 @@ mod asking;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use http::HeaderValue;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{self, Server};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
+use tower::util::MapResponseLayer;
 
 use crate::deciding::{Asked, Decider, Failure};
 use crate::matching::matches;
+use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::watching::Live;
 
 /// The largest message that is read. The bounds of its parts are smaller.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
-/// The age at which a connection is closed, so that further gateways behind one address get their
-/// part of the calls.
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// The time for the calls of an old connection to end.
 const CONNECTION_GRACE: Duration = Duration::from_secs(10);
-
-/// The numbers of requests without an answer, since the start.
-#[derive(Debug, Default)]
-pub struct Refusals {
-    /// Beyond a bound, or malformed.
-    pub invalid: AtomicU64,
-    /// More rows than a call takes.
-    pub too_many_rows: AtomicU64,
-    /// Refused by the server.
-    pub refused: AtomicU64,
-    /// Left to the proxy, because the server gave no answer.
-    pub unavailable: AtomicU64,
-}
+/// The status that tonic gives to a message that is too large.
+const OUT_OF_RANGE: HeaderValue = HeaderValue::from_static("11");
+const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
 
 /// Answers the requests of proxies.
 #[derive(Debug, Clone)]
 pub struct Service {
     live: Live,
     decider: Decider,
-    refusals: Arc<Refusals>,
+    metrics: Arc<Metrics>,
+    connection_age: Duration,
 }
 
 impl Service {
     /// Creates the service.
     #[must_use]
-    pub fn new(live: Live, decider: Decider) -> Self {
-        Self { live, decider, refusals: Arc::default() }
+    pub fn new(live: Live, decider: Decider, metrics: Arc<Metrics>) -> Self {
+        Self { live, decider, metrics, connection_age: CONNECTION_AGE }
     }
 
-    /// Returns the numbers of requests without an answer.
+    /// Sets the age at which a connection is closed, so that further gateways behind one address
+    /// get their part of the calls. The default is 300 s.
     #[must_use]
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
+    pub fn connection_age(self, connection_age: Duration) -> Self {
+        Self { connection_age, ..self }
     }
 
     /// Decides a request. `patience` is the time for which the proxy waits.
@@ -76,6 +68,7 @@ impl Service {
         let descriptors = asking::descriptors(request).map_err(|text| self.invalid(text))?;
         let loaded = self.live.current();
         let Some(domain) = loaded.domain(&request.domain) else {
+            self.metrics.refused(Protocol::Grpc, Refusal::UnknownDomain);
             return Ok(answering::allowed(request.descriptors.len()));
         };
         let found = matches(domain, &descriptors);
@@ -83,33 +76,34 @@ impl Service {
         let asked: Vec<_> =
             found.into_iter().zip(hits).map(|(found, hits)| Asked { found, hits }).collect();
         let decided = self.decider.decide(domain, &asked, patience).await;
-        decided.map(|answer| answering::response(&answer)).map_err(|failure| self.status(failure))
+        let answer = decided.map_err(|failure| self.status(failure))?;
+        self.metrics.decided(domain, &answer);
+        Ok(answering::response(&answer))
     }
 
     fn invalid(&self, text: impl Into<String>) -> Status {
-        self.refusals.invalid.fetch_add(1, Ordering::Relaxed);
+        self.metrics.refused(Protocol::Grpc, Refusal::Invalid);
         Status::invalid_argument(text)
     }
 
     fn status(&self, failure: Failure) -> Status {
-        let count = |counted: &AtomicU64| counted.fetch_add(1, Ordering::Relaxed);
-        match failure {
+        let (reason, status) = match failure {
+            Failure::Invalid(text) => return self.invalid(text),
             Failure::TooManyRows => {
-                count(&self.refusals.too_many_rows);
-                self.invalid("too many descriptors match a limit: expected at most 16")
+                let text = "too many descriptors match a limit: expected at most 16";
+                (Refusal::TooManyLimits, Status::invalid_argument(text))
             }
-            Failure::Invalid(text) => self.invalid(text),
             Failure::Unavailable => {
-                count(&self.refusals.unavailable);
-                Status::unavailable("the rate limiter gave no answer")
+                (Refusal::Unavailable, Status::unavailable("the rate limiter gave no answer"))
             }
             // The text may name keys of the server, so only the log has it.
             Failure::Refused(text) => {
-                count(&self.refusals.refused);
                 eprintln!("the server refused a call: {}", text.escape_debug());
-                Status::internal("the rate limiter refused the call")
+                (Refusal::Rejected, Status::internal("the rate limiter refused the call"))
             }
-        }
+        };
+        self.metrics.refused(Protocol::Grpc, reason);
+        status
     }
 }
 
@@ -121,8 +115,22 @@ impl RateLimitService for Service {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let patience = request.metadata().get("grpc-timeout");
         let patience = patience.and_then(|text| asking::patience(text.to_str().ok()?));
-        self.decide(request.get_ref(), patience).await.map(Response::new)
+        let began = Instant::now();
+        let answer = self.decide(request.get_ref(), patience).await;
+        self.metrics.answered(Protocol::Grpc, began.elapsed());
+        answer.map(Response::new)
     }
+}
+
+/// Returns the status of a message beyond the bound as that of any other bound. The service sees
+/// no such message.
+fn bounded<B>(metrics: &Metrics, mut response: http::Response<B>) -> http::Response<B> {
+    let status = response.headers_mut().get_mut("grpc-status");
+    if let Some(status) = status.filter(|status| **status == OUT_OF_RANGE) {
+        *status = INVALID_ARGUMENT;
+        metrics.refused(Protocol::Grpc, Refusal::Invalid);
+    }
+    response
 }
 
 /// Serves until `ended`, then finishes the calls that have begun.
@@ -141,10 +149,12 @@ pub async fn serve(
         health.set_not_serving::<RateLimitServiceServer<Service>>().await;
         health.set_service_status("", ServingStatus::NotServing).await;
     };
+    let (age, metrics) = (service.connection_age, service.metrics.clone());
     let limits = RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
     Server::builder()
-        .max_connection_age(CONNECTION_AGE)
+        .max_connection_age(age)
         .max_connection_age_grace(CONNECTION_GRACE)
+        .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
         .add_service(health_service)
         .add_service(limits)
         .serve_with_incoming_shutdown(

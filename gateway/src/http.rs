@@ -150,7 +150,8 @@ impl From<Failure> for Refused {
                 let detail = "The rate limiter is not available.".into();
                 return Self { reason: Refusal::Unavailable, status, detail };
             }
-            Failure::TooManyRows | Failure::Invalid(_) => Refusal::Invalid,
+            Failure::Invalid(_) => Refusal::Invalid,
+            Failure::TooManyRows => Refusal::TooManyLimits,
             // The text may name keys of the server, so only the log has it.
             Failure::Refused(text) => {
                 let line = text.escape_debug();

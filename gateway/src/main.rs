@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use redis_throttle_client::redis::Client;
 use redis_throttle_client::{Cluster, Limiter, Options, Server};
 use redis_throttle_gateway::arguments::{Action, Arguments, HELP};
 use redis_throttle_gateway::config::{Configuration, Domain, Remark};
 use redis_throttle_gateway::deciding::Decider;
 use redis_throttle_gateway::grpc::{self, Service};
+use redis_throttle_gateway::metrics::Metrics;
 use redis_throttle_gateway::samples;
 use redis_throttle_gateway::watching::Live;
 use tokio::net::TcpListener;
@@ -122,9 +124,10 @@ async fn served(arguments: Arguments, live: Live) -> Result<(), String> {
     follow(live.clone(), hang_up.map_err(said)?);
     greet(limiter.clone());
     print(&format!("redis-throttle-gateway listens on {address} (gRPC)\n"));
+    let metrics = Arc::new(Metrics::new(Registry::default()));
     let drained = Arc::new(Notify::new());
     let draining = drained.clone();
-    let serving = grpc::serve(listener, Service::new(live, decider), async move {
+    let serving = grpc::serve(listener, Service::new(live, decider, metrics), async move {
         ended.await;
         draining.notify_one();
     });

@@ -46,10 +46,12 @@ impl Protocol {
 /// The reason for which a request is refused without a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// No file has the domain, or the domain is not for this protocol.
+    /// No file has the domain, or the domain is not for this protocol. Envoy's request is allowed.
     UnknownDomain,
     /// The request lacks a value, or has one that is not valid or too long.
     Invalid,
+    /// More limits than one call takes.
+    TooManyLimits,
     /// The server gave no answer, and the limit leaves the decision to the proxy.
     Unavailable,
     /// The server refused the call.
@@ -61,6 +63,7 @@ impl Refusal {
         match self {
             Self::UnknownDomain => "unknown_domain",
             Self::Invalid => "invalid",
+            Self::TooManyLimits => "too_many_limits",
             Self::Unavailable => "unavailable",
             Self::Rejected => "rejected",
         }

@@ -1,6 +1,7 @@
 //! Starts a gateway in this process, and asks it as Envoy does.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -11,9 +12,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as client;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
+use prometheus_client::registry::Registry;
 use redis_throttle_client::{Limiter, Options};
 use redis_throttle_gateway::deciding::{Decider, Tags};
 use redis_throttle_gateway::grpc::{Service, serve};
+use redis_throttle_gateway::metrics::Metrics;
 use redis_throttle_gateway::watching::Live;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -27,7 +30,7 @@ type Client = client::RateLimitServiceClient<Channel>;
 /// A gateway with one domain, `api`.
 pub struct Gateway {
     pub client: Client,
-    pub service: Service,
+    pub metrics: Arc<Metrics>,
     pub address: SocketAddr,
     pub serving: JoinHandle<()>,
     end: Option<oneshot::Sender<()>>,
@@ -47,16 +50,18 @@ impl Gateway {
         let live = Live::load(folder.path().to_owned()).unwrap();
         let redis = redis::Client::open(url).unwrap();
         let limiter = Limiter::with_options(redis, Options::default().timeout(timeout)).unwrap();
-        let service = Service::new(live, Decider::new(limiter, timeout, Tags::None, false));
+        let metrics = Arc::new(Metrics::new(Registry::default()));
+        let decider = Decider::new(limiter, timeout, Tags::None, false);
+        let service = Service::new(live, decider, metrics.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();
-        let served = serve(listener, service.clone(), async {
+        let served = serve(listener, service, async {
             let _ = ended.await;
         });
         let serving = tokio::spawn(async move { served.await.unwrap() });
         let client = Client::connect(format!("http://{address}")).await.unwrap();
-        Self { client, service, address, serving, end: Some(end), _folder: folder }
+        Self { client, metrics, address, serving, end: Some(end), _folder: folder }
     }
 
     /// Asks the gateway to end.
