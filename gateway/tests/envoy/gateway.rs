@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
 use prometheus_client::registry::Registry;
-use redis_throttle_client::{Limiter, Options};
+use redis_throttle_client::{Limiter, Options, Server};
 use redis_throttle_gateway::deciding::{Decider, Tags};
 use redis_throttle_gateway::grpc::{Service, serve};
 use redis_throttle_gateway::metrics::Metrics;
@@ -25,7 +25,22 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Code as Status, Request};
 
-type Client = client::RateLimitServiceClient<Channel>;
+pub type Client = client::RateLimitServiceClient<Channel>;
+
+/// What differs between gateways. The default waits for the server as long as needed.
+pub struct Setup {
+    pub timeout: Duration,
+    /// `None` for one server.
+    pub tags: Tags,
+    pub connection_age: Duration,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let (timeout, connection_age) = (Duration::from_secs(10), Duration::from_secs(300));
+        Self { timeout, tags: Tags::None, connection_age }
+    }
+}
 
 /// A gateway with one domain, `api`.
 pub struct Gateway {
@@ -38,21 +53,20 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway that waits for the server as long as needed.
+    /// Starts a gateway for one server.
     pub async fn start(url: &str, limits: &str) -> Self {
-        Self::within(url, limits, Duration::from_secs(10)).await
+        Self::with(redis::Client::open(url).unwrap(), limits, Setup::default()).await
     }
 
-    /// Starts a gateway with a deadline.
-    pub async fn within(url: &str, limits: &str, timeout: Duration) -> Self {
+    pub async fn with(server: impl Into<Server>, limits: &str, setup: Setup) -> Self {
+        let Setup { timeout, tags, connection_age } = setup;
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("api.yaml"), format!("domain: api\n{limits}")).unwrap();
         let live = Live::load(folder.path().to_owned()).unwrap();
-        let redis = redis::Client::open(url).unwrap();
-        let limiter = Limiter::with_options(redis, Options::default().timeout(timeout)).unwrap();
+        let limiter = Limiter::with_options(server, Options::default().timeout(timeout)).unwrap();
         let metrics = Arc::new(Metrics::new(Registry::default()));
-        let decider = Decider::new(limiter, timeout, Tags::None, false);
-        let service = Service::new(live, decider, metrics.clone());
+        let decider = Decider::new(limiter, timeout, tags, tags != Tags::None);
+        let service = Service::new(live, decider, metrics.clone()).connection_age(connection_age);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();

@@ -5,8 +5,11 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use tonic::Code as Status;
 
-use crate::gateway::{Gateway, back, header, hits, is_ok, left, of, request, with_limit};
-use crate::server::Server;
+use redis_throttle_client::Cluster;
+use redis_throttle_gateway::deciding::Tags;
+
+use crate::gateway::{Gateway, Setup, back, header, hits, is_ok, left, of, request, with_limit};
+use crate::server::{Server, until};
 
 const LIMITS: &str = "limits:
 - {match: {user: '*'}, rule: FIXED 3 1h}
@@ -36,6 +39,15 @@ async fn denied_request_takes_nothing_from_its_other_limits() {
     assert!(!is_ok(&denied));
     assert_eq!(left(&denied), [(true, 7), (false, 0)]);
     assert_eq!(server.calls("rl.all").await, 4);
+    let shown = gateway.metrics.text();
+    for line in [
+        r#"requests_total{domain="api",rule="tenant",outcome="allowed"} 4"#,
+        r#"requests_total{domain="api",rule="user",outcome="allowed"} 3"#,
+        r#"requests_total{domain="api",rule="user",outcome="denied"} 1"#,
+        r#"latency_seconds_count{protocol="grpc"} 4"#,
+    ] {
+        assert!(shown.contains(&format!("redis_throttle_gateway_{line}\n")), "{line}:\n{shown}");
+    }
     // The promise holds: one second earlier the request is denied, then it is allowed.
     let seconds: u64 = header(&denied, "Retry-After").unwrap().parse().unwrap();
     server.advance(Duration::from_secs(seconds - 1)).await;
@@ -129,6 +141,31 @@ async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
         let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
         assert_eq!(left(&answer), [(true, shadow), (true, user)]);
     }
+}
+
+#[tokio::test]
+async fn keys_of_a_cluster_have_the_tag_of_their_value() {
+    let server = Server::with(&["--cluster-enabled", "yes"]).await;
+    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    let whole = async || {
+        let info: String = server.ask(&["CLUSTER", "INFO"]).await.unwrap();
+        info.contains("cluster_state:ok")
+    };
+    until("the cluster is whole", whole).await;
+    let setup = Setup { tags: Tags::Value, ..Setup::default() };
+    let cluster = Cluster::new([server.url()]).unwrap();
+    let gateway = Gateway::with(cluster, LIMITS, setup).await;
+    // Keys of one tag are one call; those of two would be refused by the server.
+    let one = [of("user", "a"), of("tenant", "a")];
+    let two = [of("user", "a"), of("tenant", "b")];
+    for (asked, expected) in [(&one, [2, 9]), (&two, [1, 9]), (&one, [0, 8])] {
+        let answer = gateway.ask(asked).await;
+        assert_eq!(left(&answer), expected.map(|left| (true, left)));
+    }
+    // A row that was not asked takes nothing.
+    assert_eq!(left(&gateway.ask(&two).await), [(false, 0), (true, 0)]);
+    assert_eq!(left(&gateway.ask(&two[1..]).await), [(true, 8)]);
+    assert_eq!(server.calls("rl.all").await, 2);
 }
 
 #[tokio::test]

@@ -1,12 +1,18 @@
 //! A server that gives no answer, and a gateway that ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 
 use tonic::{Code as Status, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tower::service_fn;
 
-use crate::gateway::{Gateway, header, is_ok, left, of, request};
+use crate::gateway::{Client, Gateway, Setup, header, is_ok, left, of, request};
 use crate::server::{Server, until};
 
 const LIMITS: &str = "limits:
@@ -18,7 +24,7 @@ const LIMITS: &str = "limits:
 /// The answer without one of the server.
 async fn assert_on_error(gateway: &Gateway) {
     let (allow, deny, leave) = (of("allow", "a"), of("deny", "d"), of("leave", "l"));
-    let allowed = gateway.ask(&[allow.clone()]).await;
+    let allowed = gateway.ask(std::slice::from_ref(&allow)).await;
     assert_eq!((is_ok(&allowed), allowed.response_headers_to_add.len()), (true, 0));
     // A limit that denies comes before one that leaves the answer to the proxy.
     for all in [vec![deny.clone()], vec![allow.clone(), leave.clone(), deny]] {
@@ -50,7 +56,8 @@ async fn on_error_decides_while_the_server_is_away_and_limits_return() {
 #[tokio::test]
 async fn on_error_decides_before_the_proxy_gives_up() {
     let server = Server::start().await;
-    let gateway = Gateway::within(&server.url(), LIMITS, Duration::from_millis(10)).await;
+    let setup = Setup { timeout: Duration::from_millis(10), ..Setup::default() };
+    let gateway = Gateway::with(server.client(), LIMITS, setup).await;
     let mut tries = 0;
     let connected = async || {
         tries += 1;
@@ -112,4 +119,37 @@ async fn gateway_finishes_a_call_and_then_ends() {
     slept.await.unwrap().unwrap();
     let ended = &mut gateway.serving;
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn refused_call_is_internal_and_concerns_only_its_subject() {
+    let server = Server::start().await;
+    let gateway = Gateway::start(&server.url(), LIMITS).await;
+    server.run(&["LPUSH", "rl:allow:api|fixed-3600s|a", "of another program"]).await;
+    assert_eq!(gateway.try_ask(&[of("allow", "a")], 0).await.unwrap_err(), Status::Internal);
+    assert!(is_ok(&gateway.ask(&[of("allow", "b")]).await));
+    let shown = gateway.metrics.text();
+    assert!(shown.contains(r#"refused_total{protocol="grpc",reason="rejected"} 1"#), "{shown}");
+}
+
+#[tokio::test]
+async fn old_connection_is_closed_without_losing_an_answer() {
+    let server = Server::start().await;
+    let setup = Setup { connection_age: Duration::from_millis(50), ..Setup::default() };
+    let gateway = Gateway::with(server.client(), LIMITS, setup).await;
+    let opened = Arc::new(AtomicU64::new(0));
+    let counted = opened.clone();
+    let address = gateway.address;
+    let connector = service_fn(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move { TcpStream::connect(address).await.map(TokioIo::new) }
+    });
+    let endpoint = tonic::transport::Endpoint::from_static("http://gateway");
+    let mut client = Client::new(endpoint.connect_with_connector(connector).await.unwrap());
+    let renewed = async || {
+        let request = Request::new(request("api", &[of("nothing", "x")], 0));
+        client.should_rate_limit(request).await.expect("an answer");
+        opened.load(Ordering::Relaxed) >= 3
+    };
+    until("the connection was closed twice", renewed).await;
 }
