@@ -1,7 +1,7 @@
 //! The command line and environment of the gateway.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use crate::deciding::Tags;
 pub const HELP: &str = "\
 Rate limits of redis-throttle for Envoy and other proxies.
 
-Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS]
+Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--http ADDRESS]
 
   --server URL       the server with the module; several are nodes of one cluster
   --config PATH      a file with one domain, or a folder of such files; read again on change
-  --grpc ADDRESS     address and port of Envoy's rate limit service (default 127.0.0.1:8081)
+  --grpc ADDRESS     address and port of Envoy's rate limit service
+  --http ADDRESS     address and port of checks for other proxies, /metrics and /healthcheck;
+                     default without --grpc and --http: 127.0.0.1:8081 and 127.0.0.1:8080
   --timeout-ms N     time for an answer of the server, 1 to 1000 (default 10)
   --prefix TEXT      the beginning of keys (default rl)
   --hash-tag WHICH   what keys have in braces: value (the first captured one; default in a
@@ -33,6 +35,8 @@ Every user of a machine can read command lines. To keep a password out of them, 
 variable REDIS_THROTTLE_SERVERS to URLs separated by blanks.
 ";
 
+const GRPC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
 
 /// The settings of the gateway.
@@ -42,8 +46,10 @@ pub struct Arguments {
     pub servers: Vec<ConnectionInfo>,
     /// The file or folder of the configuration.
     pub config: PathBuf,
-    /// The address of the gRPC service.
-    pub grpc: SocketAddr,
+    /// The address of the gRPC service, unless only HTTP is served.
+    pub grpc: Option<SocketAddr>,
+    /// The address of the HTTP server, unless only gRPC is served.
+    pub http: Option<SocketAddr>,
     /// The time for an answer of the server.
     pub timeout: Duration,
     /// The beginning of keys.
@@ -75,7 +81,8 @@ pub enum Action {
 struct Draft {
     servers: Vec<ConnectionInfo>,
     config: Option<PathBuf>,
-    grpc: SocketAddr,
+    grpc: Option<SocketAddr>,
+    http: Option<SocketAddr>,
     timeout_ms: u64,
     prefix: String,
     tags: Option<Tags>,
@@ -123,7 +130,8 @@ impl Draft {
         Self {
             servers: Vec::new(),
             config: None,
-            grpc: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            grpc: None,
+            http: None,
             timeout_ms: 10,
             prefix: "rl".to_owned(),
             tags: None,
@@ -145,7 +153,8 @@ impl Draft {
         match name {
             "--server" => self.servers.push(connection(name, &value()?)?),
             "--config" => self.config = Some(value()?.into()),
-            "--grpc" => self.grpc = address(name, &value()?)?,
+            "--grpc" => self.grpc = Some(address(name, &value()?)?),
+            "--http" => self.http = Some(address(name, &value()?)?),
             "--timeout-ms" => self.timeout_ms = number(name, &value()?, 1..=1000)?,
             "--prefix" => self.prefix = value()?,
             "--hash-tag" => self.tags = Some(tags(&value()?)?),
@@ -166,10 +175,15 @@ impl Draft {
         let none = "no configuration: name a file or a folder with --config PATH, or see --help";
         let is_cluster = self.servers.len() > 1;
         let tags = if is_cluster { Tags::Value } else { Tags::None };
+        let (grpc, http) = match (self.grpc, self.http) {
+            (None, None) => (Some(GRPC), Some(HTTP)),
+            given => given,
+        };
         Ok(Arguments {
             config: self.config.ok_or(none)?,
             servers: self.servers,
-            grpc: self.grpc,
+            grpc,
+            http,
             timeout: Duration::from_millis(self.timeout_ms),
             prefix: self.prefix,
             tags: self.tags.unwrap_or(tags),
@@ -225,10 +239,19 @@ mod tests {
     #[test]
     fn defaults_listen_on_loopback_and_wait_10_ms() {
         let one = run("--server redis://a --config limits");
-        assert!(one.grpc.ip().is_loopback());
+        let both = ["127.0.0.1:8081", "127.0.0.1:8080"].map(|text| Some(text.parse().unwrap()));
+        assert_eq!([one.grpc, one.http], both);
         assert_eq!((one.timeout, one.tags), (Duration::from_millis(10), Tags::None));
         let many = run("--server redis://a --server=redis://b --config limits");
         assert_eq!((many.servers.len(), many.tags), (2, Tags::Value));
+    }
+
+    #[test]
+    fn one_given_address_is_the_only_one() {
+        let http = run("--server redis://a --config limits --http 127.0.0.1:1");
+        assert_eq!((http.grpc, http.http.map(|http| http.port())), (None, Some(1)));
+        let grpc = run("--server redis://a --config limits --grpc 127.0.0.1:2");
+        assert_eq!((grpc.grpc.map(|grpc| grpc.port()), grpc.http), (Some(2), None));
     }
 
     #[test]

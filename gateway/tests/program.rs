@@ -42,7 +42,15 @@ fn sigterm_ends_the_program() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("api.yaml"), LIMITS).unwrap();
     // Nothing listens there: the gateway starts all the same.
-    let words = ["--server", "redis://127.0.0.1:1", "--grpc", "127.0.0.1:0", "--config"];
+    let words = [
+        "--server",
+        "redis://127.0.0.1:1",
+        "--grpc",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+        "--config",
+    ];
     let mut started = program();
     started.args(words).arg(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut started = started.spawn().unwrap();
