@@ -1,5 +1,5 @@
 #!/bin/sh
-# Packs the release: a tarball, two Debian packages and their checksums.
+# Packs the release: a tarball, three Debian packages and their checksums.
 #
 #   scripts/dist.sh TARGET [FOLDER]     default: TARGET/dist, which is emptied first
 #
@@ -30,23 +30,35 @@ debian_arch=$(dpkg --print-architecture)
 built=$target/dist-build/release
 dist=${2:-$target/dist}
 tree=$dist/$name
+packages='redis-throttle redis-throttle-exporter redis-throttle-gateway'
+binaries='libredis_throttle.so redis-throttle-exporter redis-throttle-gateway'
 maintainer='The redis-throttle maintainers <maintainers@redis-throttle.invalid>'
 
 # --- the files to pack -------------------------------------------------------------------------
 
+# Prints the folder of the workspace that has a package, with the package's lock file.
+workspace_of() {
+    case $1 in
+    redis-throttle-gateway) echo clients/rust ;;
+    *) echo . ;;
+    esac
+}
+
 build() {
     # Fetch the crates before the first compilation, because the folder of their sources must be
     # known then.
-    cargo fetch --locked --target "$host"
+    for workspace in . clients/rust; do
+        cargo fetch --locked --target "$host" --manifest-path "$workspace/Cargo.toml"
+    done
     RUSTFLAGS="--remap-path-prefix=$PWD=redis-throttle"
     for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
         RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sources=crates"
     done
     export RUSTFLAGS
-    # The two packages are built separately, so that neither enables features of a crate for the
-    # other.
-    for package in redis-throttle redis-throttle-exporter; do
-        cargo build --release --locked --package "$package" --target-dir "$target/dist-build"
+    # The packages are built separately, so that none enables features of a crate for another.
+    for package in $packages; do
+        cargo build --release --locked --package "$package" --target-dir "$target/dist-build" \
+            --manifest-path "$(workspace_of "$package")/Cargo.toml"
     done
     unset RUSTFLAGS
 }
@@ -67,8 +79,8 @@ glibc_of() {
 
 # Prints the crates linked into a package, each with its licence: `name vVERSION|LICENCE`.
 linked_crates() {
-    cargo tree --locked --package "$1" --target "$host" --edges normal,no-proc-macro \
-        --prefix none --no-dedupe --format '{p}|{l}' | sed 's/ (.*)|/|/' |
+    cargo tree --locked --package "$1" --manifest-path "$(workspace_of "$1")/Cargo.toml" \
+        --target "$host" --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' | sed 's/ (.*)|/|/' |
         grep -v '^redis-throttle' | sort -u
 }
 
@@ -76,12 +88,15 @@ linked_crates() {
 # without licence texts, and a crate of the same repository that has them.
 third_parties() {
     twins='redis-module-common redis-module'
-    folders=$(cargo metadata --locked --format-version 1 --filter-platform "$host" |
-        grep -o '"manifest_path":"[^"]*/Cargo.toml"' | sed 's/.*:"//; s|/Cargo.toml"||')
+    folders=$(for workspace in . clients/rust; do
+        cargo metadata --locked --format-version 1 --filter-platform "$host" \
+            --manifest-path "$workspace/Cargo.toml" || exit 1
+    done | grep -o '"manifest_path":"[^"]*/Cargo.toml"' | sed 's/.*:"//; s|/Cargo.toml"||')
     echo "Besides the standard library of Rust (MIT OR Apache-2.0), these are linked into"
-    echo "libredis_throttle.so or redis-throttle-exporter:"
-    { linked_crates redis-throttle; linked_crates redis-throttle-exporter; } | sort -u |
-    while IFS='|' read -r crate licence; do
+    echo "libredis_throttle.so, redis-throttle-exporter or redis-throttle-gateway:"
+    for package in $packages; do
+        linked_crates "$package"
+    done | sort -u | while IFS='|' read -r crate licence; do
         [ -n "$licence" ] || fail "$crate has no licence"
         folder=$(echo "$folders" | grep -F "/${crate% v*}-${crate##* v}" | head -n 1)
         printf '\n\n=== %s, %s\n' "$crate" "$licence"
@@ -107,13 +122,21 @@ checksums() {
         xargs sha256sum >SHA256SUMS)
 }
 
+add_gateway_examples() {
+    install -D -m 644 -t "$1" deploy/gateway/*
+    install -D -m 644 -t "$1/envoy" examples/envoy/*.yaml
+}
+
 # --- the tarball ----------------------------------------------------------------------------
 
 pack_tarball() {
-    install -D -t "$tree" "$built/libredis_throttle.so" "$built/redis-throttle-exporter"
+    for file in $binaries; do
+        install -D -t "$tree" "$built/$file"
+    done
     install -m 644 -t "$tree" redis.conf.example CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
     third_parties >"$tree/LICENSES-THIRD-PARTY" || exit 1
     install -D -m 644 -t "$tree/prometheus" deploy/prometheus/*
+    add_gateway_examples "$tree/gateway"
     install -D -m 644 -t "$tree/functions" functions/*.lua
     cat >"$tree/INSTALL" <<END
 redis-throttle $version for Redis 7.0, Valkey 8.0 and newer, on Linux, ${host%%-*}.
@@ -127,6 +150,8 @@ Then one line in the configuration of the server, which redis.conf.example expla
     loadmodule /usr/lib/redis/modules/libredis_throttle.so
 
 redis-throttle-exporter is for Prometheus; prometheus/ has alerts and a dashboard for Grafana.
+redis-throttle-gateway limits requests behind Envoy, nginx, Caddy and HAProxy; gateway/ has a file of
+limits to begin with, and the configuration of each proxy.
 functions/ has the limiter for servers that load no modules, as a library and as a script.
 END
     checksums "$tree"
@@ -177,29 +202,45 @@ pack_module_deb() {
 Suggests: redis-server (>= 5:7.0) | valkey-server (>= 8.0), redis-throttle-exporter"
 }
 
+# Adds the program of a service, its unit and the scripts that restart and stop it.
+add_service() {
+    install -D -t "$root/usr/bin" "$built/$1"
+    install -D -m 644 -t "$root/usr/lib/systemd/system" "deploy/$1.service"
+    install -D -m 755 -t "$root/DEBIAN" deploy/debian/*
+}
+
 pack_exporter_deb() {
     root=$dist/exporter
-    install -D -t "$root/usr/bin" "$built/redis-throttle-exporter"
-    install -D -m 644 -t "$root/usr/lib/systemd/system" deploy/redis-throttle-exporter.service
+    add_service redis-throttle-exporter
     install -D -m 644 -t "$root/usr/share/redis-throttle-exporter/prometheus" deploy/prometheus/*
-    install -D -m 755 -t "$root/DEBIAN" deploy/debian/*
     pack_deb redis-throttle-exporter 'metrics of redis-throttle for Prometheus' \
         'Asks servers for RL.METRICS whenever it is scraped. Its unit is not enabled.' \
         "Depends: libc6 (>= $glibc), libgcc-s1
 Suggests: prometheus, ca-certificates"
 }
 
+pack_gateway_deb() {
+    root=$dist/gateway
+    add_service redis-throttle-gateway
+    add_gateway_examples "$root/usr/share/doc/redis-throttle-gateway/examples"
+    pack_deb redis-throttle-gateway 'rate limits of redis-throttle for Envoy and other proxies' \
+        'Answers the proxies by limits that a server with the module counts. Its unit is not enabled.' \
+        "Depends: libc6 (>= $glibc), libgcc-s1
+Suggests: redis-throttle, redis-throttle-exporter, ca-certificates"
+}
+
 build
 rm -rf "$dist"
 mkdir -p "$dist"
-glibc=$(for file in libredis_throttle.so redis-throttle-exporter; do
+glibc=$(for file in $binaries; do
     glibc_of "$built/$file" || exit 1
 done | sort -V | tail -n 1)
 [ -n "$glibc" ] || exit 1
 pack_tarball
 pack_module_deb
 pack_exporter_deb
-rm -r "$tree" "$dist/module" "$dist/exporter"
+pack_gateway_deb
+rm -r "$tree" "$dist/module" "$dist/exporter" "$dist/gateway"
 checksums "$dist"
 echo "The release needs glibc $glibc or newer; $newest_glibc is allowed:"
 ls -l "$dist"

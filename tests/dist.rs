@@ -16,6 +16,8 @@ use support::Server;
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The packages with a program and its unit.
+const SERVICES: [&str; 2] = ["redis-throttle-exporter", "redis-throttle-gateway"];
 const MODULE: &str = "usr/lib/redis/modules/libredis_throttle.so";
 
 fn dist() -> PathBuf {
@@ -113,8 +115,9 @@ fn assert_decides(module: &Path) -> Server {
 
 #[test]
 fn dist_holds_exactly_the_expected_files_with_valid_checksums() {
-    let names = [tarball() + ".tar.gz", deb("redis-throttle"), deb("redis-throttle-exporter")];
-    let mut expected = BTreeSet::from(names.clone());
+    let packages = ["redis-throttle"].into_iter().chain(SERVICES).map(deb);
+    let names: Vec<_> = packages.chain([tarball() + ".tar.gz"]).collect();
+    let mut expected: BTreeSet<_> = names.iter().cloned().collect();
     expected.insert("SHA256SUMS".to_owned());
     assert_eq!(files(&dist()), expected);
     let checked = run("sha256sum", &["--strict", "--check", "SHA256SUMS"], &dist());
@@ -147,19 +150,44 @@ fn a_server_starts_from_the_tarball_in_a_clean_folder() {
         "SHA256SUMS",
         "functions/redis_throttle.lua",
         "functions/redis_throttle_script.lua",
+        "gateway/Caddyfile",
+        "gateway/envoy/envoy.yaml",
+        "gateway/envoy/limits.yaml",
+        "gateway/haproxy.cfg",
+        "gateway/istio.yaml",
+        "gateway/kubernetes.yaml",
+        "gateway/limits.lua",
+        "gateway/limits.yaml",
+        "gateway/nginx.conf",
+        "gateway/traefik.yaml",
         "libredis_throttle.so",
         "prometheus/alerts.yml",
         "prometheus/dashboard.json",
         "prometheus/scrape.yml",
         "redis-throttle-exporter",
+        "redis-throttle-gateway",
         "redis.conf.example",
     ];
     assert_eq!(files(&top), expected.map(str::to_owned).into());
     assert_eq!(checked.lines().count(), expected.len() - 1, "{checked}");
     assert_decides(&top.join("libredis_throttle.so"));
     assert!(text(top.join("INSTALL")).contains(&format!("redis-throttle {VERSION} ")));
-    let version = run("./redis-throttle-exporter", &["--version"], &top);
-    assert_eq!(version, format!("redis-throttle-exporter {VERSION}\n"));
+    for program in SERVICES {
+        let version = run(&format!("./{program}"), &["--version"], &top);
+        assert_eq!(version, format!("{program} {VERSION}\n"));
+    }
+}
+
+/// Installs the package of a service, and returns its root and the text of its unit.
+fn installed(service: &str) -> (Root, String) {
+    let root = Root::new();
+    root.dpkg(&["--install", &deb(service)]);
+    let files = root.files();
+    let unit = format!("usr/lib/systemd/system/{service}.service");
+    let are_all_in_usr = files.iter().all(|file| file.starts_with("usr/"));
+    assert!(files.contains(&unit) && are_all_in_usr, "{files:?}");
+    let unit = text(root.path().join(unit));
+    (root, unit)
 }
 
 #[test]
@@ -180,19 +208,39 @@ fn a_server_loads_the_module_that_the_package_installs() {
 }
 
 #[test]
-fn exporter_package_installs_a_unit_that_runs_its_binary_and_is_not_enabled() {
-    let root = Root::new();
-    root.dpkg(&["--install", &deb("redis-throttle-exporter")]);
-    let files = root.files();
-    let unit = "usr/lib/systemd/system/redis-throttle-exporter.service";
-    assert!(files.contains(unit) && files.iter().all(|file| file.starts_with("usr/")), "{files:?}");
-    let unit = text(root.path().join(unit));
-    let (_, started) = unit.split_once("\nExecStart=/").expect("a command");
-    let program = root.path().join(started.split(' ').next().unwrap());
-    let version = run(program.to_str().unwrap(), &["--version"], root.path());
-    assert_eq!(version, format!("redis-throttle-exporter {VERSION}\n"));
-    root.dpkg(&["--purge", "redis-throttle-exporter"]);
-    assert_eq!(root.files(), BTreeSet::new());
+fn service_package_installs_a_unit_that_runs_its_binary_and_is_not_enabled() {
+    for service in SERVICES {
+        let (root, unit) = installed(service);
+        let (_, started) = unit.split_once("\nExecStart=/").expect("a command");
+        let program = root.path().join(started.split(' ').next().unwrap());
+        let version = run(program.to_str().unwrap(), &["--version"], root.path());
+        assert_eq!(version, format!("{service} {VERSION}\n"));
+        root.dpkg(&["--purge", service]);
+        assert_eq!(root.files(), BTreeSet::new());
+    }
+}
+
+#[test]
+fn gateway_of_the_package_accepts_the_examples_with_the_arguments_of_its_unit() {
+    let (root, unit) = installed("redis-throttle-gateway");
+    let joined = unit.replace("\\\n", "");
+    let (_, command) = joined.split_once("\nExecStart=/").expect("a command");
+    let mut words = command.lines().next().unwrap().split_whitespace();
+    let program = root.path().join(words.next().unwrap());
+    let examples = root.path().join("usr/share/doc/redis-throttle-gateway/examples");
+    for (example, domain) in [("limits.yaml", "web"), ("envoy/limits.yaml", "api")] {
+        let file = examples.join(example);
+        let file = file.to_str().unwrap();
+        let named = words.clone().map(|word| match word {
+            "/etc/redis-throttle-gateway" => file,
+            other => other,
+        });
+        let arguments: Vec<_> = ["--check"].into_iter().chain(named).collect();
+        assert!(arguments.contains(&file), "{unit}");
+        let said = run(program.to_str().unwrap(), &arguments, root.path());
+        assert!(said.lines().count() >= 3, "{said}");
+        assert!(said.lines().all(|line| line.starts_with(&format!("{domain} ("))), "{said}");
+    }
 }
 
 #[test]
@@ -203,7 +251,7 @@ fn packages_depend_on_the_c_library_version_that_their_files_need() {
         (major.parse().unwrap(), minor.split('.').next().unwrap().parse().unwrap())
     };
     let mut needed = (0, 0);
-    for file in ["libredis_throttle.so", "redis-throttle-exporter"] {
+    for file in ["libredis_throttle.so"].into_iter().chain(SERVICES) {
         let symbols = run("objdump", &["-T", file], &top);
         let versions = symbols.split("GLIBC_").skip(1);
         let of_file = versions.map(|rest| number(rest.split([')', ' ']).next().unwrap())).max();
@@ -212,7 +260,7 @@ fn packages_depend_on_the_c_library_version_that_their_files_need() {
     assert!(needed <= (2, 36), "glibc {needed:?} is newer than that of Debian 12");
     let needed = format!("{}.{}", needed.0, needed.1);
     assert!(text(top.join("INSTALL")).contains(&format!("glibc {needed} or newer")), "{needed}");
-    for package in ["redis-throttle", "redis-throttle-exporter"] {
+    for package in ["redis-throttle"].into_iter().chain(SERVICES) {
         let depends = run("dpkg-deb", &["--field", &deb(package), "Depends"], &dist());
         assert_eq!(depends.trim(), format!("libc6 (>= {needed}), libgcc-s1"));
     }
@@ -238,7 +286,8 @@ fn released_files_contain_no_path_of_the_build_machine() {
 fn every_linked_crate_is_listed_with_its_licence() {
     let (_folder, top) = unpacked();
     let licences = text(top.join("LICENSES-THIRD-PARTY"));
-    for name in ["redis-module v", "jiff v", "rmp-serde v", "redis v", "rustls v", "ring v"] {
+    let linked = ["redis-module v", "jiff v", "rmp-serde v", "redis v", "rustls v", "ring v"];
+    for name in linked.into_iter().chain(["tonic v", "envoy-types v", "saphyr-parser v"]) {
         assert!(licences.contains(&format!("\n=== {name}")), "{name}");
     }
     for part in licences.split("\n=== ").skip(1) {

@@ -146,8 +146,8 @@ fn release_workflow_runs_the_usual_checks_on_a_tag_and_uses_no_secret() {
     assert!(text(".ci/run").contains("\nstep make dist\n"), "the packages are tested everywhere");
 }
 
-/// Runs a maintainer script of the exporter's package as on a machine with systemd. Returns the
-/// service actions that the script takes.
+/// Runs a maintainer script of the exporter's and the gateway's packages as on a machine with
+/// systemd. Returns the service actions that the script takes.
 fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -161,7 +161,8 @@ fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> Str
         .unwrap();
     let run = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
-        let status = command.args(arguments).env("DPKG_ROOT", root_of_dpkg).status();
+        command.env("DPKG_ROOT", root_of_dpkg).env("DPKG_MAINTSCRIPT_PACKAGE", "the-package");
+        let status = command.args(arguments).status();
         assert!(status.expect(program).success(), "{script} {arguments:?}");
     };
     run("chmod", &["755", &path("systemctl")]);
@@ -170,11 +171,11 @@ fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> Str
 }
 
 #[test]
-fn upgrade_restarts_a_running_exporter_and_removal_stops_it() {
+fn upgrade_restarts_a_running_service_and_removal_stops_it() {
     let (postinst, prerm) = ("deploy/debian/postinst", "deploy/debian/prerm");
     let reload = "--system daemon-reload\n";
-    let restart = format!("{reload}try-restart redis-throttle-exporter.service\n");
-    let stop = "stop redis-throttle-exporter.service\n";
+    let restart = format!("{reload}try-restart the-package.service\n");
+    let stop = "stop the-package.service\n";
     for (script, arguments, expected) in [
         (postinst, ["configure", ""].as_slice(), reload),
         (postinst, &["configure", "0.1.0"], &restart),
