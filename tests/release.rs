@@ -5,6 +5,8 @@
 mod go_modules;
 #[path = "release/java_modules.rs"]
 mod java_modules;
+#[path = "release/kubernetes.rs"]
+mod kubernetes;
 #[path = "release/manifests.rs"]
 mod manifests;
 
