@@ -44,7 +44,7 @@ example_of_java := spring_boot
 for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter
+.PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter gateway
 .PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
 .PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot
 .PHONY: test-clients check-clients
@@ -61,6 +61,11 @@ build: ## build the module, target/release/libredis_throttle.so
 exporter: ## build the exporter for Prometheus, target/release/redis-throttle-exporter
 	@scripts/install-prerequisites.sh rust build
 	$(cargo_build) --package redis-throttle-exporter
+
+gateway: ## build the gateway for proxies, target/clients/release/redis-throttle-gateway
+	@scripts/install-prerequisites.sh rust build
+	$(cargo_build) --package redis-throttle-gateway --manifest-path clients/rust/Cargo.toml \
+		--target-dir '$(clients)'
 
 dist: ## pack a tarball and Debian packages into target/dist, install and load them
 	@scripts/install-prerequisites.sh rust build server dist
@@ -103,7 +108,7 @@ plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only co
 	@ls docs/plots/*.svg
 
 test: ## run all tests
-	@scripts/install-prerequisites.sh rust build server promtool clients
+	@scripts/install-prerequisites.sh rust build server promtool proxies clients
 	@scripts/fetch-clients.sh .cache/clients
 	cargo test --locked --package redis-throttle-engine --features oracle
 	cargo test --locked --lib --test house --test pages --test release
@@ -118,8 +123,8 @@ test: ## run all tests
 		cargo test --locked --test monitoring
 	$(test_clients)
 
-test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients
-	@scripts/install-prerequisites.sh rust build server clients
+test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients, and of the gateway
+	@scripts/install-prerequisites.sh rust build server proxies clients
 	$(cargo_build)
 	$(test_clients)
 

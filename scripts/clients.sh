@@ -249,6 +249,8 @@ check_rust() {
 }
 
 test_rust() {
+    # Debian has the proxies of the gateway's tests in a folder that is not on every user's path.
+    PATH=$PATH:/usr/sbin
     cd clients/rust
     # The suites of Python and Node run on every back end by themselves; this one needs a run for
     # each.

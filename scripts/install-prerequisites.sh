@@ -6,6 +6,7 @@
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
 #   scripts/install-prerequisites.sh promtool   Prometheus and its promtool, to check metrics and alerts
+#   scripts/install-prerequisites.sh proxies    nginx, Caddy and HAProxy, to test the gateway behind them
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
@@ -86,6 +87,13 @@ check_promtool() {
     has openssl || need openssl
 }
 
+# nginx-light has auth_request. Debian has the proxies in /usr/sbin, which is not on every user's path.
+check_proxies() {
+    for proxy in nginx:nginx-light caddy:caddy haproxy:haproxy; do
+        has "${proxy%:*}" || [ -x "/usr/sbin/${proxy%:*}" ] || need "${proxy#*:}"
+    done
+}
+
 check_dist() {
     { has dpkg && has dpkg-deb; } || need dpkg
     { has readelf && has objdump; } || need binutils
@@ -128,6 +136,12 @@ as_root() {
     fi
 }
 
+# Says that the package $1 also starts a service, on port $2 if it has one.
+unused_service() {
+    echo "The $1 package also starts a service${2:+ on port $2}, which this project does not use."
+    echo "To stop it: sudo systemctl disable --now ${1%-light}"
+}
+
 install_missing() {
     has apt-get || fail "install these and try again (named as on Debian):$missing"
     echo "Installing with apt:$missing"
@@ -135,28 +149,19 @@ install_missing() {
     # shellcheck disable=SC2086 # one argument for each package
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
         install --yes --no-install-recommends $missing
-    case " $missing " in
-    *" redis-server "*)
-        if [ -d /run/systemd/system ]; then
-            echo "The redis-server package also starts a service on port 6379, which this project does not use."
-            echo "To stop it: sudo systemctl disable --now redis-server"
-        fi
-        ;;
-    esac
-    case " $missing " in
-    *" prometheus "*)
-        if [ -d /run/systemd/system ]; then
-            echo "The prometheus package also starts a service on port 9090, which this project does not use."
-            echo "To stop it: sudo systemctl disable --now prometheus"
-        fi
-        ;;
-    esac
+    # Debian starts the service of a package at once where systemd runs.
+    [ -d /run/systemd/system ] || return 0
+    for service in redis-server:6379 prometheus:9090 nginx-light:80 caddy:80 haproxy:; do
+        case " $missing " in
+        *" ${service%:*} "*) unused_service "${service%:*}" "${service#*:}" ;;
+        esac
+    done
 }
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | dist | valgrind | pip | clients) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server, promtool, dist, valgrind, pip or clients" ;;
+    rust | lint | build | server | promtool | proxies | dist | valgrind | pip | clients) "check_$part" ;;
+    *) fail "unknown part $part: expected one of those in the head of $0" ;;
     esac
 done
 [ -z "$missing" ] || install_missing
