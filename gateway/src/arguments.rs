@@ -8,6 +8,9 @@ use std::time::Duration;
 use redis_throttle_client::redis::{ConnectionInfo, IntoConnectionInfo as _};
 
 use crate::deciding::Tags;
+use crate::listening::Address;
+use crate::log::Format;
+use crate::tls::Files;
 
 /// The output of `--help`.
 pub const HELP: &str = "\
@@ -15,22 +18,30 @@ Rate limits of redis-throttle for Envoy and other proxies.
 
 Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--http ADDRESS]
 
-  --server URL       the server with the module; several are nodes of one cluster
-  --config PATH      a file with one domain, or a folder of such files; read again on change
-  --grpc ADDRESS     address and port of Envoy's rate limit service
-  --http ADDRESS     address and port of checks for other proxies, /metrics and /healthcheck;
-                     default without --grpc and --http: 127.0.0.1:8081 and 127.0.0.1:8080
-  --timeout-ms N     time for an answer of the server, 1 to 1000 (default 10)
-  --prefix TEXT      the beginning of keys (default rl)
-  --hash-tag WHICH   what keys have in braces: value (the first captured one; default in a
-                     cluster), domain, or none (default on one server)
-  --prefetch N       permits to fetch at once where a request has one rule, 1 to 10000 (default 1)
-  --denial-cache N   denials to keep in memory until their retry, at most 1 s (default 10000)
-  --check            read the configuration, print the command of a sample request of each limit
-  --print-policies   print the limits as lines of a policy file
+  --server URL            the server with the module; several are nodes of one cluster
+  --config PATH           a file with one domain, or a folder of such files; read again on change
+  --grpc ADDRESS          Envoy's rate limit service
+  --http ADDRESS          checks for other proxies, /metrics and /healthcheck
+                          (default without both: --grpc 127.0.0.1:8081 --http 127.0.0.1:8080)
+  --tls-certificate FILE  TLS on both: the certificate and its chain (PEM), read again on change
+  --tls-key FILE          the key of the certificate (PEM), read again on change
+  --tls-client-ca FILE    only for clients with a certificate of these authorities (PEM)
+  --timeout-ms N          time for an answer of the server, 1 to 1000 (default 10)
+  --prefix TEXT           the beginning of keys (default rl)
+  --hash-tag WHICH        what keys have in braces: value (the first captured one; default in a
+                          cluster), domain, or none (default on one server)
+  --prefetch N            permits to fetch at once where a request has one rule, 1 to 10000
+                          (default 1)
+  --denial-cache N        denials to keep in memory until their retry, at most 1 s (default 10000)
+  --log FORM              json or text, on standard error (default text on a terminal, else json)
+  --check                 read the configuration, print the command of a sample request of each
+                          limit
+  --print-policies        print the limits as lines of a policy file
   --help, --version
 
-A URL is redis://[user:password@]host[:port] or redis+unix:///path?user=&pass=.
+An ADDRESS is IP:PORT, or unix:PATH for a socket, which has no TLS. SIGHUP reads all files again.
+A URL is redis://[user:password@]host[:port], rediss:// for TLS by the authorities of the system, or
+redis+unix:///path?user=&pass=.
 Every user of a machine can read command lines. To keep a password out of them, set the environment
 variable REDIS_THROTTLE_SERVERS to URLs separated by blanks.
 ";
@@ -47,9 +58,13 @@ pub struct Arguments {
     /// The file or folder of the configuration.
     pub config: PathBuf,
     /// The address of the gRPC service, unless only HTTP is served.
-    pub grpc: Option<SocketAddr>,
+    pub grpc: Option<Address>,
     /// The address of the HTTP server, unless only gRPC is served.
-    pub http: Option<SocketAddr>,
+    pub http: Option<Address>,
+    /// The files for TLS on IP addresses.
+    pub tls: Option<Files>,
+    /// The form of log lines.
+    pub log: Format,
     /// The time for an answer of the server.
     pub timeout: Duration,
     /// The beginning of keys.
@@ -81,8 +96,12 @@ pub enum Action {
 struct Draft {
     servers: Vec<ConnectionInfo>,
     config: Option<PathBuf>,
-    grpc: Option<SocketAddr>,
-    http: Option<SocketAddr>,
+    grpc: Option<Address>,
+    http: Option<Address>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    log: Option<Format>,
     timeout_ms: u64,
     prefix: String,
     tags: Option<Tags>,
@@ -132,6 +151,10 @@ impl Draft {
             config: None,
             grpc: None,
             http: None,
+            certificate: None,
+            key: None,
+            client_ca: None,
+            log: None,
             timeout_ms: 10,
             prefix: "rl".to_owned(),
             tags: None,
@@ -155,6 +178,10 @@ impl Draft {
             "--config" => self.config = Some(value()?.into()),
             "--grpc" => self.grpc = Some(address(name, &value()?)?),
             "--http" => self.http = Some(address(name, &value()?)?),
+            "--tls-certificate" => self.certificate = Some(value()?.into()),
+            "--tls-key" => self.key = Some(value()?.into()),
+            "--tls-client-ca" => self.client_ca = Some(value()?.into()),
+            "--log" => self.log = Some(format(&value()?)?),
             "--timeout-ms" => self.timeout_ms = number(name, &value()?, 1..=1000)?,
             "--prefix" => self.prefix = value()?,
             "--hash-tag" => self.tags = Some(tags(&value()?)?),
@@ -176,14 +203,21 @@ impl Draft {
         let is_cluster = self.servers.len() > 1;
         let tags = if is_cluster { Tags::Value } else { Tags::None };
         let (grpc, http) = match (self.grpc, self.http) {
-            (None, None) => (Some(GRPC), Some(HTTP)),
+            (None, None) => (Some(Address::Tcp(GRPC)), Some(Address::Tcp(HTTP))),
             given => given,
         };
+        let tls = files(self.certificate, self.key, self.client_ca)?;
+        let is_tcp = |address: &Option<Address>| matches!(address, Some(Address::Tcp(_)));
+        if tls.is_some() && !is_tcp(&grpc) && !is_tcp(&http) {
+            return Err("TLS needs --grpc or --http with an IP address".to_owned());
+        }
         Ok(Arguments {
             config: self.config.ok_or(none)?,
             servers: self.servers,
             grpc,
             http,
+            tls,
+            log: self.log.unwrap_or_else(Format::of_stderr),
             timeout: Duration::from_millis(self.timeout_ms),
             prefix: self.prefix,
             tags: self.tags.unwrap_or(tags),
@@ -199,12 +233,36 @@ fn utf8(source: &str, text: OsString) -> Result<String, String> {
 
 fn connection(source: &str, url: &str) -> Result<ConnectionInfo, String> {
     url.into_connection_info().map_err(|_| {
-        format!("{source} takes URLs: redis://[user:password@]host[:port] or redis+unix:///path")
+        format!("{source} takes URLs: redis[s]://[user:password@]host[:port] or redis+unix:///path")
     })
 }
 
-fn address(name: &str, text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("{name} takes an IP address with a port: 127.0.0.1:8081"))
+fn address(name: &str, text: &str) -> Result<Address, String> {
+    let expected = "an IP address with a port, or a socket: 127.0.0.1:8081 or unix:/run/x.sock";
+    text.parse().map_err(|_| format!("{name} takes {expected}"))
+}
+
+/// Returns the files for TLS; `None` without TLS.
+fn files(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Result<Option<Files>, String> {
+    match (certificate, key, client_ca) {
+        (Some(certificate), Some(key), client_ca) => {
+            Ok(Some(Files { certificate, key, client_ca }))
+        }
+        (None, None, None) => Ok(None),
+        _ => Err("TLS needs --tls-certificate and --tls-key".to_owned()),
+    }
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    match text {
+        "json" => Ok(Format::Json),
+        "text" => Ok(Format::Text),
+        _ => Err("--log takes json or text".to_owned()),
+    }
 }
 
 fn number(name: &str, text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
@@ -249,9 +307,9 @@ mod tests {
     #[test]
     fn one_given_address_is_the_only_one() {
         let http = run("--server redis://a --config limits --http 127.0.0.1:1");
-        assert_eq!((http.grpc, http.http.map(|http| http.port())), (None, Some(1)));
-        let grpc = run("--server redis://a --config limits --grpc 127.0.0.1:2");
-        assert_eq!((grpc.grpc.map(|grpc| grpc.port()), grpc.http), (Some(2), None));
+        assert_eq!((http.grpc, http.http), (None, "127.0.0.1:1".parse().ok()));
+        let grpc = run("--server rediss://a --config limits --grpc unix:/run/a.sock");
+        assert_eq!((grpc.grpc, grpc.http), (Some(Address::Unix("/run/a.sock".into())), None));
     }
 
     #[test]
@@ -273,12 +331,22 @@ mod tests {
             ),
             ("--frob", "unknown argument: --help lists the known ones"),
             ("--grpc", "--grpc needs a value"),
-            ("--grpc localhost", "--grpc takes an IP address with a port: 127.0.0.1:8081"),
+            (
+                "--grpc localhost",
+                "--grpc takes an IP address with a port, or a socket: 127.0.0.1:8081 or \
+                 unix:/run/x.sock",
+            ),
+            ("--log xml", "--log takes json or text"),
+            ("--tls-key a --config b --check", "TLS needs --tls-certificate and --tls-key"),
+            (
+                "--tls-key a --tls-certificate b --config c --check --http unix:d",
+                "TLS needs --grpc or --http with an IP address",
+            ),
             ("--timeout-ms 0", "--timeout-ms takes 1 to 1000"),
             ("--hash-tag user", "--hash-tag takes value, domain or none"),
             (
                 "--server http://me:secret@a",
-                "--server takes URLs: redis://[user:password@]host[:port] or redis+unix:///path",
+                "--server takes URLs: redis[s]://[user:password@]host[:port] or redis+unix:///path",
             ),
         ];
         for (line, text) in table {
@@ -295,10 +363,10 @@ mod tests {
     #[test]
     fn help_is_aligned_and_fits_a_terminal() {
         assert!(HELP.lines().all(|line| line.len() <= 100));
-        let options = HELP.lines().filter(|line| line.starts_with("  --") && line.len() > 21);
-        assert!(options.clone().count() >= 10);
+        let options = HELP.lines().filter(|line| line.starts_with("  --") && line.len() > 26);
+        assert!(options.clone().count() >= 14);
         for line in options {
-            assert_eq!((&line[20..21], &line[21..22] == " "), (" ", false), "{line}");
+            assert_eq!((&line[25..26], &line[26..27] == " "), (" ", false), "{line}");
         }
     }
 }

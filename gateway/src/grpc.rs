@@ -12,16 +12,16 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::HeaderValue;
-use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 use tonic::transport::{self, Server};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tower::util::MapResponseLayer;
 
 use crate::deciding::{Asked, Decider, Failure};
+use crate::listening::Connections;
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
+use crate::refusals::log_refusal;
 use crate::watching::Live;
 
 /// The largest message that is read. The bounds of its parts are smaller.
@@ -62,6 +62,7 @@ impl Service {
         &self,
         request: &RateLimitRequest,
         patience: Option<Duration>,
+        traceparent: Option<&str>,
     ) -> Result<RateLimitResponse, Status> {
         let descriptors = asking::descriptors(request).map_err(|text| self.invalid(text))?;
         let loaded = self.live.current();
@@ -74,7 +75,12 @@ impl Service {
         let asked: Vec<_> =
             found.into_iter().zip(hits).map(|(found, hits)| Asked { found, hits }).collect();
         let decided = self.decider.decide(domain, &asked, patience).await;
-        let answer = decided.map_err(|failure| self.status(failure))?;
+        let answer = decided.map_err(|failure| {
+            if let Failure::Refused(text) = &failure {
+                log_refusal("grpc", domain, &asked, traceparent, text);
+            }
+            self.status(failure)
+        })?;
         self.metrics.decided(domain, &answer);
         Ok(answering::response(&answer))
     }
@@ -95,8 +101,7 @@ impl Service {
                 (Refusal::Unavailable, Status::unavailable("the rate limiter gave no answer"))
             }
             // The text may name keys of the server, so only the log has it.
-            Failure::Refused(text) => {
-                eprintln!("the server refused a call: {}", text.escape_debug());
+            Failure::Refused(_) => {
                 (Refusal::Rejected, Status::internal("the rate limiter refused the call"))
             }
         };
@@ -113,8 +118,10 @@ impl RateLimitService for Service {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let patience = request.metadata().get("grpc-timeout");
         let patience = patience.and_then(|text| asking::patience(text.to_str().ok()?));
+        let traceparent = request.metadata().get("traceparent");
+        let traceparent = traceparent.and_then(|text| text.to_str().ok());
         let began = Instant::now();
-        let answer = self.decide(request.get_ref(), patience).await;
+        let answer = self.decide(request.get_ref(), patience, traceparent).await;
         self.metrics.answered(Protocol::Grpc, began.elapsed());
         answer.map(Response::new)
     }
@@ -136,7 +143,7 @@ fn bounded<B>(metrics: &Metrics, mut response: http::Response<B>) -> http::Respo
 /// # Errors
 /// The reason that the listener failed.
 pub async fn serve(
-    listener: TcpListener,
+    incoming: impl Into<Connections>,
     service: Service,
     ended: impl Future<Output = ()>,
 ) -> Result<(), transport::Error> {
@@ -156,9 +163,6 @@ pub async fn serve(
         .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
         .add_service(health_service)
         .add_service(limits)
-        .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            draining,
-        )
+        .serve_with_incoming_shutdown(incoming.into(), draining)
         .await
 }

@@ -17,7 +17,6 @@ mod request;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::io::{Write as _, stderr};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,13 +28,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::deciding::{Answer as Decided, Asked, Decider, Failure, Hits};
+use crate::listening::Connections;
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
+use crate::refusals::log_refusal;
 use crate::watching::Live;
 use answer::Answer;
 use request::{Entries, Unreadable};
@@ -46,10 +46,6 @@ const FIELDS_MAX: usize = 128;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Longer than proxies keep an idle connection, so that none sends a request into a closed one.
 const IDLE: Duration = Duration::from_secs(150);
-/// The most connections at a time; others wait.
-const CONNECTIONS_MAX: usize = 4_096;
-/// The pause after a connection could not be accepted, for example without free descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers the requests of proxies.
 #[derive(Debug, Clone)]
@@ -114,7 +110,12 @@ impl Service {
         let descriptors: Vec<Descriptor<'_>> = entries.iter().map(descriptor).collect();
         let asked = |found| Asked { found, hits: Hits::Unset };
         let asked: Vec<_> = matches(domain, &descriptors).into_iter().map(asked).collect();
-        let decided = self.decider.decide(domain, &asked, None).await?;
+        let decided = self.decider.decide(domain, &asked, None).await;
+        if let Err(Failure::Refused(text)) = &decided {
+            let traceparent = check.headers.get("traceparent").and_then(|text| text.to_str().ok());
+            log_refusal("http", domain, &asked, traceparent, text);
+        }
+        let decided = decided?;
         self.metrics.decided(domain, &decided);
         Ok(decided)
     }
@@ -153,11 +154,7 @@ impl From<Failure> for Refused {
             Failure::Invalid(_) => Refusal::Invalid,
             Failure::TooManyRows => Refusal::TooManyLimits,
             // The text may name keys of the server, so only the log has it.
-            Failure::Refused(text) => {
-                let line = text.escape_debug();
-                let _ = writeln!(stderr(), "the server refused a call: {line}");
-                Refusal::Rejected
-            }
+            Failure::Refused(_) => Refusal::Rejected,
         };
         let detail = "The rate limiter could not be asked.".into();
         Self { reason, status: StatusCode::INTERNAL_SERVER_ERROR, detail }
@@ -170,25 +167,25 @@ fn descriptor<'a>(entries: &'a Entries<'_>) -> Descriptor<'a> {
 }
 
 /// Serves until `stopped` is true, then answers what is under way.
-pub async fn serve(listener: TcpListener, service: Service, stopped: watch::Receiver<bool>) {
+pub async fn serve(
+    incoming: impl Into<Connections>,
+    service: Service,
+    stopped: watch::Receiver<bool>,
+) {
+    let mut incoming = incoming.into();
     let mut open = JoinSet::new();
     let mut stop = pin!(stop(stopped.clone()));
     loop {
         tokio::select! {
             () = &mut stop => break,
             Some(_) = open.join_next() => {}
-            accepted = listener.accept(), if open.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, peer)) => {
-                    // Answers are small, and the proxy waits for each.
-                    let _ = stream.set_nodelay(true);
-                    let (service, stopped) = (service.clone(), stopped.clone());
-                    open.spawn(connection(stream, Some(peer.ip()), service, stopped));
-                }
-                Err(_) => tokio::time::sleep(PAUSE).await,
-            },
+            Some(stream) = incoming.next() => {
+                let (peer, service, stopped) = (stream.peer(), service.clone(), stopped.clone());
+                open.spawn(connection(stream, peer, service, stopped));
+            }
         }
     }
-    drop(listener);
+    drop(incoming);
     while open.join_next().await.is_some() {}
 }
 

@@ -1,23 +1,34 @@
 //! The gateway's parts: which limits a request meets, and what is asked of the server for them.
 //!
 //! ```text
+//! availability  the server's circuit breaker -> log
 //! config    files -> domains: limits in either form, and how HTTP requests become descriptors
 //! matching  a domain and descriptors -> the limits that apply, each with its key
 //! deciding  matched limits -> calls of the Rust client -> an answer with a row a descriptor
 //! grpc      Envoy's rate limit service: a request -> descriptors, an answer -> statuses
 //! http      forward-auth: a request -> descriptors, an answer -> a status; metrics and health
+//! listening addresses, unix sockets and TLS -> connections for grpc and http
+//! log       events as lines on standard error
 //! metrics   answers by the names of the configuration
+//! refusals  calls that the server refused -> log
 //! samples   a domain -> the commands that sample requests would send
+//! serving   the program: listens, follows changes of files, drains
 //! watching  the configuration in force, read again on change
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+mod availability;
 pub mod config;
 pub mod deciding;
 pub mod grpc;
 pub mod http;
+pub mod listening;
+pub mod log;
 pub mod matching;
 pub mod metrics;
+mod refusals;
 pub mod samples;
+pub mod serving;
+pub mod tls;
 pub mod watching;

@@ -1,4 +1,4 @@
-//! Holds the configuration, and reads it again when asked or when its files change.
+//! Holds the configuration, and reads files again when asked or when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,6 +9,7 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
 use crate::config::{Configuration, Remark};
+use crate::log::{Level, event};
 
 /// The time after a change during which further ones belong to it. A ConfigMap changes by several
 /// steps, and an editor writes a file in pieces.
@@ -49,35 +50,45 @@ impl Live {
 
     /// Reads the configuration again after each change of its files, and after each `asked`. Calls
     /// `done` with the result. Never returns.
-    ///
-    /// # Errors
-    /// The reason that the files cannot be watched.
     pub async fn follow(
         self,
         asked: Arc<Notify>,
-        done: impl Fn(Result<Arc<Configuration>, Vec<Remark>>),
-    ) -> notify::Result<()> {
-        let _watcher = self.watcher(asked.clone())?;
-        loop {
-            asked.notified().await;
-            tokio::time::sleep(SETTLED_AFTER).await;
-            let live = self.clone();
-            // The task fails only if the runtime shuts down.
-            if let Ok(loaded) = tokio::task::spawn_blocking(move || live.reload()).await {
-                done(loaded);
-            }
-        }
+        done: impl Fn(Result<Arc<Configuration>, Vec<Remark>>) + Clone + Send + 'static,
+    ) {
+        let path = self.path.clone();
+        follow(&[&path], asked, move || done(self.reload())).await;
     }
+}
 
-    fn watcher(&self, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            if event.is_ok_and(|event| changes(event.kind)) {
-                changed.notify_one();
-            }
-        })?;
-        watcher.watch(watched(&self.path), RecursiveMode::NonRecursive)?;
-        Ok(watcher)
+/// Calls `reload` after each change of files or folders, and after each `asked`. Never returns.
+pub async fn follow(
+    paths: &[&Path],
+    asked: Arc<Notify>,
+    reload: impl Fn() + Clone + Send + 'static,
+) {
+    let watcher = watcher(paths, asked.clone());
+    if let Err(error) = &watcher {
+        let event = event(Level::Warning, "files_not_watched").with("message", error);
+        event.with("hint", "send SIGHUP after a change").write();
     }
+    loop {
+        asked.notified().await;
+        tokio::time::sleep(SETTLED_AFTER).await;
+        // The task fails only if the runtime shuts down.
+        let _ = tokio::task::spawn_blocking(reload.clone()).await;
+    }
+}
+
+fn watcher(paths: &[&Path], changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+        if event.is_ok_and(|event| changes(event.kind)) {
+            changed.notify_one();
+        }
+    })?;
+    for path in paths {
+        watcher.watch(watched(path), RecursiveMode::NonRecursive)?;
+    }
+    Ok(watcher)
 }
 
 /// Returns the folder to watch: a file may be replaced by another one of its name.

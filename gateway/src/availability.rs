@@ -1,0 +1,39 @@
+//! Logs when the server stops to answer, and when it answers again.
+
+use std::time::Duration;
+
+use redis_throttle_client::Limiter;
+
+use crate::log::{Level, event};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// The answers after which the server counts as back: one node of a cluster may answer while
+/// another one is away.
+const ANSWERS: u32 = 3;
+
+/// Opens the first connection, then follows the circuit breaker. Sends calls only while the server
+/// is away. Never returns.
+pub(crate) async fn follow(limiter: Limiter) {
+    let mut is_away = false;
+    if let Err(error) = limiter.ready().await {
+        is_away = true;
+        event(Level::Error, "server_away").with("message", error).write();
+    }
+    let mut answers = 0;
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let is_open = limiter.open_breakers() > 0;
+        if !is_away && is_open {
+            (is_away, answers) = (true, 0);
+            let message = "calls fail or are late: limits decide by their on_error";
+            event(Level::Error, "server_away").with("message", message).write();
+        } else if is_away {
+            let answered = !is_open && limiter.ready().await.is_ok();
+            answers = if answered { answers + 1 } else { 0 };
+            if answers == ANSWERS {
+                is_away = false;
+                event(Level::Info, "server_back").write();
+            }
+        }
+    }
+}

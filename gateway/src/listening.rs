@@ -1,0 +1,310 @@
+//! Listens on an address or a unix socket, with or without TLS.
+//!
+//! ```text
+//! Address -> Listener -> Connections -> Connection, whose TLS handshake is done
+//! ```
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::Stream;
+use tonic::transport::server::Connected;
+
+use crate::log::{Level, event};
+use crate::tls::Tls;
+
+/// The most connections of a listener at a time; others wait.
+const CONNECTIONS_MAX: usize = 4_096;
+/// The time for a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The pause after a connection could not be accepted, for example without free descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address with a port.
+    Tcp(SocketAddr),
+    /// The path of a unix socket.
+    Unix(PathBuf),
+}
+
+/// The text is no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidAddress;
+
+impl FromStr for Address {
+    type Err = InvalidAddress;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(InvalidAddress),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => text.parse().map(Self::Tcp).map_err(|_| InvalidAddress),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub enum Listener {
+    /// With TLS if it is given.
+    Tcp(TcpListener, Option<Tls>),
+    /// Without TLS. The file is removed before the socket is closed.
+    Unix(SocketFile, UnixListener),
+}
+
+/// The file of a socket, which is removed at the end.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listener {
+    /// Listens. `tls` is for IP addresses only.
+    ///
+    /// # Errors
+    /// The reason, for example that another program listens there.
+    pub async fn bind(address: &Address, tls: Option<Tls>) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?, tls)),
+            Address::Unix(path) => {
+                remove_stale(path).await;
+                let listener = UnixListener::bind(path)?;
+                Ok(Self::Unix(SocketFile(path.clone()), listener))
+            }
+        }
+    }
+
+    /// Returns the address, with the port that the system has chosen.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn address(&self) -> io::Result<Address> {
+        Ok(match self {
+            Self::Tcp(listener, _) => Address::Tcp(listener.local_addr()?),
+            Self::Unix(file, _) => Address::Unix(file.0.clone()),
+        })
+    }
+
+    /// Accepts a connection, without a handshake.
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener, _) => {
+                let (stream, peer) = listener.accept().await?;
+                // Answers are small, and the proxy waits for each.
+                let _ = stream.set_nodelay(true);
+                Ok(Accepted::Tcp(stream, peer.ip()))
+            }
+            Self::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
+        }
+    }
+
+    /// Accepts connections until no service takes them.
+    async fn run(self, ready: mpsc::Sender<Connection>) {
+        let open = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let next = async || {
+            let place = open.clone().acquire_owned().await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>((self.accept().await?, place))
+        };
+        loop {
+            let accepted = tokio::select! {
+                () = ready.closed() => return,
+                accepted = next() => accepted,
+            };
+            match accepted {
+                Ok((accepted, place)) => self.pass(accepted, place, &ready).await,
+                Err(error) => {
+                    let event = event(Level::Error, "accept_failed").with("message", error);
+                    event.write_bounded();
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Passes a connection to the service; one with TLS after its handshake, for which the next
+    /// connections do not wait.
+    async fn pass(
+        &self,
+        accepted: Accepted,
+        place: OwnedSemaphorePermit,
+        ready: &mpsc::Sender<Connection>,
+    ) {
+        let (stream, peer): (Box<dyn Io>, _) = match (self, accepted) {
+            (Self::Tcp(_, Some(tls)), Accepted::Tcp(stream, peer)) => {
+                tokio::spawn(greeted(tls.clone(), stream, peer, place, ready.clone()));
+                return;
+            }
+            (_, Accepted::Tcp(stream, peer)) => (Box::new(stream), Some(peer)),
+            (_, Accepted::Unix(stream)) => (Box::new(stream), None),
+        };
+        // Without a service, the connection is closed.
+        let _ = ready.send(Connection { stream, peer, _place: place }).await;
+    }
+}
+
+enum Accepted {
+    Tcp(TcpStream, IpAddr),
+    Unix(UnixStream),
+}
+
+/// Removes the file of a socket on which no program listens.
+async fn remove_stale(path: &Path) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).await.is_err_and(refuses) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Makes the TLS handshake, and passes the connection to the service.
+async fn greeted(
+    tls: Tls,
+    stream: TcpStream,
+    peer: IpAddr,
+    place: OwnedSemaphorePermit,
+    ready: mpsc::Sender<Connection>,
+) {
+    let late = |_| Err(io::ErrorKind::TimedOut.into());
+    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await.unwrap_or_else(late) {
+        Ok(stream) => {
+            let stream: Box<dyn Io> = Box::new(stream);
+            let _ = ready.send(Connection { stream, peer: Some(peer), _place: place }).await;
+        }
+        Err(error) => {
+            let event = event(Level::Warning, "handshake_failed").with("peer", peer);
+            event.with("message", error).write_bounded();
+        }
+    }
+}
+
+/// The connections of a listener, which is closed when this is dropped.
+#[derive(Debug)]
+pub struct Connections(mpsc::Receiver<Connection>);
+
+impl Connections {
+    /// Returns the next connection.
+    pub async fn next(&mut self) -> Option<Connection> {
+        self.0.recv().await
+    }
+}
+
+/// Starts to accept connections. Needs a runtime.
+impl From<Listener> for Connections {
+    fn from(listener: Listener) -> Self {
+        let (ready, incoming) = mpsc::channel(1);
+        tokio::spawn(listener.run(ready));
+        Self(incoming)
+    }
+}
+
+/// Accepts connections without TLS.
+impl From<TcpListener> for Connections {
+    fn from(listener: TcpListener) -> Self {
+        Listener::Tcp(listener, None).into()
+    }
+}
+
+impl Stream for Connections {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|next| next.map(Ok))
+    }
+}
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
+
+/// A connection, which is one of the listener's until it is dropped.
+pub struct Connection {
+    stream: Box<dyn Io>,
+    peer: Option<IpAddr>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Returns the address of the peer; a peer on a unix socket has none.
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
