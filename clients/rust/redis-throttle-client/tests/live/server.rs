@@ -68,7 +68,7 @@ fn clock_library() -> &'static Path {
 }
 
 /// Finds a free port below 55,000: the cluster bus uses the port 10,000 above.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     loop {
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("an address").port();

@@ -1,0 +1,16 @@
+//! The chain of `examples/envoy`: the real Envoy in front of its application, the gateway's program
+//! and a real Redis. Without CI, the tests are skipped if Envoy was not fetched.
+
+mod away;
+mod chain;
+mod changes;
+#[allow(dead_code)]
+#[path = "../envoy/gateway.rs"]
+mod gateway;
+mod limits;
+mod load;
+mod program;
+#[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
+mod server;
+#[path = "../http/wire.rs"]
+mod wire;
