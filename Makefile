@@ -46,7 +46,7 @@ for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clien
 .DEFAULT_GOAL := help
 .PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter gateway
 .PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
-.PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot
+.PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot example-envoy
 .PHONY: test-clients check-clients
 
 help: ## list the targets
@@ -93,6 +93,13 @@ example-fastapi example-express example-axum example-nethttp example-spring-boot
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
 	@RL_CLIENTS='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
+
+example-envoy: HTTP_PORT := 10000
+example-envoy: gateway ## start a server, the gateway and Envoy with limits on HTTP_PORT=10000
+	@scripts/install-prerequisites.sh server pip
+	$(cargo_build)
+	@scripts/fetch-envoy.sh .cache/envoy
+	@RL_CLIENTS='$(clients)' scripts/example.sh envoy '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
 
 language_of_fastapi := python
 language_of_express := node

@@ -4,6 +4,7 @@
 mod away;
 mod chain;
 mod changes;
+mod example;
 #[allow(dead_code)]
 #[path = "../envoy/gateway.rs"]
 mod gateway;
