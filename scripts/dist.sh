@@ -87,7 +87,8 @@ linked_crates() {
 # Prints every crate of the release with its licence texts. Each line of `twins` names a crate
 # without licence texts, and a crate of the same repository that has them.
 third_parties() {
-    twins='redis-module-common redis-module'
+    twins='redis-module-common redis-module
+tonic-prost tonic'
     folders=$(for workspace in . clients/rust; do
         cargo metadata --locked --format-version 1 --filter-platform "$host" \
             --manifest-path "$workspace/Cargo.toml" || exit 1
