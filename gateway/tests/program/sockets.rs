@@ -1,0 +1,66 @@
+//! Unix sockets.
+
+use std::os::unix::net::UnixListener;
+
+use tokio::net::UnixStream;
+
+use crate::started::{Gateway, LIMITS, program};
+use crate::wire::{allows, channel, get};
+
+const AWAY: &str = "redis://127.0.0.1:1";
+
+#[tokio::test]
+async fn both_listeners_serve_unix_sockets_and_remove_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let [grpc, http] = ["grpc.sock", "http.sock"].map(|name| folder.path().join(name));
+    // A socket is left if a program was killed.
+    drop(UnixListener::bind(&http).unwrap());
+    let words = [&grpc, &http].map(|path| format!("unix:{}", path.display()));
+    let mut gateway = Gateway::with(AWAY, &["--grpc", &words[0], "--http", &words[1]], &[]);
+    assert_eq!(gateway.addresses, words);
+    let answer = get(UnixStream::connect(&http).await.unwrap(), "/healthcheck", &[]).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let channel = channel(UnixStream::connect(&grpc).await.unwrap()).await.unwrap();
+    assert!(allows(channel).await.unwrap());
+    gateway.signal("TERM");
+    assert!(gateway.ended().await.success());
+    assert!(!grpc.exists() && !http.exists());
+}
+
+#[tokio::test]
+async fn peer_on_a_unix_socket_is_trusted_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("http.sock");
+    let gateway = Gateway::with(AWAY, &["--http", &format!("unix:{}", path.display())], &[]);
+    let file = "domain: web\nhttp:\n  trusted_proxies: [unix]\n  descriptors:\n    \
+                - {client: client_address}\nlimits:\n  - {match: {client: '*'}, rule: FIXED 1 1h}\n";
+    std::fs::write(gateway.path("limits/web.yaml"), file).unwrap();
+    gateway.signal("HUP");
+    gateway.event("configuration_loaded", 1).await;
+    let ask = async |fields: &[(&str, &str)]| {
+        get(UnixStream::connect(&path).await.unwrap(), "/check/web", fields).await
+    };
+    let answer = ask(&[("X-Forwarded-For", "203.0.113.9")]).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let unknown = ask(&[]).await;
+    assert!(unknown.starts_with("HTTP/1.1 400 "), "{unknown}");
+}
+
+#[test]
+fn used_socket_and_other_files_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let _used = UnixListener::bind(at("used")).unwrap();
+    std::fs::write(at("file"), "a text").unwrap();
+    std::fs::write(at("api.yaml"), LIMITS).unwrap();
+    for name in ["used", "file"] {
+        let address = format!("unix:{}", at(name).display());
+        let mut program = program();
+        program.args(["--server", AWAY, "--grpc", &address, "--config"]).arg(at("api.yaml"));
+        let ended = program.output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        let text = format!("--grpc: cannot listen on {address}: Address already in use");
+        assert!(said.contains(&text), "{said}");
+        assert!(at(name).exists());
+    }
+}

@@ -1,0 +1,56 @@
+//! Requests over any stream.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+/// Sends a request of HTTP/1.1 and returns the answer; what was read of it if it ends early.
+pub async fn get(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    target: &str,
+    fields: &[(&str, &str)],
+) -> String {
+    let mut text = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
+    fields.iter().for_each(|(name, value)| text.push_str(&format!("{name}: {value}\r\n")));
+    let _ = stream.write_all(format!("{text}\r\n").as_bytes()).await;
+    let mut read = Vec::new();
+    let _ = stream.read_to_end(&mut read).await;
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+/// Sends a request of HTTP/1.1 to an address.
+pub async fn ask(address: &str, target: &str, fields: &[(&str, &str)]) -> String {
+    get(TcpStream::connect(address).await.unwrap(), target, fields).await
+}
+
+/// Returns a gRPC channel over a stream, which is its only connection.
+pub async fn channel(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<Channel, tonic::transport::Error> {
+    let mut stream = Some(TokioIo::new(stream));
+    let once = service_fn(move |_| {
+        let stream = stream.take().ok_or_else(|| std::io::Error::other("one connection only"));
+        async { stream }
+    });
+    Endpoint::from_static("http://gateway").connect_with_connector(once).await
+}
+
+/// Asks Envoy's service for the user `a`. Returns true if the request is allowed.
+pub async fn allows(channel: Channel) -> Result<bool, Status> {
+    let entry = Entry { key: "user".to_owned(), value: "a".to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let request = RateLimitRequest {
+        domain: "api".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 0,
+    };
+    let answer = RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
+    Ok(answer.into_inner().overall_code == 1)
+}
