@@ -1,4 +1,4 @@
-//! Logs calls that the server refused: they are faults of the operator, for example a missing right.
+//! Logs the calls that the server refused. An operator has to act, for example to add a right.
 
 use crate::config::Domain;
 use crate::deciding::Asked;

@@ -1,10 +1,10 @@
 //! The log.
 
+use serde_json::Value;
+
 use crate::server::{Server, until};
 use crate::started::Gateway;
-use crate::wire::{allows, ask, channel};
-
-const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+use crate::wire::{TRACE, allows, ask, channel};
 
 #[tokio::test]
 async fn refused_calls_are_logged_with_their_trace_and_a_bounded_rate() {
@@ -40,7 +40,13 @@ async fn refused_calls_are_logged_with_their_trace_and_a_bounded_rate() {
     until("the number of dropped lines is logged", shows_dropped).await;
     let lines = gateway.events("call_refused");
     assert!(lines.len() < 200, "{}", lines.len());
-    assert_eq!(lines.iter().filter(|line| !line["traceparent"].is_null()).count(), 1);
+    let [http, grpc] = ["http", "grpc"].map(|protocol| {
+        let of_protocol = lines.iter().filter(|line| line["protocol"] == protocol);
+        of_protocol.map(|line| line["traceparent"].clone()).collect::<Vec<_>>()
+    });
+    // Those after the first are not valid.
+    assert!(http[0] == TRACE && http[1..].iter().all(Value::is_null));
+    assert!(grpc.iter().all(|trace| trace == TRACE));
 }
 
 #[tokio::test]
@@ -65,4 +71,29 @@ async fn server_away_and_back_are_logged_once_and_denials_are_not() {
     let all = gateway.lines();
     assert_eq!(all.len(), 2 * (before + 1), "{all:?}");
     assert!(!format!("{all:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn unread_log_stops_no_call() {
+    let both = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let gateway = Gateway::unread("redis://127.0.0.1:1", &both, &[]);
+    // The mistakes of one reading are more than the pipe takes.
+    let mistakes = "- {match: {user: '*'}, rule: FIXD 1 1h}\n".repeat(100);
+    for number in 0..20 {
+        let text = format!("domain: d{number}\nlimits:\n{mistakes}");
+        std::fs::write(gateway.path(&format!("limits/{number}.yaml")), text).unwrap();
+    }
+    let refused = async || {
+        let metrics = ask(gateway.http(), "/metrics", &[]).await;
+        let line = "redis_throttle_gateway_reloads_total{outcome=\"refused\"} ";
+        let (_, count) = metrics.split_once(line)?;
+        count.lines().next()?.parse::<u64>().ok()
+    };
+    for _ in 0..3 {
+        let before = refused().await;
+        gateway.signal("HUP");
+        until("it is refused", async || refused().await > before).await;
+        let answer = ask(gateway.http(), "/check/api", &[("x-user", "a")]).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
 }

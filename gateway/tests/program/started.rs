@@ -44,7 +44,16 @@ impl Gateway {
         Self::with(server, &[&both, words].concat(), &[])
     }
 
+    /// Starts a gateway with other addresses.
     pub fn with(server: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut gateway = Self::unread(server, words, variables);
+        let (stderr, lines) = (gateway.process.stderr.take().unwrap(), gateway.log.clone());
+        thread::spawn(move || collect(stderr, &lines));
+        gateway
+    }
+
+    /// Starts a gateway whose log is not read.
+    pub fn unread(server: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let limits = folder.path().join("limits");
         fs::create_dir(&limits).unwrap();
@@ -54,16 +63,13 @@ impl Gateway {
         command.args(["--server", server, "--config"]).arg(limits).args(words);
         command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let (stderr, lines) = (process.stderr.take().unwrap(), log.clone());
-        thread::spawn(move || collect(stderr, &lines));
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let listed = line.trim_end().strip_prefix("redis-throttle-gateway listens on ");
-        let addresses = listed.unwrap_or_else(|| panic!("{line:?} {log:?}")).split(", ");
+        let addresses = listed.expect("a greeting").split(", ");
         let address = |named: &str| named.split(' ').next().unwrap().to_owned();
         let addresses = addresses.map(address).collect();
-        Self { process, folder, addresses, log }
+        Self { process, folder, addresses, log: Arc::default() }
     }
 
     pub fn grpc(&self) -> &str {

@@ -7,8 +7,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::R
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
 use tower::service_fn;
 
 /// Sends a request of HTTP/1.1 and returns the answer; what was read of it if it ends early.
@@ -42,15 +42,17 @@ pub async fn channel(
     Endpoint::from_static("http://gateway").connect_with_connector(once).await
 }
 
-/// Asks Envoy's service for the user `a`. Returns true if the request is allowed.
+/// A trace as proxies send it.
+pub const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// Asks Envoy's service for the user `a`, with [`TRACE`]. Returns true if the request is allowed.
 pub async fn allows(channel: Channel) -> Result<bool, Status> {
     let entry = Entry { key: "user".to_owned(), value: "a".to_owned() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-    let request = RateLimitRequest {
-        domain: "api".to_owned(),
-        descriptors: vec![descriptor],
-        hits_addend: 0,
-    };
+    let descriptors = vec![descriptor];
+    let message = RateLimitRequest { domain: "api".to_owned(), descriptors, hits_addend: 0 };
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("traceparent", TRACE.parse().unwrap());
     let answer = RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
     Ok(answer.into_inner().overall_code == 1)
 }
