@@ -145,6 +145,11 @@ impl Envoy {
         number.map_or(0, |number| number.parse().expect("a number"))
     }
 
+    /// Returns Envoy's statistics of the gateway.
+    pub async fn counts(&self) -> String {
+        get(self.admin, "/stats?usedonly&filter=gateway", &[]).await.body
+    }
+
     /// Returns the number of requests for which Envoy got no decision.
     pub async fn undecided(&self) -> u64 {
         self.count("cluster.application.ratelimit.error").await
