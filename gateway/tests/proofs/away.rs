@@ -66,14 +66,18 @@ async fn on_error_decides_while_redis_hangs_and_limits_return() {
 
 #[tokio::test]
 async fn on_error_decides_within_the_20_ms_of_envoy() {
-    let Some(chain) = Chain::start(Changes::default(), 1).await else { return };
-    enforced(&chain, "before").await;
-    let redis = chain.redis.info("server", "process_id").await;
-    signal("STOP", redis);
-    // A busy machine may take a part of the requests more than 20 ms.
-    let lost = lost(&chain.envoy).await;
-    signal("CONT", redis);
-    assert!(lost <= 5, "{lost} of 20 requests timed out");
+    // A busy machine may take longer now and then. Each try has a gateway whose breaker is closed.
+    let mut late = Vec::new();
+    while late.len() < 5 {
+        let Some(chain) = Chain::start(Changes::default(), 1).await else { return };
+        enforced(&chain, "before").await;
+        signal("STOP", chain.redis.info("server", "process_id").await);
+        match lost(&chain.envoy).await {
+            0 => return,
+            lost => late.push(lost),
+        }
+    }
+    panic!("requests without an answer in time, of 20: {late:?}");
 }
 
 #[tokio::test]
