@@ -27,6 +27,8 @@ use crate::watching::Live;
 /// The largest message that is read. The bounds of its parts are smaller.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
+/// The time between two questions whether the peer is there. It has 20 s to answer.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The status that tonic gives to a message that is too large.
 const OUT_OF_RANGE: HeaderValue = HeaderValue::from_static("11");
 const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
@@ -157,9 +159,11 @@ pub async fn serve(
     let (age, metrics) = (service.connection_age, service.metrics.clone());
     let limits = RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
     Server::builder()
-        // Without a grace: with one, tonic 0.14 cuts the connection, and the calls on it, at the end
-        // of both times. A call here ends by its own deadline.
+        // Without a grace: with one, tonic 0.14 cuts a connection with its calls after both times.
+        // A call here ends by its own deadline.
         .max_connection_age(age)
+        // An old connection ends once the peer agrees: find out if it is silent.
+        .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
         .add_service(health_service)
         .add_service(limits)

@@ -27,7 +27,7 @@ async fn lost(envoy: &Envoy) -> u64 {
             lost += 1;
             continue;
         }
-        assert_eq!(payment.status, 429);
+        assert_eq!(payment.status, 503);
         assert_eq!(payment.field("x-envoy-ratelimited"), "true");
         assert_eq!(payment.field("content-type"), "application/problem+json");
         let body: serde_json::Value = serde_json::from_str(&payment.body).unwrap();

@@ -87,7 +87,7 @@ async fn printed_lines_do_what_they_say() {
     signal("TERM", script.server());
     until("searches pass", async || search().await.status == 200).await;
     let payment = async || get(port, "/payments", &[("x-user", "ann")]).await;
-    until("payments are denied", async || payment().await.status == 429).await;
+    until("payments are denied", async || payment().await.status == 503).await;
     let mut back = Server::start().await;
     back.end();
     back.port = server;
