@@ -45,7 +45,7 @@ for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clien
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter gateway
-.PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
+.PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients bench-gateway
 .PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot example-envoy
 .PHONY: test-clients check-clients
 
@@ -181,6 +181,12 @@ bench-clients: ## compare the clients with other ways, ROUNDS=5, and write docs/
 	@$(for_clients) bench
 	CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' \
 		scripts/clients.sh run python3 benches/clients/run.py
+
+bench-gateway: ## compare the gateway with a bare gRPC service and write docs/bench/gateway.md
+	@scripts/install-prerequisites.sh rust build server
+	$(cargo_build)
+	RL_MODULE='$(module)' RL_SERVER='$(SERVER)' \
+		cargo bench --locked --target-dir '$(clients)' --manifest-path gateway/Cargo.toml --bench gateway
 
 bench-module:
 	@scripts/install-prerequisites.sh rust build server

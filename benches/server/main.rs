@@ -25,6 +25,8 @@ mod plot;
 mod report;
 mod reserving;
 mod rounds;
+#[path = "../table.rs"]
+mod table;
 
 use node::Binary;
 use plot::{Labels, Series};

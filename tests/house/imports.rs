@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// The folders that contain the root of a crate, `main.rs` or `lib.rs`.
-const RUST: [&str; 7] = [
+const RUST: [&str; 8] = [
     "src",
     "engine/src",
+    "benches/gateway",
     "benches/instructions",
     "benches/server",
     "benches/clients/rust/src",

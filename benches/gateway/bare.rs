@@ -1,0 +1,34 @@
+//! A bare service of the same shape: it answers every request with the same answer.
+
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tokio::net::TcpListener;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+struct Bare(RateLimitResponse);
+
+#[tonic::async_trait]
+impl RateLimitService for Bare {
+    async fn should_rate_limit(
+        &self,
+        _request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        Ok(Response::new(self.0.clone()))
+    }
+}
+
+/// Serves until the process ends. `answer` is one of the gateway, so that answers have one size.
+pub async fn serve(address: SocketAddr, answer: RateLimitResponse) {
+    let listener = TcpListener::bind(address).await.expect("a free port");
+    Server::builder()
+        .add_service(RateLimitServiceServer::new(Bare(answer)))
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
+        .await
+        .expect("a listener");
+}
