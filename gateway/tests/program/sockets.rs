@@ -53,10 +53,12 @@ fn used_socket_and_other_files_stay() {
     let _used = UnixListener::bind(at("used")).unwrap();
     std::fs::write(at("file"), "a text").unwrap();
     std::fs::write(at("api.yaml"), LIMITS).unwrap();
+    let used = format!("unix:{}", at("used").display());
     for name in ["used", "file"] {
         let address = format!("unix:{}", at(name).display());
         let mut program = program();
-        program.args(["--server", AWAY, "--grpc", &address, "--config"]).arg(at("api.yaml"));
+        program.args(["--server", AWAY, "--grpc", &address, "--http", &used, "--config"]);
+        program.arg(at("api.yaml"));
         let ended = program.output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
         let text = format!("--grpc: cannot listen on {address}: Address already in use");

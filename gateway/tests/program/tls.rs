@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::certificates::{Folder, certificate};
 use crate::server::{Server, until};
@@ -62,9 +65,10 @@ async fn silent_client_delays_no_other() {
     let gateway = start(&folder, None);
     let mut silent = Vec::new();
     for _ in 0..100 {
-        silent.push(tokio::net::TcpStream::connect(gateway.http()).await.unwrap());
+        silent.push(TcpStream::connect(gateway.http()).await.unwrap());
     }
-    let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
+    let connected = folder.connect(gateway.http(), "http/1.1", "ca", None);
+    let stream = timeout(Duration::from_secs(30), connected).await.unwrap().unwrap();
     assert!(get(stream, "/healthcheck", &[]).await.starts_with("HTTP/1.1 200 "));
     let late = gateway.event("handshake_failed", 1).await;
     assert_eq!(late["message"], "timed out");
