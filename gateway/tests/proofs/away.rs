@@ -66,14 +66,15 @@ async fn on_error_decides_while_redis_hangs_and_limits_return() {
 
 #[tokio::test]
 async fn on_error_decides_within_the_20_ms_of_envoy() {
-    // A busy machine may take longer now and then. Each try has a gateway whose breaker is closed.
+    // The breaker, behind which every answer is in time, opens after five failures. A busy machine
+    // may take longer now and then, so there are five tries, each with a closed breaker.
     let mut late = Vec::new();
     while late.len() < 5 {
         let Some(chain) = Chain::start(Changes::default(), 1).await else { return };
         enforced(&chain, "before").await;
         signal("STOP", chain.redis.info("server", "process_id").await);
         match lost(&chain.envoy).await {
-            0 => return,
+            0..5 => return,
             lost => late.push(lost),
         }
     }
