@@ -27,6 +27,8 @@ use crate::watching::Live;
 /// The largest message that is read. The bounds of its parts are smaller.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
+/// The time for handshakes to end before the other connections are told to move on.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// The time between two questions whether the peer is there. It has 20 s to answer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The status that tonic gives to a message that is too large.
@@ -151,10 +153,16 @@ pub async fn serve(
 ) -> Result<(), transport::Error> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<RateLimitServiceServer<Service>>().await;
-    let draining = async {
+    let incoming = incoming.into();
+    let close = incoming.close();
+    let draining = async move {
         ended.await;
         health.set_not_serving::<RateLimitServiceServer<Service>>().await;
         health.set_service_status("", ServingStatus::NotServing).await;
+        // A proxy that is told to move on makes a new connection at once: it must be refused by then.
+        // `incoming` ends when the listener is closed, unless a handshake takes longer.
+        close.notify_one();
+        tokio::time::sleep(CLOSED_WITHIN).await;
     };
     let (age, metrics) = (service.connection_age, service.metrics.clone());
     let limits = RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
@@ -167,6 +175,6 @@ pub async fn serve(
         .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
         .add_service(health_service)
         .add_service(limits)
-        .serve_with_incoming_shutdown(incoming.into(), draining)
+        .serve_with_incoming_shutdown(incoming, draining)
         .await
 }

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
@@ -124,8 +125,8 @@ impl Listener {
         }
     }
 
-    /// Accepts connections until no service takes them.
-    async fn run(self, ready: mpsc::Sender<Connection>) {
+    /// Accepts connections until no service takes them, or until it is to close.
+    async fn run(self, ready: mpsc::Sender<Connection>, close: Arc<Notify>) {
         let open = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let next = async || {
             let place = open.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -134,6 +135,7 @@ impl Listener {
         loop {
             let accepted = tokio::select! {
                 () = ready.closed() => return,
+                () = close.notified() => break,
                 accepted = next() => accepted,
             };
             match accepted {
@@ -144,6 +146,10 @@ impl Listener {
                     tokio::time::sleep(PAUSE).await;
                 }
             }
+        }
+        // The system has made these connections: their requests may be on the way.
+        while let Ok(Ok((accepted, place))) = timeout(Duration::ZERO, next()).await {
+            self.pass(accepted, place, &ready).await;
         }
     }
 
@@ -191,7 +197,7 @@ async fn greeted(
     ready: mpsc::Sender<Connection>,
 ) {
     let late = |_| Err(io::ErrorKind::TimedOut.into());
-    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await.unwrap_or_else(late) {
+    match timeout(HANDSHAKE, tls.accept(stream)).await.unwrap_or_else(late) {
         Ok(stream) => {
             let stream: Box<dyn Io> = Box::new(stream);
             let _ = ready.send(Connection { stream, peer: Some(peer), _place: place }).await;
@@ -205,12 +211,22 @@ async fn greeted(
 
 /// The connections of a listener, which is closed when this is dropped.
 #[derive(Debug)]
-pub struct Connections(mpsc::Receiver<Connection>);
+pub struct Connections {
+    ready: mpsc::Receiver<Connection>,
+    close: Arc<Notify>,
+}
 
 impl Connections {
     /// Returns the next connection.
     pub async fn next(&mut self) -> Option<Connection> {
-        self.0.recv().await
+        self.ready.recv().await
+    }
+
+    /// Returns what closes the listener when it is notified. The connections that it has accepted
+    /// are still returned, then none.
+    #[must_use]
+    pub fn close(&self) -> Arc<Notify> {
+        self.close.clone()
     }
 }
 
@@ -218,8 +234,9 @@ impl Connections {
 impl From<Listener> for Connections {
     fn from(listener: Listener) -> Self {
         let (ready, incoming) = mpsc::channel(1);
-        tokio::spawn(listener.run(ready));
-        Self(incoming)
+        let close = Arc::new(Notify::new());
+        tokio::spawn(listener.run(ready, close.clone()));
+        Self { ready: incoming, close }
     }
 }
 
@@ -234,7 +251,7 @@ impl Stream for Connections {
     type Item = io::Result<Connection>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(context).map(|next| next.map(Ok))
+        self.ready.poll_recv(context).map(|next| next.map(Ok))
     }
 }
 
