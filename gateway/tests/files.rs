@@ -86,8 +86,8 @@ fn kubernetes_pod_accepts_its_arguments_and_limits() {
 #[test]
 fn container_accepts_the_arguments_of_its_image() {
     let recipe = text("deploy/Dockerfile").replace("\\\n", "");
-    let command = recipe.lines().filter_map(|line| line.strip_prefix("ENTRYPOINT "));
-    let command = command.last().expect("the image of the gateway is the last");
+    let command = recipe.lines().rev().find_map(|line| line.strip_prefix("ENTRYPOINT "));
+    let command = command.expect("the image of the gateway, which is the last");
     let words: Vec<_> = command.split('"').skip(1).step_by(2).collect();
     assert_eq!(words[0], "redis-throttle-gateway");
     let limits = root().join("deploy/gateway/limits.yaml");
