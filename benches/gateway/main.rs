@@ -9,7 +9,7 @@ mod bare;
 mod load;
 #[path = "../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;
-#[path = "../table.rs"]
+#[path = "../server/table.rs"]
 mod table;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

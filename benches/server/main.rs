@@ -25,7 +25,6 @@ mod plot;
 mod report;
 mod reserving;
 mod rounds;
-#[path = "../table.rs"]
 mod table;
 
 use node::Binary;

@@ -159,7 +159,7 @@ pub async fn serve(
         ended.await;
         health.set_not_serving::<RateLimitServiceServer<Service>>().await;
         health.set_service_status("", ServingStatus::NotServing).await;
-        // A proxy that is told to move on makes a new connection at once: it must be refused by then.
+        // A proxy that is told to move on connects again at once, and must be refused by then.
         // `incoming` ends when the listener is closed, unless a handshake takes longer.
         close.notify_one();
         tokio::time::sleep(CLOSED_WITHIN).await;

@@ -100,7 +100,7 @@ impl Gateway {
         self.lines().into_iter().filter(|line| line["event"] == name).collect()
     }
 
-    /// Waits until an event was logged so many times, and returns its last line.
+    /// Waits until an event was logged a number of times, and returns its last line.
     pub async fn event(&self, name: &str, times: usize) -> Value {
         until(name, async || self.events(name).len() >= times).await;
         self.events(name).pop().unwrap()

@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as client;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -53,6 +53,6 @@ pub async fn allows(channel: Channel) -> Result<bool, Status> {
     let message = RateLimitRequest { domain: "api".to_owned(), descriptors, hits_addend: 0 };
     let mut request = Request::new(message);
     request.metadata_mut().insert("traceparent", TRACE.parse().unwrap());
-    let answer = RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
+    let answer = client::RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
     Ok(answer.into_inner().overall_code == 1)
 }
