@@ -80,8 +80,9 @@ pub async fn follow(
 }
 
 fn watcher(paths: &[&Path], changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let read: Vec<PathBuf> = paths.iter().map(|path| path.to_path_buf()).collect();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-        if event.is_ok_and(|event| changes(event.kind)) {
+        if event.is_ok_and(|event| changes(&event, &read)) {
             changed.notify_one();
         }
     })?;
@@ -102,10 +103,25 @@ fn watched(path: &Path) -> &Path {
     }
 }
 
-/// Returns true for an event after which a file may read differently. Reading is none.
-fn changes(kind: EventKind) -> bool {
-    let is_written = kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
-    is_written || !kind.is_access()
+/// Returns true for an event after which one of the files may read differently. Reading is none,
+/// nor is a change of another file: the log may be in the same folder.
+fn changes(event: &Event, read: &[PathBuf]) -> bool {
+    let is_written = event.kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
+    let is_read = |path: &PathBuf| read.iter().any(|read| may_change(read, path));
+    (is_written || !event.kind.is_access())
+        // Without paths, events were lost.
+        && (event.paths.is_empty() || event.paths.iter().any(is_read))
+}
+
+/// Returns true if `path` may be the file `read`, a file of domains in the folder `read`, or the
+/// link `..data` of a ConfigMap.
+fn may_change(read: &Path, path: &Path) -> bool {
+    let Some(name) = path.file_name() else { return true };
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let is_domain = matches!(ending, Some("yaml" | "yml"));
+    name.as_encoded_bytes().starts_with(b"..")
+        || read.file_name() == Some(name)
+        || (is_domain && read.is_dir())
 }
 
 #[cfg(test)]

@@ -67,3 +67,27 @@ async fn follows_the_links_of_a_config_map() {
     until(&live, "two").await;
     following.abort();
 }
+
+#[tokio::test]
+async fn other_files_of_the_folder_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("api.yaml"), text("one")).unwrap();
+    for path in [folder.path().to_owned(), at("api.yaml")] {
+        let log = at("log");
+        let live = Live::load(path).unwrap();
+        let (read, mut times) = tokio::sync::mpsc::unbounded_channel();
+        let done = move |_: Result<_, Vec<Remark>>| {
+            // As a log in the same folder does.
+            fs::write(&log, "a line").unwrap();
+            let _ = read.send(());
+        };
+        let asked = Arc::new(Notify::new());
+        let following = tokio::spawn(live.follow(asked.clone(), done));
+        asked.notify_one();
+        times.recv().await.unwrap();
+        let again = tokio::time::timeout(Duration::from_secs(1), times.recv()).await;
+        assert!(again.is_err());
+        following.abort();
+    }
+}
