@@ -1,7 +1,7 @@
 //! Processes of a test. Each is ended by its id.
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tokio::net::TcpStream;
@@ -13,16 +13,17 @@ pub struct Program {
     command: Command,
     process: Child,
     pub port: u16,
+    log: PathBuf,
 }
 
 impl Program {
     /// Starts a program, and waits until its port is open.
     pub async fn start(mut command: Command, port: u16, log: &Path) -> Self {
-        let log = File::options().create(true).append(true).open(log).expect("a log");
-        let same = log.try_clone().expect("a log");
-        command.stdin(Stdio::null()).stdout(log).stderr(same);
+        let output = File::options().create(true).append(true).open(log).expect("a log");
+        let same = output.try_clone().expect("a log");
+        command.stdin(Stdio::null()).stdout(output).stderr(same);
         let process = command.spawn().expect("a process");
-        let program = Self { command, process, port };
+        let program = Self { command, process, port, log: log.to_owned() };
         program.listens().await;
         program
     }
@@ -49,6 +50,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.port, fs::read_to_string(&self.log).unwrap_or_default());
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
