@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::HeaderValue;
+use tokio_stream::StreamExt as _;
 use tonic::transport::{self, Server};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
@@ -29,6 +30,9 @@ const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// The time for handshakes to end before the other connections are told to move on.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+/// The time for the first bytes of a connection: a proxy sends them at once.
+const PREFACE: Duration = Duration::from_secs(5);
+const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// The time between two questions whether the peer is there. It has 20 s to answer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The status that tonic gives to a message that is too large.
@@ -155,6 +159,7 @@ pub async fn serve(
     health.set_serving::<RateLimitServiceServer<Service>>().await;
     let incoming = incoming.into();
     let close = incoming.close();
+    let incoming = incoming.map(|next| next.map(|one| one.silent_at_most(PREFACE, PREFACE_BYTES)));
     let draining = async move {
         ended.await;
         health.set_not_serving::<RateLimitServiceServer<Service>>().await;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
@@ -143,7 +143,7 @@ impl Listener {
                 Err(error) => {
                     let event = event(Level::Error, "accept_failed").with("message", error);
                     event.write_bounded();
-                    tokio::time::sleep(PAUSE).await;
+                    sleep(PAUSE).await;
                 }
             }
         }
@@ -170,7 +170,7 @@ impl Listener {
             (_, Accepted::Unix(stream)) => (Box::new(stream), None),
         };
         // Without a service, the connection is closed.
-        let _ = ready.send(Connection { stream, peer, _place: place }).await;
+        let _ = ready.send(Connection::new(stream, peer, place)).await;
     }
 }
 
@@ -200,7 +200,7 @@ async fn greeted(
     match timeout(HANDSHAKE, tls.accept(stream)).await.unwrap_or_else(late) {
         Ok(stream) => {
             let stream: Box<dyn Io> = Box::new(stream);
-            let _ = ready.send(Connection { stream, peer: Some(peer), _place: place }).await;
+            let _ = ready.send(Connection::new(stream, Some(peer), place)).await;
         }
         Err(error) => {
             let event = event(Level::Warning, "handshake_failed").with("peer", peer);
@@ -263,6 +263,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
 pub struct Connection {
     stream: Box<dyn Io>,
     peer: Option<IpAddr>,
+    /// The time for the first bytes of the peer, and their number.
+    silence: Option<(Pin<Box<Sleep>>, usize)>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -273,6 +275,17 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
+    fn new(stream: Box<dyn Io>, peer: Option<IpAddr>, place: OwnedSemaphorePermit) -> Self {
+        Self { stream, peer, silence: None, _place: place }
+    }
+
+    /// Limits the time until the peer has sent some bytes. Reading then fails, so that silent peers
+    /// do not keep the places of others.
+    #[must_use]
+    pub fn silent_at_most(self, time: Duration, bytes: usize) -> Self {
+        Self { silence: Some((Box::pin(sleep(time)), bytes)), ..self }
+    }
+
     /// Returns the address of the peer; a peer on a unix socket has none.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
@@ -292,7 +305,16 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let Some((time, expected)) = &mut self.silence else { return read };
+        *expected = expected.saturating_sub(buffer.filled().len() - before);
+        if *expected == 0 {
+            self.silence = None;
+        } else if read.is_pending() && time.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 

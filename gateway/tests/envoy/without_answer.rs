@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use tonic::{Code as Status, Request};
@@ -155,4 +156,18 @@ async fn old_connection_is_closed_without_losing_an_answer() {
         opened.load(Ordering::Relaxed) >= 3
     };
     until("the connection was closed twice", renewed).await;
+}
+
+#[tokio::test]
+async fn peer_that_says_nothing_is_disconnected() {
+    let server = Server::start().await;
+    let gateway = Gateway::start(&server.url(), LIMITS).await;
+    let ends = async |first: &str| {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.write_all(first.as_bytes()).await.unwrap();
+        let mut read = Vec::new();
+        let ended = stream.read_to_end(&mut read);
+        tokio::time::timeout(Duration::from_secs(30), ended).await.expect("it ends").unwrap();
+    };
+    tokio::join!(ends(""), ends("PRI * HTTP/2.0"));
 }

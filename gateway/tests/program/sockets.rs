@@ -32,8 +32,13 @@ async fn peer_on_a_unix_socket_is_trusted_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("http.sock");
     let gateway = Gateway::with(AWAY, &["--http", &format!("unix:{}", path.display())], &[]);
-    let file = "domain: web\nhttp:\n  trusted_proxies: [unix]\n  descriptors:\n    \
-                - {client: client_address}\nlimits:\n  - {match: {client: '*'}, rule: FIXED 1 1h}\n";
+    let file = "domain: web
+http:
+  trusted_proxies: [unix]
+  descriptors: [{client: client_address}]
+limits:
+  - {match: {client: '*'}, rule: FIXED 1 1h}
+";
     std::fs::write(gateway.path("limits/web.yaml"), file).unwrap();
     gateway.signal("HUP");
     gateway.event("configuration_loaded", 1).await;
