@@ -202,6 +202,8 @@ async fn greeted(
             let stream: Box<dyn Io> = Box::new(stream);
             let _ = ready.send(Connection::new(stream, Some(peer), place)).await;
         }
+        // A check of a load balancer: it connects and leaves.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
         Err(error) => {
             let event = event(Level::Warning, "handshake_failed").with("peer", peer);
             event.with("message", error).write_bounded();

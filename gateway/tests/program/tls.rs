@@ -53,10 +53,14 @@ async fn both_listeners_speak_tls_and_nothing_else() {
     for (address, alpn) in [(gateway.http(), "h2"), (gateway.grpc(), "http/1.1")] {
         assert!(folder.connect(address, alpn, "ca", None).await.is_err());
     }
+    // A check of a load balancer, which is not logged.
+    drop(TcpStream::connect(gateway.http()).await.unwrap());
     let plain = ask(gateway.http(), "/healthcheck", &[]).await;
     assert!(!plain.contains("HTTP/1.1"), "{plain}");
-    let failed = gateway.event("handshake_failed", 1).await;
+    let failed = gateway.event("handshake_failed", 3).await;
     assert_eq!((&failed["peer"], &failed["level"]), (&"127.0.0.1".into(), &"warning".into()));
+    let all = gateway.events("handshake_failed");
+    assert!(all.iter().all(|line| line["message"] != "tls handshake eof"), "{all:?}");
 }
 
 #[tokio::test]
