@@ -46,9 +46,9 @@ impl Format {
 /// The severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// The gateway does as it should.
+    /// A normal change of state.
     Info,
-    /// A part does not do as it should.
+    /// Something failed that does not change an answer.
     Warning,
     /// Limits are not enforced as configured.
     Error,
@@ -175,7 +175,7 @@ fn log() -> &'static Log {
     LOG.get_or_init(|| Log::new(Format::of_stderr()))
 }
 
-/// What the thread gets.
+/// A message to the thread.
 enum Message {
     Line(String),
     /// Answered when the lines before it are written.
