@@ -108,6 +108,8 @@ fn served(arguments: Arguments) -> Result<(), String> {
         "the configuration has mistakes"
     })?;
     let limiter = limiter(server(&arguments)?, &arguments)?;
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(arguments.threads).enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(serving::serve(arguments, live, limiter))
 }

@@ -85,8 +85,8 @@ async fn deadline_of_the_proxy_is_kept_if_it_is_shorter() {
     let gateway = Gateway::start(&server.url(), LIMITS).await;
     assert!(is_ok(&gateway.ask(&[of("deny", "d0")]).await));
     let slept = server.hang().await;
-    // The answer has 5 ms for its way back, which a busy machine may exceed once. The breaker, which
-    // would answer at once, needs five failures.
+    // The answer has 5 ms for its way back, which a busy machine may exceed once. The breaker
+    // answers at once, but only after five failures.
     let mut answered = false;
     for _ in 0..4 {
         let mut request = Request::new(request("api", &[of("deny", "d")], 0));
