@@ -118,8 +118,13 @@ impl Answer {
     /// Returns the header fields for the client.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
-        let decision = self.denial().or(self.decision.as_ref());
-        decision.map(|one| one.headers(&[HeaderStyle::Draft11])).unwrap_or_default()
+        let is_away = |row: &Row| !row.allowed && row.outcome == Outcome::Away;
+        match self.denial().or(self.decision.as_ref()) {
+            Some(decision) => decision.headers(&[HeaderStyle::Draft11]),
+            // The proxy's patience ended before the limiter's, which would have said the same.
+            None if self.rows.iter().any(is_away) => vec![("Retry-After", "1".to_owned())],
+            None => Vec::new(),
+        }
     }
 
     /// Returns the decision that denies, if one does.
