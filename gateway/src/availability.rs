@@ -11,14 +11,17 @@ const EVERY: Duration = Duration::from_secs(1);
 /// another one is away.
 const ANSWERS: u32 = 3;
 
-/// Opens the first connection, then follows the circuit breaker. Sends calls only while the server
-/// is away. Never returns.
-pub(crate) async fn follow(limiter: Limiter) {
-    let mut is_away = false;
-    if let Err(error) = limiter.ready().await {
-        is_away = true;
+/// Opens the first connection, for up to two seconds. Returns true if the server is away.
+pub(crate) async fn is_away(limiter: &Limiter) -> bool {
+    let opened = limiter.ready().await;
+    if let Err(error) = &opened {
         event(Level::Error, "server_away").with("message", error).write();
     }
+    opened.is_err()
+}
+
+/// Follows the circuit breaker. Sends calls only while the server is away. Never returns.
+pub(crate) async fn follow(limiter: Limiter, mut is_away: bool) {
     let mut answers = 0;
     loop {
         tokio::time::sleep(EVERY).await;

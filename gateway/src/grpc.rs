@@ -19,7 +19,7 @@ use tonic_health::ServingStatus;
 use tower::util::MapResponseLayer;
 
 use crate::deciding::{Asked, Decider, Failure};
-use crate::listening::Connections;
+use crate::listening::{CLOSED_WITHIN, Connections};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusal;
@@ -28,8 +28,6 @@ use crate::watching::Live;
 /// The largest message that is read. The bounds of its parts are smaller.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
-/// The time for handshakes to end before the other connections are told to move on.
-const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// The time for the first bytes of a connection: a proxy sends them at once.
 const PREFACE: Duration = Duration::from_secs(5);
 const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();

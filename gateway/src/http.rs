@@ -30,9 +30,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
 use crate::deciding::{Answer as Decided, Asked, Decider, Failure, Hits};
-use crate::listening::Connections;
+use crate::listening::{CLOSED_WITHIN, Connection, Connections};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusal;
@@ -174,28 +175,40 @@ pub async fn serve(
 ) {
     let mut incoming = incoming.into();
     let mut open = JoinSet::new();
-    let mut stop = pin!(stop(stopped.clone()));
+    let (end, ended) = watch::channel(false);
+    let begin = |stream: Connection| {
+        let (peer, service) = (stream.peer(), service.clone());
+        connection(stream, peer, service, stopped.clone(), ended.clone())
+    };
+    let mut stop = pin!(is_true(stopped.clone()));
     loop {
         tokio::select! {
             () = &mut stop => break,
             Some(_) = open.join_next() => {}
             Some(stream) = incoming.next() => {
-                let (peer, service, stopped) = (stream.peer(), service.clone(), stopped.clone());
-                open.spawn(connection(stream, peer, service, stopped));
+                open.spawn(begin(stream));
             }
         }
     }
+    // A proxy whose connection ends connects again at once, and must be refused by then.
+    incoming.close().notify_one();
+    let until = Instant::now() + CLOSED_WITHIN;
+    while let Ok(Some(stream)) = timeout_at(until.into(), incoming.next()).await {
+        open.spawn(begin(stream));
+    }
     drop(incoming);
+    end.send_replace(true);
     while open.join_next().await.is_some() {}
 }
 
-/// Serves a connection until it ends; once `stopped` is true, until its request is answered. A peer
-/// on a unix socket has no address.
-pub async fn connection(
+/// Serves a connection until it ends; once `ended` is true, until its request is answered. Health
+/// fails once `stopped` is true. A peer on a unix socket has no address.
+async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<IpAddr>,
     service: Service,
     stopped: watch::Receiver<bool>,
+    ended: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request: Request<Incoming>| {
         let (service, request) = (service.clone(), request.map(drop));
@@ -208,15 +221,15 @@ pub async fn connection(
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = stop(stopped.clone()) => {}
+        () = is_true(ended) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
 }
 
-/// Waits until the gateway stops.
-async fn stop(mut stopped: watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stopped| *stopped).await;
+/// Waits until a value is true.
+async fn is_true(mut watched: watch::Receiver<bool>) {
+    let _ = watched.wait_for(|is_true| *is_true).await;
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ use crate::tls::Tls;
 
 /// The most connections of a listener at a time; others wait.
 const CONNECTIONS_MAX: usize = 4_096;
+/// The time for handshakes to end before the other connections are told to move on.
+pub const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// The time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for example without free descriptors.

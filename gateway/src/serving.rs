@@ -42,7 +42,9 @@ pub async fn serve(arguments: Arguments, live: Live, limiter: Limiter) -> Result
     let failed = |error: io::Error| format!("cannot wait for signals: {error}");
     let ended = ended(terminate.map_err(failed)?, interrupt.map_err(failed)?);
     follow(&live, certificate, &metrics, hang_up.map_err(failed)?);
-    tokio::spawn(availability::follow(limiter.clone()));
+    // Before the first request, which would otherwise be decided without the server.
+    let is_away = availability::is_away(&limiter).await;
+    tokio::spawn(availability::follow(limiter.clone(), is_away));
     let is_cluster = arguments.servers.len() > 1;
     let decider = Decider::new(limiter.clone(), arguments.timeout, arguments.tags, is_cluster);
     // A program that starts the gateway reads this line. A closed output is ignored.
