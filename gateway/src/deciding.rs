@@ -13,12 +13,13 @@ mod calls;
 use std::time::Duration;
 
 use redis_throttle_client::{Decision, Error, Item, Limiter};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::Domain;
 use crate::matching::Call;
 
-pub use answer::{Answer, Failure, Outcome, Row};
+pub use answer::{Answer, Outcome, Row, TooManyRows};
 pub use asked::{Asked, Hits};
 use calls::{Change, Check, Kind, Planned};
 
@@ -65,35 +66,36 @@ impl Decider {
     /// Decides a request. `patience` is the time for which the proxy waits, if it is known.
     ///
     /// # Errors
-    /// [`Failure`]. A server that is away is none, unless a limit says `on_error: unavailable`.
+    /// [`TooManyRows`]. A server that is away or that refuses a call is no error: the limits decide
+    /// by their `on_error`.
     pub async fn decide(
         &self,
         domain: &Domain,
         asked: &[Asked<'_>],
         patience: Option<Duration>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, TooManyRows> {
         let deadline = Instant::now() + self.within(patience);
         let planned = Planned::of(asked);
         if planned.len() > LIVE_ROWS_MAX {
-            return Err(Failure::TooManyRows);
+            return Err(TooManyRows);
         }
         let mut answer = Answer::new(asked);
         // A limit of no requests denies without a call, so the others take nothing.
         if answer.allowed() {
-            self.check(domain, &planned.checks, deadline, &mut answer).await?;
+            self.check(domain, &planned.checks, deadline, &mut answer).await;
         }
         if answer.allowed() {
             for check in &planned.shadows {
                 let item = self.item(domain, check.call, check.cost());
                 let decided = timeout_at(deadline, self.limiter.check(item)).await;
-                answer.put(&check.rows, decided_or_away(decided)?.as_ref());
+                answer.put(&check.rows, decided.ok());
             }
         }
         for change in &planned.changes {
-            let decided = self.change(domain, change, deadline).await?;
-            answer.put(&[change.row], decided.as_ref());
+            let decided = self.change(domain, change, deadline).await;
+            answer.put(&[change.row], decided.ok());
         }
-        answer.finished()
+        Ok(answer)
     }
 
     /// Returns the time for all calls of a request. It is longer than that of one call if the proxy
@@ -109,34 +111,42 @@ impl Decider {
         checks: &[Check<'_>],
         deadline: Instant,
         answer: &mut Answer,
-    ) -> Result<(), Failure> {
-        let items: Vec<_> =
-            checks.iter().map(|check| self.item(domain, check.call, check.cost())).collect();
+    ) {
+        if checks.len() > 1 && !self.share_a_node(domain, checks) {
+            return self.check_apart(domain, checks, deadline, answer).await;
+        }
+        let items: Vec<_> = checks.iter().map(|check| self.item_of(domain, check)).collect();
         let decided = match &items[..] {
-            [] => return Ok(()),
+            [] => return,
             [one] => timeout_at(deadline, self.limiter.check(*one)).await,
-            all if self.share_a_node(domain, checks) => {
-                timeout_at(deadline, self.limiter.check_all(all, None)).await
-            }
-            all => timeout_at(deadline, self.limiter.check_each(all)).await,
+            all => timeout_at(deadline, self.limiter.check_all(all, None)).await,
         };
-        let decision = decided_or_away(decided)?;
-        for (at, check) in checks.iter().enumerate() {
-            match &decision {
-                None => answer.put(&check.rows, None),
-                Some(decision) if decision.rows.is_empty() => {
-                    answer.put(&check.rows, Some(decision));
-                }
-                // After a denial, `check_each` asks no further rule.
-                Some(decision) => {
-                    if let Some(row) = decision.rows.get(at) {
-                        answer.put(&check.rows, Some(row));
-                    }
-                }
+        answer.decide(checks.iter(), decided.ok());
+    }
+
+    /// Decides rules on different nodes, one after the other, until one denies. A rule without costs
+    /// comes last, because it gives nothing back if a later one denies.
+    async fn check_apart(
+        &self,
+        domain: &Domain,
+        checks: &[Check<'_>],
+        deadline: Instant,
+        answer: &mut Answer,
+    ) {
+        let (first, last): (Vec<_>, Vec<_>) =
+            checks.iter().partition(|check| check.call.rule.takes_cost());
+        if !first.is_empty() {
+            let items: Vec<_> = first.iter().map(|check| self.item_of(domain, check)).collect();
+            let decided = timeout_at(deadline, self.limiter.check_each(&items)).await;
+            answer.decide(first.into_iter(), decided.ok());
+        }
+        for check in last {
+            if answer.allowed() {
+                let item = self.item_of(domain, check);
+                let decided = timeout_at(deadline, self.limiter.check(item)).await;
+                answer.decide([check].into_iter(), decided.ok());
             }
         }
-        answer.decision = decision;
-        Ok(())
     }
 
     async fn change(
@@ -144,14 +154,17 @@ impl Decider {
         domain: &Domain,
         change: &Change<'_>,
         deadline: Instant,
-    ) -> Result<Option<Decision>, Failure> {
+    ) -> Result<Result<Decision, Error>, Elapsed> {
         let item = self.item(domain, change.call, change.units);
-        let changed = match change.kind {
+        match change.kind {
             Kind::Charge => timeout_at(deadline, self.limiter.charge(item)).await,
             Kind::Refund => timeout_at(deadline, self.limiter.refund(item)).await,
             Kind::Peek => timeout_at(deadline, self.limiter.peek(item)).await,
-        };
-        decided_or_away(changed)
+        }
+    }
+
+    fn item_of<'a>(&self, domain: &'a Domain, check: &Check<'a>) -> Item<'a> {
+        self.item(domain, check.call, check.cost())
     }
 
     /// Returns the item of a call. Without a cost it only asks for one unit.
@@ -179,18 +192,6 @@ impl Decider {
         let mut tags = checks.iter().map(|check| self.tag(domain, check.call));
         let first = tags.next().flatten();
         first.is_some() && tags.all(|tag| tag == first)
-    }
-}
-
-/// Returns the decision; `None` if the server gave none in time.
-fn decided_or_away<E>(
-    decided: Result<Result<Decision, Error>, E>,
-) -> Result<Option<Decision>, Failure> {
-    match decided {
-        Ok(Ok(decision)) => Ok(Some(decision)),
-        Err(_) | Ok(Err(Error::Unavailable { .. })) => Ok(None),
-        Ok(Err(error @ Error::InvalidArgument { .. })) => Err(Failure::Invalid(error.to_string())),
-        Ok(Err(error)) => Err(Failure::Refused(error.to_string())),
     }
 }
 

@@ -2,31 +2,36 @@
 
 mod answering;
 mod asking;
+mod codec;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::HeaderValue;
 use tokio_stream::StreamExt as _;
+use tonic::body::Body;
+use tonic::codegen::BoxFuture;
+use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::transport::{self, Server};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tower::util::MapResponseLayer;
 
-use crate::deciding::{Asked, Decider, Failure};
+use crate::deciding::{Asked, Decider};
 use crate::listening::{CLOSED_WITHIN, Connections};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
-use crate::refusals::log_refusal;
+use crate::refusals::log_refusals;
 use crate::watching::Live;
+use codec::Codec;
 
 /// The largest message that is read. The bounds of its parts are smaller.
-const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// The time for the first bytes of a connection: a proxy sends them at once.
 const PREFACE: Duration = Duration::from_secs(5);
@@ -80,14 +85,16 @@ impl Service {
         let hits = request.descriptors.iter().map(|one| asking::hits(request, one));
         let asked: Vec<_> =
             found.into_iter().zip(hits).map(|(found, hits)| Asked { found, hits }).collect();
-        let decided = self.decider.decide(domain, &asked, patience).await;
-        let answer = decided.map_err(|failure| {
-            if let Failure::Refused(text) = &failure {
-                log_refusal("grpc", domain, &asked, traceparent, text);
-            }
-            self.status(failure)
-        })?;
-        self.metrics.decided(domain, &answer);
+        let Ok(answer) = self.decider.decide(domain, &asked, patience).await else {
+            self.metrics.refused(Protocol::Grpc, Refusal::TooManyLimits);
+            let text = "too many descriptors match a limit: expected at most 16";
+            return Err(Status::invalid_argument(text));
+        };
+        self.metrics.decided(Protocol::Grpc, domain, &answer);
+        log_refusals(Protocol::Grpc, domain, &answer, traceparent);
+        if answer.is_left_to_the_proxy() {
+            return Err(Status::unavailable("the rate limiter gave no answer"));
+        }
         Ok(answering::response(&answer))
     }
 
@@ -95,41 +102,53 @@ impl Service {
         self.metrics.refused(Protocol::Grpc, Refusal::Invalid);
         Status::invalid_argument(text)
     }
+}
 
-    fn status(&self, failure: Failure) -> Status {
-        let (reason, status) = match failure {
-            Failure::Invalid(text) => return self.invalid(text),
-            Failure::TooManyRows => {
-                let text = "too many descriptors match a limit: expected at most 16";
-                (Refusal::TooManyLimits, Status::invalid_argument(text))
+/// The one method of the service, with a codec of its own.
+#[derive(Debug, Clone)]
+struct Served(Service);
+
+impl NamedService for Served {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl tower::Service<http::Request<Body>> for Served {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let served = self.clone();
+        Box::pin(async move {
+            if !request.uri().path().ends_with("/ShouldRateLimit") {
+                return Ok(Status::unimplemented("unknown method").into_http());
             }
-            Failure::Unavailable => {
-                (Refusal::Unavailable, Status::unavailable("the rate limiter gave no answer"))
-            }
-            // The text may name keys of the server, so only the log has it.
-            Failure::Refused(_) => {
-                (Refusal::Rejected, Status::internal("the rate limiter refused the call"))
-            }
-        };
-        self.metrics.refused(Protocol::Grpc, reason);
-        status
+            let codec = Codec::new(served.0.metrics.clone());
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(MESSAGE_BYTES_MAX);
+            Ok(grpc.unary(served, request).await)
+        })
     }
 }
 
-#[tonic::async_trait]
-impl RateLimitService for Service {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let patience = request.metadata().get("grpc-timeout");
-        let patience = patience.and_then(|text| asking::patience(text.to_str().ok()?));
-        let traceparent = request.metadata().get("traceparent");
-        let traceparent = traceparent.and_then(|text| text.to_str().ok());
-        let began = Instant::now();
-        let answer = self.decide(request.get_ref(), patience, traceparent).await;
-        self.metrics.answered(Protocol::Grpc, began.elapsed());
-        answer.map(Response::new)
+impl UnaryService<RateLimitRequest> for Served {
+    type Response = RateLimitResponse;
+    type Future = BoxFuture<Response<RateLimitResponse>, Status>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move {
+            let metadata = request.metadata();
+            let text = |name: &str| metadata.get(name).and_then(|text| text.to_str().ok());
+            let patience = text("grpc-timeout").and_then(asking::patience);
+            let began = Instant::now();
+            let answer = service.decide(request.get_ref(), patience, text("traceparent")).await;
+            service.metrics.answered(Protocol::Grpc, began.elapsed());
+            answer.map(Response::new)
+        })
     }
 }
 
@@ -154,13 +173,13 @@ pub async fn serve(
     ended: impl Future<Output = ()>,
 ) -> Result<(), transport::Error> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<RateLimitServiceServer<Service>>().await;
+    health.set_serving::<Served>().await;
     let incoming = incoming.into();
     let close = incoming.close();
     let incoming = incoming.map(|next| next.map(|one| one.silent_at_most(PREFACE, PREFACE_BYTES)));
     let draining = async move {
         ended.await;
-        health.set_not_serving::<RateLimitServiceServer<Service>>().await;
+        health.set_not_serving::<Served>().await;
         health.set_service_status("", ServingStatus::NotServing).await;
         // A proxy that is told to move on connects again at once, and must be refused by then.
         // `incoming` ends when the listener is closed, unless a handshake takes longer.
@@ -168,7 +187,6 @@ pub async fn serve(
         tokio::time::sleep(CLOSED_WITHIN).await;
     };
     let (age, metrics) = (service.connection_age, service.metrics.clone());
-    let limits = RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
     Server::builder()
         // Without a grace: with one, tonic 0.14 cuts a connection with its calls after both times.
         // A call here ends by its own deadline.
@@ -177,7 +195,7 @@ pub async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
         .add_service(health_service)
-        .add_service(limits)
+        .add_service(Served(service))
         .serve_with_incoming_shutdown(incoming, draining)
         .await
 }

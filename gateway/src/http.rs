@@ -32,11 +32,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use crate::deciding::{Answer as Decided, Asked, Decider, Failure, Hits};
+use crate::deciding::{Answer as Decided, Asked, Decider, Hits};
 use crate::listening::{CLOSED_WITHIN, Connection, Connections};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
-use crate::refusals::log_refusal;
+use crate::refusals::log_refusals;
 use crate::watching::Live;
 use answer::Answer;
 use request::{Entries, Unreadable};
@@ -111,13 +111,16 @@ impl Service {
         let descriptors: Vec<Descriptor<'_>> = entries.iter().map(descriptor).collect();
         let asked = |found| Asked { found, hits: Hits::Unset };
         let asked: Vec<_> = matches(domain, &descriptors).into_iter().map(asked).collect();
-        let decided = self.decider.decide(domain, &asked, None).await;
-        if let Err(Failure::Refused(text)) = &decided {
-            let traceparent = check.headers.get("traceparent").and_then(|text| text.to_str().ok());
-            log_refusal("http", domain, &asked, traceparent, text);
-        }
-        let decided = decided?;
-        self.metrics.decided(domain, &decided);
+        let Ok(decided) = self.decider.decide(domain, &asked, None).await else {
+            return Err(Refused {
+                reason: Refusal::TooManyLimits,
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                detail: "More than 16 limits match.".into(),
+            });
+        };
+        self.metrics.decided(Protocol::Http, domain, &decided);
+        let traceparent = check.headers.get("traceparent").and_then(|text| text.to_str().ok());
+        log_refusals(Protocol::Http, domain, &decided, traceparent);
         Ok(decided)
     }
 }
@@ -141,24 +144,6 @@ impl From<Unreadable> for Refused {
     fn from(Unreadable(detail): Unreadable) -> Self {
         let (reason, status) = (Refusal::Invalid, StatusCode::BAD_REQUEST);
         Self { reason, status, detail: detail.into() }
-    }
-}
-
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Self {
-        let reason = match failure {
-            Failure::Unavailable => {
-                let status = StatusCode::SERVICE_UNAVAILABLE;
-                let detail = "The rate limiter is not available.".into();
-                return Self { reason: Refusal::Unavailable, status, detail };
-            }
-            Failure::Invalid(_) => Refusal::Invalid,
-            Failure::TooManyRows => Refusal::TooManyLimits,
-            // The text may name keys of the server, so only the log has it.
-            Failure::Refused(_) => Refusal::Rejected,
-        };
-        let detail = "The rate limiter could not be asked.".into();
-        Self { reason, status: StatusCode::INTERNAL_SERVER_ERROR, detail }
     }
 }
 

@@ -35,7 +35,9 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    fn as_str(self) -> &'static str {
+    /// Returns the name in labels and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Grpc => "grpc",
             Self::Http => "http",
@@ -54,7 +56,7 @@ pub enum Refusal {
     TooManyLimits,
     /// The server gave no answer, and the limit leaves the decision to the proxy.
     Unavailable,
-    /// The server refused the call.
+    /// The server refused a call: limits decided by their `on_error`.
     Rejected,
 }
 
@@ -107,8 +109,12 @@ impl Metrics {
         Self { registry, requests, degraded, refused, latency, reloads }
     }
 
-    /// Counts each limit that decided in an answer.
-    pub fn decided(&self, domain: &Domain, answer: &Answer) {
+    /// Counts each limit that decided in an answer, and the calls that the server refused.
+    pub fn decided(&self, protocol: Protocol, domain: &Domain, answer: &Answer) {
+        answer.refusals.iter().for_each(|_| self.refused(protocol, Refusal::Rejected));
+        if answer.is_left_to_the_proxy() {
+            self.refused(protocol, Refusal::Unavailable);
+        }
         for row in &answer.rows {
             let (Some(limit), Some(outcome)) = (&row.limit, outcome(row)) else { continue };
             let named = [("domain", domain.name.clone()), ("rule", limit.name.clone())];

@@ -31,6 +31,7 @@ pub use domain::{Domain, Http, Limit, OnError, Source, Template, Terms, Unit};
 pub use folder::Configuration;
 pub use report::{At, Remark};
 
+pub(crate) use bounds::COST_MAX;
 pub(crate) use domain::{Branch, Level, Lookup, Pattern, sorted};
 pub(crate) use naming::{extend, joined};
 pub(crate) use rule_words::rule;

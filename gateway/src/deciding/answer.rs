@@ -2,25 +2,17 @@
 
 use std::sync::Arc;
 
-use redis_throttle_client::{Decision, HeaderStyle, Problem};
+use redis_throttle_client::{Decision, Error, HeaderStyle, Problem};
 
 use crate::config::{Limit, OnError, Unit};
 use crate::matching::Demand;
 
 use super::asked::{Asked, Hits};
+use super::calls::Check;
 
-/// The reason that a request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// More than 16 rows.
-    TooManyRows,
-    /// The server gave no answer, and the limit leaves the decision to the proxy.
-    Unavailable,
-    /// The hits do not fit the rule.
-    Invalid(String),
-    /// The server refused a call, for example because a user may not send it.
-    Refused(String),
-}
+/// More limits than one call takes. The request has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyRows;
 
 /// The outcome of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +25,7 @@ pub enum Outcome {
     Blocked(Unit),
     /// The server decided.
     Decided(Box<Decision>),
-    /// The server gave no answer: the limit's `on_error` decided.
+    /// The server gave no answer, or refused the call: the limit's `on_error` decided.
     Away,
 }
 
@@ -56,7 +48,9 @@ pub struct Answer {
     /// A row for each descriptor, in order.
     pub rows: Vec<Row>,
     /// The decision on all checks, if the server or the limiter made one.
-    pub(super) decision: Option<Decision>,
+    decision: Option<Decision>,
+    /// The reasons for which the server, or the client, refused calls. They may name keys.
+    pub refusals: Vec<String>,
 }
 
 impl Answer {
@@ -77,11 +71,49 @@ impl Answer {
             let is_blocked = matches!(outcome, Outcome::Blocked(_));
             Row { limit, outcome, allowed: is_shadow || is_change || !is_blocked, is_change }
         });
-        Self { rows: rows.collect(), decision: None }
+        Self { rows: rows.collect(), decision: None, refusals: Vec::new() }
     }
 
-    /// Sets the rows of a decision; `None` for no answer.
-    pub(super) fn put(&mut self, rows: &[usize], decision: Option<&Decision>) {
+    /// Sets the rows of a call's result; `None` if it was not there in time.
+    pub(super) fn put(&mut self, rows: &[usize], result: Option<Result<Decision, Error>>) {
+        let decision = self.decided(result);
+        self.set(rows, decision.as_ref());
+    }
+
+    /// Sets the rows of checks that one call decided; `None` if its result was not there in time.
+    pub(super) fn decide<'a>(
+        &mut self,
+        checks: impl Iterator<Item = &'a Check<'a>>,
+        result: Option<Result<Decision, Error>>,
+    ) {
+        let decision = self.decided(result);
+        for (at, check) in checks.enumerate() {
+            match &decision {
+                Some(decision) if !decision.rows.is_empty() => {
+                    // After a denial, rules on other nodes were not asked.
+                    if let Some(row) = decision.rows.get(at) {
+                        self.set(&check.rows, Some(row));
+                    }
+                }
+                whole => self.set(&check.rows, whole.as_ref()),
+            }
+        }
+        self.decision = self.decision.take().or(decision);
+    }
+
+    /// Returns the decision of a call's result; `None` if the server did not decide.
+    fn decided(&mut self, result: Option<Result<Decision, Error>>) -> Option<Decision> {
+        match result? {
+            Ok(decision) => Some(decision),
+            Err(Error::Unavailable { .. }) => None,
+            Err(refusal) => {
+                self.refusals.push(refusal.to_string());
+                None
+            }
+        }
+    }
+
+    fn set(&mut self, rows: &[usize], decision: Option<&Decision>) {
         for at in rows {
             let Some(row) = self.rows.get_mut(*at) else { continue };
             let Some(limit) = &row.limit else { continue };
@@ -102,17 +134,15 @@ impl Answer {
         self.rows.iter().all(|row| row.allowed)
     }
 
-    /// Returns the answer, or a failure if only limits deny that leave it to the proxy.
-    pub(super) fn finished(self) -> Result<Self, Failure> {
+    /// Returns true if only limits deny that leave the decision to the proxy.
+    #[must_use]
+    pub fn is_left_to_the_proxy(&self) -> bool {
         let leaves = |row: &&Row| {
             let on_error = row.limit.as_ref().map(|limit| limit.on_error);
             row.outcome == Outcome::Away && on_error == Some(OnError::Unavailable)
         };
-        let denying: Vec<&Row> = self.rows.iter().filter(|row| !row.allowed).collect();
-        if !denying.is_empty() && denying.iter().all(leaves) {
-            return Err(Failure::Unavailable);
-        }
-        Ok(self)
+        let mut denying = self.rows.iter().filter(|row| !row.allowed).peekable();
+        denying.peek().is_some() && denying.all(|row| leaves(&row))
     }
 
     /// Returns the header fields for the client.

@@ -1,6 +1,6 @@
 //! Plans the calls of a request.
 
-use crate::config::Limit;
+use crate::config::{COST_MAX, Limit};
 use crate::matching::{Call, Demand};
 
 use super::asked::{Asked, Hits};
@@ -18,7 +18,7 @@ impl Check<'_> {
     /// Returns the units to take; 0 to ask whether one would pass.
     pub fn cost(&self) -> u64 {
         // A rule that counts one at a time counts equal descriptors of a request as one.
-        if self.call.rule.takes_cost() { self.units } else { 1 }
+        if self.call.rule.takes_cost() { self.units.min(COST_MAX) } else { 1 }
     }
 }
 
@@ -67,7 +67,8 @@ impl<'a> Planned<'a> {
     }
 
     fn add(&mut self, row: usize, call: &'a Call<'a>, limit: &Limit, hits: Hits) {
-        let units = |hits: u64| hits.saturating_mul(limit.cost);
+        // More than any limit has: such a check is denied.
+        let units = |hits: u64| hits.saturating_mul(limit.cost).min(COST_MAX);
         let change = |hits, kind| Change { call, row, units: units(hits), kind };
         match hits {
             Hits::Given(0) | Hits::Back(0) if !call.rule.takes_cost() => {

@@ -14,7 +14,9 @@ const DESCRIPTORS_MAX: usize = 64;
 const ENTRIES_MAX: usize = 16;
 const DOMAIN_BYTES_MAX: usize = 255;
 const KEY_BYTES_MAX: usize = 256;
-const VALUE_BYTES_MAX: usize = 4096;
+/// More than Envoy takes in all header fields by default, 60 KiB: its client chooses values, and
+/// Envoy passes requests that are refused here.
+const VALUE_BYTES_MAX: usize = 64 * 1024;
 
 /// Returns the descriptors of a request, or the bound that it exceeds.
 pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, &'static str> {
@@ -37,7 +39,7 @@ fn descriptor(one: &RateLimitDescriptor) -> Result<Descriptor<'_>, &'static str>
             return Err("invalid key of a descriptor: expected at most 256 bytes");
         }
         if entry.value.len() > VALUE_BYTES_MAX {
-            return Err("invalid value of a descriptor: expected at most 4096 bytes");
+            return Err("invalid value of a descriptor: expected at most 65536 bytes");
         }
         entries.push((entry.key.as_str(), entry.value.as_str()));
     }

@@ -16,6 +16,7 @@ const LIMITS: &str = "limits:
 - {match: {tenant: '*'}, rule: GCRA 10 10 90}
 - {match: {model: '*'}, rule: FIXED 100 1h, count: reported}
 - {match: {try: '*'}, rule: FIXED 1 1h, cost: 1}
+- {match: {login: '*'}, rule: BACKOFF 1 1m 1h 1d}
 ";
 
 async fn started(limits: &str) -> (Server, Gateway) {
@@ -94,6 +95,8 @@ async fn hits_of_a_descriptor_come_before_those_of_the_request() {
         (vec![hits(user(), 1), hits(user(), 0)], 0, vec![(true, 0), (true, 0)]),
         (vec![hits(user(), 0)], 0, vec![(false, 0)]),
         (vec![back(user())], 0, vec![(true, 1)]),
+        // More than a call may cost is more than any limit has.
+        (vec![hits(user(), u64::MAX), user()], 0, vec![(false, 1), (false, 1)]),
     ];
     for (descriptors, hits, expected) in table {
         let answer = gateway.try_ask(&descriptors, hits).await.unwrap();
@@ -141,6 +144,11 @@ async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
         let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
         assert_eq!(left(&answer), [(true, shadow), (true, user)]);
     }
+    server.run(&["DEL", "rl:shadow:api|fixed-3600s|s"]).await;
+    server.run(&["LPUSH", "rl:shadow:api|fixed-3600s|s", "of another program"]).await;
+    let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
+    assert_eq!(left(&answer), [(true, 0), (true, 6)]);
+    assert!(gateway.metrics.text().contains(r#"reason="rejected"} 1"#));
 }
 
 #[tokio::test]
@@ -166,6 +174,11 @@ async fn keys_of_a_cluster_have_the_tag_of_their_value() {
     assert_eq!(left(&gateway.ask(&two).await), [(false, 0), (true, 0)]);
     assert_eq!(left(&gateway.ask(&two[1..]).await), [(true, 8)]);
     assert_eq!(server.calls("rl.all").await, 2);
+    // A rule without costs is asked last, because what it counts cannot be given back.
+    let login = |tenant| [of("login", "a"), of("tenant", tenant)];
+    assert_eq!(left(&gateway.ask(&login("d")).await), [(true, 0), (true, 9)]);
+    assert_eq!(left(&gateway.ask(&login("d")).await), [(false, 0), (true, 8)]);
+    assert_eq!(server.calls("rl.backoff").await, 2);
 }
 
 #[tokio::test]
@@ -201,18 +214,17 @@ async fn requests_beyond_the_bounds_are_invalid_and_counted() {
         request("api", &vec![of("x", "y"); 65], 0),
         request("api", &[wide], 0),
         request("api", &[of(&"k".repeat(257), "v")], 0),
-        request("api", &[of("user", &"v".repeat(4097))], 0),
-        request("api", &[hits(of("user", "u"), u64::MAX)], 0),
+        request("api", &[of("user", &"v".repeat(65_537))], 0),
         request("api", &rows, 0),
     ];
     for request in table {
         assert_eq!(gateway.send(request).await.unwrap_err(), Status::InvalidArgument);
     }
-    // A message of more than 256 KiB is not read.
-    let large = request("api", &[of("user", &"v".repeat(300_000))], 0);
+    // A message of more than 1 MiB is not read.
+    let large = request("api", &[of("user", &"v".repeat(1_100_000))], 0);
     assert_eq!(gateway.send(large).await.unwrap_err(), Status::InvalidArgument);
     let shown = gateway.metrics.text();
-    for (reason, count) in [("invalid", 7), ("too_many_limits", 1)] {
+    for (reason, count) in [("invalid", 6), ("too_many_limits", 1)] {
         let line = format!(r#"refused_total{{protocol="grpc",reason="{reason}"}} {count}"#);
         assert!(shown.contains(&line), "{line}:\n{shown}");
     }

@@ -127,14 +127,22 @@ async fn gateway_finishes_a_call_and_then_ends() {
 }
 
 #[tokio::test]
-async fn refused_call_is_internal_and_concerns_only_its_subject() {
+async fn on_error_decides_where_the_server_refuses_calls() {
     let server = Server::start().await;
     let gateway = Gateway::start(&server.url(), LIMITS).await;
-    server.run(&["LPUSH", "rl:allow:api|fixed-3600s|a", "of another program"]).await;
-    assert_eq!(gateway.try_ask(&[of("allow", "a")], 0).await.unwrap_err(), Status::Internal);
-    assert!(is_ok(&gateway.ask(&[of("allow", "b")]).await));
+    assert!(is_ok(&gateway.ask(&[of("deny", "x")]).await));
+    for (rule, value) in [("allow", "a"), ("deny", "d"), ("leave", "l")] {
+        let key = format!("rl:{rule}:api|fixed-3600s|{value}");
+        server.run(&["LPUSH", &key, "of another program"]).await;
+    }
+    assert_on_error(&gateway).await;
     let shown = gateway.metrics.text();
-    assert!(shown.contains(r#"refused_total{protocol="grpc",reason="rejected"} 1"#), "{shown}");
+    let line = r#"refused_total{protocol="grpc",reason="rejected"} 5"#;
+    assert!(shown.contains(line), "{shown}");
+    // The keys of others are not concerned, until the user of the gateway has lost its rights.
+    assert!(is_ok(&gateway.ask(&[of("deny", "y")]).await));
+    server.run(&["ACL", "SETUSER", "default", "-rl.fixed"]).await;
+    assert!(!is_ok(&gateway.ask(&[of("deny", "z")]).await));
 }
 
 #[tokio::test]

@@ -37,7 +37,9 @@ pub async fn send(
     text.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     // A server that refuses the head may close before it has read everything.
-    let _ = stream.write_all(text.as_bytes()).await;
+    // A character is one byte, so that fields may hold bytes that are not UTF-8.
+    let bytes: Vec<u8> = text.chars().map(|one| u8::try_from(one).expect("a byte")).collect();
+    let _ = stream.write_all(&bytes).await;
     let mut read = Vec::new();
     let _ = stream.read_to_end(&mut read).await;
     let text = String::from_utf8_lossy(&read);

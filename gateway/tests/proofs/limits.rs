@@ -57,6 +57,17 @@ async fn burst_passes_and_the_promise_of_retry_after_holds() {
 }
 
 #[tokio::test]
+async fn no_field_of_a_client_lifts_the_limits() {
+    let Some(chain) = started().await else { return };
+    for user in ["ann\u{ff}\u{fe}", &"a".repeat(50_000)] {
+        for status in [200, 200, 200, 200, 200, 429] {
+            assert_eq!(chain.envoy.get("/payments", user).await.status, status);
+        }
+    }
+    assert_eq!(chain.envoy.undecided().await, 0);
+}
+
+#[tokio::test]
 async fn denied_request_takes_nothing_from_its_other_limits() {
     let Some(chain) = started().await else { return };
     let address = || left(&chain, "rl:remote_address:api|gcra-1s|127.0.0.1", "GCRA 100 50 1");
