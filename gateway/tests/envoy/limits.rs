@@ -16,6 +16,7 @@ const LIMITS: &str = "limits:
 - {match: {tenant: '*'}, rule: GCRA 10 10 90}
 - {match: {model: '*'}, rule: FIXED 100 1h, count: reported}
 - {match: {try: '*'}, rule: FIXED 1 1h, cost: 1}
+- {match: {large: '*'}, rule: FIXED 10000000000 1h}
 - {match: {login: '*'}, rule: BACKOFF 1 1m 1h 1d}
 ";
 
@@ -70,9 +71,17 @@ async fn statuses_headers_and_body_say_what_was_decided() {
     assert_eq!(answer.statuses[0].duration_until_reset.unwrap().seconds, 3600);
     let policies = header(&answer, "RateLimit-Policy").unwrap();
     assert_eq!(policies, "\"user\";q=3;w=3600, \"tenant\";q=10;w=90");
+    // A denied one says when to retry, an allowed one when all units are back.
+    gateway.ask(&[hits(of("tenant", "t"), 9)]).await;
+    let denied = gateway.ask(&[of("user", "u"), of("tenant", "t")]).await;
+    let waits = denied.statuses.iter().map(|one| one.duration_until_reset.unwrap().seconds);
+    assert_eq!(waits.collect::<Vec<_>>(), [3600, 9]);
+    let large = gateway.ask(&[of("large", "l")]).await;
+    let large = &large.statuses[0];
+    let shown = (large.current_limit.as_ref().unwrap().requests_per_unit, large.limit_remaining);
+    assert_eq!(shown, (u32::MAX, u32::MAX));
     gateway.ask(&[hits(of("user", "u"), 2)]).await;
     let denied = gateway.ask(&[of("user", "u")]).await;
-    assert_eq!(denied.statuses[0].duration_until_reset.unwrap().seconds, 3600);
     assert_eq!(header(&denied, "Retry-After"), Some("3600"));
     assert_eq!(header(&denied, "Content-Type"), Some("application/problem+json"));
     let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
