@@ -1,9 +1,10 @@
 //! Brings a path to one form, so that another spelling of it does not meet another limit.
 
-/// Returns the path of a request's target: without the query, with dot segments removed, runs of
-/// slashes as one, and percent-encoded unreserved characters decoded. Other percent-encodings stay,
-/// in upper case.
+/// Returns the path of a request's target: without the host of an absolute URI and the query, with
+/// dot segments removed, runs of slashes as one, and percent-encoded unreserved characters decoded.
+/// Other percent-encodings stay, in upper case.
 pub(super) fn normalised(target: &str) -> String {
+    let target = without_host(target);
     let end = target.find(['?', '#']).unwrap_or(target.len());
     let path = decoded(&target[..end]);
     let Some(rest) = path.strip_prefix('/') else { return path };
@@ -19,6 +20,18 @@ pub(super) fn normalised(target: &str) -> String {
     }
     let is_folder = !kept.is_empty() && matches!(rest.rsplit('/').next(), Some("" | "." | ".."));
     format!("/{}{}", kept.join("/"), if is_folder { "/" } else { "" })
+}
+
+/// Returns the target without the scheme and host of an absolute URI (RFC 9112, section 3.2.2).
+fn without_host(target: &str) -> &str {
+    let in_scheme = |one: u8| one.is_ascii_alphanumeric() || b"+-.".contains(&one);
+    match target.split_once("://") {
+        Some((scheme, rest)) if scheme.bytes().all(in_scheme) => {
+            let end = rest.find(['?', '#']).unwrap_or(rest.len());
+            rest[..end].find('/').map_or("/", |at| &rest[at..])
+        }
+        _ => target,
+    }
 }
 
 /// Decodes the percent-encoded unreserved characters of a path (RFC 3986, section 6.2.2.2).

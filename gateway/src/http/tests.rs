@@ -107,6 +107,11 @@ fn path_has_one_form() {
         ("/%e4%zz%", "/%E4%zz%"),
         ("/%é", "/%é"),
         ("/a%c3", "/a%C3"),
+        ("http://h/a/../b?c", "/b"),
+        ("HTTPS://h:8443", "/"),
+        ("http://h?q=/x", "/"),
+        ("/a?b=http://h/c", "/a"),
+        ("/http://h/c", "/http:/h/c"),
     ];
     for (target, path) in table {
         assert_eq!(path::normalised(target), path, "{target}");

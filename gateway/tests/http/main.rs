@@ -25,9 +25,13 @@ http:
   trusted_proxies: [127.0.0.1]
   descriptors:
     - {client: client_address, path: path}
+    - {host: host}
+    - {user: 'header:x-user'}
 limits:
   - {name: strict, match: {client: '*', path: /strict}, rule: FIXED 3 1h, on_error: deny}
   - {name: each, match: {client: '*', path: '*'}, rule: FIXED 3 1h}
+  - {name: host, match: {host: shop.example}, rule: FIXED 1 1h}
+  - {name: user, match: {user: '*'}, rule: FIXED 1 1h}
 ";
 
 /// The server under test, and its Redis.
@@ -66,7 +70,11 @@ impl Served {
 }
 
 async fn check(port: u16, path: &str, target: &str) -> Reply {
-    let fields = [("X-Forwarded-Uri", target), ("X-Forwarded-For", "203.0.113.9")];
+    let fields = [
+        ("X-Forwarded-Uri", target),
+        ("X-Forwarded-For", "203.0.113.9"),
+        ("X-Forwarded-Host", "127.0.0.1"),
+    ];
     get(port, path, &fields).await
 }
 

@@ -69,6 +69,7 @@ async fn keeps_the_limits(program: &str, closed: Closing) {
     assert_eq!(reply.status, 429, "{program}");
     let posted = send(open.port, ("POST", "/post"), &[], "body").await.unwrap();
     assert_eq!((posted.status, &*posted.body), (200, "POST /post 4"), "{program}");
+    keeps_the_limits_of_odd_requests(program, &open).await;
 
     served.redis.end();
     assert_eq!(open.get("/strict").await.status, 503, "{program}");
@@ -77,6 +78,28 @@ async fn keeps_the_limits(program: &str, closed: Closing) {
     served.end().await;
     assert_eq!(open.get("/away").await.status, 200, "{program}");
     assert_eq!(shut.get("/away").await.status, 503, "{program}");
+}
+
+/// Sends requests by which a client might leave a limit, or end the proxy.
+async fn keeps_the_limits_of_odd_requests(program: &str, open: &Proxy) {
+    let with = async |target: &str, fields: &[(&str, &str)]| {
+        let reply = send(open.port, ("GET", target), fields, "").await;
+        reply.unwrap_or_else(|| panic!("{program} gave no answer to {} fields", fields.len()))
+    };
+    let named = [("X-User", "ann")];
+    let statuses = [with("/b", &named).await.status, with("/c", &named).await.status];
+    assert_eq!(statuses, [200, 429], "{program}");
+    // HAProxy takes 101 fields, and three come with each request.
+    for count in [94, 97, 98] {
+        with("/many", &vec![("X-A", "b"); count]).await;
+        assert_ne!(with("/users", &vec![("X-User", "bob"); count]).await.status, 200, "{program}");
+    }
+    // The limit is that of the host to which the proxy sends the request.
+    with("http://shop.example/d", &[]).await;
+    let again = with("http://shop.example/e", &[]).await.status;
+    // HAProxy refuses a host that is not that of the field `Host`.
+    assert_eq!(again, if program == "haproxy" { 400 } else { 429 }, "{program}");
+    assert_eq!(with("/after", &[]).await.status, 200, "{program}");
 }
 
 /// A running proxy in front of an application that answers with the request's method, target and
@@ -142,7 +165,7 @@ impl Ports {
             .replace(":8079", &format!(":{}", self.spare))
             .replace("listen 8000", &format!("listen {}", at(self.port)))
             .replace("bind :8000", &format!("bind {}", at(self.port)))
-            .replace("http://:8000", &format!("http://{}", at(self.port)))
+            .replace("http://:8000 {", &format!("http://:{} {{\n\tbind 127.0.0.1", self.port))
     }
 }
 
