@@ -1,5 +1,6 @@
 //! Reads the words of a mapping. What is wrong goes to the report, and reading goes on.
 
+use super::domain::OnError;
 use super::report::{At, Report};
 use super::yaml::{Node, Pair, Value};
 
@@ -58,6 +59,20 @@ impl<'a> Fields<'a> {
             _ => {
                 report.mistake(self.place(word), format!("invalid {word}: expected true or false"));
                 false
+            }
+        }
+    }
+
+    /// Returns the word `on_error`.
+    pub fn on_error(&self, report: &mut Report<'_>) -> OnError {
+        match self.text("on_error", report) {
+            None | Some("allow") => OnError::Allow,
+            Some("deny") => OnError::Deny,
+            Some("unavailable") => OnError::Unavailable,
+            Some(_) => {
+                let text = "invalid on_error: expected allow, deny or unavailable";
+                report.mistake(self.place("on_error"), text);
+                OnError::Allow
             }
         }
     }

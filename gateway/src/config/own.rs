@@ -11,12 +11,14 @@ use super::fields::{Fields, bounded, list, scalar};
 use super::glob::Glob;
 use super::naming::{joined, rule_name};
 use super::report::{At, Report};
-use super::rule_words;
+use super::rule_words::{self, Written};
 use super::template::template;
 use super::yaml::{Node, Value};
 
-const WORDS: [&str; 10] =
-    ["match", "key", "name", "policy", "for", "default", "rule", "cost", "on_error", "count"];
+const WORDS: [&str; 11] = [
+    "match", "key", "name", "policy", "for", "default", "rule", "cost", "on_error", "shadow",
+    "count",
+];
 /// The most variants that a call may name.
 const VARIANTS_MAX: usize = 2;
 
@@ -71,28 +73,24 @@ fn limit(domain: &str, node: &Node, named: &mut Names, report: &mut Report<'_>) 
     let identity = name.map_or_else(|| rule_name(&parts(&entries)), str::to_owned);
     named.add(&identity, name.is_some(), fields.place("name"), report);
     let cost = fields.number("cost", (1, COST_MAX), report);
-    let on_error = on_error(&fields, report);
-    let reported = reported(&fields, report);
-    let made = Making { fields: &fields, domain, identity: &identity, entries: &entries };
-    let (terms, scope) = made.terms(on_error, report)?;
-    let (deciding, shown) = match &terms {
-        Terms::Policy(rule, _) => (None, rule.name()),
-        Terms::Rule(rule) => (Some(rule), rule.name()),
-        Terms::Unlimited | Terms::Denied(_) => (None, &*identity),
-    };
     let cost = cost.unwrap_or(1);
-    let counts_one = deciding.is_some_and(|rule| !rule.takes_cost());
-    if counts_one && (cost != 1 || reported) {
-        let text = "a backoff counts one at a time: remove `cost:` and `count:`";
-        report.mistake(fields.at, text);
-    }
+    let on_error = fields.on_error(report);
+    let reported = reported(&fields, report);
+    let shadow = fields.flag("shadow", report);
+    let (identity, entries_of) = (&*identity, &*entries);
+    let made = Making { fields: &fields, domain, identity, entries: entries_of, cost, reported };
+    let (terms, scope) = made.terms(on_error, report)?;
+    let shown = match &terms {
+        Terms::Policy(rule, _) | Terms::Rule(rule) => rule.name(),
+        Terms::Unlimited | Terms::Denied(_) => identity,
+    };
     let limit = Limit {
         name: name.unwrap_or(shown).into(),
         terms,
         cost,
         on_error,
         reported,
-        shadow: false,
+        shadow,
         share_threshold: false,
         given_name: None,
         replaces: Vec::new(),
@@ -181,23 +179,10 @@ fn parts(entries: &[(String, Glob)]) -> Vec<String> {
     entries.iter().map(part).collect()
 }
 
-fn on_error(fields: &Fields<'_>, report: &mut Report<'_>) -> OnError {
-    match fields.text("on_error", report) {
-        None | Some("allow") => OnError::Allow,
-        Some("deny") => OnError::Deny,
-        Some("unavailable") => OnError::Unavailable,
-        Some(_) => {
-            let text = "invalid on_error: expected allow, deny or unavailable";
-            report.mistake(fields.place("on_error"), text);
-            OnError::Allow
-        }
-    }
-}
-
 fn reported(fields: &Fields<'_>, report: &mut Report<'_>) -> bool {
     let text = fields.text("count", report);
     if text.is_some_and(|text| text != "reported") {
-        let text = "invalid count: expected reported, or no such word";
+        let text = "invalid count: expected `reported`; leave it out otherwise";
         report.mistake(fields.place("count"), text);
     }
     text == Some("reported")
@@ -209,6 +194,8 @@ struct Making<'a, 'b> {
     domain: &'a str,
     identity: &'a str,
     entries: &'a [(String, Glob)],
+    cost: u64,
+    reported: bool,
 }
 
 impl Making<'_, '_> {
@@ -248,7 +235,23 @@ impl Making<'_, '_> {
                         write GCRA or TOKENBUCKET";
             report.warning(at, text);
         }
+        self.refuse_cost(&written, report);
         Some((written.rule, written.mark))
+    }
+
+    /// Notes a cost that the rule does not take, or never allows.
+    fn refuse_cost(&self, written: &Written, report: &mut Report<'_>) {
+        let Self { cost, reported, .. } = *self;
+        if !written.rule.takes_cost() {
+            if cost != 1 || reported {
+                let text = "a backoff counts one at a time: remove `cost:` and `count:`";
+                report.mistake(self.fields.at, text);
+            }
+        } else if cost > written.limit {
+            let text =
+                format!("invalid cost: expected at most {}, the rule's limit", written.limit);
+            report.mistake(self.place("cost"), text);
+        }
     }
 
     fn policy(&self, on_error: OnError, report: &mut Report<'_>) -> Option<(Terms, String)> {

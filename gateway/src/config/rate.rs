@@ -3,13 +3,21 @@
 use std::time::Duration;
 
 use super::bounds::{KEY_BYTES_MAX, LIMITS_MAX};
-use super::domain::Unit;
+use super::domain::{OnError, Unit};
 use super::fields::{Fields, bounded, list};
 use super::report::Report;
 use super::yaml::Node;
 
-pub(crate) const WORDS: [&str; 7] =
-    ["unit", "requests_per_unit", "unlimited", "name", "replaces", "algorithm", "burst"];
+pub(crate) const WORDS: [&str; 8] = [
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "name",
+    "replaces",
+    "algorithm",
+    "burst",
+    "on_error",
+];
 const ALGORITHMS: [&str; 6] =
     ["FIXED", "SLIDING", "SLIDINGLOG", "GCRA", "TOKENBUCKET", "LEAKYBUCKET"];
 /// The algorithms with a burst.
@@ -25,6 +33,7 @@ pub(crate) struct Rate {
     pub algorithm: &'static str,
     pub name: Option<String>,
     pub replaces: Vec<String>,
+    pub on_error: OnError,
 }
 
 impl Rate {
@@ -66,7 +75,8 @@ pub(crate) fn read(node: &Node, report: &mut Report<'_>) -> Option<Rate> {
     }
     let replaces = replaces(&fields, name.as_deref(), report);
     let requests = requests.unwrap_or_default();
-    Some(Rate { unit, requests, burst, algorithm, name, replaces })
+    let on_error = fields.on_error(report);
+    Some(Rate { unit, requests, burst, algorithm, name, replaces, on_error })
 }
 
 fn algorithm(fields: &Fields<'_>, report: &mut Report<'_>) -> &'static str {

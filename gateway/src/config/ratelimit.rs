@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::bounds::{ENTRIES_MAX, KEY_BYTES_MAX, LIMITS_MAX, VALUE_BYTES_MAX};
-use super::domain::{Branch, Level, Limit, Lookup, OnError, Terms};
+use super::domain::{Branch, Level, Limit, Lookup, Terms};
 use super::fields::{Fields, bounded, list};
 use super::glob::Glob;
 use super::naming::{joined, rule_name};
@@ -173,7 +173,7 @@ impl Reader<'_, '_> {
             name: name.into(),
             terms,
             cost: 1,
-            on_error: OnError::Allow,
+            on_error: rate.on_error,
             reported: false,
             shadow,
             share_threshold,
@@ -192,7 +192,7 @@ impl Reader<'_, '_> {
             return Some((Terms::Denied(unit), String::new()));
         }
         let written = self.report.noted(at, rule_words::rule(name, &rate.words(unit)))?;
-        let rule = written.rule.on_error(OnError::Allow.of_rule());
+        let rule = written.rule.on_error(rate.on_error.of_rule());
         Some((Terms::Rule(self.report.noted(at, rule)?), written.mark))
     }
 

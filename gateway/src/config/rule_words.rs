@@ -20,6 +20,8 @@ const FORMS: [(&str, &[&str]); 8] = [
 pub(crate) struct Written {
     pub rule: Rule,
     pub mark: String,
+    /// The most units that it allows at once.
+    pub limit: u64,
 }
 
 /// Parses a rule.
@@ -41,7 +43,9 @@ pub(crate) fn rule(name: &str, text: &str) -> Result<Written, String> {
     };
     let rule = made(name, algorithm, values).map_err(|error| error.to_string())?;
     let rule = with_options(rule, algorithm, options)?;
-    Ok(Written { rule, mark: mark(algorithm, values) })
+    // The first value of each algorithm, which is a number.
+    let limit = values.first().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+    Ok(Written { rule, mark: mark(algorithm, values), limit })
 }
 
 fn unknown(algorithm: &str) -> String {

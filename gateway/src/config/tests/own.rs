@@ -11,12 +11,12 @@ fn limit_of_the_design_has_all_its_words() {
     let (domain, warnings) = right(&file(
         "{match: {path: \"/search/*\", user: \"*\", plan: \"*\"}, policy: search, \
          for: [\"plan:{plan}\"], default: \"GCRA 20 10 1\", cost: 2, on_error: deny, \
-         count: reported, key: [user]}",
+         count: reported, key: [user], shadow: true}",
     ));
     assert_eq!((&*domain.name, warnings.len()), ("api", 0));
     let limit = &domain.limits[0];
     assert_eq!((&*limit.name, limit.cost, limit.reported), ("search", 2, true));
-    assert_eq!(limit.on_error, OnError::Deny);
+    assert_eq!((limit.on_error, limit.shadow), (OnError::Deny, true));
     let Terms::Policy(rule, variants) = &limit.terms else { panic!("{limit:?}") };
     let shown = format!("{rule:?}");
     assert!(shown.contains("USE search DEFAULT GCRA 20 10 1, on_error Some(Deny)"), "{shown}");
@@ -56,7 +56,7 @@ fn unavailable_is_a_denial_for_the_rule() {
 #[test]
 fn wrong_limits_are_refused_with_their_place() {
     // Each limit begins in column 3 of line 3.
-    let cases: [(&str, &[(&str, &str)]); 24] = [
+    let cases: [(&str, &[(&str, &str)]); 28] = [
         ("text", &[("3:3", "expected a mapping with the words `match`")]),
         ("{rule: GCRA 1 1 1}", &[("3:3", "invalid match")]),
         ("{match: [a], rule: GCRA 1 1 1}", &[("3:4", "invalid match")]),
@@ -92,6 +92,16 @@ fn wrong_limits_are_refused_with_their_place() {
         ("{match: {a: x}, rule: GCRA 1 1 1, count: all}", &[("3:37", "invalid count")]),
         ("{match: {a: x}, rule: GCRA 1 1 1, name: a b}", &[("3:37", "invalid name")]),
         ("{match: {a: x}, rule: BACKOFF 1 1 1 2, cost: 2}", &[("3:3", "a backoff counts one")]),
+        (
+            "{match: {a: x}, policy: p, default: BACKOFF 1 1 1 2, count: reported}",
+            &[("3:3", "a backoff counts one")],
+        ),
+        ("{match: {a: x}, rule: GCRA 20 9 1, cost: 21}", &[("3:44", "expected at most 20")]),
+        (
+            "{match: {a: x}, policy: p, default: FIXED 4 1, cost: 5}",
+            &[("3:56", "invalid cost: expected at most 4, the rule's limit")],
+        ),
+        ("{match: {a: x}, rule: GCRA 1 1 1, shadow: 7}", &[("3:37", "expected true or false")]),
         (
             "{match: {a: x}, rul: GCRA 1 1 1, costs: 2, count: x}",
             &[

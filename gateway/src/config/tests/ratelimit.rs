@@ -1,5 +1,5 @@
 use super::{assert_remarks, right, wrong};
-use crate::config::{Terms, Unit};
+use crate::config::{OnError, Terms, Unit};
 use std::time::Duration;
 
 /// Returns a file with one descriptor, whose words begin in column 3 of line 3.
@@ -51,6 +51,22 @@ fn limits_without_a_count_need_no_rule() {
 }
 
 #[test]
+fn on_error_is_that_of_the_rule() {
+    for (word, on_error, shown) in [
+        ("deny", OnError::Deny, "on_error Some(Deny)"),
+        ("unavailable", OnError::Unavailable, "on_error Some(Deny)"),
+        ("allow", OnError::Allow, "on_error Some(Allow)"),
+    ] {
+        let limit = format!("{{unit: day, requests_per_unit: 1, on_error: {word}}}");
+        let (domain, _) = right(&file(&format!("{{key: k, rate_limit: {limit}}}")));
+        let limit = &domain.limits[0];
+        let Terms::Rule(rule) = &limit.terms else { panic!("{limit:?}") };
+        assert_eq!(limit.on_error, on_error);
+        assert!(format!("{rule:?}").contains(shown), "{rule:?}");
+    }
+}
+
+#[test]
 fn scalars_are_the_text_of_the_file() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1_000}";
     let cases = [
@@ -72,7 +88,7 @@ fn scalars_are_the_text_of_the_file() {
 
 #[test]
 fn wrong_descriptors_are_refused_with_their_place() {
-    let cases: [(&str, &[(&str, &str)]); 22] = [
+    let cases: [(&str, &[(&str, &str)]); 23] = [
         ("a", &[("3:3", "expected a mapping with the words `key`")]),
         ("{value: v}", &[("3:3", "a descriptor without `key:`")]),
         ("{key: \"\"}", &[("3:4", "invalid key")]),
@@ -111,6 +127,10 @@ fn wrong_descriptors_are_refused_with_their_place() {
         (
             "{key: k, rate_limit: {unit: day, requests_per_unit: 1, burst: 5}}",
             &[("3:58", "FIXED has no burst")],
+        ),
+        (
+            "{key: k, rate_limit: {unit: day, requests_per_unit: 1, on_error: local}}",
+            &[("3:58", "expected allow, deny or unavailable")],
         ),
         (
             "{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: }]}}",
