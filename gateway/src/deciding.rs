@@ -40,6 +40,17 @@ pub enum Tags {
     Domain,
 }
 
+impl Tags {
+    /// Returns the tag of a call's key.
+    pub(crate) fn of<'a>(self, domain: &'a Domain, call: &Call<'a>) -> Option<&'a str> {
+        match self {
+            Self::None => None,
+            Self::Value => call.tag,
+            Self::Domain => Some(&*domain.name),
+        }
+    }
+}
+
 /// Decides requests by a limiter.
 #[derive(Debug, Clone)]
 pub struct Decider {
@@ -173,15 +184,7 @@ impl Decider {
             0 => call.item().cost(0).leave(1),
             units => call.item().cost(units),
         };
-        self.tag(domain, call).map_or(item, |tag| item.tag(tag))
-    }
-
-    fn tag<'a>(&self, domain: &'a Domain, call: &'a Call<'_>) -> Option<&'a str> {
-        match self.tags {
-            Tags::None => None,
-            Tags::Value => call.tag,
-            Tags::Domain => Some(&*domain.name),
-        }
+        self.tags.of(domain, call).map_or(item, |tag| item.tag(tag))
     }
 
     /// Returns true if one command may have all keys.
@@ -189,7 +192,7 @@ impl Decider {
         if !self.is_cluster {
             return true;
         }
-        let mut tags = checks.iter().map(|check| self.tag(domain, check.call));
+        let mut tags = checks.iter().map(|check| self.tags.of(domain, check.call));
         let first = tags.next().flatten();
         first.is_some() && tags.all(|tag| tag == first)
     }

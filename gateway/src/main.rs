@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use redis_throttle_client::redis::Client;
 use redis_throttle_client::{Cluster, Limiter, Options, Server};
 use redis_throttle_gateway::arguments::{Action, Arguments, HELP};
-use redis_throttle_gateway::config::{Configuration, Domain, Remark};
+use redis_throttle_gateway::config::{Configuration, Remark};
 use redis_throttle_gateway::log::{Level, event};
 use redis_throttle_gateway::watching::Live;
 use redis_throttle_gateway::{log, samples, serving};
@@ -27,7 +27,9 @@ fn main() -> ExitCode {
             print(&format!("redis-throttle-gateway {VERSION}\n"));
             Ok(())
         }
-        Ok(Action::Check(arguments)) => shown(&arguments, samples::commands),
+        Ok(Action::Check(arguments)) => shown(&arguments, |loaded, limiter| {
+            Ok(samples::commands(loaded, limiter, arguments.tags))
+        }),
         Ok(Action::PrintPolicies(arguments)) => shown(&arguments, samples::policies),
         Ok(Action::Run(arguments)) => return run(arguments),
         Err(reason) => Err(reason),
@@ -54,15 +56,18 @@ fn joined(remarks: &[Remark]) -> String {
     remarks.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Prints lines for each domain. Sends nothing.
-fn shown(arguments: &Arguments, lines: fn(&Domain, &Limiter) -> Vec<String>) -> Result<(), String> {
+/// Prints lines on the configuration. Sends nothing.
+fn shown(
+    arguments: &Arguments,
+    lines: impl Fn(&Configuration, &Limiter) -> Result<Vec<String>, String>,
+) -> Result<(), String> {
     let loaded = Configuration::load(&arguments.config).map_err(|all| joined(&all))?;
     for warning in &loaded.warnings {
         say(&format!("{warning} (warning)"));
     }
     let nowhere = Client::open("redis://127.0.0.1").map_err(|error| error.to_string())?;
     let limiter = limiter(nowhere.into(), arguments)?;
-    for line in loaded.domains().flat_map(|domain| lines(domain, &limiter)) {
+    for line in lines(&loaded, &limiter)? {
         print(&format!("{line}\n"));
     }
     Ok(())

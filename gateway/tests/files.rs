@@ -1,8 +1,14 @@
 //! The program with the files that users copy: those of the page, of `deploy/` and of `examples/`.
 
+#[path = "../../clients/rust/redis-throttle-client/tests/live/server.rs"]
+mod server;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use redis_throttle_client::Backend;
+use server::Server;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -12,14 +18,18 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Runs `--check` with further arguments, which must succeed without a warning. Returns the
-/// commands of the samples.
-fn checked(about: &str, arguments: &[&str]) -> String {
+/// Runs the program, which must succeed without a warning. Returns its output.
+fn output(about: &str, arguments: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_redis-throttle-gateway"));
-    let output = program.arg("--check").args(arguments).output().expect("the gateway");
+    let output = program.args(arguments).output().expect("the gateway");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{about}: {said}");
     String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Runs `--check` with further arguments. Returns the commands of the samples.
+fn checked(about: &str, arguments: &[&str]) -> String {
+    output(about, &[&["--check"], arguments].concat())
 }
 
 /// Checks the text of a file.
@@ -56,6 +66,27 @@ fn files_of_deploy_and_examples_load() {
         let file = root().join(path);
         checked(path, &["--config", file.to_str().expect("UTF-8")]);
     }
+}
+
+#[tokio::test]
+async fn server_loads_the_policies_that_are_printed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (limits, policies) = (file("edge.yaml"), file("policies"));
+    let tree = "domain: edge
+descriptors:
+- {key: ip, rate_limit: {unit: minute, requests_per_unit: 9}, shadow_mode: true}
+- {key: ip, value: \"10.*\", rate_limit: {unlimited: true}}
+- {key: to, value: \"x*\", rate_limit: {unit: hour, requests_per_unit: 5, algorithm: gcra}}
+";
+    fs::write(&limits, tree).expect("a file");
+    let printed = output("the policies", &["--print-policies", "--config", &limits]);
+    fs::write(&policies, &printed).expect("a file");
+    let redis = Server::of(Backend::Module, &["--rl.policy-file", &policies]).await;
+    let listed: Vec<String> = redis.ask(&["RL.POLICY", "LIST"]).await.expect("policies");
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert_eq!(listed[0], "ip SHADOW FIXED 9 1m ALIGNED");
+    assert!(listed[1].starts_with("to_x") && listed[1].ends_with(" GCRA 5 5 1h"), "{listed:?}");
 }
 
 /// Returns the lines below the line `heading` that are indented further, without their common
