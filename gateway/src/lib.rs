@@ -10,6 +10,7 @@
 //! listening addresses, unix sockets and TLS -> connections for grpc and http
 //! log       events as lines on standard error
 //! metrics   answers by the names of the configuration
+//! reading   a file -> its bytes, if it is one
 //! refusals  calls that the server refused -> log
 //! samples   a domain -> the commands that sample requests would send
 //! serving   the program: listens, follows changes of files, drains
@@ -27,6 +28,7 @@ pub mod listening;
 pub mod log;
 pub mod matching;
 pub mod metrics;
+mod reading;
 mod refusals;
 pub mod samples;
 pub mod serving;

@@ -96,7 +96,11 @@ impl Metrics {
         let degraded = Family::default();
         let refused = Family::default();
         let latency = Histograms::new_with_constructor(|| Histogram::new(SECONDS));
-        let reloads = Family::default();
+        let reloads = Family::<[Label; 1], Counter>::default();
+        // Both are there from the start, so that an alert sees the first refused reading.
+        for outcome in ["loaded", "refused"] {
+            drop(reloads.get_or_create(&[("outcome", outcome)]));
+        }
         let own = registry.sub_registry_with_prefix("redis_throttle_gateway");
         // The registry adds `_total` to the names of counters, and a full stop to each text.
         own.register("requests", "Requests that met a limit, by its outcome", requests.clone());
@@ -105,7 +109,11 @@ impl Metrics {
         own.register("refused", "Requests without a decision", refused.clone());
         let text = "Time from a request to its answer";
         own.register_with_unit("latency", text, Unit::Seconds, latency.clone());
-        own.register("reloads", "Readings of the configuration", reloads.clone());
+        own.register(
+            "reloads",
+            "Readings of changed files, and those after SIGHUP",
+            reloads.clone(),
+        );
         Self { registry, requests, degraded, refused, latency, reloads }
     }
 
@@ -137,7 +145,7 @@ impl Metrics {
         latency.observe(time.as_secs_f64());
     }
 
-    /// Counts a reading of the configuration. A refused one leaves the old one in force.
+    /// Counts a reading of the configuration or the certificate. A refused one changes nothing.
     pub fn reloaded(&self, loaded: bool) {
         let outcome = if loaded { "loaded" } else { "refused" };
         self.reloads.get_or_create(&[("outcome", outcome)]).inc();

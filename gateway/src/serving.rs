@@ -31,7 +31,7 @@ type Services = JoinSet<Result<(), String>>;
 /// # Errors
 /// The reason that the program cannot serve.
 pub async fn serve(arguments: Arguments, live: Live, limiter: Limiter) -> Result<(), String> {
-    warn(&live.current());
+    said(&live.current());
     let mut registry = Registry::default();
     prometheus::metrics(&limiter, &mut registry);
     let metrics = Arc::new(Metrics::new(registry));
@@ -63,11 +63,14 @@ pub async fn serve(arguments: Arguments, live: Live, limiter: Limiter) -> Result
     result
 }
 
-/// Logs the warnings of a configuration.
-fn warn(loaded: &Configuration) {
+/// Logs that a configuration is in force, and its warnings.
+fn said(loaded: &Configuration) {
     for warning in &loaded.warnings {
         event(Level::Warning, "configuration_warning").with("message", warning).write();
     }
+    let (domains, limits) = (loaded.domains().count(), loaded.limits());
+    let event = event(Level::Info, "configuration_loaded").with("domains", domains);
+    event.with("limits", limits).write();
 }
 
 /// Logs the mistakes of a configuration.
@@ -190,21 +193,20 @@ fn follow(
     let done = move |loaded: Result<_, _>| configuration_read(&counts, loaded);
     tokio::spawn(live.clone().follow(configuration_asked, done));
     if let Some(certificate) = certificate {
-        let (files, metrics) = (certificate.clone(), metrics.clone());
-        let reload = move || certificate_read(&metrics, &certificate);
-        tokio::spawn(async move {
-            watching::follow(&files.files(), certificate_asked, reload).await;
-        });
+        let (files, metrics) = (certificate.files(), metrics.clone());
+        let reload = move |is_asked| {
+            if let Some(loaded) = certificate.reload(is_asked) {
+                certificate_read(&metrics, loaded);
+            }
+        };
+        tokio::spawn(watching::follow(move || files.clone(), certificate_asked, reload));
     }
 }
 
 fn configuration_read(metrics: &Metrics, loaded: Result<Arc<Configuration>, Vec<Remark>>) {
     metrics.reloaded(loaded.is_ok());
     match loaded {
-        Ok(loaded) => {
-            warn(&loaded);
-            event(Level::Info, "configuration_loaded").write();
-        }
+        Ok(loaded) => said(&loaded),
         Err(mistakes) => {
             blame(&mistakes);
             let message = "the old configuration stays in force";
@@ -213,8 +215,7 @@ fn configuration_read(metrics: &Metrics, loaded: Result<Arc<Configuration>, Vec<
     }
 }
 
-fn certificate_read(metrics: &Metrics, certificate: &Certificate) {
-    let loaded = certificate.reload();
+fn certificate_read(metrics: &Metrics, loaded: Result<(), String>) {
     metrics.reloaded(loaded.is_ok());
     match loaded {
         Ok(()) => event(Level::Info, "certificate_loaded").write(),

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::crypto::ring;
@@ -14,6 +15,8 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use crate::reading::{bytes_of, digest};
 
 /// The files of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub enum Protocol {
 pub struct Certificate {
     files: Arc<Files>,
     current: Arc<RwLock<Settings>>,
+    /// The digest of the contents that were read last.
+    read: Arc<AtomicU64>,
 }
 
 /// The settings of each protocol. They share no sessions with those of another reading, so that no
@@ -56,29 +61,32 @@ impl Certificate {
     /// # Errors
     /// The file, and what is wrong with it.
     pub fn load(files: Files) -> Result<Self, String> {
-        let current = Arc::new(RwLock::new(Settings::load(&files)?));
-        Ok(Self { files: Arc::new(files), current })
+        let contents = Contents::read(&files);
+        let current = Arc::new(RwLock::new(Settings::of(&contents, &files)?));
+        Ok(Self { files: Arc::new(files), current, read: Arc::new(digest(&contents).into()) })
     }
 
     /// Reads the files again. If one of them has a mistake, the old certificate stays in force.
+    /// Returns `None` if the contents are those that were read last, unless the operator has asked.
     ///
     /// # Errors
     /// The file, and what is wrong with it.
-    pub fn reload(&self) -> Result<(), String> {
-        let loaded = Settings::load(&self.files)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
-        Ok(())
+    pub fn reload(&self, is_asked: bool) -> Option<Result<(), String>> {
+        let contents = Contents::read(&self.files);
+        let read = digest(&contents);
+        if self.read.swap(read, Ordering::Relaxed) == read && !is_asked {
+            return None;
+        }
+        Some(Settings::of(&contents, &self.files).map(|loaded| {
+            *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        }))
     }
 
     /// Returns the files.
     #[must_use]
-    pub fn files(&self) -> Vec<&Path> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let Files { certificate, key, client_ca } = &*self.files;
-        [Some(certificate), Some(key), client_ca.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path)
-            .collect()
+        [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten().cloned().collect()
     }
 
     /// Returns the certificate for a listener.
@@ -113,16 +121,32 @@ impl Tls {
     }
 }
 
+/// The contents of the files, or why they cannot be read.
+#[derive(Hash)]
+struct Contents {
+    certificate: Result<Vec<u8>, String>,
+    key: Result<Vec<u8>, String>,
+    client_ca: Option<Result<Vec<u8>, String>>,
+}
+
+impl Contents {
+    fn read(files: &Files) -> Self {
+        let Files { certificate, key, client_ca } = files;
+        let client_ca = client_ca.as_deref().map(bytes_of);
+        Self { certificate: bytes_of(certificate), key: bytes_of(key), client_ca }
+    }
+}
+
 impl Settings {
-    fn load(files: &Files) -> Result<Self, String> {
-        let chain = certificates(&files.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
+    fn of(contents: &Contents, files: &Files) -> Result<Self, String> {
+        let chain = certificates(&files.certificate, &contents.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(read(&files.key, &contents.key)?)
             .map_err(|error| unreadable(&files.key, "a private key", &error))?;
         let builder = ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        let builder = match &files.client_ca {
-            Some(file) => builder.with_client_cert_verifier(verifier(file)?),
+        let builder = match files.client_ca.as_ref().zip(contents.client_ca.as_ref()) {
+            Some((file, bytes)) => builder.with_client_cert_verifier(verifier(file, bytes)?),
             None => builder.with_no_client_auth(),
         };
         let settings = builder.with_single_cert(chain, key).map_err(|error| {
@@ -138,10 +162,18 @@ impl Settings {
     }
 }
 
-fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, String> {
+/// Returns the bytes of a file.
+fn read<'a>(file: &Path, bytes: &'a Result<Vec<u8>, String>) -> Result<&'a [u8], String> {
+    bytes.as_deref().map_err(|text| format!("{}: {text}", file.display()))
+}
+
+fn verifier(
+    file: &Path,
+    bytes: &Result<Vec<u8>, String>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let wrong = |error: &dyn Display| format!("{}: {error}", file.display());
     let mut authorities = RootCertStore::empty();
-    for authority in certificates(file)? {
+    for authority in certificates(file, bytes)? {
         authorities.add(authority).map_err(|error| wrong(&error))?;
     }
     let provider = ring::default_provider().into();
@@ -149,9 +181,12 @@ fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, String> {
     builder.build().map_err(|error| wrong(&error))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(
+    file: &Path,
+    bytes: &Result<Vec<u8>, String>,
+) -> Result<Vec<CertificateDer<'static>>, String> {
     let refused = |error: Unreadable| unreadable(file, "a certificate", &error);
-    let all = CertificateDer::pem_file_iter(file).map_err(refused)?;
+    let all = CertificateDer::pem_slice_iter(read(file, bytes)?);
     let all = all.collect::<Result<Vec<_>, _>>().map_err(refused)?;
     if all.is_empty() { Err(refused(Unreadable::NoItemsFound)) } else { Ok(all) }
 }
@@ -160,7 +195,6 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 fn unreadable(file: &Path, expected: &str, error: &Unreadable) -> String {
     let file = file.display();
     match error {
-        Unreadable::Io(error) => format!("{file}: {error}"),
         Unreadable::NoItemsFound => format!("{file}: expected {expected} as PEM, found none"),
         _ => format!("{file}: expected {expected} as PEM"),
     }

@@ -1,25 +1,34 @@
 //! Holds the configuration, and reads files again when asked or when they change.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use notify::event::{AccessKind, AccessMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
-use crate::config::{Configuration, Remark};
-use crate::log::{Level, event};
+use crate::config::{self, Configuration, Remark, Texts};
+use crate::reading::digest;
 
-/// The time after a change during which further ones belong to it. A ConfigMap changes by several
-/// steps, and an editor writes a file in pieces.
+/// The time between two looks at the files. Looking also finds replaced folders and edited targets
+/// of links, which notices of the system miss.
+const EVERY: Duration = Duration::from_millis(500);
+/// The time without a change after which files are read. An editor writes a file in pieces.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
+/// The most looks before files that keep changing are read.
+const LOOKS_MAX: u32 = 20;
 
 /// The configuration in force. Its clones share it.
 #[derive(Debug, Clone)]
 pub struct Live {
     path: Arc<Path>,
     current: Arc<RwLock<Arc<Configuration>>>,
+    /// The digest of the texts that were read last.
+    read: Arc<AtomicU64>,
 }
 
 impl Live {
@@ -28,8 +37,9 @@ impl Live {
     /// # Errors
     /// All mistakes.
     pub fn load(path: PathBuf) -> Result<Self, Vec<Remark>> {
-        let loaded = Arc::new(Configuration::load(&path)?);
-        Ok(Self { path: path.into(), current: Arc::new(RwLock::new(loaded)) })
+        let texts = Texts::read(&path);
+        let current = Arc::new(RwLock::new(Arc::new(Configuration::of(&texts)?)));
+        Ok(Self { path: path.into(), current, read: Arc::new(digest(&texts).into()) })
     }
 
     /// Returns the configuration in force. A request keeps to the one with which it began.
@@ -38,14 +48,19 @@ impl Live {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the configuration again. If it has mistakes, the old one stays in force.
-    ///
-    /// # Errors
-    /// All mistakes.
-    pub fn reload(&self) -> Result<Arc<Configuration>, Vec<Remark>> {
-        let loaded = Arc::new(Configuration::load(&self.path)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded.clone();
-        Ok(loaded)
+    /// Reads the configuration again. If it has mistakes, the old one stays in force. Returns `None`
+    /// if the texts are those that were read last, unless the operator has asked.
+    pub fn reload(&self, is_asked: bool) -> Option<Result<Arc<Configuration>, Vec<Remark>>> {
+        let texts = Texts::read(&self.path);
+        let read = digest(&texts);
+        if self.read.swap(read, Ordering::Relaxed) == read && !is_asked {
+            return None;
+        }
+        Some(Configuration::of(&texts).map(|loaded| {
+            let loaded = Arc::new(loaded);
+            *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded.clone();
+            loaded
+        }))
     }
 
     /// Reads the configuration again after each change of its files, and after each `asked`. Calls
@@ -56,72 +71,72 @@ impl Live {
         done: impl Fn(Result<Arc<Configuration>, Vec<Remark>>) + Clone + Send + 'static,
     ) {
         let path = self.path.clone();
-        follow(&[&path], asked, move || done(self.reload())).await;
+        let files = move || config::files(&path).unwrap_or_default();
+        follow(files, asked, move |is_asked| self.reload(is_asked).into_iter().for_each(&done))
+            .await;
     }
 }
 
-/// Calls `reload` after each change of files or folders, and after each `asked`. Never returns.
+/// Calls `reload` after each change of files, with `false`, and after each `asked`, with `true`.
+/// Begins with a call: the files may have changed since they were first read. Never returns.
 pub async fn follow(
-    paths: &[&Path],
+    files: impl Fn() -> Vec<PathBuf> + Clone + Send + 'static,
     asked: Arc<Notify>,
-    reload: impl Fn() + Clone + Send + 'static,
+    reload: impl Fn(bool) + Clone + Send + 'static,
 ) {
-    let watcher = watcher(paths, asked.clone());
-    if let Err(error) = &watcher {
-        let event = event(Level::Warning, "files_not_watched").with("message", error);
-        event.with("hint", "send SIGHUP after a change").write();
-    }
+    let (mut read, mut is_asked) = (None, false);
     loop {
-        asked.notified().await;
-        tokio::time::sleep(SETTLED_AFTER).await;
-        // The task fails only if the runtime shuts down.
-        let _ = tokio::task::spawn_blocking(reload.clone()).await;
-    }
-}
-
-fn watcher(paths: &[&Path], changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let read: Vec<PathBuf> = paths.iter().map(|path| path.to_path_buf()).collect();
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-        if event.is_ok_and(|event| changes(&event, &read)) {
-            changed.notify_one();
+        let seen = settled(&files, read.as_ref()).await;
+        // A signal that came in the meantime asks for the same reading.
+        is_asked |= timeout(Duration::ZERO, asked.notified()).await.is_ok();
+        if is_asked || read.as_ref() != Some(&seen) {
+            let reload = reload.clone();
+            // The task fails only if the runtime shuts down.
+            let _ = spawn_blocking(move || reload(is_asked)).await;
+            read = Some(seen);
         }
-    })?;
-    for path in paths {
-        watcher.watch(watched(path), RecursiveMode::NonRecursive)?;
-    }
-    Ok(watcher)
-}
-
-/// Returns the folder to watch: a file may be replaced by another one of its name.
-fn watched(path: &Path) -> &Path {
-    if path.is_dir() {
-        return path;
-    }
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
+        is_asked = timeout(EVERY, asked.notified()).await.is_ok();
     }
 }
 
-/// Returns true for an event after which one of the files may read differently. Reading is none,
-/// nor is a change of another file: the log may be in the same folder.
-fn changes(event: &Event, read: &[PathBuf]) -> bool {
-    let is_written = event.kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
-    let is_read = |path: &PathBuf| read.iter().any(|read| may_change(read, path));
-    (is_written || !event.kind.is_access())
-        // Without paths, events were lost.
-        && (event.paths.is_empty() || event.paths.iter().any(is_read))
+/// The files as the system describes them, without their contents.
+type Seen = Vec<(PathBuf, Option<[i64; 7]>)>;
+
+/// Looks at the files; if they have changed, until they no longer do.
+async fn settled(
+    files: &(impl Fn() -> Vec<PathBuf> + Clone + Send + 'static),
+    read: Option<&Seen>,
+) -> Seen {
+    let look = async || {
+        let files = files.clone();
+        spawn_blocking(move || seen(files())).await.unwrap_or_default()
+    };
+    let mut seen = look().await;
+    for _ in 0..LOOKS_MAX {
+        if Some(&seen) == read {
+            break;
+        }
+        sleep(SETTLED_AFTER).await;
+        let next = look().await;
+        if next == seen {
+            break;
+        }
+        seen = next;
+    }
+    seen
 }
 
-/// Returns true if `path` may be the file `read`, a file of domains in the folder `read`, or the
-/// link `..data` of a ConfigMap.
-fn may_change(read: &Path, path: &Path) -> bool {
-    let Some(name) = path.file_name() else { return true };
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    let is_domain = matches!(ending, Some("yaml" | "yml"));
-    name.as_encoded_bytes().starts_with(b"..")
-        || read.file_name() == Some(name)
-        || (is_domain && read.is_dir())
+fn seen(files: Vec<PathBuf>) -> Seen {
+    let described = |file: PathBuf| {
+        let description = fs::metadata(&file).ok().map(|found| {
+            let [device, inode, bytes] =
+                [found.dev(), found.ino(), found.len()].map(u64::cast_signed);
+            let (written, changed) = (found.mtime(), found.ctime());
+            [device, inode, bytes, written, found.mtime_nsec(), changed, found.ctime_nsec()]
+        });
+        (file, description)
+    };
+    files.into_iter().map(described).collect()
 }
 
 #[cfg(test)]

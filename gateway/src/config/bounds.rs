@@ -1,7 +1,5 @@
 //! The bounds of files.
 
-/// The most bytes of a file.
-pub(crate) const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The most files of a folder.
 pub(crate) const FILES_MAX: usize = 1_000;
 /// The most limits of a file, and the most descriptors of its tree.

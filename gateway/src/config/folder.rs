@@ -1,14 +1,14 @@
 //! The files of a configuration.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use super::bounds::{FILE_BYTES_MAX, FILES_MAX};
+use super::bounds::FILES_MAX;
 use super::domain::Domain;
 use super::file;
 use super::report::Remark;
+use crate::reading::bytes_of;
 
 /// All domains.
 #[derive(Debug)]
@@ -18,6 +18,28 @@ pub struct Configuration {
     pub warnings: Vec<Remark>,
 }
 
+/// The texts of a configuration's files, or why they cannot be read.
+#[derive(Debug, Hash)]
+pub(crate) struct Texts {
+    path: PathBuf,
+    files: Result<Vec<Text>, String>,
+}
+
+/// A file and its text, or why it cannot be read.
+type Text = (PathBuf, Result<String, String>);
+
+impl Texts {
+    /// Reads a file, or the files of a folder.
+    pub(crate) fn read(path: &Path) -> Self {
+        let read = |path: PathBuf| {
+            let text = text_of(&path);
+            (path, text)
+        };
+        let files = files(path).map(|files| files.into_iter().map(read).collect());
+        Self { path: path.to_owned(), files }
+    }
+}
+
 impl Configuration {
     /// Reads a file, or the files of a folder that end in `.yaml` or `.yml`. Files whose names
     /// begin with a dot, such as those of a Kubernetes ConfigMap, are left out.
@@ -25,13 +47,21 @@ impl Configuration {
     /// # Errors
     /// All mistakes, in the order of the files.
     pub fn load(path: &Path) -> Result<Self, Vec<Remark>> {
-        let files = files(path).map_err(|text| vec![of_file(path, text)])?;
+        Self::of(&Texts::read(path))
+    }
+
+    /// Builds the configuration of some texts.
+    ///
+    /// # Errors
+    /// All mistakes, in the order of the files.
+    pub(crate) fn of(texts: &Texts) -> Result<Self, Vec<Remark>> {
+        let nothing = |text: &String| vec![of_file(&texts.path, text.clone())];
+        let files = texts.files.as_ref().map_err(nothing)?;
         let mut loaded = Self { domains: BTreeMap::new(), warnings: Vec::new() };
         let mut mistakes = Vec::new();
-        for path in files {
-            let name = path.display().to_string();
-            let text = text_of(&path).map_err(|text| vec![of_file(&path, text)]);
-            match text.and_then(|text| file::read(&name, &text)) {
+        for (path, text) in files {
+            let text = text.as_ref().map_err(|text| vec![of_file(path, text.clone())]);
+            match text.and_then(|text| file::read(&path.display().to_string(), text)) {
                 Ok((domain, warnings)) => {
                     loaded.warnings.extend(warnings);
                     mistakes.extend(loaded.insert(domain));
@@ -53,6 +83,12 @@ impl Configuration {
         self.domains.values()
     }
 
+    /// Returns the number of limits.
+    #[must_use]
+    pub fn limits(&self) -> usize {
+        self.domains().map(|domain| domain.limits.len()).sum()
+    }
+
     fn insert(&mut self, domain: Domain) -> Option<Remark> {
         let Some(first) = self.domains.get(&*domain.name) else {
             self.domains.insert(domain.name.to_string(), domain);
@@ -68,7 +104,11 @@ fn of_file(path: &Path, text: String) -> Remark {
     Remark { file: path.display().to_string(), at: None, text }
 }
 
-fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
+/// Returns the file `path`, or the files of the folder `path` that are read.
+///
+/// # Errors
+/// The reason that there are none, without the name of `path`.
+pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let said = |error: io::Error| format!("cannot be read: {error}");
     if !fs::metadata(path).map_err(said)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -91,16 +131,5 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 fn text_of(path: &Path) -> Result<String, String> {
-    let said = |error: io::Error| format!("cannot be read: {error}");
-    if !fs::metadata(path).map_err(said)?.is_file() {
-        return Err("expected a file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too large is told from one that fits.
-    let file = File::open(path).map_err(said)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(said)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("the file is too large: expected at most {FILE_BYTES_MAX} bytes"));
-    }
-    String::from_utf8(bytes).map_err(|_| "expected text in UTF-8".to_owned())
+    String::from_utf8(bytes_of(path)?).map_err(|_| "expected text in UTF-8".to_owned())
 }

@@ -29,6 +29,7 @@ mod tests;
 
 pub use domain::{Domain, Http, Limit, OnError, Source, Template, Terms, Unit};
 pub use folder::Configuration;
+pub(crate) use folder::{Texts, files};
 pub use report::{At, Remark};
 
 pub(crate) use bounds::COST_MAX;

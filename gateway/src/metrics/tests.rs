@@ -11,6 +11,7 @@ fn metrics_have_the_names_of_the_gateway() {
         r#"refused_total{protocol="http",reason="unknown_domain"} 1"#,
         r#"latency_seconds_bucket{le="0.005",protocol="http"} 1"#,
         r#"reloads_total{outcome="refused"} 1"#,
+        r#"reloads_total{outcome="loaded"} 0"#,
     ] {
         let line = format!("redis_throttle_gateway_{line}\n");
         assert!(shown.contains(&line), "{line} is not in\n{shown}");

@@ -1,54 +1,104 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
+
 use super::*;
 
 fn text(domain: &str) -> String {
     format!("domain: {domain}\nlimits:\n  - {{match: {{user: '*'}}, rule: FIXED 1 1h}}\n")
 }
 
-async fn until(live: &Live, domain: &str) {
-    let found = async {
-        while live.current().domain(domain).is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), found).await.expect(domain);
+/// A configuration that is followed, and the results of its readings.
+struct Followed {
+    live: Live,
+    asked: Arc<Notify>,
+    read: UnboundedReceiver<Result<(), String>>,
+    task: JoinHandle<()>,
+}
+
+impl Followed {
+    /// Follows what `live` has read before.
+    fn new(live: Live) -> Self {
+        let (done, read) = unbounded_channel();
+        let asked = Arc::new(Notify::new());
+        let told = move |loaded: Result<_, Vec<Remark>>| {
+            let _ = done.send(loaded.map(drop).map_err(|all| all[0].to_string()));
+        };
+        let task = tokio::spawn(live.clone().follow(asked.clone(), told));
+        Self { live, asked, read, task }
+    }
+
+    async fn next(&mut self) -> Result<(), String> {
+        let next = timeout(Duration::from_secs(20), self.read.recv()).await;
+        next.expect("a reading").expect("a reading")
+    }
+
+    /// Waits for one reading, after which a domain is there.
+    async fn reads(&mut self, domain: &str) {
+        assert_eq!(self.next().await, Ok(()), "{domain}");
+        assert!(self.live.current().domain(domain).is_some(), "{domain}");
+    }
+
+    /// Waits for the time of several looks, in which nothing is read.
+    async fn reads_nothing(&mut self) {
+        assert!(timeout(3 * EVERY, self.read.recv()).await.is_err());
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
 }
 
 #[tokio::test]
 async fn follows_changes_and_keeps_the_old_configuration_after_a_mistake() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let file = folder.path().join("api.yaml");
     fs::write(&file, text("one")).unwrap();
     let live = Live::load(folder.path().to_owned()).unwrap();
-    let (mistakes, mut said) = tokio::sync::mpsc::unbounded_channel();
-    let done = move |loaded: Result<_, Vec<Remark>>| {
-        let _ = loaded.map_err(|all| mistakes.send(all[0].to_string()));
-    };
-    let following = tokio::spawn(live.clone().follow(Arc::new(Notify::new()), done));
-    // The watch may begin after the first change, so change the file until it is seen.
-    for number in 0.. {
-        let domain = format!("two{number}");
-        fs::write(&file, text(&domain)).unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        if live.current().domain(&domain).is_some() {
-            break;
-        }
-        assert!(number < 100, "no change is seen");
-    }
+    // Nothing follows the file yet.
+    fs::write(&file, text("two")).unwrap();
+    let mut followed = Followed::new(live);
+    followed.reads("two").await;
     fs::write(&file, "domain: three\nlimits: 1\n").unwrap();
-    let mistake = said.recv().await.unwrap();
+    let mistake = followed.next().await.unwrap_err();
     assert!(mistake.starts_with(&format!("{}:2:9: ", file.display())), "{mistake}");
-    assert!(live.current().domain("three").is_none());
+    assert!(followed.live.current().domain("two").is_some());
+    fs::write(folder.path().join("web.yaml"), text("web")).unwrap();
     fs::write(&file, text("four")).unwrap();
-    until(&live, "four").await;
-    following.abort();
+    followed.reads("four").await;
+    assert!(followed.live.current().domain("web").is_some());
+    followed.reads_nothing().await;
+}
+
+#[tokio::test]
+async fn reads_only_what_has_changed_unless_asked() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("api.yaml"), text("one")).unwrap();
+    for path in [folder.path().to_owned(), at("api.yaml")] {
+        let mut followed = Followed::new(Live::load(path).unwrap());
+        followed.reads_nothing().await;
+        fs::write(at("log"), "a line").unwrap();
+        fs::write(at("next"), text("one")).unwrap();
+        fs::rename(at("next"), at("api.yaml")).unwrap();
+        followed.reads_nothing().await;
+        followed.asked.notify_one();
+        followed.reads("one").await;
+    }
 }
 
 #[tokio::test]
 async fn follows_the_links_of_a_config_map() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let at = |name: &str| folder.path().join(name);
     for (version, domain) in [("..1", "one"), ("..2", "two")] {
         fs::create_dir(at(version)).unwrap();
@@ -56,38 +106,41 @@ async fn follows_the_links_of_a_config_map() {
     }
     symlink("..1", at("..data")).unwrap();
     symlink("..data/api.yaml", at("api.yaml")).unwrap();
-    let live = Live::load(folder.path().to_owned()).unwrap();
-    let asked = Arc::new(Notify::new());
-    let following = tokio::spawn(live.clone().follow(asked.clone(), |_| ()));
-    asked.notify_one();
-    until(&live, "one").await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut followed = Followed::new(Live::load(folder.path().to_owned()).unwrap());
     symlink("..2", at("..next")).unwrap();
     fs::rename(at("..next"), at("..data")).unwrap();
-    until(&live, "two").await;
-    following.abort();
+    followed.reads("two").await;
 }
 
 #[tokio::test]
-async fn other_files_of_the_folder_are_not_followed() {
-    let folder = tempfile::tempdir().unwrap();
+async fn follows_folders_that_are_replaced_and_targets_of_links() {
+    let folder = folder();
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("api.yaml"), text("one")).unwrap();
-    for path in [folder.path().to_owned(), at("api.yaml")] {
-        let log = at("log");
-        let live = Live::load(path).unwrap();
-        let (read, mut times) = tokio::sync::mpsc::unbounded_channel();
-        let done = move |_: Result<_, Vec<Remark>>| {
-            // As a log in the same folder does.
-            fs::write(&log, "a line").unwrap();
-            let _ = read.send(());
-        };
-        let asked = Arc::new(Notify::new());
-        let following = tokio::spawn(live.follow(asked.clone(), done));
-        asked.notify_one();
-        times.recv().await.unwrap();
-        let again = tokio::time::timeout(Duration::from_secs(1), times.recv()).await;
-        assert!(again.is_err());
-        following.abort();
+    let release = |name: &str| {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("api.yaml"), text(name)).unwrap();
+    };
+    ["one", "two", "limits"].into_iter().for_each(release);
+    symlink("one", at("current")).unwrap();
+    symlink("two/api.yaml", at("link.yaml")).unwrap();
+    let [mut linked, mut file, mut replaced] =
+        ["current", "link.yaml", "limits"].map(|name| Followed::new(Live::load(at(name)).unwrap()));
+    // A link is switched.
+    symlink("two", at("next")).unwrap();
+    fs::rename(at("next"), at("current")).unwrap();
+    linked.reads("two").await;
+    // The target of a link is edited.
+    fs::write(at("two/api.yaml"), text("edited")).unwrap();
+    file.reads("edited").await;
+    linked.reads("edited").await;
+    // A folder is away for a while, and then another one.
+    for number in 0..2 {
+        fs::rename(at("limits"), at(&format!("old{number}"))).unwrap();
+        let mistake = replaced.next().await.unwrap_err();
+        assert!(mistake.contains("cannot be read"), "{mistake}");
+        release("limits");
+        replaced.reads("limits").await;
+        fs::write(at("limits/api.yaml"), text("later")).unwrap();
+        replaced.reads("later").await;
     }
 }

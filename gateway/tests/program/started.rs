@@ -28,7 +28,7 @@ pub fn program() -> Command {
 }
 
 /// A running gateway and the lines of its log. Its configuration is the folder `limits` with a link
-/// to `api.yaml`: a change of that file is only seen after SIGHUP.
+/// to `api.yaml`.
 pub struct Gateway {
     process: Child,
     pub folder: TempDir,

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -108,7 +109,7 @@ async fn new_connections_see_the_changed_certificate() {
     let folder = folder();
     folder.certificate("next", "ca");
     let (old, new) = ["server.pem", "next.pem"].map(|name| certificate(&folder.path(name))).into();
-    // Changes of the files behind links are only seen after SIGHUP.
+    // The files are links, whose targets are replaced.
     fs::create_dir(folder.path("live")).unwrap();
     let linked = ["pem", "key"].map(|ending| folder.text(&format!("live/server.{ending}")));
     for (file, link) in ["../server.pem", "../server.key"].iter().zip(&linked) {
@@ -120,9 +121,7 @@ async fn new_connections_see_the_changed_certificate() {
     let stream = folder.connect(gateway.grpc(), "h2", "ca", None).await.unwrap();
     let earlier = channel(stream).await.unwrap();
     folder.replace("server", "next");
-    gateway.signal("HUP");
-    gateway.event("certificate_loaded", 1).await;
-    assert_eq!(seen(&folder, &gateway).await, new);
+    until("the change is seen", async || seen(&folder, &gateway).await == new).await;
     assert!(allows(earlier).await.unwrap());
     folder.certificate("third", "ca");
     let third = certificate(&folder.path("third.pem"));
@@ -151,6 +150,29 @@ async fn bad_certificate_is_named_and_leaves_the_old_one() {
 }
 
 #[tokio::test]
+async fn key_that_is_a_fifo_stops_neither_reloads_nor_the_end() {
+    let folder = folder();
+    folder.certificate("next", "ca");
+    let next = certificate(&folder.path("next.pem"));
+    let mut gateway = start(&folder, None);
+    let becomes_a_fifo = || {
+        fs::remove_file(folder.path("server.key")).unwrap();
+        let made = Command::new("mkfifo").arg(folder.path("server.key")).status();
+        assert!(made.unwrap().success());
+    };
+    becomes_a_fifo();
+    let refused = gateway.event("certificate_refused", 1).await;
+    let text = format!("{}: expected a file", folder.text("server.key"));
+    assert!(refused["message"].as_str().unwrap().starts_with(&text), "{refused}");
+    folder.replace("server", "next");
+    until("the change is seen", async || seen(&folder, &gateway).await == next).await;
+    becomes_a_fifo();
+    gateway.event("certificate_refused", 2).await;
+    gateway.signal("TERM");
+    assert!(gateway.ended().await.success());
+}
+
+#[tokio::test]
 async fn program_refuses_certificates_that_it_cannot_use() {
     let folder = folder();
     folder.certificate("other", "ca");
@@ -166,7 +188,8 @@ async fn program_refuses_certificates_that_it_cannot_use() {
         String::from_utf8(ended.stderr).unwrap()
     };
     let table = [
-        ("none.pem", "server.key", format!("{}: No such file or directory", at("none.pem"))),
+        ("none.pem", "server.key", format!("{}: cannot be read: No such file", at("none.pem"))),
+        ("/dev/zero", "server.key", "/dev/zero: expected a file".to_owned()),
         ("server.pem", "ca.pem", format!("{}: expected a private key as PEM", at("ca.pem"))),
         (
             "server.pem",

@@ -1,0 +1,38 @@
+//! Reads files of the operator, which may be replaced by anything.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The most bytes of a file.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Reads a regular file of at most 4 MiB.
+///
+/// # Errors
+/// What is wrong with the file, without its name.
+pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
+    let said = |error: io::Error| format!("cannot be read: {error}");
+    // A FIFO would block until a program writes to it.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(said)?;
+    if !file.metadata().map_err(said)?.is_file() {
+        return Err("expected a file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that is too large is told from one that fits.
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(said)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("the file is too large: expected at most {FILE_BYTES_MAX} bytes"));
+    }
+    Ok(bytes)
+}
+
+/// Returns a number by which equal contents are told from others.
+pub(crate) fn digest(contents: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    contents.hash(&mut hasher);
+    hasher.finish()
+}
