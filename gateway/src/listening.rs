@@ -5,9 +5,10 @@
 //! ```
 
 use std::fmt;
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
@@ -31,6 +32,8 @@ const CONNECTIONS_MAX: usize = 4_096;
 pub const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// The time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The rights of a socket's file.
+const SOCKET_MODE: u32 = 0o666;
 /// The pause after a connection could not be accepted, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -77,14 +80,33 @@ pub enum Listener {
     Unix(SocketFile, UnixListener),
 }
 
-/// The file of a socket, which is removed at the end.
+/// The file of a socket, which is removed at the end, unless another program has replaced it.
 #[derive(Debug)]
-pub struct SocketFile(PathBuf);
+pub struct SocketFile {
+    path: PathBuf,
+    id: (u64, u64),
+}
+
+impl SocketFile {
+    /// Lets all users connect whom the rights of the folder let in: a proxy runs as another user.
+    fn of(path: &Path) -> io::Result<Self> {
+        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+        Ok(Self { path: path.to_owned(), id: file_id(path)? })
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if file_id(&self.path).is_ok_and(|id| id == self.id) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Returns the device and the number by which the system knows a file.
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 impl Listener {
@@ -98,7 +120,7 @@ impl Listener {
             Address::Unix(path) => {
                 remove_stale(path).await;
                 let listener = UnixListener::bind(path)?;
-                Ok(Self::Unix(SocketFile(path.clone()), listener))
+                Ok(Self::Unix(SocketFile::of(path)?, listener))
             }
         }
     }
@@ -110,7 +132,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
             Self::Tcp(listener, _) => Address::Tcp(listener.local_addr()?),
-            Self::Unix(file, _) => Address::Unix(file.0.clone()),
+            Self::Unix(file, _) => Address::Unix(file.path.clone()),
         })
     }
 
@@ -183,10 +205,10 @@ enum Accepted {
 
 /// Removes the file of a socket on which no program listens.
 async fn remove_stale(path: &Path) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     if is_socket && UnixStream::connect(path).await.is_err_and(refuses) {
-        let _ = std::fs::remove_file(path);
+        let _ = fs::remove_file(path);
     }
 }
 

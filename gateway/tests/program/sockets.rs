@@ -1,5 +1,6 @@
 //! Unix sockets.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
 use tokio::net::UnixStream;
@@ -18,6 +19,10 @@ async fn both_listeners_serve_unix_sockets_and_remove_them() {
     let words = [&grpc, &http].map(|path| format!("unix:{}", path.display()));
     let mut gateway = Gateway::with(AWAY, &["--grpc", &words[0], "--http", &words[1]], &[]);
     assert_eq!(gateway.addresses, words);
+    for path in [&grpc, &http] {
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666, "{}", path.display());
+    }
     let answer = get(UnixStream::connect(&http).await.unwrap(), "/healthcheck", &[]).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let channel = channel(UnixStream::connect(&grpc).await.unwrap()).await.unwrap();
@@ -25,6 +30,18 @@ async fn both_listeners_serve_unix_sockets_and_remove_them() {
     gateway.signal("TERM");
     assert!(gateway.ended().await.success());
     assert!(!grpc.exists() && !http.exists());
+}
+
+#[tokio::test]
+async fn socket_of_another_program_stays_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grpc.sock");
+    let mut gateway = Gateway::with(AWAY, &["--grpc", &format!("unix:{}", path.display())], &[]);
+    std::fs::remove_file(&path).unwrap();
+    let _other = UnixListener::bind(&path).unwrap();
+    gateway.signal("TERM");
+    assert!(gateway.ended().await.success());
+    assert!(path.exists());
 }
 
 #[tokio::test]
@@ -41,7 +58,7 @@ limits:
 ";
     std::fs::write(gateway.path("limits/web.yaml"), file).unwrap();
     gateway.signal("HUP");
-    gateway.event("configuration_loaded", 1).await;
+    gateway.event("configuration_loaded", 2).await;
     let ask = async |fields: &[(&str, &str)]| {
         get(UnixStream::connect(&path).await.unwrap(), "/check/web", fields).await
     };
