@@ -19,6 +19,7 @@ Rate limits of redis-throttle for Envoy and other proxies.
 Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--http ADDRESS]
 
   --server URL            the server with the module; several are nodes of one cluster
+  --cluster               the server is a node of a cluster (implied by several)
   --config PATH           a file with one domain, or a folder of such files; read again on change
   --grpc ADDRESS          Envoy's rate limit service
   --http ADDRESS          checks for other proxies, /metrics and /healthcheck
@@ -40,7 +41,8 @@ Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--htt
   --print-policies        print the limits as lines of a policy file
   --help, --version
 
-An ADDRESS is IP:PORT, or unix:PATH for a socket, which has no TLS. SIGHUP reads all files again.
+An ADDRESS is IP:PORT, or unix:PATH for a socket without TLS, with mode 0666: the rights of its
+folder decide which users may connect. SIGHUP reads all files again.
 A URL is redis://[user:password@]host[:port], rediss:// for TLS by the authorities of the system, or
 redis+unix:///path?user=&pass=.
 Every user of a machine can read command lines. To keep a password out of them, set the environment
@@ -56,6 +58,8 @@ const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
 pub struct Arguments {
     /// The server, or nodes of a cluster.
     pub servers: Vec<ConnectionInfo>,
+    /// Whether the servers are nodes of a cluster.
+    pub is_cluster: bool,
     /// The file or folder of the configuration.
     pub config: PathBuf,
     /// The address of the gRPC service, unless only HTTP is served.
@@ -98,6 +102,7 @@ pub enum Action {
 /// The words of the command line, as far as they are read.
 struct Draft {
     servers: Vec<ConnectionInfo>,
+    is_cluster: bool,
     config: Option<PathBuf>,
     grpc: Option<Address>,
     http: Option<Address>,
@@ -152,6 +157,7 @@ impl Draft {
     fn new() -> Self {
         Self {
             servers: Vec::new(),
+            is_cluster: false,
             config: None,
             grpc: None,
             http: None,
@@ -179,6 +185,7 @@ impl Draft {
             value.ok_or_else(|| format!("{name} needs a value"))
         };
         match name {
+            "--cluster" if word == name => self.is_cluster = true,
             "--server" => self.servers.push(connection(name, &value()?)?),
             "--config" => self.config = Some(value()?.into()),
             "--grpc" => self.grpc = Some(address(name, &value()?)?),
@@ -209,7 +216,7 @@ impl Draft {
             return Err("no server: name one with --server URL, or see --help".to_owned());
         }
         let none = "no configuration: name a file or a folder with --config PATH, or see --help";
-        let is_cluster = self.servers.len() > 1;
+        let is_cluster = self.is_cluster || self.servers.len() > 1;
         let tags = if is_cluster { Tags::Value } else { Tags::None };
         let (grpc, http) = match (self.grpc, self.http) {
             (None, None) => (Some(Address::Tcp(GRPC)), Some(Address::Tcp(HTTP))),
@@ -223,6 +230,7 @@ impl Draft {
         Ok(Arguments {
             config: self.config.ok_or(none)?,
             servers: self.servers,
+            is_cluster,
             grpc,
             http,
             tls,
@@ -316,8 +324,11 @@ mod tests {
         let both = ["127.0.0.1:8081", "127.0.0.1:8080"].map(|text| Some(text.parse().unwrap()));
         assert_eq!([one.grpc, one.http], both);
         assert_eq!((one.timeout, one.tags), (Duration::from_millis(10), Tags::None));
+        assert!(!one.is_cluster);
         let many = run("--server redis://a --server=redis://b --config limits");
-        assert_eq!((many.servers.len(), many.tags), (2, Tags::Value));
+        assert_eq!((many.servers.len(), many.tags, many.is_cluster), (2, Tags::Value, true));
+        let one = run("--server redis://a --config limits --cluster");
+        assert_eq!((one.servers.len(), one.tags, one.is_cluster), (1, Tags::Value, true));
     }
 
     #[test]

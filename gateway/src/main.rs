@@ -3,18 +3,22 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use redis_throttle_client::redis::Client;
 use redis_throttle_client::{Cluster, Limiter, Options, Server};
 use redis_throttle_gateway::arguments::{Action, Arguments, HELP};
 use redis_throttle_gateway::config::{Configuration, Remark};
 use redis_throttle_gateway::log::{Level, event};
+use redis_throttle_gateway::serving::Signals;
 use redis_throttle_gateway::watching::Live;
 use redis_throttle_gateway::{log, samples, serving};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The calls that may wait for one server. Envoy sends many at once over few connections.
 const IN_FLIGHT_MAX: usize = 4096;
+/// The time at the end for tasks that wait for the system, such as for a name's address.
+const ENDED_WITHIN: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let action = Arguments::parse(std::env::args_os().skip(1), |name| std::env::var_os(name));
@@ -83,11 +87,13 @@ fn limiter(server: Server, arguments: &Arguments) -> Result<Limiter, String> {
     Limiter::with_options(server, options).map_err(|error| error.to_string())
 }
 
-/// Returns the server, or the cluster if there are several.
+/// Returns the server or the cluster.
 fn server(arguments: &Arguments) -> Result<Server, String> {
     let refused = |error: redis_throttle_client::redis::RedisError| format!("--server: {error}");
     match &arguments.servers[..] {
-        [one] => Client::open(one.clone()).map(Server::from).map_err(refused),
+        [one] if !arguments.is_cluster => {
+            Client::open(one.clone()).map(Server::from).map_err(refused)
+        }
         nodes => Cluster::new(nodes.iter().cloned()).map(Server::from).map_err(refused),
     }
 }
@@ -108,13 +114,18 @@ fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn served(arguments: Arguments) -> Result<(), String> {
-    let live = Live::load(arguments.config.clone()).map_err(|mistakes| {
-        serving::blame(&mistakes);
-        "the configuration has mistakes"
-    })?;
-    let limiter = limiter(server(&arguments)?, &arguments)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(arguments.threads).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(serving::serve(arguments, live, limiter))
+    let result = runtime.block_on(async {
+        let signals = Signals::install()?;
+        let live = Live::load(arguments.config.clone()).map_err(|mistakes| {
+            serving::blame(&mistakes);
+            "the configuration has mistakes"
+        })?;
+        let limiter = limiter(server(&arguments)?, &arguments)?;
+        serving::serve(arguments, signals, live, limiter).await
+    });
+    runtime.shutdown_timeout(ENDED_WITHIN);
+    result
 }

@@ -2,7 +2,7 @@
 
 use crate::config::Domain;
 use crate::deciding::Answer;
-use crate::log::{Level, event};
+use crate::log::{Event, Level, event};
 use crate::metrics::Protocol;
 
 /// Logs the refusals of a request's calls.
@@ -16,13 +16,24 @@ pub(crate) fn log_refusals(
         let limits = answer.rows.iter().filter_map(|row| row.limit.as_ref());
         let mut rules: Vec<_> = limits.map(|limit| &*limit.name).collect();
         rules.dedup();
-        event(Level::Error, "call_refused")
+        let event = event(Level::Error, "call_refused")
             .with("protocol", protocol.as_str())
             .with("domain", &domain.name)
             .with("rule", rules.join(","))
             .with("outcome", "rejected")
             .traced(traceparent)
-            .with("message", message)
-            .write_bounded();
+            .with("message", message);
+        // The name that redis-rs gives to CROSSSLOT.
+        let is_of_cluster = message.contains("CrossSlot");
+        hinted(event, is_of_cluster).write_bounded();
+    }
+}
+
+/// Adds what to do if a node of a cluster has refused a call as a server of its own.
+pub(crate) fn hinted(event: Event, is_of_cluster: bool) -> Event {
+    if is_of_cluster {
+        event.with("hint", "for a node of a cluster, pass --cluster")
+    } else {
+        event
     }
 }

@@ -1,6 +1,7 @@
 //! The running program: listens, follows changes of its files, and drains after a signal.
 
 use std::io::{self, Write as _};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,27 +27,56 @@ const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 /// The services that run.
 type Services = JoinSet<Result<(), String>>;
 
+/// The signals for which the program waits.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers: before, SIGHUP ends the program. Needs a runtime.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn install() -> Result<Self, String> {
+        let installed =
+            |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
+        Ok(Self {
+            terminate: installed(SignalKind::terminate())?,
+            interrupt: installed(SignalKind::interrupt())?,
+            hang_up: installed(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Serves until SIGTERM or SIGINT, then finishes the calls that have begun.
 ///
 /// # Errors
 /// The reason that the program cannot serve.
-pub async fn serve(arguments: Arguments, live: Live, limiter: Limiter) -> Result<(), String> {
+pub async fn serve(
+    arguments: Arguments,
+    signals: Signals,
+    live: Live,
+    limiter: Limiter,
+) -> Result<(), String> {
     said(&live.current());
     let mut registry = Registry::default();
     prometheus::metrics(&limiter, &mut registry);
     let metrics = Arc::new(Metrics::new(registry));
     let certificate = arguments.tls.clone().map(Certificate::load).transpose()?;
     let listeners = Listeners::bind(&arguments, certificate.as_ref()).await?;
-    let [terminate, interrupt, hang_up] =
-        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-    let failed = |error: io::Error| format!("cannot wait for signals: {error}");
-    let ended = ended(terminate.map_err(failed)?, interrupt.map_err(failed)?);
-    follow(&live, certificate, &metrics, hang_up.map_err(failed)?);
+    let mut ended = pin!(ended(signals.terminate, signals.interrupt));
+    follow(&live, certificate, &metrics, signals.hang_up);
     // Before the first request, which would otherwise be decided without the server.
-    let is_away = availability::is_away(&limiter).await;
+    let is_away = tokio::select! {
+        () = &mut ended => return Ok(()),
+        is_away = availability::is_away(&limiter, arguments.timeout) => is_away,
+    };
     tokio::spawn(availability::follow(limiter.clone(), is_away));
-    let is_cluster = arguments.servers.len() > 1;
-    let decider = Decider::new(limiter.clone(), arguments.timeout, arguments.tags, is_cluster);
+    let (timeout, tags) = (arguments.timeout, arguments.tags);
+    let decider = Decider::new(limiter.clone(), timeout, tags, arguments.is_cluster);
     // A program that starts the gateway reads this line. A closed output is ignored.
     let greeting = format!("redis-throttle-gateway listens on {}\n", listeners.addresses()?);
     let _ = io::stdout().write_all(greeting.as_bytes());

@@ -1,6 +1,7 @@
 //! The program as a user starts it.
 
 mod certificates;
+mod clusters;
 mod logs;
 #[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;
