@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::HeaderValue;
+use tokio::sync::{oneshot, watch};
 use tokio_stream::StreamExt as _;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
@@ -23,7 +24,7 @@ use tonic_health::ServingStatus;
 use tower::util::MapResponseLayer;
 
 use crate::deciding::{Asked, Decider};
-use crate::listening::{CLOSED_WITHIN, Connections};
+use crate::listening::{CLOSED_WITHIN, Connections, may_be_cut};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
@@ -36,6 +37,10 @@ const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// The time for the first bytes of a connection: a proxy sends them at once.
 const PREFACE: Duration = Duration::from_secs(5);
 const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+/// The most calls of a connection at a time. Envoy's own default is the same.
+const STREAMS_MAX: u32 = 1_024;
+/// The time for a call, so that half a message keeps no memory. A decision has a shorter one.
+const CALL: Duration = Duration::from_secs(5);
 /// The time between two questions whether the peer is there. It has 20 s to answer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The status that tonic gives to a message that is too large.
@@ -49,13 +54,16 @@ pub struct Service {
     decider: Decider,
     metrics: Arc<Metrics>,
     connection_age: Duration,
+    /// Has a receiver for each call that is being decided.
+    calls: watch::Sender<()>,
 }
 
 impl Service {
     /// Creates the service.
     #[must_use]
     pub fn new(live: Live, decider: Decider, metrics: Arc<Metrics>) -> Self {
-        Self { live, decider, metrics, connection_age: CONNECTION_AGE }
+        let calls = watch::Sender::new(());
+        Self { live, decider, metrics, connection_age: CONNECTION_AGE, calls }
     }
 
     /// Sets the age at which a connection is closed, so that further gateways behind one address
@@ -140,6 +148,7 @@ impl UnaryService<RateLimitRequest> for Served {
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let service = self.0.clone();
+        let call = service.calls.subscribe();
         Box::pin(async move {
             let metadata = request.metadata();
             let text = |name: &str| metadata.get(name).and_then(|text| text.to_str().ok());
@@ -147,6 +156,7 @@ impl UnaryService<RateLimitRequest> for Served {
             let began = Instant::now();
             let answer = service.decide(request.get_ref(), patience, text("traceparent")).await;
             service.metrics.answered(Protocol::Grpc, began.elapsed());
+            drop(call);
             answer.map(Response::new)
         })
     }
@@ -163,7 +173,8 @@ fn bounded<B>(metrics: &Metrics, mut response: http::Response<B>) -> http::Respo
     response
 }
 
-/// Serves until `ended`, then finishes the calls that have begun.
+/// Serves until `ended`, then finishes the calls that have begun. Does not wait for the messages of
+/// others.
 ///
 /// # Errors
 /// The reason that the listener failed.
@@ -177,6 +188,7 @@ pub async fn serve(
     let incoming = incoming.into();
     let close = incoming.close();
     let incoming = incoming.map(|next| next.map(|one| one.silent_at_most(PREFACE, PREFACE_BYTES)));
+    let (closed, is_closed) = oneshot::channel();
     let draining = async move {
         ended.await;
         health.set_not_serving::<Served>().await;
@@ -184,18 +196,30 @@ pub async fn serve(
         // A proxy that is told to move on connects again at once, and must be refused by then.
         // `incoming` ends when the listener is closed, unless a handshake takes longer.
         close.notify_one();
+        let _ = closed.send(());
         tokio::time::sleep(CLOSED_WITHIN).await;
     };
+    let calls = service.calls.clone();
+    let cut = async {
+        let _ = is_closed.await;
+        tokio::time::sleep(CLOSED_WITHIN).await;
+        may_be_cut(&calls).await;
+    };
     let (age, metrics) = (service.connection_age, service.metrics.clone());
-    Server::builder()
+    let served = Server::builder()
         // Without a grace: with one, tonic 0.14 cuts a connection with its calls after both times.
         // A call here ends by its own deadline.
         .max_connection_age(age)
         // An old connection ends once the peer agrees: find out if it is silent.
         .http2_keepalive_interval(Some(KEEPALIVE))
+        .max_concurrent_streams(STREAMS_MAX)
+        .timeout(CALL)
         .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
         .add_service(health_service)
         .add_service(Served(service))
-        .serve_with_incoming_shutdown(incoming, draining)
-        .await
+        .serve_with_incoming_shutdown(incoming, draining);
+    tokio::select! {
+        served = served => served,
+        () = cut => Ok(()),
+    }
 }

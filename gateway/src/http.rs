@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use crate::deciding::{Answer as Decided, Asked, Decider, Hits};
-use crate::listening::{CLOSED_WITHIN, Connection, Connections};
+use crate::listening::{CLOSED_WITHIN, Connection, Connections, may_be_cut};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
@@ -186,8 +186,9 @@ pub async fn serve(
     while open.join_next().await.is_some() {}
 }
 
-/// Serves a connection until it ends; once `ended` is true, until its request is answered. Health
-/// fails once `stopped` is true. A peer on a unix socket has no address.
+/// Serves a connection until it ends; once `ended` is true, until its request is answered. Half a
+/// request is not waited for. Health fails once `stopped` is true. A peer on a unix socket has no
+/// address.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<IpAddr>,
@@ -195,10 +196,15 @@ async fn connection(
     stopped: watch::Receiver<bool>,
     ended: watch::Receiver<bool>,
 ) {
+    let calls = watch::Sender::new(());
     let service = service_fn(|request: Request<Incoming>| {
-        let (service, request) = (service.clone(), request.map(drop));
+        let (service, request, call) = (service.clone(), request.map(drop), calls.subscribe());
         let serves = !*stopped.borrow();
-        async move { Ok::<_, Infallible>(service.answered(&request, peer, serves).await) }
+        async move {
+            let answer = service.answered(&request, peer, serves).await;
+            drop(call);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
@@ -209,7 +215,10 @@ async fn connection(
         () = is_true(ended) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = may_be_cut(&calls) => {}
+    }
 }
 
 /// Waits until a value is true.

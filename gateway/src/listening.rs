@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
@@ -30,6 +30,8 @@ use crate::tls::Tls;
 const CONNECTIONS_MAX: usize = 4_096;
 /// The time for handshakes to end before the other connections are told to move on.
 pub const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+/// The time for the answer of the last call to be written.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 /// The time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The rights of a socket's file.
@@ -279,6 +281,14 @@ impl Stream for Connections {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.ready.poll_recv(context).map(|next| next.map(Ok))
     }
+}
+
+/// Waits until connections that were told to move on may be cut: for a second, in which most end by
+/// themselves, and until all receivers of `calls` are dropped. Each call that is read holds one.
+pub(crate) async fn may_be_cut(calls: &watch::Sender<()>) {
+    sleep(CLOSED_WITHIN).await;
+    calls.closed().await;
+    sleep(WRITTEN_WITHIN).await;
 }
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}

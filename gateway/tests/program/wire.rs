@@ -2,13 +2,15 @@
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as client;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 /// Sends a request of HTTP/1.1 and returns the answer; what was read of it if it ends early.
@@ -55,4 +57,15 @@ pub async fn allows(channel: Channel) -> Result<bool, Status> {
     request.metadata_mut().insert("traceparent", TRACE.parse().unwrap());
     let answer = client::RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
     Ok(answer.into_inner().overall_code == 1)
+}
+
+/// Begins a call of Envoy's service, and never sends its message.
+pub async fn call_without_message(channel: Channel) -> Result<(), Status> {
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.expect("a connection");
+    let path =
+        PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+    let never = Request::new(tokio_stream::pending());
+    client.client_streaming(never, path, codec).await.map(drop)
 }
