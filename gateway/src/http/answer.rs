@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use redis_throttle_client::Problem;
 
 use crate::deciding::Answer as Decided;
 
@@ -34,14 +35,14 @@ fn with_fields(fields: Vec<(&'static str, String)>, mut answer: Answer) -> Answe
     answer
 }
 
-/// Returns a problem (RFC 9457). The sentence holds no value of a request.
+/// Returns a problem (RFC 9457). The sentence holds no value of a request, and nothing in it needs
+/// escaping.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let code = status.as_u16();
-    let (kind, detail) = ("about:blank", detail.escape_default());
-    let body =
-        format!(r#"{{"type":"{kind}","title":"{title}","status":{code},"detail":"{detail}"}}"#);
-    typed(status, PROBLEM, body)
+    let mut problem = Problem::rejected();
+    problem.status = status.as_u16();
+    problem.title = status.canonical_reason().unwrap_or_default();
+    detail.clone_into(&mut problem.detail);
+    typed(status, PROBLEM, problem.to_json())
 }
 
 pub(super) fn text(status: StatusCode, body: &'static str) -> Answer {

@@ -116,7 +116,10 @@ async fn other_requests_are_refused() {
     assert_eq!(check(port, "/check/other", "/").await.status, 404);
     assert_eq!(check(port, "/check/", "/").await.status, 404);
     assert_eq!(get(port, "/", &[]).await.status, 404);
-    assert_eq!(get(port, "/check/w%65b", &[]).await.status, 400);
+    let unknown = get(port, "/check/w%65b", &[("X-Forwarded-For", "?")]).await;
+    let problem: serde_json::Value = serde_json::from_str(&unknown.body).expect("JSON");
+    let detail = "Invalid x-forwarded-for: expected the client's address.";
+    assert_eq!((unknown.status, &problem["detail"]), (400, &detail.into()));
     assert_eq!(get(port, "/healthcheck", &[]).await.status, 200);
     let many = vec![("X-A", "b"); 130];
     assert_eq!(get(port, "/check/web", &many).await.status, 431);
