@@ -135,8 +135,8 @@ impl Decider {
         answer.decide(checks.iter(), decided.ok());
     }
 
-    /// Decides rules on different nodes, one after the other, until one denies. A rule without costs
-    /// comes last, because it gives nothing back if a later one denies.
+    /// Decides rules on different nodes, one after the other, until one denies. Rules without costs
+    /// come last, because they give nothing back if a later one denies.
     async fn check_apart(
         &self,
         domain: &Domain,

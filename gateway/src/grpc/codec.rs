@@ -1,8 +1,8 @@
 //! Reads requests, also those with bytes that are not UTF-8.
 //!
-//! Envoy writes header fields into descriptors as its clients send them. Protobuf allows UTF-8 only,
-//! and Envoy passes requests that its rate limit service cannot read: one byte would lift all
-//! limits.
+//! Envoy writes header fields into descriptors as its clients send them. Protobuf allows only
+//! UTF-8, and Envoy passes requests that its rate limit service cannot read: one byte would lift
+//! all limits.
 
 use std::str::from_utf8;
 use std::sync::Arc;
