@@ -107,6 +107,7 @@ async fn follows_the_links_of_a_config_map() {
     symlink("..1", at("..data")).unwrap();
     symlink("..data/api.yaml", at("api.yaml")).unwrap();
     let mut followed = Followed::new(Live::load(folder.path().to_owned()).unwrap());
+    followed.reads_nothing().await;
     symlink("..2", at("..next")).unwrap();
     fs::rename(at("..next"), at("..data")).unwrap();
     followed.reads("two").await;
@@ -125,6 +126,8 @@ async fn follows_folders_that_are_replaced_and_targets_of_links() {
     symlink("two/api.yaml", at("link.yaml")).unwrap();
     let [mut linked, mut file, mut replaced] =
         ["current", "link.yaml", "limits"].map(|name| Followed::new(Live::load(at(name)).unwrap()));
+    // All are looked at by then.
+    linked.reads_nothing().await;
     // A link is switched.
     symlink("two", at("next")).unwrap();
     fs::rename(at("next"), at("current")).unwrap();

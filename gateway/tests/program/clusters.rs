@@ -38,6 +38,7 @@ async fn one_node_needs_the_argument_which_the_log_says() {
     let limited = async || status(&cluster).await == "429";
     until("the limit is enforced", limited).await;
     assert!(cluster.events("call_refused").is_empty());
+    assert!(server.calls("cluster|slots").await > 0);
 }
 
 #[tokio::test]
