@@ -48,8 +48,11 @@ impl Live {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the configuration again. If it has mistakes, the old one stays in force. Returns `None`
-    /// if the texts are those that were read last, unless the operator has asked.
+    /// Reads the configuration again. If it has mistakes, the old one stays in force. Returns
+    /// `None` if the texts are those that were read last, unless the operator has asked.
+    ///
+    /// # Errors
+    /// All mistakes.
     pub fn reload(&self, is_asked: bool) -> Option<Result<Arc<Configuration>, Vec<Remark>>> {
         let texts = Texts::read(&self.path);
         let read = digest(&texts);
