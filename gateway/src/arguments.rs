@@ -245,8 +245,8 @@ impl Draft {
     }
 }
 
-/// Returns half of the cores, rounded up. An answer is little work, and more threads wake each
-/// other more often: on two cores, one thread needs a fifth less CPU than two.
+/// Returns half of the cores, rounded up. An answer is little work: more threads mostly wake each
+/// other.
 fn one_for_two_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
