@@ -9,7 +9,7 @@ use redis_throttle_client::Cluster;
 use redis_throttle_gateway::deciding::Tags;
 
 use crate::gateway::{Gateway, Setup, back, header, hits, is_ok, left, of, request, with_limit};
-use crate::server::{Server, until};
+use crate::server::Server;
 
 const LIMITS: &str = "limits:
 - {match: {user: '*'}, rule: FIXED 3 1h}
@@ -162,13 +162,7 @@ async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
 
 #[tokio::test]
 async fn keys_of_a_cluster_have_the_tag_of_their_value() {
-    let server = Server::with(&["--cluster-enabled", "yes"]).await;
-    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
-    let whole = async || {
-        let info: String = server.ask(&["CLUSTER", "INFO"]).await.unwrap();
-        info.contains("cluster_state:ok")
-    };
-    until("the cluster is whole", whole).await;
+    let server = Server::cluster_of_one().await;
     let setup = Setup { tags: Tags::Value, ..Setup::default() };
     let cluster = Cluster::new([server.url()]).unwrap();
     let gateway = Gateway::with(cluster, LIMITS, setup).await;

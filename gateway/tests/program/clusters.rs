@@ -18,13 +18,7 @@ const HINT: &str = "for a node of a cluster, pass --cluster";
 
 #[tokio::test]
 async fn one_node_needs_the_argument_which_the_log_says() {
-    let server = Server::with(&["--cluster-enabled", "yes"]).await;
-    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
-    let whole = async || {
-        let info: String = server.ask(&["CLUSTER", "INFO"]).await.unwrap();
-        info.contains("cluster_state:ok")
-    };
-    until("the cluster is whole", whole).await;
+    let server = Server::cluster_of_one().await;
     let status = async |gateway: &Gateway| {
         let fields = [("x-user", "a"), ("x-tenant", "b")];
         ask(gateway.http(), "/check/two", &fields).await[9..12].to_owned()

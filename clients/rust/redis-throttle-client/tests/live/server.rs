@@ -111,6 +111,18 @@ impl Server {
         Self::of(backend(), options).await
     }
 
+    /// Starts a cluster of one node, which has all slots.
+    pub async fn cluster_of_one() -> Self {
+        let server = Self::with(&["--cluster-enabled", "yes"]).await;
+        server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        until("the cluster is whole", async || {
+            let info: String = server.ask(&["CLUSTER", "INFO"]).await.expect("an answer");
+            info.contains("cluster_state:ok")
+        })
+        .await;
+        server
+    }
+
     /// Starts a server without the module.
     pub async fn plain(options: &[&str]) -> Self {
         Self::of(Backend::Functions, options).await
