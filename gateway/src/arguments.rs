@@ -58,7 +58,7 @@ const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
 pub struct Arguments {
     /// The server, or nodes of a cluster.
     pub servers: Vec<ConnectionInfo>,
-    /// Whether the servers are nodes of a cluster.
+    /// True if the servers are nodes of a cluster.
     pub is_cluster: bool,
     /// The file or folder of the configuration.
     pub config: PathBuf,

@@ -57,7 +57,7 @@ pub struct Decider {
     limiter: Limiter,
     timeout: Duration,
     tags: Tags,
-    /// Whether keys with different tags may be on different nodes.
+    /// True if keys with different tags may be on different nodes.
     is_cluster: bool,
 }
 

@@ -35,11 +35,11 @@ pub struct OwnLimit {
 pub struct Match<'a> {
     /// The limit. It lives on if the configuration is replaced.
     pub limit: Arc<Limit>,
-    /// What to do.
+    /// The demand of the limit.
     pub demand: Demand<'a>,
 }
 
-/// What a matched limit asks for.
+/// The demand of a matched limit.
 #[derive(Debug, Clone)]
 pub enum Demand<'a> {
     /// Nothing: allowed without a call.

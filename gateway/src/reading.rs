@@ -12,7 +12,7 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Reads a regular file of at most 4 MiB.
 ///
 /// # Errors
-/// What is wrong with the file, without its name.
+/// The reason, without the file's name.
 pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     let said = |error: io::Error| format!("cannot be read: {error}");
     // A FIFO would block until a program writes to it.

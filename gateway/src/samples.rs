@@ -97,7 +97,7 @@ fn walk<'a>(level: &'a Level, path: &mut Entries, into: &mut Vec<(&'a Limit, Ent
     }
 }
 
-/// What a domain's requests send.
+/// The calls of a domain's requests.
 struct Sender<'a> {
     domain: &'a Domain,
     limiter: &'a Limiter,

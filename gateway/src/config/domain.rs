@@ -18,14 +18,14 @@ pub struct Domain {
     pub file: String,
     /// The place of the name in the file.
     pub at: At,
-    /// How an HTTP request becomes descriptors; `None` if the domain is not for HTTP.
+    /// The descriptors of an HTTP request; `None` if the domain is not for HTTP.
     pub http: Option<Http>,
     /// All limits, in the order of the file.
     pub limits: Vec<Arc<Limit>>,
     pub(crate) lookup: Lookup,
 }
 
-/// What a matched descriptor has to keep to.
+/// The limit of the descriptors that it matches.
 #[derive(Debug)]
 pub struct Limit {
     /// The name for statuses, header fields and metric labels. It holds no value of a request.
@@ -36,12 +36,12 @@ pub struct Limit {
     pub cost: u64,
     /// The answer if the server gives none.
     pub on_error: OnError,
-    /// Whether the cost is reported after the work (`count: reported`): a check asks for one unit,
+    /// True if the cost is reported after the work (`count: reported`): a check asks for one unit,
     /// and a report charges its units even if they are more than is left.
     pub reported: bool,
-    /// Whether a denial is answered as allowed.
+    /// True if a denial is answered as allowed.
     pub shadow: bool,
-    /// Whether all values that a pattern fits share one count.
+    /// True if all values that a pattern fits share one count.
     pub share_threshold: bool,
     /// The name that `replaces` of other limits refers to.
     pub given_name: Option<Arc<str>>,
@@ -146,7 +146,7 @@ pub(crate) enum Piece {
     Value(usize),
 }
 
-/// How an HTTP request becomes descriptors.
+/// The descriptors of HTTP requests, and the proxies that may send them.
 #[derive(Debug)]
 pub struct Http {
     /// Finds the client's address by the trusted proxies.

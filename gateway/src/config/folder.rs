@@ -14,7 +14,7 @@ use crate::reading::bytes_of;
 #[derive(Debug)]
 pub struct Configuration {
     domains: BTreeMap<String, Domain>,
-    /// What is read but probably not meant.
+    /// Remarks on words that are valid but probably not meant.
     pub warnings: Vec<Remark>,
 }
 

@@ -21,7 +21,7 @@ pub struct Remark {
     pub file: String,
     /// The place; `None` if the remark is about the whole file.
     pub at: Option<At>,
-    /// What is wrong, and what to do.
+    /// The mistake, and the way to mend it.
     pub text: String,
 }
 

@@ -36,9 +36,9 @@ pub struct Row {
     pub limit: Option<Arc<Limit>>,
     /// The outcome.
     pub outcome: Outcome,
-    /// Whether the descriptor allows the request, after `on_error` and shadow mode.
+    /// True if the descriptor allows the request, after `on_error` and shadow mode.
     pub allowed: bool,
-    /// Whether the units were only charged or refunded.
+    /// True if the units were only charged or refunded.
     is_change: bool,
 }
 

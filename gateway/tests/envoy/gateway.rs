@@ -27,7 +27,7 @@ use tonic::{Code as Status, Request};
 
 pub type Client = client::RateLimitServiceClient<Channel>;
 
-/// What differs between gateways. The default waits for the server as long as needed.
+/// The differences between gateways. The default waits for the server as long as needed.
 pub struct Setup {
     pub timeout: Duration,
     /// `None` for one server.
