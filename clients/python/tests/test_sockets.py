@@ -324,14 +324,20 @@ def test_a_dial_of_a_thread_that_began_before_a_retirement_is_dropped(
     with Limiter(shared_server.client(), **PATIENT) as limiter:
         sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
         make, goes, made = sockets._make, threading.Event(), []
+        drop, dropped = sockets._drop, []
 
         def slow() -> Any:
-            made.append(make())
-            if len(made) == 1:
+            connection = make()
+            made.append(connection)
+            if made[0] is connection:
                 goes.wait()
-            return made[-1]
+            return connection
 
-        sockets._make = slow
+        def recorded(line: Any) -> None:
+            drop(line)
+            dropped.append(line._connection)
+
+        sockets._make, sockets._drop = slow, recorded
         found: list[str] = []
         waiting = [
             threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
@@ -346,7 +352,8 @@ def test_a_dial_of_a_thread_that_began_before_a_retirement_is_dropped(
             thread.join()
         assert found == ["server"] * 2
         goes.set()
-        until(lambda: made[0]._sock is None and not sockets._dialling)
+        until(lambda: dropped == made[:1] and not sockets._dialling)
+        assert made[0]._sock is None
         assert {line.generation for line in sockets._idle} == {2}
 
 
