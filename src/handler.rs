@@ -102,7 +102,7 @@ fn apply(
     let outcome = act(&key)?;
     let decision = outcome.decision;
     let write = KeyWrite::of(&outcome.next);
-    let integers = reply::integers(&decision);
+    let integers = decision.integers();
     ending::store(index, key, write)?.announce(call)?;
     if let Some((cost, now)) = counted {
         top::count(call, call.key_name(), cost, !decision.verdict.is_allowed(), now);
@@ -123,7 +123,7 @@ fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
     fault::point(Point::Reply);
-    ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
+    ending::answer(index, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 

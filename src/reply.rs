@@ -11,27 +11,9 @@ use redis_throttle_engine::time::{Instant, Span};
 use redis_throttle_engine::{redis_cell, rule_set as several};
 use std::iter;
 
-/// The fourth field of a reply if there is nothing to wait for: the call can never be allowed. In a
-/// reply of redis-cell's command, also if the call is allowed.
-const NEVER: i64 = -1;
-
-/// Returns a decision as `allowed limit remaining retry_after_ms reset_after_ms`.
-pub fn integers(decision: &Decision) -> [i64; 5] {
-    let (allowed, retry_after_ms) = match decision.verdict {
-        Verdict::Allowed { wait } => (1, ms(wait)),
-        Verdict::Granted { units, wait } => (integer(units), ms(wait)),
-        Verdict::Denied { retry_after } => (0, ms(retry_after)),
-        Verdict::Impossible => (0, NEVER),
-        Verdict::Banned { retry_after } => (0, retry_after.map_or(NEVER, ms)),
-    };
-    [
-        allowed,
-        integer(decision.limit.units()),
-        integer(decision.remaining),
-        retry_after_ms,
-        ms(decision.reset_after),
-    ]
-}
+/// The fourth field of a reply of redis-cell's command if there is nothing to wait for: the call is
+/// allowed, or can never be.
+const NEVER: i64 = Decision::NEVER;
 
 /// Returns a decision of `CL.THROTTLE` or `GCRA` as `limited limit remaining retry_after_s
 /// reset_after_s`. `retry_after_s` is -1 if the call is allowed, and if it can never be allowed.
@@ -54,7 +36,7 @@ pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
 /// `retry_after_ms` as they are if the policy is enforced. In shadow mode, the five integers allow
 /// the call at once and grant it `full_units`.
 pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
-    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(decision);
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = decision.integers();
     let (shown, wait_ms) = match force {
         Force::Enforced => (allowed, retry_after_ms),
         Force::Shadow => (integer(full_units), 0),
@@ -85,7 +67,7 @@ impl AsRef<[i64]> for Numbers {
 /// Returns the five integers that the caller must obey under the rule of a row. A rule in shadow
 /// mode allows the call.
 fn shown(row: &Row) -> [i64; 5] {
-    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = row.decision.integers();
     if row.is_enforced() {
         [allowed, limit, remaining, retry_after_ms, reset_after_ms]
     } else {
@@ -105,7 +87,7 @@ impl Reply for Several<'_> {
         if self.rows.iter().any(|row| row.force.is_some()) {
             return self.send_with_policies(context);
         }
-        let rows = self.rows.iter().map(|row| integers(&self.decision(row)));
+        let rows = self.rows.iter().map(|row| self.decision(row).integers());
         context.reply_integers_and_rows(&self.head, rows);
     }
 }
@@ -138,7 +120,7 @@ impl<'a> Several<'a> {
     #[inline(never)]
     fn send_with_policies(&self, context: Context<'_>) {
         let rows = self.rows.iter().map(|row| match row.force {
-            None => Numbers::Five(integers(&self.decision(row))),
+            None => Numbers::Five(self.decision(row).integers()),
             Some(force) => Numbers::Seven(seven_integers(&self.decision(row), force, 1)),
         });
         context.reply_integers_and_rows(&self.head, rows);

@@ -62,7 +62,7 @@ fn take_step(
     let Outcome { decision, next } = keyspace::take_step(&key, rule, id, step, now)?;
     let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
     let write = KeyWrite::of(&next);
-    let integers = reply::integers(&decision);
+    let integers = decision.integers();
     ending::store(index, key, write)?.announce(call)?;
     let is_allowed = decision.verdict.is_allowed();
     if let Step::Reserve(hold) = step {
@@ -88,7 +88,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     fault::point(Point::Reply);
     match reserving.policy() {
         None => {
-            let integers = reply::integers(&decision);
+            let integers = decision.integers();
             ending::answer(index, call, reply::is_yes(&integers), &integers);
         }
         Some(applied) => {

@@ -113,6 +113,41 @@ impl Verdict {
     }
 }
 
+impl Decision {
+    /// Returns the five integers of a reply: `allowed limit remaining retry_after_ms
+    /// reset_after_ms`. `retry_after_ms` is -1 if the call can never be allowed.
+    #[inline]
+    pub fn integers(&self) -> [i64; 5] {
+        let (allowed, retry_after_ms) = match self.verdict {
+            Verdict::Allowed { wait } => (1, ms(wait)),
+            Verdict::Granted { units, wait } => (integer(units), ms(wait)),
+            Verdict::Denied { retry_after } => (0, ms(retry_after)),
+            Verdict::Impossible => (0, Self::NEVER),
+            Verdict::Banned { retry_after } => (0, retry_after.map_or(Self::NEVER, ms)),
+        };
+        [
+            allowed,
+            integer(self.limit.units()),
+            integer(self.remaining),
+            retry_after_ms,
+            ms(self.reset_after),
+        ]
+    }
+
+    /// `retry_after_ms` of a call that can never be allowed.
+    pub const NEVER: i64 = -1;
+}
+
+#[inline]
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[inline]
+fn ms(span: Span) -> i64 {
+    integer(span.as_ms_ceil())
+}
+
 impl<S> Next<S> {
     /// Makes a state with a fixed expiry: its key lives exactly until then.
     pub const fn until(lapses_at: Instant, state: S) -> Self {

@@ -10,7 +10,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite, Rebased};
 use crate::leases::set as holders;
 use crate::leases::set::{Change, HolderWrite, HoldersError, Stored};
-use crate::{clock, ending, reply, top};
+use crate::{clock, ending, top};
 use redis_throttle_engine::ban::LiveBan;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::{CallOptions, Mode};
@@ -28,14 +28,14 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
         Ok(decided) => decided,
         Err(error) => {
             let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
-            let integers = reply::integers(&denial);
+            let integers = denial.integers();
             ending::store(index, key, repair.map(Rebased))?.announce(call)?;
             top::count(call, call.key_name(), Cost::ONE, true, now);
             ending::answer(index, call, false, &integers);
             return Ok(());
         }
     };
-    let integers = reply::integers(&decision);
+    let integers = decision.integers();
     ending::store(index, key, write.as_ref())?.announce(call)?;
     top::count(call, call.key_name(), Cost::ONE, !decision.verdict.is_allowed(), now);
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
@@ -52,7 +52,7 @@ pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result
         Err(error) => decide_banned(&key, request, Mode::Take, now, error)?.0,
     };
     fault::point(Point::Reply);
-    ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
+    ending::answer(index, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 

@@ -104,7 +104,7 @@ fn settle(
         fault::point(Point::Decide);
         let outcome = act(&applied.request, stored, now)?;
         decision = outcome.decision;
-        integers = reply::integers(&decision);
+        integers = decision.integers();
         let write = keyspace::KeyWrite::of(&outcome.next);
         ending::store(index, key, write)?.announce(call)?;
         if takes && !decision.verdict.is_banned() {
@@ -114,7 +114,7 @@ fn settle(
         fault::point(Point::Decide);
         let settled = act(&applied.request, None, now)?.decision;
         decision = applied.blocked(settled.limit).unwrap_or(settled);
-        integers = reply::integers(&decision);
+        integers = decision.integers();
         fault::point(Point::Reply);
     }
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);

@@ -242,7 +242,7 @@ impl Call<'_> {
         };
         let (decision, effect) = (outcome.decision, Effect::of(&outcome.next));
         self.store(key, effect);
-        Ok(array(&integers(&decision)))
+        Ok(array(&decision.integers()))
     }
 
     fn renew(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
@@ -305,22 +305,9 @@ pub(super) fn array(integers: &[i64]) -> Value {
     Value::Array(integers.iter().copied().map(Value::Int).collect())
 }
 
-/// Returns the five integers that reply to a call.
-pub(super) fn integers(decision: &Decision) -> [i64; 5] {
-    let (allowed, retry_ms) = match decision.verdict {
-        Verdict::Allowed { wait } => (1, ms(wait)),
-        Verdict::Granted { units, wait } => (integer(units), ms(wait)),
-        Verdict::Denied { retry_after } => (0, ms(retry_after)),
-        Verdict::Impossible => (0, -1),
-        Verdict::Banned { retry_after } => (0, retry_after.map_or(-1, ms)),
-    };
-    let (limit, remaining) = (integer(decision.limit.units()), integer(decision.remaining));
-    [allowed, limit, remaining, retry_ms, ms(decision.reset_after)]
-}
-
 /// Returns five integers, or seven for a policy.
 fn row_reply(decision: &Decision, force: Option<Force>) -> Value {
-    let five = integers(decision);
+    let five = decision.integers();
     let would = [five[0], five[3]];
     if force.is_some() { array(&[&five[..], &would].concat()) } else { array(&five) }
 }
@@ -328,7 +315,7 @@ fn row_reply(decision: &Decision, force: Option<Force>) -> Value {
 /// Returns six integers, then a row for each rule.
 fn rows_reply(rows: &[Row]) -> Value {
     let at = deciding(rows);
-    let mut head = rows.get(at).map(|row| integers(&row.decision)).unwrap_or_default();
+    let mut head = rows.get(at).map(|row| row.decision.integers()).unwrap_or_default();
     let allowed = head[0] != 0;
     if allowed {
         let waits = rows.iter().filter_map(|row| row.decision.verdict.wait());

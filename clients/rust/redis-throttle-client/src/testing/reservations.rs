@@ -9,7 +9,7 @@ use redis_throttle_engine::grammar::reservation::{
 use redis_throttle_engine::reservations::window::Hold;
 use redis_throttle_engine::rule_set::Force;
 
-use super::commands::{Call, SLOTS, array, integers};
+use super::commands::{Call, SLOTS, array};
 use super::keys::Effect;
 use super::refused::Refused;
 
@@ -56,6 +56,6 @@ impl Call<'_> {
         let outcome = rule.take_step(self.keys.state(key, self.now)?, self.now, id, step)?;
         let (decision, effect) = (outcome.decision, Effect::of(&outcome.next));
         self.store(key, effect);
-        Ok(array(&integers(&decision)))
+        Ok(array(&decision.integers()))
     }
 }
