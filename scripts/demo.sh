@@ -386,3 +386,5 @@ for session in $shown; do
     quietly RL.DEBUG CLOCK FREEZE "$start_us"
     "show_$session"
 done
+
+printf '\n%s\n' "Draw your own traffic and compare limits in a browser: make lab, then http://127.0.0.1:7780"

@@ -1,4 +1,5 @@
-//! Tests `make demo`: it shows the table of all algorithms first, then every command, or only one.
+//! Tests `make demo`: it shows the table of all algorithms first, then every command, or only one,
+//! and ends with the lab's address.
 
 use crate::support::module;
 use std::process::Command;
@@ -22,6 +23,7 @@ fn demo_starts_with_the_table_and_shows_every_session() {
     }
     assert_eq!(shown.matches("(error)").count(), 2, "{shown}");
     assert!(!shown.contains("ERR unknown command"), "{shown}");
+    assert!(shown.ends_with("http://127.0.0.1:7780\n"), "{shown}");
 }
 
 #[test]
