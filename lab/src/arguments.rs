@@ -1,0 +1,74 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+
+/// See what a limit does before it is set: to traffic that you draw, and to the requests of a log.
+///
+/// Without a command, the program serves the page.
+#[derive(Debug, Parser)]
+#[command(name = "redis-throttle-lab", version, args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    /// The command; serves the page if there is none.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The arguments of the page.
+    #[command(flatten)]
+    pub serve: ServeArguments,
+}
+
+/// A command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the page
+    Serve(ServeArguments),
+}
+
+/// The arguments of the page.
+#[derive(Args, Debug)]
+pub struct ServeArguments {
+    /// The address of the page, as host:port; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
+    pub listen: String,
+}
+
+/// Returns an error of the command line as one line, without the usage that follows it.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_is_served_with_and_without_the_command() {
+        for (line, expected) in [
+            ("lab", "127.0.0.1:7780"),
+            ("lab --listen 127.0.0.1:0", "127.0.0.1:0"),
+            ("lab serve", "127.0.0.1:7780"),
+            ("lab serve --listen [::1]:9", "[::1]:9"),
+        ] {
+            let arguments = Arguments::try_parse_from(line.split(' ')).expect(line);
+            let serve = match arguments.command {
+                None => arguments.serve,
+                Some(Command::Serve(serve)) => serve,
+            };
+            assert_eq!(serve.listen, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn mistake_is_one_line_without_the_usage() {
+        for (line, expected) in [
+            ("lab --listen", "a value is required for '--listen <ADDRESS>' but none was supplied"),
+            ("lab --port 1", "unexpected argument '--port' found"),
+            ("lab deal", "unrecognized subcommand 'deal'"),
+        ] {
+            let error = Arguments::try_parse_from(line.split(' ')).expect_err(line);
+            assert_eq!(one_line(&error), expected, "{line}");
+        }
+    }
+}
