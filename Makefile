@@ -2,6 +2,7 @@
 
 PORT ?= 7777
 HTTP_PORT ?= 8080
+LAB_PORT ?= 7780
 SERVER ?= redis-server
 ARGS ?=
 MINUTES ?= 5
@@ -16,6 +17,7 @@ target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
 faults := $(target)/fault-injection
 exporter := $(target)/release/redis-throttle-exporter
+lab := $(target)/release/redis-throttle-lab
 module_with_faults := $(faults)/release/libredis_throttle.so
 noop := $(target)/noop-command
 clients := $(target)/clients
@@ -44,8 +46,9 @@ example_of_java := spring_boot
 for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter gateway
-.PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients bench-gateway
+.PHONY: help build run demo lab plots test test-matrix soak fuzz check clean dist exporter gateway
+.PHONY: bench bench-full bench-pure bench-lab bench-instructions bench-module bench-clients
+.PHONY: bench-gateway
 .PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot example-envoy
 .PHONY: test-clients check-clients
 
@@ -82,6 +85,11 @@ demo: ## show all algorithms side by side, then every command; ONLY=gcra shows o
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	@scripts/demo.sh '$(module)'
+
+lab: ## build and start the page that shows a limit under traffic, on LAB_PORT=7780
+	@scripts/install-prerequisites.sh rust build
+	$(cargo_build) --package redis-throttle-lab
+	@'$(lab)' --listen 127.0.0.1:$(LAB_PORT) $(ARGS)
 
 example-fastapi: ## start a server and a FastAPI service with limits on HTTP_PORT=8080
 example-express: ## the same with Express
@@ -124,6 +132,7 @@ test: ## run all tests
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		cargo test --locked --test e2e --test functions --test snippets --test plots
+	RL_MODULE='$(module)' cargo test --locked --package redis-throttle-lab
 	$(cargo_build) --package redis-throttle-exporter
 	$(for_clients) monitoring
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
@@ -168,6 +177,10 @@ bench-full: bench-module ## measure all other figures; takes most of an hour
 bench-pure: ## time the steps of the engine
 	@scripts/install-prerequisites.sh rust build
 	$(bench) --package redis-throttle-engine --bench pure
+
+bench-lab: ## time the lab: a simulation of 100,000 calls, and the engine
+	@scripts/install-prerequisites.sh rust build
+	$(bench) --package redis-throttle-lab --bench lab
 
 bench-instructions: ## compare instruction counts with the baseline; UPDATE=1 writes it
 	@scripts/install-prerequisites.sh rust build server valgrind

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// The folders that contain the root of a crate, `main.rs` or `lib.rs`.
-const RUST: [&str; 8] = [
+const RUST: [&str; 9] = [
     "src",
     "engine/src",
     "benches/gateway",
@@ -18,6 +18,7 @@ const RUST: [&str; 8] = [
     "benches/clients/rust/src",
     "exporter/src",
     "gateway/src",
+    "lab/src",
 ];
 const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
 /// The folders with Python files. The second one holds programs, which import each other by bare

@@ -97,10 +97,11 @@ impl Site {
             let text = "invalid content-type: expected application/json";
             return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
         }
-        let body = Limited::new(request.into_body(), BODY_MAX_BYTES);
+        let body = request.into_body();
         if body.size_hint().lower() > BODY_MAX_BYTES as u64 {
             return too_large();
         }
+        let body = Limited::new(body, BODY_MAX_BYTES);
         let body = match timeout(BODY_PATIENCE, body.collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return too_large(),
