@@ -4,7 +4,7 @@ import { countText, spanText } from './axis.js';
 import { bars, barStep, Chart } from './charts.js';
 import { LANGUAGES, line } from './commands.js';
 import { copy, forgetColours, make } from './dom.js';
-import { binOffered, callAt, decode, nearestCall } from './reply.js';
+import { binOffered, callAt, decode, nearestCall, sameCall } from './reply.js';
 import {
   callText, fillTable, showFigures, showReadout, showSummary, showTooltip,
 } from './results.js';
@@ -20,6 +20,7 @@ let answer = null;
 let zoom = null;
 let language = LANGUAGES[0];
 let changedAt = null;
+let redraws = 0;
 const rows = [];
 
 const traffic = new Traffic(at('traffic-controls'), at('traffic-figure'), {
@@ -175,7 +176,8 @@ function show(decoded) {
     if (startedAt === null) return;
     const ms = performance.now() - startedAt;
     at('redrawn').textContent = `${countText(calls)} calls drawn in ${Math.round(ms)} ms`;
-    Object.assign(document.body.dataset, { redrawMs: ms.toFixed(1), calls });
+    redraws += 1;
+    Object.assign(document.body.dataset, { redrawMs: ms.toFixed(1), redraws });
   });
   document.body.dataset.answered = 'yes';
 }
@@ -239,31 +241,32 @@ function point(target) {
     ? -1
     : target.call ?? nearestCall(columns, target.atUs, target.lane);
   const call = found < 0 ? null : callAt(choice, found);
-  for (const [place, row] of rows.entries()) showCall(row, place, target?.place === place, call);
+  for (const [place, row] of rows.entries()) {
+    if (target?.place === place) showHere(row, choice, call);
+    else showThere(row, answer.choices[place], columns, found);
+  }
 }
 
-function showCall(row, place, isHere, call) {
-  const choice = answer.choices[place];
+/** Shows a call in the tooltip of its chart. */
+function showHere(row, choice, call) {
+  showReadout(row.readout, null);
+  row.tooltip.hidden = call === null;
+  row.call = call?.at ?? -1;
+  const left = row.chart.mark(call?.atUs ?? null);
+  if (call === null) return;
+  showTooltip(row.tooltip, call, choice, left, row.plot.clientWidth);
+  row.plot.setAttribute('aria-valuenow', call.at + 1);
+  row.plot.setAttribute('aria-valuetext', callText(call, choice));
+}
+
+/** Shows in another chart the reply to the same call, or to the nearest one of its key. */
+function showThere(row, choice, columns, found) {
   row.tooltip.hidden = true;
-  const isShown = call !== null && choice?.columns !== undefined;
-  row.call = isShown ? call.at : -1;
-  if (!isShown) {
-    row.chart.mark(null);
-    showReadout(row.readout, null);
-    return;
-  }
-  if (isHere) {
-    const left = row.chart.mark(call.atUs);
-    showReadout(row.readout, null);
-    showTooltip(row.tooltip, call, choice, left, row.plot.clientWidth);
-    row.plot.setAttribute('aria-valuenow', call.at + 1);
-    row.plot.setAttribute('aria-valuetext', callText(call, choice));
-    return;
-  }
-  row.call = nearestCall(choice.columns, call.atUs, call.key);
-  const other = row.call < 0 ? null : callAt(choice, row.call);
-  row.chart.mark(other?.atUs ?? null);
-  showReadout(row.readout, other);
+  const isShown = found >= 0 && choice?.columns !== undefined;
+  row.call = isShown ? sameCall(columns, found, choice.columns) : -1;
+  const call = row.call < 0 ? null : callAt(choice, row.call);
+  row.chart.mark(call?.atUs ?? null);
+  showReadout(row.readout, call);
 }
 
 /** Handles the keys of a chart: from call to call, and closer or farther. */

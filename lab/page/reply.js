@@ -68,6 +68,26 @@ function firstOfInstant(atUs, at, isOfKey) {
   return first;
 }
 
+/**
+ * Returns the index of a call in the columns of another choice: the same call if that choice has
+ * it, otherwise the nearest one of its key. Only retries differ between choices.
+ */
+export function sameCall(columns, at, others) {
+  const { at_us: atUs, key: keys } = columns;
+  const instant = atUs[at];
+  let before = 0;
+  for (let other = at - 1; other >= 0 && atUs[other] === instant; other -= 1) {
+    if (keys[other] === keys[at]) before += 1;
+  }
+  let found = firstAtOrAfter(others.at_us, instant);
+  for (; others.at_us[found] === instant; found += 1) {
+    if (others.key[found] !== keys[at]) continue;
+    if (before === 0) return found;
+    before -= 1;
+  }
+  return nearestCall(others, instant, keys[at]);
+}
+
 /** Returns one call: its place, instant, key, attempt, five integers and deciding rule. */
 export function callAt(choice, at) {
   const { columns } = choice;

@@ -7,7 +7,7 @@ import {
   nearestStep, sliderArguments, steps, withWord, writeDuration, writeValue,
 } from './words.js';
 
-const NEW_RULES = ['GCRA 6 10 60', 'TOKENBUCKET 10 10 10', 'LEAKYBUCKET 10 10 10', 'SLIDING 10 10'];
+const NEW_RULES = ['GCRA 10 10 10', 'FIXED 10 10', 'SLIDING 10 10', 'SLIDINGLOG 10 10'];
 const SECOND_RULE = 'FIXED 100 1h';
 
 /** Returns the name of a choice, by its place. */
@@ -146,7 +146,7 @@ export class Rules {
     const more = make('button', {
       type: 'button',
       class: 'quiet',
-      'aria-label': `Add a rule to the same call as ${choiceName(at)}`,
+      'aria-label': `+ rule in the same call as ${choiceName(at)}`,
       onclick: () => {
         const choices = this.#texts();
         choices[at] = [...choices[at], SECOND_RULE];

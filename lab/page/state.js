@@ -46,7 +46,7 @@ export function defaultState() {
       retries: 'none',
     },
     watch: 0,
-    choices: [['FIXED 10 10'], ['SLIDING 10 10'], ['SLIDINGLOG 10 10'], ['GCRA 10 10 10']],
+    choices: [['FIXED 10 10'], ['SLIDING 10 10'], ['GCRA 10 10 10'], ['LEAKYBUCKET 10 10 10']],
   };
 }
 

@@ -113,7 +113,7 @@ export class Traffic {
     const another = make('button', {
       type: 'button',
       class: 'narrow',
-      'aria-label': 'Next seed',
+      'aria-label': '+1: next seed',
       onclick: () => this.on.change({ seed: (Number(this.seed.value) + 1) % 2 ** 32 }),
     }, '+1');
     this.duration = this.#select('duration_ms', DURATIONS_MS.map((ms) => [ms, spanText(ms * 1000)]),

@@ -58,7 +58,8 @@ export async function startServer() {
   ], { stdio: ['ignore', 'ignore', 'inherit'] });
   const deadline = Date.now() + DEADLINE_MS;
   while (!existsSync(socket)) {
-    if (child.exitCode !== null || Date.now() > deadline) throw new Error('the server did not start');
+    const isLate = child.exitCode !== null || Date.now() > deadline;
+    if (isLate) throw new Error('the server did not start');
     await new Promise((done) => setTimeout(done, 20));
   }
   /** Sends commands, one on each line, and returns the lines of the replies. */
