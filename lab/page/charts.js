@@ -52,6 +52,20 @@ function mostOf(level, { calls, columns, level: { rules } }) {
   return level.reduce((most, left) => Math.max(most, left), limit);
 }
 
+/** Returns a line of pixels with a stroke of `wide` pixels at each place that has calls. */
+function strokes(counts, wide, [red, green, blue]) {
+  const line = new Uint32Array(counts.length);
+  const ink = (blue << 16) | (green << 8) | red;
+  for (let x = 0; x < counts.length; x += 1) {
+    if (counts[x] === 0) continue;
+    const alpha = Math.min(255, 130 + 40 * counts[x]);
+    const pixel = ((alpha << 24) | ink) >>> 0;
+    if (wide === 1) line[x] = pixel;
+    else line.fill(pixel, x, x + wide);
+  }
+  return line;
+}
+
 export class Chart {
   /** `plot` is the element to draw in, `on` has `point`, `leave`, `zoom` and `reset`. */
   constructor(plot, on) {
@@ -264,18 +278,11 @@ export class Chart {
     const pixels = new Uint32Array(image.data.buffer);
     const wide = Math.round((this.drawn < width ? 3 : 1) * globalThis.uPlot.pxRatio);
     for (let half = 0; half < 2 * keys; half += 1) {
+      const line = strokes(counts.subarray(half * width, (half + 1) * width), wide,
+        colour(half % 2 === 0 ? 'allowed-fill' : 'denied-fill'));
       const top = Math.round((half * height) / (2 * keys));
       const bottom = Math.round(((half + 1) * height) / (2 * keys)) - (half % 2);
-      const [red, green, blue] = colour(half % 2 === 0 ? 'allowed-fill' : 'denied-fill');
-      for (let x = 0; x < width; x += 1) {
-        const count = counts[half * width + x];
-        if (count === 0) continue;
-        const alpha = Math.min(255, 130 + 40 * count);
-        const pixel = ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
-        for (let y = top; y < bottom; y += 1) {
-          pixels.fill(pixel, y * width + x, y * width + Math.min(width, x + wide));
-        }
-      }
+      for (let y = top; y < bottom; y += 1) pixels.set(line, y * width);
     }
     context.putImageData(image, 0, 0);
   }

@@ -107,7 +107,7 @@ export function binCalls({ at_us: atUs, allowed }, fromUs, toUs, stepUs) {
   const bins = { allowed: new Uint32Array(count), denied: new Uint32Array(count) };
   const end = firstAtOrAfter(atUs, toUs);
   for (let at = firstAtOrAfter(atUs, fromUs); at < end; at += 1) {
-    const bin = Math.floor((atUs[at] - fromUs) / stepUs);
+    const bin = ((atUs[at] - fromUs) / stepUs) | 0;
     if (allowed[at] > 0) bins.allowed[bin] += 1;
     else bins.denied[bin] += 1;
   }

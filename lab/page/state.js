@@ -20,9 +20,9 @@ export const SHAPES = new Map([
   ['steady', 'Steady'],
   ['bursty', 'Bursty'],
   ['greedy', 'Greedy client'],
-  ['herd', 'Thundering herd'],
   ['day', 'Day curve'],
-  ['abuser', 'One abuser among many'],
+  ['herd', 'Thundering herd'],
+  ['abuser', 'One abuser'],
   ['drawn', 'Drawn'],
 ]);
 

@@ -83,7 +83,7 @@ export class TimeLine {
 
   /** Returns the lower end of the drawing: less high on a phone. */
   get #bottom() {
-    return this.width < 560 ? 150 : 236;
+    return this.width < 560 ? 150 : 190;
   }
 
   #x(part) {
