@@ -37,6 +37,11 @@ $(for_clients) example $(ONLY)
 CARGO_TARGET_DIR='$(target)' RL_CLIENTS='$(clients)' RL_MODULE='$(module)' \
 	cargo test --locked --test examples $(example_of_$(ONLY))
 endef
+# Builds the lab and tests its page in Chromium.
+define test_page
+$(cargo_build) --package redis-throttle-lab
+RL_LAB='$(lab)' $(for_clients) lab
+endef
 example_of_python := fastapi
 example_of_node := express
 example_of_rust := axum
@@ -50,7 +55,7 @@ for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clien
 .PHONY: bench bench-full bench-pure bench-lab bench-instructions bench-module bench-clients
 .PHONY: bench-gateway
 .PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot example-envoy
-.PHONY: test-clients check-clients
+.PHONY: test-clients test-lab check-clients
 
 help: ## list the targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
@@ -123,7 +128,7 @@ plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only co
 	@ls docs/plots/*.svg
 
 test: ## run all tests
-	@scripts/install-prerequisites.sh rust build server promtool proxies clients
+	@scripts/install-prerequisites.sh rust build server promtool proxies browser clients
 	@scripts/fetch-clients.sh .cache/clients
 	cargo test --locked --package redis-throttle-engine --features oracle
 	cargo test --locked --lib --test house --test pages --test release
@@ -133,6 +138,7 @@ test: ## run all tests
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		cargo test --locked --test e2e --test functions --test snippets --test plots
 	RL_MODULE='$(module)' cargo test --locked --package redis-throttle-lab
+	$(test_page)
 	$(cargo_build) --package redis-throttle-exporter
 	$(for_clients) monitoring
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
@@ -143,6 +149,11 @@ test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients, 
 	@scripts/install-prerequisites.sh rust build server proxies clients
 	$(cargo_build)
 	$(test_clients)
+
+test-lab: ## test the lab's page in Chromium; SCREENSHOT=docs/lab.png pictures it
+	@scripts/install-prerequisites.sh rust build server browser clients
+	$(cargo_build)
+	$(test_page)
 
 check-clients: ## check format, lint and types of the clients
 	@scripts/install-prerequisites.sh rust lint build clients
@@ -223,6 +234,7 @@ clean: ## remove all build results
 	cargo clean
 	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
+	rm -rf lab/tests/browser/node_modules
 	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
 	rm -rf .cache/examples-spring-boot .cache/benches-clients-java clients/java/target clients/java/*/target
 	rm -rf examples/spring-boot/target benches/clients/java/target tests/snippets/java/target

@@ -5,6 +5,7 @@
 #   scripts/clients.sh test [LANGUAGE...]       the tests, which start their own servers
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
 #   scripts/clients.sh monitoring               fetches the packages of the application in tests/monitoring
+#   scripts/clients.sh lab                      the tests of the lab's page in Chromium; $RL_LAB is the lab
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
@@ -370,6 +371,13 @@ monitoring() {
     prepare_python
 }
 
+lab() {
+    use_node
+    npm_ci lab/tests/browser
+    cd lab/tests/browser
+    step npm test --silent
+}
+
 bench() {
     venv .cache/venv/bench benches/clients/python/requirements.txt clients/python
     prepare_node
@@ -402,7 +410,7 @@ check | test | example)
         esac
     done
     ;;
-bench | monitoring | fuzz) "$verb" "$@" ;;
+bench | lab | monitoring | fuzz) "$verb" "$@" ;;
 run)
     use_node
     exec "$@"
@@ -411,5 +419,5 @@ go)
     use_go
     exec go "$@"
     ;;
-*) fail "unknown verb: expected check, test, example, monitoring, bench, fuzz, run or go" ;;
+*) fail "unknown verb: expected check, test, example, monitoring, lab, bench, fuzz, run or go" ;;
 esac

@@ -7,6 +7,7 @@
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
 #   scripts/install-prerequisites.sh promtool   Prometheus and its promtool, to check metrics and alerts
 #   scripts/install-prerequisites.sh proxies    nginx, Caddy and HAProxy, to test the gateway behind them
+#   scripts/install-prerequisites.sh browser    Chromium, or $CHROMIUM, to test the page of the lab
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
@@ -94,6 +95,10 @@ check_proxies() {
     done
 }
 
+check_browser() {
+    [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || need chromium
+}
+
 check_dist() {
     { has dpkg && has dpkg-deb; } || need dpkg
     { has readelf && has objdump; } || need binutils
@@ -160,7 +165,7 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | proxies | dist | valgrind | pip | clients) "check_$part" ;;
+    rust | lint | build | server | promtool | proxies | browser | dist | valgrind | pip | clients) "check_$part" ;;
     *) fail "unknown part $part: expected one of those in the head of $0" ;;
     esac
 done

@@ -10,7 +10,7 @@ import { colour, make, paint } from './dom.js';
 import { binCalls, firstAtOrAfter } from './reply.js';
 
 const AXIS_HEIGHT = 26;
-const BARS_HEIGHT = 104;
+const BARS_HEIGHT = 96;
 const BAR_MIN_WIDTH = 7;
 const FONT = '12px system-ui, sans-serif';
 const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
@@ -218,7 +218,10 @@ export class Chart {
     };
     over.addEventListener('pointermove', point);
     over.addEventListener('pointerdown', point);
-    over.addEventListener('pointerleave', () => this.on.leave());
+    // A finger leaves the screen when the call is to be read.
+    over.addEventListener('pointerleave', ({ pointerType }) => {
+      if (pointerType !== 'touch') this.on.leave();
+    });
   }
 
   #drawCalls(chart) {

@@ -3,12 +3,14 @@
 // file, in the form that the pages of the project show.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { defaultState, toFragment } from '../../page/state.js';
 import { answered, openPage, startBrowser, startLab } from './fixture.js';
+import { writePicture } from './picture.js';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const THEMES = ['light', 'dark'];
@@ -190,10 +192,12 @@ describe('a redraw', () => {
   });
 });
 
+/** A path relative to the root of the repository. */
 const picture = process.env.SCREENSHOT;
-describe('the picture for the pages', { skip: picture ? false : 'SCREENSHOT is not set' }, () => {
+const skip = picture ? false : 'SCREENSHOT is not set';
+describe('the picture for the pages', { skip }, () => {
   it('shows the herd', async () => {
-    const viewport = { width: 1440, height: 1120 };
+    const viewport = { width: 1440, height: 1346 };
     const options = { viewport, colorScheme: 'light' };
     const { page, close } = await openPage(browser, lab.address, options);
     const box = await page.locator('.u-over').nth(1).boundingBox();
@@ -201,7 +205,10 @@ describe('the picture for the pages', { skip: picture ? false : 'SCREENSHOT is n
     await page.locator('.tooltip:visible').waitFor();
     // The time of a redraw differs from run to run.
     await page.evaluate(() => document.querySelector('#redrawn').replaceChildren());
-    await page.screenshot({ path: picture });
+    const root = new URL('../../../', import.meta.url);
+    const path = resolve(fileURLToPath(root), picture);
+    await writePicture(page, path);
+    assert.ok(statSync(path).size < 150_000, 'the picture is too large');
     await close();
   });
 });
