@@ -3,24 +3,23 @@
 //! A client may repeat a call that is denied. Its retries depend on the replies, so each choice has
 //! calls of its own.
 
+mod columns;
 pub mod measures;
 pub mod retries;
 
 #[cfg(test)]
 mod tests;
 
+pub use self::columns::{Columns, START};
 use self::measures::{Levels, Summary};
 use self::retries::{Retries, Retry, RetryQueue};
-use crate::rules::{Choice, Reply, RuleError};
+use crate::rules::{Choice, RuleError};
 use crate::traffic::{CALLS_MAX, Call, TooManyCalls, Traffic};
 use crate::wording::{self, Texts};
 use redis_throttle_engine::algorithms::OtherAlgorithm;
-use redis_throttle_engine::time::{Instant, Span};
+use redis_throttle_engine::time::Span;
 use std::panic::resume_unwind;
 use std::thread;
-
-/// The instant at which every time line starts: 2026-01-01 00:00 UTC.
-pub const START: Instant = Instant::from_us(1_767_225_600_000_000);
 
 /// The text of [`OtherAlgorithm`], as the module replies it.
 const WRONGTYPE: &str = "WRONGTYPE the key does not hold a state of this algorithm";
@@ -38,21 +37,6 @@ pub struct Scenario {
     pub watch: u8,
     /// The rules of each choice.
     pub choices: Vec<Vec<String>>,
-}
-
-/// The calls that one choice decided, in order of time. All columns have the same length.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns {
-    /// The instant of a call, in microseconds after [`START`].
-    pub at_us: Vec<u64>,
-    /// The key, counted from 0.
-    pub key: Vec<u8>,
-    /// The attempt: 1 for a call that is no retry.
-    pub attempt: Vec<u8>,
-    /// The five integers of the reply.
-    pub integers: [Vec<i64>; 5],
-    /// The place of the rule that gives the reply, counted from 0.
-    pub rule: Vec<u8>,
 }
 
 /// The result of one choice.
@@ -77,38 +61,6 @@ pub struct Results<T> {
     pub offered: usize,
     /// The result of each choice, or the mistake in its rules.
     pub choices: Vec<Result<T, RuleError>>,
-}
-
-impl Columns {
-    fn with_capacity(calls: usize) -> Self {
-        Self {
-            at_us: Vec::with_capacity(calls),
-            key: Vec::with_capacity(calls),
-            attempt: Vec::with_capacity(calls),
-            integers: [(); 5].map(|()| Vec::with_capacity(calls)),
-            rule: Vec::with_capacity(calls),
-        }
-    }
-
-    fn push(&mut self, retry: &Retry, reply: &Reply) {
-        self.at_us.push(retry.at_us);
-        self.key.push(retry.key);
-        self.attempt.push(retry.attempt);
-        for (column, integer) in self.integers.iter_mut().zip(reply.integers) {
-            column.push(integer);
-        }
-        self.rule.push(u8::try_from(reply.rule).unwrap_or(u8::MAX));
-    }
-
-    /// Returns the number of calls.
-    pub fn len(&self) -> usize {
-        self.at_us.len()
-    }
-
-    /// Returns true if there is no call.
-    pub fn is_empty(&self) -> bool {
-        self.at_us.is_empty()
-    }
 }
 
 /// Runs each choice of a scenario in a thread of its own. `finish` takes the result there.

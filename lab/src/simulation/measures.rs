@@ -1,6 +1,6 @@
 //! The measures of a run: units left over time, and sums over all calls.
 
-use super::{Columns, START};
+use super::columns::{Columns, START};
 use crate::rules::{self, Choice};
 use crate::wording::Bound;
 use redis_throttle_engine::algorithms::OtherAlgorithm;
