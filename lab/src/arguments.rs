@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::replay::arguments::ReplayArguments;
 use clap::{Args, Parser, Subcommand};
 
 /// See what a limit does before it is set: to traffic that you draw, and to the requests of a log.
@@ -21,6 +22,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve the page
     Serve(ServeArguments),
+    /// Replay the requests of a log against limits, and report what they would have denied
+    Replay(Box<ReplayArguments>),
 }
 
 /// The arguments of the page.
@@ -55,6 +58,7 @@ mod tests {
             let serve = match arguments.command {
                 None => arguments.serve,
                 Some(Command::Serve(serve)) => serve,
+                Some(Command::Replay(_)) => panic!("{line} is not a replay"),
             };
             assert_eq!(serve.listen, expected, "{line}");
         }

@@ -1,5 +1,5 @@
 //! Shows what a limit does before it is set: to traffic that is drawn ([`page`]), and to the
-//! requests of a log (`replay`). Every decision is the engine's, the module's own code.
+//! requests of a log ([`replay`]). Every decision is the engine's, the module's own code.
 //!
 //! ```text
 //! arguments ──> page ─────> simulation ──> traffic     calls, drawn or by a pattern
@@ -10,6 +10,7 @@
 
 pub mod arguments;
 pub mod page;
+pub mod replay;
 pub mod rules;
 pub mod simulation;
 pub mod traffic;

@@ -3,6 +3,7 @@
 use clap::Parser as _;
 use redis_throttle_lab::arguments::{Arguments, Command, ServeArguments, one_line};
 use redis_throttle_lab::page::serving::{Patience, Server};
+use redis_throttle_lab::replay;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         None => serve(&arguments.serve),
         Some(Command::Serve(arguments)) => serve(&arguments),
+        Some(Command::Replay(arguments)) => return replay::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,272 @@
+//! Replays the requests of a log against limits, and reports what they would have denied.
+//!
+//! ```text
+//!  a thread:   merge ──> lines      files to lines, in the order of time
+//!                └─────> intake ──> format, json, stamp, template, condition, lanes, keys
+//!                           │       a line to a call: its key's number, its time, its cost
+//!                           v events, in batches
+//!  this one:   order                late lines, and the lines of one second
+//!                └─────> deciding ──> trial ──> states, tally     rules on stored bytes
+//!                           │   └───> suggest ──> ladder          the smallest limits
+//!                           v
+//!              report ──> text, page                              what is printed
+//! ```
+
+pub mod arguments;
+mod condition;
+mod deciding;
+mod escaping;
+mod event;
+pub mod failure;
+pub mod fields;
+pub mod format;
+mod intake;
+pub mod json;
+mod keys;
+mod ladder;
+mod lanes;
+mod lines;
+mod merge;
+mod moments;
+mod order;
+mod page;
+mod paged;
+mod progress;
+mod report;
+pub mod stamp;
+mod states;
+mod suggest;
+mod tally;
+pub mod template;
+mod text;
+mod trial;
+mod wording;
+
+use arguments::{InSecond, ReplayArguments};
+use deciding::Deciding;
+use event::Event;
+use failure::Failure;
+use intake::{Counts, Intake};
+use lanes::Lanes;
+use merge::Merge;
+use order::{Timeline, WINDOW_MAX_US};
+use progress::Progress;
+use redis_throttle_engine::grammar::number;
+use report::{BadLine, LinesReport, Report};
+use std::cell::OnceCell;
+use std::io::{Write as _, stderr, stdout};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use wording::count;
+
+/// The calls that one thread hands to the other at once.
+const BATCH_LEN: usize = 4_096;
+
+/// The batches that may wait.
+const BATCHES_MAX: usize = 8;
+
+/// Runs a replay: the report goes to the standard output, all else to the standard error.
+pub fn run(arguments: &ReplayArguments) -> ExitCode {
+    match replay(arguments).and_then(|report| print(arguments, &report)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(stderr(), "redis-throttle-lab: {failure}");
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn print(arguments: &ReplayArguments, report: &Report) -> Result<(), Failure> {
+    if let Some(path) = &arguments.html {
+        std::fs::write(path, page::page(report))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    let text = if arguments.json {
+        let json = serde_json::to_string_pretty(report);
+        json.map_err(|error| format!("cannot write JSON: {error}"))? + "\n"
+    } else {
+        text::text(report)
+    };
+    // A closed output is no reason for an error.
+    let _ = stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// Replays the files.
+///
+/// # Errors
+///
+/// [`Failure`] if an argument or a file is wrong, or if too many lines could not be read.
+fn replay(arguments: &ReplayArguments) -> Result<Report, Failure> {
+    let window_us = reorder_us(&arguments.reorder)?;
+    let lanes = arguments.policies.as_deref().map(Lanes::read).transpose()?;
+    let mut deciding = Deciding::new(arguments, lanes.as_ref().map(Lanes::list))?;
+    let mut intake = Intake::new(arguments, lanes)?;
+    let spreads = arguments.in_second == InSecond::Spread;
+    let mut timeline = Timeline::new(window_us, spreads, intake.has_request_time());
+    let read = Arc::new(AtomicU64::new(0));
+    let mut merge = Merge::new(&arguments.files, &mut intake, Arc::clone(&read))?;
+    let progress = Progress::new(&arguments.files);
+    let (sender, receiver) = sync_channel(BATCHES_MAX);
+    let (produced, decided) = thread::scope(|scope| {
+        let producer = scope.spawn(|| produce(&mut merge, &mut intake, sender));
+        let show = || progress.show(read.load(Ordering::Relaxed));
+        let decided = decide(receiver, &mut timeline, &mut deciding, show);
+        (producer.join(), decided)
+    });
+    progress.finish();
+    // A failure of the limits ends both threads.
+    decided?;
+    produced.unwrap_or_else(|_| Err(Failure::usage("the reader stopped: please report this")))?;
+    intake.check()?;
+    Ok(report(arguments, &intake, &timeline, &deciding))
+}
+
+/// Reads all calls, until the receiver is gone.
+fn produce(
+    merge: &mut Merge,
+    intake: &mut Intake,
+    sender: SyncSender<Vec<Event>>,
+) -> Result<(), Failure> {
+    let mut batch = Vec::with_capacity(BATCH_LEN);
+    while let Some(event) = merge.next_event(intake)? {
+        batch.push(event);
+        if batch.len() == BATCH_LEN {
+            let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_LEN));
+            if sender.send(full).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    let _ = sender.send(batch);
+    Ok(())
+}
+
+/// Decides all calls, in the order of time.
+fn decide(
+    receiver: Receiver<Vec<Event>>,
+    timeline: &mut Timeline,
+    deciding: &mut Deciding,
+    show: impl Fn(),
+) -> Result<(), Failure> {
+    let failed = OnceCell::new();
+    let mut take = |event: Event| {
+        if let (None, Err(failure)) = (failed.get(), deciding.call(&event)) {
+            let _ = failed.set(failure);
+        }
+    };
+    for batch in receiver {
+        for event in batch {
+            timeline.push(event, &mut take);
+        }
+        if failed.get().is_some() {
+            // Without a receiver, the reader ends too.
+            break;
+        }
+        show();
+    }
+    timeline.finish(&mut take);
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// Reads the window of time in which lines are put in order.
+fn reorder_us(text: &str) -> Result<u64, Failure> {
+    if matches!(text, "0" | "0s") {
+        return Ok(0);
+    }
+    let window_us = number::period(text.as_bytes()).map(|period| period.as_us());
+    window_us.filter(|us| *us <= WINDOW_MAX_US).ok_or_else(|| {
+        Failure::usage(format!("invalid --reorder `{text}`: expected 0 to 1h, such as 5s"))
+    })
+}
+
+fn report(
+    arguments: &ReplayArguments,
+    intake: &Intake,
+    timeline: &Timeline,
+    deciding: &Deciding,
+) -> Report {
+    let Counts { lines, bad, left_out, denied_before, .. } = intake.counts;
+    let first_bad = intake.samples.iter().cloned().map(|sample| BadLine {
+        file: sample.file,
+        line: sample.line,
+        reason: sample.reason,
+        text: sample.text,
+    });
+    let lines = LinesReport {
+        read: lines,
+        bad,
+        first_bad: first_bad.collect(),
+        left_out,
+        late: timeline.late(),
+        denied_before,
+    };
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        files: arguments.files.clone(),
+        from_us: deciding.span_us.map(|(from_us, _)| from_us),
+        to_us: deciding.span_us.map(|(_, to_us)| to_us),
+        calls: deciding.calls,
+        keys: intake.keys.len() as u64,
+        key: intake.key().to_owned(),
+        notes: notes(arguments, intake, &lines),
+        limits: deciding.limits(&intake.keys),
+        policies: deciding.policies(),
+        suggestion: deciding.suggestion(arguments, &intake.keys),
+        lines,
+    }
+}
+
+/// Returns what to know about the figures.
+fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if intake.counts.whole_seconds > 0 {
+        let place = match arguments.in_second {
+            InSecond::AtOnce => "are placed at its beginning",
+            InSecond::Spread => "are spread evenly over it",
+        };
+        notes.push(format!(
+            "Times are whole seconds, which nginx takes at the end of a request. The lines of one \
+             second {place} (--in-second). For exact times, log $msec and $request_time: see --help."
+        ));
+    }
+    if intake.has_request_time() {
+        notes.push(
+            "The time that a request took is subtracted: a call counts when its request began."
+                .to_owned(),
+        );
+    }
+    if lines.late > 0 {
+        notes.push(format!(
+            "{} out of order by more than {}, and count at the time of the lines before them: see \
+             --reorder.",
+            count(lines.late, "line is", "lines are"),
+            arguments.reorder
+        ));
+    }
+    if lines.denied_before > 0 || !arguments.conditions.is_empty() {
+        let status = count(lines.denied_before, "line has", "lines have");
+        notes.push(format!(
+            "{status} status 429. Denied clients change traffic: they retry, wait or give up, so a \
+             log with a limit in force shows other calls than one without."
+        ));
+    }
+    if let Some(unknown) = intake.lanes().map(|lanes| lanes.unknown).filter(|count| *count > 0) {
+        notes.push(format!(
+            "{} no policy of the file, and {} allowed.",
+            count(unknown, "call names", "calls name"),
+            if unknown == 1 { "is" } else { "are" }
+        ));
+    }
+    if !arguments.rules.is_empty() || arguments.policies.is_some() {
+        notes.push(format!(
+            "Memory is an upper estimate: the most keys called within two lifetimes of a stored \
+             key, each with its name, its longest value and {} bytes of the server.",
+            report::SERVER_BYTES_A_KEY
+        ));
+    }
+    notes
+}

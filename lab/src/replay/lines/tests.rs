@@ -1,0 +1,74 @@
+use super::*;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write as _;
+
+/// Returns the lengths of the lines, and whether each was short enough.
+fn lens(bytes: Vec<u8>) -> Vec<(usize, bool)> {
+    let mut lines = Lines::of(Cursor::new(bytes)).unwrap();
+    let mut lens = Vec::new();
+    while let Some(line) = lines.next_line().unwrap() {
+        lens.push(match line {
+            Line::Text(text) => (text.len(), true),
+            Line::TooLong(text) => (text.len(), false),
+        });
+    }
+    assert_eq!(lines.number(), lens.len() as u64);
+    lens
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn lines_end_with_a_line_feed_a_carriage_return_before_it_or_the_end() {
+    assert_eq!(lens(b"a\nbc\r\n\nd".to_vec()), [(1, true), (2, true), (0, true), (1, true)]);
+    assert_eq!(lens(Vec::new()), []);
+    assert_eq!(lens(b"\n".to_vec()), [(0, true)]);
+}
+
+#[test]
+fn lines_around_the_longest_length_are_told_apart_and_the_next_one_is_read() {
+    for len in [LINE_LEN_MAX - 1, LINE_LEN_MAX, LINE_LEN_MAX + 1, BUFFER_LEN, 10 * BUFFER_LEN] {
+        let long = [vec![b'x'; len], b"\nab\n".to_vec()].concat();
+        let fits = len <= LINE_LEN_MAX;
+        let shown = len.min(LINE_LEN_MAX);
+        assert_eq!(lens([b"cde\n".to_vec(), long].concat()), [(3, true), (shown, fits), (2, true)]);
+        assert_eq!(lens(vec![b'x'; len]), [(shown, fits)]);
+    }
+}
+
+#[test]
+fn many_lines_are_all_read_across_the_ends_of_the_buffer() {
+    let text: Vec<u8> = (0..100_000).flat_map(|at| format!("{at}\n").into_bytes()).collect();
+    assert_eq!(lens(text).len(), 100_000);
+}
+
+#[test]
+fn gzip_members_are_read_one_after_the_other() {
+    let bytes = [gzip(b"a\nb"), gzip(b"c\nd\n")].concat();
+    assert_eq!(lens(bytes), [(1, true), (2, true), (1, true)]);
+}
+
+#[test]
+fn a_gzip_file_that_ends_early_is_an_error() {
+    let mut bytes = gzip(&[b'x'; 100_000]);
+    bytes.truncate(bytes.len() - 9);
+    let mut lines = Lines::of(Cursor::new(bytes)).unwrap();
+    let outcome = loop {
+        match lines.next_line() {
+            Ok(Some(_)) => {}
+            outcome => break outcome.map(|line| line.is_none()),
+        }
+    };
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn other_compressions_name_the_program_that_reads_them() {
+    let error = Lines::of(Cursor::new(b"\x28\xb5\x2f\xfdxyz".to_vec())).err().unwrap();
+    assert!(error.to_string().contains("zstdcat"), "{error}");
+}

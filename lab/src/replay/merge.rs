@@ -1,0 +1,132 @@
+//! The calls of several files, merged by their times.
+//!
+//! A file is opened again when its first time comes, so rotated files are open one after the other.
+
+use super::event::Event;
+use super::failure::Failure;
+use super::intake::Intake;
+use super::lines::{Lines, STANDARD_INPUT};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// The most files.
+pub const FILES_MAX: usize = 500;
+
+/// The first time of a file is looked for in this many lines.
+const FIRST_LINES: usize = 1_000;
+
+/// The calls of several files.
+pub struct Merge {
+    /// The files that were not opened yet, with their first times, the earliest last.
+    waiting: Vec<(u64, String)>,
+    open: Vec<Source>,
+    /// The time of each open file's next call, and its place.
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The bytes read so far.
+    read: Arc<AtomicU64>,
+}
+
+/// An open file, and its next call.
+struct Source {
+    path: String,
+    lines: Lines,
+    head: Option<Event>,
+}
+
+impl Merge {
+    /// Looks for the first time of each file. Adds the bytes that are read later to `read`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if a file cannot be read.
+    pub fn new(
+        paths: &[String],
+        intake: &mut Intake,
+        read: Arc<AtomicU64>,
+    ) -> Result<Self, Failure> {
+        if paths.len() > FILES_MAX {
+            let text = format!("too many files: expected at most {FILES_MAX}; join some with cat");
+            return Err(Failure::usage(text));
+        }
+        if paths.iter().filter(|path| *path == STANDARD_INPUT).count() > 1 {
+            return Err(Failure::usage("the standard input, `-`, is named twice"));
+        }
+        let mut waiting = Vec::new();
+        for path in paths {
+            // The standard input cannot be opened again, and one file needs no order.
+            let is_first = path == STANDARD_INPUT || paths.len() == 1;
+            let first_us = if is_first { 0 } else { first_time_us(path, intake)? };
+            waiting.push((first_us, path.clone()));
+        }
+        // Files with the same first time keep their order.
+        waiting.reverse();
+        waiting.sort_by_key(|(first_us, _)| Reverse(*first_us));
+        Ok(Self { waiting, open: Vec::new(), next: BinaryHeap::new(), read })
+    }
+
+    /// Returns the call with the earliest time among the next ones of all files; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if a file cannot be read, or of the intake.
+    pub fn next_event(&mut self, intake: &mut Intake) -> Result<Option<Event>, Failure> {
+        loop {
+            let due_us = self.next.peek().map(|Reverse((at_us, _))| *at_us);
+            let opens =
+                |(first_us, _): &mut (u64, String)| due_us.is_none_or(|due| *first_us <= due);
+            let Some((_, path)) = self.waiting.pop_if(opens) else { break };
+            let lines = Lines::open(&path, Arc::clone(&self.read));
+            let lines = lines.map_err(|error| failure(&path, &error))?;
+            self.open.push(Source { path, lines, head: None });
+            self.refill(self.open.len() - 1, intake)?;
+        }
+        let Some(Reverse((_, place))) = self.next.pop() else { return Ok(None) };
+        let event = self.open.get_mut(place).and_then(|source| source.head.take());
+        self.refill(place, intake)?;
+        Ok(event)
+    }
+
+    /// Reads the next call of a file. Closes the file at its end.
+    fn refill(&mut self, place: usize, intake: &mut Intake) -> Result<(), Failure> {
+        let Some(Source { path, lines, head }) = self.open.get_mut(place) else { return Ok(()) };
+        loop {
+            let number = lines.number() + 1;
+            let line = lines.next_line().map_err(|error| failure(path, &error))?;
+            let Some(line) = line else {
+                lines.close();
+                return Ok(());
+            };
+            if let Some(event) = intake.event(line, (path, number))? {
+                *head = Some(event);
+                self.next.push(Reverse((event.at_us, place)));
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Returns the first time in a file; the latest of all times if its first lines have none.
+fn first_time_us(path: &str, intake: &mut Intake) -> Result<u64, Failure> {
+    let mut first_us = None;
+    let mut look = || -> io::Result<()> {
+        let mut lines = Lines::open(path, Arc::default())?;
+        for _ in 0..FIRST_LINES {
+            let Some(line) = lines.next_line()? else { break };
+            first_us = intake.time_us(line);
+            if first_us.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    look().map_err(|error| failure(path, &error))?;
+    Ok(first_us.unwrap_or(u64::MAX))
+}
+
+fn failure(path: &str, error: &io::Error) -> Failure {
+    let name = if path == STANDARD_INPUT { "the standard input" } else { path };
+    Failure::usage(format!("cannot read {name}: {error}"))
+}
