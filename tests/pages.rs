@@ -13,9 +13,9 @@ use std::path::{Component, Path, PathBuf};
 const README_MAX_LINES: usize = 170;
 
 /// The maximum number of words of each page. A new page needs a row here.
-const MAX_WORDS: [(&str, usize); 29] = [
+const MAX_WORDS: [(&str, usize); 30] = [
     ("README.md", 1_500),
-    ("ARCHITECTURE.md", 2_270),
+    ("ARCHITECTURE.md", 2_310),
     ("CONTRIBUTING.md", 1_300),
     ("SECURITY.md", 560),
     ("clients/SPEC.md", 4_000),
@@ -33,6 +33,7 @@ const MAX_WORDS: [(&str, usize); 29] = [
     ("docs/cookbook.md", 3_500),
     ("docs/gateway.md", 1_500),
     ("docs/guarantees.md", 2_570),
+    ("docs/lab.md", 1_000),
     ("docs/leases.md", 1_080),
     ("docs/moving-from-redis-cell.md", 770),
     ("docs/operations.md", 2_980),
