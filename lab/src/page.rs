@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! serving ──> request ──> files       the static files, by fixed names
-//!                │──────> access      which hosts and origins may ask
+//!                │──────> access      the hosts and origins that may ask
 //!                │──────> scenario    JSON to a scenario, within bounds
 //!                └──────> answer      results to JSON and binary columns
 //! ```

@@ -203,3 +203,49 @@ fn append(numbers: impl Iterator<Item = i64> + Clone, bytes: &mut Vec<u8>) -> Ty
     }
     kind
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn column_has_the_narrowest_type_that_holds_its_values() {
+        let table: [(&[i64], Type, &[u8]); 12] = [
+            (&[], Type::U8, &[]),
+            (&[0, 255], Type::U8, &[0, 255]),
+            (&[256, 1], Type::U16, &[0, 1, 1, 0]),
+            (&[65_535], Type::U16, &[255, 255]),
+            (&[65_536], Type::U32, &[0, 0, 1, 0]),
+            (&[4_294_967_295], Type::U32, &[255; 4]),
+            (&[4_294_967_296], Type::F64, &[0, 0, 0, 0, 0, 0, 0xf0, 0x41]),
+            (&[-1], Type::I32, &[255; 4]),
+            (&[-1, 2_147_483_647], Type::I32, &[255, 255, 255, 255, 255, 255, 255, 127]),
+            (&[-2_147_483_648], Type::I32, &[0, 0, 0, 128]),
+            (&[-2_147_483_649], Type::F64, &[0, 0, 0x20, 0, 0, 0, 0xe0, 0xc1]),
+            // The largest time of a reply: 2^53 - 1 is exact.
+            (&[(1 << 53) - 1], Type::F64, &[255, 255, 255, 255, 255, 255, 0x3f, 0x43]),
+        ];
+        for (numbers, kind, expected) in table {
+            let mut bytes = vec![];
+            assert_eq!(append(numbers.iter().copied(), &mut bytes), kind, "{numbers:?}");
+            assert_eq!(bytes, expected, "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn header_is_padded_and_its_length_counts_the_padding() {
+        for (header, len) in [("", 0_u8), ("{}", 8), ("12345678", 8), ("123456789", 16)] {
+            let bytes = framed(header);
+            assert_eq!(bytes.len(), 4 + usize::from(len), "{header}");
+            assert_eq!(bytes[..4], [len, 0, 0, 0], "{header}");
+            assert_eq!(String::from_utf8_lossy(&bytes[4..]).trim_end(), header);
+        }
+    }
+
+    #[test]
+    fn offsets_move_at_any_depth() {
+        let mut header = json!({"offset": 8, "calls": 3, "of": [{"offset": 0, "count": 1}]});
+        move_offsets(&mut header, 16);
+        assert_eq!(header, json!({"offset": 24, "calls": 3, "of": [{"offset": 16, "count": 1}]}));
+    }
+}

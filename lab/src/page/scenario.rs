@@ -132,6 +132,8 @@ fn expected(field: &str, text: impl AsRef<str>) -> Mistake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::answer::answer;
+    use crate::traffic::random::Random;
     use serde_json::json;
 
     fn valid() -> Value {
@@ -236,5 +238,51 @@ mod tests {
             let text = "invalid body: expected a JSON object".to_owned();
             assert_eq!(scenario(body.as_bytes()), Err(Mistake(text)));
         }
+    }
+
+    /// Draws pieces of JSON, and puts them and random bytes into a valid body.
+    #[test]
+    fn no_changed_body_makes_the_simulation_panic() {
+        let pieces = [
+            "-1",
+            "0",
+            "1e999",
+            "1e-999",
+            "18446744073709551615",
+            "null",
+            "[]",
+            "{}",
+            "\"",
+            ",",
+            "\"BACKOFF 1 1 1 2\"",
+            "\"LEASE a 1 1s\"",
+            "\"GCRA 1 1 1 COST 0 PARTIAL\"",
+            "\"QUOTA 1 day\"",
+            "31622400000",
+            "1000000000000",
+            "1.0",
+        ];
+        let valid = valid().to_string();
+        let mut random = Random::new(1);
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..30_000 {
+            let mut body = valid.clone().into_bytes();
+            for _ in 0..=random.below(3) {
+                let at = usize::try_from(random.below(body.len() as u64)).expect("a place");
+                let cut = usize::try_from(random.below(6)).expect("a length");
+                let end = body.len().min(at + cut);
+                let piece = usize::try_from(random.below(pieces.len() as u64)).expect("a place");
+                body.splice(at..end, pieces[piece].bytes());
+            }
+            let Ok(scenario) = scenario(&body) else {
+                refused += 1;
+                continue;
+            };
+            read += 1;
+            if scenario.traffic.calls().is_ok_and(|calls| calls.len() <= 2_000) {
+                assert!(answer(&scenario).is_ok());
+            }
+        }
+        assert!(read > 100 && refused > 100, "{read} read, {refused} refused");
     }
 }
