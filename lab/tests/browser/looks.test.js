@@ -142,7 +142,7 @@ describe('the colours', () => {
     ...['text', 'muted', 'accent', 'error'].map((name) => [name, 'ground', 4.5]),
     ['text', 'field', 4.5],
     ['on-accent', 'accent', 4.5],
-    ...['allowed-fill', 'denied-fill', 'field-border'].map((name) => [name, 'panel', 3]),
+    ...['allowed-fill', 'denied-fill', 'offered', 'field-border'].map((name) => [name, 'panel', 3]),
     ['field-border', 'ground', 3],
   ];
 
@@ -197,7 +197,7 @@ const picture = process.env.SCREENSHOT;
 const skip = picture ? false : 'SCREENSHOT is not set';
 describe('the picture for the pages', { skip }, () => {
   it('shows the herd', async () => {
-    const viewport = { width: 1440, height: 1346 };
+    const viewport = { width: 1440, height: 1484 };
     const options = { viewport, colorScheme: 'light' };
     const { page, close } = await openPage(browser, lab.address, options);
     const box = await page.locator('.u-over').nth(1).boundingBox();
