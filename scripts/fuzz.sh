@@ -2,7 +2,7 @@
 # Runs the fuzz targets below fuzz/, one after the other.
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET...]     default: 20 seconds each of grammar, codec, decide,
-#                                             policies
+#                                             policies, replay
 #
 # New inputs are kept in fuzz/corpus, and a later run continues with them. A failing input is kept in
 # fuzz/artifacts. A long run of one target:
@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 
 seconds=${1:-20}
 [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- grammar codec decide policies
+[ $# -gt 0 ] || set -- grammar codec decide policies replay
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-target}/fuzz

@@ -1,5 +1,7 @@
 //! The time and memory of a replay: a log of ten million lines with a million keys.
 //!
+//! Prints the seconds that pass and those that the processor spends, which tell a busy machine.
+//!
 //! ```text
 //! cargo bench -p redis-throttle-lab --bench replay [-- LINES]
 //! ```
@@ -9,6 +11,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// The unit of processor time in `/proc`, on every usual Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 const LINES: u64 = 10_000_000;
 const KEYS: u64 = 1_000_000;
@@ -32,7 +37,7 @@ fn main() {
     let gzip = folder.path().join("access.log.gz");
     let status = Command::new("gzip").args(["-1", "-k"]).arg(&plain).status();
     let has_gzip = status.is_ok_and(|status| status.success());
-    println!("{:<44} {:>8} {:>8}  most denied", "replay", "seconds", "MB");
+    println!("{:<20} {:>8} {:>8} {:>6}  most denied key", "replay", "seconds", "of CPU", "MB");
     measure("2 rules", &plain, &rules(&TWO));
     measure("4 rules", &plain, &rules(&FOUR));
     measure("4 rules, RL.ALL", &plain, &[rules(&FOUR), vec!["--all".to_owned()]].concat());
@@ -88,7 +93,7 @@ fn measure(name: &str, log: &Path, arguments: &[String]) {
         .expect("the program");
     let output = child.stdout.take().expect("the output");
     let reader = std::thread::spawn(move || std::io::read_to_string(output).expect("a report"));
-    let peak_kb = peak_kb_until_the_end(&mut child);
+    let (peak_kb, cpu_seconds) = use_until_the_end(&mut child);
     let seconds = began.elapsed().as_secs_f64();
     let report: serde_json::Value =
         serde_json::from_str(&reader.join().expect("a report")).expect("JSON");
@@ -97,21 +102,28 @@ fn measure(name: &str, log: &Path, arguments: &[String]) {
         Some(key) => format!("{key}, {} calls denied", most_denied["denied"]),
         None => report["suggestion"]["rule"].as_str().unwrap_or("none").to_owned(),
     };
-    println!("{name:<44} {seconds:>8.1} {:>8}  {shown}", peak_kb / 1_024);
+    println!("{name:<20} {seconds:>8.1} {cpu_seconds:>8.1} {:>6}  {shown}", peak_kb / 1_024);
 }
 
-/// Waits until the child ends, and returns the most memory it had.
-fn peak_kb_until_the_end(child: &mut Child) -> u64 {
-    let status = format!("/proc/{}/status", child.id());
-    let mut peak_kb = 0;
+/// Waits until the child ends, and returns the most memory it had, in kB, and the seconds that the
+/// processor spent on it.
+fn use_until_the_end(child: &mut Child) -> (u64, f64) {
+    let file = |name: &str| format!("/proc/{}/{name}", child.id());
+    let (status, stat) = (file("status"), file("stat"));
+    let (mut peak_kb, mut ticks) = (0, 0);
     loop {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kb = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
         peak_kb = peak_kb.max(kb.unwrap_or(0));
+        // The fields after the name: the 12th and 13th are the ticks of the program and the system.
+        let text = std::fs::read_to_string(&stat).unwrap_or_default();
+        let fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+        let spent = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        ticks = ticks.max(spent);
         if let Some(status) = child.try_wait().expect("the program") {
             assert!(status.success(), "{status}");
-            return peak_kb;
+            return (peak_kb, ticks as f64 / TICKS_PER_SECOND);
         }
         std::thread::sleep(Duration::from_millis(5));
     }

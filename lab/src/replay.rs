@@ -13,7 +13,7 @@
 //! ```
 
 pub mod arguments;
-mod condition;
+pub mod condition;
 mod deciding;
 mod escaping;
 mod event;
@@ -25,7 +25,8 @@ pub mod json;
 mod keys;
 mod ladder;
 mod lanes;
-mod lines;
+pub mod lines;
+mod link;
 mod merge;
 mod moments;
 mod order;
@@ -48,11 +49,12 @@ use event::Event;
 use failure::Failure;
 use intake::{Counts, Intake};
 use lanes::Lanes;
+use link::Link;
 use merge::Merge;
 use order::{Timeline, WINDOW_MAX_US};
 use progress::Progress;
 use redis_throttle_engine::grammar::number;
-use report::{BadLine, LinesReport, Report};
+use report::{BadLine, LimitReport, LinesReport, LinkReport, Report};
 use std::cell::OnceCell;
 use std::io::{Write as _, stderr, stdout};
 use std::process::ExitCode;
@@ -204,6 +206,7 @@ fn report(
         late: timeline.late(),
         denied_before,
     };
+    let limits = deciding.limits(&intake.keys);
     Report {
         version: env!("CARGO_PKG_VERSION"),
         files: arguments.files.clone(),
@@ -213,11 +216,30 @@ fn report(
         keys: intake.keys.len() as u64,
         key: intake.key().to_owned(),
         notes: notes(arguments, intake, &lines),
-        limits: deciding.limits(&intake.keys),
+        lab_link: lab_link(arguments, intake, &limits),
+        limits,
         policies: deciding.policies(),
         suggestion: deciding.suggestion(arguments, &intake.keys),
         lines,
     }
+}
+
+/// Returns the link to the lab's page that the arguments ask for.
+fn lab_link(
+    arguments: &ReplayArguments,
+    intake: &Intake,
+    limits: &[LimitReport],
+) -> Option<LinkReport> {
+    let limit = limits.first().filter(|_| arguments.open)?;
+    let rules = arguments.rules.clone();
+    let choices = if arguments.all {
+        vec![rules]
+    } else {
+        rules.into_iter().map(|rule| vec![rule]).collect()
+    };
+    let link = link::link(&limit.timeline, intake.keys.len() as u64, &choices)?;
+    let Link { address, keys, from_us, to_us } = link;
+    Some(LinkReport { address, keys, from_us, to_us })
 }
 
 /// Returns what to know about the figures.

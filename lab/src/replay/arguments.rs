@@ -116,6 +116,10 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub skip_bad: bool,
 
+    /// Print a link that shows the log's rate and the rules on the page of the lab
+    #[arg(long, requires = "rules")]
+    pub open: bool,
+
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -22,7 +22,6 @@ pub struct Names {
 impl Names {
     /// Returns the field with this name. Adds the name if it is new.
     pub fn field(&mut self, name: &str) -> Field {
-        let name = alias(name);
         let known = self.list.iter().position(|known| known == name);
         Field(known.unwrap_or_else(|| {
             self.list.push(name.to_owned());
@@ -48,16 +47,6 @@ impl Names {
     /// Returns true if there are no names.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
-    }
-}
-
-/// Returns the name under which a field is stored: nginx has two names for some.
-fn alias(name: &str) -> &str {
-    match name {
-        "request_method" => "method",
-        "request_uri" => "uri",
-        "server_protocol" => "protocol",
-        name => name,
     }
 }
 
@@ -101,6 +90,13 @@ impl Values {
             let start = self.copies.len();
             self.copies.extend_from_slice(value);
             *place = Place::Copy(start..self.copies.len());
+        }
+    }
+
+    /// Removes a value.
+    pub fn unset(&mut self, field: Field) {
+        if let Some(place) = self.places.get_mut(field.0) {
+            *place = Place::Missing;
         }
     }
 

@@ -104,6 +104,16 @@ impl LogFormat {
         Part::of(name, self).is_some()
     }
 
+    /// Returns the text before the first variable.
+    pub fn lead(&self) -> &[u8] {
+        &self.lead
+    }
+
+    /// Returns the variables, each with the text after it.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.variables.iter().map(|variable| (variable.name.as_str(), variable.after.as_slice()))
+    }
+
     /// Finds the place of each field in the format.
     ///
     /// # Errors
@@ -154,22 +164,17 @@ impl Part {
     /// Returns the place of a field in a format: the variable, and its part.
     fn of(name: &str, format: &LogFormat) -> Option<(usize, Self)> {
         let find = |wanted: &str| format.variables.iter().position(|found| found.name == wanted);
-        let nginx = match name {
-            "method" => "request_method",
-            "uri" => "request_uri",
-            "protocol" => "server_protocol",
-            name => name,
+        // nginx has a longer name for some parts of the request.
+        let (part, short, long) = match name {
+            "method" | "request_method" => (Self::Method, "method", "request_method"),
+            "uri" | "request_uri" => (Self::Uri, "uri", "request_uri"),
+            "protocol" | "server_protocol" => (Self::Protocol, "protocol", "server_protocol"),
+            "path" => (Self::Path, "path", "path"),
+            name => return find(name).map(|variable| (variable, Self::Whole)),
         };
-        if let Some(variable) = find(name).or_else(|| find(nginx)) {
+        if let Some(variable) = find(name).or_else(|| find(short)).or_else(|| find(long)) {
             return Some((variable, Self::Whole));
         }
-        let part = match name {
-            "method" => Self::Method,
-            "uri" => Self::Uri,
-            "path" => Self::Path,
-            "protocol" => Self::Protocol,
-            _ => return None,
-        };
         if let Some(request) = find("request") {
             return Some((request, part));
         }

@@ -133,7 +133,7 @@ impl<'a> Visitor<'_> for Name<'a> {
 /// Sets a value from its JSON text.
 fn set(values: &mut Values, field: Field, text: &str) {
     if text == "null" {
-        return;
+        return values.unset(field);
     }
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     match inner {

@@ -23,8 +23,9 @@ pub struct Merge {
     /// The files that were not opened yet, with their first times, the earliest last.
     waiting: Vec<(u64, String)>,
     open: Vec<Source>,
-    /// The time of each open file's next call, and its place.
-    next: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The time of each open file's next call, the time of its first one, and its place. Of calls
+    /// with the same time, that of the older file comes first.
+    next: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// The bytes read so far.
     read: Arc<AtomicU64>,
 }
@@ -33,6 +34,7 @@ pub struct Merge {
 struct Source {
     path: String,
     lines: Lines,
+    first_us: Option<u64>,
     head: Option<Event>,
 }
 
@@ -74,16 +76,16 @@ impl Merge {
     /// [`Failure`] if a file cannot be read, or of the intake.
     pub fn next_event(&mut self, intake: &mut Intake) -> Result<Option<Event>, Failure> {
         loop {
-            let due_us = self.next.peek().map(|Reverse((at_us, _))| *at_us);
+            let due_us = self.next.peek().map(|Reverse((at_us, ..))| *at_us);
             let opens =
                 |(first_us, _): &mut (u64, String)| due_us.is_none_or(|due| *first_us <= due);
             let Some((_, path)) = self.waiting.pop_if(opens) else { break };
             let lines = Lines::open(&path, Arc::clone(&self.read));
             let lines = lines.map_err(|error| failure(&path, &error))?;
-            self.open.push(Source { path, lines, head: None });
+            self.open.push(Source { path, lines, first_us: None, head: None });
             self.refill(self.open.len() - 1, intake)?;
         }
-        let Some(Reverse((_, place))) = self.next.pop() else { return Ok(None) };
+        let Some(Reverse((_, _, place))) = self.next.pop() else { return Ok(None) };
         let event = self.open.get_mut(place).and_then(|source| source.head.take());
         self.refill(place, intake)?;
         Ok(event)
@@ -91,7 +93,9 @@ impl Merge {
 
     /// Reads the next call of a file. Closes the file at its end.
     fn refill(&mut self, place: usize, intake: &mut Intake) -> Result<(), Failure> {
-        let Some(Source { path, lines, head }) = self.open.get_mut(place) else { return Ok(()) };
+        let Some(Source { path, lines, first_us, head }) = self.open.get_mut(place) else {
+            return Ok(());
+        };
         loop {
             let number = lines.number() + 1;
             let line = lines.next_line().map_err(|error| failure(path, &error))?;
@@ -101,7 +105,8 @@ impl Merge {
             };
             if let Some(event) = intake.event(line, (path, number))? {
                 *head = Some(event);
-                self.next.push(Reverse((event.at_us, place)));
+                let first_us = *first_us.get_or_insert(event.at_us);
+                self.next.push(Reverse((event.at_us, first_us, place)));
                 return Ok(());
             }
         }

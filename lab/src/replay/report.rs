@@ -33,6 +33,22 @@ pub struct Report {
     /// The suggestion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<SuggestionReport>,
+    /// The link to the lab's page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lab_link: Option<LinkReport>,
+}
+
+/// A link that shows a part of the log's rate, and the rules, on the lab's page.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkReport {
+    /// The address.
+    pub address: String,
+    /// The keys that the page draws.
+    pub keys: u64,
+    /// The time that it shows, in microseconds since the Unix epoch.
+    pub from_us: u64,
+    /// The end of that time.
+    pub to_us: u64,
 }
 
 /// The lines of the files.

@@ -27,7 +27,8 @@ pub struct Suggest {
     horizon: Period,
     margin_percent: u64,
     keys: Paged<OfKey>,
-    rungs: Paged<OfRung>,
+    /// The numbers of a key at each rung: [`OF_RATE`] or [`OF_WINDOW`] of them.
+    rungs: Paged<u64>,
     /// The keys with rungs.
     with_rungs: u32,
 }
@@ -43,16 +44,12 @@ struct OfKey {
     place: u32,
 }
 
-/// A key at one rung.
-#[derive(Clone, Copy, Debug, Default)]
-struct OfRung {
-    /// The theoretical arrival time in nanoseconds, or the start of the window in microseconds.
-    at: u64,
-    /// The units used in the window.
-    used: u64,
-    /// The burst or limit that the key needs.
-    needs: u64,
-}
+/// The numbers of a key at a rate: the theoretical arrival time in nanoseconds, and the burst that
+/// the key needs.
+const OF_RATE: usize = 2;
+/// The numbers of a key at a window: its start in microseconds, the limit that the key needs, and
+/// the units used.
+const OF_WINDOW: usize = 3;
 
 /// A rung with the bursts or limits that cover the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +97,7 @@ impl Suggest {
         let cover = cover.ok_or("invalid --cover: expected 99, 99.9 or 99.99")?;
         let horizon = number::period(arguments.horizon.as_bytes());
         let horizon = horizon.ok_or("invalid --horizon: expected a duration such as 60s")?;
-        let rungs = Paged::new(ladder.rungs.len());
+        let rungs = Paged::new(ladder.rungs.len() * ladder.rungs.first().map_or(0, len_at));
         let margin_percent = u64::from(arguments.margin);
         let keys = Paged::new(1);
         Ok(Self { ladder, cover, horizon, margin_percent, keys, rungs, with_rungs: 0 })
@@ -120,16 +117,11 @@ impl Suggest {
                 of_key.place = self.with_rungs;
                 self.with_rungs += 1;
                 let rungs = self.rungs.record_mut(of_key.place);
-                for (of_rung, rung) in rungs.iter_mut().zip(&self.ladder.rungs) {
-                    of_rung.call(*rung, of_key.first_us, of_key.first_cost);
-                }
+                count(&self.ladder.rungs, rungs, of_key.first_us, of_key.first_cost);
             }
             _ => {}
         }
-        let rungs = self.rungs.record_mut(of_key.place);
-        for (of_rung, rung) in rungs.iter_mut().zip(&self.ladder.rungs) {
-            of_rung.call(*rung, at_us, cost);
-        }
+        count(&self.ladder.rungs, self.rungs.record_mut(of_key.place), at_us, cost);
     }
 
     /// Returns what a key needs at a rung.
@@ -138,7 +130,11 @@ impl Suggest {
         match of_key.calls {
             // A first call needs its cost, at any rate.
             0 | 1 => of_key.first_cost,
-            _ => self.rungs.record(of_key.place).get(rung).map_or(0, |of_rung| of_rung.needs),
+            _ => {
+                let len = self.ladder.rungs.first().map_or(0, len_at);
+                let needs = self.rungs.record(of_key.place).get(rung * len + 1);
+                needs.copied().unwrap_or(0)
+            }
         }
     }
 
@@ -218,35 +214,48 @@ pub fn rank(keys: u64, one_in: u64) -> u64 {
     keys - keys / one_in
 }
 
-impl OfRung {
-    /// Counts a call. An overflow makes the need too large for any rule.
-    fn call(&mut self, rung: Rung, at_us: u64, cost: u64) {
-        let step = rung.step();
-        match rung {
-            Rung::Rate(..) => {
-                let now_ns = at_us.saturating_mul(1_000);
-                let arrival_ns =
-                    u128::from(self.at.max(now_ns)) + u128::from(cost) * u128::from(step);
-                let Ok(arrival_ns) = u64::try_from(arrival_ns) else {
-                    (self.at, self.needs) = (u64::MAX, TOO_LARGE);
-                    return;
-                };
-                self.at = arrival_ns;
-                // Most calls need no more than an earlier one, which a multiplication shows.
-                let owed_ns = arrival_ns - now_ns;
-                if owed_ns > self.needs.saturating_mul(step) {
-                    self.needs = owed_ns.div_ceil(step);
-                }
-            }
-            Rung::Window(_) => {
+/// Returns the number of numbers of a key at a rung.
+const fn len_at(rung: &Rung) -> usize {
+    match rung {
+        Rung::Rate(..) => OF_RATE,
+        Rung::Window(_) => OF_WINDOW,
+    }
+}
+
+/// Counts a call of a key at all rungs, which are of one kind.
+fn count(rungs: &[Rung], mut numbers: &mut [u64], at_us: u64, cost: u64) {
+    for rung in rungs {
+        let Some((of_rung, rest)) = numbers.split_at_mut_checked(len_at(rung)) else { return };
+        match (rung, of_rung) {
+            (Rung::Rate(..), [at, needs]) => count_at_rate(rung.step(), [at, needs], at_us, cost),
+            (Rung::Window(_), [at, needs, used]) => {
                 // A call that takes nothing opens no window.
-                if self.used == 0 || at_us >= self.at.saturating_add(step) {
-                    (self.at, self.used) = (at_us, 0);
+                if *used == 0 || at_us >= at.saturating_add(rung.step()) {
+                    (*at, *used) = (at_us, 0);
                 }
-                self.used = self.used.saturating_add(cost);
-                self.needs = self.needs.max(self.used);
+                *used = used.saturating_add(cost);
+                *needs = (*needs).max(*used);
             }
+            _ => {}
         }
+        numbers = rest;
+    }
+}
+
+/// Counts a call of a key at a rate with an interval of `step_ns`. An overflow makes the need too
+/// large for any rule.
+fn count_at_rate(step_ns: u64, [at, needs]: [&mut u64; OF_RATE], at_us: u64, cost: u64) {
+    let now_ns = at_us.saturating_mul(1_000);
+    let arrival_ns = u128::from((*at).max(now_ns)) + u128::from(cost) * u128::from(step_ns);
+    let Ok(arrival_ns) = u64::try_from(arrival_ns) else {
+        (*at, *needs) = (u64::MAX, TOO_LARGE);
+        return;
+    };
+    *at = arrival_ns;
+    // Most calls need no more than an earlier one, which a multiplication shows.
+    let owed_ns = arrival_ns - now_ns;
+    if owed_ns > needs.saturating_mul(step_ns) {
+        *needs = owed_ns.div_ceil(step_ns);
     }
 }
 

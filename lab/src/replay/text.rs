@@ -34,6 +34,18 @@ pub fn text(report: &Report) -> String {
     for note in &report.notes {
         text.push_str(&wrapped(note));
     }
+    if let Some(link) = &report.lab_link {
+        text.push('\n');
+        text.push_str(&wrapped(&format!(
+            "On the page of the lab, with the log's rate from {} to {} UTC for {} of its {}, shared \
+             evenly (start it with redis-throttle-lab):",
+            clock(link.from_us),
+            clock(link.to_us),
+            grouped(link.keys),
+            count(report.keys, "key", "keys"),
+        )));
+        let _ = writeln!(text, "{}", link.address);
+    }
     text
 }
 

@@ -10,7 +10,7 @@ fn event(at_us: u64, key: u32, cost: u64) -> Event {
 }
 
 fn suggest(ladder: Ladder, cover: usize) -> Suggest {
-    let rungs = Paged::new(ladder.rungs.len());
+    let rungs = Paged::new(ladder.rungs.len() * len_at(&ladder.rungs[0]));
     let horizon = Period::new(Span::from_ms(60_000)).unwrap();
     let keys = Paged::new(1);
     Suggest { ladder, cover, horizon, margin_percent: 0, keys, rungs, with_rungs: 0 }
