@@ -129,23 +129,40 @@ async function ask() {
   asking = false;
 }
 
+/**
+ * Shows the calls of the state. A choice does not depend on the others, so the program decides only
+ * those that have no calls yet under this traffic.
+ */
 async function simulate() {
   document.body.dataset.answered = 'no';
   const { traffic: { points, ...numbers }, watch, choices } = state;
-  const asked = numbers.shape === 'drawn' ? { ...numbers, points } : numbers;
-  const lists = choices.map((texts) => ({ rules: texts }));
+  const asked = { traffic: numbers.shape === 'drawn' ? { ...numbers, points } : numbers, watch };
+  const scene = JSON.stringify(asked);
+  const names = choices.map((texts) => JSON.stringify(texts));
+  const known = answer?.scene === scene ? answer.known : new Map();
+  const missing = choices.filter((_, place) => !known.has(names[place]));
+  let header = answer;
+  if (missing.length > 0) {
+    header = await post({ ...asked, choices: missing.map((texts) => ({ rules: texts })) });
+    missing.forEach((texts, place) => known.set(JSON.stringify(texts), header.choices[place]));
+  }
+  // Only the calls that are shown stay in memory.
+  const shown = new Map(names.map((name) => [name, known.get(name)]));
+  traffic.showError('');
+  show({ ...header, scene, known: shown, choices: names.map((name) => shown.get(name)) });
+  rememberSoon();
+}
+
+async function post(scenario) {
   const response = await fetch('/simulate', {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ traffic: asked, watch, choices: lists }),
+    body: JSON.stringify(scenario),
   }).catch(() => {
     throw new Error('The program does not answer: start redis-throttle-lab again.');
   });
   if (!response.ok) throw new Error(await errorText(response));
-  const decoded = decode(await response.arrayBuffer());
-  traffic.showError('');
-  show(decoded);
-  rememberSoon();
+  return decode(await response.arrayBuffer());
 }
 
 async function errorText(response) {
