@@ -195,8 +195,9 @@ function java(rules) {
     return `Rule.${camel(NAMES[parsed.algorithm][0])}(${written})${more.join('')}`;
   };
   const item = (parsed, name) => {
-    const partial = parsed.options.partial ? '.partial()' : '';
-    return `${rule(parsed, name)}.of("user:1")${itemCalls(parsed.options, camel, null)}${partial}`;
+    const { partial, cost, leave } = parsed.options;
+    const calls = itemCalls({ cost: javaNumber(cost), leave: javaNumber(leave) }, camel, null);
+    return `${rule(parsed, name)}.of("user:1")${calls}${partial ? '.partial()' : ''}`;
   };
   if (rules.length === 1) return `limiter.check(${item(rules[0], 'api')});`;
   const items = rules.map((parsed, at) => item(parsed, `api-${at + 1}`));
