@@ -11,6 +11,7 @@ ROUNDS ?=
 ONLY ?=
 UPDATE ?=
 CHECK ?=
+SERVERS ?=
 
 # Builds go to $CARGO_TARGET_DIR if it is set.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -27,7 +28,9 @@ servers := .cache/servers
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export SERVER ROUNDS ONLY UPDATE
 
-cargo_build := cargo build --release --locked
+# `make dist` packs these builds, so all have the same flags.
+release := RUSTFLAGS="$$(scripts/release-flags.sh)" cargo
+cargo_build := $(release) build --release --locked
 bench := cargo bench --locked --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
 # Runs the suites of the clients, then their examples as a reader starts them.
@@ -75,11 +78,10 @@ gateway: ## build the gateway for proxies, target/clients/release/redis-throttle
 	$(cargo_build) --package redis-throttle-gateway --manifest-path clients/rust/Cargo.toml \
 		--target-dir '$(clients)'
 
-dist: ## pack a tarball and Debian packages into target/dist, install and load them
-	@scripts/install-prerequisites.sh rust build server dist
+dist: ## pack a tarball, Debian packages and the clients into target/dist, install and run them
+	@scripts/install-prerequisites.sh rust build server dist clients
 	@scripts/dist.sh '$(target)'
-	RL_DIST='$(target)/dist' RL_MODULE='$(target)/dist-build/release/libredis_throttle.so' \
-		cargo test --locked --test dist
+	RL_DIST='$(target)/dist' cargo test --locked --package redis-throttle-dist
 
 run: ## start a server with the module on PORT, in the foreground
 	@scripts/install-prerequisites.sh rust build server
@@ -130,9 +132,10 @@ plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only co
 test: ## run all tests
 	@scripts/install-prerequisites.sh rust build server promtool proxies browser clients
 	@scripts/fetch-clients.sh .cache/clients
+	@$(for_clients) manifests
 	cargo test --locked --package redis-throttle-engine --features oracle
 	cargo test --locked --lib --test house --test pages --test release
-	cargo test --release --locked --package redis-throttle-exporter
+	$(release) test --release --locked --package redis-throttle-exporter
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
@@ -170,12 +173,12 @@ fuzz: ## run each fuzz target for SECONDS=20
 	scripts/fuzz.sh $(SECONDS)
 	$(for_clients) fuzz $(SECONDS)
 
-test-matrix: ## run the end-to-end suite on every supported server, or ONLY='valkey-9.1'
+test-matrix: ## run the end-to-end suite on every supported server, ONLY='valkey-9.1', or those in SERVERS=folder
 	@scripts/install-prerequisites.sh rust build server promtool
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		scripts/test-matrix.sh $(servers) $(ONLY)
+		SERVERS='$(SERVERS)' scripts/test-matrix.sh $(servers) $(ONLY)
 
 bench: bench-module ## measure the figures that have a limit, on three servers; ROUNDS=15 ONLY=valkey-9.1
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \

@@ -6,8 +6,10 @@
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
 #   scripts/clients.sh monitoring               fetches the packages of the application in tests/monitoring
 #   scripts/clients.sh lab                      the tests of the lab's page in Chromium; $RL_LAB is the lab
+#   scripts/clients.sh manifests                fetches the schemas of Kubernetes
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
+#   scripts/clients.sh pack FOLDER              packs a wheel and its sources, an npm package and the crates
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #   scripts/clients.sh go ARGUMENTS...          runs the Go of these suites
 #
@@ -178,9 +180,9 @@ check_python() {
     # Python code in other folders is checked without the rules S, because the benchmark's driver
     # starts programs.
     step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples \
-        ../../tests/monitoring
+        ../../tests/monitoring ../../tests/release
     step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples \
-        ../../tests/monitoring
+        ../../tests/monitoring ../../tests/release
     step .venv/bin/mypy --strict ../../benches/clients/*.py ../../tests/monitoring/*.py
 }
 
@@ -378,6 +380,30 @@ lab() {
     step npm test --silent
 }
 
+manifests() {
+    venv .cache/venv/manifests tests/release/requirements.txt
+}
+
+# Packs the clients, for a machine without this repository. Times are $SOURCE_DATE_EPOCH.
+pack() {
+    mkdir -p "$1"
+    packed=$(cd "$1" && pwd)
+    venv .cache/venv/pack clients/python/requirements-build.txt
+    (cd clients/python && step ../../.cache/venv/pack/bin/hatchling build -d "$packed") >/dev/null
+    prepare_node
+    build_node
+    (cd clients/node && step npm pack --silent --pack-destination "$packed") >/dev/null
+    # A crate is packed without a lock file, because a lock file needs the crates of this project in
+    # the registry.
+    crates=$CARGO_TARGET_DIR/crates
+    rm -rf "$crates"
+    for folder in engine clients/rust/redis-throttle-client clients/rust/tower-redis-throttle; do
+        (cd "$folder" && step cargo package --quiet --no-verify --exclude-lockfile --allow-dirty \
+            --target-dir "$crates")
+    done
+    cp "$crates"/package/*.crate "$packed"
+}
+
 bench() {
     venv .cache/venv/bench benches/clients/python/requirements.txt clients/python
     prepare_node
@@ -410,7 +436,7 @@ check | test | example)
         esac
     done
     ;;
-bench | lab | monitoring | fuzz) "$verb" "$@" ;;
+bench | lab | monitoring | manifests | fuzz | pack) "$verb" "$@" ;;
 run)
     use_node
     exec "$@"
@@ -419,5 +445,5 @@ go)
     use_go
     exec go "$@"
     ;;
-*) fail "unknown verb: expected check, test, example, monitoring, lab, bench, fuzz, run or go" ;;
+*) fail "unknown verb: expected one of those in the head of $0" ;;
 esac

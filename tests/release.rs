@@ -68,7 +68,7 @@ fn function_library_and_every_lock_file_have_the_version() {
             }
         }
     }
-    assert_eq!(names, 10);
+    assert_eq!(names, 12);
 }
 
 #[test]
@@ -86,8 +86,10 @@ fn security_page_and_images_have_the_version() {
     assert!(text("SECURITY.md").contains(&format!("\n| {minor} | yes |\n")));
     let operations = text("docs/operations.md");
     assert!(operations.contains(&format!("redis-throttle_{VERSION}_amd64.deb")));
-    for line in text("deploy/kubernetes-values.yaml").lines().filter(|line| line.contains("image:"))
-    {
+    let manifests = text("deploy/kubernetes/redis-throttle.yaml");
+    let images = manifests.lines().filter(|line| line.contains("image:")).collect::<Vec<_>>();
+    assert_eq!(images.len(), 2);
+    for line in images {
         assert!(line.ends_with(&format!(":{VERSION}")), "{line}");
     }
 }
@@ -174,7 +176,7 @@ fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> Str
 
 #[test]
 fn upgrade_restarts_a_running_service_and_removal_stops_it() {
-    let (postinst, prerm) = ("deploy/debian/postinst", "deploy/debian/prerm");
+    let (postinst, prerm) = ("deploy/debian/service/postinst", "deploy/debian/service/prerm");
     let reload = "--system daemon-reload\n";
     let restart = format!("{reload}try-restart the-package.service\n");
     let stop = "stop the-package.service\n";
@@ -189,5 +191,26 @@ fn upgrade_restarts_a_running_service_and_removal_stops_it() {
         assert_eq!(services_touched(script, arguments, "/elsewhere"), "");
     }
     let packer = text("scripts/dist.sh");
-    assert!(packer.contains("install -D -m 755 -t \"$root/DEBIAN\" deploy/debian/*"));
+    assert!(packer.contains("install -D -m 755 -t \"$root/DEBIAN\" deploy/debian/service/*"));
+}
+
+#[test]
+fn module_package_prints_its_hint_only_when_it_is_configured_and_never_fails() {
+    let script = root().join("deploy/debian/module/postinst");
+    let run = |arguments: &[&str]| {
+        let output = Command::new("sh").arg(&script).args(arguments).output().expect("sh");
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    assert_eq!(run(&["configure", ""]).lines().count(), 3);
+    for action in ["abort-upgrade", "abort-remove", "triggered"] {
+        assert_eq!(run(&[action, "0.2.0"]), "");
+    }
+    // A terminal that is gone is no failure of the installation.
+    let closed = Command::new("sh")
+        .args(["-c", "exec sh \"$1\" configure >&-", "sh"])
+        .arg(&script)
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(closed.expect("sh").success());
 }

@@ -11,9 +11,9 @@ use std::fs;
 
 /// The languages of programs, and the other names that a block may have: calls for a shell, whose
 /// blocks in docs/without-the-module.md run in `functions.rs`; data, of which Java's suite runs
-/// YAML; replies and pictures.
+/// YAML and `make dist` TOML; replies and pictures.
 const LANGUAGES: [&str; 6] = ["go", "java", "js", "python", "rust", "ts"];
-const OTHERS: [&str; 6] = ["", "json", "sh", "text", "xml", "yaml"];
+const OTHERS: [&str; 7] = ["", "json", "sh", "text", "toml", "xml", "yaml"];
 
 /// The names under which programs import the clients.
 const CLIENTS: [&str; 5] = [

@@ -1,12 +1,13 @@
-//! Checks that the manifests of the gateway fit each other. The gateway's own tests start it with
-//! their arguments and their file of limits.
+//! Checks that the manifests fit each other and their schemas. The gateway's own tests start it with
+//! their arguments and their file of limits; tests/dist starts a server with its configuration.
 
-use super::{VERSION, text};
+use super::{VERSION, root, text};
 use saphyr::{LoadableYamlNode as _, Yaml};
+use std::process::Command;
 
-/// Returns the documents of a file of deploy/gateway.
+/// Returns the documents of a file of deploy.
 fn documents(name: &str) -> Vec<Yaml<'static>> {
-    Yaml::load_from_str(text(&format!("deploy/gateway/{name}")).leak()).expect("YAML")
+    Yaml::load_from_str(text(&format!("deploy/{name}")).leak()).expect("YAML")
 }
 
 fn of_kind<'yaml>(all: &'yaml [Yaml<'static>], kind: &str) -> &'yaml Yaml<'static> {
@@ -33,7 +34,7 @@ fn ports<'yaml>(yaml: &'yaml Yaml<'static>, field: &str) -> Vec<(&'yaml str, i64
 
 #[test]
 fn kubernetes_objects_select_and_mount_each_other() {
-    let all = documents("kubernetes.yaml");
+    let all = documents("gateway/kubernetes.yaml");
     let pod = &of_kind(&all, "Deployment")["spec"]["template"];
     let selects = |kind: &str| &of_kind(&all, kind)["spec"]["selector"];
     for labels in [
@@ -62,7 +63,7 @@ fn kubernetes_objects_select_and_mount_each_other() {
 
 #[test]
 fn kubernetes_pod_listens_on_its_ports_drains_and_has_no_rights() {
-    let all = documents("kubernetes.yaml");
+    let all = documents("gateway/kubernetes.yaml");
     let pod = &of_kind(&all, "Deployment")["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     assert!(string(&container["image"]).ends_with(&format!(":{VERSION}")));
@@ -88,10 +89,10 @@ fn kubernetes_pod_listens_on_its_ports_drains_and_has_no_rights() {
 
 #[test]
 fn istio_asks_the_service_about_a_domain_that_it_knows() {
-    let all = documents("kubernetes.yaml");
+    let all = documents("gateway/kubernetes.yaml");
     let service = of_kind(&all, "Service");
     let name = format!("{}.default.svc.cluster.local", string(&service["metadata"]["name"]));
-    let filters = documents("istio.yaml");
+    let filters = documents("gateway/istio.yaml");
     let patches = list(&of_kind(&filters, "EnvoyFilter")["spec"]["configPatches"]);
     let filter = &patches[0]["patch"]["value"]["typed_config"];
     let asked = &filter["rate_limit_service"]["grpc_service"]["envoy_grpc"];
@@ -102,4 +103,94 @@ fn istio_asks_the_service_about_a_domain_that_it_knows() {
     assert!(limits.starts_with(&format!("domain: {}\n", string(&filter["domain"]))));
     let descriptors = list(&patches[1]["patch"]["value"]["rate_limits"]);
     assert_eq!(descriptors.len(), limits.matches("match:").count());
+}
+
+/// Runs the validator of `scripts/clients.sh manifests` on files, and returns what it prints.
+fn validated(files: &[&str]) -> Result<String, String> {
+    let python = root().join(".cache/venv/manifests/bin/python");
+    let output = Command::new(&python)
+        .arg("tests/release/manifests.py")
+        .args(files)
+        .current_dir(root())
+        .output()
+        .unwrap_or_else(|error| panic!("{error}: run scripts/clients.sh manifests first"));
+    let printed = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    if output.status.success() { Ok(printed(output.stdout)) } else { Err(printed(output.stderr)) }
+}
+
+/// The manifests, each with the number of its objects.
+const MANIFESTS: [(&str, usize); 3] = [
+    ("deploy/gateway/kubernetes.yaml", 5),
+    ("deploy/kubernetes/prometheus-rule.yaml", 1),
+    ("deploy/kubernetes/redis-throttle.yaml", 5),
+];
+
+#[test]
+fn every_manifest_for_kubernetes_is_valid_by_its_schema() {
+    let objects =
+        validated(&MANIFESTS.map(|(file, _)| file)).unwrap_or_else(|said| panic!("{said}"));
+    for (file, count) in MANIFESTS {
+        let found = objects.lines().filter(|line| line.starts_with(file)).count();
+        assert_eq!(found, count, "{objects}");
+    }
+}
+
+#[test]
+fn manifest_with_an_unknown_field_or_a_wrong_type_is_invalid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (file, right, wrong, complaint) in [
+        (2, "serviceName:", "serviceNames:", "serviceNames"),
+        (2, "containerPort: 9877", "containerPort: metrics", "metrics"),
+        (2, "- { port: metrics }", "- { ports: metrics }", "ports"),
+        (1, "for: 1m", "for: 1 minute", "1 minute"),
+    ] {
+        let text = text(MANIFESTS[file].0);
+        assert!(text.contains(right), "{right}");
+        let path = folder.path().join("wrong.yaml");
+        std::fs::write(&path, text.replacen(right, wrong, 1)).expect("a file");
+        let said = validated(&[path.to_str().expect("UTF-8")]).expect_err(wrong);
+        assert!(said.contains(complaint), "{said}");
+    }
+}
+
+#[test]
+fn prometheus_rule_holds_the_alerts_of_the_exporter() {
+    let manifest = text("deploy/kubernetes/prometheus-rule.yaml");
+    let (head, groups) = manifest.split_once("\nspec:\n").expect("a spec");
+    assert!(head.ends_with("kind: PrometheusRule\nmetadata:\n  name: redis-throttle"), "{head}");
+    let alerts = text("deploy/prometheus/alerts.yml");
+    let (_, alerts) = alerts.split_once("\ngroups:\n").expect("groups");
+    let indent = |line: &str| if line.is_empty() { "\n".into() } else { format!("  {line}\n") };
+    let expected: String = format!("groups:\n{alerts}").lines().map(indent).collect();
+    assert_eq!(groups, expected, "copy the groups of alerts.yml, two columns to the right");
+}
+
+#[test]
+fn kubernetes_server_and_exporter_select_and_mount_each_other() {
+    let all = documents("kubernetes/redis-throttle.yaml");
+    let set = of_kind(&all, "StatefulSet");
+    let pod = &set["spec"]["template"];
+    let services: Vec<_> =
+        all.iter().filter(|document| document["kind"].as_str() == Some("Service")).collect();
+    let [service, headless] = services[..] else { panic!("{services:?}") };
+    for labels in [
+        &set["spec"]["selector"]["matchLabels"],
+        &service["spec"]["selector"],
+        &headless["spec"]["selector"],
+        &of_kind(&all, "ServiceMonitor")["spec"]["selector"]["matchLabels"],
+        &service["metadata"]["labels"],
+    ] {
+        assert_eq!(labels, &pod["metadata"]["labels"]);
+    }
+    assert_eq!(set["spec"]["serviceName"], headless["metadata"]["name"]);
+    assert_eq!(headless["spec"]["clusterIP"].as_str(), Some("None"));
+    let containers = list(&pod["spec"]["containers"]);
+    let exposed = containers.iter().flat_map(|container| ports(container, "containerPort"));
+    assert_eq!(ports(&service["spec"], "port"), exposed.collect::<Vec<_>>());
+    let claims = list(&set["spec"]["volumeClaimTemplates"]).iter();
+    let volumes = list(&pod["spec"]["volumes"]).iter();
+    let names: Vec<_> =
+        claims.map(|it| &it["metadata"]["name"]).chain(volumes.map(|it| &it["name"])).collect();
+    let mounted = list(&containers[0]["volumeMounts"]).iter().map(|it| &it["name"]);
+    assert_eq!(mounted.collect::<Vec<_>>(), names);
 }
