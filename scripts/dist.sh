@@ -63,21 +63,22 @@ build_one() {
         --manifest-path "$(workspace_of "$1")/Cargo.toml"
 }
 
+# Builds the programs, and packs the clients meanwhile.
 build() {
     for workspace in . clients/rust; do
         cargo fetch --locked --target "$host" --manifest-path "$workspace/Cargo.toml"
     done
     unset RUSTFLAGS
     flags=$(scripts/release-flags.sh)
-    # The gateway is built next to the others, because each build ends with minutes of one thread.
+    # The gateway is built next to all else, because its build ends with a long step of one thread.
     build_one redis-throttle-gateway &
     gateway=$!
+    trap 'kill "$gateway"' EXIT
     for package in $packages; do
-        if [ "$package" != redis-throttle-gateway ] && ! build_one "$package"; then
-            kill "$gateway"
-            exit 1
-        fi
+        [ "$package" = redis-throttle-gateway ] || build_one "$package"
     done
+    CARGO_TARGET_DIR=$target scripts/clients.sh pack "$dist/clients"
+    trap - EXIT
     wait "$gateway"
 }
 
@@ -271,9 +272,9 @@ pack_lab_deb() {
 Suggests: redis-throttle"
 }
 
-build
 rm -rf "$dist"
 mkdir -p "$dist"
+build
 glibc=$(for file in $binaries; do
     glibc_of "$(built "$file")" || exit 1
 done | sort -V | tail -n 1)
@@ -284,7 +285,6 @@ pack_exporter_deb
 pack_gateway_deb
 pack_lab_deb
 rm -r "$tree" "$dist/module" "$dist/exporter" "$dist/gateway" "$dist/lab"
-CARGO_TARGET_DIR="$target" scripts/clients.sh pack "$dist/clients"
 checksums "$dist"
 echo "The release needs glibc $glibc or newer; $newest_glibc is allowed:"
 ls -lR "$dist"
