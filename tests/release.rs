@@ -68,7 +68,7 @@ fn function_library_and_every_lock_file_have_the_version() {
             }
         }
     }
-    assert_eq!(names, 12);
+    assert_eq!(names, 13);
 }
 
 #[test]

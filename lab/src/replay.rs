@@ -252,7 +252,8 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
         };
         notes.push(format!(
             "Times are whole seconds, which nginx takes at the end of a request. The lines of one \
-             second {place} (--in-second). For exact times, log $msec and $request_time: see --help."
+             second {place} (--in-second). For exact times, log $msec and $request_time: see \
+             --help."
         ));
     }
     if intake.has_request_time() {

@@ -5,7 +5,8 @@ use super::{module, repository, run, text};
 use std::fs;
 use std::process::Command;
 
-/// Returns the lines below a line that ends with `start`, as long as they are indented as the first.
+/// Returns the lines below a line that ends with `start`, as long as they are indented as the
+/// first.
 fn below<'text>(text: &'text str, start: &str) -> Vec<&'text str> {
     let lines = text.lines().skip_while(|line| !line.ends_with(start)).skip(1);
     let lines: Vec<_> = lines.collect();

@@ -1,5 +1,6 @@
-//! Checks that the manifests fit each other and their schemas. The gateway's own tests start it with
-//! their arguments and their file of limits; tests/dist starts a server with its configuration.
+//! Checks that the manifests fit each other and their schemas. The gateway's own tests start it
+//! with their arguments and their file of limits; tests/dist starts a server with its
+//! configuration.
 
 use super::{VERSION, root, text};
 use saphyr::{LoadableYamlNode as _, Yaml};

@@ -16,8 +16,8 @@ pub struct Condition {
 enum Operator {
     Equal,
     NotEqual,
-    AtMost,
-    AtLeast,
+    NotAbove,
+    NotBelow,
     Less,
     More,
     StartsWith,
@@ -26,8 +26,8 @@ enum Operator {
 /// The operators. Where one begins with another, the longer one comes first.
 const OPERATORS: [(&str, Operator); 7] = [
     ("!=", Operator::NotEqual),
-    ("<=", Operator::AtMost),
-    (">=", Operator::AtLeast),
+    ("<=", Operator::NotAbove),
+    (">=", Operator::NotBelow),
     ("=", Operator::Equal),
     ("<", Operator::Less),
     (">", Operator::More),
@@ -75,8 +75,8 @@ impl Condition {
             Operator::Equal => value == self.value,
             Operator::NotEqual => value != self.value,
             Operator::StartsWith => value.starts_with(&self.value),
-            Operator::AtMost => number() <= self.number,
-            Operator::AtLeast => number() >= self.number,
+            Operator::NotAbove => number() <= self.number,
+            Operator::NotBelow => number() >= self.number,
             Operator::Less => number() < self.number,
             Operator::More => number() > self.number,
         }

@@ -37,8 +37,8 @@ pub fn text(report: &Report) -> String {
     if let Some(link) = &report.lab_link {
         text.push('\n');
         text.push_str(&wrapped(&format!(
-            "On the page of the lab, with the log's rate from {} to {} UTC for {} of its {}, shared \
-             evenly (start it with redis-throttle-lab):",
+            "On the page of the lab, with the log's rate from {} to {} UTC for {} of its {}, \
+             shared evenly (start it with redis-throttle-lab):",
             clock(link.from_us),
             clock(link.to_us),
             grouped(link.keys),
@@ -215,7 +215,8 @@ fn suggested(suggestion: &SuggestionReport, report: &Report) -> String {
         percent => format!(", raised by {percent} %"),
     };
     text.push_str(&wrapped(&format!(
-        "\n{rule} allows the fewest units in {}{margin}. It would deny {} ({} of the calls are theirs).",
+        "\n{rule} allows the fewest units in {}{margin}. It would deny {} ({} of the calls are \
+         theirs).",
         suggestion.horizon,
         count(suggestion.excluded_keys, "key", "keys"),
         share(suggestion.excluded_calls, report.calls),
