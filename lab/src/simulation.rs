@@ -3,6 +3,7 @@
 //! A client may repeat a call that is denied. Its retries depend on the replies, so each choice has
 //! calls of its own.
 
+pub mod column;
 mod columns;
 pub mod measures;
 pub mod retries;
@@ -10,12 +11,14 @@ pub mod retries;
 #[cfg(test)]
 mod tests;
 
+use self::column::Column;
+use self::columns::ColumnsWriter;
 pub use self::columns::{Columns, START};
-use self::measures::{Levels, Summary};
+use self::measures::{Levels, Summary, Summing};
 use self::retries::{Retries, Retry, RetryQueue};
 use crate::rules::{Choice, RuleError};
 use crate::traffic::{CALLS_MAX, Call, TooManyCalls, Traffic};
-use crate::wording::{self, Texts};
+use crate::wording::{self, Bound, Texts};
 use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::time::Span;
 use std::panic::resume_unwind;
@@ -47,7 +50,7 @@ pub struct Outcome {
     /// Whether retries were left out, because there were too many calls.
     pub truncated: bool,
     /// The units left of the watched key under each rule, at even instants.
-    pub levels: Vec<Vec<i64>>,
+    pub levels: Vec<Column>,
     /// The sums over all calls.
     pub summary: Summary,
     /// The texts of the rules.
@@ -92,29 +95,40 @@ pub fn run<T: Send>(
 /// Returns [`RuleError`] for the first rule with a mistake.
 fn run_choice(rules: &[String], calls: &[Call], scenario: &Scenario) -> Result<Outcome, RuleError> {
     let (choice, words) = wording::choice_of_cost(rules, scenario.cost)?;
-    let decided = decide(&choice, calls, scenario);
-    // Only one rule writes a key, so its state is never another algorithm's.
-    let (columns, levels, truncated) =
-        decided.map_err(|OtherAlgorithm| RuleError { rule: 0, text: WRONGTYPE.to_owned() })?;
     let until = START.after(Span::from_ms(scenario.traffic.duration_ms));
     let bounds = choice.requests().iter().zip(&words);
     let bounds: Vec<_> =
         bounds.map(|(request, text)| wording::bound(&request.rule, text, START, until)).collect();
-    let summary = Summary::of(&columns, &choice, &bounds, scenario.traffic.keys);
+    // Only one rule writes a key, so its state is never another algorithm's.
+    let decided = decide(&choice, calls, &bounds, scenario)
+        .map_err(|OtherAlgorithm| RuleError { rule: 0, text: WRONGTYPE.to_owned() })?;
+    let Decided { columns, truncated, levels, summary } = decided;
     let texts = wording::texts(&choice, &words);
     Ok(Outcome { columns, truncated, levels, summary, texts })
 }
 
-type Decided = (Columns, Vec<Vec<i64>>, bool);
+/// The decisions of one choice.
+struct Decided {
+    columns: Columns,
+    truncated: bool,
+    levels: Vec<Column>,
+    summary: Summary,
+}
 
 /// Decides all calls and their retries in order of time. A retry precedes a new call of the same
 /// instant.
-fn decide(choice: &Choice, calls: &[Call], scenario: &Scenario) -> Result<Decided, OtherAlgorithm> {
+fn decide(
+    choice: &Choice,
+    calls: &[Call],
+    bounds: &[Bound],
+    scenario: &Scenario,
+) -> Result<Decided, OtherAlgorithm> {
     let rules = choice.requests().len();
     let mut states = vec![vec![Vec::new(); rules]; usize::from(scenario.traffic.keys)];
     let duration_us = scenario.traffic.duration_us();
     let mut levels = Levels::new(choice, duration_us);
-    let mut columns = Columns::with_capacity(calls.len());
+    let mut columns = ColumnsWriter::with_capacity(calls.len());
+    let mut summing = Summing::new(choice, bounds, scenario.traffic.keys);
     let mut queue = RetryQueue::new(scenario.retries, duration_us, CALLS_MAX - calls.len());
     let mut calls = calls.iter().copied().peekable();
     let watched = usize::from(scenario.watch);
@@ -130,8 +144,11 @@ fn decide(choice: &Choice, calls: &[Call], scenario: &Scenario) -> Result<Decide
         let Some(keys) = states.get_mut(usize::from(call.key)) else { continue };
         let reply = choice.decide(keys, START.after(Span::from_us(call.at_us)))?;
         columns.push(&call, &reply);
+        summing.add(&call, &reply);
         queue.push_after(&call, &reply);
     }
     let levels = levels.finish(states.get(watched))?;
-    Ok((columns, levels, queue.is_truncated()))
+    let summary = summing.finish();
+    let (columns, truncated) = (columns.finish(), queue.is_truncated());
+    Ok(Decided { columns, truncated, levels, summary })
 }

@@ -10,6 +10,7 @@ mod support;
 
 use redis::Value;
 use redis_throttle_lab::rules::RuleError;
+use redis_throttle_lab::simulation::column::Column;
 use redis_throttle_lab::simulation::retries::Retries;
 use redis_throttle_lab::simulation::{Outcome, START, Scenario, run};
 use redis_throttle_lab::traffic::{Shape, Traffic};
@@ -190,17 +191,19 @@ fn decided(reply: &Value, rules: usize) -> ([i64; 5], i64) {
 fn compare(client: &mut Client, timeline: u64, scenario: &Scenario, outcome: &Outcome) -> usize {
     let (columns, rules) = (&outcome.columns, &outcome.texts.rules);
     let mut commands = Vec::with_capacity(2 * columns.len() + 1);
-    for (at_us, key) in columns.at_us.iter().zip(&columns.key) {
-        commands.push(freeze(*at_us));
-        commands.push(call(timeline, *key, rules));
+    let (at_us, keys) = (columns.at_us.to_vec(), columns.key.to_vec());
+    for (at_us, key) in at_us.iter().zip(&keys) {
+        commands.push(freeze(*at_us as u64));
+        commands.push(call(timeline, *key as u8, rules));
     }
     let replies = client.pipeline(&commands);
+    let (five, place) = (columns.integers.each_ref().map(Column::to_vec), columns.rule.to_vec());
     for (at, reply) in replies.iter().skip(1).step_by(2).enumerate() {
-        let expected = (columns.integers.each_ref().map(|column| column[at]), columns.rule[at]);
+        let expected = (five.each_ref().map(|column| column[at]), place[at]);
         let (integers, rule) = decided(reply, rules.len());
         assert_eq!(
             (integers, rule),
-            (expected.0, expected.1.into()),
+            expected,
             "timeline {timeline}, call {at}: {:?} in {scenario:?}",
             commands[2 * at + 1]
         );
@@ -215,7 +218,7 @@ fn compare(client: &mut Client, timeline: u64, scenario: &Scenario, outcome: &Ou
         if words[0] != "BACKOFF" {
             let look = ["RL.PEEK".to_owned(), key(timeline, scenario.watch, at)];
             looks.push(look.into_iter().chain(words).collect());
-            levels.push(outcome.levels[at].last().copied());
+            levels.push(outcome.levels[at].to_vec().last().copied());
         }
     }
     let looked = client.pipeline(&looks);
@@ -266,13 +269,13 @@ fn count(seen: &mut Seen, outcome: &Outcome) {
         *seen.entry(name).or_default() += u64::from(rules.len() == number);
     }
     let columns = &outcome.columns;
-    let [allowed, _, _, waits, _] = &columns.integers;
+    let [allowed, _, _, waits, _] = columns.integers.each_ref().map(Column::to_vec);
     let features = [
         ("denied", allowed.contains(&0)),
         ("granted in part", allowed.iter().any(|units| *units > 1)),
         ("never", waits.contains(&-1)),
-        ("retried", columns.attempt.iter().any(|attempt| *attempt > 1)),
-        ("decided by a later rule", columns.rule.iter().any(|rule| *rule > 0)),
+        ("retried", columns.attempt.to_vec().iter().any(|attempt| *attempt > 1)),
+        ("decided by a later rule", columns.rule.to_vec().iter().any(|rule| *rule > 0)),
     ];
     for (name, has_it) in features {
         *seen.entry(name).or_default() += u64::from(has_it);

@@ -10,26 +10,19 @@
 //! of them.
 
 use crate::rules::RuleError;
+use crate::simulation::column::Column;
 use crate::simulation::measures::Summary;
-use crate::simulation::{Outcome, Results, START, Scenario};
+use crate::simulation::{Columns, Outcome, Results, START, Scenario, run};
 use crate::traffic::TooManyCalls;
 use hyper::body::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 
-/// The type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    U8,
-    U16,
-    U32,
-    I32,
-    F64,
-}
-
 /// The columns of one choice, and the part of the header that describes it.
+#[derive(Default)]
 struct Section {
-    bytes: Vec<u8>,
+    pieces: Vec<Bytes>,
+    len: usize,
     header: Map<String, Value>,
 }
 
@@ -39,7 +32,7 @@ struct Section {
 ///
 /// Returns [`TooManyCalls`] if the traffic has too many.
 pub fn answer(scenario: &Scenario) -> Result<VecDeque<Bytes>, TooManyCalls> {
-    let Results { offered, choices } = crate::simulation::run(scenario, Outcome::into_section)?;
+    let Results { offered, choices } = run(scenario, Section::of)?;
     let (mut headers, mut pieces) = (Vec::new(), VecDeque::new());
     let mut offset = 0;
     for choice in choices {
@@ -47,11 +40,11 @@ pub fn answer(scenario: &Scenario) -> Result<VecDeque<Bytes>, TooManyCalls> {
             Err(RuleError { rule, text }) => {
                 headers.push(json!({"error": {"rule": rule, "text": text}}));
             }
-            Ok(Section { bytes, mut header }) => {
-                header.values_mut().for_each(|value| move_offsets(value, offset));
-                headers.push(Value::Object(header));
-                offset += bytes.len();
-                pieces.push_back(Bytes::from(bytes));
+            Ok(mut section) => {
+                section.header.values_mut().for_each(|value| move_offsets(value, offset));
+                headers.push(Value::Object(section.header));
+                offset += section.len;
+                pieces.extend(section.pieces);
             }
         }
     }
@@ -94,51 +87,53 @@ fn move_offsets(value: &mut Value, by: usize) {
     }
 }
 
-impl Outcome {
-    fn into_section(self) -> Section {
-        let mut bytes = Vec::with_capacity(self.columns.len() * 16);
-        let columns = &self.columns;
-        let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = &columns.integers;
-        let mut place = |column: &mut dyn FnMut(&mut Vec<u8>) -> Type| {
-            let offset = bytes.len();
-            let kind = column(&mut bytes);
-            bytes.resize(bytes.len().next_multiple_of(8), 0);
-            json!({"type": kind.name(), "offset": offset})
-        };
-        let at_us = columns.at_us.iter().map(|at_us| i64::try_from(*at_us).unwrap_or(i64::MAX));
-        let small = |column: &[u8], bytes: &mut Vec<u8>| {
-            bytes.extend_from_slice(column);
-            Type::U8
-        };
-        let described = json!({
-            "at_us": place(&mut |bytes| append(at_us.clone(), bytes)),
-            "key": place(&mut |bytes| small(&columns.key, bytes)),
-            "attempt": place(&mut |bytes| small(&columns.attempt, bytes)),
-            "allowed": place(&mut |bytes| append(allowed.iter().copied(), bytes)),
-            "limit": place(&mut |bytes| append(limit.iter().copied(), bytes)),
-            "remaining": place(&mut |bytes| append(remaining.iter().copied(), bytes)),
-            "retry_after_ms": place(&mut |bytes| append(retry_after_ms.iter().copied(), bytes)),
-            "reset_after_ms": place(&mut |bytes| append(reset_after_ms.iter().copied(), bytes)),
-            "rule": place(&mut |bytes| small(&columns.rule, bytes)),
+impl Section {
+    fn of(outcome: Outcome) -> Self {
+        let mut section = Self::default();
+        let calls = outcome.columns.len();
+        let Columns { at_us, key, attempt, integers, rule } = outcome.columns;
+        let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers;
+        let columns = json!({
+            "at_us": section.place(at_us),
+            "key": section.place(key),
+            "attempt": section.place(attempt),
+            "allowed": section.place(allowed),
+            "limit": section.place(limit),
+            "remaining": section.place(remaining),
+            "retry_after_ms": section.place(retry_after_ms),
+            "reset_after_ms": section.place(reset_after_ms),
+            "rule": section.place(rule),
         });
-        let level = |level: &Vec<i64>| {
-            let mut column = place(&mut |bytes| append(level.iter().copied(), bytes));
-            column["count"] = json!(level.len());
-            column
+        let level = |level: Column| {
+            let count = level.len();
+            let mut place = section.place(level);
+            place["count"] = json!(count);
+            place
         };
-        let levels: Vec<_> = self.levels.iter().map(level).collect();
-        let header = json!({
-            "calls": columns.len(),
-            "truncated": self.truncated,
-            "columns": described,
-            "level": {"rules": levels},
-            "summary": summary(&self.summary),
-            "rule_texts": self.texts.rules,
-            "policy_lines": self.texts.policy_lines,
-            "command": self.texts.command,
-        });
-        let Value::Object(header) = header else { return Section { bytes, header: Map::new() } };
-        Section { bytes, header }
+        let levels: Vec<_> = outcome.levels.into_iter().map(level).collect();
+        let fields = [
+            ("calls", json!(calls)),
+            ("truncated", json!(outcome.truncated)),
+            ("columns", columns),
+            ("level", json!({"rules": levels})),
+            ("summary", summary(&outcome.summary)),
+            ("rule_texts", json!(outcome.texts.rules)),
+            ("policy_lines", json!(outcome.texts.policy_lines)),
+            ("command", json!(outcome.texts.command)),
+        ];
+        let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+        section.header = fields.collect();
+        section
+    }
+
+    /// Adds a column with its padding, and returns its type and place.
+    fn place(&mut self, column: Column) -> Value {
+        let place = json!({"type": column.kind().name(), "offset": self.len});
+        let mut bytes = column.into_bytes();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        self.len += bytes.len();
+        self.pieces.push(bytes.into());
+        place
     }
 }
 
@@ -160,77 +155,9 @@ fn summary(summary: &Summary) -> Value {
     })
 }
 
-impl Type {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::U32 => "u32",
-            Self::I32 => "i32",
-            Self::F64 => "f64",
-        }
-    }
-
-    /// Returns the narrowest type for numbers between two bounds.
-    fn of(least: i64, most: i64) -> Self {
-        let fits_within = |max: u32| least >= 0 && most <= i64::from(max);
-        if fits_within(u8::MAX.into()) {
-            Self::U8
-        } else if fits_within(u16::MAX.into()) {
-            Self::U16
-        } else if fits_within(u32::MAX) {
-            Self::U32
-        } else if i32::try_from(least).is_ok() && i32::try_from(most).is_ok() {
-            Self::I32
-        } else {
-            Self::F64
-        }
-    }
-}
-
-/// Appends a column and returns its type.
-fn append(numbers: impl Iterator<Item = i64> + Clone, bytes: &mut Vec<u8>) -> Type {
-    let bounds =
-        numbers.clone().fold((0, 0), |(least, most), number| (number.min(least), number.max(most)));
-    let kind = Type::of(bounds.0, bounds.1);
-    // The bounds make every conversion below exact; a float holds integers below 2^53.
-    match kind {
-        Type::U8 => bytes.extend(numbers.map(|number| number as u8)),
-        Type::U16 => bytes.extend(numbers.flat_map(|number| (number as u16).to_le_bytes())),
-        Type::U32 => bytes.extend(numbers.flat_map(|number| (number as u32).to_le_bytes())),
-        Type::I32 => bytes.extend(numbers.flat_map(|number| (number as i32).to_le_bytes())),
-        Type::F64 => bytes.extend(numbers.flat_map(|number| (number as f64).to_le_bytes())),
-    }
-    kind
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn column_has_the_narrowest_type_that_holds_its_values() {
-        let table: [(&[i64], Type, &[u8]); 12] = [
-            (&[], Type::U8, &[]),
-            (&[0, 255], Type::U8, &[0, 255]),
-            (&[256, 1], Type::U16, &[0, 1, 1, 0]),
-            (&[65_535], Type::U16, &[255, 255]),
-            (&[65_536], Type::U32, &[0, 0, 1, 0]),
-            (&[4_294_967_295], Type::U32, &[255; 4]),
-            (&[4_294_967_296], Type::F64, &[0, 0, 0, 0, 0, 0, 0xf0, 0x41]),
-            (&[-1], Type::I32, &[255; 4]),
-            (&[-1, 2_147_483_647], Type::I32, &[255, 255, 255, 255, 255, 255, 255, 127]),
-            (&[-2_147_483_648], Type::I32, &[0, 0, 0, 128]),
-            (&[-2_147_483_649], Type::F64, &[0, 0, 0x20, 0, 0, 0, 0xe0, 0xc1]),
-            // The largest time of a reply: 2^53 - 1 is exact.
-            (&[(1 << 53) - 1], Type::F64, &[255, 255, 255, 255, 255, 255, 0x3f, 0x43]),
-        ];
-        for (numbers, kind, expected) in table {
-            let mut bytes = vec![];
-            assert_eq!(append(numbers.iter().copied(), &mut bytes), kind, "{numbers:?}");
-            assert_eq!(bytes, expected, "{numbers:?}");
-        }
-    }
 
     #[test]
     fn header_is_padded_and_its_length_counts_the_padding() {

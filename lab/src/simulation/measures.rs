@@ -1,13 +1,16 @@
 //! The measures of a run: units left over time, and sums over all calls.
 
-use super::columns::{Columns, START};
-use crate::rules::{self, Choice};
+use super::column::{Column, ColumnWriter};
+use super::columns::START;
+use super::retries::Retry;
+use crate::rules::{self, Choice, Reply};
 use crate::wording::Bound;
 use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::{CallOptions, Mode};
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::time::Span;
+use std::collections::VecDeque;
 
 /// The number of instants at which the level is measured: the start, the end and even steps
 /// between.
@@ -19,8 +22,11 @@ pub struct Levels {
     /// A call of cost 0 for each rule.
     peeks: Vec<Request>,
     duration_us: u64,
-    measured: Vec<Vec<i64>>,
-    next: u64,
+    measured: Vec<ColumnWriter>,
+    /// The number of instants measured.
+    count: u64,
+    /// The next instant.
+    next_us: u64,
 }
 
 impl Levels {
@@ -29,14 +35,8 @@ impl Levels {
         let options = CallOptions::of_cost(Cost::ZERO);
         let peek = |request: &Request| Request { rule: request.rule, options };
         let peeks: Vec<_> = choice.requests().iter().map(peek).collect();
-        let measured = vec![Vec::new(); peeks.len()];
-        Self { peeks, duration_us, measured, next: 0 }
-    }
-
-    /// Returns the instant of a measure.
-    fn instant_us(&self, measure: u64) -> u64 {
-        let product = u128::from(self.duration_us) * u128::from(measure);
-        u64::try_from(product / u128::from(LEVELS - 1)).unwrap_or(u64::MAX)
+        let measured = vec![ColumnWriter::default(); peeks.len()];
+        Self { peeks, duration_us, measured, count: 0, next_us: 0 }
     }
 
     /// Measures at all instants before `at_us` that were not measured yet. `states` are the keys of
@@ -50,7 +50,7 @@ impl Levels {
         at_us: u64,
         states: Option<&Vec<Vec<u8>>>,
     ) -> Result<(), OtherAlgorithm> {
-        while self.next < LEVELS && self.instant_us(self.next) < at_us {
+        while self.next_us < at_us && self.count < LEVELS {
             self.measure(states)?;
         }
         Ok(())
@@ -61,24 +61,22 @@ impl Levels {
     /// # Errors
     ///
     /// Returns [`OtherAlgorithm`] if a key holds the state of another algorithm.
-    pub fn finish(
-        mut self,
-        states: Option<&Vec<Vec<u8>>>,
-    ) -> Result<Vec<Vec<i64>>, OtherAlgorithm> {
-        while self.next < LEVELS {
+    pub fn finish(mut self, states: Option<&Vec<Vec<u8>>>) -> Result<Vec<Column>, OtherAlgorithm> {
+        while self.count < LEVELS {
             self.measure(states)?;
         }
-        Ok(self.measured)
+        Ok(self.measured.into_iter().map(ColumnWriter::finish).collect())
     }
 
     fn measure(&mut self, states: Option<&Vec<Vec<u8>>>) -> Result<(), OtherAlgorithm> {
-        let now = START.after(Span::from_us(self.instant_us(self.next)));
+        let now = START.after(Span::from_us(self.next_us));
         for (at, (peek, measured)) in self.peeks.iter().zip(&mut self.measured).enumerate() {
             let state = states.and_then(|states| states.get(at)).map_or(&[][..], Vec::as_slice);
             let (decision, _) = rules::decide(peek, state, Mode::Take, now)?;
             measured.push(decision.integers()[2]);
         }
-        self.next += 1;
+        self.count += 1;
+        self.next_us = self.duration_us.saturating_mul(self.count) / (LEVELS - 1);
         Ok(())
     }
 }
@@ -110,68 +108,85 @@ pub struct BusiestWindow {
     pub most_units: u64,
 }
 
-impl Summary {
-    /// Sums up the calls of a choice. `bounds` has the bound of each rule.
-    pub fn of(columns: &Columns, choice: &Choice, bounds: &[Bound], keys: u8) -> Self {
-        let mut summary = Self::default();
-        let [allowed, _, _, waits, _] = &columns.integers;
-        for ((granted, wait), attempt) in allowed.iter().zip(waits).zip(&columns.attempt) {
-            let is_denied = *granted == 0;
-            summary.allowed += u64::from(!is_denied);
-            summary.denied += u64::from(is_denied);
-            summary.first_attempts_denied += u64::from(is_denied && *attempt == 1);
-            let wait = Some(*wait).filter(|wait| *wait > 0);
-            summary.longest_wait_ms = summary.longest_wait_ms.max(wait);
-        }
-        let grants = Grants::of(columns, choice, keys);
-        for (request, bound) in choice.requests().iter().zip(bounds) {
-            let (most, total) = grants.most_and_total(bound.window.as_us());
-            // Where the cost may be granted in part, the weight of a grant is its units.
-            let units = if request.options.partial { 1 } else { request.options.cost.units() };
-            if summary.windows.is_empty() {
-                summary.granted_units = total.saturating_mul(units);
+/// Sums up calls while they are decided.
+pub struct Summing {
+    summary: Summary,
+    rules: Vec<Counted>,
+}
+
+/// The grants of a rule. The weight of a grant is 1; where a cost may be granted in part, it is the
+/// number of its units.
+struct Counted {
+    window_us: u64,
+    /// The units of a weight of 1.
+    units: u64,
+    is_partial: bool,
+    /// The instants and weights of the grants in the current window of each key, and their sum.
+    recent: Vec<(VecDeque<(u64, u64)>, u64)>,
+    /// The largest such sum.
+    most: u64,
+    total: u64,
+}
+
+impl Summing {
+    /// Makes empty sums for a choice. `bounds` has the bound of each rule.
+    pub fn new(choice: &Choice, bounds: &[Bound], keys: u8) -> Self {
+        let counted = |(request, bound): (&Request, &Bound)| Counted {
+            window_us: bound.window.as_us(),
+            units: if request.options.partial { 1 } else { request.options.cost.units() },
+            is_partial: request.options.partial,
+            recent: vec![(VecDeque::new(), 0); usize::from(keys)],
+            most: 0,
+            total: 0,
+        };
+        let rules = choice.requests().iter().zip(bounds).map(counted).collect();
+        let window = |bound: &Bound| BusiestWindow { bound: *bound, most_units: 0 };
+        let windows = bounds.iter().map(window).collect();
+        Self { summary: Summary { windows, ..Summary::default() }, rules }
+    }
+
+    /// Adds a call and its reply.
+    pub fn add(&mut self, call: &Retry, reply: &Reply) {
+        let [granted, .., wait_ms, _] = reply.integers;
+        let is_denied = granted == 0;
+        self.summary.allowed += u64::from(!is_denied);
+        self.summary.denied += u64::from(is_denied);
+        self.summary.first_attempts_denied += u64::from(is_denied && call.attempt == 1);
+        let wait_ms = Some(wait_ms).filter(|wait_ms| *wait_ms > 0);
+        self.summary.longest_wait_ms = self.summary.longest_wait_ms.max(wait_ms);
+        if !is_denied {
+            for rule in &mut self.rules {
+                rule.add(call, u64::try_from(granted).unwrap_or(0));
             }
-            let most_units = most.saturating_mul(units);
-            summary.windows.push(BusiestWindow { bound: *bound, most_units });
         }
-        summary
+    }
+
+    /// Returns the sums.
+    pub fn finish(mut self) -> Summary {
+        let units = |rule: &Counted, weight: u64| weight.saturating_mul(rule.units);
+        self.summary.granted_units = self.rules.first().map_or(0, |rule| units(rule, rule.total));
+        for (window, rule) in self.summary.windows.iter_mut().zip(&self.rules) {
+            window.most_units = units(rule, rule.most);
+        }
+        self.summary
     }
 }
 
-/// The allowed calls of each key: instant and weight. The weight is the first integer of the reply:
-/// 1, or the units of a cost that is granted in part.
-struct Grants(Vec<Vec<(u64, u64)>>);
-
-impl Grants {
-    fn of(columns: &Columns, choice: &Choice, keys: u8) -> Self {
-        let is_partial = choice.requests().iter().any(|request| request.options.partial);
-        let mut grants = vec![Vec::new(); usize::from(keys)];
-        let calls = columns.at_us.iter().zip(&columns.key).zip(&columns.integers[0]);
-        for ((at_us, key), granted) in calls.filter(|(_, granted)| **granted > 0) {
-            let weight = if is_partial { u64::try_from(*granted).unwrap_or(0) } else { 1 };
-            if let Some(grants) = grants.get_mut(usize::from(*key)) {
-                grants.push((*at_us, weight));
+impl Counted {
+    /// Adds a grant.
+    fn add(&mut self, call: &Retry, granted: u64) {
+        let weight = if self.is_partial { granted } else { 1 };
+        self.total = self.total.saturating_add(weight);
+        let Some((grants, sum)) = self.recent.get_mut(usize::from(call.key)) else { return };
+        while let Some((at_us, weight)) = grants.front() {
+            if call.at_us - at_us < self.window_us {
+                break;
             }
+            *sum -= weight;
+            grants.pop_front();
         }
-        Self(grants)
-    }
-
-    /// Returns the largest weight of one key in any window of this length, and the weight of all
-    /// keys.
-    fn most_and_total(&self, window_us: u64) -> (u64, u64) {
-        let (mut most, mut total) = (0, 0_u64);
-        for grants in &self.0 {
-            let (mut first, mut within) = (0, 0_u64);
-            for (at_us, weight) in grants {
-                within = within.saturating_add(*weight);
-                total = total.saturating_add(*weight);
-                while at_us - grants[first].0 >= window_us.max(1) {
-                    within -= grants[first].1;
-                    first += 1;
-                }
-                most = most.max(within);
-            }
-        }
-        (most, total)
+        grants.push_back((call.at_us, weight));
+        *sum = sum.saturating_add(weight);
+        self.most = self.most.max(*sum);
     }
 }
