@@ -55,7 +55,6 @@ use order::{Timeline, WINDOW_MAX_US};
 use progress::Progress;
 use redis_throttle_engine::grammar::number;
 use report::{BadLine, LimitReport, LinesReport, LinkReport, Report};
-use std::cell::OnceCell;
 use std::io::{Write as _, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -154,24 +153,18 @@ fn decide(
     deciding: &mut Deciding,
     show: impl Fn(),
 ) -> Result<(), Failure> {
-    let failed = OnceCell::new();
-    let mut take = |event: Event| {
-        if let (None, Err(failure)) = (failed.get(), deciding.call(&event)) {
-            let _ = failed.set(failure);
-        }
-    };
+    let mut ordered = Vec::new();
     for batch in receiver {
         for event in batch {
-            timeline.push(event, &mut take);
+            timeline.push(event, &mut |event| ordered.push(event));
         }
-        if failed.get().is_some() {
-            // Without a receiver, the reader ends too.
-            break;
-        }
+        // Without a receiver, the reader ends too.
+        deciding.call_all(&ordered)?;
+        ordered.clear();
         show();
     }
-    timeline.finish(&mut take);
-    failed.into_inner().map_or(Ok(()), Err)
+    timeline.finish(&mut |event| ordered.push(event));
+    deciding.call_all(&ordered)
 }
 
 /// Reads the window of time in which lines are put in order.

@@ -7,16 +7,16 @@ use super::failure::Failure;
 use super::keys::Keys;
 use super::ladder::Ladder;
 use super::lanes::Policy;
-use super::paged::Paged;
 use super::report::{
     ExcludedReport, KeyReport, LimitReport, PolicyReport, RungReport, RungUnits, SuggestionReport,
 };
 use super::states::{States, len_max};
-use super::suggest::{COVERS, Suggest, Suggestion, rank};
-use super::tally::Tally;
+use super::suggest::{COVERS, Covered, Suggest, Suggestion, rank};
+use super::tally::{OfKey, Tally};
 use super::trial::{Joint, PolicyTrial, Trial};
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::policy::name::FullName;
+use std::hint::black_box;
 
 /// The limits.
 #[derive(Debug)]
@@ -32,8 +32,6 @@ enum Limits {
 pub struct Deciding {
     limits: Limits,
     suggest: Option<Suggest>,
-    /// The calls of each key.
-    calls_of_keys: Paged<u32>,
     /// The number of calls.
     pub calls: u64,
     /// The time of the first call and of the last one.
@@ -83,23 +81,36 @@ impl Deciding {
             None => None,
             Some(algorithm) => Some(Suggest::new(Ladder::new(algorithm, arguments)?, arguments)?),
         };
-        let (calls_of_keys, calls, span_us) = (Paged::new(1), 0, None);
-        Ok(Self { limits, suggest, calls_of_keys, calls, span_us })
+        Ok(Self { limits, suggest, calls: 0, span_us: None })
     }
 
-    /// Puts a call to all limits.
+    /// Puts calls to all limits, in their order.
+    ///
+    /// Reads the numbers of a later call's key before each call: the processor then waits for
+    /// several places in memory at once.
     ///
     /// # Errors
     ///
-    /// [`Failure`] of the limits.
+    /// [`Failure`] of the limits, at the first call that fails.
+    pub fn call_all(&mut self, events: &[Event]) -> Result<(), Failure> {
+        const AHEAD: usize = 8;
+        for (at, event) in events.iter().enumerate() {
+            if let (Some(later), Limits::Rules(trials)) = (events.get(at + AHEAD), &self.limits) {
+                for trial in trials {
+                    black_box(trial.read_ahead(later.key));
+                }
+            }
+            self.call(event)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a call to all limits.
     #[inline]
-    pub fn call(&mut self, event: &Event) -> Result<(), Failure> {
+    fn call(&mut self, event: &Event) -> Result<(), Failure> {
         self.calls += 1;
         let from_us = self.span_us.map_or(event.at_us, |(from_us, _)| from_us);
         self.span_us = Some((from_us, event.at_us));
-        if let [calls, ..] = self.calls_of_keys.record_mut(event.key) {
-            *calls = calls.saturating_add(1);
-        }
         if let Some(suggest) = &mut self.suggest {
             suggest.call(event);
         }
@@ -116,15 +127,14 @@ impl Deciding {
             Limits::Rules(trials) => {
                 let report = |trial: &Trial| {
                     let value_len = value_len([trial.algorithm()], [&trial.states]);
-                    self.limit(trial.rule.clone(), &trial.tally, value_len, keys)
+                    limit(trial.rule.clone(), &trial.tally, value_len, keys)
                 };
                 trials.iter().map(report).collect()
             }
             Limits::Joint(joint) => {
                 let Joint { rules, states, tally, denied_by, .. } = &**joint;
                 let value_len = value_len(joint.algorithms(), states);
-                let mut report =
-                    self.limit("all rules together".to_owned(), tally, value_len, keys);
+                let mut report = limit("all rules together".to_owned(), tally, value_len, keys);
                 // Each rule has a key of its own.
                 let more = rules.len() as u64;
                 let bytes_a_key = &mut report.memory.bytes_a_key;
@@ -139,24 +149,9 @@ impl Deciding {
                 let algorithms = policies.iter().map(|policy| policy.rule().algorithm());
                 let longest = algorithms.filter_map(len_max).max().unwrap_or(0);
                 let value_len = states.mean_log_len().unwrap_or(longest) as u64;
-                vec![self.limit("all policies".to_owned(), tally, value_len, keys)]
+                vec![limit("all policies".to_owned(), tally, value_len, keys)]
             }
         }
-    }
-
-    fn limit(&self, name: String, tally: &Tally, value_len: u64, keys: &Keys) -> LimitReport {
-        let key_len = (keys.bytes_len() as u64).div_ceil((keys.len() as u64).max(1));
-        let mut report = LimitReport::new(name, tally, value_len, key_len);
-        let top = tally.most_denied(number_of(keys), KEYS_SHOWN);
-        let key = |(key, of_key): &(u32, super::tally::OfKey)| KeyReport {
-            key: shown(keys.key(*key), KEY_LEN),
-            calls: self.calls_of_keys.record(*key).first().copied().unwrap_or_default().into(),
-            denied: of_key.denied.into(),
-            peak: of_key.peak.into(),
-            peak_window_ms: tally.window_us() / 1_000,
-        };
-        report.most_denied = top.iter().map(key).collect();
-        report
     }
 
     /// Returns the reports of the policies that were called, those with the most calls first.
@@ -187,7 +182,7 @@ impl Deciding {
             suggest.finish(number_of(keys))?;
         let all = keys.len() as u64;
         let suggested = rule.as_ref().map(|(_, at)| *at);
-        let rung = |(at, covered): (usize, super::suggest::Covered)| RungReport {
+        let rung = |(at, covered): (usize, Covered)| RungReport {
             rung: covered.rung,
             units: COVERS
                 .iter()
@@ -221,6 +216,22 @@ impl Deciding {
             excluded: excluded.collect(),
         })
     }
+}
+
+/// Returns the report of one limit, with its most denied keys.
+fn limit(name: String, tally: &Tally, value_len: u64, keys: &Keys) -> LimitReport {
+    let key_len = (keys.bytes_len() as u64).div_ceil((keys.len() as u64).max(1));
+    let mut report = LimitReport::new(name, tally, value_len, key_len);
+    let top = tally.most_denied(number_of(keys), KEYS_SHOWN);
+    let key = |(key, of_key): &(u32, OfKey)| KeyReport {
+        key: shown(keys.key(*key), KEY_LEN),
+        calls: of_key.calls.into(),
+        denied: of_key.denied.into(),
+        peak: of_key.peak.into(),
+        peak_window_ms: tally.window_us() / 1_000,
+    };
+    report.most_denied = top.iter().map(key).collect();
+    report
 }
 
 /// Returns the number of keys. There are fewer than 2^32.

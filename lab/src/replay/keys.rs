@@ -7,11 +7,12 @@ use std::hash::{BuildHasher as _, RandomState};
 #[derive(Debug)]
 pub struct Keys {
     hasher: RandomState,
-    /// The bytes of all keys, one after the other.
-    bytes: Vec<u8>,
-    /// The end of each key in the bytes.
-    ends: Vec<u32>,
-    /// A hash and a number for each key, or [`EMPTY`]; as many as a power of two.
+    /// The entries of all keys, one after the other: the number and the length, then the key.
+    /// Together, so that finding a key reads one place in memory.
+    entries: Vec<u8>,
+    /// The start of each key's entry.
+    starts: Vec<u32>,
+    /// A hash and the start of an entry for each key, or [`EMPTY`]; as many as a power of two.
     slots: Vec<(u32, u32)>,
     keys_max: usize,
     bytes_max: usize,
@@ -29,11 +30,14 @@ pub enum Full {
 /// The most keys.
 pub const KEYS_MAX: usize = 16_000_000;
 
-/// The most bytes of all keys together.
+/// The most bytes of all keys together, with their numbers and lengths.
 pub const BYTES_MAX: usize = 1 << 30;
 
 /// The longest key, in bytes.
 pub const KEY_LEN_MAX: usize = 1_024;
+
+/// The bytes of an entry before the key.
+const ENTRY_HEAD: usize = 6;
 
 /// A slot without a key.
 const EMPTY: (u32, u32) = (0, u32::MAX);
@@ -47,8 +51,8 @@ impl Default for Keys {
 impl Keys {
     fn with_bounds(keys_max: usize, bytes_max: usize) -> Self {
         let slots = vec![EMPTY; 1_024];
-        let (bytes, ends) = (Vec::new(), Vec::new());
-        Self { hasher: RandomState::new(), bytes, ends, slots, keys_max, bytes_max }
+        let (entries, starts) = (Vec::new(), Vec::new());
+        Self { hasher: RandomState::new(), entries, starts, slots, keys_max, bytes_max }
     }
 
     /// Returns the number of a key. Adds the key if it is new.
@@ -61,31 +65,48 @@ impl Keys {
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
-            let (found, number) = self.slots[at];
-            if number == EMPTY.1 {
+            let (found, start) = self.slots[at];
+            if start == EMPTY.1 {
                 break;
             }
-            if found == hash && self.key(number) == key {
-                return Ok(number);
+            if found == hash {
+                let (number, bytes) = self.entry(start);
+                if bytes == key {
+                    return Ok(number);
+                }
             }
             at = (at + 1) & mask;
         }
         self.add(key, hash, at)
     }
 
+    /// Returns the number and the bytes of the key whose entry starts there.
+    fn entry(&self, start: u32) -> (u32, &[u8]) {
+        let entry = self.entries.get(start as usize..).unwrap_or_default();
+        let Some(([a, b, c, d, e, f], rest)) = entry.split_first_chunk() else { return (0, &[]) };
+        let number = u32::from_le_bytes([*a, *b, *c, *d]);
+        let len = u16::from_le_bytes([*e, *f]);
+        (number, rest.get(..len.into()).unwrap_or_default())
+    }
+
     fn add(&mut self, key: &[u8], hash: u32, at: usize) -> Result<u32, Full> {
-        if self.ends.len() >= self.keys_max {
+        if self.starts.len() >= self.keys_max {
             return Err(Full::Keys);
         }
-        let end = self.bytes.len() + key.len();
-        let end = if end <= self.bytes_max { u32::try_from(end).ok() } else { None };
-        let end = end.ok_or(Full::Bytes)?;
+        let len = u16::try_from(key.len()).map_err(|_| Full::Bytes)?;
+        let start = self.entries.len();
+        let end = start + ENTRY_HEAD + key.len();
+        // A start is less than [`BYTES_MAX`], and never that of an empty slot.
+        let start = u32::try_from(start).ok().filter(|_| end <= self.bytes_max);
+        let start = start.ok_or(Full::Bytes)?;
         // Fewer than 2^32 keys: `keys_max` is less.
-        let number = self.ends.len() as u32;
-        self.bytes.extend_from_slice(key);
-        self.ends.push(end);
-        self.slots[at] = (hash, number);
-        if self.ends.len() * 4 > self.slots.len() * 3 {
+        let number = self.starts.len() as u32;
+        self.entries.extend_from_slice(&number.to_le_bytes());
+        self.entries.extend_from_slice(&len.to_le_bytes());
+        self.entries.extend_from_slice(key);
+        self.starts.push(start);
+        self.slots[at] = (hash, start);
+        if self.starts.len() * 4 > self.slots.len() * 3 {
             self.grow();
         }
         Ok(number)
@@ -106,20 +127,17 @@ impl Keys {
 
     /// Returns the bytes of a key.
     pub fn key(&self, number: u32) -> &[u8] {
-        let number = number as usize;
-        let start = number.checked_sub(1).and_then(|before| self.ends.get(before).copied());
-        let end = self.ends.get(number).copied().unwrap_or_default();
-        self.bytes.get(start.unwrap_or(0) as usize..end as usize).unwrap_or_default()
+        self.starts.get(number as usize).map_or(&[], |start| self.entry(*start).1)
     }
 
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.starts.len()
     }
 
     /// Returns the bytes of all keys together.
     pub fn bytes_len(&self) -> usize {
-        self.bytes.len()
+        self.entries.len() - self.starts.len() * ENTRY_HEAD
     }
 }
 
@@ -143,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_new_key_without_room_is_refused_and_a_known_one_is_found() {
-        let mut keys = Keys::with_bounds(2, 3);
+        let mut keys = Keys::with_bounds(2, 15);
         assert_eq!((keys.number(b"a"), keys.number(b"bcd")), (Ok(0), Err(Full::Bytes)));
         assert_eq!((keys.number(b"bc"), keys.number(b"")), (Ok(1), Err(Full::Keys)));
         assert_eq!(keys.number(b"a"), Ok(0));

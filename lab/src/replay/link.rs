@@ -11,8 +11,8 @@ use serde_json::json;
 /// The address of the page, as the program serves it by default.
 const ADDRESS: &str = "http://127.0.0.1:7780/";
 
-/// The most points of a drawn line.
-const POINTS_MAX: usize = 200;
+/// The most points of the line. The page draws 200, which would make the link long.
+const POINTS_MAX: usize = 60;
 
 /// The shortest and the longest traffic that the page draws.
 const DURATION_MIN_MS: u64 = 1_000;

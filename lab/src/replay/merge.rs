@@ -8,6 +8,7 @@ use super::intake::Intake;
 use super::lines::{Lines, STANDARD_INPUT};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -58,8 +59,10 @@ impl Merge {
         }
         let mut waiting = Vec::new();
         for path in paths {
-            // The standard input cannot be opened again, and one file needs no order.
-            let is_first = path == STANDARD_INPUT || paths.len() == 1;
+            // A pipe cannot be opened again, and one file needs no order.
+            let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+            let is_pipe = path == STANDARD_INPUT || !is_file && fs::exists(path).unwrap_or(false);
+            let is_first = is_pipe || paths.len() == 1;
             let first_us = if is_first { 0 } else { first_time_us(path, intake)? };
             waiting.push((first_us, path.clone()));
         }

@@ -22,7 +22,7 @@ pub fn page(report: &Report) -> String {
     let _ = write!(page, "<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n");
     page.push_str(&head(report));
     if !report.limits.is_empty() {
-        page.push_str(&overview(&report.limits));
+        page.push_str(&overview(&report.limits, !report.policies.is_empty()));
     }
     if !report.policies.is_empty() {
         page.push_str(&policies(report));
@@ -81,28 +81,22 @@ fn head(report: &Report) -> String {
     text
 }
 
-fn overview(limits: &[LimitReport]) -> String {
-    let head = [
-        "Limit",
-        "Calls",
-        "Denied",
-        "Share",
-        "In shadow mode",
-        "Keys denied",
-        "Longest wait",
-        "Memory at most",
-    ];
+fn overview(limits: &[LimitReport], has_shadow: bool) -> String {
+    let mut head = vec!["Limit", "Calls", "Denied", "Share"];
+    if has_shadow {
+        head.push("In shadow mode");
+    }
+    head.extend(["Keys denied", "Longest wait", "Memory at most"]);
     let rows = limits.iter().map(|limit| {
-        vec![
-            limit.name.clone(),
-            grouped(limit.calls),
-            grouped(limit.denied),
-            share(limit.denied, limit.calls),
-            grouped(limit.shadow_denied),
-            grouped(limit.keys_denied),
-            length(limit.longest_wait_ms.saturating_mul(1_000)),
-            bytes(limit.memory.bytes),
-        ]
+        let (calls, denied) = (grouped(limit.calls), grouped(limit.denied));
+        let mut row = vec![limit.name.clone(), calls, denied, share(limit.denied, limit.calls)];
+        if has_shadow {
+            row.push(grouped(limit.shadow_denied));
+        }
+        row.push(grouped(limit.keys_denied));
+        row.push(length(limit.longest_wait_ms.saturating_mul(1_000)));
+        row.push(bytes(limit.memory.bytes));
+        row
     });
     table("The limits", &head, rows)
 }

@@ -14,6 +14,8 @@ pub struct OfKey {
     pub peak: u32,
     /// The calls that were denied, or would be without shadow mode.
     pub denied: u32,
+    /// All calls.
+    pub calls: u32,
 }
 
 /// The fate of a call.
@@ -108,6 +110,7 @@ impl Tally {
         if last != Some(window) {
             (of_key.window, of_key.in_window) = (window, 0);
         }
+        of_key.calls = of_key.calls.saturating_add(1);
         of_key.in_window = of_key.in_window.saturating_add(1);
         of_key.peak = of_key.peak.max(of_key.in_window);
         let is_first = is_denied && of_key.denied == 0;

@@ -98,6 +98,12 @@ impl Trial {
         self.request.rule.algorithm()
     }
 
+    /// Reads the numbers of a key, so that they are near when its call is decided.
+    #[inline]
+    pub fn read_ahead(&self, key: u32) -> (usize, u32) {
+        (self.states.get(key).len(), self.tally.of_key(key).denied)
+    }
+
     /// Decides a call.
     ///
     /// # Errors
