@@ -22,8 +22,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' project.toml)
 url=$(sed -n 's/^url = "\(.*\)"$/\1/p' project.toml)
 released=$(sed -n "s/^## $version - \([0-9-]*\)\$/\1/p" CHANGELOG.md)
 [ -n "$released" ] || fail "CHANGELOG.md has no release $version with a date"
-SOURCE_DATE_EPOCH=$(date -u -d "$released" +%s)
-export SOURCE_DATE_EPOCH
+epoch=$(date -u -d "$released" +%s)
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 name=redis-throttle-$version-linux-${host%%-*}
@@ -68,7 +67,8 @@ build() {
     for workspace in . clients/rust; do
         cargo fetch --locked --target "$host" --manifest-path "$workspace/Cargo.toml"
     done
-    unset RUSTFLAGS
+    # With another SOURCE_DATE_EPOCH cargo would compile crates with C code, and all that use them, again.
+    unset RUSTFLAGS SOURCE_DATE_EPOCH
     flags=$(scripts/release-flags.sh)
     # The gateway is built next to all else, because its build ends with a long step of one thread.
     build_one redis-throttle-gateway &
@@ -77,7 +77,7 @@ build() {
     for package in $packages; do
         [ "$package" = redis-throttle-gateway ] || build_one "$package"
     done
-    CARGO_TARGET_DIR=$target scripts/clients.sh pack "$dist/clients"
+    SOURCE_DATE_EPOCH=$epoch CARGO_TARGET_DIR=$target scripts/clients.sh pack "$dist/clients"
     trap - EXIT
     wait "$gateway"
 }
@@ -186,7 +186,7 @@ function library and a comparison with other limiters.
 END
     checksums "$tree"
     tar --create --directory "$dist" --sort=name --owner=0 --group=0 --numeric-owner \
-        --mtime="@$SOURCE_DATE_EPOCH" "$name" | gzip -n -9 >"$dist/$name.tar.gz"
+        --mtime="@$epoch" "$name" | gzip -n -9 >"$dist/$name.tar.gz"
 }
 
 # --- the Debian packages ----------------------------------------------------------------------
@@ -275,6 +275,7 @@ Suggests: redis-throttle"
 rm -rf "$dist"
 mkdir -p "$dist"
 build
+export SOURCE_DATE_EPOCH="$epoch"
 glibc=$(for file in $binaries; do
     glibc_of "$(built "$file")" || exit 1
 done | sort -V | tail -n 1)
