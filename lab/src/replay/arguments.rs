@@ -133,7 +133,7 @@ const HELP: &str = "\
 Examples:
   redis-throttle-lab replay access.log.1.gz access.log --rule 'GCRA 20 10 1s' --rule 'FIXED 600 60'
   redis-throttle-lab replay app.jsonl --json-lines --time ts --key user.id --suggest
-  zcat *.gz | redis-throttle-lab replay - --key '$remote_addr/64' --policies /etc/redis/policies
+  zcat *.gz | redis-throttle-lab replay - --policies /etc/redis/policies --policy api
 
 Fields of a log are those of its format. $method, $path (without the query), $uri and $protocol are
 parts of $request. $remote_addr/64 cuts an IPv6 address to its /64 network, $remote_addr/24/56 also
