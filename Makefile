@@ -192,9 +192,9 @@ bench-pure: ## time the steps of the engine
 	@scripts/install-prerequisites.sh rust build
 	$(bench) --package redis-throttle-engine --bench pure
 
-bench-lab: ## time the lab: a simulation of 100,000 calls, and the engine
+bench-lab: ## time the lab: a simulation of 100,000 calls, a replay of 10,000,000 lines
 	@scripts/install-prerequisites.sh rust build
-	$(bench) --package redis-throttle-lab --bench lab
+	$(bench) --package redis-throttle-lab --bench lab --bench replay
 
 bench-instructions: ## compare instruction counts with the baseline; UPDATE=1 writes it
 	@scripts/install-prerequisites.sh rust build server valgrind

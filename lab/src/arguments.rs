@@ -29,7 +29,7 @@ pub enum Command {
 /// The arguments of the page.
 #[derive(Args, Debug)]
 pub struct ServeArguments {
-    /// The address of the page, as host:port; port 0 takes a free one
+    /// The address of the page, as host:port; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
     pub listen: String,
 }

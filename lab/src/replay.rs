@@ -264,10 +264,13 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
         ));
     }
     if lines.denied_before > 0 || !arguments.conditions.is_empty() {
-        let status = count(lines.denied_before, "line has", "lines have");
+        let status = match lines.denied_before {
+            0 => String::new(),
+            denied => format!("{} status 429. ", count(denied, "line has", "lines have")),
+        };
         notes.push(format!(
-            "{status} status 429. Denied clients change traffic: they retry, wait or give up, so a \
-             log with a limit in force shows other calls than one without."
+            "{status}Denied clients change traffic: they retry, wait or give up, so a log with a \
+             limit in force shows other calls than one without."
         ));
     }
     if let Some(unknown) = intake.lanes().map(|lanes| lanes.unknown).filter(|count| *count > 0) {

@@ -35,11 +35,12 @@ pub struct ReplayArguments {
     #[arg(long, default_value = "combined", value_name = "FORMAT")]
     pub format: String,
 
-    /// The same as `--format json`: one JSON object a line
+    /// The same as `--format json`: one JSON object per line
     #[arg(long)]
     pub json_lines: bool,
 
     /// What is limited: a field such as '$remote_addr', '$remote_addr/64' or '$user:$host'
+    /// [default: $remote_addr, if the format has it]
     #[arg(long, value_name = "TEMPLATE")]
     pub key: Option<String>,
 
@@ -52,12 +53,13 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "FIELD")]
     pub request_time: Option<String>,
 
-    /// The units of a call: a number, or a field such as '$bytes_sent'
+    /// The units of a call: a number, or a field such as '$body_bytes_sent' [default: 1, or the COST
+    /// of the rule]
     #[arg(long, value_name = "UNITS")]
     pub cost: Option<String>,
 
     /// Only lines that meet a condition, such as 'status!=429'; operators: = != < > <= >= and ~
-    /// for a beginning. May be repeated; all must hold
+    /// for a prefix. May be repeated; all must hold
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<String>,
 
@@ -69,7 +71,7 @@ pub struct ReplayArguments {
     #[arg(long, requires = "rules")]
     pub all: bool,
 
-    /// Try the policies of a file in place of rules
+    /// Replay against the policies of a file in place of rules
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "all"])]
     pub policies: Option<String>,
 
@@ -91,7 +93,7 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "PERCENT", default_value = "99.9", requires = "suggest")]
     pub cover: String,
 
-    /// A suggestion allows the fewest units in this time
+    /// The time over which a suggestion allows the fewest units
     #[arg(long, value_name = "DURATION", default_value = "60s", requires = "suggest")]
     pub horizon: String,
 
@@ -124,7 +126,7 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the report to a file as one page of HTML, too
+    /// Also write the report to a file, as one page of HTML
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -137,7 +139,7 @@ Examples:
 
 Fields of a log are those of its format. $method, $path (without the query), $uri and $protocol are
 parts of $request. $remote_addr/64 cuts an IPv6 address to its /64 network, $remote_addr/24/56 also
-an IPv4 address to its /24. A field of a JSON object in the object is named request.ip, or
+an IPv4 address to its /24. A nested field of JSON is named with dots: request.ip, or
 ${request.ip} inside a text.
 
 Times of the combined format are whole seconds at the end of a request. For exact times, log in
@@ -149,7 +151,7 @@ $body_bytes_sent $msec $request_time';
 and replay with the same text in --format. $request_time is then subtracted, so that a request
 counts when it began.
 
-Bounds: 500 files, lines of 64 KiB, 16,000,000 keys of at most 1,024 bytes, 1 GiB of window logs,
+Bounds: 500 files, lines of 64 KiB, 16,000,000 keys of at most 1,024 bytes, 1 GiB of SLIDINGLOG states,
 500,000 lines kept to be put in order. A line that cannot be read is counted, and the first 3 are
 shown.
 
