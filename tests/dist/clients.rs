@@ -26,9 +26,12 @@ fn driver(name: &str) -> String {
     line.expect("a version").to_owned()
 }
 
-/// Returns the program of README.md in a language, for a server on another port.
-fn program(language: &str, server: &Server) -> String {
-    block("README.md", language, "7777").replace("7777", server.port())
+/// Returns the program of README.md in a language, for a server on another port, with a timeout for
+/// busy machines: `patient` is written in place of `hasty`.
+fn program(language: &str, server: &Server, hasty: &str, patient: &str) -> String {
+    let program = block("README.md", language, "7777");
+    assert!(program.contains(hasty), "{program}");
+    program.replace(hasty, patient).replace("7777", server.port())
 }
 
 /// Returns the line of the page that installs a client, with the version of its driver, and with
@@ -54,7 +57,8 @@ fn wheel_decides_a_call_in_a_new_environment() {
     let pip = installation("pip ", &format!("=={}", driver("redis_py")));
     let program_of = |name| folder.path().join("venv/bin").join(name).display().to_string();
     run(&program_of("pip"), &words(&pip[1..]), folder.path());
-    fs::write(folder.path().join("app.py"), program("python", &server)).expect("a program");
+    let program = program("python", &server, "(port=7777)", "(port=7777), timeout_ms=10_000");
+    fs::write(folder.path().join("app.py"), program).expect("a program");
     let said = run(&program_of("python"), &["app.py"], folder.path());
     assert_eq!(said, "allowed, 9 left\n");
 }
@@ -79,7 +83,8 @@ fn npm_package_decides_a_call_in_a_new_folder() {
     let quiet = ["--prefix", path, "--no-audit", "--no-fund", "--silent"];
     run(&script, &[&["run"], words(&npm).as_slice(), &quiet].concat(), folder.path());
     let app = folder.path().join("app.mjs");
-    fs::write(&app, program("js", &server)).expect("a program");
+    let program = program("js", &server, "Limiter(redis)", "Limiter(redis, { timeoutMs: 10_000 })");
+    fs::write(&app, program).expect("a program");
     let said = run(&script, &["run", "node", app.to_str().unwrap()], folder.path());
     assert_eq!(said, "allowed, 9 left\n");
 }
@@ -103,7 +108,10 @@ fn crates_decide_a_call_in_a_new_project() {
     // The lock file only fixes the versions of the crates that the project has in common.
     fs::copy(repository().join("clients/rust/Cargo.lock"), app.join("Cargo.lock")).unwrap();
     fs::create_dir(app.join("src")).expect("a folder");
-    fs::write(app.join("src/main.rs"), program("rust", &server)).expect("a program");
+    let patient = "with_options(client, redis_throttle_client::Options::default()\
+                   .timeout(std::time::Duration::from_secs(10)))?";
+    let program = program("rust", &server, "new(client)", patient);
+    fs::write(app.join("src/main.rs"), program).expect("a program");
     // The compiled crates of others are kept for the next run.
     let target = dist().parent().expect("a target directory").join("dist-app");
     let variables =
