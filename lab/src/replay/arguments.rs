@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// How the lines of one second are placed in it, if the log gives only seconds.
+/// The places of the lines of one second, if the log gives only seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InSecond {
     /// All at the beginning of the second.
@@ -39,7 +39,7 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub json_lines: bool,
 
-    /// What is limited: a field such as '$remote_addr', '$remote_addr/64' or '$user:$host'
+    /// The key that is limited: a field such as '$remote_addr', '$remote_addr/64' or '$user:$host'
     /// [default: $remote_addr, if the format has it]
     #[arg(long, value_name = "TEMPLATE")]
     pub key: Option<String>,
@@ -53,8 +53,8 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "FIELD")]
     pub request_time: Option<String>,
 
-    /// The units of a call: a number, or a field such as '$body_bytes_sent' [default: 1, or the COST
-    /// of the rule]
+    /// The units of a call: a number, or a field such as '$body_bytes_sent' [default: 1, or the
+    /// COST of the rule]
     #[arg(long, value_name = "UNITS")]
     pub cost: Option<String>,
 
@@ -106,11 +106,11 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "LIST", requires = "suggest")]
     pub ladder: Option<String>,
 
-    /// How far lines may be out of order
+    /// The time by which lines may be out of order
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub reorder: String,
 
-    /// Where the lines of one second are placed, if the log gives only seconds
+    /// The places of the lines of one second, if the log gives only seconds
     #[arg(long, value_name = "PLACE", default_value = "spread")]
     pub in_second: InSecond,
 

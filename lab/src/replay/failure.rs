@@ -12,7 +12,7 @@ pub const USAGE: u8 = 2;
 pub struct Failure {
     /// The exit status of the program.
     pub status: u8,
-    /// What is wrong and what to do.
+    /// The mistake, and the way out.
     pub text: String,
 }
 
