@@ -151,9 +151,9 @@ $body_bytes_sent $msec $request_time';
 and replay with the same text in --format. $request_time is then subtracted, so that a request
 counts when it began.
 
-Bounds: 500 files, lines of 64 KiB, 16,000,000 keys of at most 1,024 bytes, 1 GiB of SLIDINGLOG states,
-500,000 lines kept to be put in order. A line that cannot be read is counted, and the first 3 are
-shown.
+Bounds: 500 files, lines of 64 KiB, 16,000,000 keys of at most 1,024 bytes, 1 GiB of SLIDINGLOG
+states, 500,000 lines kept to be put in order. A line that cannot be read is counted, and the
+first 3 are shown.
 
 Exit status: 0 for a report, 1 if more than 1 % of the lines could not be read, 2 for any other
 error.";
