@@ -24,10 +24,11 @@ enum Operator {
 }
 
 /// The operators. Where one begins with another, the longer one comes first.
-const OPERATORS: [(&str, Operator); 7] = [
+const OPERATORS: [(&str, Operator); 8] = [
     ("!=", Operator::NotEqual),
     ("<=", Operator::NotAbove),
     (">=", Operator::NotBelow),
+    ("==", Operator::Equal),
     ("=", Operator::Equal),
     ("<", Operator::Less),
     (">", Operator::More),
@@ -47,6 +48,9 @@ impl Condition {
             .find(['!', '<', '>', '=', '~'])
             .and_then(|at| {
                 let (field, rest) = text.split_at_checked(at)?;
+                if ["=~", "=<", "=>"].iter().any(|sign| rest.starts_with(sign)) {
+                    return None;
+                }
                 let (sign, operator) = OPERATORS.iter().find(|(sign, _)| rest.starts_with(sign))?;
                 Some((field.trim(), *operator, rest.get(sign.len()..)?.trim()))
             })
@@ -83,8 +87,10 @@ impl Condition {
     }
 }
 
+/// Reads a finite number: `nan` and `inf` have no place in an order of sizes.
 fn number(value: &[u8]) -> Option<f64> {
-    std::str::from_utf8(value).ok()?.parse().ok()
+    let number: f64 = std::str::from_utf8(value).ok()?.parse().ok()?;
+    number.is_finite().then_some(number)
 }
 
 #[cfg(test)]
@@ -114,6 +120,9 @@ mod tests {
             ("status>428.5", Some("429"), true),
             ("status>=430", Some("429"), false),
             ("status<500", Some("-"), false),
+            ("status==429", Some("429"), true),
+            ("status == 200", Some("429"), false),
+            ("status>1", Some("inf"), false),
             ("status~4", Some("429"), true),
             ("status~", None, true),
             ("status=a=b", Some("a=b"), true),
@@ -124,7 +133,19 @@ mod tests {
 
     #[test]
     fn invalid_conditions_are_refused_with_a_text() {
-        for condition in ["", "status", "=429", "status<x", "$!=3", "status!429"] {
+        for condition in [
+            "",
+            "status",
+            "=429",
+            "status<x",
+            "$!=3",
+            "status!429",
+            "status=~4",
+            "status=<4",
+            "status=>4",
+            "status<inf",
+            "status>nan",
+        ] {
             let error = Condition::parse(condition, &mut Names::default()).unwrap_err();
             assert!(error.starts_with("invalid condition"), "{condition}: {error}");
         }
