@@ -55,7 +55,7 @@ use order::{Timeline, WINDOW_MAX_US};
 use progress::Progress;
 use redis_throttle_engine::grammar::number;
 use report::{BadLine, LimitReport, LinesReport, LinkReport, Report};
-use std::io::{Write as _, stderr, stdout};
+use std::io::{ErrorKind, Write as _, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,20 +80,24 @@ pub fn run(arguments: &ReplayArguments) -> ExitCode {
     }
 }
 
+/// Writes the report to the standard output, then the page to its file.
 fn print(arguments: &ReplayArguments, report: &Report) -> Result<(), Failure> {
-    if let Some(path) = &arguments.html {
-        std::fs::write(path, page::page(report))
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    }
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(report);
         json.map_err(|error| format!("cannot write JSON: {error}"))? + "\n"
     } else {
         text::text(report)
     };
-    // A closed output is no reason for an error.
-    let _ = stdout().write_all(text.as_bytes());
-    Ok(())
+    let mut output = stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => {}
+        // A reader such as `head` closes the output when it has enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => return Err(format!("cannot write the report: {error}").into()),
+    }
+    let Some(path) = &arguments.html else { return Ok(()) };
+    let written = std::fs::write(path, page::page(report));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
 /// Replays the files.
@@ -103,6 +107,7 @@ fn print(arguments: &ReplayArguments, report: &Report) -> Result<(), Failure> {
 /// [`Failure`] if an argument or a file is wrong, or if too many lines could not be read.
 fn replay(arguments: &ReplayArguments) -> Result<Report, Failure> {
     let window_us = reorder_us(&arguments.reorder)?;
+    check_page(arguments)?;
     let lanes = arguments.policies.as_deref().map(Lanes::read).transpose()?;
     let mut deciding = Deciding::new(arguments, lanes.as_ref().map(Lanes::list))?;
     let mut intake = Intake::new(arguments, lanes)?;
@@ -124,6 +129,19 @@ fn replay(arguments: &ReplayArguments) -> Result<Report, Failure> {
     produced.unwrap_or_else(|_| Err(Failure::usage("the reader stopped: please report this")))?;
     intake.check()?;
     Ok(report(arguments, &intake, &timeline, &deciding))
+}
+
+/// Refuses a page that would replace a file which the replay reads.
+fn check_page(arguments: &ReplayArguments) -> Result<(), Failure> {
+    let Some(page) = arguments.html.as_ref().and_then(|page| page.canonicalize().ok()) else {
+        return Ok(());
+    };
+    let mut inputs = arguments.files.iter().chain(&arguments.policies);
+    if inputs.any(|path| std::fs::canonicalize(path).is_ok_and(|path| path == page)) {
+        let text = "invalid --html: expected a file that the replay does not read";
+        return Err(Failure::usage(text));
+    }
+    Ok(())
 }
 
 /// Reads all calls, until the receiver is gone.
@@ -249,7 +267,7 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
              --help."
         ));
     }
-    if intake.has_request_time() {
+    if intake.counts.request_times > 0 {
         notes.push(
             "The time that a request took is subtracted: a call counts when its request began."
                 .to_owned(),

@@ -132,7 +132,7 @@ impl Deciding {
                 trials.iter().map(report).collect()
             }
             Limits::Joint(joint) => {
-                let Joint { rules, states, tally, denied_by, .. } = &**joint;
+                let Joint { rules, states, tally, denials_answered_by, .. } = &**joint;
                 let value_len = value_len(joint.algorithms(), states);
                 let mut report = limit("all rules together".to_owned(), tally, value_len, keys);
                 // Each rule has a key of its own.
@@ -141,14 +141,15 @@ impl Deciding {
                 let one = *bytes_a_key - value_len;
                 *bytes_a_key = one * more + value_len;
                 report.memory.bytes = report.memory.keys_at_once.saturating_mul(*bytes_a_key);
-                report.denied_by = rules.iter().cloned().zip(denied_by.iter().copied()).collect();
+                let answered = denials_answered_by.iter().copied();
+                report.denials_answered_by = rules.iter().cloned().zip(answered).collect();
                 vec![report]
             }
             Limits::Policies(policies) => {
                 let PolicyTrial { policies, states, tally, .. } = &**policies;
                 let algorithms = policies.iter().map(|policy| policy.rule().algorithm());
                 let longest = algorithms.filter_map(len_max).max().unwrap_or(0);
-                let value_len = states.mean_log_len().unwrap_or(longest) as u64;
+                let value_len = states.longest_log_len().unwrap_or(0).max(longest) as u64;
                 vec![limit("all policies".to_owned(), tally, value_len, keys)]
             }
         }
@@ -251,7 +252,7 @@ fn value_len<'a>(
     states: impl IntoIterator<Item = &'a States>,
 ) -> u64 {
     let lens = algorithms.into_iter().zip(states).map(|(algorithm, states)| {
-        len_max(algorithm).or_else(|| states.mean_log_len()).unwrap_or(0) as u64
+        len_max(algorithm).or_else(|| states.longest_log_len()).unwrap_or(0) as u64
     });
     lens.sum()
 }

@@ -7,7 +7,7 @@ use super::event::{Event, Lane};
 use super::failure::{BAD_LINES, Failure};
 use super::fields::{Field, Names, Values};
 use super::format::{BoundFormat, LogFormat, Mismatch};
-use super::json::JsonLines;
+use super::json::{DEPTH_MAX, JsonLines};
 use super::keys::{BYTES_MAX, Full, KEY_LEN_MAX, KEYS_MAX, Keys};
 use super::lanes::Lanes;
 use super::lines::{LINE_LEN_MAX, Line};
@@ -55,6 +55,8 @@ pub struct Counts {
     pub left_out: u64,
     /// The lines with status 429, also those left out.
     pub denied_before: u64,
+    /// The calls with the time that their request took.
+    pub request_times: u64,
     /// The calls whose times are whole seconds.
     pub whole_seconds: u64,
 }
@@ -150,6 +152,11 @@ impl Intake {
         let status = wanted(STATUS).then(|| names.field(STATUS));
         let form = match format {
             Some(format) => Form::Text(format.bind(&names)?),
+            None if names.all().any(|(_, name)| name.split('.').count() > DEPTH_MAX) => {
+                return Err(Failure::usage(format!(
+                    "invalid field: expected at most {DEPTH_MAX} names joined by dots"
+                )));
+            }
             None => Form::Json(JsonLines::new(&names)),
         };
         Ok(Self {
@@ -311,6 +318,7 @@ impl Intake {
             return Ok(None);
         }
         let request_us = get(self.request_time).unwrap_or_default();
+        let has_request_time = !matches!(request_us, b"" | b"-");
         let request_us = seconds_us(request_us).ok_or(Bad::RequestTime)?;
         let request_us = u32::try_from(request_us).unwrap_or(u32::MAX);
         let cost = match &self.price {
@@ -322,6 +330,7 @@ impl Intake {
             }
         };
         let Stamp { us: at_us, whole_second } = self.stamp(line)?;
+        self.counts.request_times += u64::from(has_request_time);
         Ok(Some(Event { at_us, cost, key: 0, request_us, lane: Lane::NONE, whole_second }))
     }
 }

@@ -2,9 +2,13 @@
 //! the object is named with a point, such as `request.remote_ip`.
 
 use super::fields::{Field, Names, Values};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
+
+/// The most names in the name of a field, such as the two of `request.remote_ip`. Each one is an
+/// object in an object, which is read by recursion.
+pub const DEPTH_MAX: usize = 16;
 
 /// A reader of JSON lines that knows which fields are wanted.
 #[derive(Clone, Debug)]
@@ -72,12 +76,12 @@ impl<'de> Visitor<'de> for Object<'_> {
             };
             let value = map.next_value::<&RawValue>()?.get();
             if let Some(field) = field {
-                set(values, field, value);
+                set(values, field, value).map_err(A::Error::custom)?;
             }
             if let Some(prefix) = inner.filter(|_| value.starts_with('{')) {
-                // The text was read as a value before, so this does not fail.
                 let mut inner = serde_json::Deserializer::from_str(value);
-                let _ = Object { wanted, prefix, values: &mut *values }.deserialize(&mut inner);
+                let object = Object { wanted, prefix, values: &mut *values };
+                object.deserialize(&mut inner).map_err(A::Error::custom)?;
             }
         }
         Ok(())
@@ -131,20 +135,23 @@ impl<'a> Visitor<'_> for Name<'a> {
 }
 
 /// Sets a value from its JSON text.
-fn set(values: &mut Values, field: Field, text: &str) {
-    if text == "null" {
-        return values.unset(field);
-    }
+///
+/// # Errors
+///
+/// The error of a string that is not valid Unicode, such as one with half a surrogate pair.
+fn set(values: &mut Values, field: Field, text: &str) -> serde_json::Result<()> {
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     match inner {
+        _ if text == "null" => values.unset(field),
         None => values.set_copy(field, text.as_bytes()),
         Some(plain) if !plain.contains('\\') => values.set_copy(field, plain.as_bytes()),
         Some(_) => {
             // Only strings with escapes are copied once more.
-            let unescaped = serde_json::from_str::<String>(text).unwrap_or_default();
+            let unescaped = serde_json::from_str::<String>(text)?;
             values.set_copy(field, unescaped.as_bytes());
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -177,6 +184,15 @@ mod tests {
         for line in ["", "[]", "7", "{\"a\":1", "{\"a\":1} x", "{\"a\" 1}", "\u{0}"] {
             assert_eq!(read(&["a"], line), Err(NotAnObject), "{line}");
         }
+    }
+
+    #[test]
+    fn lines_with_half_a_surrogate_pair_in_a_wanted_string_are_refused() {
+        for line in [r#"{"a":"\ud800"}"#, r#"{"o":{"b":"\udc00x"}}"#] {
+            assert_eq!(read(&["a", "o.b"], line), Err(NotAnObject), "{line}");
+        }
+        let whole = read(&["a"], r#"{"a":"\ud83d\ude00"}"#).unwrap();
+        assert_eq!(whole, [Some("\u{1f600}".to_owned())]);
     }
 
     #[test]

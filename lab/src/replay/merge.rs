@@ -2,6 +2,7 @@
 //!
 //! A file is opened again when its first time comes, so rotated files are open one after the other.
 
+use super::escaping::shown;
 use super::event::Event;
 use super::failure::Failure;
 use super::intake::Intake;
@@ -18,6 +19,9 @@ pub const FILES_MAX: usize = 500;
 
 /// The first time of a file is looked for in this many lines.
 const FIRST_LINES: usize = 1_000;
+
+/// The number of characters of a path that are shown.
+const PATH_LEN: usize = 1_000;
 
 /// The calls of several files.
 pub struct Merge {
@@ -135,6 +139,8 @@ fn first_time_us(path: &str, intake: &mut Intake) -> Result<u64, Failure> {
 }
 
 fn failure(path: &str, error: &io::Error) -> Failure {
-    let name = if path == STANDARD_INPUT { "the standard input" } else { path };
-    Failure::usage(format!("cannot read {name}: {error}"))
+    if path == STANDARD_INPUT {
+        return Failure::usage(format!("cannot read the standard input: {error}"));
+    }
+    Failure::usage(format!("cannot read {}: {error}", shown(path.as_bytes(), PATH_LEN)))
 }

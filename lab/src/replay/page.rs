@@ -119,9 +119,13 @@ fn policies(report: &Report) -> String {
 
 fn details(limit: &LimitReport) -> String {
     let mut text = format!("<h2>{}</h2>\n", html(&limit.name));
-    for (rule, denied) in &limit.denied_by {
-        let denied = count(*denied, "call", "calls");
-        let _ = writeln!(text, "<p><code>{}</code> denied {denied}.</p>", html(rule));
+    for (rule, denied) in &limit.denials_answered_by {
+        let denied = count(*denied, "denied call", "denied calls");
+        let _ = writeln!(
+            text,
+            "<p><code>{}</code> gave the reply to {denied}: the longest wait.</p>",
+            html(rule)
+        );
     }
     if limit.never_allowed > 0 {
         let calls = count(limit.never_allowed, "call costs", "calls cost");

@@ -98,9 +98,9 @@ pub struct LimitReport {
     pub keys_denied: u64,
     /// The longest wait of a reply, in milliseconds, rounded up.
     pub longest_wait_ms: u64,
-    /// The calls that each rule of several denied.
+    /// The denied calls whose reply each rule of several gave: the one with the longest wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub denied_by: Vec<(String, u64)>,
+    pub denials_answered_by: Vec<(String, u64)>,
     /// The memory on a server.
     pub memory: MemoryReport,
     /// The counts over time.
@@ -244,7 +244,7 @@ impl LimitReport {
             never_allowed: tally.never,
             keys_denied: tally.keys_denied,
             longest_wait_ms: tally.longest_wait_us.div_ceil(1_000),
-            denied_by: Vec::new(),
+            denials_answered_by: Vec::new(),
             memory: MemoryReport { bytes, keys_at_once, bytes_a_key },
             timeline: TimelineReport {
                 start_us: tally.moments.start_us(),

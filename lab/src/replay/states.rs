@@ -23,7 +23,7 @@ pub struct States {
 #[derive(Debug)]
 enum Kind {
     Slots(Paged<u8>),
-    Logs { logs: Vec<Vec<u8>>, len: usize },
+    Logs { logs: Vec<Vec<u8>>, len: usize, longest: usize },
 }
 
 /// Returns the largest number of bytes of a state without debt; `None` if it has no bound.
@@ -46,7 +46,7 @@ impl States {
             .try_fold(0, |longest, len| len.map(|len| len.max(longest)));
         let kind = match longest {
             Some(len) => Kind::Slots(Paged::new(1 + len)),
-            None => Kind::Logs { logs: Vec::new(), len: 0 },
+            None => Kind::Logs { logs: Vec::new(), len: 0, longest: 0 },
         };
         Self { kind, whole: Vec::new() }
     }
@@ -84,7 +84,7 @@ impl States {
                 }
                 Ok(decision)
             }
-            Kind::Logs { logs, len } => {
+            Kind::Logs { logs, len, longest } => {
                 let log = log_mut(logs, key);
                 let (decision, write) = decide(log)?;
                 let before = log.capacity();
@@ -93,6 +93,7 @@ impl States {
                     Some(Write::Delete) => log.clear(),
                     Some(Write::Keep(change)) => change.apply(log),
                 }
+                *longest = (*longest).max(log.len());
                 *len = (*len + log.capacity()).saturating_sub(before);
                 if *len > LOGS_LEN_MAX { Err(logs_too_long()) } else { Ok(decision) }
             }
@@ -124,27 +125,23 @@ impl States {
                 *len = put(slot, state)?;
                 Ok(())
             }
-            Kind::Logs { logs, len } => {
+            Kind::Logs { logs, len, longest } => {
                 let log = log_mut(logs, key);
                 let before = log.capacity();
                 log.clear();
                 log.extend_from_slice(state);
+                *longest = (*longest).max(log.len());
                 *len = (*len + log.capacity()).saturating_sub(before);
                 if *len > LOGS_LEN_MAX { Err(logs_too_long()) } else { Ok(()) }
             }
         }
     }
 
-    /// Returns the mean length of the states of window logs, rounded up; `None` without logs.
-    pub fn mean_log_len(&self) -> Option<usize> {
-        match &self.kind {
+    /// Returns the length of the longest window log that a key ever had; `None` without logs.
+    pub const fn longest_log_len(&self) -> Option<usize> {
+        match self.kind {
             Kind::Slots(_) => None,
-            Kind::Logs { logs, .. } => {
-                let lens = logs.iter().map(Vec::len).filter(|len| *len > 0);
-                let (count, sum) =
-                    lens.fold((0_usize, 0), |(count, sum), len| (count + 1, sum + len));
-                Some(sum.div_ceil(count.max(1)))
-            }
+            Kind::Logs { longest, .. } => Some(longest),
         }
     }
 }
@@ -178,4 +175,19 @@ fn logs_too_long() -> Failure {
         "the window logs of SLIDINGLOG need more than {LOGS_LEN_MAX} bytes: try SLIDING, a smaller \
          limit, fewer SLOTS, or fewer lines with --where"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_log_is_remembered_after_it_is_deleted() {
+        let mut states = States::new([Algorithm::SlidingLog]);
+        for state in [&[1_u8; 40][..], &[1; 90], &[1; 8], &[]] {
+            states.set(3, state).unwrap();
+        }
+        assert_eq!(states.longest_log_len(), Some(90));
+        assert_eq!(States::new([Algorithm::Gcra]).longest_log_len(), None);
+    }
 }

@@ -135,8 +135,9 @@ fn policies(report: &Report) -> String {
 /// Returns the picture over time and the most denied keys of a limit.
 fn details(limit: &LimitReport) -> String {
     let mut text = format!("{}\n", limit.name);
-    for (rule, denied) in &limit.denied_by {
-        let _ = writeln!(text, "  {rule} denied {}", count(*denied, "call", "calls"));
+    for (rule, denied) in &limit.denials_answered_by {
+        let denied = count(*denied, "denied call", "denied calls");
+        let _ = writeln!(text, "  {rule} gave the reply to {denied}: the longest wait");
     }
     if limit.never_allowed > 0 {
         let calls = count(limit.never_allowed, "call costs", "calls cost");

@@ -42,8 +42,8 @@ pub struct Joint {
     bytes: Vec<Vec<u8>>,
     /// The numbers of all rules together.
     pub tally: Tally,
-    /// The calls that each rule denied, as the first one to do so.
-    pub denied_by: Vec<u64>,
+    /// The denied calls whose reply each rule gave: the one with the longest wait.
+    pub denials_answered_by: Vec<u64>,
 }
 
 /// The policies of a file.
@@ -144,7 +144,7 @@ impl Joint {
             states: algorithms.map(|algorithm| States::new([algorithm])).collect(),
             bytes: vec![Vec::new(); rules.len()],
             tally: Tally::new(window_us, life_us),
-            denied_by: vec![0; rules.len()],
+            denials_answered_by: vec![0; rules.len()],
             choice,
         })
     }
@@ -179,8 +179,9 @@ impl Joint {
             (0, _) => Verdict::Denied,
             _ => Verdict::Allowed,
         };
-        if let Some(denied) = self.denied_by.get_mut(reply.rule).filter(|_| allowed == 0) {
-            *denied += 1;
+        let answered = self.denials_answered_by.get_mut(reply.rule);
+        if let Some(answered) = answered.filter(|_| allowed == 0) {
+            *answered += 1;
         }
         let wait_us = u64::try_from(wait_ms).unwrap_or(0).saturating_mul(1_000);
         self.tally.count(event.key, event.at_us, Fate { verdict, wait_us });

@@ -140,11 +140,12 @@ fn mistakes_say_what_to_do_and_end_with_exit_code_2() {
     let policies = logs.write("policies", "api GCRA 2 1 1m\nother FIXED 0 60\n");
     let fine = logs.write("fine", "api GCRA 2 1 1m\nother FIXED 5 60\n");
     let nowhere = logs.path("nowhere");
-    let table: [(&[&str], &str); 16] = [
+    let table: [(&[&str], &str); 19] = [
         (&[&log], "nothing to do: name a limit with --rule"),
         (&[&log, "--rule", "GCRA 0 1 1"], "invalid --rule `GCRA 0 1 1`: ERR invalid burst"),
         (&[&log, "--rule", "LEASE a 3 60s"], "invalid --rule `LEASE a 3 60s`: ERR invalid rule"),
         (&[super::text(&nowhere), "--rule", "FIXED 1 1"], "cannot read "),
+        (&["\x1b[31m", "--rule", "FIXED 1 1"], "cannot read \\u{1b}[31m: "),
         (&[super::text(logs.folder.path()), "--rule", "FIXED 1 1"], "it is a folder"),
         (&[&truncated, "--rule", "FIXED 1 1"], "cannot read "),
         (&["-", "-", "--rule", "FIXED 1 1"], "is named twice"),
@@ -154,6 +155,11 @@ fn mistakes_say_what_to_do_and_end_with_exit_code_2() {
         (&[&log, "--reorder", "2h", "--rule", "FIXED 1 1"], "invalid --reorder"),
         (&[&log, "--suggest", "--cover", "98"], "invalid --cover: expected 99, 99.9 or 99.99"),
         (&[&log, "--suggest", "--ladder", "1/x"], "invalid --ladder"),
+        (&[&log, "--rule", "FIXED 1 1", "--html", &log], "invalid --html: expected a file that"),
+        (
+            &[&log, "--json-lines", "--key", &["a"; 17].join("."), "--rule", "FIXED 1 1"],
+            "invalid field: expected at most 16 names joined by dots",
+        ),
         (&[&log, "--policies", &policies], "policies, line 2: ERR invalid limit"),
         (
             &[&log, "--policies", &fine],

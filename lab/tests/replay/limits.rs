@@ -65,8 +65,14 @@ fn all_rules_together_are_one_call_that_any_of_them_denies() {
     let report = report_of(&json_lines(&calls), &[&JSON[..], &rules].concat());
     // The first second allows 5 of 10 calls, the next one 3 until the minute is used up.
     assert_eq!(denied(&report, 0), (12, 1));
-    let denied_by = json!([["FIXED 5 1s", 5], ["FIXED 8 60", 7]]);
-    assert_eq!(report["limits"][0]["denied_by"], denied_by);
+    let answered_by = json!([["FIXED 5 1s", 5], ["FIXED 8 60", 7]]);
+    assert!(!report["notes"].to_string().contains("a request took"), "{}", report["notes"]);
+    assert_eq!(report["limits"][0]["denials_answered_by"], answered_by);
+    let text = replay_of(&json_lines(&calls), &[&JSON[..], &rules].concat()).output;
+    assert!(
+        text.contains("FIXED 8 60 gave the reply to 7 denied calls: the longest wait"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The report as text and as a page.
 
-use super::{Logs, combined, known_log, replay, replay_of, text};
+use super::{Logs, PROGRAM, combined, known_log, replay, replay_of, text};
 use std::fs;
+use std::process::{Command, Stdio};
 
 #[test]
 fn text_has_a_line_for_each_rule_and_the_most_denied_keys() {
@@ -47,12 +48,37 @@ fn page_is_one_file_with_escaped_keys_and_no_address_to_load() {
 }
 
 #[test]
-fn page_that_cannot_be_written_is_an_error() {
+fn page_that_cannot_be_written_is_an_error_after_the_report() {
     let logs = Logs::new();
     let log = logs.write("access.log", known_log());
     let page = logs.path("nowhere/report.html");
-    let error = super::failure(2, &[&log, "--rule", "FIXED 1 60", "--html", text(&page)]);
-    assert!(error.starts_with("cannot write "), "{error}");
+    let replayed = replay(&[&log, "--rule", "FIXED 1 60", "--html", text(&page)]);
+    let error = &replayed.errors;
+    assert_eq!(replayed.status, Some(2), "{error}");
+    assert!(error.starts_with("redis-throttle-lab: cannot write "), "{error}");
+    assert!(replayed.output.starts_with("243 lines of 1 file"), "{}", replayed.output);
+}
+
+/// `/dev/full` refuses every write, as a full disk does.
+#[cfg(target_os = "linux")]
+#[test]
+fn report_that_cannot_be_written_is_an_error_unless_its_reader_is_gone() {
+    let logs = Logs::new();
+    let log = logs.write("access.log", known_log());
+    let replay_to = |output: Stdio| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["replay", &log, "--rule", "FIXED 1 60", "--json"]).stdout(output);
+        let ended = command.output().expect("an end");
+        (ended.status.code(), String::from_utf8(ended.stderr).expect("UTF-8"))
+    };
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let (status, error) = replay_to(full.into());
+    assert_eq!(status, Some(2), "{error}");
+    assert!(error.starts_with("redis-throttle-lab: cannot write the report: "), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(replay_to(writer.into()), (Some(0), String::new()));
 }
 
 #[test]
