@@ -23,7 +23,7 @@ pub struct Report {
     pub keys: u64,
     /// The template of the keys.
     pub key: String,
-    /// What to know about the figures.
+    /// The notes about the figures.
     pub notes: Vec<String>,
     /// The limits: each rule, all rules together, or all policies.
     pub limits: Vec<LimitReport>,
@@ -81,7 +81,7 @@ pub struct BadLine {
     pub text: String,
 }
 
-/// What a limit did.
+/// The effect of a limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitReport {
     /// The rule, or a name for several.

@@ -1,4 +1,4 @@
-//! What a limit did to the calls of a log, in numbers.
+//! The effect of a limit on the calls of a log, in numbers.
 
 use super::moments::Moments;
 use super::paged::Paged;
