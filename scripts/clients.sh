@@ -180,9 +180,9 @@ check_python() {
     # Python code in other folders is checked without the rules S, because the benchmark's driver
     # starts programs.
     step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples \
-        ../../tests/monitoring ../../tests/release
+        ../../tests/monitoring
     step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples \
-        ../../tests/monitoring ../../tests/release
+        ../../tests/monitoring
     step .venv/bin/mypy --strict ../../benches/clients/*.py ../../tests/monitoring/*.py
 }
 
@@ -237,11 +237,15 @@ test_node() {
     step npm run --silent test:package
 }
 
+# The packages of the client in Rust, for cargo.
+rust_packages='--package redis-throttle-client --package tower-redis-throttle
+    --package example-axum --package bench-rust-client'
+
+# shellcheck disable=SC2086 # several packages
 check_rust() {
-    cd clients/rust
-    step cargo fmt --all --check
-    step cargo clippy --locked --workspace --all-targets -- -D warnings
-    step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+    step cargo fmt --check $rust_packages
+    step cargo clippy --locked $rust_packages --all-targets -- -D warnings
+    step cargo clippy --locked $rust_packages --all-targets --all-features -- -D warnings
     # Only the feature `testing` uses the engine. An application must link neither the engine nor the
     # crates that only the engine needs.
     linked=$(step cargo tree --locked --package redis-throttle-client --edges normal \
@@ -251,20 +255,17 @@ check_rust() {
     esac
 }
 
+# shellcheck disable=SC2086 # several packages
 test_rust() {
-    step scripts/fetch-envoy.sh .cache/envoy
-    cd clients/rust
-    # The suites of Python and Node run on every back end by themselves; this one needs a run for
-    # each.
-    for backend in module functions script; do
-        step env RL_BACKEND=$backend cargo test --locked --workspace --all-features \
-            --exclude redis-throttle-gateway
+    step cargo test --locked $rust_packages --all-features
+    # The suites of Python and Node run on every back end by themselves. Here, the tests on real
+    # servers need a run for each of the others.
+    for backend in functions script; do
+        step env RL_BACKEND=$backend cargo test --locked $rust_packages --all-features \
+            --test live --test credentials --test cluster
     done
-    # The gateway needs the module. It is tested with the features of its package only, as released.
-    # Debian has the proxies of these tests in a folder that is not on every user's path.
-    step env PATH="$PATH:/usr/sbin" cargo test --locked --package redis-throttle-gateway
-    # The lock file above has the highest version of the driver.
-    cd lowest
+    # The lock file of the repository has the highest version of the driver.
+    cd clients/rust/lowest
     step cargo test --locked
 }
 
@@ -353,7 +354,6 @@ example_node() {
 }
 
 example_rust() {
-    cd clients/rust
     step cargo build --locked --package example-axum
 }
 
@@ -381,7 +381,7 @@ lab() {
 }
 
 manifests() {
-    venv .cache/venv/manifests tests/release/requirements.txt
+    venv .cache/venv/manifests tests/monitoring/requirements.txt
 }
 
 # Packs the clients, for a machine without this repository. Times are $SOURCE_DATE_EPOCH.
@@ -409,7 +409,7 @@ bench() {
     prepare_node
     build_node
     npm_ci benches/clients/node
-    (cd clients/rust && step cargo build --locked --release --package bench-rust-client)
+    step cargo build --locked --release --package bench-rust-client
     use_go
     binary=$PWD/.cache/bench-go-client
     (cd benches/clients/go && step go build -o "$binary" .)

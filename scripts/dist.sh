@@ -35,38 +35,19 @@ maintainer='The redis-throttle maintainers <maintainers@redis-throttle.invalid>'
 
 # --- the files to pack -------------------------------------------------------------------------
 
-# Prints the folder of the workspace that has a package, with the package's lock file.
-workspace_of() {
-    case $1 in
-    redis-throttle-gateway) echo clients/rust ;;
-    *) echo . ;;
-    esac
-}
-
-# Prints the target directory of a package.
-target_of() {
-    case $1 in
-    redis-throttle-gateway) echo "$target/clients" ;;
-    *) echo "$target" ;;
-    esac
-}
-
 # Prints the path of a built file.
 built() {
-    echo "$(target_of "$1")/release/$1"
+    echo "$target/release/$1"
 }
 
 # Builds one package, so that no other package enables features of its crates.
 build_one() {
-    RUSTFLAGS=$flags cargo build --release --locked --package "$1" --target-dir "$(target_of "$1")" \
-        --manifest-path "$(workspace_of "$1")/Cargo.toml"
+    RUSTFLAGS=$flags cargo build --release --locked --package "$1" --target-dir "$target"
 }
 
 # Builds the programs, and packs the clients meanwhile.
 build() {
-    for workspace in . clients/rust; do
-        cargo fetch --locked --target "$host" --manifest-path "$workspace/Cargo.toml"
-    done
+    cargo fetch --locked --target "$host"
     # With another SOURCE_DATE_EPOCH cargo would compile crates with C code, and all that use them, again.
     unset RUSTFLAGS SOURCE_DATE_EPOCH
     flags=$(scripts/release-flags.sh)
@@ -98,7 +79,7 @@ glibc_of() {
 
 # Prints the crates linked into a package, each with its licence: `name vVERSION|LICENCE`.
 linked_crates() {
-    cargo tree --locked --package "$1" --manifest-path "$(workspace_of "$1")/Cargo.toml" \
+    cargo tree --locked --package "$1" \
         --target "$host" --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' | sed 's/ (.*)|/|/' |
         grep -v '^redis-throttle' | sort -u
 }
@@ -108,10 +89,8 @@ linked_crates() {
 third_parties() {
     twins='redis-module-common redis-module
 tonic-prost tonic'
-    folders=$(for workspace in . clients/rust; do
-        cargo metadata --locked --format-version 1 --filter-platform "$host" \
-            --manifest-path "$workspace/Cargo.toml" || exit 1
-    done | grep -o '"manifest_path":"[^"]*/Cargo.toml"' | sed 's/.*:"//; s|/Cargo.toml"||')
+    folders=$(cargo metadata --locked --format-version 1 --filter-platform "$host" |
+        grep -o '"manifest_path":"[^"]*/Cargo.toml"' | sed 's/.*:"//; s|/Cargo.toml"||')
     echo "Besides the standard library of Rust (MIT OR Apache-2.0), these are linked into"
     echo "libredis_throttle.so, redis-throttle-exporter, redis-throttle-gateway or redis-throttle-lab:"
     for package in $packages; do

@@ -7,8 +7,8 @@
 # The application keeps running if the server is stopped. Envoy, with a gateway and an application of
 # its own, takes HTTP_PORT and the four ports above it.
 #
-# $SERVER replaces redis-server, $GATEWAY the gateway's program, $RL_CLIENTS is the target directory of
-# the example in Rust and of the gateway.
+# $SERVER replaces redis-server, $GATEWAY the gateway's program, $CARGO_TARGET_DIR is the target
+# directory of the example in Rust and of the gateway.
 set -eu
 
 name=$1
@@ -67,7 +67,7 @@ start_server() {
 
 # The gateway's ports are the third and the fourth above that of Envoy.
 start_gateway() {
-    "${GATEWAY:-${RL_CLIENTS:-$root/target/clients}/release/redis-throttle-gateway}" \
+    "${GATEWAY:-${CARGO_TARGET_DIR:-$root/target}/release/redis-throttle-gateway}" \
         --server "redis://127.0.0.1:$port" --config "$root/examples/envoy/limits.yaml" \
         --grpc "127.0.0.1:$((http_port + 3))" --http "127.0.0.1:$((http_port + 4))" \
         >"$directory/gateway.log" 2>&1 &
@@ -94,7 +94,7 @@ start_application() {
         cd "$root/examples/express"
         exec "$here/clients.sh" run node "$root/examples/express/server.js"
         ;;
-    axum) exec "${RL_CLIENTS:-$root/target/clients}/debug/example-axum" ;;
+    axum) exec "${CARGO_TARGET_DIR:-$root/target}/debug/example-axum" ;;
     nethttp) exec "$root/.cache/example-nethttp" ;;
     spring-boot)
         # The option makes the start quicker, as `mvn spring-boot:run` does.

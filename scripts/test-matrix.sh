@@ -1,12 +1,13 @@
 #!/bin/sh
 # Runs the end-to-end suite and the suite of the function library on every server of the matrix, and
-# prints a table of the results.
+# prints a table of the results. What no version of a server can change, which is tests/rules and most
+# steps of the comparison of module and library, runs on the oldest and the newest server only.
 #
 #   RL_MODULE=... RL_MODULE_FAULTS=... scripts/test-matrix.sh CACHE [NAME...]
 #
 # With SERVERS=FOLDER it takes the servers of that folder instead of fetching any: programs called NAME,
-# or NAME/server, each with the arguments of redis-server. A server that cannot be fetched counts as
-# failed, unless MATRIX_ALLOW_MISSING=1.
+# or NAME/server, each with the arguments of redis-server, and runs everything on each. A server that
+# cannot be fetched counts as failed, unless MATRIX_ALLOW_MISSING=1.
 set -eu
 
 cache=$1
@@ -35,10 +36,37 @@ servers_in() {
 }
 
 if [ -n "${SERVERS:-}" ]; then
+    known=$(servers_in "$SERVERS" | sed 's/ .*//')
+else
+    known=$(sed -n "/^servers='/,/^'/s/^\([a-z]*-[0-9.]*\) .*/\1/p" scripts/fetch-servers.sh)
+fi
+known=$(echo $known)
+for name in "$@"; do
+    case " $known " in
+    *" $name "*) ;;
+    *)
+        echo "redis-throttle: the matrix has no server $name: expected some of $known" >&2
+        exit 1
+        ;;
+    esac
+done
+if [ -n "${SERVERS:-}" ]; then
     servers_in "$SERVERS" "$@" >"$cache/servers.txt"
 else
     scripts/fetch-servers.sh "$cache" "$@" >"$cache/servers.txt"
 fi
+
+# The suites for the server $1, and the number of steps of the comparison if it is not the usual one.
+suites_for() {
+    suites="--test e2e --test functions"
+    steps=24000
+    case "${SERVERS:+all} $1" in
+    all* | *redis-7.0 | *valkey-9.1)
+        suites="--test rules $suites"
+        steps=
+        ;;
+    esac
+}
 
 while read -r name server; do
     if [ "$server" = - ]; then
@@ -53,9 +81,12 @@ while read -r name server; do
     neighbour=$(dirname "$server")/falkordb.so
     [ -e "$neighbour" ] || neighbour=
     printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also with ${neighbour##*/}}"
-    # The suites take two to five minutes. One that hangs must not take the time of the others.
-    if SERVER=$server NEIGHBOUR=$neighbour timeout 1200 cargo test --locked --no-fail-fast \
-        --test e2e --test functions </dev/null >"$log" 2>&1; then
+    suites_for "$name"
+    # The suites take one to five minutes. One that hangs must not take the time of the others.
+    # shellcheck disable=SC2086 # several suites
+    if env SERVER="$server" NEIGHBOUR="$neighbour" ${steps:+"RL_DIFFERENTIAL_CALLS=$steps"} \
+        timeout 1200 cargo test --locked --no-fail-fast $suites -- --test-threads 4 \
+        </dev/null >"$log" 2>&1; then
         result=passed
     else
         result=FAILED
@@ -71,7 +102,7 @@ while read -r name server; do
 done <"$cache/servers.txt"
 
 if [ ! -s "$table" ]; then
-    echo "redis-throttle: the matrix has no server of that name" >&2
+    echo "redis-throttle: $SERVERS has no program NAME or NAME/server" >&2
     exit 1
 fi
 printf '\n%-11s %-8s %-7s %s\n' server result version tests

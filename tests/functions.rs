@@ -8,11 +8,6 @@
 //! `RL_DIFFERENTIAL_CALLS` makes the comparing runs longer, and `FUZZ_SEED` repeats one. `SERVER`
 //! and `RL_MODULE` have the same meaning as in the end-to-end suite.
 
-// The end-to-end suite uses everything in this module; this suite uses a part of it.
-#[path = "e2e/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod support;
-
 #[path = "functions/clock.rs"]
 mod clock;
 #[path = "functions/differential.rs"]

@@ -3,11 +3,6 @@
 //! `RL_EXPORTER` is the path of the exporter; `make exporter` builds it. `RL_PYTHON` is a Python
 //! with the packages of the application; the default is that of `scripts/clients.sh monitoring`.
 
-// The end-to-end suite uses everything in this module; this suite uses a part of it.
-#[path = "e2e/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod support;
-
 #[path = "monitoring/alerts.rs"]
 mod alerts;
 #[path = "monitoring/application.rs"]
@@ -16,7 +11,11 @@ mod application;
 mod exporter;
 #[path = "monitoring/http.rs"]
 mod http;
+#[path = "monitoring/manifests.rs"]
+mod manifests;
 #[path = "monitoring/prometheus.rs"]
 mod prometheus;
+#[path = "monitoring/promtool.rs"]
+mod promtool;
 #[path = "monitoring/servers.rs"]
 mod servers;

@@ -10,11 +10,6 @@
 //! compared with the committed ones. `SERVER` and `RL_MODULE` have the same meaning as in the
 //! end-to-end suite.
 
-// The end-to-end suite uses everything in this module; this suite uses a part of it.
-#[path = "e2e/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod support;
-
 #[path = "plots/picture.rs"]
 mod picture;
 #[path = "plots/traffic.rs"]

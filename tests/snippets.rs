@@ -6,11 +6,6 @@
 //! cargo test --locked --test snippets
 //! ```
 
-// The end-to-end suite uses everything in this module; this suite uses a part of it.
-#[path = "e2e/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod support;
-
 #[path = "snippets/demo.rs"]
 mod demo;
 #[path = "snippets/go.rs"]

@@ -9,11 +9,6 @@
 //! repeats the same calls and faults. `SERVER` and `RL_MODULE` have the same meaning as in the
 //! end-to-end suite. The test ends by printing its counts, and fails on any difference.
 
-// The end-to-end suite uses everything in this module; this suite uses a part of it.
-#[path = "e2e/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod support;
-
 #[path = "soak/fleet.rs"]
 mod fleet;
 #[path = "soak/held.rs"]
@@ -32,7 +27,7 @@ use std::env;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redis_throttle_engine::oracle::{CLOCK_MAX_US, Source, Step};
+use redis_throttle_engine::oracle::{CLOCK_MAX_US, Step};
 
 use fleet::{FAULTS, Fleet};
 use support::{BASE_US, Random};
@@ -68,12 +63,6 @@ const MUST_HAPPEN: [&str; 21] = [
     "reservations settled",
     "statistics compared",
 ];
-
-impl Source for Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        Random::below(self, bound)
-    }
-}
 
 /// The number of times each kind of event happened.
 #[derive(Default)]

@@ -38,7 +38,7 @@ from server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/bench/clients.md"
-BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target/clients")) / "release"
+BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 JAVA_PATH = ":".join(str(ROOT / "benches/clients/java/target" / name) for name in
                      ("bench.jar", "dependency/*"))  # fmt: skip
 PROGRAMS = {

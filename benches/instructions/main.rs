@@ -10,7 +10,7 @@
 //! The make target sets `RL_MODULE`, the module with its symbols, and `SERVER`, the server.
 //! `UPDATE=1` writes the baseline.
 
-#[path = "../../engine/benches/cases.rs"]
+#[path = "../pure/cases.rs"]
 mod cases;
 mod command;
 mod count;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
     println!();
 
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/baseline.tsv");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions/baseline.tsv");
     let compiler = compiler();
     if env::var("UPDATE").is_ok_and(|update| update == "1") {
         fs::write(&path, judge::write(&compiler, &figures)).expect("the baseline can be written");

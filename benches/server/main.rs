@@ -62,7 +62,7 @@ fn main() {
         return;
     }
     let is_full = is_asked("full");
-    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/bench");
     fs::create_dir_all(&out).expect("docs/bench can be made");
     if is_full {
         let valkey = servers.iter().find(|binary| binary.name == "valkey-9.1");

@@ -10,8 +10,8 @@
 
 #[path = "simulation/cluster.rs"]
 mod cluster;
-// Written for the end-to-end suite; a simulation uses only a part of it.
-#[path = "../../tests/e2e/support/random.rs"]
+// Of the suites on real servers. A simulation uses only a part of it.
+#[path = "../../tests/support/random.rs"]
 #[allow(dead_code)]
 mod random;
 #[path = "simulation/run.rs"]

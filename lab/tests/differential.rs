@@ -3,11 +3,6 @@
 //!
 //! `RL_MODULE` names the module.
 
-// The end-to-end suite uses everything in this module; this suite uses a part of it.
-#[path = "../../tests/e2e/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod support;
-
 use redis::Value;
 use redis_throttle_lab::rules::RuleError;
 use redis_throttle_lab::simulation::column::Column;

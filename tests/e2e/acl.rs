@@ -1,15 +1,7 @@
 //! Access rights by key pattern, by command and by category.
 
-use crate::support::{ALGORITHMS, Client, Server, text};
-
-/// Creates a user with exactly these rules. The tests check the rules with `ACL DRYRUN`.
-pub fn make_user(client: &mut Client, name: &str, rules: &str) {
-    client.ok(&format!("ACL SETUSER {name} reset on nopass {rules}"));
-}
-
-pub fn may(client: &mut Client, user: &str, call: &str) -> bool {
-    text(&client.run(&format!("ACL DRYRUN {user} {call}"))) == "OK"
-}
+use support::acl::{is_at_least, make_user, may};
+use support::{ALGORITHMS, Server, text};
 
 /// Returns a call of every command that decides, on this key.
 fn updates(key: &str) -> Vec<String> {
@@ -64,19 +56,6 @@ fn connected_user_is_limited_to_its_key_patterns_and_commands() {
         assert!(client.error(refused).starts_with("NOPERM"), "{refused}");
     }
     assert_eq!(server.client().integer("DBSIZE"), 1);
-}
-
-/// Returns true if the server has at least this version of Redis, or of Valkey.
-pub fn is_at_least(client: &mut Client, redis: (u32, u32), valkey: (u32, u32)) -> bool {
-    let server = client.info("server");
-    let number = |field: &str| {
-        let mut parts = server[field].split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
-    };
-    match server.get("valkey_version") {
-        Some(_) => number("valkey_version") >= valkey,
-        None => number("redis_version") >= redis,
-    }
 }
 
 #[test]

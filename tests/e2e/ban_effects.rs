@@ -2,16 +2,14 @@
 
 use redis::{PushKind, Value};
 
-use crate::support::cluster::Cluster;
-use crate::support::replicas::replica_with;
-use crate::support::several::{answer, call};
-use crate::support::{
-    ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text, wait_for_offset,
-};
+use support::cluster::Cluster;
+use support::replicas::replica_with;
+use support::several::{answer, call};
+use support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text, wait_for_offset};
 
 /// Returns the effects of all calls since the previous reading: the name and the words, of which
 /// the bytes of a state are `<state>`.
-fn sent(stream: &mut crate::support::ReplicationStream, client: &mut Client) -> Vec<String> {
+fn sent(stream: &mut support::ReplicationStream, client: &mut Client) -> Vec<String> {
     let word = |word: &Vec<u8>| match word.as_slice() {
         b"" => "<empty>".to_owned(),
         state if state.len() > 1 && !state.is_ascii() => "<state>".to_owned(),

@@ -2,10 +2,10 @@
 
 use redis::Value;
 
-use crate::support::several::{answer, call};
-use crate::support::statistics::{Stats, listed};
-use crate::support::uses::{RULES, ask, set};
-use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, play, raw_error, text};
+use support::several::{answer, call};
+use support::statistics::{Stats, listed};
+use support::uses::{RULES, ask, set};
+use support::{BASE_US, Client, Reply, Server, WRONGTYPE, play, raw_error, text};
 
 const NOT_A_STATE: &str = "WRONGTYPE the key does not hold a rate limiter's state";
 const SECOND_US: i64 = 1_000_000;

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, integers, raw_error, text};
+use support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, integers, raw_error, text};
 
 fn exec(client: &mut Client, calls: &[String]) -> Vec<Value> {
     client.ok("MULTI");

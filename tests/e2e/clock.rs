@@ -1,6 +1,6 @@
 //! Tests `RL.DEBUG CLOCK`: its actions, and that it works only where the configuration enables it.
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server};
+use support::{ALGORITHMS, BASE_US, Client, Server};
 
 /// The last instant to which the clock can be set: the year 2200.
 const LAST_US: i64 = 7_258_118_400_000_000;

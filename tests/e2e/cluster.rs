@@ -7,8 +7,8 @@ use std::thread;
 
 use redis::Value;
 
-use crate::support::cluster::{Cluster, ClusterClient};
-use crate::support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error};
+use support::cluster::{Cluster, ClusterClient};
+use support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error};
 
 /// The limit of the tests below. It refills so slowly that no unit returns during a test.
 const LIMIT: u64 = 5_000;

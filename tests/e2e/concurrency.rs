@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use crate::support::{ALGORITHMS, Algorithm, Reply, Server};
+use support::{ALGORITHMS, Algorithm, Reply, Server};
 
 const CONNECTIONS: usize = 64;
 const CALLS: usize = 10_000;

@@ -4,7 +4,7 @@ use std::fs;
 
 use redis::Value;
 
-use crate::support::{BASE_US, Client, Server, text};
+use support::{BASE_US, Client, Server, text};
 
 fn get(client: &mut Client, name: &str) -> String {
     match client.run(&format!("CONFIG GET {name}")) {

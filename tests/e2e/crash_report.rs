@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use crate::support::{ALGORITHMS, Server};
+use support::{ALGORITHMS, Server};
 
 /// SIGSEGV: `DEBUG SEGFAULT` raises it, and the server ends with it after its report.
 const SEGFAULT: i32 = 11;

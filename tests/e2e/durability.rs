@@ -7,8 +7,8 @@ use std::thread;
 
 use redis::Value;
 
-use crate::support::server::Setup;
-use crate::support::{
+use support::server::Setup;
+use support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, eventually, integers, module,
     random_traffic,
 };

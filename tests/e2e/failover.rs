@@ -6,7 +6,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::support::{
+use support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, eventually, integers, replica_of,
     wait_for_offset,
 };

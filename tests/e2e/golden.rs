@@ -2,13 +2,9 @@
 
 use redis::Value;
 
-use crate::support::algorithms::{
-    FIXED, GCRA, LEAKYBUCKET, QUOTA, SLIDING, SLIDINGLOG, TOKENBUCKET,
-};
-use crate::support::server::Setup;
-use crate::support::{
-    ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, integers, module, text,
-};
+use support::algorithms::{FIXED, GCRA, LEAKYBUCKET, QUOTA, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use support::server::Setup;
+use support::{ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, integers, module, text};
 
 /// A dumped state and its meaning.
 struct Golden {

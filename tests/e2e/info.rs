@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, text};
+use support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, text};
 
 fn counts(client: &mut Client) -> HashMap<String, String> {
     client.info("rl")

@@ -1,7 +1,7 @@
 //! `rl_keys_created_total` and `rl_keys_created`: the keys that each command creates.
 
-use crate::support::metrics::scrape;
-use crate::support::{BASE_US, Client, Server, raw_error};
+use support::metrics::scrape;
+use support::{BASE_US, Client, Server, raw_error};
 
 /// Returns the commands that have created keys, each with the number of keys.
 fn created(client: &mut Client) -> Vec<(String, u64)> {

@@ -2,7 +2,7 @@
 
 use redis::{PushKind, Value};
 
-use crate::support::{
+use support::{
     BASE_US, Client, FROZEN_MARGIN_MS, Random, Server, eventually, integers, replica_of, text,
     wait_for_offset,
 };
@@ -133,7 +133,7 @@ fn key_outlives_its_last_lease_and_its_expiry_is_seldom_moved() {
         if random.below(50) == 0 {
             // The next write sets the expiry again.
             client.run("PERSIST k");
-            let (known, _) = super::leases::inspected(&mut client, "k");
+            let (known, _) = support::leases::inspected(&mut client, "k");
             let first = if known > 0 { leases_first(&mut client) } else { String::new() };
             match known > 0 && random.below(2) == 0 {
                 true => assert_eq!(client.integer(&format!("RL.RELEASE k {first}")), 1),
@@ -141,7 +141,7 @@ fn key_outlives_its_last_lease_and_its_expiry_is_seldom_moved() {
             }
         }
         let now = client.server_time_us() / 1_000;
-        let (holders, leases) = super::leases::inspected(&mut client, "k");
+        let (holders, leases) = support::leases::inspected(&mut client, "k");
         let Some(last) = leases.last().map(|(_, ms)| *ms) else { continue };
         assert!(holders <= 12);
         let expires = expiry(&mut client);
@@ -214,7 +214,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
 
 /// Returns the id whose lease expires first.
 fn leases_first(client: &mut Client) -> String {
-    let (_, leases) = super::leases::inspected(client, "k");
+    let (_, leases) = support::leases::inspected(client, "k");
     String::from_utf8(leases.first().expect("somebody holds one").0.clone()).expect("a number")
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use crate::acl::is_at_least;
-use crate::support::cluster::Cluster;
-use crate::support::{BASE_US, Client, Random, Server, WRONGTYPE, integers, raw_error, text};
+use support::acl::is_at_least;
+use support::cluster::Cluster;
+use support::{BASE_US, Client, Random, Server, WRONGTYPE, integers, raw_error, text};
 
 const LEASING: [&str; 6] = [
     "RL.LEASE k a 3 60",
@@ -108,7 +108,7 @@ fn removing_a_holder_by_hand_ends_its_lease() {
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.integer("ZREM k b"), 1);
     // Only the mark is left, which is not a lease.
-    assert_eq!(super::leases::inspected(&mut client, "k"), (0, vec![]));
+    assert_eq!(support::leases::inspected(&mut client, "k"), (0, vec![]));
     assert_eq!(client.decide("RL.PEEK k LEASE c 2 60s"), [1, 2, 1, 0, 60_000]);
     assert_eq!(client.integer("RL.RELEASE k c"), 0);
     assert_eq!(client.decide("RL.LEASE k c 2 60s"), [1, 2, 1, 0, 60_000]);
@@ -410,7 +410,7 @@ fn payload_of_redis_7_0_loads_with_its_leases() {
     let payload = (0..PAYLOAD.len()).step_by(2).map(digits).collect::<Vec<_>>();
     client.call(&[&b"RESTORE"[..], b"k", b"86400000", &payload]);
     let held = [("job-1", 60_000), ("job-2", 90_000)].map(|(id, ms)| (id.as_bytes().to_vec(), ms));
-    assert_eq!(super::leases::inspected(&mut client, "k"), (2, held.to_vec()));
+    assert_eq!(support::leases::inspected(&mut client, "k"), (2, held.to_vec()));
     assert_eq!(client.decide("RL.LEASE k job-3 2 60s"), [0, 2, 0, 60_000, 90_000]);
     // The same calls still write the same set.
     for again in ["RL.LEASE again job-1 3 60s", "RL.LEASE again job-2 3 90s"] {

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::{BASE_US, Client, Server, module, text};
+use support::{BASE_US, Client, Server, module, text};
 
 /// Returns the names that MODULE LIST shows.
 fn modules(client: &mut Client) -> Vec<String> {

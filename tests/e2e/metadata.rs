@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::{Client, Server, raw_error, text};
+use support::{Client, Server, raw_error, text};
 
 /// Starts a server on which every command is enabled.
 fn start() -> Server {

@@ -2,9 +2,9 @@
 
 use redis::Value;
 
-use crate::acl::{is_at_least, make_user, may};
-use crate::support::metrics::{assert_promtool_accepts, scrape};
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text};
+use support::acl::{is_at_least, make_user, may};
+use support::metrics::scrape;
+use support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text};
 
 /// Makes calls with every outcome, and a call with an error.
 fn traffic(client: &mut Client) {
@@ -80,21 +80,6 @@ fn metrics_are_one_bulk_string_in_resp2_and_resp3_with_a_fixed_order() {
     client.ok("CONFIG RESETSTAT");
     traffic(&mut client);
     assert_eq!(shape(&String::from_utf8(client.bytes("RL.METRICS")).unwrap()), before);
-}
-
-#[test]
-fn promtool_accepts_the_metrics_before_and_after_traffic() {
-    let server = Server::start();
-    let mut client = server.client();
-    assert_promtool_accepts(&text(&client.run("RL.METRICS")));
-    traffic(&mut client);
-    assert_promtool_accepts(&text(&client.run("RL.METRICS")));
-}
-
-#[test]
-#[should_panic(expected = "error")]
-fn promtool_rejects_malformed_metrics() {
-    assert_promtool_accepts("rl_errors_total{command=\"gcra} 1\n");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use redis::Value;
 
 use redis_throttle_engine::algorithms::Algorithm as Row;
 
-use crate::support::{ALGORITHMS, Algorithm, Client, Server, eventually, integers, module, text};
+use support::{ALGORITHMS, Algorithm, Client, Server, eventually, integers, module, text};
 
 /// Units per key. One unit returns in almost nine hours.
 const BUDGET: u64 = 1_000;

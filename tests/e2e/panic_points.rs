@@ -6,9 +6,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::support::{
-    ALGORITHMS, BASE_US, Client, Server, eventually, integers, module, raw_error, text,
-};
+use support::{ALGORITHMS, BASE_US, Client, Server, eventually, integers, module, raw_error, text};
 
 const PANICKED: &str = "ERR internal error: the call was stopped and the key left as it was, \
      see the server's log";

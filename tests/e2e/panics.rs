@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, integers, module, raw_error};
+use support::{ALGORITHMS, BASE_US, Client, Server, integers, module, raw_error};
 
 const PANICKED: &str = "ERR internal error: the call was stopped and the key left as it was, \
      see the server's log";
@@ -131,7 +131,7 @@ fn panic_in_a_transaction_or_a_script_stops_one_call() {
     let Value::Array(replies) = client.call(&["EVAL", script, "1", "k"]) else {
         panic!("no array")
     };
-    assert_eq!(crate::support::text(&replies[0]), PANICKED);
+    assert_eq!(support::text(&replies[0]), PANICKED);
     assert_eq!(replies[1], Value::Int(2));
     server.assert_alive();
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use redis::Value;
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
+use support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 
 /// Takes three of five units under every algorithm, by the real clock, on a key that is named after
 /// the algorithm.
@@ -106,7 +106,7 @@ fn server_without_the_module_preserves_the_states_for_one_with_it() {
     assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
     assert_eq!(client.contents(), before);
     client.ok("SAVE");
-    server.start_again_as(|setup| setup.module(crate::support::module::path()));
+    server.start_again_as(|setup| setup.module(support::module::path()));
     let mut client = server.client();
     assert_eq!(client.contents(), before);
     assert_two_are_left(&mut client);
@@ -144,7 +144,7 @@ fn allowed_calls_trigger_a_save_point() {
     for number in 0..10 {
         assert!(client.allows(&format!("RL.GCRA k:{number} 1 1 1h")));
     }
-    crate::support::eventually("ten changes make a save point of five fire", || {
+    support::eventually("ten changes make a save point of five fire", || {
         let clean = client.changes() == 0;
         (clean && client.integer("LASTSAVE") > saved_before).then_some(())
     });

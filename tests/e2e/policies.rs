@@ -6,9 +6,9 @@ use std::process::Command;
 use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 
-use crate::acl::{make_user, may};
-use crate::support::cluster::Cluster;
-use crate::support::{
+use support::acl::{make_user, may};
+use support::cluster::Cluster;
+use support::{
     BASE_US, Client, Server, eventually, listing, raw_error, replica_of, text, wait_for_offset,
 };
 

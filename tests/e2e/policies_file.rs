@@ -12,7 +12,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use tempfile::TempDir;
 
 use crate::policies::{digest, get, list};
-use crate::support::{BASE_US, Client, Random, Server, listing, module, raw_error};
+use support::{BASE_US, Client, Random, Server, listing, module, raw_error};
 
 const TEXT: &str = "# limits\nsearch GCRA 6 10 60\nsearch@plan:gold SHADOW GCRA 60 100 60\n";
 const LINES: [&str; 2] = ["search GCRA 6 10 1m", "search@plan:gold SHADOW GCRA 60 100 1m"];

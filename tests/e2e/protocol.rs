@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, integers, raw_error};
+use support::{ALGORITHMS, BASE_US, Client, Server, integers, raw_error};
 
 /// Makes the same calls as every client of the test, and returns the answers for comparison.
 fn conversation(client: &mut Client) -> Vec<Value> {

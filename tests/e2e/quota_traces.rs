@@ -3,10 +3,8 @@
 
 use redis::{PushInfo, Value};
 
-use crate::quotas::utc;
-use crate::support::{
-    Client, Server, WRONGTYPE, module, raw_error, replica_of, text, wait_for_offset,
-};
+use support::utc;
+use support::{Client, Server, WRONGTYPE, module, raw_error, replica_of, text, wait_for_offset};
 
 const CALL: &str = "RL.QUOTA k 5 month START 15 ZONE Europe/Berlin";
 const RULE: &str = "QUOTA 5 month START 15 ZONE Europe/Berlin";

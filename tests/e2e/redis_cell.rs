@@ -5,8 +5,8 @@
 use redis::{ConnectionAddr, IntoConnectionInfo as _, Value};
 use redis_cell_rs::{Cmd, Key, Policy, Verdict};
 
-use crate::support::server::Setup;
-use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, play, raw_error, text};
+use support::server::Setup;
+use support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, play, raw_error, text};
 
 /// Configures a server that offers the command of redis-cell.
 pub fn setup() -> Setup {
@@ -162,7 +162,7 @@ fn load_is_refused_if_redis_cell_has_the_command_name_unless_the_setting_is_off(
 
     let server = Server::setup().without_module().line(taken).start();
     let mut client = server.client();
-    let path = crate::support::module::path().display().to_string();
+    let path = support::module::path().display().to_string();
     for _ in 0..2 {
         client.error(&format!("MODULE LOADEX {path} CONFIG rl.redis-cell yes"));
         assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
@@ -178,7 +178,7 @@ fn load_is_refused_if_redis_cell_has_the_command_name_unless_the_setting_is_off(
 fn module_can_be_loaded_with_the_setting_into_a_running_server() {
     let server = Server::setup().without_module().start();
     let mut client = server.client();
-    let path = crate::support::module::path().display().to_string();
+    let path = support::module::path().display().to_string();
     client.ok(&format!("MODULE LOADEX {path} CONFIG rl.redis-cell yes"));
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[..3], [0, 16, 15]);
 }
@@ -359,7 +359,7 @@ fn other_commands_refuse_keys_of_redis_cell() {
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[0], 0);
     let before = client.snapshot("k");
     let changes = client.changes();
-    for algorithm in crate::support::ALGORITHMS {
+    for algorithm in support::ALGORITHMS {
         let (call, peek) = (algorithm.call("k", 5, "60"), algorithm.peek("k", 5, "60"));
         assert_eq!(client.error(&call), WRONGTYPE, "{call}");
         assert_eq!(client.error(&peek), WRONGTYPE, "{peek}");

@@ -7,10 +7,10 @@ use std::thread;
 
 use redis::Value;
 
-use crate::acl::{is_at_least, make_user, may};
 use crate::redis_cell::{arrival_ns, setup};
-use crate::support::replicas::replica_with;
-use crate::support::{
+use support::acl::{is_at_least, make_user, may};
+use support::replicas::replica_with;
+use support::{
     BASE_US, Random, Reply, Server, eventually, integers, module, raw_error, text, wait_for_offset,
 };
 
@@ -193,7 +193,7 @@ fn file_replayed_later_repeats_no_decision() {
 
 /// Configures a server that replicates calls of `CL.THROTTLE` unchanged, as redis-cell does. Here
 /// the name is an alias of a command that takes any arguments.
-fn passing_on() -> crate::support::server::Setup {
+fn passing_on() -> support::server::Setup {
     Server::setup().without_module().line("rename-command RPUSH CL.THROTTLE")
 }
 
@@ -221,7 +221,7 @@ fn replica_of_a_server_with_redis_cell_decides_the_calls_it_receives() {
 
 #[test]
 fn file_written_by_redis_cell_loads_only_where_the_command_is_enabled() {
-    let lines = |setup: crate::support::server::Setup| {
+    let lines = |setup: support::server::Setup| {
         // With another policy, the server may still hold back its last writes when it is killed.
         setup.line("appendonly yes").line("appendfsync always").line("aof-use-rdb-preamble no")
     };
@@ -270,7 +270,7 @@ fn panic_at_any_point_is_an_error_reply_and_leaves_the_key_unchanged() {
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
     let mut panics = 0;
-    let mut stopped = |client: &mut crate::support::Client, point: &str, call: &str| {
+    let mut stopped = |client: &mut support::Client, point: &str, call: &str| {
         let (before, changes) = (client.contents(), client.changes());
         client.ok(&format!("RL.DEBUG PANIC {point}"));
         assert_eq!(client.error(call), PANICKED, "{call} at {point}");

@@ -3,12 +3,10 @@
 
 use redis::Value;
 
-use crate::acl::{is_at_least, make_user, may};
 use crate::redis_cell::arrival_ns;
-use crate::support::server::Setup;
-use crate::support::{
-    BASE_US, Client, Reply, Server, WRONGTYPE, integers, module, play, raw_error, text,
-};
+use support::acl::{is_at_least, make_user, may};
+use support::server::Setup;
+use support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, module, play, raw_error, text};
 
 /// Configures a server that offers the command.
 fn setup() -> Setup {

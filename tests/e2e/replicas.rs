@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use crate::support::replicas::replica_with;
-use crate::support::{
+use support::replicas::replica_with;
+use support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, algorithms, eventually, integers,
     random_traffic, raw_error, replica_of, wait_for_offset,
 };

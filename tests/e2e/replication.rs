@@ -3,9 +3,9 @@
 
 use redis::Value;
 
-use crate::support::algorithms::{GCRA, SLIDINGLOG};
-use crate::support::replication::Effect;
-use crate::support::{
+use support::algorithms::{GCRA, SLIDINGLOG};
+use support::replication::Effect;
+use support::{
     ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of, wait_for_offset,
 };
 

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::cluster::Cluster;
-use crate::support::several::{answer, call};
-use crate::support::{ALGORITHMS, Random, eventually};
+use support::cluster::Cluster;
+use support::several::{answer, call};
+use support::{ALGORITHMS, Random, eventually};
 
 /// A key, its rule as text with the cost, and the limit and cost as numbers. No unit returns during
 /// a test.

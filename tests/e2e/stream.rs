@@ -3,9 +3,9 @@
 
 use redis::Value;
 
-use crate::support::algorithms::SLIDINGLOG;
-use crate::support::replication::Effect;
-use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, ReplicationStream, Server, integers};
+use support::algorithms::SLIDINGLOG;
+use support::replication::Effect;
+use support::{ALGORITHMS, Algorithm, BASE_US, Client, ReplicationStream, Server, integers};
 
 /// The ways in which the calls of one batch reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn load_function(client: &mut Client) {
         "#!lua name=stream\nredis.register_function('make', function(keys, args) {BODY} end)"
     );
     let loaded = client.call(&["FUNCTION", "LOAD", "REPLACE", code.as_str()]);
-    assert_eq!(crate::support::text(&loaded), "stream");
+    assert_eq!(support::text(&loaded), "stream");
 }
 
 /// The effect that a call must send.

@@ -5,8 +5,8 @@ use std::io::Write as _;
 
 use redis::Value;
 
-use crate::acl::{is_at_least, make_user, may};
-use crate::support::{BASE_US, Client, Pump, Server, raw_error, text};
+use support::acl::{is_at_least, make_user, may};
+use support::{BASE_US, Client, Pump, Server, raw_error, text};
 
 /// A row of the reply: key, count and error.
 type Row = (String, i64, i64);

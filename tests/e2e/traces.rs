@@ -5,7 +5,7 @@
 
 use redis::{PushInfo, PushKind, Value};
 
-use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Server, text};
+use support::{ALGORITHMS, Algorithm, BASE_US, Client, Server, text};
 
 /// The number of times a denied call is repeated.
 const HAMMERING: usize = 25;

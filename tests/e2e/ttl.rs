@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use redis::Value;
 
-use crate::support::algorithms::{FIXED, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
-use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, FROZEN_MARGIN_MS, Server, text};
+use support::algorithms::{FIXED, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use support::{ALGORITHMS, Algorithm, BASE_US, Client, FROZEN_MARGIN_MS, Server, text};
 
 /// The time that a busy machine may need between two calls of a test.
 const SLACK_MS: i64 = 30_000;
@@ -169,9 +169,7 @@ fn key_of_the_shortest_window_exists_for_the_whole_window() {
             + text(&time[1]).parse::<i64>().unwrap();
         assert!(expiry_ms > 0, "{call}: the key was gone or had no expiry: {expiry_ms}");
         assert!(expiry_ms * 1_000 <= now_us + 3_000, "{call}: it stays for long");
-        crate::support::eventually("the key expires", || {
-            (client.integer("EXISTS k") == 0).then_some(())
-        });
+        support::eventually("the key expires", || (client.integer("EXISTS k") == 0).then_some(()));
     }
 }
 

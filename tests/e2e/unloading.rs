@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, integers, module};
+use support::{ALGORITHMS, BASE_US, Client, Server, eventually, integers, module};
 
 /// The server's error if the module refuses to be unloaded.
 const REFUSED: &str = "ERR Error unloading module: operation not possible";
@@ -50,7 +50,7 @@ fn call_queued_in_multi_is_served_after_a_refused_unload() {
     for algorithm in ALGORITHMS {
         queueing.ok("MULTI");
         let call = algorithm.call(algorithm.name, 5, "1h");
-        assert_eq!(crate::support::text(&queueing.run(&call)), "QUEUED");
+        assert_eq!(support::text(&queueing.run(&call)), "QUEUED");
         assert_refused(&server, &mut unloading);
         // A load before EXEC must not replace the command either.
         unloading.error(&format!("MODULE LOAD {}", module::path().display()));
@@ -69,7 +69,7 @@ fn call_that_waits_for_the_end_of_a_pause_is_served_after_a_refused_unload() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| server.client().decide("RL.FIXED k 5 1h"));
         eventually("the call waits", || {
-            let clients = crate::support::text(&operator.run("CLIENT LIST"));
+            let clients = support::text(&operator.run("CLIENT LIST"));
             clients.contains("cmd=rl.fixed").then_some(())
         });
         assert_refused(&server, &mut operator);

@@ -3,9 +3,9 @@
 
 use redis::Value;
 
-use crate::support::replication::Effect;
-use crate::support::uses::{RULES, ask, set};
-use crate::support::{BASE_US, Client, Server, eventually, integers, replica_of};
+use support::replication::Effect;
+use support::uses::{RULES, ask, set};
+use support::{BASE_US, Client, Server, eventually, integers, replica_of};
 
 /// Asserts that the calls change no key and no expiry, break no WATCH, and send no invalidation, no
 /// event and nothing to replicas.

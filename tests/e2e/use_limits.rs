@@ -3,10 +3,10 @@
 use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 
-use crate::acl::{make_user, may};
-use crate::support::cluster::Cluster;
-use crate::support::uses::{RULES, ask, set, seven};
-use crate::support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, module, raw_error};
+use support::acl::{make_user, may};
+use support::cluster::Cluster;
+use support::uses::{RULES, ask, set, seven};
+use support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, module, raw_error};
 
 const NO_POLICY: &str = "NOPOLICY no such policy";
 

@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use crate::acl::is_at_least;
-use crate::support::{ALGORITHMS, Client, Server, raw_error, text};
+use support::acl::is_at_least;
+use support::{ALGORITHMS, Client, Server, raw_error, text};
 
 /// Creates a user with these rules, and returns a connection that has logged in as this user.
 fn login(server: &Server, name: &str, rules: &str) -> Client {
@@ -34,7 +34,7 @@ fn updates(prefix: &str) -> Vec<String> {
 
 /// Returns a call of every command that only reads a key.
 fn reads(prefix: &str) -> Vec<String> {
-    let peek = |algorithm: &crate::support::Algorithm| {
+    let peek = |algorithm: &support::Algorithm| {
         let key = format!("{prefix}{}", algorithm.name);
         [algorithm.peek(&key, 1_000, "366d"), format!("RL.INSPECT {key}")]
     };

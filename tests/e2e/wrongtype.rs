@@ -1,6 +1,6 @@
 //! Keys that hold other values: every command answers WRONGTYPE and does not change them.
 
-use crate::support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, raw_error};
+use support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, raw_error};
 
 const INSPECT_WRONGTYPE: &str = "WRONGTYPE the key does not hold a rate limiter's state";
 

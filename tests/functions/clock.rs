@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::support::server::Setup;
-use crate::support::{Client, Server};
+use support::server::Setup;
+use support::{Client, Server};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions/clock.c");
 

@@ -11,8 +11,8 @@ use crate::clock::Clock;
 use crate::library::{Asked, Form, Library};
 use crate::schedule;
 use crate::steps::{Lane, Outcomes, Scene, Step, Word};
-use crate::support::{BASE_US, Random, Server, fuzz, raw_error};
 use crate::words::{KINDS, Kind};
+use support::{BASE_US, Random, Server, fuzz, raw_error};
 
 /// The number of steps of all runs together. Each step makes one call on every lane.
 const CALLS: u64 = 240_000;

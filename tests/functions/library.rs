@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Client, text};
+use support::{Client, text};
 
 /// The words of one call.
 pub type Call = Vec<Vec<u8>>;

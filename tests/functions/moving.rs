@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::library::{Asked, Form, Library};
-use crate::support::{BASE_US, Client, Server, integers};
+use support::{BASE_US, Client, Server, integers};
 
 /// The calls that are made before and after each move.
 const CALLS: [&str; 12] = [
@@ -50,11 +50,7 @@ fn module_and_function_continue_each_others_counts_to_the_millisecond() {
 fn restart(server: &mut Server, mut client: Client, with_module: bool) -> Client {
     client.ok("SAVE");
     server.start_again_as(|setup| {
-        if with_module {
-            setup.module(crate::support::module::path())
-        } else {
-            setup.without_module()
-        }
+        if with_module { setup.module(support::module::path()) } else { setup.without_module() }
     });
     server.client()
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::clock::Clock;
-use crate::support::played::{on_a_line, row};
-use crate::support::{BASE_US, Client, Server};
+use support::played::{on_a_line, row};
+use support::{BASE_US, Client, Server};
 
 /// A server of the page: its name in the page's rows, and its port on the page.
 struct Place {

@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::library::{Asked, Form, Library, script, source};
 use crate::servers::{CALLS, call_all, plain};
-use crate::support::{Server, integers, raw_error, replica_of};
+use support::{Server, integers, raw_error, replica_of};
 
 #[test]
 fn replica_answers_reads_and_refuses_the_other_calls() {
@@ -184,7 +184,7 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
         }
     }
     let foreign = client.error("FCALL rl_fixed 1 month 10 60");
-    assert_eq!(foreign, crate::support::WRONGTYPE);
+    assert_eq!(foreign, support::WRONGTYPE);
     assert_eq!(client.contents(), before);
     client.ok("FCALL rl_block 1 month 1h");
     assert_eq!(client.decide("RL.QUOTA month 10 month")[..3], [0, 10, 0]);

@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::library::{Asked, Form, Library, script, source};
 use crate::servers::{CALLS, plain};
-use crate::support::{Client, Server, raw_error};
+use support::{Client, Server, raw_error};
 
 /// The command that the library calls only on servers without absolute expiry times.
 const ON_OLD_SERVERS: &str = "pttl";

@@ -5,9 +5,9 @@ use crate::library::{Asked, Call, FORMS};
 use crate::steps::{Step, Word};
 use redis_throttle_engine::algorithms::Algorithm;
 
-use crate::support::forge::forge;
-use crate::support::{BASE_US, Random};
 use crate::words::{self, Kind};
+use support::forge::forge;
+use support::{BASE_US, Random};
 
 /// The last instant of the module's clock: 2200-01-01.
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;

@@ -5,8 +5,8 @@ use std::process::Command;
 use redis::{PushKind, Value};
 
 use crate::library::{Asked, FORMS, Form, Library, script, source};
-use crate::support::cluster::Cluster;
-use crate::support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
+use support::cluster::Cluster;
+use support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
 
 /// Calls of each kind, in an order in which every call stores a state.
 pub const CALLS: [&str; 16] = [

@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::clock::Clock;
 use crate::library::{Asked, Call, Form, Library};
-use crate::support::{Client, fuzz, integers, raw_error};
+use support::{Client, fuzz, integers, raw_error};
 
 /// The number of steps of one instant that are sent before their replies are read.
 const BATCH: usize = 50;

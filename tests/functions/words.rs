@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use redis_throttle_engine::algorithms::{Algorithm, Argument};
 
 use crate::library::source;
-use crate::support::Random;
+use support::Random;
 
 /// The kinds of rules that the library has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use crate::exporter::Exporter;
 use crate::http;
 use crate::prometheus::Prometheus;
-use crate::support::{Server, eventually};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::{env, path::PathBuf};
+use support::{Server, eventually};
 
 /// A process that checks two rules all the time. It is stopped by its process id when dropped.
 pub struct Application {

@@ -1,11 +1,11 @@
 //! A minimal HTTP client for the tests, and tests of the exporter's answers to unusual requests.
 
 use crate::exporter::Exporter;
-use crate::support::Server;
 use socket2::{Domain, Socket, Type};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use support::Server;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -84,13 +84,13 @@ fn silent_clients_delay_other_clients_only_briefly() {
     // Opens connections until the exporter has no free one. It then answers 503, until the silent
     // clients time out.
     let mut more = Vec::new();
-    let full = crate::support::eventually("there is no place", || {
+    let full = support::eventually("there is no place", || {
         more.extend((0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()));
         let answer = ask(&exporter.address, "GET /metrics HTTP/1.1\r\n\r\n")?;
         (answer.status != 200).then_some(answer)
     });
     assert_eq!((full.status, full.body.as_str()), (503, "too many connections at a time\n"));
-    crate::support::eventually("there is a place again, though nobody has left", || {
+    support::eventually("there is a place again, though nobody has left", || {
         let answer = ask(&exporter.address, "GET /metrics HTTP/1.1\r\n\r\n")?;
         (answer.status == 200).then_some(())
     });
@@ -120,7 +120,7 @@ fn slow_readers_lose_their_page_and_do_not_block_other_clients() {
         stream
     };
     let mut slow: Vec<_> = (0..16).map(|_| ask_only()).collect();
-    let told = crate::support::eventually("no place for another page", || {
+    let told = support::eventually("no place for another page", || {
         let answer = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n")?;
         if answer.status == 200 {
             // The exporter still has a free connection, which another slow reader takes.
@@ -131,7 +131,7 @@ fn slow_readers_lose_their_page_and_do_not_block_other_clients() {
     assert_eq!(told, 503);
     assert_eq!(get(&exporter.address, "/healthz").status, 200);
     // Each client reads a few bytes from time to time, which does not extend its deadline.
-    crate::support::eventually("there is a place again", || {
+    support::eventually("there is a place again", || {
         for mut stream in &slow {
             stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             let _ = stream.read(&mut [0; 100]);

@@ -4,12 +4,12 @@
 use crate::application::Application;
 use crate::exporter::Exporter;
 use crate::http;
-use crate::support::server::free_port;
-use crate::support::{Server, eventually, module, raw_error};
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use support::server::free_port;
+use support::{Server, eventually, module, raw_error};
 use tempfile::TempDir;
 
 fn deployed(name: &str) -> String {
@@ -134,7 +134,7 @@ fn prometheus_stores_the_series_and_alerts_fire_for_panics_and_dead_servers() {
     client.ok("RL.DEBUG PANIC decide");
     client.error("RL.GCRA user:42 6 10 60");
     prometheus.wait_for_alert("RateLimitPanicked", &of(&names[0]));
-    client.freeze(crate::support::BASE_US);
+    client.freeze(support::BASE_US);
     prometheus.wait_for_alert("RateLimitClockFrozen", &of(&names[0]));
     prometheus.assert_silent("RateLimitServerDown");
     mortal.crash();

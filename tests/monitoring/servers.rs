@@ -2,10 +2,7 @@
 
 use crate::exporter::{Exporter, TIMEOUT_MS, program, refusal};
 use crate::http;
-use crate::support::cluster::Cluster;
-use crate::support::metrics::assert_promtool_accepts;
-use crate::support::server::free_port;
-use crate::support::{Client, Server, eventually, module, text};
+use crate::promtool::assert_promtool_accepts;
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +11,9 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+use support::cluster::Cluster;
+use support::server::free_port;
+use support::{Client, Server, eventually, module, text};
 
 fn server() -> Server {
     Server::setup().with_tcp().start()
@@ -386,7 +386,7 @@ fn tls_needs_a_certificate_of_the_configured_authority() {
             .replace("             ", "")
             .as_str(),
     );
-    let port = crate::support::server::free_port();
+    let port = support::server::free_port();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let _server = Server::setup()
         .line(&format!("tls-port {port}"))

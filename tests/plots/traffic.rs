@@ -1,6 +1,6 @@
 //! The traffic of the pictures, the rules that decide it, and the allowed calls.
 
-use crate::support::{BASE_US, Client};
+use support::{BASE_US, Client};
 
 /// The time span of each picture.
 pub const END_MS: i64 = 40_000;

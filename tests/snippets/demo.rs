@@ -1,8 +1,8 @@
 //! Tests `make demo`: it shows the table of all algorithms first, then every command, or only one,
 //! and ends with the lab's address.
 
-use crate::support::module;
 use std::process::Command;
+use support::module;
 
 /// Runs the demo and returns its output, or its error message if it fails.
 fn demo(only: &str) -> Result<String, String> {

@@ -2,12 +2,12 @@
 //! of a driver and with those of the page, and Redisson's `RGcra`.
 
 use super::lossy::{Loss, LossyWay};
-use super::support::cluster::Cluster;
-use super::support::{BASE_US, Server, eventually};
 use super::{counted, decisions, pages};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use support::cluster::Cluster;
+use support::{BASE_US, Server, eventually};
 
 /// Builds the programs of the folder and returns their class path.
 ///

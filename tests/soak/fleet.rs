@@ -6,7 +6,7 @@ use std::process::Command;
 
 use redis::Value;
 
-use crate::support::{Client, Server, eventually};
+use support::{Client, Server, eventually};
 
 pub struct Fleet {
     primary: Server,

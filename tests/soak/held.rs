@@ -4,8 +4,8 @@ use redis::Value;
 use redis_throttle_engine::oracle::{Answer, DAY_US, Leases, Source as _};
 
 use crate::Counts;
-use crate::support::Random;
 use crate::traffic::{Sent, five};
+use support::Random;
 
 /// The number of different holders of each key: a few, and more than a compact encoding can hold.
 pub const HOLDERS: [u64; 3] = [4, 30, 400];

@@ -4,7 +4,7 @@ use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::bounds::Leave;
 use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb};
 
-use crate::support::Random;
+use support::Random;
 
 /// A key, its two rules and the model of its state.
 pub struct Key {

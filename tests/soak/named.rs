@@ -13,9 +13,9 @@ use redis_throttle_engine::oracle::{AnySubject, Limits, Share, Verb, Wrote};
 use crate::Counts;
 use crate::fleet::Fleet;
 use crate::key::{Asked, Key, leave_text};
-use crate::support::Random;
-use crate::support::statistics::{Stats, listed};
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
+use support::Random;
+use support::statistics::{Stats, listed};
 
 /// The keys, and the statistics that the primary should have.
 pub struct Named {

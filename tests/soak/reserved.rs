@@ -8,8 +8,8 @@ use redis_throttle_engine::oracle::{
 
 use crate::Counts;
 use crate::key::{Asked, Key, duration};
-use crate::support::Random;
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
+use support::Random;
 
 /// A key and a rule that allows no call.
 const NEVER: [&str; 2] = ["never", "FIXED 1 60 COST 2"];

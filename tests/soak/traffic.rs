@@ -13,7 +13,7 @@ use crate::held::{HOLDERS, Held};
 use crate::key::{Asked, Key, duration};
 use crate::named::Named;
 use crate::reserved::Booked;
-use crate::support::{Random, raw_error};
+use support::{Random, raw_error};
 
 /// The number of keys for each algorithm.
 const KEYS: usize = 4;

@@ -17,12 +17,6 @@ const START_US: i128 = 1_800_000_000_000_000;
 /// The number of events in a run.
 const EVENTS: usize = 100;
 
-impl Source for Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        Random::below(self, bound)
-    }
-}
-
 /// The number of times that each kind of event happened.
 #[derive(Default)]
 pub struct Counts(BTreeMap<&'static str, u64>);

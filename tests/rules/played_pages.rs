@@ -1,0 +1,113 @@
+//! Makes the calls that pages show and compares the replies, in order. Each section runs on new
+//! servers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use support::played::{Row, instant, on_a_line, row, row_of_lines, words};
+use support::{BASE_US, Server};
+
+/// Returns the text of a page in `docs`.
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    fs::read_to_string(path).expect("a page")
+}
+
+/// Returns each line of a text with the line that follows it.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().zip(text.lines().skip(1))
+}
+
+/// Returns the calls of each section of a page, from all its tables and blocks.
+fn sessions(name: &str) -> Vec<(String, Vec<Row>)> {
+    let text = page(name);
+    let sections = text.split("\n## ").map(|section| {
+        let title = section.lines().next().unwrap_or_default().to_owned();
+        let in_blocks = pairs(section).filter_map(|(call, reply)| row_of_lines(call, reply));
+        (title, section.lines().filter_map(row).chain(in_blocks).collect())
+    });
+    sections.filter(|(_, rows): &(String, Vec<Row>)| !rows.is_empty()).collect()
+}
+
+fn play(title: &str, rows: &[Row]) {
+    let mut servers = BTreeMap::new();
+    for Row { at_ms, server, call, reply } in rows {
+        let server = servers.entry(server).or_insert_with(Server::start);
+        let mut client = server.client();
+        client.freeze(BASE_US + at_ms * 1_000);
+        let call = call.iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(on_a_line(&client.call(&call)), *reply, "{title}: {call:?}");
+    }
+}
+
+#[test]
+fn page_on_policies_shows_the_replies_of_a_real_server() {
+    let sessions = sessions("policies.md");
+    let rows: usize = sessions.iter().map(|(_, rows)| rows.len()).sum();
+    assert!(sessions.len() >= 3 && rows >= 25, "{rows} rows in {} sections", sessions.len());
+    sessions.iter().for_each(|(title, rows)| play(title, rows));
+}
+
+#[test]
+fn cookbook_shows_the_replies_of_a_real_server() {
+    let sessions = sessions("cookbook.md");
+    let rows: usize = sessions.iter().map(|(_, rows)| rows.len()).sum();
+    assert!(sessions.len() >= 9 && rows >= 55, "{rows} calls in {} sections", sessions.len());
+    sessions.iter().for_each(|(title, rows)| play(title, rows));
+}
+
+/// The time at which the calls of the reference are made: 2026-01-01 00:00:00 UTC.
+const REFERENCE_US: i64 = 1_767_225_600_000_000;
+
+#[test]
+fn reference_shows_the_replies_of_a_real_server() {
+    let (text, mut played) = (page("commands.md"), 0);
+    for section in text.split("\n## ").skip(1) {
+        let blocks = section.split("\n```\n").skip(1).step_by(2);
+        let lines: Vec<_> = blocks.flat_map(str::lines).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let server = Server::setup().line("rl.redis-cell yes").line("rl.gcra yes").start();
+        let mut client = server.client();
+        client.freeze(REFERENCE_US);
+        for line in lines {
+            let (call, reply) = line.split_once(" -> ").expect(line);
+            let call = words(call);
+            let call: Vec<_> = call.iter().map(String::as_str).collect();
+            assert_eq!(on_a_line(&client.call(&call)), reply.trim(), "{line}");
+            played += 1;
+        }
+    }
+    assert!(played > 50, "{played} calls");
+}
+
+#[test]
+fn section_on_a_gateway_shows_the_replies_of_a_real_server() {
+    let text = page("quotas-and-reservations.md");
+    let section = text.split("\n## ").find(|section| section.starts_with("An LLM gateway"));
+    // A call may go on after a backslash.
+    let section = section.expect("the section").replace("\\\n", " ");
+    let rows: Vec<_> =
+        pairs(&section).filter_map(|(call, reply)| row_of_lines(call, reply)).collect();
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    play("An LLM gateway", &rows);
+}
+
+/// Asserts that every line with a time is recognised as a call, so that none is skipped.
+#[test]
+fn every_line_that_begins_with_a_time_is_played() {
+    let policies = page("policies.md");
+    let begins = |line: &&str| line.strip_prefix("| ").is_some_and(|rest| instant(rest).is_some());
+    for line in policies.lines().filter(begins) {
+        assert!(row(line).is_some(), "policies.md: {line}");
+    }
+    let cookbook = page("cookbook.md");
+    for block in cookbook.split("\n```").skip(1).step_by(2) {
+        for (call, reply) in pairs(block).filter(|(call, _)| instant(call).is_some()) {
+            let called = row_of_lines(call, reply);
+            assert!(called.is_some_and(|row| !row.reply.is_empty()), "cookbook.md: {call}");
+        }
+    }
+}
