@@ -1,4 +1,4 @@
-//! The module under memory pressure, over a million calls, and with every command that moves keys.
+//! The module under memory pressure, and with every command that moves keys.
 
 use redis::Value;
 use std::io::Write as _;

@@ -1,5 +1,4 @@
-//! `RL.RESERVE`, `RL.COMMIT` and `RL.CANCEL`: a reservation holds an estimated cost until the
-//! actual cost is committed, or it is cancelled.
+//! The effects of reservations on replicas, files and a full server, and the rights they need.
 
 use support::acl::{is_at_least, make_user, may};
 use support::reservations::{RULE, cancel, commit, inspected, reserve};

@@ -1,5 +1,4 @@
-//! `RESERVE` as a rule of `RL.ALL` and `RL.PEEKALL`: a reservation that is made with the units of
-//! all other rules, or not at all.
+//! `RESERVE` as a rule of `RL.ALL` in transactions, scripts and replicas, and after a panic.
 
 use redis::Value;
 use support::several::{answer, call};

@@ -1,5 +1,4 @@
-//! `RL.CHARGE`, `RL.REFUND`, `PARTIAL` and `RL.BACKOFF`: charging the actual cost afterwards,
-//! partial grants, and growing delays.
+//! The effects of `RL.CHARGE` and `RL.REFUND` on replicas, events, files and a full server.
 
 use support::settling::settle;
 use support::{ALGORITHMS, BASE_US, Server, module, raw_error, replica_of, wait_for_offset};

@@ -1,5 +1,5 @@
-//! `RL.ALL` and `RL.PEEKALL`: several rules decide one call, which takes units under all of them or
-//! under none.
+//! The effects of `RL.ALL`: on its keys, their events, replicas and files, and for users without
+//! rights. `tests/rules/several.rs` has its decisions.
 
 use redis::Value;
 use std::thread;

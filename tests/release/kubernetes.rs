@@ -1,6 +1,6 @@
-//! Checks that the manifests fit each other; tests/monitoring compares them with their schemas. The gateway's own tests start it
-//! with their arguments and their file of limits; tests/dist starts a server with its
-//! configuration.
+//! Checks that the manifests fit each other. tests/monitoring compares them with their schemas, the
+//! gateway's own tests start it with their arguments and their file of limits, and tests/dist
+//! starts a server with its configuration.
 
 use super::{VERSION, text};
 use saphyr::{LoadableYamlNode as _, Yaml};

@@ -1,7 +1,7 @@
-//! Black-box tests of what the engine and the module decide alone: grammar, replies, states, traces
-//! of calls, policies, reservations, and memory under a million calls. A server's version cannot
-//! change them, so they run on the oldest and the newest server only; `tests/e2e` has the tests that
-//! need every server.
+//! Black-box tests of what the engine and the module decide alone: grammar, replies, states,
+//! policies, reservations, and the memory of a million calls. No version of a server can change
+//! them, so they run on the oldest and the newest server only. `tests/e2e` has the tests that every
+//! server must pass.
 
 mod byte_fuzz;
 mod changed_limits;

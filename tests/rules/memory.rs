@@ -1,4 +1,4 @@
-//! The module under memory pressure, over a million calls, and with every command that moves keys.
+//! The memory that the module takes over a million calls and a million keys.
 
 use redis::Value;
 use std::fmt::Write as _;
