@@ -6,7 +6,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
 use redis_throttle_client::{
@@ -22,6 +22,9 @@ use crate::{limiter, ms, patient};
 const ESTIMATE: u64 = 1800;
 const USED: u64 = 2000;
 
+/// The ttl of leases and reservations. No test takes that long, so only ends free what is held.
+const TTL: &str = "10m";
+
 /// The rules of an application that calls a language model.
 struct Rules {
     rpm: Rule,
@@ -31,13 +34,12 @@ struct Rules {
 }
 
 impl Rules {
-    /// Leases and reservations expire after this ttl.
     fn new() -> Self {
         Self {
             rpm: Rule::gcra("rpm", 100, 100, "1m").unwrap(),
             tpm: Rule::fixed("tpm", 90_000, "1h").unwrap(),
             month: Rule::quota("month", 1_000_000, QuotaUnit::Month).unwrap(),
-            runs: Rule::lease("runs", 3, "6s").unwrap(),
+            runs: Rule::lease("runs", 3, TTL).unwrap(),
         }
     }
 
@@ -45,7 +47,7 @@ impl Rules {
         let items = [
             self.rpm.of(tenant),
             self.tpm.of(tenant).cost(ESTIMATE),
-            self.month.of(tenant).reserve(ESTIMATE).ttl("6s"),
+            self.month.of(tenant).reserve(ESTIMATE).ttl(TTL),
             self.runs.of(tenant),
         ];
         limiter.admit(&items, None).await
@@ -75,10 +77,8 @@ async fn number(server: &Server, key: &str, field: &str) -> u64 {
     state(server, key).await.get(field).copied().unwrap_or(0)
 }
 
-/// Waits until the server holds nothing for a tenant. It takes less than the ttl, so nothing has
-/// expired.
+/// Waits until the server holds nothing for a tenant.
 async fn until_nothing_is_held(server: &Server, tenant: &str, rules: &Rules) {
-    let began = Instant::now();
     let free = Limiter::with_options(server.client(), patient()).unwrap();
     until("nothing is held", async || {
         let runs = free.peek_all(&[rules.runs.of(tenant).id("other")], None).await.unwrap();
@@ -86,7 +86,6 @@ async fn until_nothing_is_held(server: &Server, tenant: &str, rules: &Rules) {
         (runs.rows[0].remaining, open) == (2, 0)
     })
     .await;
-    assert!(began.elapsed() < ms(6000), "{:?}", began.elapsed());
 }
 
 async fn used(server: &Server, tenant: &str) -> [u64; 2] {
@@ -232,6 +231,20 @@ async fn lost_answers_change_no_units() {
     }
 }
 
+/// Admits a tenant by the server, and returns its name. On a busy machine the server may answer too
+/// late, and the next try is for another tenant.
+async fn admitted_in_time(rules: &Rules, limiter: &Limiter, name: &str) -> (String, Admission) {
+    for at in 0..100 {
+        let tenant = format!("{name}-{at}");
+        let admitted = rules.admit(limiter, &tenant).await.unwrap();
+        if admitted.decision().source == Source::Server {
+            return (tenant, admitted);
+        }
+        admitted.finish().await;
+    }
+    panic!("the server never answers in time");
+}
+
 #[tokio::test]
 async fn admission_ends_once_while_the_server_is_silent_and_afterwards() {
     if backend() != Backend::Module {
@@ -241,15 +254,8 @@ async fn admission_ends_once_while_the_server_is_silent_and_afterwards() {
     proxy.lead_to(server.port);
     let client = redis::Client::open(proxy.url()).unwrap();
     let limiter = Limiter::with_options(client, Options::default().timeout(ms(300))).unwrap();
-    for (tenant, hangs) in [("silent", false), ("hangs", true)] {
-        until("it admits", async || {
-            let admitted = rules.admit(&limiter, "first").await.unwrap();
-            admitted.finish().await;
-            admitted.decision().source == Source::Server
-        })
-        .await;
-        let admitted = rules.admit(&limiter, tenant).await.unwrap();
-        assert_eq!(admitted.decision().source, Source::Server);
+    for (name, hangs) in [("silent", false), ("hangs", true)] {
+        let (tenant, admitted) = admitted_in_time(&rules, &limiter, name).await;
         admitted.settle(&rules.month, USED).unwrap();
         admitted.settle(&rules.tpm, USED).unwrap();
         // Connections that forward nothing, or a server that runs each command two seconds later.
@@ -259,14 +265,14 @@ async fn admission_ends_once_while_the_server_is_silent_and_afterwards() {
             proxy.silence();
             None
         };
-        let began = Instant::now();
+        // It waits for the first try only, which ends long before the server is back.
         admitted.finish().await;
-        assert!(began.elapsed() < ms(1500), "{:?}", began.elapsed());
         if let Some(slept) = slept {
+            assert!(!slept.is_finished());
             slept.await.unwrap().unwrap();
         }
-        until_nothing_is_held(&server, tenant, &rules).await;
-        let [month, tpm] = used(&server, tenant).await;
+        until_nothing_is_held(&server, &tenant, &rules).await;
+        let [month, tpm] = used(&server, &tenant).await;
         assert_eq!(month, USED, "{tenant}");
         // A charge is sent once: it may not have arrived.
         assert!([ESTIMATE, USED].contains(&tpm), "{tenant}: {tpm}");
@@ -279,16 +285,24 @@ async fn leases_and_reservations_outlive_their_ttl_while_the_work_lasts() {
         return;
     }
     let server = Server::start().await;
+    server.freeze().await;
     let limiter = limiter(&server);
-    let (day, runs) = (Rule::fixed("day", 10, "1d").unwrap(), Rule::lease("runs", 1, "600ms"));
+    // Both are renewed each second. A busy machine may be two seconds late.
+    let (day, runs) = (Rule::fixed("day", 10, "1d").unwrap(), Rule::lease("runs", 1, "3s"));
     let runs = runs.unwrap();
-    let items = [day.of("t").reserve(4).ttl("600ms"), runs.of("t")];
+    let items = [day.of("t").reserve(4).ttl("3s"), runs.of("t")];
     let admitted = limiter.admit(&items, None).await.unwrap();
-    let began = Instant::now();
-    while began.elapsed() < ms(1500) {
+    let renewals = async || (server.calls("rl.reserve").await, server.calls("rl.renew").await);
+    for _ in 0..4 {
+        server.advance(ms(2000)).await;
+        let before = renewals().await;
+        until("both are renewed", async || {
+            let now = renewals().await;
+            now.0 > before.0 && now.1 > before.1
+        })
+        .await;
         assert_eq!(limiter.peek(day.of("t").cost(0)).await.unwrap().remaining, 6);
         assert!(limiter.lease(runs.of("t")).await.is_err() && admitted.held());
-        tokio::time::sleep(ms(50)).await;
     }
     admitted.finish().await;
     assert_eq!(limiter.peek(day.of("t").cost(0)).await.unwrap().remaining, 10);

@@ -382,7 +382,8 @@ async fn limiter_leaves_silent_connections_and_a_demoted_primary() {
     let healed = async |what| {
         let began = Instant::now();
         until(what, async || decided(&limiter).await).await;
-        assert!(began.elapsed() < Duration::from_millis(1500), "{what}: {:?}", began.elapsed());
+        // As long as for one server: see `HEALED_WITHIN`.
+        assert!(began.elapsed() < Duration::from_secs(6), "{what}: {:?}", began.elapsed());
     };
 
     // The connection to the owner falls silent, and new ones are forwarded.

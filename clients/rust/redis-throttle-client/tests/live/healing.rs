@@ -11,8 +11,9 @@ use crate::proxy::Proxy;
 use crate::server::{Server, until};
 use crate::{api, ms, patient};
 
-/// The time within which the server decides again.
-const HEALED_WITHIN: Duration = Duration::from_millis(1500);
+/// The time within which the server decides again. The breaker's pause is 1.2 s at most; on a busy
+/// machine an answer may be late, which costs one more pause. The timelines have the exact times.
+const HEALED_WITHIN: Duration = Duration::from_secs(6);
 
 async fn reason(limiter: &Limiter) -> Option<Reason> {
     limiter.check(api().of("42")).await.unwrap().reason
@@ -23,7 +24,7 @@ async fn soon(limiter: &Limiter, what: &str, wanted: impl Fn(Option<Reason>) -> 
     let began = Instant::now();
     let mut last = reason(limiter).await;
     while !wanted(last) {
-        assert!(began.elapsed() < HEALED_WITHIN, "not within 1.5 s: {what}, but {last:?}");
+        assert!(began.elapsed() < HEALED_WITHIN, "not within 6 s: {what}, but {last:?}");
         tokio::time::sleep(ms(10)).await;
         last = reason(limiter).await;
     }
@@ -201,7 +202,7 @@ async fn calls_on_one_connection_share_a_failure_and_the_next_dial() {
     proxy.lead_to(server.port);
     let limiter = Limiter::with_options(
         redis::Client::open(proxy.url()).unwrap(),
-        Options::default().breaker_failures(2),
+        Options::default().timeout(ms(1000)).breaker_failures(2),
     )
     .unwrap();
     until("the server decides", async || reason(&limiter).await.is_none()).await;
