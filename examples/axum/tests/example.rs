@@ -71,7 +71,7 @@ fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
 async fn example_serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
     let server = Server::start().await;
     server.freeze().await;
-    let example = Example::start(&server, 5000);
+    let example = Example::start(&server, 60_000);
     for left in (0..10).rev() {
         let served = example.get("/", "192.0.2.7").await;
         assert_eq!(served.status(), 200);
@@ -113,7 +113,7 @@ async fn example_serves_ten_requests_and_answers_the_eleventh_with_a_full_429() 
 async fn several_rules_are_checked_in_one_call() {
     let server = Server::start().await;
     server.freeze().await;
-    let example = Example::start(&server, 5000);
+    let example = Example::start(&server, 60_000);
     let before = server.decided("rl.all").await;
     for _ in 0..3 {
         let served = example.get("/report", "192.0.2.7").await;
@@ -128,16 +128,18 @@ async fn several_rules_are_checked_in_one_call() {
     assert_eq!(server.decided("rl.all").await - before, 4);
 }
 
-/// Returns the median duration of five responses, all decided by `source`.
-async fn median_of_five(example: &Example, source: &str) -> Duration {
+/// Returns the median duration of five responses; none if one is not decided by `source`.
+async fn median_of_five(example: &Example, source: &str) -> Option<Duration> {
     let mut took = Vec::new();
     for _ in 0..5 {
         let began = Instant::now();
-        assert_eq!(example.source("192.0.2.7").await, source);
+        if example.source("192.0.2.7").await != source {
+            return None;
+        }
         took.push(began.elapsed());
     }
     took.sort_unstable();
-    took[2]
+    Some(took[2])
 }
 
 #[tokio::test]
@@ -146,10 +148,18 @@ async fn example_follows_each_on_error_while_the_server_is_down_and_recovers() {
     server.freeze().await;
     let example = Example::start(&server, 100);
     until("the server decides", async || example.source("203.0.113.99").await == "server").await;
-    let usual = median_of_five(&example, "server").await;
+    let mut usual = None;
+    // On a busy machine a call may time out.
+    until("five calls are decided in time", async || {
+        server.freeze().await;
+        usual = median_of_five(&example, "server").await;
+        usual.is_some()
+    })
+    .await;
+    let usual = usual.expect("a median");
     server.end();
     // The median must be below the bound plus twice the time of other responses on this machine.
-    let without = median_of_five(&example, "error").await;
+    let without = median_of_five(&example, "error").await.expect("no call is decided");
     assert!(without < Duration::from_millis(150) + 2 * usual, "{without:?}, else {usual:?}");
     let closed = example.send(Method::POST, "/login", "192.0.2.7").await;
     assert_eq!((closed.status().as_u16(), field(&closed, "retry-after")), (503, Some("1")));
@@ -186,7 +196,7 @@ async fn request_to_a_hung_server_takes_one_timeout_and_counts_once() {
 async fn example_releases_the_lease_when_the_client_hangs_up() {
     let server = Server::start().await;
     server.freeze().await;
-    let example = Example::start(&server, 5000);
+    let example = Example::start(&server, 60_000);
     let mut first = example.get("/export", "192.0.2.7").await;
     assert_eq!(first.status(), 200);
     assert!(first.chunk().await.unwrap().is_some());
