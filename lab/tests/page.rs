@@ -303,18 +303,21 @@ fn connection_ends_after_its_time_even_if_it_is_in_use() {
         last_answer: Duration::from_millis(50),
         ..Patience::default()
     };
-    let mut stream = connect(start(patience));
-    let address = stream.peer_addr().expect("an address");
+    let address = start(patience);
     let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n\r\n");
-    // The server closes in the end, although each request is complete.
-    let mut answers = 0;
-    while stream.write_all(request.as_bytes()).is_ok() {
-        match stream.read(&mut [0; 65_536]) {
-            Ok(0) | Err(_) => break,
-            Ok(_) => answers += 1,
+    let answers_of_one = || {
+        let (mut stream, mut answers) = (connect(address), 0);
+        // The server closes in the end, although each request is complete.
+        while stream.write_all(request.as_bytes()).is_ok() {
+            match stream.read(&mut [0; 65_536]) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => answers += 1,
+            }
         }
-    }
-    assert!(answers > 0);
+        answers
+    };
+    // On a busy machine a connection may end before its first answer.
+    assert!((0..100).any(|_| answers_of_one() > 0));
 }
 
 #[test]
