@@ -162,17 +162,30 @@ fn programs_of_the_page_are_allowed_until_they_are_denied() {
         let server = server_on_tcp();
         let mut client = server.client();
         client.freeze(BASE_US);
-        assert_eq!(snippet.run(server.port()), "allowed, 5 left\n", "{snippet:?}");
-        assert!(client.allows("RL.GCRA user:42 6 10 60 COST 5"));
-        assert_eq!(snippet.run(server.port()), "denied, again in 6000 ms\n", "{snippet:?}");
+        for (taken, line) in [(0, "allowed, 5 left\n"), (6, "denied, again in 6000 ms\n")] {
+            // The program waits for 250 ms, and a busy machine may need longer. That call may have
+            // counted, so the key is new for each try.
+            let printed = eventually("an answer in time", || {
+                client.run("DEL user:42");
+                assert!(client.allows(&format!("RL.GCRA user:42 6 10 60 COST {taken}")));
+                Some(snippet.run(server.port())).filter(|printed| printed != NO_ANSWER)
+            });
+            assert_eq!(printed, line, "{snippet:?}");
+        }
     }
+}
+
+/// Repeats a run of a program that gives up after 250 ms, until the server has got its call: on a
+/// busy machine it may give up before it sends one.
+fn sent(run: impl Fn() -> (i64, String)) -> (i64, String) {
+    eventually("a call is sent in time", || Some(run()).filter(|(times, _)| *times > 0))
 }
 
 #[test]
 fn program_of_the_page_reports_a_lost_reply_and_is_counted_once() {
     for snippet in SNIPPETS {
         for loss in [Loss::Cut, Loss::Silence] {
-            let outcome = counted(loss, |port| snippet.run(port));
+            let outcome = sent(|| counted(loss, |port| snippet.run(port)));
             assert_eq!(outcome, (1, NO_ANSWER.to_owned()), "{snippet:?}, {loss:?}");
         }
     }
@@ -199,7 +212,8 @@ fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_ioredis() {
     assert_eq!((times, printed.as_str()), (22, "78\n"));
 }
 
-/// Returns how long a lost call lasted, in whole seconds.
+/// Returns how long a lost call lasted, in whole seconds. The bounds of the tests have some seconds
+/// for a busy machine.
 fn seconds(printed: &str) -> u64 {
     let seconds = printed.strip_prefix("lost after ").and_then(|rest| rest.strip_suffix(" s\n"));
     seconds.and_then(|seconds| seconds.parse().ok()).expect(printed)
@@ -220,7 +234,7 @@ fn call_counts_four_times_and_lasts_twenty_seconds_with_the_defaults_of_go_redis
     let (times, seconds) = silent("go-redis");
     assert_eq!(times, 4);
     // Four times 5 s, and the pauses before three of them.
-    assert!((20..=22).contains(&seconds), "{seconds} s");
+    assert!((20..=26).contains(&seconds), "{seconds} s");
 }
 
 #[test]
@@ -229,7 +243,7 @@ fn call_counts_once_and_lasts_ten_seconds_with_the_defaults_of_rueidis() {
     assert_eq!(counted(Loss::Cut, cut).0, 1);
     let (times, seconds) = silent("rueidis");
     assert_eq!(times, 1);
-    assert!((10..=11).contains(&seconds), "{seconds} s");
+    assert!((10..=16).contains(&seconds), "{seconds} s");
 }
 
 #[test]
@@ -260,7 +274,9 @@ fn call_is_repeated_until_a_reply_arrives_with_the_defaults_of_lettuce() {
 #[test]
 fn call_counts_once_or_in_a_cluster_five_times_with_the_defaults_of_jedis() {
     assert_eq!(java::one_call("jedis", Loss::Cut).0, 1);
-    assert_eq!(java::one_call("jedis", Loss::Silence), (1, "lost after 2 s\n".to_owned()));
+    let (times, printed) = java::one_call("jedis", Loss::Silence);
+    assert_eq!(times, 1);
+    assert!((2..=8).contains(&seconds(&printed)), "{printed}");
     assert_eq!(java::one_call_in(&Cluster::start(), "jedis-cluster", Loss::Cut).0, 5);
 }
 
@@ -269,20 +285,22 @@ fn call_counts_five_times_and_lasts_twenty_seconds_with_the_defaults_of_redisson
     let (times, printed) = java::one_call("redisson", Loss::Silence);
     assert_eq!(times, 5);
     // Five times 3 s, and pauses of random length before four of them.
-    assert!((18..=24).contains(&seconds(&printed)), "{printed}");
+    assert!((18..=30).contains(&seconds(&printed)), "{printed}");
 }
 
 #[test]
 fn lost_call_counts_once_with_the_settings_of_the_page_for_java() {
-    let once = (1, "lost after 0 s\n".to_owned());
+    // With its default, Jedis waits for 2 s, and the others wait longer.
+    let is_once = |(times, printed): (i64, String)| times == 1 && seconds(&printed) < 2;
     for driver in ["lettuce-once", "jedis-once", "redisson-once"] {
         for loss in [Loss::Cut, Loss::Silence] {
-            assert_eq!(java::one_call(driver, loss), once, "{driver}, {loss:?}");
+            assert!(is_once(sent(|| java::one_call(driver, loss))), "{driver}, {loss:?}");
         }
     }
     let cluster = Cluster::start();
     for driver in ["jedis-cluster-once", "redisson-cluster-once"] {
-        assert_eq!(java::one_call_in(&cluster, driver, Loss::Cut), once, "{driver}");
+        let outcome = sent(|| java::one_call_in(&cluster, driver, Loss::Cut));
+        assert!(is_once(outcome), "{driver}");
     }
 }
 
@@ -392,7 +410,7 @@ fn example_workers_in_docs_leases_release_their_lease_and_say_when_all_are_held(
     }
 }
 
-/// Runs a page's worker with a TTL of 1 s and a minute of work. The worker gets no more replies
+/// Runs a page's worker with a TTL of 3 s and a minute of work. The worker gets no more replies
 /// after it took its lease, or after two renewals.
 #[test]
 fn example_worker_in_docs_leases_stops_when_its_renewals_are_not_answered() {
@@ -404,7 +422,7 @@ fn example_worker_in_docs_leases_stops_when_its_renewals_are_not_answered() {
         let server = server_on_tcp();
         let way = LossyWay::to(server.port(), Loss::SilenceAfter(answered));
         let program = pages::block("docs/leases.md", language, "RL.RENEW");
-        let program = program.replace(write, slow_write).replace("3, 60", "3, 1");
+        let program = program.replace(write, slow_write).replace("3, 60", "3, 3");
         let program = program.replace("=3)", "=600)").replace("exporting(3)", "exporting(600)");
         let began = Instant::now();
         assert_eq!(pages::run(language, &program, way.port), "stopped: another may be at it\n");

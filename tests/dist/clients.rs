@@ -57,7 +57,7 @@ fn wheel_decides_a_call_in_a_new_environment() {
     let pip = installation("pip ", &format!("=={}", driver("redis_py")));
     let program_of = |name| folder.path().join("venv/bin").join(name).display().to_string();
     run(&program_of("pip"), &words(&pip[1..]), folder.path());
-    let program = program("python", &server, "(port=7777)", "(port=7777), timeout_ms=10_000");
+    let program = program("python", &server, "(port=7777)", "(port=7777), timeout_ms=60_000");
     fs::write(folder.path().join("app.py"), program).expect("a program");
     let said = run(&program_of("python"), &["app.py"], folder.path());
     assert_eq!(said, "allowed, 9 left\n");
@@ -83,7 +83,7 @@ fn npm_package_decides_a_call_in_a_new_folder() {
     let quiet = ["--prefix", path, "--no-audit", "--no-fund", "--silent"];
     run(&script, &[&["run"], words(&npm).as_slice(), &quiet].concat(), folder.path());
     let app = folder.path().join("app.mjs");
-    let program = program("js", &server, "Limiter(redis)", "Limiter(redis, { timeoutMs: 10_000 })");
+    let program = program("js", &server, "Limiter(redis)", "Limiter(redis, { timeoutMs: 60_000 })");
     fs::write(&app, program).expect("a program");
     let said = run(&script, &["run", "node", app.to_str().unwrap()], folder.path());
     assert_eq!(said, "allowed, 9 left\n");
@@ -109,7 +109,7 @@ fn crates_decide_a_call_in_a_new_project() {
     fs::copy(repository().join("clients/rust/Cargo.lock"), app.join("Cargo.lock")).unwrap();
     fs::create_dir(app.join("src")).expect("a folder");
     let patient = "with_options(client, redis_throttle_client::Options::default()\
-                   .timeout(std::time::Duration::from_secs(10)))?";
+                   .timeout(std::time::Duration::from_secs(60)))?";
     let program = program("rust", &server, "new(client)", patient);
     fs::write(app.join("src/main.rs"), program).expect("a program");
     // The compiled crates of others are kept for the next run.
