@@ -27,7 +27,9 @@ export default defineConfig({
   plugins: [lua],
   test: {
     maxWorkers: 2,
-    testTimeout: 15_000,
+    // Longer than the longest wait of a test, which names what it waited for.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     projects: [
       { extends: true, test: { name: 'unit', include: ['test/*.test.ts'] } },
       ...['module', 'functions', 'script'].map(live),

@@ -36,7 +36,7 @@ function client({ port }: Server, options: object = {}): Client {
 }
 
 function over(server: Server, options: LimiterOptions = {}, user: object = {}): Limiter {
-  const limiter = new Limiter(client(server, user), { timeoutMs: 10_000, ...options });
+  const limiter = new Limiter(client(server, user), { timeoutMs: 60_000, ...options });
   closing.push(() => limiter.close());
   return limiter;
 }
@@ -85,10 +85,10 @@ describe('the library', () => {
       ALL.map((backend, at) => {
         const connection = connectionOf(redis[at] as unknown as Client, {
           clock: systemClock,
-          timeoutMs: 10_000,
+          timeoutMs: 60_000,
           pauseMs: 1000,
         });
-        const backends = new Backends(connection, systemClock, 10_000, backend);
+        const backends = new Backends(connection, systemClock, 60_000, backend);
         const sent = backends.send(call, new UntilGivenUp());
         return sent.catch(({ message }) => message);
       }),
@@ -133,7 +133,7 @@ describe('a server without the module', () => {
 
   it('is searched once for many calls, which share one set of listeners', async () => {
     const redis = client(server) as unknown as Redis;
-    const limiter = new Limiter(redis as unknown as Client, { timeoutMs: 10_000 });
+    const limiter = new Limiter(redis as unknown as Client, { timeoutMs: 60_000 });
     closing.push(() => limiter.close());
     const calls = Array.from({ length: 50 }, () => limiter.check(api, '42'));
     await new Promise((resolve) => setImmediate(resolve));
@@ -320,7 +320,7 @@ describe('a server without the module', () => {
     ),
   )('counts a call at most once if its answer is lost: %s, %s', async (name, backend, open) => {
     const client = (await open(await cutting())) as unknown as Client;
-    const options = { timeoutMs: 10_000, breakerFailures: 1_000_000, backend };
+    const options = { timeoutMs: 60_000, breakerFailures: 1_000_000, backend };
     const limiter = new Limiter(client, options);
     closing.push(() => limiter.close());
     const sources: string[] = [];
@@ -417,7 +417,7 @@ describe.each(['functions', 'script'] as const)('a cluster without the module: %
   };
 
   it.each(Object.entries(drivers))('gets the library on all nodes, by %s', async (name, open) => {
-    const limiter = new Limiter(await open(), { timeoutMs: 10_000, prefix: name });
+    const limiter = new Limiter(await open(), { timeoutMs: 60_000, prefix: name });
     closing.push(() => limiter.close());
     for (let round = 1; round <= 3; round += 1) {
       for (const { admin } of nodes) {

@@ -6,7 +6,16 @@ import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { fixed, gcra, Limiter, lease, type UnavailableError } from '../../src/index.js';
-import { BACKEND, callsOf, DECIDING, type Server, serve, serveCluster, until } from './server.js';
+import {
+  BACKEND,
+  callsOf,
+  DECIDING,
+  HEALED_MS,
+  type Server,
+  serve,
+  serveCluster,
+  until,
+} from './server.js';
 import { versions } from './versions.js';
 
 const api = gcra('api', 6, 10, '60s');
@@ -37,7 +46,7 @@ describe('a cluster of three nodes', () => {
 
   it.each(clusters)('is called by $name without a redirection', async ({ open }) => {
     const { client, close } = await open();
-    const limiter = new Limiter(client, { timeoutMs: 2000 });
+    const limiter = new Limiter(client, { timeoutMs: 60_000 });
     await limiter.ready();
     for (const { admin } of nodes) await admin.config('RESETSTAT');
     for (let subject = 0; subject < 60; subject += 1) {
@@ -84,7 +93,7 @@ describe('a cluster of three nodes', () => {
     'gets no call twice if its connection breaks, by $name',
     async ({ name, open }) => {
       const { client, close } = await open();
-      const limiter = new Limiter(client, { timeoutMs: 10_000 });
+      const limiter = new Limiter(client, { timeoutMs: 60_000 });
       const rule = fixed('lost', 9, '1h');
       await limiter.ready();
       expect((await limiter.check(rule, name)).source).toBe('server');
@@ -117,8 +126,8 @@ describe('a cluster of three nodes', () => {
     // The pause is longer than the test, so every call through an open circuit breaker would be
     // refused.
     const pause = { timeoutMs: 100, breakerPauseMs: 3_600_000, breakerFailures: 3 };
-    const limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
-    const patient = new Limiter(client, { timeoutMs: 10_000, prefix: `hangs-${name}` });
+    let limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
+    const patient = new Limiter(client, { timeoutMs: 60_000, prefix: `hangs-${name}` });
     await patient.ready();
     // Find one subject for each node.
     const subjects: string[] = [];
@@ -130,6 +139,15 @@ describe('a cluster of three nodes', () => {
       }
     }
     const [hanging, ...others] = subjects as [string, ...string[]];
+    // On a busy machine dials may take so long that a circuit breaker opens, for the whole test.
+    await until('all nodes are connected and called', async () => {
+      const found = await Promise.all(subjects.map((subject) => limiter.peek(api, subject)));
+      if (found.every(({ source }) => source === 'server')) return true;
+      if (found.every(({ reason }) => reason !== 'circuit')) return false;
+      await limiter.close();
+      limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
+      return false;
+    });
     const isRefused = async () => {
       const { error } = await limiter.check(api, hanging);
       return (error as UnavailableError | undefined)?.reason === 'circuit';
@@ -156,7 +174,7 @@ describe('a cluster of three nodes', () => {
 
   it.each(clusters)('is still called after a slot has moved, by $name', async ({ name, open }) => {
     const { client, close } = await open();
-    const limiter = new Limiter(client, { timeoutMs: 2000, onError: 'deny', prefix: name });
+    const limiter = new Limiter(client, { timeoutMs: 60_000, onError: 'deny', prefix: name });
     await limiter.ready();
     await limiter.check(api, 'moves');
     const key = `${isPrefixed(name) ? 'app:' : ''}${name}:api:moves`;
@@ -201,7 +219,7 @@ describe('a cluster of three nodes', () => {
       import { gcra, Limiter } from '${resolve(import.meta.dirname, '../../dist/index.js')}';
       const client = ${made}.on('error', () => {});
       if (!client.isCluster) await client.connect();
-      const limiter = new Limiter(client, { timeoutMs: 10_000 });
+      const limiter = new Limiter(client, { timeoutMs: 60_000 });
       for (const subject of '123456') await limiter.check(gcra('api', 6, 10, '60s'), subject);
       client.${end}();`;
     const child = spawn(process.execPath, ['--input-type=module', '-e', text], {
@@ -258,7 +276,7 @@ describe('a cluster of three nodes', () => {
         });
         const begin = performance.now();
         await until('all of them are decided again', decide);
-        expect(performance.now() - begin).toBeLessThan(1500);
+        expect(performance.now() - begin).toBeLessThan(HEALED_MS);
         expect((await limiter.peek(api, '0', { cost: 0 })).remaining).toBeGreaterThanOrEqual(5);
       } finally {
         await limiter.close();

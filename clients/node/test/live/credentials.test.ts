@@ -32,7 +32,7 @@ describe.each(cases)('the credentials provider of %s with RESP%i', (name, RESP) 
     const { createClient } = libraries[name as keyof typeof libraries];
     const socket = { port: server.port };
     const client = createClient({ socket, RESP, credentialsProvider }).on('error', () => {});
-    limiter = new Limiter(client as unknown as Client, { timeoutMs: 5000, breakerPauseMs: 50 });
+    limiter = new Limiter(client as unknown as Client, { timeoutMs: 60_000, breakerPauseMs: 50 });
   });
   afterEach(async () => {
     await limiter.close();

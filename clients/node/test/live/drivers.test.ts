@@ -56,7 +56,7 @@ describe.each(drivers)('%s', (_, driver, options) => {
     await server.admin.config('RESETSTAT');
     opened = await open(server.port);
     // Use a long timeout where no deadline is tested, because a machine may be slow.
-    limiter = new Limiter(opened.client, { timeoutMs: 10_000 });
+    limiter = new Limiter(opened.client, { timeoutMs: 60_000 });
     expect(await limiter.ready()).toBe(BACKEND);
   });
   afterEach(async () => {
@@ -314,7 +314,7 @@ describe('a server with a password', () => {
       ['the wrong one', /^WRONGPASS/],
     ] as const) {
       const { client, close } = open(password);
-      const limiter = new Limiter(client as unknown as Client, { timeoutMs: 5000 });
+      const limiter = new Limiter(client as unknown as Client, { timeoutMs: 60_000 });
       for (let call = 0; call < 3; call += 1) {
         await expect(limiter.check(api, '42')).rejects.toThrow(message);
       }
@@ -330,7 +330,7 @@ describe('ioredis', () => {
   it('adds its keyPrefix to all keys, once', async () => {
     const server = await serve();
     const client = new Redis({ port: server.port, keyPrefix: 'app:' });
-    const limiter = new Limiter(client as unknown as Client, { timeoutMs: 10_000 });
+    const limiter = new Limiter(client as unknown as Client, { timeoutMs: 60_000 });
     await limiter.check(api, '42');
     await limiter.checkAll([api.of('43'), fixed('day', 10, '1d').of('43')]);
     const keys = await server.admin.keys('*');

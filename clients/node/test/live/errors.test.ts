@@ -17,7 +17,7 @@ const undo: (() => Promise<unknown>)[] = [];
 beforeAll(async () => {
   server = await serve('--enable-protected-configs', 'yes');
   redis = new Redis({ port: server.port, maxRetriesPerRequest: 0 });
-  limiter = new Limiter(redis as unknown as Client, { timeoutMs: 2000, onError: 'deny' });
+  limiter = new Limiter(redis as unknown as Client, { timeoutMs: 60_000, onError: 'deny' });
   await limiter.ready();
 });
 afterEach(async () => {
@@ -104,7 +104,7 @@ describe('a call', () => {
     await server.admin.call('ACL', 'SETUSER', 'none', 'on', '>x', '~rl:api:*', '+info', ...rights);
     const options = { port: server.port, username: 'none', password: 'x' };
     const client = new Redis({ ...options, maxRetriesPerRequest: 0, enableReadyCheck: false });
-    const restricted = new Limiter(client as unknown as Client, { timeoutMs: 2000 });
+    const restricted = new Limiter(client as unknown as Client, { timeoutMs: 60_000 });
     const refused = restricted.check(api, '42');
     await expect(refused).rejects.toMatchObject({ kind: 'NOPERM' });
     await expect(restricted.peek(fixed('other', 1, '1m'), '42')).rejects.toBeInstanceOf(

@@ -7,12 +7,15 @@ import { BACKEND, beyondTimeout, callsOf, DECIDING, type Server, serve, until } 
 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
-// Retried, because a busy machine may miss the example's deadline.
-describe('examples/express', { retry: 2 }, () => {
+/** The timeout of the example in tests of something else: no call exceeds it. */
+const PATIENT = { TIMEOUT_MS: '60000' };
+
+describe('examples/express', () => {
   let server: Server;
   const running: ChildProcess[] = [];
 
-  async function listen(environment: Record<string, string> = {}): Promise<string> {
+  /** Starts the example, by default with a long timeout, and returns its URL. */
+  async function listen(environment: Record<string, string> = PATIENT): Promise<string> {
     const REDIS_URL = `redis://127.0.0.1:${server.port}`;
     const env = { ...process.env, REDIS_URL, BACKEND, PORT: '0', ...environment };
     const child = spawn(process.execPath, ['server.js'], { cwd: FOLDER, env });
@@ -70,15 +73,15 @@ describe('examples/express', { retry: 2 }, () => {
     const spoofed = { 'X-Forwarded-For': '198.51.100.1' };
     await fetch(url, { headers: spoofed });
     expect(await server.admin.keys('*')).toEqual(['example:api:{127.0.0.1}']);
-    await fetch(await listen({ TRUSTED_PROXIES: '127.0.0.1' }), { headers: spoofed });
+    await fetch(await listen({ ...PATIENT, TRUSTED_PROXIES: '127.0.0.1' }), { headers: spoofed });
     expect(await server.admin.exists('example:api:{198.51.100.1}')).toBe(1);
-    await fetch(await listen({ HOST: '::1' }));
+    await fetch(await listen({ ...PATIENT, HOST: '::1' }));
     expect(await server.admin.exists('example:api:{%3A%3A/64}')).toBe(1);
     expect((await fetch(`${url}/me`)).status).toBe(400);
   });
 
   it('releases the lease of a client that disconnects', async () => {
-    const url = await listen({ EXPORT_ROWS: '6000' });
+    const url = await listen({ ...PATIENT, EXPORT_ROWS: '6000' });
     const client = connect(Number(new URL(url).port), '127.0.0.1');
     client.write('GET /export HTTP/1.1\r\nHost: x\r\n\r\n');
     const key = 'example:exports:{127.0.0.1}';
@@ -100,30 +103,34 @@ describe('examples/express', { retry: 2 }, () => {
   });
 
   it('answers in time when the server hangs, and counts the request at most once', async () => {
-    const url = await listen();
-    await fetch(url);
-    const hung = server.admin.call('DEBUG', 'SLEEP', '1');
-    const late: number[] = [];
-    for (let call = 0; call < 3; call += 1) {
-      const [response, lateMs] = await beyondTimeout(() => fetch(url));
-      late.push(lateMs);
-      expect(await response.json()).toMatchObject({ source: 'error' });
-    }
-    expect(Math.min(...late)).toBeLessThan(50);
-    await hung;
-    let asked = 1 + late.length;
+    const url = await listen({});
+    let asked = 0;
     let left = 0;
-    await until('the server decides again', async () => {
+    const decides = async () => {
       asked += 1;
       const response = await fetch(url);
       left = Number(/r=(\d+)/.exec(response.headers.get('RateLimit') ?? '')?.[1]);
       return ((await response.json()) as { source: string }).source === 'server';
-    });
-    expect(left).toBeGreaterThanOrEqual(10 - asked);
+    };
+    const late: number[] = [];
+    while (late.length < 3) {
+      await server.admin.flushall();
+      asked = 0;
+      await until('the server decides', decides);
+      const hung = server.admin.call('DEBUG', 'SLEEP', '0.5');
+      const [response, lateMs] = await beyondTimeout(() => fetch(url));
+      asked += 1;
+      // On a busy machine a call may come before the sleep, or after it.
+      if (((await response.json()) as { source: string }).source === 'error') late.push(lateMs);
+      await hung;
+      await until('the server decides again', decides);
+      expect(left).toBeGreaterThanOrEqual(10 - asked);
+    }
+    expect(Math.min(...late)).toBeLessThan(50);
   });
 
   it('serves, denies or decides locally while the server is down', async () => {
-    const url = await listen();
+    const url = await listen({});
     await fetch(url);
     const before = performance.now();
     for (let call = 0; call < 10; call += 1) await fetch(url);

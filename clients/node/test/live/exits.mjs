@@ -13,7 +13,7 @@ const client = driver.startsWith('node-redis')
   : new (library.Redis ?? library.default)({ port: Number(port), lazyConnect: true });
 client.on('error', () => {});
 await client.connect();
-const limiter = new Limiter(client, { timeoutMs: 2000 });
+const limiter = new Limiter(client, { timeoutMs: 60_000 });
 if (action === 'wait') {
   const rule = gcra(driver, 1, 1, '1s');
   await limiter.check(rule, '42');

@@ -61,7 +61,7 @@ function numbers(seed: number): (below: number) => number {
 it.each(rules.map((rule) => [rule.name, rule] as const))('equal under %s', async (_, rule) => {
   await server.clock.freeze(START_MS);
   const fake = new FakeServer(new FakeClock(START_MS));
-  const real = new Limiter(redis as unknown as Client, { timeoutMs: 5000 });
+  const real = new Limiter(redis as unknown as Client, { timeoutMs: 60_000 });
   const model = new Limiter(fake, { clock: fake.clock });
   const next = numbers(42);
   for (let step = 0; step < 60; step += 1) {
@@ -88,7 +88,7 @@ it.each(rules.map((rule) => [rule.name, rule] as const))('equal under %s', async
 it('the fake decides several rules in one call like the server', async () => {
   await server.clock.freeze(START_MS);
   const fake = new FakeServer(new FakeClock(START_MS));
-  const real = new Limiter(redis as unknown as Client, { timeoutMs: 5000, prefix: 'all' });
+  const real = new Limiter(redis as unknown as Client, { timeoutMs: 60_000, prefix: 'all' });
   const model = new Limiter(fake, { clock: fake.clock, prefix: 'all' });
   const next = numbers(7);
   for (let step = 0; step < 40; step += 1) {

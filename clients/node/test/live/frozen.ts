@@ -12,7 +12,7 @@ interface Frozen {
 }
 
 export const limiting = (client: Redis, options: LimiterOptions): Limiter =>
-  new Limiter(client as unknown as Client, { timeoutMs: 5000, ...options });
+  new Limiter(client as unknown as Client, { timeoutMs: 60_000, ...options });
 
 /** Starts the server for the tests of a file. It is empty and its clock frozen before each. */
 export function frozen(): Frozen {

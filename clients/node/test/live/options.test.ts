@@ -14,7 +14,7 @@ beforeAll(async () => {
   server = await serve();
   await server.clock.freeze(1_700_000_000_000);
   redis = new Redis({ port: server.port, maxRetriesPerRequest: 0 });
-  limiter = new Limiter(redis as unknown as Client, { timeoutMs: 5000 });
+  limiter = new Limiter(redis as unknown as Client, { timeoutMs: 60_000 });
 });
 beforeEach(async () => {
   await server.admin.flushall();

@@ -60,7 +60,7 @@ describe('through TLS', () => {
       ? { socket: { host, ca: pair.cert, tls: true } }
       : { host, tls: { ca: pair.cert } };
     const { client, close } = await single([port], options);
-    const limiter = new Limiter(client, { timeoutMs: 10_000, breakerPauseMs: 1 });
+    const limiter = new Limiter(client, { timeoutMs: 60_000, breakerPauseMs: 1 });
     expect(await limiter.ready()).toBe(BACKEND);
     for (let call = 0; call < 7; call += 1) {
       const decision = await limiter.check(api, name);

@@ -17,7 +17,7 @@ if (cluster.isPrimary) {
   console.log(JSON.stringify({ allowed, codes }));
 } else {
   const client = new Redis({ port });
-  const limiter = new Limiter(client, { timeoutMs: 10_000 });
+  const limiter = new Limiter(client, { timeoutMs: 60_000 });
   const rule = gcra('api', 30, 1, '60s', { prefetch });
   let allowed = 0;
   for (let call = 0; call < calls; call += 1) {

@@ -37,7 +37,7 @@ describe('workers of node:cluster', () => {
 
   it('share the limit when they prefetch, and refund unused permits when they end', async () => {
     expect(await run(7, 4)).toEqual([4, 4, 4]);
-    const limiter = new Limiter(server.admin as unknown as Client, { timeoutMs: 10_000 });
+    const limiter = new Limiter(server.admin as unknown as Client, { timeoutMs: 60_000 });
     const left = await limiter.peek(gcra('api', LIMIT, 1, '60s'), '42', { cost: 0 });
     expect(left.remaining).toBe(LIMIT - 12);
   });
