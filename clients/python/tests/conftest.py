@@ -101,7 +101,7 @@ class Server:
 
     def _up(self) -> bool:
         try:
-            with redis.Redis(port=self.port, socket_timeout=5) as client:
+            with redis.Redis(port=self.port, socket_timeout=60) as client:
                 return bool(client.ping())
         except redis.RedisError:
             assert self.process.poll() is None, (self.directory / "log").read_text()
@@ -163,9 +163,9 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def until(done: Any, seconds: float = 10) -> None:
-    """Repeats ``done`` until it is true."""
-    end = time.monotonic() + seconds
+def until(done: Any) -> None:
+    """Repeats ``done`` until it is true. A busy machine may need most of a minute."""
+    end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.01)
@@ -233,7 +233,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[list[Server]]:
             info = node.command("CLUSTER", "INFO")
             return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
 
-        until(lambda: all(map(together, nodes)), 30)
+        until(lambda: all(map(together, nodes)))
         yield nodes
 
 

@@ -29,7 +29,7 @@ from .conftest import ROOT, SERVERS, Server, shared
 from .test_cases import CASES, INVALID
 
 API = gcra("api", 6, 10, "60s")
-PATIENT: Any = {"timeout_ms": 5000}
+PATIENT: Any = {"timeout_ms": 60_000}
 RULE = ("key", "GCRA", "6", "10", "60")
 # The answer of a server that has the library of this version.
 CURRENT = ".".join(map(str, _backends.bundled_version())).encode()

@@ -42,8 +42,8 @@ class Example:
         }  # fmt: skip
         command = [sys.executable, "app.py"]
         self.process = subprocess.Popen(command, cwd=ROOT / "examples/fastapi", env=environ)
-        self.client = httpx.Client(base_url=f"http://{named(host)}:{self.port}", timeout=10)
-        until(self._warm, 30)
+        self.client = httpx.Client(base_url=f"http://{named(host)}:{self.port}", timeout=60)
+        until(self._warm)
 
     def _warm(self) -> bool:
         assert self.process.poll() is None
@@ -67,7 +67,7 @@ class Example:
 def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Example]:
     """Sets the default timeout of 100 ms only for tests about it, otherwise a long one."""
     own_server.freeze()
-    made = Example(own_server, getattr(request, "param", 2000))
+    made = Example(own_server, getattr(request, "param", 60_000))
     yield made
     made.close()
 
@@ -120,12 +120,26 @@ def test_several_rules_are_checked_in_one_call(example: Example) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_client_without_a_proxy_cannot_set_its_address(own_server: Server, host: str) -> None:
     own_server.freeze()
-    example = Example(own_server, 2000, host, proxies="")
+    example = Example(own_server, 60_000, host, proxies="")
     try:
         found = [example.get("/", f"192.0.2.{at}").status_code for at in range(11)]
         assert found == [200] * 10 + [429]
     finally:
         example.close()
+
+
+def burst_in_time(example: Example) -> list[tuple[httpx.Response, float]]:
+    """Returns eleven answers that the server decided, and the time of each.
+
+    On a busy machine a call may time out, which allows it.
+    """
+    for _ in range(100):
+        until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
+        example.server.command("FLUSHALL")
+        served = [timed(partial(example.get, "/", "192.0.2.7")) for _ in range(11)]
+        if all(one.status_code == 429 or one.json()["source"] == "server" for one, _ in served):
+            return served
+    pytest.fail("the server never decides eleven calls in time")
 
 
 @at_its_default
@@ -134,9 +148,7 @@ def test_on_error_decides_while_the_server_is_down(example: Example) -> None:
     next_ones: list[float] = []
     others: list[float] = []
     for _ in range(ROUNDS):
-        until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
-        # The server lost its data, so each round has its own burst.
-        served = [timed(partial(example.get, "/", "192.0.2.7")) for _ in range(11)]
+        served = burst_in_time(example)
         assert [answer.status_code for answer, _ in served] == [200] * 10 + [429]
         others += [took for _, took in served]
         example.server.end()

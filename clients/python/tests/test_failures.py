@@ -77,7 +77,7 @@ def test_a_late_reply_is_not_returned_to_another_call(
         assert {one.source for one in late} == {"error"}
         own_server.answer_again()
         until(lambda: limiter.check(API, "warm").source == "server")
-    with Limiter(client, timeout_ms=2000) as limiter:
+    with Limiter(client, timeout_ms=60_000) as limiter:
         # Replies to the earlier calls would have the limits 1 to 3.
         assert [limiter.check(with_limit(limit), "y").limit for limit in range(11, 31)] == list(
             range(11, 31)
@@ -90,7 +90,7 @@ def test_a_late_reply_is_not_returned_to_another_call(
 async def test_a_late_reply_is_not_returned_to_another_call_in_asyncio(
     own_server: Server, name: str, how: str
 ) -> None:
-    timeout_ms = 100 if how == "timed out" else 5000
+    timeout_ms = 100 if how == "timed out" else 60_000
     client = ASYNC[name](own_server.port, decode_responses=True)
     async with AsyncLimiter(client, timeout_ms=timeout_ms, **NEVER_SHUT) as limiter:
         for _ in range(100):
@@ -210,7 +210,7 @@ def cut(server: Server) -> Iterator[Cut]:
 def test_a_call_whose_reply_is_lost_is_counted_once(server: Server, cut: Cut) -> None:
     retry = redis.retry.Retry(redis.backoff.NoBackoff(), 10)
     client = redis.Redis(port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError])
-    with Limiter(client, timeout_ms=2000) as limiter:
+    with Limiter(client, timeout_ms=60_000) as limiter:
         assert limiter.check(API, "42").source == "server"
         before, cut.hang_up = server.counted(), True
         lost = limiter.check(API, "42")
@@ -228,7 +228,7 @@ async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
     client = redis.asyncio.Redis(
         port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError]
     )  # fmt: skip
-    async with AsyncLimiter(client, timeout_ms=2000) as limiter:
+    async with AsyncLimiter(client, timeout_ms=60_000) as limiter:
         assert (await limiter.check(API, "42")).source == "server"
         before, cut.hang_up = server.counted(), True
         lost = await limiter.check(API, "42")
@@ -300,7 +300,7 @@ async def test_deadlines_hold_and_replies_match_through_tls(
 def test_a_limiter_decides_while_the_application_has_exhausted_its_pool(server: Server) -> None:
     pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=60)
     taken = pool.get_connection()
-    with Limiter(redis.Redis(connection_pool=pool), timeout_ms=2000) as limiter:
+    with Limiter(redis.Redis(connection_pool=pool), timeout_ms=60_000) as limiter:
         found: list[str] = []
         threads = [
             threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
@@ -334,7 +334,7 @@ def in_child(work: Callable[[], str]) -> str:
 
 def test_a_forked_child_starts_with_its_own_state(server: Server) -> None:
     hot = gcra("hot", 100, 100, "60s")
-    with Limiter(server.client(), timeout_ms=2000, prefetch=10, max_in_flight=1) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000, prefetch=10, max_in_flight=1) as limiter:
         assert limiter.check(hot, "x").remaining == 99
         breaker = limiter._calls.asking.breaker(None)
         breaker.enter(0)
@@ -343,13 +343,13 @@ def test_a_forked_child_starts_with_its_own_state(server: Server) -> None:
         breaker.leave(0, False, None)
         assert child == "server 1"
         assert limiter.check(hot, "x").source == "local"
-    with Limiter(server.client(), timeout_ms=2000) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000) as limiter:
         # The parent refunded 8 of its 10 permits. The child ended with 9, which stay taken.
         assert limiter.peek(hot, "x", 0).remaining == 100 - 2 - 10
 
 
 def ask_in_loops(server: Server) -> list[str]:
-    limiter = AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=2000)
+    limiter = AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=60_000)
     found: list[str] = []
 
     async def ask() -> None:

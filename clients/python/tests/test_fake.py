@@ -45,7 +45,7 @@ LEAVES = (None, None, None, 1, 3, "20%", "100%")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_the_fake_decides_as_the_server_does(server: Server, rule: Rule) -> None:
     fake, chance = FakeServer(), random.Random(42)
-    with Limiter(server.client(), timeout_ms=10_000) as real:
+    with Limiter(server.client(), timeout_ms=60_000) as real:
         pair = (real, fake.limiter())
         for step in range(160):
             verb, cost = chance.choice(["check"] * 5 + ["peek", "refund", "charge"]), 1
@@ -65,7 +65,7 @@ def test_the_fake_decides_as_the_server_does(server: Server, rule: Rule) -> None
 def test_the_fake_decides_several_rules_as_the_server_does(server: Server) -> None:
     fake, chance = FakeServer(), random.Random(7)
     jobs = lease("jobs", 2, "3s")
-    with Limiter(server.client(), timeout_ms=10_000) as real:
+    with Limiter(server.client(), timeout_ms=60_000) as real:
         pair = (real, fake.limiter())
         for step in range(60):
             holder = str(step % 5)
@@ -87,7 +87,7 @@ def test_the_fake_keeps_reservations_as_the_server_does(shared_server: Server) -
     fake, chance = FakeServer(), random.Random(11)
     window, key = fixed("window", 10, "10s"), "rl:window:42"
     plain, other = window.of("42"), gcra("other", 40, 40, "60s").of("42")
-    with Limiter(shared_server.client(), timeout_ms=10_000) as real:
+    with Limiter(shared_server.client(), timeout_ms=60_000) as real:
         pair = (real, fake.limiter())
         for step in range(400):
             id, units = str(chance.randrange(6)), chance.choice((0, 1, 2, 3, 7, 11))  # noqa: A001
@@ -128,7 +128,7 @@ def replied(limiter: Limiter, args: tuple[str, ...]) -> Any:
 @pytest.mark.parametrize("rule", [*RULES, lease("jobs", 2, "3s")], ids=lambda rule: rule.name)
 def test_the_fake_bans_as_the_server_does(server: Server, rule: Rule) -> None:
     fake = FakeServer()
-    with Limiter(server.client(), timeout_ms=10_000) as real:
+    with Limiter(server.client(), timeout_ms=60_000) as real:
         pair = (real, fake.limiter())
         item, found = rule.of("42"), list[list[Any]]()
         costs = [item, item.leave(5)] + ([item.cost(0), item.cost(99)] if rule.takes_cost else [])

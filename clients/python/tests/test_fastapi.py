@@ -112,7 +112,7 @@ async def served(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def limiter(shared_server: Server) -> AsyncIterator[AsyncLimiter]:
     client = redis.asyncio.Redis(port=shared_server.port)
-    async with AsyncLimiter(client, timeout_ms=5000) as made:
+    async with AsyncLimiter(client, timeout_ms=60_000) as made:
         yield made
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.live
 API = gcra("api", 1000, 1000, "60s")
 CALLS = 300
 # A slow machine may need a long time for this many calls.
-PATIENT: Any = {"timeout_ms": 20_000}
+PATIENT: Any = {"timeout_ms": 60_000}
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_four_leases_are_free_soon_after_300_calls_at_once(lively: Server)
 
 @pytest.mark.anyio
 async def test_a_cancelled_request_releases_both_leases_and_renews_none(lively: Server) -> None:
-    rules = [lease(name, 1, "600ms") for name in ("first", "second")]
+    rules = [lease(name, 1, "3s") for name in ("first", "second")]
     app = FastAPI()
 
     @app.get("/")
@@ -80,18 +80,20 @@ async def test_a_cancelled_request_releases_both_leases_and_renews_none(lively: 
             transport=httpx.ASGITransport(limited), base_url="http://t"
         ) as asking:
             renewals = lively.calls("rl.renew")
-            # This scope cancels every wait in it, also those of the clean-up.
-            with pytest.raises(TimeoutError), anyio.fail_after(0.5):
-                await asking.get("/")
-        assert lively.calls("rl.renew") > renewals
+            async with anyio.create_task_group() as group:
+                group.start_soon(asking.get, "/")
+                await asyncio.to_thread(until, lambda: lively.calls("rl.renew") > renewals)
+                # This scope cancels every wait in it, also those of the clean-up.
+                group.cancel_scope.cancel()
         assert [free(lively, rule, "x") for rule in rules] == [1, 1]
         renewals = lively.calls("rl.renew")
-        await asyncio.sleep(0.5)
+        # Longer than the time between two renewals.
+        await asyncio.sleep(1.5)
         assert lively.calls("rl.renew") == renewals
 
 
 def test_a_forked_child_renews_no_lease_of_its_parent(lively: Server) -> None:
-    parents, of_child = lease("parents", 1, "600ms"), lease("of_child", 1, "600ms")
+    parents, of_child = lease("parents", 1, "3s"), lease("of_child", 1, "3s")
 
     def work() -> str:
         limiter = Limiter(lively.client(), **PATIENT)
@@ -100,7 +102,7 @@ def test_a_forked_child_renews_no_lease_of_its_parent(lively: Server) -> None:
             # The parent ends without a release.
             os._exit(0)
         with limiter.lease(of_child, "x") as held:
-            until(lambda: free(lively, parents, "x") == 1, 3)
+            until(lambda: free(lively, parents, "x") == 1)
             return f"{held.held} {free(lively, of_child, 'x')}"
 
     assert in_child(work) == "True 0"

@@ -114,7 +114,7 @@ def test_every_event_of_an_audited_rule_is_logged(server: FakeServer) -> None:
 def rejected(client: Any, stream: io.StringIO) -> str:
     """Makes a call that the server refuses, and returns the error in the log and its text."""
     with Limiter(
-        client, on_decision=json_log(stream), backend="module", timeout_ms=10_000
+        client, on_decision=json_log(stream), backend="module", timeout_ms=60_000
     ) as limiter:
         with pytest.raises(CommandRejected) as error:
             limiter.check(API, "alice")

@@ -50,7 +50,7 @@ STRATEGY_NAMES = ["gcra", "fixed-window", "moving-window", "sliding-window-count
 @pytest.fixture
 def storage(server: Server) -> ThrottleStorage:
     uri = f"redis-throttle://127.0.0.1:{server.port}"
-    made: Any = storage_from_string(uri, timeout_ms=2000)
+    made: Any = storage_from_string(uri, timeout_ms=60_000)
     assert isinstance(made, ThrottleStorage)
     return made
 
@@ -289,7 +289,7 @@ def test_a_driver_is_imported_only_when_used(driver: str) -> None:
 def test_a_reset_also_drops_local_memory(server: Server, how: str, kind: Any) -> None:
     uri = f"redis-throttle://127.0.0.1:{server.port}"
     for options in ({"denial_cache": 9}, {"prefetch": 10}):
-        storage: Any = storage_from_string(uri, timeout_ms=2000, **options)
+        storage: Any = storage_from_string(uri, timeout_ms=60_000, **options)
         strategy = kind(storage)
         server.command("SET", b"rl:limits:\xff", "nobody's")
         assert sum(strategy.hit(TEN, "a") for _ in range(11)) == 10
@@ -317,7 +317,7 @@ def served(server: Server, **options: Any) -> dict[str, Any]:
     return {
         "strategy": "gcra",
         "storage_uri": f"redis-throttle://127.0.0.1:{server.port}",
-        "storage_options": {"timeout_ms": 2000},
+        "storage_options": {"timeout_ms": 60_000},
         **options,
     }
 

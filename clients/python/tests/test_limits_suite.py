@@ -83,7 +83,7 @@ class Ours:
     @pytest.fixture
     def args(self, shared_server: Server) -> Iterator[dict[str, Any]]:
         shared_server.command("RL.DEBUG", "CLOCK", "RESUME")
-        with Limiter(shared_server.client(), timeout_ms=2000) as limiter:
+        with Limiter(shared_server.client(), timeout_ms=60_000) as limiter:
             yield {"limiter": limiter}
 
 
@@ -103,7 +103,7 @@ class AsyncOurs(Ours):
     async def args(self, shared_server: Server) -> AsyncIterator[dict[str, Any]]:
         shared_server.command("RL.DEBUG", "CLOCK", "RESUME")
         client = redis.asyncio.Redis(port=shared_server.port)
-        async with AsyncLimiter(client, timeout_ms=2000) as limiter:
+        async with AsyncLimiter(client, timeout_ms=60_000) as limiter:
             yield {"limiter": limiter}
 
 

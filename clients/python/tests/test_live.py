@@ -65,7 +65,7 @@ def async_clients(server: Server) -> dict[str, Any]:
     "name", ["redis", "redis, RESP2", "redis, unix", "redis, blocking", "valkey"]
 )
 def test_a_burst_is_allowed_and_then_denied(server: Server, name: str) -> None:
-    with Limiter(sync_clients(server)[name], timeout_ms=2000) as limiter:
+    with Limiter(sync_clients(server)[name], timeout_ms=60_000) as limiter:
         limiter.ready()
         remaining = [limiter.check(API, "42").remaining for _ in range(6)]
         denied = limiter.check(API, "42")
@@ -83,7 +83,7 @@ def test_a_burst_is_allowed_and_then_denied(server: Server, name: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["redis", "redis, RESP2", "redis, unix", "valkey"])
 async def test_a_burst_is_allowed_and_then_denied_in_asyncio(server: Server, name: str) -> None:
-    async with AsyncLimiter(async_clients(server)[name], timeout_ms=2000) as limiter:
+    async with AsyncLimiter(async_clients(server)[name], timeout_ms=60_000) as limiter:
         await limiter.ready()
         remaining = [(await limiter.check(API, "42")).remaining for _ in range(6)]
         denied = await limiter.check(API, "42")
@@ -96,7 +96,7 @@ async def test_a_burst_is_allowed_and_then_denied_in_asyncio(server: Server, nam
 
 def test_several_rules_take_from_all_or_none_and_a_lease_excludes_others(server: Server) -> None:
     jobs = lease("jobs", 1, "60s")
-    with Limiter(server.client(), timeout_ms=2000) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000) as limiter:
         both = limiter.check_all(API.of("42"), fixed("day", 3, "1d").of("acme").cost(3), tag="acme")
         assert both.allowed
         assert [row.remaining for row in both.rows] == [5, 0]
@@ -114,7 +114,7 @@ def test_several_rules_take_from_all_or_none_and_a_lease_excludes_others(server:
 
 
 def test_a_missing_policy_uses_its_default_or_raises(shared_server: Server) -> None:
-    with Limiter(shared_server.client(), timeout_ms=2000) as limiter:
+    with Limiter(shared_server.client(), timeout_ms=60_000) as limiter:
         assert limiter.check(policy("search", default=API), "42").would_allow
         with pytest.raises(CommandRejected, match="policy"):
             limiter.check(policy("none"), "42")
@@ -123,19 +123,19 @@ def test_a_missing_policy_uses_its_default_or_raises(shared_server: Server) -> N
 def test_prefetched_permits_are_refunded_on_close(server: Server) -> None:
     hot = gcra("hot", 1000, 1000, "1h")
     before = server.counted()
-    with Limiter(server.client(), prefetch=100, timeout_ms=2000) as limiter:
+    with Limiter(server.client(), prefetch=100, timeout_ms=60_000) as limiter:
         found = [limiter.check(hot, "x") for _ in range(150)]
         assert all(found)
         assert [one.remaining for one in found] == list(range(999, 849, -1))
         assert server.counted() - before == 2
-    with Limiter(server.client(), timeout_ms=2000) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000) as limiter:
         assert limiter.peek(hot, "x", 0).remaining == 850
 
 
 @pytest.mark.anyio
 async def test_a_burst_larger_than_prefetch_is_decided_by_the_server(server: Server) -> None:
     hot = fixed("hot", 95, "1h", prefetch=10)
-    async with AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=5000) as limiter:
+    async with AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=60_000) as limiter:
         found = await asyncio.gather(*(limiter.check(hot, "x") for _ in range(200)))
         assert sum(one.allowed for one in found) == 95
         assert not any(one.degraded for one in found)
@@ -144,7 +144,7 @@ async def test_a_burst_larger_than_prefetch_is_decided_by_the_server(server: Ser
 
 
 def test_a_rejected_command_is_raised_under_on_error_allow(server: Server) -> None:
-    with Limiter(server.client(), timeout_ms=2000) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000) as limiter:
         server.command("SET", "rl:api:42", "something")
         for rule in (API, gcra("api", 6, 10, "60s", on_error="deny")):
             with pytest.raises(CommandRejected):
@@ -153,7 +153,7 @@ def test_a_rejected_command_is_raised_under_on_error_allow(server: Server) -> No
 
 def test_a_server_out_of_memory_counts_as_unavailable(own_server: Server) -> None:
     own_server.command("CONFIG", "SET", "maxmemory", "1")
-    with Limiter(own_server.client(), timeout_ms=2000) as limiter:
+    with Limiter(own_server.client(), timeout_ms=60_000) as limiter:
         assert limiter.check(API, "42").source == "error"
 
 
@@ -246,7 +246,7 @@ def test_a_missing_server_is_unavailable() -> None:
 
 
 def test_a_stale_connection_is_not_used(server: Server) -> None:
-    with Limiter(server.client(), timeout_ms=2000) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000) as limiter:
         assert limiter.check(API, "42").source == "server"
         server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         assert limiter.check(API, "42").source == "server"
@@ -255,7 +255,7 @@ def test_a_stale_connection_is_not_used(server: Server) -> None:
 def test_wait_follows_a_leaky_bucket(server: Server) -> None:
     queue = leaky_bucket("queue", 4, 2, "1s")
     slept: list[float] = []
-    with Limiter(server.client(), timeout_ms=2000, sleep=slept.append) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000, sleep=slept.append) as limiter:
         assert [limiter.wait(queue, "x", 1200).allowed for _ in range(4)] == [
             True, True, True, False,
         ]  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_cluster_redirects_no_call(cluster: list[Server], driver: Any) -> None
         node.command("FLUSHALL")
     before = calls_and_errors(cluster)
     client = driver(host="127.0.0.1", port=cluster[0].port)
-    with Limiter(client, timeout_ms=2000) as limiter:
+    with Limiter(client, timeout_ms=60_000) as limiter:
         assert all(limiter.check(API, str(at)).source == "server" for at in range(60))
         both = limiter.check_all(API.of("1"), token_bucket("t", 9, 9, 9).of("2"), tag="acme")
         assert both.allowed
@@ -319,7 +319,7 @@ async def test_an_asyncio_cluster_follows_a_slot_that_moves(
 ) -> None:
     to = next(node for node in cluster if not has(node, "rl:api:moves"))
     before = calls_and_errors(cluster)
-    async with AsyncLimiter(async_cluster, timeout_ms=2000) as limiter:
+    async with AsyncLimiter(async_cluster, timeout_ms=60_000) as limiter:
         for at in range(60):
             assert (await limiter.check(API, f"a{at}")).source == "server"
         assert calls_and_errors(cluster)[1] == before[1]
@@ -337,7 +337,7 @@ async def test_each_node_gets_a_missing_library(cluster: list[Server], async_clu
     wanted: Any = cluster[0].backend
     for node in cluster:
         node.flush()
-    options: Any = {"timeout_ms": 2000, "backend": wanted}
+    options: Any = {"timeout_ms": 60_000, "backend": wanted}
     client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
     async with AsyncLimiter(async_cluster, **options) as waiting:
         for at in range(20):
@@ -363,11 +363,11 @@ async def test_a_key_in_a_moving_slot_is_called_on_the_target_node(
     source = next(node for node in cluster if has(node, "rl:api:asked"))
     target = next(node for node in cluster if node is not source)
     names = {node: node.command("CLUSTER", "MYID").decode() for node in (source, target)}
-    with Limiter(client, timeout_ms=2000) as limiter:
+    with Limiter(client, timeout_ms=60_000) as limiter:
         assert limiter.check(API, "asked").remaining == 5
         limiter.forget(API, "asked")
         target.flush()
-        async with AsyncLimiter(async_cluster, timeout_ms=2000) as waiting:
+        async with AsyncLimiter(async_cluster, timeout_ms=60_000) as waiting:
             target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
             source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
             before = target.counted()
@@ -412,17 +412,17 @@ async def test_a_cluster_decides_again_after_a_failover(cluster: list[Server]) -
     with contextlib.closing(Server("--cluster-enabled", "yes", backend=backend)) as replica:
         replica.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
         identity = owner.command("CLUSTER", "MYID").decode()
-        until(lambda: identity.encode() in replica.command("CLUSTER", "NODES"), 30)
+        until(lambda: identity.encode() in replica.command("CLUSTER", "NODES"))
         replica.command("CLUSTER", "REPLICATE", identity)
-        until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up", 30)
+        until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up")
         seen = next(node for node in cluster if node is not owner)
-        until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1, 30)
+        until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1)
         at: dict[str, Any] = {"host": "127.0.0.1", "port": seen.port}
         clients: list[Any] = [redis.RedisCluster(**at), valkey.ValkeyCluster(**at)]
         async_clients: list[Any] = [
             redis.asyncio.RedisCluster(**at), valkey.asyncio.ValkeyCluster(**at),
         ]  # fmt: skip
-        options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
+        options: dict[str, Any] = {"timeout_ms": 5000, "breaker_pause_ms": 50}
         limiters = [Limiter(client, **options) for client in clients]
         waiting = [AsyncLimiter(client, **options) for client in async_clients]
         # The first call of a client also reads the map of the cluster.
@@ -436,7 +436,7 @@ async def test_a_cluster_decides_again_after_a_failover(cluster: list[Server]) -
             assert limiter.check(API, "f").source == "error"
             assert limiter.check(API, other).source == "server"
         for limiter in limiters:
-            until(partial(answers, limiter, "f"), 30)
+            until(partial(answers, limiter, "f"))
         for async_limiter in waiting:
             await answered(async_limiter, "f")
         moved = calls_and_errors([seen, replica])[1]

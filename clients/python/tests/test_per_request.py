@@ -66,13 +66,13 @@ class AsyncUser:
 @pytest.fixture
 async def limiter(shared_server: Server) -> AsyncIterator[AsyncLimiter]:
     client = redis.asyncio.Redis(port=shared_server.port)
-    async with AsyncLimiter(client, timeout_ms=5000) as made:
+    async with AsyncLimiter(client, timeout_ms=60_000) as made:
         yield made
 
 
 @pytest.fixture
 def sync_limiter(shared_server: Server) -> Iterator[Limiter]:
-    with Limiter(shared_server.client(), timeout_ms=5000) as made:
+    with Limiter(shared_server.client(), timeout_ms=60_000) as made:
         yield made
 
 

@@ -123,7 +123,7 @@ def statuses_of_view(view: type[APIView]) -> list[int]:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives limiters a timeout for busy machines."""
     init: Any = Options.__init__
-    monkeypatch.setattr(init, "__defaults__", (2000, *init.__defaults__[1:]))
+    monkeypatch.setattr(init, "__defaults__", (60_000, *init.__defaults__[1:]))
 
 
 @pytest.mark.live

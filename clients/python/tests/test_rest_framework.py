@@ -154,7 +154,7 @@ def site() -> Iterator[httpx.Client]:
     serving: WSGIServer = make_server("127.0.0.1", 0, app, handler_class=Quiet)
     thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{serving.server_port}", timeout=20) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{serving.server_port}", timeout=60) as client:
         yield client
     serving.shutdown()
     thread.join()
@@ -164,7 +164,7 @@ def site() -> Iterator[httpx.Client]:
 @pytest.fixture
 def limiter(shared_server: Server) -> Iterator[Limiter]:
     """Gives the throttles a limiter of the server."""
-    with Limiter(shared_server.client(), timeout_ms=5000) as made:
+    with Limiter(shared_server.client(), timeout_ms=60_000) as made:
         use(made)
         yield made
 

@@ -89,7 +89,7 @@ async def test_on_error_decides_if_the_server_cannot_decide_now(
     own_server: Server, word: str
 ) -> None:
     closed = gcra("closed", 6, 10, "60s", on_error="deny")
-    options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
+    options: Any = {"timeout_ms": 60_000, "breaker_pause_ms": 1}
     limiter = Limiter(own_server.client(), **options)
     waiting = AsyncLimiter(redis.asyncio.Redis(port=own_server.port), **options)
     assert limiter.check(API, "42").source == "server"
@@ -108,7 +108,7 @@ async def test_on_error_decides_if_the_server_cannot_decide_now(
 
 def test_a_rejected_command_is_counted_as_a_rejection(server: Server) -> None:
     server.command("SET", "rl:api:42", "something")
-    with Limiter(server.client(), timeout_ms=2000) as limiter:
+    with Limiter(server.client(), timeout_ms=60_000) as limiter:
         for _ in range(3):
             with pytest.raises(CommandRejected):
                 limiter.check(API, "42")
@@ -136,7 +136,7 @@ def test_every_unusual_subject_has_its_own_allowance(
     server: Server, encoding: str, secret: bytes | None
 ) -> None:
     client = server.client(encoding=encoding)
-    with Limiter(client, timeout_ms=2000, hmac_secret=secret) as limiter:
+    with Limiter(client, timeout_ms=60_000, hmac_secret=secret) as limiter:
         assert [limiter.check(API, one).remaining for one in SUBJECTS] == [5] * len(SUBJECTS)
         assert [limiter.check(API, one).remaining for one in SUBJECTS] == [4] * len(SUBJECTS)
     keys = server.command("KEYS", "*")
@@ -172,7 +172,7 @@ def provider_of(package: Any, passwords: list[str]) -> Any:
     return Provider()
 
 
-OPTIONS: Any = {"timeout_ms": 2000, "breaker_pause_ms": 100}
+OPTIONS: Any = {"timeout_ms": 60_000, "breaker_pause_ms": 100}
 
 
 @pytest.mark.parametrize("driver", ["redis", "valkey"])
@@ -190,7 +190,7 @@ def test_a_wrong_password_is_rejected_until_the_provider_has_the_right_one(
             with pytest.raises(CommandRejected, match=r"WRONGPASS|invalid username"):
                 limiter.check(API, "42")
         passwords.append("two")
-        until(lambda: decides(limiter), 2)
+        until(lambda: decides(limiter))
 
 
 @pytest.mark.anyio
@@ -212,7 +212,7 @@ async def test_a_wrong_password_is_rejected_until_the_provider_has_the_right_one
             with pytest.raises(CommandRejected, match=r"WRONGPASS|invalid username"):
                 await limiter.check(API, "42")
         passwords.append("two")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(CommandRejected):
                     if (await limiter.check(API, "42")).source == "server":
@@ -237,4 +237,4 @@ def test_a_missing_password_is_rejected_until_none_is_needed(own_server: Server)
             with pytest.raises(CommandRejected, match=r"authenticated|Authentication"):
                 limiter.check(API, "42")
         other.config_set("requirepass", "")
-        until(lambda: decides(limiter), 2)
+        until(lambda: decides(limiter))

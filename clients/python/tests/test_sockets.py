@@ -451,8 +451,8 @@ def test_a_call_whose_dial_leaves_too_little_time_is_not_sent(
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """Sends a signal each 10 ms, for 3 s at most."""
-    ends = time.monotonic() + 3
+    """Sends a signal each 10 ms, for 40 s at most."""
+    ends = time.monotonic() + 40
 
     def arrived(*_: object) -> None:
         if time.monotonic() > ends:
@@ -476,7 +476,8 @@ def test_the_deadline_of_a_call_holds_while_signals_arrive(sends: bool) -> None:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             line.exchange(("PING", "x" * 50_000_000 if sends else "x"), began + 0.1)
-        assert 0.1 <= time.monotonic() - began < 2
+        # Without the deadline it would end with the signals.
+        assert 0.1 <= time.monotonic() - began < 20
         line.close()
 
 
