@@ -97,7 +97,7 @@ func TestReads_no_reply_that_another_call_left(t *testing.T) {
 	}
 }
 
-// dripping is a socket on which a byte arrives at each moment, for 200 ms.
+// dripping is a socket on which a byte arrives at each moment, for a minute.
 type dripping struct {
 	net.Conn
 	until, deadline time.Time
@@ -121,7 +121,7 @@ func (d *dripping) Read(into []byte) (int, error) {
 }
 
 func TestEnds_a_reply_that_arrives_byte_by_byte(t *testing.T) {
-	w := newWire(&dripping{until: time.Now().Add(200 * time.Millisecond)})
+	w := newWire(&dripping{until: time.Now().Add(time.Minute)})
 	if err := w.setDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

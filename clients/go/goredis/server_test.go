@@ -62,7 +62,7 @@ func limiterFrom(
 }
 
 // patient is a time-out that a busy machine keeps.
-var patient = throttle.WithTimeout(5 * time.Second)
+var patient = throttle.WithTimeout(time.Minute)
 
 func gcra(t *testing.T, burst int64) *throttle.Rule {
 	t.Helper()

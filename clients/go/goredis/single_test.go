@@ -90,14 +90,14 @@ func TestReplaces_a_connection_that_closed_while_idle(t *testing.T) {
 func TestKeeps_a_connection_that_was_idle_for_longer_than_a_call_may_take(t *testing.T) {
 	server := start(t, live.Module(t)...)
 	p := startProxy(t, server.addr)
-	limiter := limiterOf(t, p.client(), throttle.WithTimeout(300*time.Millisecond))
+	limiter := limiterOf(t, p.client(), throttle.WithTimeout(time.Second))
 	item := gcra(t, 9).Of("a")
 	live.Await(t, "a decision", func() bool {
 		return check(t, limiter, item).Source == throttle.SourceServer
 	})
 	var before int
 	p.set(func(p *proxy) { before = p.dials })
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(1200 * time.Millisecond)
 	d := check(t, limiter, item)
 	p.set(func(p *proxy) {
 		if d.Source != throttle.SourceServer || p.dials != before {

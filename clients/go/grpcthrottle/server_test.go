@@ -73,7 +73,7 @@ func serve(
 func limiterAt(t *testing.T, addr string, options ...throttle.Option) *throttle.Limiter {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	options = append([]throttle.Option{throttle.WithTimeout(5 * time.Second)}, options...)
+	options = append([]throttle.Option{throttle.WithTimeout(time.Minute)}, options...)
 	limiter, err := throttle.New(goredis.Adapt(rdb), options...)
 	if err != nil {
 		t.Fatal(err)

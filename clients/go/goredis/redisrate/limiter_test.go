@@ -16,7 +16,7 @@ import (
 var ctx = context.Background()
 
 // patient is a time-out that a busy machine keeps.
-var patient = throttle.WithTimeout(5 * time.Second)
+var patient = throttle.WithTimeout(time.Minute)
 
 func limiterOf(
 	t *testing.T, rdb redis.UniversalClient, options ...throttle.Option,

@@ -75,9 +75,9 @@ func Run(t *testing.T, arguments ...string) string {
 // Await polls until a condition is true.
 func Await(t *testing.T, what string, isTrue func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !isTrue(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !isTrue(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("not in 20 s: " + what)
+			t.Fatal("not in a minute: " + what)
 		}
 	}
 }

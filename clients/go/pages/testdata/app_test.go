@@ -11,7 +11,7 @@ import (
 
 func TestDenies_the_eleventh(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:7777"})
-	limiter := redis_rate.NewLimiter(rdb, throttle.WithTimeout(2*time.Second))
+	limiter := redis_rate.NewLimiter(rdb, throttle.WithTimeout(time.Minute))
 	defer limiter.Close(t.Context())
 	for i := range 11 {
 		allowed, err := mayAct(t.Context(), limiter, "alice")
