@@ -140,7 +140,7 @@ class PagesTest {
   /** Returns a program with the server's port, and with time for a busy machine. */
   private static String onServer(String text, int port) {
     return text.replace("127.0.0.1:7777", "127.0.0.1:" + port)
-        .replace("uri)).build()", "uri)).timeout(Duration.ofSeconds(30)).build()");
+        .replace("uri)).build()", "uri)).timeout(Duration.ofSeconds(60)).build()");
   }
 
   private static void compile(Program program, String text, Path classes) throws IOException {
@@ -254,7 +254,7 @@ class PagesTest {
 
   private static Limiter limiter(Server server) {
     return Limiter.builder(LettuceConnector.of(Server.CLIENT, server.uri()))
-        .timeout(Duration.ofSeconds(20))
+        .timeout(Duration.ofMinutes(1))
         .build();
   }
 

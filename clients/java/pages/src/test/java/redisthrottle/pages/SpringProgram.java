@@ -40,7 +40,7 @@ final class SpringProgram implements AutoCloseable {
     return new SpringProgram(
         new SpringApplicationBuilder(Application.class),
         "--spring.config.location=" + yaml.toUri(),
-        "--throttle.timeout=20s");
+        "--throttle.timeout=1m");
   }
 
   /** Starts an application without the starter, whose requests pass a filter. */

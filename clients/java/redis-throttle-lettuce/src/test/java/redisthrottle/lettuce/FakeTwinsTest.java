@@ -30,7 +30,7 @@ import redisthrottle.Rule;
 
 /** Compares the fake server with a server whose clock is frozen, on random schedules. */
 class FakeTwinsTest {
-  private static final Duration PATIENT = Duration.ofSeconds(20);
+  private static final Duration PATIENT = Duration.ofMinutes(1);
 
   /** The instant at which the fake server's clock starts, in microseconds. */
   private static final long START = 1_704_067_200_000_000L;

@@ -25,7 +25,7 @@ import redisthrottle.Rule;
 
 /** Runs against a real server, on which nothing may stay held. */
 class HoldingTest {
-  private static final Duration PATIENT = Duration.ofSeconds(5);
+  private static final Duration PATIENT = Duration.ofMinutes(1);
   private static final Rule JOBS = Rule.lease("jobs", 1000, Duration.ofMinutes(1));
   private static final Rule MONTH = Rule.fixed("month", 1000, Duration.ofDays(30));
   private static final List<Item> BOTH = List.of(JOBS.of("t"), MONTH.of("t").reserve(1));
@@ -92,7 +92,7 @@ class HoldingTest {
         }
       }
       threads.shutdown();
-      assertTrue(threads.awaitTermination(20, TimeUnit.SECONDS));
+      assertTrue(threads.awaitTermination(1, TimeUnit.MINUTES));
       ends.forEach(CompletableFuture::join);
       awaitNothingHeld(limiter);
     } finally {
@@ -132,7 +132,7 @@ class HoldingTest {
         LockSupport.parkNanos(10_000_000);
         limiter.close();
         for (Thread thread : threads) {
-          thread.join(20_000);
+          thread.join(60_000);
           assertFalse(thread.isAlive(), "a caller waits for ever");
         }
       }

@@ -35,7 +35,7 @@ import redisthrottle.Source;
 
 /** Runs against one server, also behind a proxy. */
 class SingleTest {
-  private static final Duration PATIENT = Duration.ofSeconds(5);
+  private static final Duration PATIENT = Duration.ofMinutes(1);
   private static final Rule API = Rule.gcra("api", 1000, 1, Duration.ofHours(1));
 
   private static Limiter limiter(RedisURI uri, Duration timeout) {
@@ -198,7 +198,7 @@ class SingleTest {
         Server other = Server.withModule();
         Proxy proxy = new Proxy(server.port);
         Limiter limiter = limiter(proxy.uri(), Duration.ofMillis(300))) {
-      limiter.check(API.of("a"));
+      Server.await("a decision", () -> limiter.check(API.of("a")).source() == Source.SERVER);
       proxy.isSilent = true;
       assertEquals(Reason.TIMEOUT, limiter.check(API.of("a")).reason());
       proxy.isSilent = false;

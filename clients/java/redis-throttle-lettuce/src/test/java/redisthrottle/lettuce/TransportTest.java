@@ -30,7 +30,7 @@ import redisthrottle.Source;
 
 /** Connects by TLS, with credentials that change, and to IPv6 addresses. */
 class TransportTest {
-  private static final Duration PATIENT = Duration.ofSeconds(30);
+  private static final Duration PATIENT = Duration.ofMinutes(1);
   private static final Rule API = Rule.gcra("api", 1000, 1, Duration.ofHours(1));
 
   private static Limiter limiter(RedisClient client, RedisURI uri) {

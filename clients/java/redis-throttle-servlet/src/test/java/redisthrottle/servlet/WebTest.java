@@ -130,7 +130,7 @@ abstract class WebTest {
   /** Sends a request over a socket of its own. */
   Socket open(String head) throws IOException {
     Socket socket = new Socket(InetAddress.getByName("127.0.0.1"), container.port());
-    socket.setSoTimeout(20_000);
+    socket.setSoTimeout(60_000);
     socket.getOutputStream().write(head.getBytes(StandardCharsets.ISO_8859_1));
     return socket;
   }

@@ -81,7 +81,7 @@ class ConnectionTest {
             // The gateway, which another test needs, refuses an application without a server.
             "spring.cloud.gateway.server.webflux.enabled=false",
             "spring.cloud.gateway.server.webflux.redis.enabled=false",
-            "throttle.timeout=10s")
+            "throttle.timeout=1m")
         .run(arguments);
   }
 

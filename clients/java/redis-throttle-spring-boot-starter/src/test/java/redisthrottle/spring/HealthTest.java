@@ -17,6 +17,7 @@ import redisthrottle.lettuce.Server;
 
 /** Asks the health indicator. */
 class HealthTest {
+  private static final Duration PATIENT = Duration.ofMinutes(1);
   private static Server redis;
 
   @BeforeAll
@@ -29,16 +30,15 @@ class HealthTest {
     redis.close();
   }
 
-  private static Health health(Limiter limiter, boolean failsClosed) {
-    return new ThrottleHealth(limiter, Duration.ofMillis(100), failsClosed).health();
+  private static Health health(Limiter limiter, Duration patience, boolean failsClosed) {
+    return new ThrottleHealth(limiter, patience, failsClosed).health();
   }
 
   @Test
   void is_up_with_the_back_end_that_answers() {
-    Duration patience = Duration.ofSeconds(10);
     LettuceConnector connector = LettuceConnector.of(Server.CLIENT, redis.uri());
-    try (Limiter limiter = Limiter.builder(connector).timeout(patience).build()) {
-      Health health = new ThrottleHealth(limiter, patience, true).health();
+    try (Limiter limiter = Limiter.builder(connector).timeout(PATIENT).build()) {
+      Health health = health(limiter, PATIENT, true);
       assertEquals(Status.UP, health.getStatus());
       assertEquals(Map.of("backend", "module", "openBreakers", 0), health.getDetails());
     }
@@ -49,8 +49,8 @@ class HealthTest {
     FakeServer server = new FakeServer();
     server.goAway();
     try (Limiter limiter = server.limiter().breaker(1, Duration.ofSeconds(1)).build()) {
-      assertEquals(Status.DOWN, health(limiter, true).getStatus());
-      Health open = health(limiter, false);
+      assertEquals(Status.DOWN, health(limiter, PATIENT, true).getStatus());
+      Health open = health(limiter, PATIENT, false);
       assertEquals(Status.UNKNOWN, open.getStatus());
       assertEquals(Map.of("reason", "circuit", "openBreakers", 1), open.getDetails());
     }
@@ -63,7 +63,7 @@ class HealthTest {
     // The clock of this limiter stands still, so that only the indicator ends the wait.
     try (Limiter limiter = server.limiter().build()) {
       long begin = System.nanoTime();
-      Health health = health(limiter, true);
+      Health health = health(limiter, Duration.ofMillis(100), true);
       assertEquals(Map.of("reason", "timeout", "openBreakers", 0), health.getDetails());
       assertTrue(System.nanoTime() - begin >= Duration.ofMillis(100).toNanos());
     }

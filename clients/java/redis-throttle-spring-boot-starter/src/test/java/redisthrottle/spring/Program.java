@@ -38,7 +38,7 @@ final class Program implements AutoCloseable {
                 "spring.cloud.gateway.server.webflux.redis.enabled=" + isReactive,
                 "management.health.redis.enabled=false",
                 // A busy machine must not answer by on-error.
-                "throttle.timeout=10s",
+                "throttle.timeout=1m",
                 "throttle.url=" + server.uri().toURI())
             .run(arguments));
   }

@@ -244,11 +244,11 @@ class ServletTest {
             "--throttle.routes[0].rules=exports,day")) {
       CompletableFuture<HttpResponse<String>> first =
           CompletableFuture.supplyAsync(() -> program.get("/export"));
-      assertEquals("export", Application.STARTED.poll(20, TimeUnit.SECONDS));
+      assertEquals("export", Application.STARTED.poll(60, TimeUnit.SECONDS));
       HttpResponse<String> second = program.get("/export");
       assertEquals(429, second.statusCode());
       Application.ROWS.add("row");
-      HttpResponse<String> done = first.get(20, TimeUnit.SECONDS);
+      HttpResponse<String> done = first.get(60, TimeUnit.SECONDS);
       assertEquals("row", done.body());
       assertEquals("\"exports\";q=1, \"day\";q=2;w=3600", Program.field(done, "RateLimit-Policy"));
       Application.ROWS.add("row");

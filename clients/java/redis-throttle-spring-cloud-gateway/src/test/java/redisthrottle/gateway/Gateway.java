@@ -129,7 +129,8 @@ final class Gateway implements AutoCloseable {
       int port = environment.getRequiredProperty("spring.data.redis.port", Integer.class);
       RedisURI uri = RedisURI.create("127.0.0.1", port);
       return Limiter.builder(LettuceConnector.of(Server.CLIENT, uri))
-          .timeout(Duration.ofSeconds(5))
+          // The first call of a cold gateway takes seconds on a busy machine.
+          .timeout(Duration.ofMinutes(1))
           .build();
     }
 

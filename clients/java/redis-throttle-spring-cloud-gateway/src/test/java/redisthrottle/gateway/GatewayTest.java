@@ -183,7 +183,7 @@ class GatewayTest {
         .flatMap(call -> limiter.isAllowed(route, key), 32)
         .filter(RateLimiter.Response::isAllowed)
         .count()
-        .blockOptional(Duration.ofSeconds(30))
+        .blockOptional(Duration.ofMinutes(1))
         .orElseThrow();
   }
 

@@ -26,6 +26,6 @@ final class Redis {
   }
 
   private static LimiterBuilder builder(RedisURI uri) {
-    return Limiter.builder(LettuceConnector.of(Server.CLIENT, uri)).timeout(Duration.ofSeconds(30));
+    return Limiter.builder(LettuceConnector.of(Server.CLIENT, uri)).timeout(Duration.ofMinutes(1));
   }
 }

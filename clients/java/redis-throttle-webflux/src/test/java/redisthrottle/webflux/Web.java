@@ -132,7 +132,7 @@ final class Web implements AutoCloseable {
   @Override
   public void close() {
     ending.complete(null);
-    server.disposeNow(Duration.ofSeconds(5));
+    server.disposeNow(Duration.ofMinutes(1));
     loop.dispose();
   }
 }
