@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the programs that the make targets need, and installs missing ones with apt.
 #
-#   scripts/install-prerequisites.sh rust       a current Rust: checked, never installed
-#   scripts/install-prerequisites.sh lint       rustfmt and clippy: checked, never installed
+#   scripts/install-prerequisites.sh rust       Rust and cargo, if apt has a version that is new enough
+#   scripts/install-prerequisites.sh lint       rustfmt and clippy of the same version
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
 #   scripts/install-prerequisites.sh promtool   Prometheus and its promtool, to check metrics and alerts
@@ -32,21 +32,70 @@ minimum_rust() {
     sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$(dirname "$0")/../Cargo.toml"
 }
 
+# Returns true if version $1 is $2 or newer.
+is_at_least() {
+    [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]
+}
+
+# Returns true if a Rust that apt installs is the one that PATH finds. A Rust of rustup or in another
+# folder comes first on PATH, and Debian's packages of Rust and of rustup exclude each other.
+may_install_rust() {
+    has apt-get || return 1
+    ! has rustup || return 1
+    case $(command -v rustc) in
+    "" | /usr/bin/rustc | /bin/rustc) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
+minimum=$(minimum_rust)
+needs_rust=""
+needs_lint=""
+
 check_rust() {
-    minimum=$(minimum_rust)
-    advice="install the current stable one with rustup (https://rustup.rs), then try again"
-    found=$(rustc --version 2>/dev/null) || fail "Rust $minimum or newer is needed and none is installed: $advice"
-    has cargo || fail "Rust is installed but cargo is not: $advice"
-    version=${found#rustc }
-    version=${version%%[ -]*}
-    oldest=$(printf '%s\n' "$minimum" "$version" | sort -V | head -n 1)
-    [ "$oldest" = "$minimum" ] || [ "$oldest" = "$minimum.0" ] ||
-        fail "Rust $minimum or newer is needed and this is $version: $advice"
+    version=$(rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9.]*\).*/\1/p')
+    if [ -z "$version" ]; then
+        state="none is installed"
+    elif ! is_at_least "$version" "$minimum"; then
+        state="$(command -v rustc) is $version"
+    elif ! has cargo; then
+        state="cargo is missing"
+    else
+        return 0
+    fi
+    needs_rust="Rust $minimum or newer is needed and $state"
+    may_install_rust || advise_rustup
+}
+
+advise_rustup() {
+    if has rustup; then
+        fail "$needs_rust: run \`rustup default stable && rustup update stable\`, then try again in a new shell"
+    fi
+    fail "$needs_rust: install the current stable one with rustup (https://rustup.rs), then try again"
 }
 
 check_lint() {
-    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
-        fail "rustfmt and clippy are needed: rustup component add rustfmt clippy"
+    # Those of a Rust that is replaced do not work with the new one.
+    [ -z "$needs_rust" ] && cargo fmt --version >/dev/null 2>&1 &&
+        cargo clippy --version >/dev/null 2>&1 && return 0
+    may_install_rust || fail "rustfmt and clippy are needed: rustup component add rustfmt clippy"
+    needs_lint="rustfmt and clippy are needed"
+}
+
+# Adds the packages of a Rust that is new enough. Debian 12 and 13 have one to build browsers, whose
+# packages end in -web; later versions of Debian have it as rustc.
+choose_rust() {
+    for suffix in "" -web; do
+        candidate=$(apt-cache show --no-all-versions "rustc$suffix" 2>/dev/null |
+            sed -n 's/^Version: \([0-9.]*\).*/\1/p')
+        is_at_least "${candidate:-0}" "$minimum" || continue
+        need "rustc$suffix"
+        need "cargo$suffix"
+        [ -z "$needs_lint" ] || need "rustfmt$suffix rust$suffix-clippy"
+        return 0
+    done
+    needs_rust="${needs_rust:-$needs_lint}, and apt has none that is new enough"
+    advise_rustup
 }
 
 # Looks for a compiler that finds the headers of the C library, which are a package of their own.
@@ -131,13 +180,15 @@ check_clients() {
     has mvn || need maven
 }
 
+can_be_root() {
+    [ "$(id -u)" -eq 0 ] || has sudo
+}
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
-    elif has sudo; then
-        sudo "$@"
     else
-        fail "this needs root, and there is no sudo here. As root: $*"
+        sudo "$@"
     fi
 }
 
@@ -149,8 +200,14 @@ unused_service() {
 
 install_missing() {
     has apt-get || fail "install these and try again (named as on Debian):$missing"
+    # Which versions apt has is known after an update. Without root, the last one decides.
+    if can_be_root; then
+        echo "Looking in apt for:$missing${needs_rust:+ Rust}${needs_lint:+ rustfmt clippy}"
+        as_root apt-get -o DPkg::Lock::Timeout=300 update
+    fi
+    [ -z "$needs_rust$needs_lint" ] || choose_rust
+    can_be_root || fail "this needs root, and there is no sudo here. As root: apt-get install$missing"
     echo "Installing with apt:$missing"
-    as_root apt-get -o DPkg::Lock::Timeout=300 update
     # shellcheck disable=SC2086 # one argument for each package
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
         install --yes --no-install-recommends $missing
@@ -165,8 +222,10 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | proxies | browser | dist | valgrind | pip | clients) "check_$part" ;;
+    rust | lint | build | server | promtool | proxies | browser | dist | valgrind | pip | clients)
+        "check_$part"
+        ;;
     *) fail "unknown part $part: expected one of those in the head of $0" ;;
     esac
 done
-[ -z "$missing" ] || install_missing
+[ -z "$missing$needs_rust$needs_lint" ] || install_missing
