@@ -4,6 +4,7 @@
 #   scripts/install-prerequisites.sh rust       Rust and cargo, if apt has a version that is new enough
 #   scripts/install-prerequisites.sh lint       rustfmt and clippy of the same version
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
+#   scripts/install-prerequisites.sh fuzz       a C++ compiler, for libFuzzer
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
 #   scripts/install-prerequisites.sh promtool   Prometheus and its promtool, to check metrics and alerts
 #   scripts/install-prerequisites.sh proxies    nginx, Caddy and HAProxy, to test the gateway behind them
@@ -118,8 +119,13 @@ need() {
 }
 
 check_build() {
-    { has make && has_c_compiler; } || need build-essential
+    has make || need make
+    has_c_compiler || need "gcc libc6-dev"
     has_libclang || need libclang-dev
+}
+
+check_fuzz() {
+    has c++ || need g++
 }
 
 check_server() {
@@ -222,7 +228,7 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | proxies | browser | dist | valgrind | pip | clients)
+    rust | lint | build | fuzz | server | promtool | proxies | browser | dist | valgrind | pip | clients)
         "check_$part"
         ;;
     *) fail "unknown part $part: expected one of those in the head of $0" ;;
