@@ -192,7 +192,7 @@ soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with
 		cargo test --locked --test soak
 
 fuzz: ## run each fuzz target for SECONDS=20
-	@scripts/install-prerequisites.sh rust build clients
+	@scripts/install-prerequisites.sh rust build fuzz clients
 	scripts/fuzz.sh $(SECONDS)
 	$(for_clients) fuzz $(SECONDS)
 

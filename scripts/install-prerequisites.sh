@@ -12,9 +12,11 @@
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
-#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm, Go, Maven, and
-#                                               a JDK of version 17 or newer; if Node or Go is too old,
-#                                               scripts/clients.sh fetches a newer one
+#   scripts/install-prerequisites.sh python     Python 3.11 with pip and venv
+#   scripts/install-prerequisites.sh node       Node with npm; if it is too old, scripts/clients.sh fetches
+#                                               a newer one
+#   scripts/install-prerequisites.sh clients    python, node, Go, which is fetched as Node is, Maven, and a
+#                                               JDK of version 17 or newer
 #
 # One call may name several of these. If nothing is missing, it prints nothing and does not call apt.
 set -eu
@@ -169,7 +171,7 @@ check_pip() {
 }
 
 # Debian's Python has the module venv, but the copy of pip that venv installs is in another package.
-check_venv() {
+check_python() {
     check_pip
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
     has python3 || return 0
@@ -177,10 +179,14 @@ check_venv() {
         fail "Python 3.11 or newer is needed and this is $(python3 --version): install it, then try again"
 }
 
-check_clients() {
-    check_venv
+check_node() {
     has node || need nodejs
     has npm || need npm
+}
+
+check_clients() {
+    check_python
+    check_node
     has go || need golang-go
     has javac || need default-jdk-headless
     has mvn || need maven
@@ -228,7 +234,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | fuzz | server | promtool | proxies | browser | dist | valgrind | pip | clients)
+    rust | lint | build | fuzz | server | promtool | proxies | browser | dist | valgrind | pip | python | node | \
+        clients)
         "check_$part"
         ;;
     *) fail "unknown part $part: expected one of those in the head of $0" ;;
