@@ -99,33 +99,15 @@ use_java() {
     command -v mvn >/dev/null || fail "Maven 3.8 or newer is needed and none is installed: Debian's package maven"
 }
 
-# Runs Maven, which compiles with lint and checks the format in every build. It keeps packages in
-# ~/.m2, and downloads none whose version is there.
+# Runs Maven for all Java of the repository, which compiles with lint and checks the format in every
+# build. It keeps packages in ~/.m2, and downloads none whose version is there.
 maven() {
-    step mvn --batch-mode --quiet "$@"
+    step mvn --batch-mode --quiet --file clients/java/reactor.xml "$@"
 }
 
-# Builds the project in the folder $1, with the goals after it, together with the modules of the client
-# that it needs, so that none is installed in ~/.m2, where a build of another clone would find it.
-with_modules() {
-    project=../../$1
-    reactor=.cache/$(echo "$1" | tr / -)
-    shift
-    mkdir -p "$reactor"
-    cat >"$reactor/pom.xml" <<END
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>redisthrottle</groupId>
-  <artifactId>project-and-modules</artifactId>
-  <version>0</version>
-  <packaging>pom</packaging>
-  <modules>
-    <module>../../clients/java</module>
-    <module>$project</module>
-  </modules>
-</project>
-END
-    maven --file "$reactor" --projects "$project" --also-make -DskipTests -Dspotless.check.skip "$@"
+# Packages the program whose project is $1, with the modules of the client that it needs.
+package_java() {
+    maven --projects ":$1" --also-make -DskipTests -Dspotless.check.skip package
 }
 
 # Creates the virtual environment $1 with the requirements of the file $2, and with the packages in
@@ -276,7 +258,7 @@ go_modules() {
 
 check_go() {
     use_go
-    # shellcheck disable=SC2086 # several folders
+    # shellcheck disable=SC2046 # several folders
     set -- $(go_modules clients/go examples benches tests)
     unformatted=$(step gofmt -l "$@")
     [ -z "$unformatted" ] || fail "gofmt -w $unformatted"
@@ -314,26 +296,20 @@ test_go() {
 
 check_java() {
     use_java
-    root=$PWD
-    cd clients/java
     maven test-compile
-    cd "$root"
-    with_modules benches/clients/java compile
-    with_modules examples/spring-boot compile
-    for pom in $(find benches examples tests -name target -prune -o -name pom.xml -print); do
-        cd "$root/${pom%/*}"
-        case $pom in
-        benches/clients/java/* | examples/*) ;; # compiled above
-        *) maven compile ;;
-        esac
-        maven spotless:check
-    done
+}
+
+# Prints the files from which the example in Java is built.
+example_java_sources() {
+    find clients/java examples/spring-boot functions -name target -prune -o -type f -print
 }
 
 test_java() {
     use_java
-    cd clients/java
-    maven verify
+    # The example is packaged in the same run, for its own test.
+    maven --projects '!:bench-java-client,!:snippets' verify
+    # shellcheck disable=SC2046 # one path for each file
+    made_from examples/spring-boot/target $(example_java_sources)
 }
 
 # A failing input is kept in clients/go/testdata/fuzz, new ones in the build cache of Go.
@@ -366,7 +342,11 @@ example_go() {
 
 example_java() {
     use_java
-    with_modules examples/spring-boot package
+    # shellcheck disable=SC2046
+    is_made_from examples/spring-boot/target $(example_java_sources) && return
+    package_java example-spring-boot
+    # shellcheck disable=SC2046
+    made_from examples/spring-boot/target $(example_java_sources)
 }
 
 monitoring() {
@@ -414,7 +394,7 @@ bench() {
     binary=$PWD/.cache/bench-go-client
     (cd benches/clients/go && step go build -o "$binary" .)
     use_java
-    with_modules benches/clients/java package
+    package_java bench-java-client
 }
 
 verb=${1:-}
