@@ -150,7 +150,12 @@ prepare_node() {
 
 # Builds the Node client, which the suites, the examples and the benchmark import.
 build_node() {
+    prepare_node
+    # shellcheck disable=SC2046 # one path for each file
+    set -- $(find clients/node/src clients/node/*.json clients/node/*.ts functions/*.lua -type f)
+    is_made_from clients/node/dist "$@" && return
     (cd clients/node && step npm run --silent build -- --log-level error)
+    made_from clients/node/dist "$@"
 }
 
 check_python() {
@@ -211,12 +216,11 @@ check_node() {
 }
 
 test_node() {
-    prepare_node
     build_node
     npm_ci examples/express
     cd clients/node
     step npm test --silent
-    step npm run --silent test:package
+    step node test/package.mjs
 }
 
 # The packages of the client in Rust, for cargo.
@@ -324,7 +328,6 @@ example_python() {
 }
 
 example_node() {
-    prepare_node
     build_node
     npm_ci examples/express
 }
@@ -370,7 +373,6 @@ pack() {
     packed=$(cd "$1" && pwd)
     venv .cache/venv/pack clients/python/requirements-build.txt
     (cd clients/python && step ../../.cache/venv/pack/bin/hatchling build -d "$packed") >/dev/null
-    prepare_node
     build_node
     (cd clients/node && step npm pack --silent --pack-destination "$packed") >/dev/null
     # A crate is packed without a lock file, because a lock file needs the crates of this project in
@@ -386,7 +388,6 @@ pack() {
 
 bench() {
     venv .cache/venv/bench benches/clients/python/requirements.txt clients/python
-    prepare_node
     build_node
     npm_ci benches/clients/node
     step cargo build --locked --release --package bench-rust-client

@@ -1,8 +1,8 @@
 /**
- * Tests the published package: packs it, checks it, and installs it into a consumer of each module
- * kind.
+ * Tests the published package after its build: packs it, checks it, and installs it into a consumer
+ * of each module kind.
  */
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import {
   copyFileSync,
   mkdtempSync,
@@ -14,6 +14,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { unexported } from './declarations.mjs';
 
 const root = join(import.meta.dirname, '..');
@@ -22,7 +23,6 @@ const run = (program, args, cwd = root) => execFileSync(program, args, { cwd, st
 
 const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-package-'));
 try {
-  run(bin('tsdown'), ['--logLevel', 'error']);
   const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const declared = Object.values(manifest.exports).flatMap((one) => one.import?.types ?? []);
   const entries = declared.map((path) => path.replace(/^\.\/dist\/(.*)\.d\.ts$/, '$1'));
@@ -103,14 +103,18 @@ try {
   run('node', ['cjs.cjs'], folder);
   const strict = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext'];
   const types = ['--types', 'node', '--typeRoots', join(root, 'node_modules/@types')];
-  // One module kind at a time: both add properties to the frameworks' types.
-  for (const name of ['types.mts', 'types.cts']) {
-    run(bin('tsc'), [...strict, ...types, name], folder);
-  }
   // Only the decorators of NestJS need an option. Its own declarations are not checked.
   const lax = ['--skipLibCheck', '--experimentalDecorators'];
-  for (const name of programs)
-    run(bin('tsc'), [...strict, ...types, ...lax, `${name}.mts`], folder);
+  const compile = (...args) =>
+    promisify(execFile)(bin('tsc'), [...strict, ...types, ...args], { cwd: folder }).catch(
+      ({ stdout, message }) => Promise.reject(new Error(stdout || message)),
+    );
+  // One module kind at a time: both add properties to the frameworks' types.
+  await Promise.all([
+    compile('types.mts'),
+    compile('types.cts'),
+    ...programs.map((name) => compile(...lax, `${name}.mts`)),
+  ]);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }
