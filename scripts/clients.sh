@@ -3,6 +3,8 @@
 #
 #   scripts/clients.sh check [LANGUAGE...]      format, lint and types
 #   scripts/clients.sh test [LANGUAGE...]       the tests, which start their own servers
+#   scripts/clients.sh fetch [LANGUAGE...]      downloads the packages of all that is below, but of the
+#                                               benchmark; the others do it by themselves if need be
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
 #   scripts/clients.sh monitoring               fetches the packages of the application in tests/monitoring
 #   scripts/clients.sh lab                      the tests of the lab's page in Chromium; $RL_LAB is the lab
@@ -143,9 +145,22 @@ prepare_python() {
     venv clients/python/.venv clients/python/requirements-test.txt clients/python
 }
 
+fetch_python() {
+    prepare_python
+    lowest_drivers .cache/python-lowest
+    limits_suite .cache/limits
+    venv .cache/venv/fastapi examples/fastapi/requirements.txt clients/python
+    venv .cache/venv/pack clients/python/requirements-build.txt
+}
+
 prepare_node() {
     use_node
     npm_ci clients/node
+}
+
+fetch_node() {
+    prepare_node
+    npm_ci examples/express
 }
 
 # Builds the Node client, which the suites, the examples and the benchmark import.
@@ -223,6 +238,11 @@ test_node() {
     step node test/package.mjs
 }
 
+fetch_rust() {
+    step cargo fetch --locked
+    step cargo fetch --locked --manifest-path clients/rust/lowest/Cargo.toml
+}
+
 # The packages of the client in Rust, for cargo.
 rust_packages='--package redis-throttle-client --package tower-redis-throttle
     --package example-axum --package bench-rust-client'
@@ -258,6 +278,21 @@ test_rust() {
 # Prints the folders of the modules in Go below the folders given.
 go_modules() {
     find "$@" -name node_modules -prune -o -name .venv -prune -o -name go.mod -exec dirname {} \;
+}
+
+# Fetches, by `go mod tidy`, also what only the tests of other modules import: the check needs it.
+fetch_go() {
+    use_go
+    root=$PWD
+    for module in $(go_modules clients/go examples benches tests); do
+        cd "$root/$module"
+        for modules in *.mod; do
+            case $modules in
+            tools.mod) step go mod download -modfile="$modules" ;;
+            *) step go mod tidy -diff -modfile="$modules" ;;
+            esac
+        done
+    done
 }
 
 check_go() {
@@ -296,6 +331,12 @@ test_go() {
     # which the driver matters run again.
     cd "$root/clients/go/goredis"
     step go test -modfile=highest.mod -skip '^Test(HTTP_|Nothing_stays)' .
+}
+
+# Maven fetches what compiles and runs tests only when it does so. Later runs find all compiled.
+fetch_java() {
+    use_java
+    maven verify -Dtest=NodeTest -Dsurefire.failIfNoSpecifiedTests=false
 }
 
 check_java() {
@@ -401,7 +442,7 @@ bench() {
 verb=${1:-}
 [ $# -eq 0 ] || shift
 case $verb in
-check | test | example)
+check | test | example | fetch)
     # With CI set, a missing server fails the tests; without it, they would be skipped.
     export CI=1 NO_COLOR=1
     [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
