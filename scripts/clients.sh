@@ -6,12 +6,11 @@
 #   scripts/clients.sh fetch [LANGUAGE...]      downloads the packages of all that is below, but of the
 #                                               benchmark; the others do it by themselves if need be
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
-#   scripts/clients.sh monitoring               fetches the packages of the application in tests/monitoring
-#   scripts/clients.sh lab                      the tests of the lab's page in Chromium; $RL_LAB is the lab
-#   scripts/clients.sh manifests                fetches the schemas of Kubernetes
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
 #   scripts/clients.sh pack FOLDER              packs a wheel and its sources, an npm package and the crates
+#   scripts/clients.sh venv FOLDER REQUIREMENTS creates a virtual environment with a file's packages
+#   scripts/clients.sh npm_ci FOLDER            installs the packages of a folder's lock file
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #   scripts/clients.sh go ARGUMENTS...          runs the Go of these suites
 #
@@ -393,21 +392,6 @@ example_java() {
     made_from examples/spring-boot/target $(example_java_sources)
 }
 
-monitoring() {
-    prepare_python
-}
-
-lab() {
-    use_node
-    npm_ci lab/tests/browser
-    cd lab/tests/browser
-    step npm test --silent
-}
-
-manifests() {
-    venv .cache/venv/manifests tests/monitoring/requirements.txt
-}
-
 # Packs the clients, for a machine without this repository. Times are $SOURCE_DATE_EPOCH.
 pack() {
     mkdir -p "$1"
@@ -458,7 +442,11 @@ check | test | example | fetch)
         esac
     done
     ;;
-bench | lab | monitoring | manifests | fuzz | pack) "$verb" "$@" ;;
+bench | fuzz | pack | venv) "$verb" "$@" ;;
+npm_ci)
+    use_node
+    npm_ci "$@"
+    ;;
 run)
     use_node
     exec "$@"
