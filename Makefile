@@ -153,11 +153,13 @@ test-lab: ## test the lab, and its page in Chromium; SCREENSHOT=docs/lab.png pic
 	$(cargo_build)
 	RL_MODULE='$(module)' cargo test --locked --package redis-throttle-lab
 	$(cargo_build) --package redis-throttle-lab
-	RL_LAB='$(lab)' scripts/clients.sh browser
+	@scripts/clients.sh npm_ci lab/tests/browser
+	RL_LAB='$(lab)' scripts/clients.sh run npm --prefix lab/tests/browser --silent test
 
 test-monitoring: ## test the exporter, alerts and manifests, with Prometheus and schemas of Kubernetes
 	@scripts/install-prerequisites.sh rust build server promtool python
-	@scripts/clients.sh monitoring
+	@scripts/clients.sh venv clients/python/.venv clients/python/requirements-test.txt clients/python
+	@scripts/clients.sh venv .cache/venv/manifests tests/monitoring/requirements.txt
 	$(cargo_build)
 	$(cargo_build) --package redis-throttle-exporter
 	cargo test --locked --package redis-throttle-exporter

@@ -1,7 +1,7 @@
 //! Runs the exporter and an application with real servers, and a real Prometheus that scrapes them.
 //!
 //! `RL_EXPORTER` is the path of the exporter; `make exporter` builds it. `RL_PYTHON` is a Python
-//! with the packages of the application; the default is that of `scripts/clients.sh monitoring`.
+//! with the packages of the application; the default is the one of the client in Python.
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;

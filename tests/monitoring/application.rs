@@ -28,7 +28,7 @@ impl Application {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("run scripts/clients.sh monitoring");
+            .expect("run make test-monitoring");
         let mut port = String::new();
         let output = child.stdout.take().expect("a pipe");
         BufReader::new(output).read_line(&mut port).expect("a line");

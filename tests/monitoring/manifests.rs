@@ -8,7 +8,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs the validator of `scripts/clients.sh manifests` on files, and returns what it prints.
+/// Runs `manifests.py` on files, with the packages that `make test-monitoring` fetches. Returns
+/// what it prints.
 fn validated(files: &[&str]) -> Result<String, String> {
     let python = root().join(".cache/venv/manifests/bin/python");
     let output = Command::new(&python)
@@ -16,7 +17,7 @@ fn validated(files: &[&str]) -> Result<String, String> {
         .args(files)
         .current_dir(root())
         .output()
-        .unwrap_or_else(|error| panic!("{error}: run scripts/clients.sh manifests first"));
+        .unwrap_or_else(|error| panic!("{error}: run make test-monitoring"));
     let printed = |bytes| String::from_utf8(bytes).expect("UTF-8");
     if output.status.success() { Ok(printed(output.stdout)) } else { Err(printed(output.stderr)) }
 }

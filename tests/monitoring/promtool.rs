@@ -50,14 +50,13 @@ fn promtool_accepts_the_metrics_before_and_after_traffic() {
 fn promtool_accepts_the_metrics_of_policies_in_every_mode_and_with_the_longest_names() {
     let server = Server::start();
     let mut client = server.client();
+    client.integer("RPUSH list a");
     for (number, mode) in ["", "ENFORCE 50 ", "SHADOW ", "OFF ", "BLOCK "].iter().enumerate() {
         client.ok(&format!("RL.POLICY SET mode-{number} {mode}FIXED 2 1h"));
-        client.ok(&format!("RL.POLICY SET mode-{number}@plan:gold {mode}GCRA 2 2 1h"));
-        client.integer(&format!("RPUSH list-{number} a"));
-        for key in ["a", "a", "a", "b", &format!("list-{number}")] {
-            client.run(&format!("RL.USE {key}-{number} mode-{number}"));
-            client.run(&format!("RL.USE {key}-{number}-gold mode-{number} FOR plan:gold"));
+        client.ok(&format!("RL.POLICY SET mode-{number}@plan:gold {mode}FIXED 4 1h"));
+        for key in ["a", "a", "a", "b", "list"] {
             client.run(&format!("RL.USE {key} mode-{number}"));
+            client.run(&format!("RL.USE {key} mode-{number} FOR plan:gold"));
         }
     }
     let long = |number: usize| (format!("{:p>64}", number / 10), format!("{number:v>64}"));
@@ -76,7 +75,7 @@ fn promtool_accepts_the_metrics_of_policies_in_every_mode_and_with_the_longest_n
     let replies = client.pipeline(&calls);
     assert_eq!(replies.iter().filter(|reply| **reply == Value::Okay).count(), 9_990);
     let page = assert_accepted(&mut client);
-    for sample in ["policy=\"(other)\"", "outcome=\"shadow_denied\"} 1", "variant=\"plan:gold\""] {
+    for sample in ["policy=\"(other)\"", "outcome=\"shadow_denied\"", "variant=\"plan:gold\""] {
         assert!(page.contains(sample), "{sample}");
     }
 }
