@@ -217,8 +217,12 @@ test_python() {
     limits_suite "$PWD/.cache/limits"
     export LIMITS_SUITE="$PWD/.cache/limits"
     cd clients/python
-    step .venv/bin/pytest -q
-    step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q \
+    # Most tests wait for a server or a deadline. The tests of a file share servers.
+    workers='--numprocesses 3 --dist loadfile'
+    # shellcheck disable=SC2086 # several options
+    step .venv/bin/pytest -q $workers
+    # shellcheck disable=SC2086
+    step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q $workers \
         tests/test_drivers.py tests/test_timelines.py tests/test_healing.py tests/test_cluster.py \
         tests/test_slots.py
 }
