@@ -264,5 +264,5 @@ clean: ## remove all build results
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
 	rm -rf lab/tests/browser/node_modules
 	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
-	rm -rf .cache/examples-spring-boot .cache/benches-clients-java clients/java/target clients/java/*/target
+	rm -rf clients/java/target clients/java/*/target
 	rm -rf examples/spring-boot/target benches/clients/java/target tests/snippets/java/target

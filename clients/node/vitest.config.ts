@@ -26,7 +26,7 @@ const live = (backend: string) => ({
 export default defineConfig({
   plugins: [lua],
   test: {
-    maxWorkers: 2,
+    maxWorkers: 4,
     // Longer than the longest wait of a test, which names what it waited for.
     testTimeout: 120_000,
     hookTimeout: 120_000,
