@@ -243,6 +243,9 @@ def main() -> None:
     """Measures and prints the results; writes the page if all languages were measured."""
     chosen = options()
     languages = chosen.only.split()
+    for name in languages:
+        if name not in PROGRAMS:
+            sys.exit(f"redis-throttle: unknown language {name}: expected {', '.join(PROGRAMS)}")
     busy = os.getloadavg()[0]
     module = str(Path(chosen.module).resolve())
     with on_cores(slice(0, 1), lambda: Server(chosen.server, module)) as server:

@@ -221,7 +221,13 @@ pub fn count() -> Commands {
     let name = module.file_name().expect("a file").to_string_lossy().into_owned();
     let mut commands = Commands { figures: Vec::new(), server_functions: Vec::new() };
     let only = env::var("ONLY").unwrap_or_default();
-    for kind in kinds().into_iter().filter(|kind| only.split(',').any(|o| kind.name.contains(o))) {
+    let names: Vec<_> = kinds().into_iter().map(|kind| kind.name).collect();
+    let is_asked_for = |name: &str| only.split(',').any(|part| name.contains(part));
+    assert!(
+        names.iter().any(|name| is_asked_for(name)),
+        "ONLY={only} is a part of none: {names:?}"
+    );
+    for kind in kinds().into_iter().filter(|kind| is_asked_for(&kind.name)) {
         eprintln!("counting {} ...", kind.name);
         let [once, more] = [1, 2].map(|times| count_calls(&module, &kind, times * CALLS));
         let is_ours = |path: &str| path.ends_with(&name);
