@@ -13,17 +13,19 @@ UPDATE ?=
 CHECK ?=
 SERVERS ?=
 
-# Builds go to $CARGO_TARGET_DIR if it is set.
-target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+# Builds go to $CARGO_TARGET_DIR if it is set. Paths are absolute, because some suites change the folder.
+target := $(abspath $(or $(CARGO_TARGET_DIR),target))
+export CARGO_TARGET_DIR := $(target)
+override SERVER := $(if $(findstring /,$(SERVER)),$(abspath $(SERVER)),$(SERVER))
 module := $(target)/release/libredis_throttle.so
-# This one is built as the tests are, and shares their crates.
+# Built with the profile of the tests, so that it shares their compiled crates.
 module_with_faults := $(target)/debug/libredis_throttle.so
 exporter := $(target)/release/redis-throttle-exporter
 lab := $(target)/release/redis-throttle-lab
 noop := $(target)/noop-command
 servers := .cache/servers
 
-# The folder of cargo, for a shell that was opened before rustup added that folder to PATH.
+# Cargo's folder, in case the shell was opened before rustup added it to PATH.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export SERVER ROUNDS ONLY UPDATE
 
@@ -33,15 +35,17 @@ cargo_build := $(release) build --release --locked
 bench := cargo bench --locked --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
 build_with_faults := cargo build --locked --lib --features fault-injection
-# The suites need modules, a server, and what their own folders of scripts/clients.sh name.
+# The environment of the suites that start servers.
 with_modules := RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)'
-for_clients := CARGO_TARGET_DIR='$(target)' RL_MODULE='$(module)' scripts/clients.sh
-# Most tests of these suites wait for servers, so more of them run at once than there are cores.
+for_clients := RL_MODULE='$(module)' scripts/clients.sh
+# Most tests of these suites wait for servers, so four run at once even on two cores.
 threads := --test-threads 4
 
 .DEFAULT_GOAL := help
+# Two suites may fetch the same packages into one folder, so targets never run in parallel.
+.NOTPARALLEL:
 .PHONY: help build run demo lab plots check check-clients clean dist exporter gateway soak fuzz
-.PHONY: test test-all test-clients test-examples test-gateway test-lab test-matrix test-monitoring
+.PHONY: test test-module test-all test-clients test-examples test-gateway test-lab test-matrix test-monitoring
 .PHONY: test-night
 .PHONY: bench bench-full bench-pure bench-lab bench-instructions bench-module bench-clients
 .PHONY: bench-gateway
@@ -93,14 +97,14 @@ example-fastapi example-express example-axum example-nethttp example-spring-boot
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
-	@CARGO_TARGET_DIR='$(target)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
+	@scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
 
 example-envoy: HTTP_PORT := 10000
 example-envoy: gateway ## start a server, the gateway and Envoy with limits on HTTP_PORT=10000
 	@scripts/install-prerequisites.sh server pip
 	$(cargo_build)
 	@scripts/fetch-envoy.sh .cache/envoy
-	@CARGO_TARGET_DIR='$(target)' scripts/example.sh envoy '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
+	@scripts/example.sh envoy '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
 
 language_of_fastapi := python
 language_of_express := node
@@ -115,26 +119,29 @@ plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only co
 		cargo test --locked --test plots
 	@ls docs/plots/*.svg
 
-test: ## test the engine, the module on SERVER, the function library and the pages
+test: test-module ## test the engine, the module on SERVER, the function library and the pages
+	@echo
+	@echo 'Passed. These suites need more packages and are left out; make test-all runs them:'
+	@echo
+	@echo '  make test-clients     the clients for Python, Node, Rust, Go and Java; ONLY=python runs one'
+	@echo '  make test-gateway     the gateway behind Envoy, nginx, Caddy and HAProxy'
+	@echo '  make test-lab         the lab, and its page in Chromium'
+	@echo '  make test-monitoring  the exporter, alerts and manifests, with Prometheus'
+	@echo '  make test-examples    the examples and the snippets of the pages'
+	@echo
+	@echo 'make test-matrix runs the suites that start servers on six servers.'
+
+test-module:
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	$(build_with_faults)
 	cargo test --locked --package redis-throttle-engine --features oracle
 	$(with_modules) cargo test --locked --lib --test house --test pages --test release \
 		--test plots --test rules --test e2e --test functions -- $(threads)
-	@echo
-	@echo 'Passed. These suites are left out, because they install more; make test-all runs them:'
-	@echo
-	@echo '  make test-clients     the clients for Python, Node, Rust, Go and Java; ONLY=python runs one'
-	@echo '  make test-gateway     the gateway behind Envoy, nginx, Caddy and HAProxy'
-	@echo '  make test-lab         the lab, and its page in Chromium'
-	@echo '  make test-monitoring  the exporter, alerts and manifests, with Prometheus'
-	@echo '  make test-examples    the examples and the programs of the pages (snippets)'
-	@echo '  make test-matrix      the suites of make test on six servers'
 
-test-all: test test-clients test-gateway test-lab test-monitoring test-examples ## run all suites on SERVER
+test-all: test-module test-clients test-gateway test-lab test-monitoring test-examples ## run all suites on SERVER
 
-test-clients: ## run the suites of the Python, Node, Rust, Go and Java clients; ONLY=python
+test-clients: ## test the clients for Python, Node, Rust, Go and Java; ONLY=python tests one
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	$(for_clients) test $(ONLY)
@@ -143,12 +150,13 @@ test-gateway: ## test the gateway, also behind Envoy, nginx, Caddy and HAProxy
 	@scripts/install-prerequisites.sh rust build server proxies pip
 	@scripts/fetch-envoy.sh .cache/envoy
 	$(cargo_build)
-# Only this package, so that its crates have the features with which it is released. Debian has the
-# proxies in a folder that is not on every user's path.
-	PATH="$$PATH:/usr/sbin" RL_MODULE='$(module)' RL_SERVER='$(SERVER)' \
+# This package alone: others would enable features of its crates that the released gateway lacks.
+# Debian installs the proxies in /usr/sbin, which is not on every user's PATH. With CI set, a missing
+# proxy fails the tests.
+	PATH="$$PATH:/usr/sbin" CI=1 RL_MODULE='$(module)' RL_SERVER='$(SERVER)' \
 		cargo test --locked --package redis-throttle-gateway
 
-test-lab: ## test the lab, and its page in Chromium; SCREENSHOT=docs/lab.png pictures it
+test-lab: ## test the lab, and its page in Chromium; SCREENSHOT=docs/lab.png saves a picture
 	@scripts/install-prerequisites.sh rust build server browser node
 	$(cargo_build)
 	RL_MODULE='$(module)' cargo test --locked --package redis-throttle-lab
@@ -156,21 +164,22 @@ test-lab: ## test the lab, and its page in Chromium; SCREENSHOT=docs/lab.png pic
 	@scripts/clients.sh npm_ci lab/tests/browser
 	RL_LAB='$(lab)' scripts/clients.sh run npm --prefix lab/tests/browser --silent test
 
-test-monitoring: ## test the exporter, alerts and manifests, with Prometheus and schemas of Kubernetes
+test-monitoring: ## test the exporter, alerts and manifests, with Prometheus and Kubernetes schemas
 	@scripts/install-prerequisites.sh rust build server promtool python
 	@scripts/clients.sh venv clients/python/.venv clients/python/requirements-test.txt clients/python
 	@scripts/clients.sh venv .cache/venv/manifests tests/monitoring/requirements.txt
 	$(cargo_build)
+	$(build_with_faults)
 	$(cargo_build) --package redis-throttle-exporter
 	cargo test --locked --package redis-throttle-exporter
 	$(with_modules) RL_EXPORTER='$(exporter)' cargo test --locked --test monitoring
 
-test-examples: ## run the examples and the programs of the pages; ONLY=python
+test-examples: ## run the examples and the snippets of the pages; ONLY=python runs one example
 	@scripts/install-prerequisites.sh rust build server clients
 	@scripts/fetch-clients.sh .cache/clients
 	$(cargo_build)
 	$(for_clients) example $(ONLY)
-	CARGO_TARGET_DIR='$(target)' RL_MODULE='$(module)' \
+	RL_MODULE='$(module)' \
 		cargo test --locked $(if $(ONLY),--test examples $(example_of_$(ONLY)),--test examples --test snippets)
 
 example_of_python := fastapi
@@ -181,9 +190,9 @@ example_of_java := spring_boot
 
 test-night: MINUTES = 60
 test-night: SECONDS = 600
-test-night: test-all test-matrix fuzz soak ## the long forms: all suites, all servers, fuzz and soak for hours
+test-night: test-all test-matrix fuzz soak ## run all suites, all servers, and two hours of fuzz and soak
 
-check-clients: ## check format, lint and types of the clients
+check-clients: ## check the clients' format, lint and types; ONLY=node checks one
 	@scripts/install-prerequisites.sh rust lint build clients
 	$(for_clients) check $(ONLY)
 
@@ -198,7 +207,7 @@ fuzz: ## run each fuzz target for SECONDS=20
 	scripts/fuzz.sh $(SECONDS)
 	$(for_clients) fuzz $(SECONDS)
 
-test-matrix: ## run the suites of make test on six servers, ONLY='valkey-9.1', or those in SERVERS=folder
+test-matrix: ## run the suites that start servers on six servers, ONLY='valkey-9.1', or those in SERVERS=folder
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	$(build_with_faults)
@@ -251,7 +260,7 @@ check: ## check format, lint, docs, spelling and commit subjects; the clients to
 	scripts/lua-script.py --check
 	scripts/check-spelling.sh
 	scripts/check-commits.sh
-# scripts/clients.sh lints the packages of the client in Rust, with and without their features.
+# scripts/clients.sh lints the excluded packages, with and without their features.
 	$(clippy) --workspace --exclude redis-throttle-client --exclude tower-redis-throttle \
 		--exclude example-axum --exclude bench-rust-client -- -D warnings
 	$(clippy) --features fault-injection,noop-command -- -D warnings

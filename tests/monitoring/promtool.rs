@@ -23,7 +23,8 @@ pub fn assert_promtool_accepts(text: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
-fn assert_accepted(client: &mut Client) -> String {
+/// Asserts that promtool accepts the server's metrics, and returns them.
+fn accepted_metrics(client: &mut Client) -> String {
     let page = text(&client.run("RL.METRICS"));
     assert_promtool_accepts(&page);
     page
@@ -33,7 +34,7 @@ fn assert_accepted(client: &mut Client) -> String {
 fn promtool_accepts_the_metrics_before_and_after_traffic() {
     let server = Server::start();
     let mut client = server.client();
-    assert_accepted(&mut client);
+    accepted_metrics(&mut client);
     for algorithm in ALGORITHMS {
         for cost in [1, 1, 2] {
             client.decide(&format!("{} COST {cost}", algorithm.call(algorithm.name, 2, "1h")));
@@ -43,7 +44,7 @@ fn promtool_accepts_the_metrics_before_and_after_traffic() {
     client.run("RL.LEASE lease other 1 1h");
     client.call(&["RL.ALL", "a", "GCRA 1 1 1h", "b", "FIXED 5 1h"]);
     client.error("RL.GCRA k 0 1 1");
-    assert_accepted(&mut client);
+    accepted_metrics(&mut client);
 }
 
 #[test]
@@ -73,8 +74,9 @@ fn promtool_accepts_the_metrics_of_policies_in_every_mode_and_with_the_longest_n
     });
     let calls: Vec<_> = calls.collect();
     let replies = client.pipeline(&calls);
+    // The table holds 10,000 policies, and has 10 already.
     assert_eq!(replies.iter().filter(|reply| **reply == Value::Okay).count(), 9_990);
-    let page = assert_accepted(&mut client);
+    let page = accepted_metrics(&mut client);
     for sample in ["policy=\"(other)\"", "outcome=\"shadow_denied\"", "variant=\"plan:gold\""] {
         assert!(page.contains(sample), "{sample}");
     }

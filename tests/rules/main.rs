@@ -1,7 +1,6 @@
-//! Black-box tests of what the engine and the module decide alone: grammar, replies, states,
-//! policies, reservations, and the memory of a million calls. No version of a server can change
-//! them, so they run on the oldest and the newest server only. `tests/e2e` has the tests that every
-//! server must pass.
+//! Black-box tests of behaviour that does not depend on the server's version: grammar, replies,
+//! states, policies, reservations, and the memory of a million calls. The matrix runs them on the
+//! oldest and the newest server only, and the tests of `tests/e2e` on every server.
 
 mod byte_fuzz;
 mod changed_limits;

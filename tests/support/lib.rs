@@ -1,9 +1,10 @@
-//! The base of every end-to-end test: a server of its own, a client that returns raw replies, and
-//! the list of algorithms with a cost and a period.
+//! Shared code of the suites that start servers: a server for each test, a client that returns raw
+//! replies, and the list of algorithms with a cost and a period.
 //!
 //! Environment variables choose what is tested: `SERVER` is the server binary (default
-//! `redis-server`), `RL_MODULE` the module (default: a release build of this repository), and
-//! `NEIGHBOUR` another module to load as well (default: none).
+//! `redis-server`), `RL_MODULE` the module and `RL_MODULE_FAULTS` the one with fault injection
+//! (default: they are built from this repository), and `NEIGHBOUR` another module to load as well
+//! (default: none).
 
 pub mod acl;
 pub mod algorithms;
