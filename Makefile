@@ -41,6 +41,11 @@ for_clients := RL_MODULE='$(module)' scripts/clients.sh
 # Most tests of these suites wait for servers, so four run at once even on two cores.
 threads := --test-threads 4
 
+# Stops if ONLY is none of these words, before anything is installed or built.
+languages := python node rust go java
+matrix = $(shell sed -n "/^servers='/,/^'/s/^\([a-z]*-[0-9.]*\) .*/\1/p" scripts/fetch-servers.sh)
+only = $(if $(filter-out $1,$(ONLY)),$(error unknown ONLY=$(ONLY): expected $1))
+
 .DEFAULT_GOAL := help
 # Two suites may fetch the same packages into one folder, so targets never run in parallel.
 .NOTPARALLEL:
@@ -69,7 +74,7 @@ gateway: ## build the gateway for proxies, target/release/redis-throttle-gateway
 	$(cargo_build) --package redis-throttle-gateway
 
 dist: ## pack a tarball, Debian packages and the clients into target/dist, install and run them
-	@scripts/install-prerequisites.sh rust build server dist clients
+	@scripts/install-prerequisites.sh rust build server dist python node
 	@scripts/dist.sh '$(target)'
 	RL_DIST='$(target)/dist' cargo test --locked --package redis-throttle-dist
 
@@ -94,7 +99,7 @@ example-axum: ## the same with axum
 example-nethttp: ## the same with net/http
 example-spring-boot: ## the same with Spring Boot
 example-fastapi example-express example-axum example-nethttp example-spring-boot: example-%:
-	@scripts/install-prerequisites.sh rust build server clients
+	@scripts/install-prerequisites.sh rust build server python $(language_of_$*)
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
 	@scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
@@ -142,7 +147,7 @@ test-module:
 test-all: test-module test-clients test-gateway test-lab test-monitoring test-examples ## run all suites on SERVER
 
 test-clients: ## test the clients for Python, Node, Rust, Go and Java; ONLY=python tests one
-	@scripts/install-prerequisites.sh rust build server clients
+	$(call only,$(languages))@scripts/install-prerequisites.sh rust build server $(or $(ONLY),clients)
 	$(cargo_build)
 	$(for_clients) test $(ONLY)
 
@@ -175,8 +180,8 @@ test-monitoring: ## test the exporter, alerts and manifests, with Prometheus and
 	$(with_modules) RL_EXPORTER='$(exporter)' cargo test --locked --test monitoring
 
 test-examples: ## run the examples and the snippets of the pages; ONLY=python runs one example
-	@scripts/install-prerequisites.sh rust build server clients
-	@scripts/fetch-clients.sh .cache/clients
+	$(call only,$(languages))@scripts/install-prerequisites.sh rust build server $(or $(ONLY),clients)
+	$(if $(ONLY),,@scripts/fetch-clients.sh .cache/clients)
 	$(cargo_build)
 	$(for_clients) example $(ONLY)
 	RL_MODULE='$(module)' \
@@ -193,7 +198,7 @@ test-night: SECONDS = 600
 test-night: test-all test-matrix fuzz soak ## run all suites, all servers, and two hours of fuzz and soak
 
 check-clients: ## check the clients' format, lint and types; ONLY=node checks one
-	@scripts/install-prerequisites.sh rust lint build clients
+	$(call only,$(languages))@scripts/install-prerequisites.sh rust lint build $(or $(ONLY),clients)
 	$(for_clients) check $(ONLY)
 
 soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with the models
@@ -203,12 +208,12 @@ soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with
 		cargo test --locked --test soak
 
 fuzz: ## run each fuzz target for SECONDS=20
-	@scripts/install-prerequisites.sh rust build fuzz clients
+	@scripts/install-prerequisites.sh rust build fuzz go
 	scripts/fuzz.sh $(SECONDS)
 	$(for_clients) fuzz $(SECONDS)
 
 test-matrix: ## run the suites that start servers on six servers, ONLY='valkey-9.1', or those in SERVERS=folder
-	@scripts/install-prerequisites.sh rust build server
+	$(if $(SERVERS),,$(call only,$(matrix)))@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	$(build_with_faults)
 	$(with_modules) SERVERS='$(SERVERS)' scripts/test-matrix.sh $(servers) $(ONLY)
@@ -269,9 +274,9 @@ check: ## check format, lint, docs, spelling and commit subjects; the clients to
 
 clean: ## remove all build results
 	cargo clean
-	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
+	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv .cache/python-lowest
 	rm -rf examples/express/node_modules benches/clients/node/node_modules
 	rm -rf lab/tests/browser/node_modules
-	rm -rf .cache/go .cache/example-nethttp clients/go/testdata/fuzz
+	rm -rf .cache/go .cache/example-nethttp .cache/bench-go-client .cache/limits clients/go/testdata/fuzz
 	rm -rf clients/java/target clients/java/*/target
 	rm -rf examples/spring-boot/target benches/clients/java/target tests/snippets/java/target

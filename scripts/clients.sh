@@ -9,7 +9,9 @@
 #   scripts/clients.sh bench                    fetches and builds the benchmark's packages
 #   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
 #   scripts/clients.sh pack FOLDER              packs a wheel and its sources, an npm package and the crates
-#   scripts/clients.sh venv FOLDER REQUIREMENTS creates a virtual environment with a file's packages
+#   scripts/clients.sh venv FOLDER REQUIREMENTS [PACKAGE...]
+#                                               creates a virtual environment with a file's packages, and
+#                                               with the packages in other folders
 #   scripts/clients.sh npm_ci FOLDER            installs the packages of a folder's lock file
 #   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #   scripts/clients.sh go ARGUMENTS...          runs the Go of these suites
@@ -184,7 +186,7 @@ check_python() {
         ../../tests/monitoring
     step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples \
         ../../tests/monitoring
-    step .venv/bin/mypy --strict ../../benches/clients/*.py ../../tests/monitoring/*.py
+    step .venv/bin/mypy --strict ../../benches/clients/*.py ../../tests/monitoring/application.py
 }
 
 # Installs the lowest supported versions of the Python drivers in the folder $1, which comes first on
@@ -271,7 +273,7 @@ test_rust() {
     # servers need a run for each of the others.
     for backend in functions script; do
         step env RL_BACKEND=$backend cargo test --locked $rust_packages --all-features \
-            --test live --test credentials --test cluster
+            --test live --test credentials --test cluster --test example
     done
     # The lock file of the repository has the highest version of the driver.
     cd clients/rust/lowest

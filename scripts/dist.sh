@@ -51,13 +51,13 @@ build() {
     # With another SOURCE_DATE_EPOCH cargo would compile crates with C code, and all that use them, again.
     unset RUSTFLAGS SOURCE_DATE_EPOCH
     flags=$(scripts/release-flags.sh)
-    # The gateway is built next to all else, because its build ends with a long step of one thread.
-    build_one redis-throttle-gateway &
-    gateway=$!
-    trap 'kill "$gateway"' EXIT
     for package in $packages; do
         [ "$package" = redis-throttle-gateway ] || build_one "$package"
     done
+    # The clients are packed meanwhile, because this build ends with a long step of one thread.
+    build_one redis-throttle-gateway &
+    gateway=$!
+    trap 'kill "$gateway"' EXIT
     SOURCE_DATE_EPOCH=$epoch CARGO_TARGET_DIR=$target scripts/clients.sh pack "$dist/clients"
     trap - EXIT
     wait "$gateway"

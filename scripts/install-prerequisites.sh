@@ -15,8 +15,9 @@
 #   scripts/install-prerequisites.sh python     Python 3.11 with pip and venv
 #   scripts/install-prerequisites.sh node       Node with npm; if it is too old, scripts/clients.sh fetches
 #                                               a newer one
-#   scripts/install-prerequisites.sh clients    python, node, Go, which is fetched as Node is, Maven, and a
-#                                               JDK of version 17 or newer
+#   scripts/install-prerequisites.sh go         Go; if it is too old, scripts/clients.sh fetches a newer one
+#   scripts/install-prerequisites.sh java       Maven, and a JDK of version 17 or newer
+#   scripts/install-prerequisites.sh clients    python, node, go and java
 #
 # One call may name several of these. If nothing is missing, it prints nothing and does not call apt.
 set -eu
@@ -142,11 +143,17 @@ check_server() {
 
 check_promtool() {
     { has promtool && has prometheus; } || need prometheus
-    has openssl || need openssl
+    check_openssl
 }
 
 # nginx-light has auth_request. Debian has the proxies in /usr/sbin, which is not on every user's path.
+# The tests of TLS make their certificates with it.
+check_openssl() {
+    has openssl || need openssl
+}
+
 check_proxies() {
+    check_openssl
     for proxy in nginx:nginx-light caddy:caddy haproxy:haproxy; do
         has "${proxy%:*}" || [ -x "/usr/sbin/${proxy%:*}" ] || need "${proxy#*:}"
     done
@@ -173,6 +180,7 @@ check_pip() {
 # Debian's Python has the module venv, but the copy of pip that venv installs is in another package.
 check_python() {
     check_pip
+    check_openssl
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
     has python3 || return 0
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
@@ -180,16 +188,25 @@ check_python() {
 }
 
 check_node() {
+    check_openssl
     has node || need nodejs
     has npm || need npm
+}
+
+check_go() {
+    has go || need golang-go
+}
+
+check_java() {
+    has javac || need default-jdk-headless
+    has mvn || need maven
 }
 
 check_clients() {
     check_python
     check_node
-    has go || need golang-go
-    has javac || need default-jdk-headless
-    has mvn || need maven
+    check_go
+    check_java
 }
 
 can_be_root() {
@@ -235,7 +252,7 @@ install_missing() {
 for part in "$@"; do
     case $part in
     rust | lint | build | fuzz | server | promtool | proxies | browser | dist | valgrind | pip | python | node | \
-        clients)
+        go | java | clients)
         "check_$part"
         ;;
     *) fail "unknown part $part: expected one of those in the head of $0" ;;

@@ -92,8 +92,9 @@ while read -r name server; do
     else
         result=FAILED
         failed=1
-        sed -n '/^failures:/,$p' "$log"
-        tail -n 3 "$log"
+        printf 'The last 40 lines of %s:\n\n' "$log"
+        tail -n 40 "$log"
+        printf '\nTo repeat it alone: make test-matrix ONLY=%s\n\n' "$name"
     fi
     counts=$(sed -n 's/^test result: [a-zA-Z]*\. \(.* failed\).*finished in \(.*\)$/\1 in \2/p' "$log" |
         sed ':all; N; $!b all; s/\n/; /g')

@@ -152,8 +152,8 @@ impl Drop for Example {
 }
 
 fn signal(which: &str, process: &str) {
-    let status = Command::new("kill").args([which, process]).status().expect("kill");
-    assert!(status.success(), "kill {which} {process}");
+    let kill = Command::new("sh").args(["-c", "kill \"$@\"", "kill", which, process]).status();
+    assert!(kill.expect("a shell").success(), "kill {which} {process}");
 }
 
 fn median(mut took: Vec<Duration>) -> Duration {

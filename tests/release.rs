@@ -67,7 +67,7 @@ fn function_library_and_every_lock_file_have_the_version() {
             }
         }
     }
-    assert_eq!(names, 13);
+    assert_eq!(names, 14);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! algorithm's bounds, and `draw` for random input.
 
 /// Calls the macro `$make` with the subject of each algorithm: a name for tests, the algorithm, and
-/// the type that implements [`Subject`](subject::Subject).
+/// the type that implements [`Subject`].
 ///
 /// Every suite that covers all algorithms uses this list.
 #[macro_export]

@@ -106,7 +106,7 @@ fn crates_decide_a_call_in_a_new_project() {
     let package = "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n";
     fs::write(app.join("Cargo.toml"), format!("{package}{lines}")).expect("a manifest");
     // The lock file only fixes the versions of the crates that the project has in common.
-    fs::copy(repository().join("clients/rust/Cargo.lock"), app.join("Cargo.lock")).unwrap();
+    fs::copy(repository().join("Cargo.lock"), app.join("Cargo.lock")).unwrap();
     fs::create_dir(app.join("src")).expect("a folder");
     let patient = "with_options(client, redis_throttle_client::Options::default()\
                    .timeout(std::time::Duration::from_secs(60)))?";

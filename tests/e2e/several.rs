@@ -3,6 +3,7 @@
 
 use redis::Value;
 use std::thread;
+use support::server::send_signal;
 use support::several::{all, ask, borrowed, error, one_of_each};
 use support::several::{answer, call};
 use support::{ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of};
@@ -147,14 +148,7 @@ fn replica_and_killed_server_hold_all_keys_of_a_call_or_none() {
         support::eventually("traffic", || {
             (client.info_number("rl", "rl_all_allowed") > 300).then_some(())
         });
-        let pid: i32 = client.info("server")["process_id"].parse().expect("a pid");
-        assert!(
-            std::process::Command::new("kill")
-                .args(["-9", &pid.to_string()])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(send_signal("-9", &client.info("server")["process_id"]));
         callers.into_iter().map(|caller| caller.join().unwrap()).sum::<i64>()
     });
     let mut of_replica = replica.client();

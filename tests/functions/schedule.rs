@@ -291,7 +291,7 @@ fn meddle(random: &mut Random, subjects: &[Subject], now_us: i64) -> Step {
         let head = [text(name.as_bytes()), Word::Key(subject.key.clone())];
         head.into_iter().chain(rest.iter().map(|word| text(word))).collect::<Vec<_>>()
     };
-    let noise = (0..random.below(30)).map(|_| random.next() as u8).collect::<Vec<_>>();
+    let noise = (0..random.below(30)).map(|_| random.number() as u8).collect::<Vec<_>>();
     let algorithm = match Algorithm::ALL.iter().find(|one| one.name() == subject.kind.name()) {
         Some(own) if random.below(4) > 0 => *own,
         _ => *random.pick(&Algorithm::ALL),

@@ -318,7 +318,7 @@ pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> 
 
 pub fn wrong(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
-        0 => (0..random.below(20)).map(|_| random.next() as u8).collect(),
+        0 => (0..random.below(20)).map(|_| random.number() as u8).collect(),
         1 => vec![b'9'; random.below(300) as usize],
         2 => [vec![b'0'; random.below(400) as usize], b"7".to_vec()].concat(),
         _ => random.pick(&WRONG).as_bytes().to_vec(),

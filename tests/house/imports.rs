@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// The folders that contain the root of a crate, `main.rs` or `lib.rs`.
-const RUST: [&str; 9] = [
+const RUST: [&str; 10] = [
     "src",
     "engine/src",
     "benches/gateway",
     "benches/instructions",
     "benches/server",
     "benches/clients/rust/src",
+    "benches/pure",
     "exporter/src",
     "gateway/src",
     "lab/src",

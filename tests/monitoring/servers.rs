@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::cluster::Cluster;
-use support::server::free_port;
+use support::server::{free_port, send_signal};
 use support::{Client, Server, eventually, module, text};
 
 fn server() -> Server {
@@ -190,7 +190,7 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_other_servers(
     let exporter = Exporter::of_servers(&all);
     assert!(exporter.up()[&name(&stopped)]);
     let signal = |signal: &str| {
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert!(send_signal(signal, &pid));
     };
     signal("-STOP");
     let expected = BTreeMap::from([

@@ -33,7 +33,7 @@ fn full_calls() -> Vec<Call> {
 }
 
 fn noise(random: &mut Random, length: u64) -> Vec<u8> {
-    (0..length).map(|_| random.next() as u8).collect()
+    (0..length).map(|_| random.number() as u8).collect()
 }
 
 /// Returns a number at a bound of the module or of a machine word, or 1 below or above that bound.
@@ -71,8 +71,8 @@ fn hurt(random: &mut Random, call: &mut Call) {
     let word = &mut call[place];
     let at = random.below(word.len() as u64 + 1) as usize;
     match random.below(7) {
-        0 => word.insert(at, random.next() as u8),
-        1 if at < word.len() => word[at] = random.next() as u8,
+        0 => word.insert(at, random.number() as u8),
+        1 if at < word.len() => word[at] = random.number() as u8,
         2 if at < word.len() => word[at] ^= 1 << random.below(8),
         3 => word.truncate(at),
         4 => {

@@ -31,7 +31,7 @@ fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &Atomic
     let mut given = 0;
     while !stop.load(Relaxed) {
         let mut client = server.client();
-        let id = format!("{seed}-{}", random.next());
+        let id = format!("{seed}-{}", random.number());
         for _ in 0..random.below(30) {
             let reply = client.decide(&format!("RL.LEASE k {id} {limit} 40ms"));
             if reply[0] == 0 {

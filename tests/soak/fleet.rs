@@ -2,10 +2,9 @@
 //! file that is synced at every write. No fault may lose an allowed call: each fault waits until
 //! the data that it needs is stored.
 
-use std::process::Command;
-
 use redis::Value;
 
+use support::server::send_signal;
 use support::{Client, Server, eventually};
 
 pub struct Fleet {
@@ -136,8 +135,7 @@ impl Fleet {
         let farewells = || self.primary.log().matches("bye bye").count();
         let before = farewells();
         let pid = self.client.info("server")["process_id"].clone();
-        let told = Command::new("kill").args(["-TERM", &pid]).status().expect("kill can be run");
-        assert!(told.success(), "the server is there");
+        assert!(send_signal("-TERM", &pid), "the server is there");
         eventually("the server has saved and ended", || (farewells() > before).then_some(()));
         self.primary.start_again_as(|setup| setup.line("appendonly no"));
         self.client = self.primary.client();

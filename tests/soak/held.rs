@@ -19,7 +19,7 @@ pub struct Held {
 
 impl Held {
     pub fn new(random: &mut Random, holders: u64) -> Self {
-        Self { name: format!("LEASE:{}", random.next()), leases: Leases::default(), holders }
+        Self { name: format!("LEASE:{}", random.number()), leases: Leases::default(), holders }
     }
 
     /// Draws a call and applies it to the model. Returns the call and its expected answer.

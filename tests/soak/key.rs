@@ -27,7 +27,7 @@ pub struct Asked {
 impl Key {
     pub fn new(random: &mut Random, subject: AnySubject) -> Self {
         let rules = [Limits::draw(random), Limits::draw(random)];
-        let name = format!("{}:{}", subject.algorithm.name(), random.next());
+        let name = format!("{}:{}", subject.algorithm.name(), random.number());
         Self { name, subject, rules, model: (subject.none)(), calls: 0 }
     }
 

@@ -16,7 +16,7 @@ fn number(random: &mut Random, near: u64) -> u64 {
         6 => random.below(1 << 16),
         7 => 1_000_000_000_000 - random.below(2),
         8 => (1 << 53) - 1 - random.below(2) + random.below(2),
-        9 => random.next(),
+        9 => random.number(),
         _ => random.below(10),
     }
 }
@@ -78,7 +78,7 @@ pub fn forge(random: &mut Random, algorithm: Algorithm, now: u64) -> Vec<u8> {
             let entry = [offset, total].map(|number: u64| number.to_be_bytes());
             bytes.extend(entry.iter().flat_map(|number| number[2..].to_vec()));
             offset = match random.below(12) {
-                0 => random.next() >> 16,
+                0 => random.number() >> 16,
                 _ => offset + random.below(5_000_000),
             };
         }

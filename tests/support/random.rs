@@ -10,7 +10,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -19,7 +19,7 @@ impl Random {
 
     /// Returns a number from 0 to `bound - 1`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.number() % bound
     }
 
     /// Returns a random element.

@@ -231,7 +231,7 @@ impl Server {
     pub fn crash(&mut self) {
         if let Some((mut child, pid)) = self.process.take() {
             if pid != child.id() && matches!(child.try_wait(), Ok(None)) {
-                let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+                send_signal("-9", &pid.to_string());
             }
             let _ = child.kill();
             let _ = child.wait();
@@ -298,6 +298,13 @@ impl Drop for Server {
             tail.iter().rev().for_each(|line| eprintln!("{line}"));
         }
     }
+}
+
+/// Sends a signal to a process. Returns true if there is such a process. The shell has the command:
+/// the program `kill` is in a package that a minimal system lacks.
+pub fn send_signal(signal: &str, pid: &str) -> bool {
+    let kill = Command::new("sh").args(["-c", "kill \"$@\"", "kill", signal, pid]).status();
+    kill.expect("a shell").success()
 }
 
 /// Returns the path of the server under test. It is absolute, because each server starts in its own

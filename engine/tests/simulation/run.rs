@@ -58,7 +58,7 @@ impl<S: Subject> Run<S> {
         let mut random = Random::new(seed);
         // The first numbers of neighbouring seeds are similar, so they are skipped.
         for _ in 0..16 {
-            random.next();
+            random.number();
         }
         let settles = random.below(3) == 0;
         let rules = if random.below(4) == 0 { 2 } else { 1 };

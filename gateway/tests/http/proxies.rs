@@ -140,7 +140,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         // nginx and HAProxy end their workers on SIGTERM, but not on SIGKILL.
-        let _ = Command::new("kill").arg(self.process.id().to_string()).status();
+        let _ = Command::new("sh").args(["-c", &format!("kill {}", self.process.id())]).status();
         let _ = self.process.wait();
     }
 }

@@ -173,8 +173,8 @@ async fn handlers_of_signals_come_before_the_configuration() {
             .spawn()
             .unwrap();
         while !catches_hang_up(process.id()) {}
-        let kill = ["-s", "HUP", &process.id().to_string()];
-        assert!(Command::new("kill").args(kill).status().unwrap().success());
+        let kill = format!("kill -s HUP {}", process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         let began = Instant::now();
         let mut greeting = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut greeting).unwrap();

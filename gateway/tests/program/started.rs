@@ -86,8 +86,8 @@ impl Gateway {
 
     /// Sends a signal.
     pub fn signal(&self, name: &str) {
-        let id = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+        let kill = format!("kill -s {name} {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
     /// Returns the lines of the log.

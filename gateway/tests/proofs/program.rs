@@ -59,6 +59,7 @@ impl Drop for Program {
 }
 
 pub fn signal(name: &str, process: u64) {
-    let sent = Command::new("kill").args(["-s", name]).arg(process.to_string()).status();
-    assert!(sent.expect("kill").success());
+    let process = process.to_string();
+    let kill = Command::new("sh").args(["-c", "kill -s \"$@\"", "kill", name, &process]).status();
+    assert!(kill.expect("a shell").success());
 }
