@@ -167,7 +167,7 @@ test-lab: ## test the lab, and its page in Chromium; SCREENSHOT=docs/lab.png sav
 	RL_MODULE='$(module)' cargo test --locked --package redis-throttle-lab
 	$(cargo_build) --package redis-throttle-lab
 	@scripts/clients.sh npm_ci lab/tests/browser
-	RL_LAB='$(lab)' scripts/clients.sh run npm --prefix lab/tests/browser --silent test
+	RL_LAB='$(lab)' RL_MODULE='$(module)' scripts/clients.sh run npm --prefix lab/tests/browser --silent test
 
 test-monitoring: ## test the exporter, alerts and manifests, with Prometheus and Kubernetes schemas
 	@scripts/install-prerequisites.sh rust build server promtool python
