@@ -3,21 +3,8 @@
 use redis::Value;
 
 use support::acl::{is_at_least, make_user, may};
-use support::metrics::scrape;
-use support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text};
-
-/// Makes calls with every outcome, and a call with an error.
-fn traffic(client: &mut Client) {
-    for algorithm in ALGORITHMS {
-        for cost in [1, 1, 2] {
-            client.decide(&format!("{} COST {cost}", algorithm.call(algorithm.name, 2, "1h")));
-        }
-    }
-    client.run("RL.LEASE lease id 1 1h");
-    client.run("RL.LEASE lease other 1 1h");
-    client.call(&["RL.ALL", "a", "GCRA 1 1 1h", "b", "FIXED 5 1h"]);
-    client.error("RL.GCRA k 0 1 1");
-}
+use support::metrics::{scrape, traffic};
+use support::{BASE_US, Server, eventually, replica_of, text};
 
 #[test]
 fn every_info_field_is_a_metric_with_the_same_value() {

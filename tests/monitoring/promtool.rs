@@ -3,7 +3,8 @@
 use redis::Value;
 use std::io::{ErrorKind, Write as _};
 use std::process::{Command, Stdio};
-use support::{ALGORITHMS, Client, Server, text};
+use support::metrics::traffic;
+use support::{Client, Server, text};
 
 /// Fails the test if promtool reports a problem with the text.
 pub fn assert_promtool_accepts(text: &str) {
@@ -35,15 +36,7 @@ fn promtool_accepts_the_metrics_before_and_after_traffic() {
     let server = Server::start();
     let mut client = server.client();
     accepted_metrics(&mut client);
-    for algorithm in ALGORITHMS {
-        for cost in [1, 1, 2] {
-            client.decide(&format!("{} COST {cost}", algorithm.call(algorithm.name, 2, "1h")));
-        }
-    }
-    client.run("RL.LEASE lease id 1 1h");
-    client.run("RL.LEASE lease other 1 1h");
-    client.call(&["RL.ALL", "a", "GCRA 1 1 1h", "b", "FIXED 5 1h"]);
-    client.error("RL.GCRA k 0 1 1");
+    traffic(&mut client);
     accepted_metrics(&mut client);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Client, text};
+use super::{ALGORITHMS, Client, text};
 
 /// The text of each sample's value, by the sample's name with labels.
 pub type Samples = BTreeMap<String, String>;
@@ -34,4 +34,17 @@ pub fn decisions(samples: &Samples, policy: &str, variant: &str, outcome: &str) 
     let labels = format!("policy=\"{policy}\",variant=\"{variant}\",outcome=\"{outcome}\"");
     let name = format!("rl_policy_decisions_total{{{labels}}}");
     samples.get(&name).map(|value| value.parse().expect("a number"))
+}
+
+/// Makes calls with every outcome, and a call with an error.
+pub fn traffic(client: &mut Client) {
+    for algorithm in ALGORITHMS {
+        for cost in [1, 1, 2] {
+            client.decide(&format!("{} COST {cost}", algorithm.call(algorithm.name, 2, "1h")));
+        }
+    }
+    client.run("RL.LEASE lease id 1 1h");
+    client.run("RL.LEASE lease other 1 1h");
+    client.call(&["RL.ALL", "a", "GCRA 1 1 1h", "b", "FIXED 5 1h"]);
+    client.error("RL.GCRA k 0 1 1");
 }
