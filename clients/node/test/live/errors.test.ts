@@ -152,7 +152,9 @@ describe('the process', () => {
         // A wait keeps the process alive until it is aborted.
         gone.abort();
         limiter.check(gcra('api', 6, 10, '60s'), '7');
-        end();`;
+        end();
+        // A call after the end opens no connection, which would keep the process alive.
+        setTimeout(() => limiter.check(gcra('late', 6, 10, '60s'), '7'), 100);`;
       const child = spawn(process.execPath, ['--input-type=module', '-e', text], {
         cwd: resolve(import.meta.dirname, '../..'),
         stdio: 'inherit',
