@@ -12,6 +12,7 @@
 //! its proxy does not set. The query and the body of a check are not read either.
 
 mod answer;
+mod heads;
 mod path;
 mod request;
 
@@ -20,6 +21,7 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -39,6 +41,7 @@ use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
 use crate::watching::Live;
 use answer::Answer;
+use heads::Heads;
 use request::{Entries, Unreadable};
 
 /// The most header fields of a request: more than HAProxy passes, with those that it adds.
@@ -197,7 +200,9 @@ async fn connection(
     ended: watch::Receiver<bool>,
 ) {
     let calls = watch::Sender::new(());
+    let (stream, heads) = Heads::new(stream);
     let service = service_fn(|request: Request<Incoming>| {
+        heads.fetch_add(1, Ordering::Relaxed);
         let (service, request, call) = (service.clone(), request.map(drop), calls.subscribe());
         let serves = !*stopped.borrow();
         async move {

@@ -13,6 +13,7 @@ use redis_throttle_gateway::log::{Level, event};
 use redis_throttle_gateway::serving::Signals;
 use redis_throttle_gateway::watching::Live;
 use redis_throttle_gateway::{log, samples, serving};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The calls that may wait for one server. Envoy sends many at once over few connections.
@@ -101,6 +102,7 @@ fn server(arguments: &Arguments) -> Result<Server, String> {
 /// Serves. The reason for which the program ends is in its log.
 fn run(arguments: Arguments) -> ExitCode {
     log::start(arguments.log);
+    raise_open_files();
     let served = served(arguments);
     let code = match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -111,6 +113,16 @@ fn run(arguments: Arguments) -> ExitCode {
     };
     log::flush();
     code
+}
+
+/// Raises the soft limit of open files to the hard one. Many systems start programs with 1,024,
+/// which is less than the connections of one listener.
+fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        event(Level::Warning, "open_files_not_raised").with("message", error).write();
+    }
 }
 
 fn served(arguments: Arguments) -> Result<(), String> {

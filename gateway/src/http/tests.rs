@@ -1,4 +1,6 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::config::Configuration;
@@ -116,4 +118,73 @@ fn path_has_one_form() {
     for (target, path) in table {
         assert_eq!(path::normalised(target), path, "{target}");
     }
+}
+
+/// Serves one connection with plain answers, and returns the end of its peer.
+fn served() -> DuplexStream {
+    let (peer, stream) = duplex(1024);
+    let (stream, heads) = Heads::new(stream);
+    tokio::spawn(async move {
+        let service = service_fn(|_: Request<Incoming>| {
+            heads.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, Infallible>(answer::text(StatusCode::OK, "well\n")) }
+        });
+        let _ = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    });
+    peer
+}
+
+/// Returns true if the connection is open after this time, in which the peer sends nothing.
+async fn is_open_after(peer: &mut DuplexStream, time: Duration) -> bool {
+    let mut bytes = [0; 1024];
+    tokio::select! {
+        biased;
+        read = peer.read(&mut bytes) => read.is_ok_and(|length| length > 0),
+        () = sleep(time) => true,
+    }
+}
+
+async fn answered_by(peer: &mut DuplexStream) {
+    let mut bytes = [0; 1024];
+    let length = peer.read(&mut bytes).await.unwrap();
+    assert!(bytes[..length].starts_with(b"HTTP/1.1 200 "));
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn connection_with_half_a_head_is_closed_after_ten_seconds() {
+    for sent in [&b""[..], b"G", &REQUEST[..REQUEST.len() - 2]] {
+        let mut peer = served();
+        peer.write_all(sent).await.unwrap();
+        assert!(is_open_after(&mut peer, Duration::from_millis(9_900)).await);
+        assert!(!is_open_after(&mut peer, Duration::from_millis(200)).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_bytes_of_a_head_do_not_extend_its_time() {
+    let mut peer = served();
+    for byte in &REQUEST[..9] {
+        peer.write_all(&[*byte]).await.unwrap();
+        assert!(is_open_after(&mut peer, Duration::from_secs(1)).await);
+    }
+    assert!(!is_open_after(&mut peer, Duration::from_millis(1_100)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connection_stays_open_and_its_next_head_has_ten_seconds() {
+    let mut peer = served();
+    for _ in 0..3 {
+        peer.write_all(REQUEST).await.unwrap();
+        answered_by(&mut peer).await;
+        assert!(is_open_after(&mut peer, IDLE - Duration::from_secs(1)).await);
+    }
+    peer.write_all(b"GET").await.unwrap();
+    advance(Duration::from_millis(100)).await;
+    assert!(!is_open_after(&mut peer, Duration::from_secs(10)).await);
 }

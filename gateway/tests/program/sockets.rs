@@ -1,7 +1,10 @@
-//! Unix sockets.
+//! Unix sockets, and the limit of open files.
 
+use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
 
 use tokio::net::UnixStream;
 
@@ -87,4 +90,26 @@ fn used_socket_and_other_files_stay() {
         assert!(said.contains(&text), "{said}");
         assert!(at(name).exists());
     }
+}
+
+#[test]
+fn soft_limit_of_open_files_is_raised_to_the_hard_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("api.yaml"), LIMITS).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 128; exec \"$@\"", "sh"]);
+    command.arg(program().get_program());
+    command.args(["--server", AWAY, "--http", "127.0.0.1:0", "--config"]);
+    let mut process = command.arg(folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut greeting = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", process.id())).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(greeting.contains(" listens on "), "{greeting}");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut words = line.split_whitespace().skip(3);
+    let (soft, hard) = (words.next().unwrap(), words.next().unwrap());
+    assert_eq!(soft, hard);
+    assert_ne!(soft, "128", "the hard limit of this machine is too low for the test");
 }
