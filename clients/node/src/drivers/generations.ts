@@ -22,6 +22,11 @@ export interface Driver<Client extends Emitter> {
   make(): Client | Promise<Client>;
   connect(client: Client): Promise<unknown>;
   isReady(client: Client): boolean;
+  /**
+   * Returns true after the end of the application's client, until it is opened again. A connection
+   * that is opened then has no end, and keeps the process alive.
+   */
+  isEnded?(): boolean;
   /** Closes the client and its socket at once, in whatever state it is. */
   drop(client: Client): void;
 }
@@ -91,6 +96,7 @@ export class Generations<Client extends Emitter> {
   #refused(): Error | undefined {
     if (this.#dial !== undefined || this.ready !== undefined) return undefined;
     if (this.#closed) return away('the limiter is closed');
+    if (this.driver.isEnded?.()) return away('the client was closed');
     const leftMs = this.#dialAgainAtMs - this.terms.clock.nowMs();
     if (leftMs <= 0) return undefined;
     const text = `not sent: the server is dialled again in ${Math.ceil(leftMs)} ms`;

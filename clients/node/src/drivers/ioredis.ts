@@ -146,12 +146,9 @@ export class IoRedisConnection implements Connection {
   readonly #forget: () => void;
 
   constructor(client: IoRedisLike, terms: Dialling) {
-    const make = () => {
-      // A connection that is opened after the client's end has no end, and keeps the process alive.
-      if (client.status === 'end') throw away('the client was closed');
-      return client.duplicate({ ...WITHOUT_REPEATS, connectTimeout: patienceOf(terms) });
-    };
-    this.#generations = new Generations({ ...NODE, make }, terms);
+    const make = () => client.duplicate({ ...WITHOUT_REPEATS, connectTimeout: patienceOf(terms) });
+    const isEnded = () => client.status === 'end';
+    this.#generations = new Generations({ ...NODE, make, isEnded }, terms);
     this.#forget = whenEnded(client, 'end', () => this.#generations.end());
   }
 

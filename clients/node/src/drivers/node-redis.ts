@@ -116,18 +116,16 @@ export class NodeRedisConnection implements Connection {
   readonly #generations: Generations<NodeRedisLike>;
   readonly #forget: () => void;
   #forgetMember = () => {};
-  /** Whether the application's client has ended, and was not opened again. */
+  /** Whether the application's client has ended before. */
   #isEnded = false;
 
   constructor(client: NodeRedisLike, terms: Dialling) {
     const make = async () => {
-      // A connection that is opened after the client's end has no end, and keeps the process alive.
-      this.#isEnded &&= !client.isOpen;
-      if (this.#isEnded) throw away('the client was closed');
       const template = client.duplicate === undefined ? await this.#memberOf(client) : client;
       return withoutRepeats(template, terms);
     };
-    this.#generations = new Generations({ ...NODE, make }, terms);
+    const isEnded = () => this.#isEnded && !client.isOpen;
+    this.#generations = new Generations({ ...NODE, make, isEnded }, terms);
     this.#forget = whenEnded(client, 'end', () => {
       this.#isEnded = true;
       this.#generations.end();
