@@ -20,6 +20,7 @@ use crate::{
     Rule, Source, address, reply,
 };
 use rules::{rule_of, span, text, with_options};
+use timelines::set_options;
 
 /// 2^53 - 1, which the cases have where a retry never helps.
 const NEVER_MS: u64 = (1 << 53) - 1;
@@ -115,6 +116,7 @@ fn fields(decision: &Decision) -> Value {
         "would_retry_after_ms": ms(decision.would_retry_after),
         "granted": decision.granted,
         "never": decision.never(),
+        "banned": decision.banned,
         "deciding": decision.deciding,
     })
 }
@@ -158,7 +160,8 @@ fn decided(input: &Value) -> Result<Decision, Error> {
     if rules.len() > 1 {
         return several_decided(input);
     }
-    reply::decision(&rule.of("s").keyed(&keys())?, &reply_of(&input["reply"]))
+    let call = with_options(rule.of("s"), input)?.keyed(&keys())?;
+    reply::decision(&call, &reply_of(&input["reply"]))
 }
 
 fn headers(input: &Value) -> Result<Value, Error> {
@@ -208,13 +211,23 @@ fn error(input: &Value) -> Result<Value, Error> {
     Ok(json!(if error.is_rejection() { "rejected" } else { "unavailable" }))
 }
 
-/// Returns the default options, with the names of the cases.
-fn defaults() -> Value {
-    let options = Options::default();
-    json!({
-        "timeout_ms": ms(options.timeout),
+/// Returns the options that a case sets, checked.
+fn options(input: &Value) -> Result<Options, Error> {
+    set_options(Options::default(), input).checked()
+}
+
+/// Returns those options that the case expects, with the names of the cases.
+fn defaults(input: &Value, wanted: &Value) -> Result<Value, Error> {
+    let options = options(input)?;
+    let (timeout, silence) = options.deadlines();
+    let all = json!({
+        "timeout_ms": ms(timeout),
+        "silence_ms": ms(silence),
         "on_error": format!("{:?}", options.on_error).to_lowercase(),
         "max_in_flight": options.max_in_flight,
+        "max_waiting": options.max_waiting,
+        "known_denials": options.known_denials,
+        "log_errors": options.log_errors,
         "breaker_failures": options.breaker_failures,
         "breaker_pause_ms": ms(options.breaker_pause),
         "denial_cache": options.denial_cache,
@@ -225,7 +238,15 @@ fn defaults() -> Value {
         "hash_tag": options.hash_tag.map(|hash_tag| format!("{hash_tag:?}")),
         "hmac_secret": options.hmac_secret,
         "on_decision": options.on_decision.map(|_| "a hook"),
-    })
+    });
+    Ok(wanted.as_object().unwrap().keys().map(|name| (name.clone(), all[name].clone())).collect())
+}
+
+/// Returns the names of the options that an error names, which have no units in Rust.
+fn invalid_options(input: &Value, wanted: &Value) -> Value {
+    let error = options(input).expect_err("invalid options").to_string();
+    let is_named = |name: &&Value| error.contains(name.as_str().unwrap().trim_end_matches("_ms"));
+    wanted.as_array().unwrap().iter().filter(is_named).cloned().collect()
 }
 
 fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> {
@@ -247,7 +268,8 @@ fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> 
         "addresses" => found_address(input),
         "failure" => failure(input),
         "errors" => error(input),
-        "defaults" => Ok(defaults()),
+        "defaults" => defaults(input, wanted),
+        "invalid_options" => Ok(invalid_options(input, wanted)),
         other => panic!("nothing runs the section {other}"),
     }
 }

@@ -108,10 +108,14 @@ pub struct Decision {
     pub rows: Vec<Decision>,
     /// The index of the deciding rule among the rules of the call, from 0.
     pub deciding: usize,
+    /// Whether the subject is blocked, as by [`block`](crate::Limiter::block) or a limit of 0: a
+    /// retry never helps although the cost is within the limit.
+    pub banned: bool,
 }
 
 impl Decision {
-    /// Returns true if a retry never helps: the cost is above the limit.
+    /// Returns true if a retry never helps: the cost is above the limit, or the subject is
+    /// [banned](Decision::banned).
     #[must_use]
     pub fn never(&self) -> bool {
         !self.allowed && self.retry_after == Duration::MAX
@@ -141,6 +145,7 @@ impl Decision {
             window: None,
             rows: Vec::new(),
             deciding: 0,
+            banned: false,
         }
     }
 

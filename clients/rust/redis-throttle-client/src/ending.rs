@@ -97,7 +97,7 @@ impl Ending {
         };
         let read = |reply: &Value| match self.end {
             End::Release => reply::held(reply).map(|_| None),
-            _ => reply::settled(&self.item.rule, reply).map(Some),
+            _ => reply::settled(&self.item.keyed(), reply).map(Some),
         };
         forget();
         let slot_until =

@@ -67,13 +67,16 @@ impl Decision {
         fields
     }
 
-    /// Returns the problem of a denial: status 429; 413 if a retry never helps; 503 if `on_error`
-    /// denied because the server gave no answer.
+    /// Returns the problem of a denial: status 429; 403 if the subject is banned; 413 if a retry
+    /// never helps; 503 if `on_error` denied because the server gave no answer.
     #[must_use]
     pub fn problem(&self) -> Problem {
         if self.source == Source::Error {
             let detail = "The rate limiter is not available.";
             return Problem::plain(503, "Service Unavailable", detail);
+        }
+        if self.banned {
+            return Problem::plain(403, "Forbidden", "This caller is blocked.");
         }
         let Some(seconds) = retry_after_s(self.retry_after) else {
             let detail = "This request costs more than its limit allows at once.";

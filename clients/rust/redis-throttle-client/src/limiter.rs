@@ -146,7 +146,7 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         let began = clock::now();
         let command = protocol::named(verb, call)?;
-        let read = |reply: &Value| reply::settled(call.rule, reply);
+        let read = |reply: &Value| reply::settled(call, reply);
         self.0.denials.forget(&call.key);
         let changed = self.ask(&command, began, read).await;
         // Also remove a denial that was requested earlier and arrived in the meantime.
@@ -273,14 +273,14 @@ impl Limiter {
         for (key, rule, cost) in self.0.grants.drain().await {
             let call = Keyed::of_cost(&rule, key, cost);
             let Ok(command) = protocol::named(Verb::Refund, &call) else { continue };
-            let read = |reply: &Value| reply::settled(&rule, reply);
+            let read = |reply: &Value| reply::settled(&call, reply);
             let _ = self.ask(&command, clock::now(), read).await;
         }
     }
 
     /// Returns the deadline of a call that began at this instant.
     pub(crate) fn deadline(&self, began: Instant) -> Instant {
-        began + self.0.options.timeout
+        began + self.0.options.deadlines().0
     }
 
     /// Decides a call by a cached denial, or else by the server, or without an answer by

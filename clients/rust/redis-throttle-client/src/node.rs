@@ -99,10 +99,10 @@ impl Node {
         Arc::new(Self {
             dialler,
             gate: Gate::of(options),
-            dial_max: options.timeout.max(DIAL_MIN),
+            dial_max: options.deadlines().0.max(DIAL_MIN),
             pause: options.breaker_pause,
             jitter: options.jitter,
-            timeout: options.timeout,
+            timeout: options.deadlines().0,
             lines: Mutex::default(),
             searched: Arc::default(),
             made: clock::now(),

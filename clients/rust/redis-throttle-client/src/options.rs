@@ -8,6 +8,14 @@ use crate::argument::checked_prefetch;
 use crate::telling::{DecisionEvent, OnDecision};
 use crate::{Backend, Error, OnError};
 
+/// The defaults of the times that depend on each other.
+const TIMEOUT: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_millis(100);
+/// The ranges of times and counts.
+const SPAN_MIN: Duration = Duration::from_millis(1);
+const SPAN_MAX: Duration = Duration::from_secs(3600);
+const COUNT_MAX: u64 = 1_000_000;
+
 /// The part of a key that is put in braces. In a cluster, keys with the same part share a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,9 +28,13 @@ pub enum HashTag {
 #[derive(Clone)]
 #[must_use]
 pub struct Options {
-    pub(crate) timeout: Duration,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) silence: Option<Duration>,
     pub(crate) on_error: OnError,
     pub(crate) max_in_flight: usize,
+    pub(crate) max_waiting: usize,
+    pub(crate) known_denials: usize,
+    pub(crate) log_errors: bool,
     pub(crate) breaker_failures: u32,
     pub(crate) breaker_pause: Duration,
     pub(crate) denial_cache: usize,
@@ -41,9 +53,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            timeout: Duration::from_millis(100),
+            timeout: None,
+            silence: None,
             on_error: OnError::Allow,
             max_in_flight: 256,
+            max_waiting: 16_384,
+            known_denials: 10_000,
+            log_errors: true,
             breaker_failures: 5,
             breaker_pause: Duration::from_secs(1),
             denial_cache: 0,
@@ -60,9 +76,18 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets the deadline of a whole call. Default: 100 ms. The call is never repeated.
+    /// Sets the most time that a call takes in all: 1 ms to 1 h. Default: 1 s. The call is never
+    /// repeated.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the time after which a server that sends nothing is unavailable: 1 ms to the
+    /// [`timeout`](Options::timeout). Default: 100 ms, or the timeout if only that is set. It must
+    /// exceed a round trip and the longest stall of the server.
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = Some(silence);
         self
     }
 
@@ -74,36 +99,58 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of calls that wait for one node at the same time. Default: 256.
-    /// Further calls are not sent: they count as unanswered.
-    pub fn max_in_flight(mut self, calls: usize) -> Self {
-        self.max_in_flight = calls;
+    /// Sets the maximum number of commands that are sent to a node and not answered: 1 to 10^6.
+    /// Default: 256. Further calls stand in line.
+    pub fn max_in_flight(mut self, commands: usize) -> Self {
+        self.max_in_flight = commands;
         self
     }
 
-    /// Sets the number of failures in a row after which calls to a node pause. Default: 5.
+    /// Sets the maximum number of calls in line for a node: 0 to 10^6. Default: 16,384. Further
+    /// calls are not sent: they count as unanswered.
+    pub fn max_waiting(mut self, calls: usize) -> Self {
+        self.max_waiting = calls;
+        self
+    }
+
+    /// Sets the number of keys whose last denial is remembered: 0 to 10^6. Default: 10,000. It
+    /// decides calls that get no answer, and calls under pressure.
+    pub fn known_denials(mut self, keys: usize) -> Self {
+        self.known_denials = keys;
+        self
+    }
+
+    /// Sets whether decisions without an answer are logged, with the crate `log` at the level of a
+    /// warning. Default: true. Each reason is logged at most once per second, without any key.
+    pub fn log_errors(mut self, logs: bool) -> Self {
+        self.log_errors = logs;
+        self
+    }
+
+    /// Sets the number of failures in a row after which calls to a node pause: 1 to 10^6.
+    /// Default: 5.
     pub fn breaker_failures(mut self, failures: u32) -> Self {
         self.breaker_failures = failures;
         self
     }
 
-    /// Sets the length of the pause after `breaker_failures` failures in a row. Default: 1 s. After
-    /// the pause, one call probes the node.
+    /// Sets the length of the pause after `breaker_failures` failures in a row: 1 ms to 1 h.
+    /// Default: 1 s. After the pause, one call probes the node.
     pub fn breaker_pause(mut self, pause: Duration) -> Self {
         self.breaker_pause = pause;
         self
     }
 
-    /// Sets the maximum number of denials to cache, each by its whole command. Default: 0, no
-    /// cache.
+    /// Sets the maximum number of denials to cache, each by its whole command: 0 to 10^6.
+    /// Default: 0, no cache.
     pub fn denial_cache(mut self, denials: usize) -> Self {
         self.denial_cache = denials;
         self
     }
 
-    /// Sets the longest life of a cached denial. Default: 1 s. It expires sooner if its
-    /// `retry_after` ends. Until then it still applies after another process deletes or refunds the
-    /// key, or changes the limit.
+    /// Sets the longest life of a cached denial, and of a known denial under pressure: 1 ms to 1 h.
+    /// Default: 1 s. It expires sooner if its `retry_after` ends. Until then it still applies after
+    /// another process deletes or refunds the key, or changes the limit.
     pub fn denial_cache_max(mut self, life: Duration) -> Self {
         self.denial_cache_max = life;
         self
@@ -153,22 +200,41 @@ impl Options {
         self
     }
 
+    /// Returns the timeout of a call and the silence of a node.
+    pub(crate) fn deadlines(&self) -> (Duration, Duration) {
+        let timeout = self.timeout.unwrap_or(TIMEOUT);
+        (timeout, self.silence.or(self.timeout).unwrap_or(SILENCE))
+    }
+
     pub(crate) fn checked(self) -> Result<Self, Error> {
+        let (timeout, silence) = self.deadlines();
         let spans = [
-            ("timeout", self.timeout),
+            ("timeout", timeout),
+            ("silence", silence),
             ("breaker_pause", self.breaker_pause),
             ("denial_cache_max", self.denial_cache_max),
         ];
-        if let Some((name, _)) = spans.iter().find(|(_, span)| *span < Duration::from_millis(1)) {
-            return Err(Error::invalid(name, "expected a duration of at least 1 ms"));
+        let in_range = |span: &Duration| (SPAN_MIN..=SPAN_MAX).contains(span);
+        // An unset silence follows the timeout, which is named first.
+        if let Some((name, span)) = spans.iter().find(|(_, span)| !in_range(span)) {
+            return Err(Error::invalid(name, format!("expected 1 ms to 1 h, not {span:?}")));
         }
-        let least = [
-            ("max_in_flight", self.max_in_flight as u64),
-            ("breaker_failures", u64::from(self.breaker_failures)),
+        if silence > timeout {
+            let both = format!("silence is {silence:?}, timeout is {timeout:?}");
+            return Err(Error::invalid("silence", format!("expected at most timeout: {both}")));
+        }
+        let counts = [
+            ("max_in_flight", 1, self.max_in_flight as u64),
+            ("max_waiting", 0, self.max_waiting as u64),
+            ("known_denials", 0, self.known_denials as u64),
+            ("breaker_failures", 1, u64::from(self.breaker_failures)),
+            ("denial_cache", 0, self.denial_cache as u64),
         ];
         checked_prefetch(self.prefetch)?;
-        match least.iter().find(|(_, value)| *value == 0) {
-            Some((name, _)) => Err(Error::invalid(name, "expected an integer of at least 1")),
+        match counts.iter().find(|(_, least, count)| !(*least..=COUNT_MAX).contains(count)) {
+            Some((name, least, count)) => {
+                Err(Error::invalid(name, format!("expected {least} to {COUNT_MAX}, not {count}")))
+            }
             None => Ok(self),
         }
     }
@@ -178,9 +244,13 @@ impl fmt::Debug for Options {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Options")
-            .field("timeout", &self.timeout)
+            .field("timeout", &self.deadlines().0)
+            .field("silence", &self.deadlines().1)
             .field("on_error", &self.on_error)
             .field("max_in_flight", &self.max_in_flight)
+            .field("max_waiting", &self.max_waiting)
+            .field("known_denials", &self.known_denials)
+            .field("log_errors", &self.log_errors)
             .field("breaker_failures", &self.breaker_failures)
             .field("breaker_pause", &self.breaker_pause)
             .field("denial_cache", &self.denial_cache)

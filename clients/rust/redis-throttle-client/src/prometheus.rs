@@ -123,7 +123,11 @@ impl Shown {
         match (event.kind, event.decision) {
             (EventKind::Rejected, _) => self.check(event.rule.name(), "rejected", Source::Server),
             (EventKind::Check | EventKind::Lease, Some(decision)) => {
-                let outcome = if decision.allowed { "allowed" } else { "denied" };
+                let outcome = match (decision.allowed, decision.banned) {
+                    (true, _) => "allowed",
+                    (false, true) => "banned",
+                    (false, false) => "denied",
+                };
                 self.check(event.rule.name(), outcome, decision.source);
                 self.latency
                     .get_or_create(&[("source", decision.source.as_str().into())])

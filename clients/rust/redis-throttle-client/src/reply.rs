@@ -44,17 +44,27 @@ fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decisio
         window: rule.terms().window,
         rows: Vec::new(),
         deciding: 0,
+        banned: false,
     })
+}
+
+/// Marks a denial that is never lifted as a ban, unless the units that the call needs are above a
+/// limit.
+fn or_banned(call: &Keyed<'_>, decision: Decision) -> Decision {
+    let cost = if call.partial { call.cost.min(1) } else { call.cost };
+    let needed = cost.saturating_add(call.leave.map_or(0, |leave| leave.units(decision.limit)));
+    let banned = decision.never() && (decision.limit == 0 || needed <= decision.limit);
+    Decision { banned, ..decision }
 }
 
 /// Reads the decision on a call. An allowed call took its cost; a partial one, what it was granted.
 pub(crate) fn decision(call: &Keyed<'_>, reply: &Value) -> Result<Decision, Error> {
     if call.partial {
-        return granted(call.rule, reply, call.cost);
+        return granted(call.rule, reply, call.cost).map(|decision| or_banned(call, decision));
     }
     let decision = granted(call.rule, reply, 1)?;
     let granted = if decision.allowed { call.cost } else { 0 };
-    Ok(Decision { granted, ..decision })
+    Ok(or_banned(call, Decision { granted, ..decision }))
 }
 
 /// Reads the decision on a call that is granted up to `most` units. That of a policy has seven
@@ -92,6 +102,7 @@ pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decisio
     if granted == 0 {
         decision.would_retry_after = decision.retry_after;
     }
+    decision.banned &= decision.never();
     Ok(decision)
 }
 
@@ -111,9 +122,9 @@ pub(crate) fn too_many(calls: &[Keyed<'_>]) -> Option<Decision> {
 
 /// Reads the reply of a charge, a refund, a commit or a cancellation, which is five integers under
 /// every rule.
-pub(crate) fn settled(rule: &Rule, reply: &Value) -> Result<Decision, Error> {
+pub(crate) fn settled(call: &Keyed<'_>, reply: &Value) -> Result<Decision, Error> {
     let five: [i64; 5] = integers(array(reply)?)?;
-    of_integers(rule, five, (five[0], five[3]))
+    Ok(or_banned(call, of_integers(call.rule, five, (five[0], five[3]))?))
 }
 
 /// Reads the reply of a renewal or a release: 1, or 0 if the lease has expired.

@@ -18,15 +18,19 @@ use crate::{Limiter, Options};
 /// The turns of the scheduler after which nothing more happens at an instant.
 const TURNS: usize = 60;
 const MS: Duration = Duration::from_millis(1);
-fn options(given: &Value) -> Options {
-    let mut options = Options { jitter: 0.0, ..Options::default() };
+
+/// Sets the options that a case or a timeline gives.
+pub(super) fn set_options(mut options: Options, given: &Value) -> Options {
     for (name, value) in given.as_object().into_iter().flatten() {
         let number = || value.as_u64().unwrap();
         let ms = || Duration::from_millis(number());
         options = match name.as_str() {
             "timeout_ms" => options.timeout(ms()),
+            "silence_ms" => options.silence(ms()),
             "on_error" => options.on_error(value.as_str().unwrap().parse().unwrap()),
             "max_in_flight" => options.max_in_flight(usize::try_from(number()).unwrap()),
+            "max_waiting" => options.max_waiting(usize::try_from(number()).unwrap()),
+            "known_denials" => options.known_denials(usize::try_from(number()).unwrap()),
             "breaker_failures" => options.breaker_failures(u32::try_from(number()).unwrap()),
             "breaker_pause_ms" => options.breaker_pause(ms()),
             "denial_cache" => options.denial_cache(usize::try_from(number()).unwrap()),
@@ -70,8 +74,10 @@ impl Runner {
         let script = Script::default();
         let rules = timeline["rules"].as_array().unwrap().iter();
         let rules = rules.map(|spec| (text(spec, "name").to_owned(), rule_of(spec).unwrap()));
+        let options = Options { jitter: 0.0, ..Options::default() };
+        let options = set_options(options, &timeline["options"]);
         let stage = Stage {
-            limiter: Limiter::with_options(script.clone(), options(&timeline["options"])).unwrap(),
+            limiter: Limiter::with_options(script.clone(), options).unwrap(),
             rules: Arc::new(rules.collect()),
             leases: Arc::default(),
             admissions: Arc::default(),
