@@ -1,11 +1,12 @@
 //! Admissions: several items that are held while work lasts, and settled at its end.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::SetOnce;
 use tokio::task::JoinHandle;
 
+use crate::closing::{Held, Listed};
 use crate::ending::{End, Ending};
 use crate::hold::Hold;
 use crate::item::{COST_MAX, Owned};
@@ -51,6 +52,14 @@ impl RuleOrItem for Item<'_> {
 #[derive(Debug)]
 #[must_use = "an admission that is dropped is finished"]
 pub struct Admission {
+    admitted: Arc<Admitted>,
+    #[allow(dead_code, reason = "its drop ends the place in the limiter's list")]
+    listed: Listed,
+}
+
+/// An admission, which also ends when its limiter is closed.
+#[derive(Debug)]
+struct Admitted {
     limiter: Limiter,
     id: String,
     decision: Decision,
@@ -90,37 +99,35 @@ impl Admission {
         };
         let parts: Vec<_> = items.into_iter().zip(&decision.rows).map(part).collect();
         let settled = vec![None; parts.len()];
-        Self {
+        let admitted = Arc::new(Admitted {
             limiter: limiter.clone(),
             id: id.to_owned(),
             decision,
             parts,
             notes: Mutex::new(Notes { settled, ended: false }),
             finished: Arc::default(),
-        }
-    }
-
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        });
+        let held: Weak<Admitted> = Arc::downgrade(&admitted);
+        Self { admitted, listed: limiter.list(held) }
     }
 
     /// Returns the decision that admitted the work. It has a row for each item.
     pub fn decision(&self) -> &Decision {
-        &self.decision
+        &self.admitted.decision
     }
 
     /// Returns the name of its leases and reservations.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        &self.admitted.id
     }
 
     /// Returns true if this process still holds all leases and reservations, by its own clock, and
     /// the admission has not ended. Always true before the end if `on_error` allowed it.
     #[must_use]
     pub fn held(&self) -> bool {
-        let mut holds = self.parts.iter().filter_map(|part| part.hold.as_ref());
-        !self.notes().ended && holds.all(Hold::held)
+        let mut holds = self.admitted.parts.iter().filter_map(|part| part.hold.as_ref());
+        !self.admitted.notes().ended && holds.all(Hold::held)
     }
 
     /// Notes the units that the work took under a rule, to be sent at the end: 0 to 10^12. The last
@@ -132,7 +139,7 @@ impl Admission {
     /// [`Error::InvalidArgument`] for a lease, a backoff, a rule that is not of this admission or
     /// of two of its items, other units, and after the end.
     pub fn settle(&self, of: impl RuleOrItem, units: u64) -> Result<(), Error> {
-        let at = self.position(&of)?;
+        let at = self.admitted.position(&of)?;
         let name = of.rule().name();
         if units > COST_MAX {
             return Err(Error::invalid("units", "expected an integer from 0 to 10^12"));
@@ -141,13 +148,32 @@ impl Admission {
             let expected = format!("expected no lease or backoff, not rule {name}");
             return Err(Error::invalid("rule", expected));
         }
-        let mut notes = self.notes();
+        let mut notes = self.admitted.notes();
         if notes.ended {
             let expected = format!("expected before the end: rule {name} is settled");
             return Err(Error::invalid("rule", expected));
         }
         notes.settled[at] = Some(units);
         Ok(())
+    }
+
+    /// Ends the admission: releases leases, commits or cancels reservations, and charges or refunds
+    /// the difference between the units of other items and their cost. Waits for the first answer
+    /// to each. Ends without an answer are repeated in the background where a repetition changes
+    /// nothing.
+    ///
+    /// Errors are not returned: [`on_decision`](crate::Options::on_decision) gets them, and
+    /// [`Counters::unsettled`](crate::Counters::unsettled) counts them. The ends are sent even if
+    /// this future is dropped.
+    pub async fn finish(&self) {
+        self.admitted.end();
+        self.admitted.finished.wait().await;
+    }
+}
+
+impl Admitted {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the index of the item that the caller means.
@@ -165,19 +191,6 @@ impl Admission {
                 Err(Error::invalid("rule", expected))
             }
         }
-    }
-
-    /// Ends the admission: releases leases, commits or cancels reservations, and charges or refunds
-    /// the difference between the units of other items and their cost. Waits for the first answer
-    /// to each. Ends without an answer are repeated in the background where a repetition changes
-    /// nothing.
-    ///
-    /// Errors are not returned: [`on_decision`](crate::Options::on_decision) gets them, and
-    /// [`Counters::unsettled`](crate::Counters::unsettled) counts them. The ends are sent even if
-    /// this future is dropped.
-    pub async fn finish(&self) {
-        self.end();
-        self.finished.wait().await;
     }
 
     fn end(&self) {
@@ -222,9 +235,15 @@ impl Admission {
     }
 }
 
+impl Held for Admitted {
+    fn give_back(&self) {
+        self.end();
+    }
+}
+
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.end();
+        self.admitted.end();
     }
 }
 
@@ -272,7 +291,7 @@ impl Reservation {
     /// # Errors
     /// [`Error::InvalidArgument`] for other units, and after the end.
     pub async fn commit(&self, units: u64) -> Result<(), Error> {
-        let Some(part) = self.0.parts.first() else { return Ok(()) };
+        let Some(part) = self.0.admitted.parts.first() else { return Ok(()) };
         self.0.settle(&part.item.rule, units)?;
         self.0.finish().await;
         Ok(())

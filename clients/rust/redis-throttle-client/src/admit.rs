@@ -1,16 +1,14 @@
 //! Calls that hold something while work lasts: leases, reservations, and admissions of several
 //! items.
 
-use redis::Value;
 use uuid::Uuid;
 
 use crate::connection::Command;
-use crate::fallback::answered_or;
+use crate::exchange::Ask;
 use crate::hold::Asked;
 use crate::item::{Keyed, Owned};
 use crate::{
     Admission, Checked, Error, EventKind, Item, Kind, Lease, Limiter, Reservation, clock, protocol,
-    reply,
 };
 
 fn random_id() -> String {
@@ -64,17 +62,16 @@ impl Limiter {
         };
         let asked = self.asked(&items, &calls, &mut command, false);
         let (kind, decided) = if let [call] = &calls[..] {
-            let read = |reply: &Value| reply::decision(call, reply);
-            let answer = self.ask(&command, began, read).await;
-            let by_on_error = |reason| self.fallback(call, reason, false);
-            (EventKind::Lease, answered_or(answer, by_on_error))
+            let (calls, budget) = (std::slice::from_ref(call), &self.budget());
+            let ask = Ask { command: &command, calls, is_all: false, began, budget };
+            (EventKind::Lease, self.decide(&ask, false, false).await)
         } else {
             (EventKind::Check, self.decide_all(&command, &calls, began).await)
         };
         match self.told_all(kind, decided, &items, began) {
             Ok(decision) => {
-                let holds = asked.decided(&decision).into_iter().filter_map(|(_, hold)| hold);
-                let leases = holds.map(|hold| Lease::new(hold, decision.clone())).collect();
+                let holds = asked.decided(&decision)?.into_iter().filter_map(|(_, hold)| hold);
+                let leases = holds.map(|hold| Lease::new(self, hold, decision.clone())).collect();
                 Ok(Checked::new(self, &items, &calls, decision, leases))
             }
             Err(error) => {
@@ -107,11 +104,12 @@ impl Limiter {
         let calls = self.keyed(&items, tag)?;
         let mut command = protocol::check_all(&calls, false)?;
         let asked = self.asked(&items, &calls, &mut command, true);
-        let answer = self.ask_all(&command, &calls, began).await;
-        let decided = answered_or(answer, |reason| self.fallback_all(&calls, reason, false));
+        let (command, budget) = (&command, &self.budget());
+        let ask = Ask { command, calls: &calls, is_all: true, began, budget };
+        let decided = self.decide(&ask, false, false).await;
         match self.told_all(EventKind::Check, decided, &items, began) {
             Ok(decision) => {
-                let items = asked.decided(&decision);
+                let items = asked.decided(&decision)?;
                 if !decision.allowed {
                     return Err(Error::Denied(Box::new(decision)));
                 }

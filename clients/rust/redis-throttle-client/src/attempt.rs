@@ -1,4 +1,4 @@
-//! Attempts that all callers share: a dial, or a reading of the slot map of a cluster.
+//! Attempts that all callers share: a reading of the slot map of a cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,9 +79,8 @@ impl<T> Attempts<T> {
         self.under_way.as_ref().is_some_and(|last| Arc::ptr_eq(last, attempt))
     }
 
-    /// Ends an attempt. After a failure, the next one begins `pause` after the failed one began: an
-    /// attempt that hangs has paused already. If another attempt began since, the result is out of
-    /// date.
+    /// Ends an attempt. After a failure, the next one begins `pause` later. If another attempt began
+    /// since, the result is out of date.
     pub fn end(
         &mut self,
         attempt: &Arc<Attempt<T>>,
@@ -92,7 +91,7 @@ impl<T> Attempts<T> {
         if self.is_last(attempt) {
             self.under_way = None;
             self.failed = match &outcome {
-                Some(Err(error)) => Some((attempt.began + pause, error.clone())),
+                Some(Err(error)) => Some((clock::now() + pause, error.clone())),
                 _ => None,
             };
         }

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
-use tokio::time::{Instant, timeout_at};
 
-use crate::breaker::Tally;
 use crate::connection::Command;
-use crate::node::{Fault, Node};
-use crate::{Error, protocol};
+use crate::known_denials::Late;
+use crate::node::{Fault, Node, Pass};
+use crate::{Error, Reason, protocol};
 
 const LIBRARY: &str = include_str!("redis_throttle.lua");
 const SCRIPT: &str = include_str!("redis_throttle_script.lua");
@@ -77,13 +76,14 @@ pub(crate) struct Backends {
     searches: AtomicU64,
 }
 
-/// The node of a call, and the deadline.
+/// The way of a call whose turn has come.
 #[derive(Clone, Copy)]
 pub(crate) struct Route<'a> {
-    pub node: &'a Arc<Node>,
+    pub pass: &'a Pass,
     /// True if a redirection asks for `ASKING` before the command.
     pub asking: bool,
-    pub deadline: Instant,
+    /// What gets a reply whose caller has gone.
+    pub late: Option<&'a Late<'a>>,
 }
 
 /// The result of a command.
@@ -143,7 +143,7 @@ impl Backends {
             Outcome::Reply(reply) => Ok(reply),
             // The back end that each search found was then missing. This is not temporary.
             Outcome::NotRun(Some(fault)) => Err(fault),
-            Outcome::NotRun(None) => Err(Fault::lost(Tally::Nothing)),
+            Outcome::NotRun(None) => Err(Fault::lost()),
         }
     }
 
@@ -164,7 +164,7 @@ impl Backends {
         };
         let written = written.map(|written| written.record_with(command));
         let sent = written.as_ref().unwrap_or(command);
-        match route.node.send(sent, route.asking, route.deadline).await {
+        match route.pass.send(sent, route.asking, route.late).await {
             Ok(reply) => Ok(Outcome::Reply(reply)),
             Err(fault) if self.wanted != Backend::Module && did_not_run(&fault.error, sent) => {
                 Ok(Outcome::NotRun(Some(fault)))
@@ -199,27 +199,29 @@ impl Backends {
         tried: Backend,
         since: u64,
     ) -> Result<Backend, Fault> {
-        let found = timeout_at(route.deadline, async {
-            let mut last = route.node.searched.clone().lock_owned().await;
+        let found = route.pass.until_ended(async {
+            let node = route.pass.node().clone();
+            let mut last = node.searched.clone().lock_owned().await;
             if *last > since {
                 return Ok(self.found());
             }
-            let (backends, key, node) = (self.clone(), key.to_owned(), route.node.clone());
+            let (backends, key) = (self.clone(), key.to_owned());
             let asking = route.asking;
             let search = tokio::spawn(async move {
                 let script_sha = &*backends.script_sha;
                 let asked = Asked { node: &node, asking, key: &key, script_sha };
                 let chosen = choose(backends.wanted, tried, &asked);
                 let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
-                let found = chosen.unwrap_or_else(|_| Err(Fault::waited()))?;
+                let late = || Fault::uncounted(Error::unavailable(Reason::Overloaded));
+                let found = chosen.unwrap_or_else(|_| Err(late()))?;
                 backends.found.store(found as u8, Ordering::Release);
                 *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
                 Ok(found)
             });
             // The task fails if the runtime shuts down.
-            search.await.unwrap_or_else(|_| Err(Fault::lost(Tally::Nothing)))
+            search.await.unwrap_or_else(|_| Err(Fault::lost()))
         });
-        found.await.unwrap_or_else(|_| Err(Fault::waited()))
+        found.await.unwrap_or_else(|ended| Err(Fault::uncounted(ended)))
     }
 }
 
@@ -284,7 +286,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Sends a command with a deadline of its own, because a search may outlast a call.
     async fn send(&self, command: &Command<'_>) -> Result<Value, Fault> {
-        self.node.send(command, self.asking, self.node.deadline()).await
+        self.node.command(command, self.asking, None).await
     }
 
     async fn ask(&self, words: &[&str]) -> Result<Value, Fault> {

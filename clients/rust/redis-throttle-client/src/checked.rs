@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::item::{Keyed, Owned};
 use crate::protocol::Verb;
-use crate::{Count, Decision, EventKind, Item, Lease, Limiter, Source, clock};
+use crate::{Count, Decision, Item, Lease, Limiter, Source, clock};
 
 /// The check of a request. Middleware uses this type.
 #[doc(hidden)]
@@ -73,13 +73,14 @@ impl Limiter {
     /// local limits.
     async fn uncount(&self, item: Owned, row: &Decision, at: Instant) {
         let Owned { rule, subject, key, .. } = item;
-        self.0.denials.forget(&key);
+        self.forget_denials(&key, true);
         let returned = match (row.source, row.degraded) {
             _ if !row.would_allow => true,
             (Source::Error, _) => true,
             (Source::Local, true) => {
                 let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
-                local.give_back(&rule, &key, row.granted, self.local_now_us());
+                let share = self.local_share_of(&rule);
+                local.give_back((&rule, share), &key, row.granted, self.local_now_us());
                 true
             }
             (Source::Local, false) => self.0.grants.put_back(&key, &rule, row, at),
@@ -88,7 +89,7 @@ impl Limiter {
         if !returned && row.granted > 0 {
             let call = Keyed::of_cost(&rule, key, row.granted);
             // Without an answer the units stay taken, and the limit is too strict.
-            let _ = self.change(Verb::Refund, EventKind::Refund, &call, &subject).await;
+            let _ = self.change(Verb::Refund, &call, &subject, &self.budget()).await;
         }
     }
 }

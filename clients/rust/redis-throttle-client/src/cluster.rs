@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisError, ServerErrorKind, Value,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::attempt::{Attempt, Attempts, jittered};
-use crate::breaker::{Gate, Lane, Tally};
+use crate::breaker::Breaker;
+use crate::calls::undialled;
 use crate::connection::Command;
-use crate::node::{Fault, Node, undialled};
+use crate::node::Node;
 use crate::{Error, Options, Reason, clock};
 
 /// The longest time that a node may take to answer with the slots, before another one is asked.
@@ -110,8 +112,11 @@ pub(crate) struct Slots {
     cluster: Cluster,
     options: Options,
     state: Mutex<State>,
-    /// Bounds the calls that wait for the first reading of the slots.
-    gate: Gate,
+    /// The circuit breaker of the readings.
+    breaker: Mutex<Breaker>,
+    /// The number of calls that wait for a reading.
+    waiting: AtomicUsize,
+    has_read: AtomicBool,
 }
 
 #[derive(Default)]
@@ -123,9 +128,14 @@ struct State {
 
 impl Slots {
     pub fn new(cluster: Cluster, options: &Options) -> Arc<Self> {
-        let gate = Gate::of(options);
+        let breaker = Mutex::new(Breaker::new(options));
+        let (waiting, has_read) = (AtomicUsize::new(0), AtomicBool::new(false));
         let options = options.clone();
-        Arc::new(Self { cluster, options, state: Mutex::default(), gate })
+        Arc::new(Self { cluster, options, state: Mutex::default(), breaker, waiting, has_read })
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,43 +144,47 @@ impl Slots {
 
     /// Returns the primary of the key's slot. If the slot is not known yet, reads the slots, in an
     /// attempt that all callers share.
-    pub async fn find(
-        self: &Arc<Self>,
-        key: &str,
-        began: Instant,
-        deadline: Instant,
-    ) -> Result<Arc<Node>, Error> {
+    pub async fn find(self: &Arc<Self>, key: &str, began: Instant) -> Result<Arc<Node>, Error> {
         let slot = slot_of(key);
         if let Some(node) = self.state().owner(slot) {
             return Ok(node);
         }
-        let pass = self.gate.enter(Lane::Call, began, || false)?;
+        let mut waiting = Waiting::begin(self, began)?;
         let reading = self.state().join(&self.cluster);
         let (reading, is_new) = reading.map_err(undialled)?;
         if is_new {
             self.read(reading.clone());
         }
-        let fault = match timeout_at(deadline, reading.wait()).await {
-            Err(_) => Fault::waited(),
-            Ok(Some(Err(error))) => Fault::from(undialled(error.clone())).once(|| reading.counts()),
-            Ok(_) => match self.state().owner(slot) {
-                Some(node) => {
-                    pass.end(Tally::Answered);
-                    return Ok(node);
-                }
-                // The slot has no primary at present.
-                None => Fault::from(Error::unavailable(Reason::Server)).once(|| reading.counts()),
-            },
+        let (timeout, silence) = self.options.deadlines();
+        let is_first = !self.has_read.load(Ordering::Acquire);
+        let longest = if is_first { timeout.max(ANSWERED_WITHIN) } else { silence };
+        let Ok(read) = tokio::time::timeout(longest, reading.wait()).await else {
+            return Err(Error::unavailable(Reason::Connection));
         };
-        pass.end(fault.tally);
-        Err(fault.error)
+        let error = match (read, self.state().owner(slot)) {
+            (Some(Err(error)), _) => undialled(error.clone()),
+            (_, Some(node)) => {
+                self.breaker().answer();
+                return Ok(node);
+            }
+            // The slot has no primary at present.
+            (_, None) => Error::unavailable(Reason::Server),
+        };
+        if matches!(error, Error::Unavailable { .. }) && reading.counts() {
+            waiting.fail();
+        }
+        Err(error)
+    }
+
+    /// Returns the nodes that are known.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.state().nodes.values().cloned().collect()
     }
 
     /// Returns the number of open breakers: those of the nodes, and that of reading the slots.
     pub fn open_breakers(&self) -> usize {
-        let state = self.state();
-        let gates = state.nodes.values().map(|node| &node.gate).chain([&self.gate]);
-        gates.filter(|gate| gate.is_open()).count()
+        let open = self.nodes().iter().filter(|node| node.is_open()).count();
+        open + usize::from(self.breaker().is_open(clock::now()))
     }
 
     /// Returns the node that a redirection names, and true if it needs `ASKING`.
@@ -256,8 +270,8 @@ impl Slots {
         let mut failure = None;
         for (address, node) in self.candidates() {
             let command = Command::new(["CLUSTER".into(), "SLOTS".into()]);
-            let deadline = node.deadline().min(clock::now() + ANSWERED_WITHIN);
-            match node.send(&command, false, deadline).await {
+            let budget = ANSWERED_WITHIN.min(self.options.deadlines().0);
+            match node.command(&command, false, Some(budget)).await {
                 Ok(reply) => {
                     let read = slots_of(&reply, &address);
                     if !read.is_empty() {
@@ -291,12 +305,52 @@ impl State {
     /// other.
     fn join(&mut self, cluster: &Cluster) -> Result<(Arc<Attempt<()>>, bool), RedisError> {
         let nodes = u32::try_from(self.nodes.len() + cluster.seeds.len()).unwrap_or(u32::MAX);
-        self.readings.join(ANSWERED_WITHIN.saturating_mul(nodes))
+        // Each node is dialled and answers.
+        self.readings.join(ANSWERED_WITHIN.saturating_mul(2 * nodes))
     }
 
     fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let found = self.slots.iter().find(|(range, _)| range.contains(&slot));
         found.map(|(_, node)| node.clone())
+    }
+}
+
+/// A call that waits for a reading of the slots.
+struct Waiting<'a> {
+    slots: &'a Slots,
+    is_probe: bool,
+}
+
+impl<'a> Waiting<'a> {
+    /// Begins to wait, unless the circuit breaker is open or too many calls wait.
+    fn begin(slots: &'a Slots, now: Instant) -> Result<Self, Error> {
+        let Options { max_in_flight, max_waiting, .. } = slots.options;
+        let mut breaker = slots.breaker();
+        if breaker.is_open(now) {
+            return Err(Error::unavailable(Reason::Circuit));
+        }
+        if slots.waiting.load(Ordering::Relaxed) >= max_in_flight + max_waiting {
+            return Err(Error::unavailable(Reason::Overloaded));
+        }
+        slots.waiting.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { slots, is_probe: breaker.enter(now) })
+    }
+
+    fn fail(&mut self) {
+        let mut breaker = self.slots.breaker();
+        match std::mem::take(&mut self.is_probe) {
+            true => breaker.fail_probe(None),
+            false => breaker.fail(clock::now()),
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.slots.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.is_probe {
+            self.slots.breaker().end_probe();
+        }
     }
 }
 
@@ -317,6 +371,7 @@ impl Reading {
         self.ended = true;
         let Options { breaker_pause, jitter, .. } = self.slots.options;
         let pause = jittered(breaker_pause, jitter);
+        self.slots.has_read.store(true, Ordering::Release);
         self.slots.state().readings.end(&self.attempt, Some(outcome), pause);
     }
 }

@@ -11,6 +11,7 @@ use std::task::{Context, Waker};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, Value};
+use tokio::sync::SetOnce;
 
 /// A command for the server, and the key that routes it in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,7 +26,16 @@ pub struct Command<'a> {
 
 /// A record that a command was sent, and may have run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sent(Arc<AtomicBool>);
+pub(crate) struct Sent(Arc<Record>);
+
+#[derive(Debug, Default)]
+struct Record {
+    may_have_run: AtomicBool,
+    /// Whether the reply is read although the caller has gone.
+    drains: AtomicBool,
+    /// Set when that reply is read, or its connection has ended.
+    drained: SetOnce<()>,
+}
 
 impl<'a> Command<'a> {
     pub(crate) fn new(words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
@@ -73,6 +83,13 @@ impl<'a> Command<'a> {
         cmd
     }
 
+    /// Returns a copy that can outlive the call.
+    fn to_owned_words(&self) -> Command<'static> {
+        let owned = |word: &Cow<'_, str>| Cow::Owned(word.to_string());
+        let words = self.words.iter().map(owned).collect();
+        Command { words, key: self.key.as_ref().map(owned), without_module: None, sent: None }
+    }
+
     /// Records in the returned value whether the command was sent.
     pub(crate) fn record(&mut self) -> Sent {
         self.sent.get_or_insert_default().clone()
@@ -85,15 +102,42 @@ impl<'a> Command<'a> {
 
     pub(crate) fn set_sent(&self, sent: bool) {
         if let Some(record) = &self.sent {
-            record.0.store(sent, Ordering::Relaxed);
+            record.set(sent);
         }
+    }
+
+    /// Returns the record of the sending, if one is kept.
+    pub(crate) fn sent(&self) -> Option<&Sent> {
+        self.sent.as_ref()
     }
 }
 
 impl Sent {
-    /// Returns true if the command was sent, and no error reply proves that it did not run.
+    /// Returns true if the command was sent, and no reply proves that it did not run or took
+    /// nothing.
     pub fn may_have_run(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.may_have_run.load(Ordering::Acquire)
+    }
+
+    pub fn set(&self, may_have_run: bool) {
+        self.0.may_have_run.store(may_have_run, Ordering::Release);
+    }
+
+    /// Records that the caller has gone, and that the reply is still read.
+    pub fn begin_draining(&self) {
+        self.0.drains.store(true, Ordering::Release);
+    }
+
+    pub fn end_draining(&self) {
+        // A command is left by its caller once.
+        let _ = self.0.drained.set(());
+    }
+
+    /// Waits until the reply is read, or cannot come any more.
+    pub async fn drained(&self) {
+        if self.0.drains.load(Ordering::Acquire) {
+            self.0.drained.wait().await;
+        }
     }
 }
 
@@ -200,12 +244,13 @@ async fn dialled(
     Ok(Box::new(connection))
 }
 
-/// A connection of a limiter. The driver's own connection is called without a boxed future. Such a
-/// box would be too large for the allocator's per-thread cache, so threads would contend for
-/// memory.
+/// The future of a reply, which can outlive the call.
+pub(crate) type OwnedReply = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send>>;
+
+/// A connection of a limiter.
 pub(crate) enum Wire {
     Multiplexed(MultiplexedConnection),
-    Other(Box<dyn Connection>),
+    Other(Arc<dyn Connection>),
 }
 
 impl Wire {
@@ -213,55 +258,35 @@ impl Wire {
         let of_driver: &dyn Any = &*connection;
         match of_driver.downcast_ref::<MultiplexedConnection>() {
             Some(known) => Self::Multiplexed(known.clone()),
-            None => Self::Other(connection),
+            None => Self::Other(connection.into()),
         }
     }
 
     /// Sends a command once, as [`Connection::send`] does. `asking` sends `ASKING` before it.
-    pub async fn send(&self, command: &Command<'_>, asking: bool) -> Result<Value, RedisError> {
+    pub fn start(&self, command: &Command<'_>, asking: bool) -> OwnedReply {
         match self {
             Self::Multiplexed(connection) if asking => {
-                let mut both = Pipeline::new();
+                let (mut connection, mut both) = (connection.clone(), Pipeline::new());
                 both.cmd("ASKING").add_command(command.to_cmd());
-                // Boxed, because it is rare, and the future of each call would have its size.
-                let replies = Box::pin(async {
-                    connection
-                        .clone()
-                        .send_packed_commands(&both, 1, 1)
-                        .await?
-                        .pop()
-                        .ok_or_else(|| RedisError::from((ErrorKind::Parse, "a reply is missing")))
-                });
-                answered(replies.await)
+                Box::pin(async move {
+                    let replies = connection.send_packed_commands(&both, 1, 1).await?.pop();
+                    let missing = || RedisError::from((ErrorKind::Parse, "a reply is missing"));
+                    answered(replies.ok_or_else(missing))
+                })
             }
             Self::Multiplexed(connection) => {
-                let cmd = command.to_cmd();
-                answered(connection.clone().send_packed_command(&cmd).await)
+                let (mut connection, cmd) = (connection.clone(), command.to_cmd());
+                Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
             }
             Self::Other(connection) => {
-                if asking {
-                    connection.send(&Command::new(["ASKING".into()])).await?;
-                }
-                connection.send(command).await
+                let (connection, command) = (connection.clone(), command.to_owned_words());
+                Box::pin(async move {
+                    if asking {
+                        connection.send(&Command::new(["ASKING".into()])).await?;
+                    }
+                    connection.send(&command).await
+                })
             }
-        }
-    }
-
-    /// Returns true if this type sends a PING to find out whether the server answers. A connection
-    /// of the program gets no other commands than those of calls.
-    pub fn pings(&self) -> bool {
-        matches!(self, Self::Multiplexed(_))
-    }
-
-    /// Waits until something arrives on the connection: the reply to a PING arrives after those to
-    /// earlier commands, which the driver drops if their callers are gone. Returns false if the
-    /// connection is lost.
-    pub async fn is_answered(&self) -> bool {
-        let Self::Multiplexed(connection) = self else { return std::future::pending().await };
-        let ping = redis::cmd("PING");
-        match connection.clone().send_packed_command(&ping).await {
-            Ok(_) => true,
-            Err(error) => !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse),
         }
     }
 

@@ -1,25 +1,16 @@
 //! The denial cache: denies the same call again without a request. When the cache is full, the
 //! least recently used denial is evicted.
-//!
-//! A refund or a forget does not search for the denials of its key. It records the key, and a
-//! denial that is older than the record of one of its keys is not used.
 
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
 use tokio::time::Instant;
 
 use crate::connection::Command;
-use crate::{Decision, Source, protocol};
-
-/// The moment at which a call began: by the clock, and by the number of keys forgotten before it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Since {
-    at: Instant,
-    forgets: u64,
-}
+use crate::forgotten::{Forgotten, Since};
+use crate::{Decision, Options, Source, protocol};
 
 #[derive(Debug)]
 struct Denial {
@@ -27,58 +18,41 @@ struct Denial {
     since: Since,
 }
 
-#[derive(Debug)]
-struct Denials {
-    /// The denials. The map's key is the call's words joined by NUL, which occurs in no word.
-    by_words: LruCache<String, Denial>,
-    /// The forgotten keys, each with the number of its last forget.
-    forgotten: LruCache<String, u64>,
-    /// The number of the last forget whose record was evicted. Denials older than that are not
-    /// used, whatever their key. Each costs at most one more request.
-    evicted: u64,
-    forgets: u64,
-}
+/// The denials. The map's key is the call's words joined by NUL, which occurs in no word.
+type Denials = LruCache<String, Denial>;
 
 /// The denial cache of a limiter.
 #[derive(Debug)]
 pub(crate) struct DenialCache {
     denials: Option<Mutex<Denials>>,
     life_max: Duration,
+    forgotten: Arc<Forgotten>,
 }
 
 impl DenialCache {
-    pub fn new(size: usize, life_max: Duration) -> Self {
-        let empty = |size| Denials {
-            by_words: LruCache::new(size),
-            forgotten: LruCache::new(size),
-            evicted: 0,
-            forgets: 0,
-        };
-        Self { denials: NonZeroUsize::new(size).map(|size| Mutex::new(empty(size))), life_max }
+    pub fn new(options: &Options, forgotten: Arc<Forgotten>) -> Self {
+        let size = NonZeroUsize::new(options.denial_cache);
+        let denials = size.map(|size| Mutex::new(LruCache::new(size)));
+        Self { denials, life_max: options.denial_cache_max, forgotten }
     }
 
     fn denials(&self) -> Option<MutexGuard<'_, Denials>> {
         self.denials.as_ref().map(|denials| denials.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the moment for a call that begins now.
-    pub fn since(&self, now: Instant) -> Since {
-        Since { at: now, forgets: self.denials().map_or(0, |denials| denials.forgets) }
-    }
-
     /// Returns the cached denial of the same call, with its times as of now.
     pub fn get(&self, command: &Command<'_>, now: Instant) -> Option<Decision> {
         let mut denials = self.denials()?;
         let words = command.words().join("\0");
-        let Denial { decision, since } = denials.by_words.get(&words)?;
+        let Denial { decision, since } = denials.get(&words)?;
         let (since, passed) = (*since, whole_ms(now - since.at));
         if passed < decision.retry_after.min(self.life_max) {
             let aged = aged(decision, passed);
-            if denials.is_fresh(command, since) {
+            if self.is_fresh(command, since) {
                 return Some(aged);
             }
         }
-        denials.by_words.pop(&words);
+        denials.pop(&words);
         None
     }
 
@@ -89,38 +63,23 @@ impl DenialCache {
             return;
         }
         let Some(mut denials) = self.denials() else { return };
-        if denials.is_fresh(command, since) {
+        if self.is_fresh(command, since) {
             let denial = Denial { decision: decision.clone(), since };
-            denials.by_words.put(command.words().join("\0"), denial);
+            denials.put(command.words().join("\0"), denial);
         }
     }
 
-    /// Drops the denials of a key that was refunded or deleted here, and those of calls that are
-    /// still pending.
-    pub fn forget(&self, key: &str) {
-        let Some(mut denials) = self.denials() else { return };
-        denials.forgets += 1;
-        let record = (key.to_owned(), denials.forgets);
-        let evicted = denials.forgotten.push(record.0, record.1).filter(|(other, _)| other != key);
-        if let Some((_, number)) = evicted {
-            denials.evicted = number;
-        }
-    }
-}
-
-impl Denials {
-    /// Returns true if no key of the command has been forgotten since that moment.
     fn is_fresh(&self, command: &Command<'_>, since: Since) -> bool {
-        let is_fresh = |key: &str| self.forgotten.peek(key).is_none_or(|at| since.forgets >= *at);
-        since.forgets >= self.evicted && protocol::keys(command).all(is_fresh)
+        self.forgotten.is_fresh(protocol::keys(command), since)
     }
 }
 
-fn whole_ms(span: Duration) -> Duration {
+pub(crate) fn whole_ms(span: Duration) -> Duration {
     Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn aged(denial: &Decision, passed: Duration) -> Decision {
+/// Returns a denial of the server as this process repeats it after a while.
+pub(crate) fn aged(denial: &Decision, passed: Duration) -> Decision {
     let less = |wait: Duration| {
         if wait == Duration::MAX { wait } else { wait.saturating_sub(passed) }
     };
@@ -149,7 +108,8 @@ mod tests {
     }
 
     fn cache(size: usize) -> DenialCache {
-        DenialCache::new(size, Duration::from_secs(1))
+        let forgotten = Arc::new(Forgotten::new(size));
+        DenialCache::new(&Options::default().denial_cache(size), forgotten)
     }
 
     #[test]
@@ -158,8 +118,8 @@ mod tests {
         let now = clock::now();
         for (forgotten, kept) in [("a", false), ("b", false), ("FIXED 1 60", true), ("c", true)] {
             let cache = cache(9);
-            cache.put(&all, &denial(), cache.since(now));
-            cache.forget(forgotten);
+            cache.put(&all, &denial(), cache.forgotten.since(now));
+            cache.forgotten.forget(forgotten);
             assert_eq!(cache.get(&all, now).is_some(), kept, "{forgotten}");
         }
     }
@@ -168,12 +128,12 @@ mod tests {
     fn pending_denial_is_not_stored_even_if_the_record_of_its_forget_is_evicted() {
         let (one, now) = (command(&["RL.FIXED", "a", "1", "60"]), clock::now());
         let cache = cache(1);
-        let since = cache.since(now);
-        cache.forget("a");
-        cache.forget("b");
+        let since = cache.forgotten.since(now);
+        cache.forgotten.forget("a");
+        cache.forgotten.forget("b");
         cache.put(&one, &denial(), since);
         assert!(cache.get(&one, now).is_none());
-        cache.put(&one, &denial(), cache.since(now));
+        cache.put(&one, &denial(), cache.forgotten.since(now));
         assert!(cache.get(&one, now).is_some());
     }
 }

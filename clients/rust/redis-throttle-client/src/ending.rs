@@ -1,6 +1,9 @@
 //! The ends of items: sent in tasks of their own, and repeated until they are answered where a
 //! repetition changes nothing.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::Value;
@@ -8,10 +11,11 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::closing::Open;
 use crate::connection::Command;
 use crate::item::{Keyed, Owned};
 use crate::protocol::{self, Verb};
-use crate::{Decision, Error, EventKind, Limiter, clock, reply};
+use crate::{Decision, Error, EventKind, Limiter, Reason, clock, reply};
 
 /// The delay before an end without an answer is repeated. It doubles up to the maximum.
 const REPEAT_MIN: Duration = Duration::from_millis(100);
@@ -69,6 +73,8 @@ struct Tries {
     ending: Ending,
     /// Whether a try without an answer may have run.
     may_have_run: bool,
+    #[allow(dead_code, reason = "its drop tells the end of the limiter that this end is over")]
+    open: Open,
 }
 
 impl Ending {
@@ -76,11 +82,12 @@ impl Ending {
     /// first try; repetitions go on. `None` without a runtime: what is held expires by itself.
     pub fn start(self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
-        let mut tries = Tries { ending: self, may_have_run: false };
+        let open = self.limiter.open();
+        let mut tries = Tries { ending: self, may_have_run: false, open };
         Some(runtime.spawn(async move {
             let began = clock::now();
             match tries.attempt().await {
-                Err(error @ Error::Unavailable { .. }) if tries.ending.end.is_repeated() => {
+                Err(error @ Error::Unavailable { .. }) if tries.is_repeated() => {
                     tokio::spawn(tries.repeat(error, began));
                 }
                 ended => tries.conclude(ended, began).await,
@@ -92,7 +99,8 @@ impl Ending {
         let forget = || {
             // Denials of leases are not cached.
             if !matches!(self.end, End::Release) {
-                self.limiter.0.denials.forget(&self.item.key);
+                let is_refund = matches!(self.end, End::Refund(_));
+                self.limiter.forget_denials(&self.item.key, is_refund);
             }
         };
         let read = |reply: &Value| match self.end {
@@ -109,7 +117,8 @@ impl Ending {
     }
 
     fn tell(&self, ended: Result<Option<&Decision>, &Error>, began: Instant) {
-        if !self.is_told {
+        // After the end of the limiter no block is left to notice that an end is missing.
+        if !self.is_told && (ended.is_ok() || !self.limiter.is_closed()) {
             return;
         }
         let Owned { rule, subject, .. } = &self.item;
@@ -128,11 +137,15 @@ impl Ending {
 }
 
 impl Tries {
+    fn is_repeated(&self) -> bool {
+        self.ending.end.is_repeated() && !self.ending.limiter.is_closed()
+    }
+
     /// Repeats an end that got no answer, until what is held expires or the limiter is closed.
     async fn repeat(mut self, mut error: Error, began: Instant) {
         let mut delay = REPEAT_MIN;
         while clock::now() + delay < self.ending.expires {
-            let closed = self.ending.limiter.0.closed.wait();
+            let closed = self.ending.limiter.0.closing.closed.wait();
             if tokio::time::timeout(delay, closed).await.is_ok() {
                 break;
             }
@@ -178,7 +191,15 @@ impl Tries {
             End::Refund(_) => protocol::named(Verb::Refund, &call)?,
         };
         let sent = command.record();
-        let ended = self.ending.ask(&command).await;
+        let mut given_up = pin!(self.ending.limiter.0.closing.given_up.wait());
+        let mut asked = pin!(self.ending.ask(&command));
+        let ended = poll_fn(|context| match asked.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => {
+                given_up.as_mut().poll(context).map(|()| Err(Error::unavailable(Reason::Timeout)))
+            }
+        })
+        .await;
         let is_lost = matches!(ended, Err(Error::Unavailable { .. }));
         self.may_have_run |= is_lost && sent.may_have_run();
         ended

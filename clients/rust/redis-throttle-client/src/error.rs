@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The server made no decision: it is unavailable, too slow or temporarily refuses calls. The
     /// call may have counted, so do not repeat it.
-    #[error("no answer: {reason}")]
+    #[error("no answer: {reason}{}", detail(.source.as_ref()))]
     Unavailable {
         /// The reason that there is no decision.
         reason: Reason,
@@ -30,11 +30,14 @@ pub enum Error {
     },
     /// The server refused the call, or its reply is not a decision. A retry does not help: alert on
     /// it.
-    #[error("the server refused the command: {source}{}", hint(.source))]
+    #[error("{}", rejection(.source))]
     CommandRejected {
         /// The driver's error.
         source: RedisError,
     },
+    /// The limiter is closed.
+    #[error("the limiter is closed")]
+    Closed,
     /// A lease or an admission was denied. The decision says when to retry.
     #[error("denied by the rule {}", .0.rule)]
     Denied(Box<Decision>),
@@ -65,6 +68,11 @@ impl Error {
         self.is_rejection() && detail.is_some_and(|text| text.contains("too many reservations"))
     }
 
+    /// Returns the reason that there is no answer.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        if let Self::Unavailable { reason, .. } = self { Some(*reason) } else { None }
+    }
+
     /// Returns the driver's error, if it has one.
     pub(crate) fn by_driver(&self) -> Option<&RedisError> {
         match self {
@@ -89,10 +97,22 @@ impl From<RedisError> for Error {
     }
 }
 
-fn hint(source: &RedisError) -> &'static str {
+/// Returns the text of an error that is no reply. A reply may repeat the key.
+fn detail(source: Option<&RedisError>) -> String {
+    let source = source.filter(|source| source.kind() == ErrorKind::Io);
+    source.map(|source| format!(" ({source})")).unwrap_or_default()
+}
+
+fn rejection(source: &RedisError) -> String {
+    if let ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) = source.kind() {
+        let (code, detail) = (source.code().unwrap_or(""), source.detail().unwrap_or(""));
+        let what = "the server is a node of a cluster: use the cluster client";
+        return format!("{what} ({code} {detail})");
+    }
     let of_module = |detail: &str| detail.contains("unknown command") && detail.contains("RL.");
     let unknown = source.detail().is_some_and(of_module);
-    if unknown { " (is the module loaded on this server?)" } else { "" }
+    let hint = if unknown { " (is the module loaded on this server?)" } else { "" };
+    format!("the server refused the command: {source}{hint}")
 }
 
 /// Returns true if an error of the driver is temporary. An error of an unknown kind counts as

@@ -1,54 +1,95 @@
-//! The life of a call: its node, its slot, its command, its reply.
+//! The life of a call: its node, its turn, its command, its reply.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use redis::Value;
 use tokio::time::Instant;
 
 use crate::backend::Route;
-use crate::breaker::{Lane, Tally};
+use crate::breaker::Tally;
+use crate::calls::Lane;
 use crate::connection::Command;
+use crate::forgotten::Since;
 use crate::item::Keyed;
-use crate::node::Node;
-use crate::{Decision, Error, Limiter, Reason, clock, reply};
+use crate::known_denials::Late;
+use crate::node::Pass;
+use crate::{Decision, Error, Limiter, Reason, Source, clock, reply};
 
 /// The number of nodes to which a command is sent: at first, and after one redirection.
 const HOPS_MAX: usize = 2;
 
+/// The time that a caller waits for answers, in one call or in several.
+#[derive(Debug)]
+pub(crate) struct Budget(AtomicU64);
+
+impl Budget {
+    pub fn new(time: Duration) -> Self {
+        Self(AtomicU64::new(us(time)))
+    }
+
+    pub fn left(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+
+    pub fn spend(&self, time: Duration) {
+        let left = self.0.load(Ordering::Relaxed).saturating_sub(us(time));
+        self.0.store(left, Ordering::Relaxed);
+    }
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A command that the server decides, with the calls in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub command: &'a Command<'a>,
+    pub calls: &'a [Keyed<'a>],
+    /// Whether the command is one for several rules.
+    pub is_all: bool,
+    pub began: Instant,
+    pub budget: &'a Budget,
+}
+
+/// The answer to a command.
+enum Answer {
+    Reply(Value),
+    /// The command was not sent, because a known denial decides it.
+    Known(Decision),
+}
+
 impl Limiter {
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::new(self.0.options.deadlines().0)
+    }
+
     /// Sends a command once, if its circuit breaker permits, and reads the reply.
     pub(crate) async fn ask<T>(
         &self,
         command: &Command<'_>,
         began: Instant,
+        budget: &Budget,
         read: impl FnOnce(&Value) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let reply = self.reply(command, began).await;
-        self.read(reply, read)
+        self.ask_in(Lane::Call, command, began, budget, read).await
     }
 
-    /// Sends a command of several rules as [`ask`](Limiter::ask) does. Too many reservations on a
-    /// key are a denial.
-    pub(crate) async fn ask_all(
+    pub(crate) async fn ask_in<T>(
         &self,
+        lane: Lane,
         command: &Command<'_>,
-        calls: &[Keyed<'_>],
         began: Instant,
-    ) -> Result<Decision, Error> {
-        let reply = self.reply(command, began).await;
-        if let Err(error) = &reply
-            && error.is_too_many_reservations()
-            && let Some(denial) = reply::too_many(calls)
-        {
-            return Ok(denial);
-        }
-        self.read(reply, |reply| reply::decision_all(calls, reply))
-    }
-
-    async fn reply(&self, command: &Command<'_>, began: Instant) -> Result<Value, Error> {
-        let deadline = self.deadline(began);
-        let node = self.0.nodes.find(command.key(), began, deadline).await?;
-        self.exchange(command, node, Lane::Call, began).await
+        budget: &Budget,
+        read: impl FnOnce(&Value) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let ask = Ask { command, calls: &[], is_all: false, began, budget };
+        let answer = self.exchange(&ask, None, lane).await.and_then(|answer| match answer {
+            Answer::Reply(reply) => read(&reply),
+            Answer::Known(_) => unreachable!("a command without calls has no denials"),
+        });
+        self.count_rejection(answer)
     }
 
     /// Sends a renewal or an end, in a slot of its own. Waits for the slot until what is held
@@ -59,65 +100,133 @@ impl Limiter {
         expires: Instant,
         read: impl FnOnce(&Value) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let budget = self.budget();
         let began = clock::now();
-        let reply = async {
-            let deadline = self.deadline(began);
-            let node = self.0.nodes.find(command.key(), began, deadline).await?;
-            let gate_of = node.clone();
-            let slot = gate_of.gate.lease_slot(expires.max(deadline)).await;
-            let _slot = slot.ok_or_else(|| Error::unavailable(Reason::Overloaded))?;
-            self.exchange(command, node, Lane::Lease, clock::now()).await
+        let node = match self.0.nodes.find(command.key(), began).await {
+            Ok(node) => node,
+            Err(error) => return self.count_rejection(Err(error)),
         };
-        self.read(reply.await, read)
+        let Some(_slot) = node.hold_slot(expires.max(began + budget.left())).await else {
+            return Err(Error::unavailable(Reason::Overloaded));
+        };
+        self.ask_in(Lane::Hold, command, clock::now(), &budget, read).await
     }
 
-    fn read<T>(
+    /// Sends a command once and reads the decision, which its denials then know. Too many
+    /// reservations on a key are a denial. Calls under pressure are decided by a known denial.
+    pub(crate) async fn ask_for_decision(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let since = self.0.forgotten.since(ask.began);
+        let answer = match self.exchange(ask, Some(since), Lane::Call).await {
+            Ok(Answer::Known(denial)) => return Ok(denial),
+            Ok(Answer::Reply(reply)) => reply::of_calls(ask.calls, ask.is_all, &reply),
+            Err(error) if ask.is_all && error.is_too_many_reservations() => {
+                reply::too_many(ask.calls).ok_or(error)
+            }
+            Err(error) => Err(error),
+        };
+        if let Ok(decision) = &answer {
+            self.0.known.answer(ask.calls, decision, since);
+        }
+        self.count_rejection(answer)
+    }
+
+    /// Decides calls by a cached denial if the command `caches` them, or else by the server, or
+    /// without an answer by known denials and `on_error`. `peeks`: nothing is taken.
+    pub(crate) async fn decide(
         &self,
-        reply: Result<Value, Error>,
-        read: impl FnOnce(&Value) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        reply.and_then(|reply| read(&reply)).inspect_err(|error| {
+        ask: &Ask<'_>,
+        caches: bool,
+        peeks: bool,
+    ) -> Result<Decision, Error> {
+        if let Some(denial) = self.0.denials.get(ask.command, ask.began).filter(|_| caches) {
+            return Ok(denial);
+        }
+        let since = self.0.forgotten.since(ask.began);
+        match self.ask_for_decision(ask).await {
+            Ok(decision) => {
+                if caches && decision.source == Source::Server {
+                    self.0.denials.put(ask.command, &decision, since);
+                }
+                Ok(decision)
+            }
+            Err(Error::Unavailable { reason, .. }) => {
+                Ok(self.without_answer(ask.calls, ask.is_all, reason, peeks))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn count_rejection<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        answer.inspect_err(|error| {
             if error.is_rejection() {
                 self.0.counts.rejection();
             }
         })
     }
 
+    fn under_pressure(&self, ask: &Ask<'_>) -> Option<Answer> {
+        let denial = self.0.known.under_pressure(ask.calls, ask.is_all, clock::now());
+        denial.map(Answer::Known)
+    }
+
     async fn exchange(
         &self,
-        command: &Command<'_>,
-        mut node: Arc<Node>,
+        ask: &Ask<'_>,
+        since: Option<Since>,
         lane: Lane,
-        began: Instant,
-    ) -> Result<Value, Error> {
-        let (deadline, mut asking) = (self.deadline(began), false);
+    ) -> Result<Answer, Error> {
+        let Ask { command, calls, is_all, began, budget } = *ask;
+        let mut node = self.0.nodes.find(command.key(), began).await?;
+        let since = since.filter(|_| !calls.iter().any(Keyed::is_held));
+        let late = since.map(|since| Late { known: &self.0.known, calls, is_all, since });
+        let (mut asking, mut now) = (false, self.0.nodes.begin(began));
         for hop in 1.. {
-            let pass = node.gate.enter(lane, began, || node.is_up())?;
-            if pass.is_alone() {
-                node.drop_closed(began);
+            let pass = match node.enter(lane, now, budget.left()) {
+                Ok(pass) => pass,
+                Err(error) => {
+                    let is_full = error.reason() == Some(Reason::Overloaded);
+                    let known = self.under_pressure(ask).filter(|_| is_full);
+                    return known.ok_or(error);
+                }
+            };
+            if pass.waits()
+                && let Some(known) = self.stand_in_line(ask, &pass).await?
+            {
+                return Ok(known);
             }
-            let route = Route { node: &node, asking, deadline };
+            let route = Route { pass: &pass, asking, late: late.as_ref() };
             let fault = match self.0.backends.send(route, command).await {
                 Ok(reply) => {
-                    pass.end(Tally::Answered);
-                    return Ok(reply);
+                    budget.spend(pass.end(Tally::Answered));
+                    return Ok(Answer::Reply(reply));
                 }
                 Err(fault) => fault,
             };
+            budget.spend(pass.end(fault.tally));
             if hop < HOPS_MAX
                 && let Some((there, asks)) = self.0.nodes.redirected(&node, &fault.error)
             {
-                pass.end(Tally::Answered);
-                (node, asking) = (there, asks);
+                (node, asking, now) = (there, asks, clock::now());
                 continue;
             }
-            let overloaded = fault.tally == Tally::Waited && pass.saw_answers();
-            pass.end(if overloaded { Tally::Nothing } else { fault.tally });
-            let error =
-                if overloaded { Error::unavailable(Reason::Overloaded) } else { fault.error };
-            self.0.nodes.failed(&error);
-            return Err(error);
+            self.0.nodes.failed(&fault.error);
+            return Err(self.0.nodes.or_misled(fault.error));
         }
         unreachable!("the last hop returns")
+    }
+
+    /// Waits for the turn of a call. Before and after a wait for a place, a denial that is known
+    /// decides it.
+    async fn stand_in_line(&self, ask: &Ask<'_>, pass: &Pass) -> Result<Option<Answer>, Error> {
+        if pass.is_crowded()
+            && let Some(known) = self.under_pressure(ask)
+        {
+            return Ok(Some(known));
+        }
+        let turn = pass.turn().await;
+        if turn.is_err() {
+            ask.budget.spend(pass.took());
+        }
+        Ok(if turn? { self.under_pressure(ask) } else { None })
     }
 }

@@ -4,22 +4,37 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::item::Keyed;
-use crate::local::local_decision;
-use crate::{Decision, Error, Limiter, OnError, Reason, Rule, clock};
+use crate::local::{LocalLimiter, local_decision};
+use crate::{Decision, Limiter, OnError, Reason, Rule, clock};
 
 impl Limiter {
     pub(crate) fn on_error_of(&self, rule: &Rule) -> OnError {
         rule.terms().on_error.unwrap_or(self.0.options.on_error)
     }
 
+    /// Decides calls without an answer from the server: by known denials, or else by `on_error`.
+    pub(crate) fn without_answer(
+        &self,
+        calls: &[Keyed<'_>],
+        is_all: bool,
+        reason: Reason,
+        peek: bool,
+    ) -> Decision {
+        match self.0.known.without_answer(calls, is_all, reason, clock::now()) {
+            Some(denial) => denial,
+            None if is_all => self.fallback_all(calls, reason, peek),
+            None => self.fallback(&calls[0], reason, peek),
+        }
+    }
+
     /// Decides a call without an answer from the server, by the `on_error` of its rule.
-    pub(crate) fn fallback(&self, call: &Keyed<'_>, reason: Reason, peek: bool) -> Decision {
+    fn fallback(&self, call: &Keyed<'_>, reason: Reason, peek: bool) -> Decision {
         self.fallback_rows(std::slice::from_ref(call), reason, peek).remove(0)
     }
 
     /// Decides without an answer from the server, by the strictest `on_error` of the rules. The
     /// decision has a row for each.
-    pub(crate) fn fallback_all(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Decision {
+    fn fallback_all(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Decision {
         let rows = self.fallback_rows(calls, reason, peek);
         let rank = |at: &usize| {
             let row = &rows[*at];
@@ -35,11 +50,17 @@ impl Limiter {
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
         let mut row = |call: &Keyed<'_>, cost, peek| {
             let row = match self.on_error_of(call.rule) {
-                OnError::Allow => Decision::without_state(call.rule, true, Duration::ZERO),
+                OnError::Allow => match self.after_denial(&mut local, call, cost, now_us, peek) {
+                    Some(decision) => decision,
+                    None => Decision::without_state(call.rule, true, Duration::ZERO),
+                },
                 OnError::Deny => {
                     Decision::without_state(call.rule, false, self.0.options.breaker_pause)
                 }
-                OnError::Local => local_decision(&mut local, call, cost, now_us, peek),
+                OnError::Local => {
+                    let share = call.rule.terms().local_share;
+                    local_decision(&mut local, call, (cost, share), now_us, peek)
+                }
             };
             Decision { reason: Some(reason), ..row }
         };
@@ -57,21 +78,33 @@ impl Limiter {
         rows
     }
 
+    /// Decides a call whose key the server denied, after the retry time: this process keeps the
+    /// whole limit until the server answers again. `None` if the rule cannot be kept here.
+    fn after_denial(
+        &self,
+        local: &mut LocalLimiter,
+        call: &Keyed<'_>,
+        cost: u64,
+        now_us: u64,
+        peek: bool,
+    ) -> Option<Decision> {
+        call.rule.can_follow(OnError::Local).ok()?;
+        let over = self.0.known.over(call, clock::now())?;
+        if over.is_new {
+            local.begin(call.rule, &call.key, over.reset_after, now_us);
+        }
+        Some(local_decision(local, call, (cost, 1.0), now_us, peek))
+    }
+
+    /// Returns the share of the limit that this process keeps under a rule.
+    pub(crate) fn local_share_of(&self, rule: &Rule) -> f64 {
+        if self.on_error_of(rule) == OnError::Local { rule.terms().local_share } else { 1.0 }
+    }
+
     /// Returns the microseconds since the limiter was made, plus one: 0 marks a window that is not
     /// open.
     pub(crate) fn local_now_us(&self) -> u64 {
         let passed_us = (clock::now() - self.0.made).as_micros();
         u64::try_from(passed_us).unwrap_or(u64::MAX).saturating_add(1)
-    }
-}
-
-/// Returns the server's decision or rejection, or the decision of `on_error` without an answer.
-pub(crate) fn answered_or(
-    answer: Result<Decision, Error>,
-    by_on_error: impl FnOnce(Reason) -> Decision,
-) -> Result<Decision, Error> {
-    match answer {
-        Err(Error::Unavailable { reason, .. }) => Ok(by_on_error(reason)),
-        answer => answer,
     }
 }

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::Value;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
+use crate::closing::Open;
 use crate::connection::Sent;
 use crate::ending::{End, Ending};
 use crate::item::Owned;
@@ -29,18 +31,31 @@ pub(crate) struct Asked {
     at: Instant,
     /// Whether the ends are those of an admission.
     is_admission: bool,
+    #[allow(dead_code, reason = "its drop tells the end of the limiter that this request is over")]
+    open: Open,
 }
 
 impl Asked {
     pub fn new(limiter: &Limiter, items: Vec<Owned>, sent: Sent, is_admission: bool) -> Self {
-        Self { limiter: limiter.clone(), items, sent, at: clock::now(), is_admission }
+        let open = limiter.open();
+        Self { limiter: limiter.clone(), items, sent, at: clock::now(), is_admission, open }
     }
 
     /// Ends the request. Returns each item with what it holds, if the decision allows them.
-    pub fn decided(mut self, decision: &Decision) -> Vec<(Owned, Option<Hold>)> {
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the limiter was closed in the meantime. The drop gives back what the
+    /// request holds.
+    pub fn decided(mut self, decision: &Decision) -> Result<Vec<(Owned, Option<Hold>)>, Error> {
+        if self.limiter.is_closed() && self.items.iter().any(Owned::is_held) {
+            if !decision.allowed && !decision.degraded {
+                self.items.clear();
+            }
+            return Err(Error::Closed);
+        }
         if decision.degraded && !decision.allowed {
             // The server may have run the request: the drop gives back what it holds.
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mut items = std::mem::take(&mut self.items);
         if !decision.allowed {
@@ -52,7 +67,7 @@ impl Asked {
             let hold = item.is_held().then(|| self.hold(item.clone(), row));
             (item, hold)
         };
-        items.into_iter().zip(rows).map(with_hold).collect()
+        Ok(items.into_iter().zip(rows).map(with_hold).collect())
     }
 
     fn hold(&self, item: Owned, row: &Decision) -> Hold {
@@ -79,19 +94,25 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if !self.sent.may_have_run() {
+        let mut items = std::mem::take(&mut self.items);
+        items.retain(Owned::is_held);
+        let (true, false, Ok(runtime)) =
+            (self.sent.may_have_run(), items.is_empty(), Handle::try_current())
+        else {
             return;
-        }
-        for item in std::mem::take(&mut self.items).into_iter().filter(Owned::is_held) {
-            let ending = Ending {
-                limiter: self.limiter.clone(),
-                end: if item.is_lease() { End::Release } else { End::Cancel },
-                expires: self.at + item.ttl(),
-                item,
-                is_told: self.is_admission,
-            };
-            ending.start();
-        }
+        };
+        let (limiter, sent) = (self.limiter.clone(), self.sent.clone());
+        let (at, is_told, open) = (self.at, self.is_admission, self.limiter.open());
+        runtime.spawn(async move {
+            // An end that overtakes the request ends nothing.
+            sent.drained().await;
+            for item in items.into_iter().filter(|_| sent.may_have_run()) {
+                let end = if item.is_lease() { End::Release } else { End::Cancel };
+                let expires = at + item.ttl();
+                Ending { limiter: limiter.clone(), end, expires, item, is_told }.start();
+            }
+            drop(open);
+        });
     }
 }
 
@@ -175,11 +196,12 @@ impl Hold {
         &self.kept.item.id
     }
 
-    /// Returns true if this process still holds it, by its own clock. Always true if `on_error`
-    /// allowed the request.
+    /// Returns true if this process still holds it, by its own clock. If `on_error` allowed the
+    /// request, true until the end.
     pub fn held(&self) -> bool {
         let lost = *self.kept.lost.borrow();
-        self.renewing.is_none() || (!lost && clock::now() < self.kept.until())
+        let is_valid = self.renewing.is_none() || (!lost && clock::now() < self.kept.until());
+        is_valid && !self.ended.load(Ordering::Acquire)
     }
 
     /// Waits until it is lost.
@@ -190,6 +212,9 @@ impl Hold {
     }
 
     pub async fn renew(&self) -> Result<bool, Error> {
+        if self.kept.limiter.is_closed() {
+            return Err(Error::Closed);
+        }
         if self.renewing.is_none() { Ok(true) } else { self.kept.renew().await }
     }
 

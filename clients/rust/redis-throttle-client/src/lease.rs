@@ -1,8 +1,11 @@
 //! Leases: held during work, released at the end.
 
+use std::sync::{Arc, Weak};
+
+use crate::closing::{Held, Listed};
 use crate::ending::End;
 use crate::hold::Hold;
-use crate::{Decision, Error};
+use crate::{Decision, Error, Limiter};
 
 /// A permit. It renews itself until it is released by `release` or by a drop.
 ///
@@ -10,13 +13,23 @@ use crate::{Decision, Error};
 #[derive(Debug)]
 #[must_use = "a lease that is dropped is given back"]
 pub struct Lease {
-    hold: Hold,
+    hold: Arc<Hold>,
     decision: Decision,
+    #[allow(dead_code, reason = "its drop ends the place in the limiter's list")]
+    listed: Listed,
+}
+
+impl Held for Hold {
+    fn give_back(&self) {
+        self.end(End::Release);
+    }
 }
 
 impl Lease {
-    pub(crate) fn new(hold: Hold, decision: Decision) -> Self {
-        Self { hold, decision }
+    pub(crate) fn new(limiter: &Limiter, hold: Hold, decision: Decision) -> Self {
+        let hold = Arc::new(hold);
+        let held: Weak<Hold> = Arc::downgrade(&hold);
+        Self { hold, decision, listed: limiter.list(held) }
     }
 
     /// Returns the decision that granted the permit.
@@ -31,7 +44,8 @@ impl Lease {
     }
 
     /// Returns true if this process still holds the permit, by its own clock. Always true for a
-    /// lease that `on_error` allowed because the server gave no answer.
+    /// lease that `on_error` allowed because the server gave no answer, until
+    /// [`close`](crate::Limiter::close).
     #[must_use]
     pub fn held(&self) -> bool {
         self.hold.held()

@@ -7,10 +7,12 @@ mod argument;
 mod attempt;
 mod backend;
 mod breaker;
+mod calls;
 #[cfg(test)]
 mod cases;
 mod checked;
 mod clock;
+mod closing;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
@@ -24,12 +26,14 @@ mod error;
 mod event_fields;
 mod exchange;
 mod fallback;
+mod forgotten;
 mod hold;
 mod http;
 mod item;
 mod json_log;
 mod key;
 mod kind;
+mod known_denials;
 mod lease;
 mod limiter;
 mod link;
@@ -45,12 +49,14 @@ pub mod prometheus;
 mod protocol;
 mod reply;
 mod rule;
+mod run_clock;
 mod server;
 mod several;
 mod taken;
 mod telling;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod unanswered;
 mod wait;
 
 pub use redis;

@@ -4,23 +4,27 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redis::Value;
-use tokio::sync::SetOnce;
+use redis::{ErrorKind, RedisError, Value};
 use tokio::time::Instant;
 
 use crate::backend::Backends;
+use crate::calls::{Lane, READY_MIN};
+use crate::closing::Closing;
 use crate::connection::Command;
 use crate::counters::Counts;
 use crate::denial_cache::DenialCache;
-use crate::fallback::answered_or;
+use crate::exchange::{Ask, Budget};
+use crate::forgotten::Forgotten;
 use crate::item::Keyed;
 use crate::key::Keys;
+use crate::known_denials::KnownDenials;
 use crate::local::LocalLimiter;
 use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
 use crate::reply;
 use crate::server::Nodes;
 use crate::telling::Hooks;
+use crate::unanswered::Unanswered;
 use crate::{
     Backend, Counters, Decision, Error, EventKind, Item, Options, Reason, Rule, Server, Span, clock,
 };
@@ -28,7 +32,8 @@ use crate::{
 const LOCAL_KEYS_MAX: usize = 10_000;
 
 /// Decides calls over connections of its own to a server. Each call is sent once and ends within
-/// [`timeout`](Options::timeout). A limiter is cheap to clone; its clones share all state.
+/// [`timeout`](Options::timeout), or the first dial. A limiter is cheap to clone; its clones share
+/// all state.
 #[derive(Clone)]
 pub struct Limiter(pub(crate) Arc<Inner>);
 
@@ -37,13 +42,15 @@ pub(crate) struct Inner {
     pub nodes: Nodes,
     pub options: Options,
     pub keys: Keys,
+    pub forgotten: Arc<Forgotten>,
     pub denials: DenialCache,
+    pub known: Arc<KnownDenials>,
     pub grants: Grants,
-    pub local: Mutex<LocalLimiter>,
+    pub local: Arc<Mutex<LocalLimiter>>,
     pub counts: Counts,
+    pub unanswered: Unanswered,
     pub hooks: Hooks,
-    /// Set by [`Limiter::close`].
-    pub closed: SetOnce<()>,
+    pub closing: Closing,
     pub made: Instant,
 }
 
@@ -67,16 +74,23 @@ impl Limiter {
     /// [`Error::InvalidArgument`] with the name of an option that is out of range.
     pub fn with_options(server: impl Into<Server>, options: Options) -> Result<Self, Error> {
         let options = options.checked()?;
+        let forgotten = Forgotten::new(options.denial_cache.max(options.known_denials));
+        let forgotten = Arc::new(forgotten);
+        let local = Arc::new(Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)));
+        let known = KnownDenials::new(&options, forgotten.clone(), local.clone());
         Ok(Self(Arc::new(Inner {
             backends: Arc::new(Backends::new(options.backend)),
             nodes: Nodes::new(server.into(), &options),
             keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
-            denials: DenialCache::new(options.denial_cache, options.denial_cache_max),
+            denials: DenialCache::new(&options, forgotten.clone()),
+            known: Arc::new(known),
+            forgotten,
             grants: Grants::new(),
-            local: Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)),
+            local,
             counts: Counts::default(),
+            unanswered: Unanswered::new(options.log_errors),
             hooks: Hooks::new(options.on_decision.clone()),
-            closed: SetOnce::new(),
+            closing: Closing::default(),
             made: clock::now(),
             options,
         })))
@@ -85,19 +99,28 @@ impl Limiter {
     /// Decides the call and takes its cost if it is allowed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] or [`Error::CommandRejected`]. An unavailable server is not an
-    /// error: the rule's `on_error` decides the call.
+    /// [`Error::InvalidArgument`], [`Error::CommandRejected`], or [`Error::Closed`] after
+    /// [`close`](Limiter::close). An unavailable server is not an error: known denials and the
+    /// rule's `on_error` decide the call.
     pub async fn check(&self, item: Item<'_>) -> Result<Decision, Error> {
+        self.check_within(item, &self.budget()).await
+    }
+
+    /// Decides a call whose caller has waited before.
+    pub(crate) async fn check_within(
+        &self,
+        item: Item<'_>,
+        budget: &Budget,
+    ) -> Result<Decision, Error> {
         let began = clock::now();
         let call = self.keyed_item(&item)?;
         let decided = if self.is_prefetched(&call) {
-            self.prefetched(&call, began).await
+            self.prefetched(&call, began, budget).await
         } else {
             let command = protocol::check(&call)?;
-            let read = |reply: &Value| reply::decision(&call, reply);
-            let asked = async || self.ask(&command, began, read).await;
-            let by_on_error = |reason| self.fallback(&call, reason, false);
-            self.decide(&command, began, asked, by_on_error).await
+            let calls = std::slice::from_ref(&call);
+            let ask = Ask { command: &command, calls, is_all: false, began, budget };
+            self.decide(&ask, true, false).await
         };
         self.told(EventKind::Check, decided, &item, began)
     }
@@ -111,9 +134,9 @@ impl Limiter {
         let began = clock::now();
         let call = self.keyed_item(&item)?;
         let command = protocol::named(Verb::Peek, &call)?;
-        let read = |reply: &Value| reply::decision(&call, reply);
-        let answer = self.ask(&command, began, read).await;
-        let decided = answered_or(answer, |reason| self.fallback(&call, reason, true));
+        let (calls, budget) = (std::slice::from_ref(&call), &self.budget());
+        let ask = Ask { command: &command, calls, is_all: false, began, budget };
+        let decided = self.decide(&ask, false, true).await;
         self.told(EventKind::Peek, decided, &item, began)
     }
 
@@ -124,7 +147,7 @@ impl Limiter {
     /// [`Error::Unavailable`] without an answer, otherwise the same as [`check`](Limiter::check).
     pub async fn refund(&self, item: Item<'_>) -> Result<Decision, Error> {
         let call = self.keyed_item(&item)?;
-        self.change(Verb::Refund, EventKind::Refund, &call, item.subject).await
+        self.change(Verb::Refund, &call, item.subject, &self.budget()).await
     }
 
     /// Takes the cost even if it is more than the units left, for work that cost more than
@@ -134,23 +157,25 @@ impl Limiter {
     /// The same as [`refund`](Limiter::refund).
     pub async fn charge(&self, item: Item<'_>) -> Result<Decision, Error> {
         let call = self.keyed_item(&item)?;
-        self.change(Verb::Charge, EventKind::Charge, &call, item.subject).await
+        self.change(Verb::Charge, &call, item.subject, &self.budget()).await
     }
 
     pub(crate) async fn change(
         &self,
         verb: Verb,
-        kind: EventKind,
         call: &Keyed<'_>,
         subject: &str,
+        budget: &Budget,
     ) -> Result<Decision, Error> {
         let began = clock::now();
         let command = protocol::named(verb, call)?;
         let read = |reply: &Value| reply::settled(call, reply);
-        self.0.denials.forget(&call.key);
-        let changed = self.ask(&command, began, read).await;
+        let is_refund = matches!(verb, Verb::Refund);
+        self.forget_denials(&call.key, is_refund);
+        let changed = self.ask(&command, began, budget, read).await;
         // Also remove a denial that was requested earlier and arrived in the meantime.
-        self.0.denials.forget(&call.key);
+        self.forget_denials(&call.key, is_refund);
+        let kind = if is_refund { EventKind::Refund } else { EventKind::Charge };
         self.told(kind, changed, &call.rule.of(subject), began)
     }
 
@@ -185,7 +210,7 @@ impl Limiter {
         began: Instant,
     ) -> Result<(), Error> {
         self.forget_here(command.key());
-        let replaced = self.ask(command, began, |_| Ok(())).await;
+        let replaced = self.ask(command, began, &self.budget(), |_| Ok(())).await;
         // Remove again: calls that were already pending may have stored results in the meantime.
         self.forget_here(command.key());
         if let Err(error) = &replaced {
@@ -194,14 +219,26 @@ impl Limiter {
         replaced
     }
 
+    /// Removes the cached denials of a key, and if `is_known` also the known one.
+    pub(crate) fn forget_denials(&self, key: &str, is_known: bool) {
+        self.0.forgotten.forget(key);
+        if is_known {
+            self.0.known.forget(key);
+        }
+    }
+
     fn forget_here(&self, key: &str) {
-        self.0.denials.forget(key);
+        self.forget_denials(key, true);
         self.0.grants.forget(key);
         self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
     }
 
-    /// Returns the item with its key. Fails if the rule's `on_error` cannot decide its calls.
+    /// Returns the item with its key. Fails if the rule's `on_error` cannot decide its calls, and
+    /// after [`close`](Limiter::close).
     pub(crate) fn keyed_item<'a>(&self, item: &Item<'a>) -> Result<Keyed<'a>, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
         self.can_decide(item.rule)?;
         item.keyed(&self.0.keys)
     }
@@ -254,50 +291,34 @@ impl Limiter {
         self.0.nodes.open_breakers()
     }
 
-    /// Sends one status call and returns the back end that answered.
+    /// Sends one status call and returns the back end that answered. Waits for 5 s, or for the
+    /// timeout if that is longer. A refused dial ends it at once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, or [`Error::CommandRejected`] if the server
-    /// refuses the call or lacks the selected back end.
+    /// [`Error::Unavailable`] without an answer, whose text says how far the call came, or
+    /// [`Error::CommandRejected`] if the server refuses the call or lacks the selected back end.
     pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
-        self.ask(&protocol::probe(&key), clock::now(), |_| Ok(())).await?;
+        let budget = Budget::new(READY_MIN.max(self.0.options.deadlines().0));
+        let command = protocol::probe(&key);
+        let answer = self.ask_in(Lane::Ready, &command, clock::now(), &budget, |_| Ok(())).await;
+        answer.map_err(or_unready)?;
         Ok(self.0.backends.found())
     }
+}
 
-    /// Refunds the prefetched permits that were not used. Without an answer they stay taken.
-    /// The ends of leases and reservations are no longer repeated.
-    pub async fn close(&self) {
-        // A second call finds it closed.
-        let _ = self.0.closed.set(());
-        for (key, rule, cost) in self.0.grants.drain().await {
-            let call = Keyed::of_cost(&rule, key, cost);
-            let Ok(command) = protocol::named(Verb::Refund, &call) else { continue };
-            let read = |reply: &Value| reply::settled(&call, reply);
-            let _ = self.ask(&command, clock::now(), read).await;
-        }
-    }
-
-    /// Returns the deadline of a call that began at this instant.
-    pub(crate) fn deadline(&self, began: Instant) -> Instant {
-        began + self.0.options.deadlines().0
-    }
-
-    /// Decides a call by a cached denial, or else by the server, or without an answer by
-    /// `on_error`.
-    pub(crate) async fn decide(
-        &self,
-        command: &Command<'_>,
-        began: Instant,
-        asked: impl AsyncFnOnce() -> Result<Decision, Error>,
-        by_on_error: impl FnOnce(Reason) -> Decision,
-    ) -> Result<Decision, Error> {
-        if let Some(denial) = self.0.denials.get(command, began) {
-            return Ok(denial);
-        }
-        let since = self.0.denials.since(began);
-        let answer = asked().await;
-        let decided = answer.inspect(|decision| self.0.denials.put(command, decision, since));
-        answered_or(decided, by_on_error)
-    }
+/// Adds to the error of a status call how far the call came.
+fn or_unready(error: Error) -> Error {
+    let (reason, source) = match error {
+        Error::Unavailable { reason, source } => (reason, source),
+        other => return other,
+    };
+    let reached = match reason {
+        Reason::Timeout => "connected, logged in, no reply to RL.PEEK",
+        Reason::Connection => "not connected",
+        _ => return Error::Unavailable { reason, source },
+    };
+    let cause = source.map_or_else(|| reason.to_string(), |source| source.to_string());
+    let source = Some(RedisError::from((ErrorKind::Io, reached, cause)));
+    Error::Unavailable { reason, source }
 }

@@ -1,8 +1,7 @@
 //! An open connection to a node, and its end.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use tokio::sync::Notify;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connection::{Connection, Wire};
 
@@ -12,47 +11,37 @@ pub(crate) struct Link {
     /// The generation at the start of the dial.
     pub generation: u64,
     ended: AtomicBool,
-    /// Wakes the calls on this connection when it is retired.
-    pub retired: Notify,
-    /// The instant of the last call that was alone, in microseconds since the node was made.
-    used_us: AtomicU64,
-    /// The number of replies whose callers have waited for them.
-    replies: AtomicU64,
+    answered: AtomicBool,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Link").field("is_up", &self.is_up()).finish_non_exhaustive()
+    }
 }
 
 impl Link {
-    pub fn new(connection: Box<dyn Connection>, generation: u64, used_us: u64) -> Self {
-        Self {
-            wire: Wire::new(connection),
-            generation,
-            ended: AtomicBool::new(false),
-            retired: Notify::new(),
-            used_us: AtomicU64::new(used_us),
-            replies: AtomicU64::new(0),
-        }
-    }
-
-    /// Records a call that is alone, and returns the instant of the one before.
-    pub fn use_at(&self, now_us: u64) -> u64 {
-        self.used_us.swap(now_us, Ordering::Relaxed)
+    pub fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
+        let (ended, answered) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { wire: Wire::new(connection), generation, ended, answered }
     }
 
     /// Ends the connection. Returns true the first time.
     pub fn end(&self) -> bool {
-        let first = !self.ended.swap(true, Ordering::AcqRel);
-        self.retired.notify_waiters();
-        first
+        !self.ended.swap(true, Ordering::AcqRel)
     }
 
     pub fn is_up(&self) -> bool {
         !self.ended.load(Ordering::Acquire)
     }
 
-    pub fn count_reply(&self) {
-        self.replies.fetch_add(1, Ordering::Relaxed);
+    /// Records a reply to a command.
+    pub fn answer(&self) {
+        self.answered.store(true, Ordering::Relaxed);
     }
 
-    pub fn replies(&self) -> u64 {
-        self.replies.load(Ordering::Relaxed)
+    /// Returns true if a command has been answered on this connection.
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 }

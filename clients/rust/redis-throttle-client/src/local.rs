@@ -119,9 +119,22 @@ impl LocalLimiter {
         self.exhausted.pop(key);
     }
 
-    /// Gives units back that a call took under this rule.
-    pub fn give_back(&mut self, rule: &Rule, key: &str, units: u64, now_us: u64) {
-        let limits = Limits::of(rule, rule.terms().local_share);
+    /// Begins the state of a key whose limit is whole again after `full_after`. Windows and logs
+    /// begin with a whole limit.
+    pub fn begin(&mut self, rule: &Rule, key: &str, full_after: Duration, now_us: u64) {
+        let limits = Limits::of(rule, 1.0);
+        self.forget(key);
+        if limits.is_bucket() {
+            let used = full_after.as_micros().saturating_mul(limits.drain());
+            let level = used.min(limits.parts(limits.capacity));
+            let state = State { at: now_us, level, ..State::default() };
+            self.store(limits, key.to_owned(), state, now_us);
+        }
+    }
+
+    /// Gives units back that a call took under this share of a rule.
+    pub fn give_back(&mut self, (rule, share): (&Rule, f64), key: &str, units: u64, now_us: u64) {
+        let limits = Limits::of(rule, share);
         let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
         if let Some((key, mut state)) = stored {
             state.lapse(limits, now_us);
@@ -299,17 +312,17 @@ impl State {
     }
 }
 
-/// Decides a call of some cost by the local limits of its rule.
+/// Decides a call of some cost by a share of the limits of its rule.
 pub(crate) fn local_decision(
     limiter: &mut LocalLimiter,
     call: &Keyed<'_>,
-    cost: u64,
+    (cost, share): (u64, f64),
     now_us: u64,
     peek: bool,
 ) -> Decision {
     let terms = call.rule.terms();
     let whole = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
-    let limits = Limits::of(call.rule, terms.local_share);
+    let limits = Limits::of(call.rule, share);
     let leave = call.leave.map_or(0, |leave| leave.units(limits.capacity));
     let partial = call.partial && cost > 0;
     let needed = if partial { 1 } else { cost }.saturating_add(leave);

@@ -1,31 +1,34 @@
-//! A node: one server, or one primary of a cluster, with its connection and its circuit breaker.
+//! A node: one server, or one primary of a cluster, with its connection, its line and its circuit
+//! breaker.
 //!
-//! The connections that were opened since the last retirement are a generation. A call that times
-//! out after it was sent retires the generation, and the next call opens a connection: without a
-//! reset from the network, a connection that fell silent looks like one that is slow.
+//! A command whose caller has gone drains: a task of its own reads the reply.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::attempt::{Attempt, Attempts, jittered};
-use crate::breaker::{Gate, Tally};
-use crate::connection::{Command, Connection, Dial};
+use crate::breaker::Tally;
+use crate::calls::{Calls, Effects, Lane};
+use crate::connection::{Command, Connection, Dial, OwnedReply, Sent};
+use crate::known_denials::{Kept, Late};
 use crate::link::Link;
 use crate::{Error, Options, Reason, clock};
 
-/// The shortest time that a dial may take.
-const DIAL_MIN: Duration = Duration::from_secs(1);
-/// The time without a call after which a connection is asked whether it is closed.
-const IDLE: Duration = Duration::from_millis(1);
+/// The number of renewals and ends to a node at a time, in addition to `max_in_flight`.
+const HOLD_CALLS_MAX: usize = 8;
+/// The turns of the scheduler in which the driver reads what has arrived, and callers see it.
+const TURNS_TO_READ: usize = 3;
+/// The time after which a call in line looks whether the timer still runs.
+const TIMER_CHECK: Duration = Duration::from_secs(1);
 
 /// A command that got no reply, or an error reply.
 #[derive(Debug)]
@@ -35,384 +38,501 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    fn new(error: impl Into<Error>, tally: Tally) -> Self {
-        Self { error: error.into(), tally }
+    /// Creates the fault of a call for which the node is not to blame, or whose failure is counted
+    /// elsewhere.
+    pub fn uncounted(error: Error) -> Self {
+        Self { error, tally: Tally::Nothing }
     }
 
-    /// Creates the fault of a call whose deadline passed before its command was sent.
-    pub fn waited() -> Self {
-        Self::new(Error::unavailable(Reason::Timeout), Tally::Waited)
-    }
-
-    /// Counts the failure only if `first` is true, because it is one failure for several calls.
-    pub fn once(mut self, first: impl FnOnce() -> bool) -> Self {
-        if matches!(self.tally, Tally::Failed | Tally::Waited) && !first() {
-            self.tally = Tally::Nothing;
-        }
-        self
-    }
-
-    /// Creates the fault of a call that lost its connection, or its runtime.
-    pub fn lost(tally: Tally) -> Self {
-        Self::new(Error::unavailable(Reason::Connection), tally)
+    /// Creates the fault of a call that lost its runtime.
+    pub fn lost() -> Self {
+        Self::uncounted(Error::unavailable(Reason::Connection))
     }
 }
 
-/// An error that does not come from the server itself.
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        let answered = !matches!(error, Error::Unavailable { .. });
-        Self::new(error, if answered { Tally::Answered } else { Tally::Failed })
+/// An error reply.
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Self {
+        let redirects = matches!(
+            error.kind(),
+            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)
+        );
+        let error = Error::from(error);
+        let answered = redirects || !matches!(error, Error::Unavailable { .. });
+        Self { error, tally: if answered { Tally::Answered } else { Tally::Failed } }
     }
 }
 
 /// One server, or one primary of a cluster.
 pub(crate) struct Node {
     dialler: Box<dyn Dial>,
-    pub gate: Gate,
-    dial_max: Duration,
-    pause: Duration,
-    jitter: f64,
     timeout: Duration,
-    lines: Mutex<Lines>,
+    calls: Mutex<Calls>,
+    hold_slots: Semaphore,
+    /// Wakes [`Limiter::close`](crate::Limiter::close) when a call ends.
+    left: Notify,
     /// The number of the last search for a back end. The lock is held during a search.
     pub searched: Arc<tokio::sync::Mutex<u64>>,
-    made: Instant,
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Node").field("gate", &self.gate).finish_non_exhaustive()
+        formatter.debug_struct("Node").field("calls", &self.calls).finish_non_exhaustive()
     }
-}
-
-#[derive(Default)]
-struct Lines {
-    /// The number of retirements.
-    generation: u64,
-    link: Option<Arc<Link>>,
-    dials: Attempts<Arc<Link>>,
 }
 
 impl Node {
     pub fn new(dialler: Box<dyn Dial>, options: &Options) -> Arc<Self> {
         Arc::new(Self {
             dialler,
-            gate: Gate::of(options),
-            dial_max: options.deadlines().0.max(DIAL_MIN),
-            pause: options.breaker_pause,
-            jitter: options.jitter,
             timeout: options.deadlines().0,
-            lines: Mutex::default(),
+            calls: Mutex::new(Calls::new(options)),
+            hold_slots: Semaphore::new(HOLD_CALLS_MAX),
+            left: Notify::new(),
             searched: Arc::default(),
-            made: clock::now(),
         })
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the deadline of a command that is not part of a call.
-    pub fn deadline(&self) -> Instant {
-        clock::now() + self.timeout
+    /// Changes the calls, and does without the lock what follows.
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Calls, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let changed = change(&mut self.calls(), &mut effects);
+        self.follow(effects);
+        changed
+    }
+
+    fn follow(self: &Arc<Self>, effects: Effects) {
+        effects.wakers.into_iter().for_each(std::task::Waker::wake);
+        if let Some(task) = effects.overdue {
+            task.abort();
+        }
+        if effects.dial.is_none() && effects.timer.is_none() {
+            return;
+        }
+        let runtime = Handle::try_current().ok();
+        if let Some(number) = effects.dial {
+            let dial = DialTask { node: self.clone(), number, ended: false };
+            match &runtime {
+                Some(runtime) => {
+                    let task = runtime.spawn(dial.run()).abort_handle();
+                    self.calls().dials_in(number, task);
+                }
+                // The drop of the dial ends it.
+                None => drop(dial),
+            }
+        }
+        if let Some(number) = effects.timer {
+            let timer = Timer { node: self.clone(), number };
+            match &runtime {
+                Some(runtime) => drop(runtime.spawn(timer.run())),
+                None => drop(timer),
+            }
+        }
     }
 
     /// Returns true if a connection is up.
     pub fn is_up(&self) -> bool {
-        self.lines().link.as_ref().is_some_and(|link| link.is_up())
+        self.calls().is_up()
     }
 
-    /// Drops the connection if it was closed while it was idle. Called before a call that is alone.
-    pub fn drop_closed(&self, now: Instant) {
-        let Some(link) = self.lines().link.clone() else { return };
-        let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
-        let used_us = link.use_at(now_us);
-        let is_idle = u128::from(now_us.saturating_sub(used_us)) >= IDLE.as_micros();
-        if is_idle && link.wire.is_closed() {
-            self.lose(&link);
+    /// Returns true if the circuit breaker is open.
+    pub fn is_open(&self) -> bool {
+        self.calls().breaker.is_open(clock::now())
+    }
+
+    /// Waits for a slot for a renewal or an end. `None` if no slot is free in time.
+    pub async fn hold_slot(&self, until: Instant) -> Option<SemaphorePermit<'_>> {
+        timeout_at(until, self.hold_slots.acquire()).await.ok()?.ok()
+    }
+
+    /// Begins a call, unless the circuit breaker is open or too many calls wait.
+    pub fn enter(
+        self: &Arc<Self>,
+        lane: Lane,
+        now: Instant,
+        budget: Duration,
+    ) -> Result<Pass, Error> {
+        let entered = self.change(|calls, effects| calls.enter(lane, now, budget, effects))?;
+        let (id, waits, is_crowded) = (entered.id, entered.waits, entered.is_crowded);
+        let pass = Pass { node: self.clone(), id, waits, is_crowded, ended: false };
+        if let Some(idle) = entered.idle.filter(|link| link.wire.is_closed()) {
+            self.change(|calls, effects| calls.lose(&idle, true, now, effects));
         }
+        Ok(pass)
     }
 
-    /// Removes a connection that was lost. Returns true the first time.
-    fn lose(&self, link: &Arc<Link>) -> bool {
-        let mut lines = self.lines();
-        if lines.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
-            lines.link = None;
-        }
-        drop(lines);
-        link.end()
-    }
-
-    /// Retires the generation of a connection: the calls on it end, and a dial that began before
-    /// this instant has no use. Returns true the first time.
-    fn retire(&self, link: &Link) -> bool {
-        let mut lines = self.lines();
-        if lines.generation > link.generation {
-            return false;
-        }
-        lines.generation = link.generation + 1;
-        let current = lines.link.take();
-        drop(lines);
-        if let Some(current) = current {
-            current.end();
-        }
-        link.end();
-        true
-    }
-
-    /// Returns the connection. Without one, waits for a dial, which all waiting calls share.
-    async fn link(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Link>, Fault> {
-        loop {
-            let (dial, generation) = {
-                let mut lines = self.lines();
-                if let Some(link) = lines.link.as_ref().filter(|link| link.is_up()) {
-                    return Ok(link.clone());
-                }
-                (lines.dials.join(self.dial_max), lines.generation)
-            };
-            // During the pause after a failed dial, no call is made.
-            let (dial, is_new) =
-                dial.map_err(|error| Fault::new(undialled(error), Tally::Nothing))?;
-            if is_new {
-                self.dial(dial.clone(), generation);
-            }
-            match timeout_at(deadline, dial.wait()).await {
-                // The callers of a dial are one failure, also those whose deadline passes before it
-                // ends.
-                Err(_) => return Err(Fault::waited().once(|| dial.counts())),
-                // The reply would hardly arrive in time, and the call would retire the connection.
-                Ok(Some(Ok(_))) if is_new && deadline - clock::now() < dial.age() => {
-                    return Err(Fault::waited().once(|| dial.counts()));
-                }
-                Ok(Some(Ok(link))) if link.is_up() => return Ok(link.clone()),
-                Ok(Some(Err(error))) => {
-                    return Err(Fault::from(undialled(error.clone())).once(|| dial.counts()));
-                }
-                Ok(_) => {}
-            }
-        }
-    }
-
-    /// Dials in a task of its own, because the connection serves later calls too.
-    fn dial(self: &Arc<Self>, attempt: Arc<Attempt<Arc<Link>>>, generation: u64) {
-        let dial = UnderWay { node: self.clone(), attempt, generation, ended: false };
-        tokio::spawn(dial.run());
-    }
-
-    /// Sends a command once, and ends at the deadline. `asking` sends `ASKING` before it.
-    pub async fn send(
+    /// Sends a command that is part of a call, or of none, and waits at most `budget` for the reply.
+    pub async fn command(
         self: &Arc<Self>,
         command: &Command<'_>,
         asking: bool,
-        deadline: Instant,
+        budget: Option<Duration>,
     ) -> Result<Value, Fault> {
+        let budget = budget.unwrap_or(self.timeout);
+        let pass = self.enter(Lane::Part, clock::now(), budget).map_err(Fault::uncounted)?;
+        pass.turn().await.map_err(Fault::uncounted)?;
+        pass.send(command, asking, None).await
+    }
+
+    /// Ends the calls in line, and begins no further call.
+    pub fn close(self: &Arc<Self>) {
+        self.change(Calls::close);
+    }
+
+    /// Waits until no call waits for a reply.
+    pub async fn quiet(&self) {
         loop {
-            let link = self.link(deadline).await?;
-            let mut retired = pin!(link.retired.notified());
-            // The connection may have ended before the line above.
-            if !link.is_up() {
-                continue;
+            let left = self.left.notified();
+            if self.calls().is_quiet() {
+                return;
             }
-            command.set_sent(true);
-            let mut sent = Sent::new(self, &link);
-            let mut reply = pin!(link.wire.send(command, asking));
-            let ended = poll_fn(|context| {
-                if let Poll::Ready(reply) = reply.as_mut().poll(context) {
-                    return Poll::Ready(Some(reply));
-                }
-                retired.as_mut().poll(context).map(|()| None)
+            left.await;
+        }
+    }
+}
+
+/// A call that has begun. Dropping it ends the call.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    node: Arc<Node>,
+    id: usize,
+    waits: bool,
+    is_crowded: bool,
+    ended: bool,
+}
+
+impl Pass {
+    /// Returns the run time that the call has taken so far.
+    pub fn took(&self) -> Duration {
+        self.node.calls().took(self.id, clock::now())
+    }
+
+    /// Returns true if the call began in line.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Returns true if the call began in line because there was no place.
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Waits for the turn of the call. Returns true if it had to wait for a place.
+    pub async fn turn(&self) -> Result<bool, Error> {
+        let mut turn = poll_fn(|context| {
+            let turn = self.node.change(|calls, effects| {
+                let turn = calls.has_turn(self.id, context.waker());
+                self.keep_time(calls, effects);
+                turn
             });
-            let replied = match timeout_at(deadline, ended).await {
-                Ok(replied) => replied,
-                Err(_) => {
-                    // The program may have been busy for longer than the deadline: let the driver
-                    // read the replies that have arrived.
-                    tokio::task::yield_now().await;
-                    poll_fn(|context| match reply.as_mut().poll(context) {
-                        Poll::Ready(reply) => Poll::Ready(Some(reply)),
-                        Poll::Pending => Poll::Ready(None),
-                    })
-                    .await
-                }
-            };
-            sent.ended = true;
-            return match replied {
-                Some(Ok(value)) => {
-                    link.count_reply();
-                    Ok(value)
-                }
-                Some(Err(error)) => {
-                    link.count_reply();
-                    Err(self.refused(&link, command, error))
-                }
-                None => Err(self.unanswered(&link, deadline)),
-            };
+            match turn {
+                Ok(None) => Poll::Pending,
+                Ok(Some(is_crowded)) => Poll::Ready(Ok(is_crowded)),
+                Err(error) => Poll::Ready(Err(error)),
+            }
+        });
+        loop {
+            if let Ok(turn) = timeout(TIMER_CHECK, &mut turn).await {
+                return turn;
+            }
+            // The runtime of the timer may not run any more.
+            let now = clock::now();
+            self.node.change(|calls, effects| calls.keep_time(now, TIMER_CHECK, effects));
         }
     }
 
-    /// Returns the fault of a call that was sent and that got no answer: the deadline passed, which
-    /// retires the generation, or another call has retired it.
-    fn unanswered(&self, link: &Link, deadline: Instant) -> Fault {
-        if clock::now() < deadline {
-            return Fault::lost(Tally::Nothing);
+    fn keep_time(&self, calls: &mut Calls, effects: &mut Effects) {
+        if calls.lacks_timer() {
+            calls.keep_time(clock::now(), TIMER_CHECK, effects);
         }
-        let tally = if self.retire(link) { Tally::Failed } else { Tally::Nothing };
-        Fault::new(Error::unavailable(Reason::Timeout), tally)
     }
 
+    /// Returns the end of the call, or has it wake the context.
+    fn poll_end(&self, context: &mut Context<'_>) -> Poll<Error> {
+        let ended = self.node.change(|calls, effects| {
+            self.keep_time(calls, effects);
+            calls.ended(self.id, context.waker())
+        });
+        ended.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Waits for a future, at most until the end of the call.
+    pub async fn until_ended<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+        let mut future = pin!(future);
+        poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.poll_end(context).map(Err),
+        })
+        .await
+    }
+
+    /// Sends a command once, and waits for the reply until the end of the call. `asking` sends
+    /// `ASKING` before it. `late` gets a reply whose caller has gone.
+    pub async fn send(
+        &self,
+        command: &Command<'_>,
+        asking: bool,
+        late: Option<&Late<'_>>,
+    ) -> Result<Value, Fault> {
+        let link = loop {
+            let now = clock::now();
+            let sent = self.node.change(|calls, effects| calls.send(self.id, now, effects));
+            match sent.map_err(Fault::uncounted)? {
+                Some(link) => break link,
+                None => {
+                    self.turn().await.map_err(Fault::uncounted)?;
+                }
+            }
+        };
+        command.set_sent(true);
+        let reply = Some(link.wire.start(command, asking));
+        let mut flight = Flight { pass: self, link, reply, sent: command.sent(), late };
+        match flight.answer().await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                if !is_loss(&error) {
+                    command.set_sent(false);
+                }
+                Err(self.node.refused(&flight.link, error))
+            }
+            Err(ended) => Err(Fault::uncounted(ended)),
+        }
+    }
+
+    /// Ends the call. Returns the run time that it took.
+    pub fn end(mut self, tally: Tally) -> Duration {
+        self.leave(tally)
+    }
+
+    fn leave(&mut self, tally: Tally) -> Duration {
+        if std::mem::replace(&mut self.ended, true) {
+            return Duration::ZERO;
+        }
+        let (id, now) = (self.id, clock::now());
+        let took = self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
+        self.node.left.notify_waiters();
+        took
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.leave(Tally::Nothing);
+    }
+}
+
+fn is_loss(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
+}
+
+impl Node {
     /// Reacts to an error: a lost connection, or an error reply.
-    fn refused(&self, link: &Arc<Link>, command: &Command<'_>, error: RedisError) -> Fault {
-        let kind = error.kind();
-        if matches!(kind, ErrorKind::Io | ErrorKind::Parse) {
-            let first = self.lose(link);
-            return Fault::from(Error::from(error)).once(|| first);
+    fn refused(self: &Arc<Self>, link: &Arc<Link>, error: RedisError) -> Fault {
+        let now = clock::now();
+        if is_loss(&error) {
+            self.change(|calls, effects| calls.lose(link, false, now, effects));
+            return Fault::uncounted(Error::from(error));
         }
-        command.set_sent(false);
         let is_replica = matches!(
-            kind,
+            error.kind(),
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
         );
         let is_locked_out = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
-        let redirects =
-            matches!(kind, ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask));
-        let first = (is_replica || is_locked_out) && self.retire(link);
-        let fault = Fault::from(Error::from(error));
-        match (is_replica, redirects) {
-            (true, _) => fault.once(|| first),
-            (_, true) => Fault { tally: Tally::Answered, ..fault },
-            _ => fault,
+        let first = (is_replica || is_locked_out)
+            && self.change(|calls, effects| calls.retire_and_dial(link, now, effects));
+        let fault = Fault::from(error);
+        // The replies of a replica are one failure.
+        if is_replica && !first { Fault::uncounted(fault.error) } else { fault }
+    }
+}
+
+/// A command that was sent. If its caller goes, it drains.
+struct Flight<'a> {
+    pass: &'a Pass,
+    link: Arc<Link>,
+    reply: Option<OwnedReply>,
+    sent: Option<&'a Sent>,
+    late: Option<&'a Late<'a>>,
+}
+
+impl Flight<'_> {
+    /// Waits for the reply.
+    ///
+    /// # Errors
+    /// The end of the call.
+    async fn answer(&mut self) -> Result<Result<Value, RedisError>, Error> {
+        poll_fn(|context| {
+            let Some(reply) = &mut self.reply else { return Poll::Pending };
+            match reply.as_mut().poll(context) {
+                Poll::Ready(answer) => {
+                    self.reply = None;
+                    self.pass.node.hear(self.pass.id, &answer);
+                    Poll::Ready(Ok(answer))
+                }
+                Poll::Pending => self.pass.poll_end(context).map(Err),
+            }
+        })
+        .await
+    }
+}
+
+impl Node {
+    fn hear(&self, id: usize, answer: &Result<Value, RedisError>) {
+        if !answer.as_ref().is_err_and(is_loss) {
+            self.calls().hear(id, clock::now());
         }
     }
 }
 
-/// A command that was sent. If its caller gives up, the connection is watched.
-struct Sent<'a> {
-    node: &'a Arc<Node>,
-    link: &'a Arc<Link>,
-    at: Instant,
-    /// The number of replies on the connection when the command was sent.
-    replies: u64,
-    ended: bool,
-}
-
-impl<'a> Sent<'a> {
-    fn new(node: &'a Arc<Node>, link: &'a Arc<Link>) -> Self {
-        Self { node, link, at: clock::now(), replies: link.replies(), ended: false }
-    }
-}
-
-impl Drop for Sent<'_> {
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        if let (false, Ok(runtime)) = (self.ended, Handle::try_current()) {
-            let (node, link) = (self.node.clone(), self.link.clone());
-            runtime.spawn(watch(node, link, self.replies, self.at));
+        let Some(reply) = self.reply.take() else { return };
+        let node = &self.pass.node;
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !node.calls().drain(self.pass.id) {
+            return;
         }
-    }
-}
-
-/// Watches a connection for the timeout of a command whose caller gave up. If nothing arrives, the
-/// generation is retired: callers that always give up early would never notice that it is silent.
-async fn watch(node: Arc<Node>, link: Arc<Link>, replies: u64, sent: Instant) {
-    let began = if link.wire.pings() { clock::now() } else { sent };
-    let answered = timeout_at(began + node.timeout, link.wire.is_answered()).await;
-    if answered != Ok(true) && link.replies() == replies && link.is_up() {
-        node.retire(&link);
-    }
-}
-
-/// Returns the error of a call for which no connection could be opened, or no slots be read.
-pub(crate) fn undialled(error: RedisError) -> Error {
-    match Error::from(error) {
-        Error::Unavailable { source, .. } => {
-            Error::Unavailable { reason: Reason::Connection, source }
+        if let Some(sent) = self.sent {
+            sent.begin_draining();
         }
-        rejected => rejected,
+        let draining = Draining {
+            node: node.clone(),
+            id: self.pass.id,
+            link: self.link.clone(),
+            sent: self.sent.cloned(),
+            tally: Tally::Nothing,
+        };
+        runtime.spawn(draining.run(reply, self.late.map(Late::kept)));
     }
 }
 
-/// A dial under way. Dropping it ends the dial for its waiters, even if its task did not finish
-/// because the runtime shut down.
-struct UnderWay {
+/// A command whose caller has gone.
+struct Draining {
     node: Arc<Node>,
-    attempt: Arc<Attempt<Arc<Link>>>,
-    generation: u64,
+    id: usize,
+    link: Arc<Link>,
+    sent: Option<Sent>,
+    tally: Tally,
+}
+
+impl Draining {
+    async fn run(mut self, mut reply: OwnedReply, late: Option<Kept>) {
+        let (node, id) = (self.node.clone(), self.id);
+        let answer = poll_fn(|context| {
+            if let Poll::Ready(answer) = reply.as_mut().poll(context) {
+                return Poll::Ready(Some(answer));
+            }
+            node.calls().ended(id, context.waker()).map_or(Poll::Pending, |_| Poll::Ready(None))
+        })
+        .await;
+        let Some(answer) = answer else { return };
+        node.hear(id, &answer);
+        match answer {
+            Ok(value) => {
+                self.tally = Tally::Answered;
+                if let Some(sent) = self.sent.as_ref().filter(|_| is_denial(&value)) {
+                    sent.set(false);
+                }
+                if let Some(late) = late {
+                    late.remember(&value);
+                }
+            }
+            Err(error) => {
+                if let Some(sent) = self.sent.as_ref().filter(|_| !is_loss(&error)) {
+                    sent.set(false);
+                }
+                self.tally = node.refused(&self.link, error).tally;
+            }
+        }
+    }
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        let (id, tally, now) = (self.id, self.tally, clock::now());
+        self.node.change(|calls, effects| calls.remove(id, tally, now, effects));
+        if let Some(sent) = &self.sent {
+            sent.end_draining();
+        }
+    }
+}
+
+/// Returns true if a reply denies the call: its first integer is 0.
+fn is_denial(reply: &Value) -> bool {
+    matches!(reply, Value::Array(values) if values.first() == Some(&Value::Int(0)))
+}
+
+/// The timer of a node. Dropping it has the calls start another one: its runtime may have shut
+/// down.
+struct Timer {
+    node: Arc<Node>,
+    number: u64,
+}
+
+impl Timer {
+    async fn run(self) {
+        let node = &self.node;
+        loop {
+            let Some(at) = node.calls().fires_at(self.number) else { return };
+            sleep_until(at).await;
+            let is_due = node.calls().is_due(clock::now());
+            if is_due {
+                // The program may have been busy for longer than the deadline: let the driver read
+                // the replies that have arrived.
+                for _ in 0..TURNS_TO_READ {
+                    tokio::task::yield_now().await;
+                }
+            }
+            let goes_on = node.change(|calls, effects| {
+                calls.fires_at(self.number).is_some() && calls.fire(clock::now(), effects)
+            });
+            if !goes_on {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let now = clock::now();
+        self.node.change(|calls, effects| calls.stop_timer(self.number, now, effects));
+    }
+}
+
+/// A dial under way, in a task of its own, because the connection serves later calls too. Dropping
+/// it ends the dial for its callers, even if its task did not finish because the runtime shut down.
+struct DialTask {
+    node: Arc<Node>,
+    number: u64,
     ended: bool,
 }
 
-impl UnderWay {
+impl DialTask {
     async fn run(mut self) {
-        let dialled = tokio::time::timeout(self.node.dial_max, self.node.dialler.dial()).await;
-        let late = || RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
-        self.end(dialled.unwrap_or_else(|_| Err(late())));
+        let dialled = self.node.dialler.dial().await;
+        self.end(dialled);
     }
 
     fn end(&mut self, dialled: Result<Box<dyn Connection>, RedisError>) {
         self.ended = true;
-        let mut lines = self.node.lines();
-        let is_current = lines.generation == self.generation && lines.dials.is_last(&self.attempt);
-        let outcome = match dialled {
-            Ok(_) if !is_current => None,
-            dialled => {
-                let used = clock::now() - self.node.made;
-                let used_us = u64::try_from(used.as_micros()).unwrap_or(u64::MAX);
-                let open = |connection| Link::new(connection, self.generation, used_us);
-                Some(dialled.map(|connection| Arc::new(open(connection))))
-            }
-        };
-        if let Some(Ok(link)) = &outcome {
-            lines.link = Some(link.clone());
-        }
-        let pause = jittered(self.node.pause, self.node.jitter);
-        lines.dials.end(&self.attempt, outcome, pause);
+        let (number, now) = (self.number, clock::now());
+        self.node.change(|calls, effects| calls.dialled(number, dialled, now, effects));
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for DialTask {
     fn drop(&mut self) {
         if !self.ended {
             self.end(Err(io::Error::other("the dial was given up").into()));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::connection::Reply;
-
-    /// A connection that answers nothing.
-    struct Silent;
-
-    impl Connection for Silent {
-        fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn connection_whose_dial_began_before_a_retirement_is_not_used() {
-        let dials = Arc::new(AtomicUsize::new(0));
-        let counted = dials.clone();
-        let dial = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-            async {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                Ok(Silent)
-            }
-        };
-        let node = Node::new(Box::new(dial), &Options::default());
-        let deadline = clock::now() + Duration::from_secs(1);
-        let first = node.link(deadline).await.unwrap();
-        assert!(node.lose(&first) && !node.lose(&first));
-        let waiting = node.clone();
-        let waiting = tokio::spawn(async move { waiting.link(deadline).await });
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        // A call on the first connection learns that it led to a replica.
-        assert!(node.retire(&first) && !node.retire(&first));
-        let link = waiting.await.unwrap().unwrap();
-        assert_eq!((link.generation, dials.load(Ordering::Relaxed)), (1, 3));
     }
 }

@@ -13,17 +13,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
-use redis::Value;
 use tokio::sync::SetOnce;
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::argument::PREFETCH_MAX;
+use crate::exchange::{Ask, Budget};
 use crate::item::Keyed;
-use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol, reply};
+use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol};
 
 /// The number of fetches that a caller waits for, if the first brings too few permits.
 const FETCHES_MAX: u32 = 2;
+/// The number of timeouts after which a fetch has ended, if its runtime runs: three by the wall
+/// clock, and the first dial.
+const TIMEOUTS_MAX: u32 = 4;
 /// The maximum number of keys with permits. The permits of the least recently used key are dropped,
 /// which only makes the limit stricter.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
@@ -42,8 +45,9 @@ struct Fetch {
     rule: Rule,
     key: String,
     asked: Instant,
-    /// The deadline of the fetch.
+    /// The instant at which the fetch has ended, if its runtime runs.
     ends: Instant,
+    budget: Budget,
     /// `None` if the task of the fetch did not finish: its runtime shut down, or the connection
     /// panicked.
     answer: SetOnce<Option<Result<Decision, Error>>>,
@@ -57,6 +61,8 @@ struct Open {
     /// The number of permits that the fetch may promise: the number requested, or the largest
     /// possible one until the fetch is sent.
     permits: u64,
+    /// The promised permits whose callers have gone.
+    left: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -120,6 +126,12 @@ fn lapses(grant: &Decision, asked: Instant) -> Instant {
 }
 
 impl State {
+    fn keep(&mut self, fetch: &Fetch, decision: Decision, permits: u64) {
+        let lapses = lapses(&decision, fetch.asked);
+        let grant = Grant { rule: fetch.rule.clone(), decision, permits, lapses };
+        self.grants.put(fetch.key.clone(), grant);
+    }
+
     fn empty() -> Self {
         Self { grants: LruCache::new(KEYS_MAX), open: HashMap::new(), closed: false }
     }
@@ -135,7 +147,7 @@ impl State {
         Some(permit(&grant.decision, grant.permits, grant.lapses, now))
     }
 
-    fn promise(&mut self, call: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
+    fn promise(&mut self, call: &Keyed<'_>, now: Instant, timeout: Duration) -> Claim {
         // A fetch still open after its deadline belongs to a runtime that no longer runs.
         if let Some(open) = self.open.get_mut(&call.key)
             && open.fetch.rule == *call.rule
@@ -146,8 +158,10 @@ impl State {
             return Claim::Promise(open.fetch.clone(), open.promised - 1);
         }
         let (rule, key, answer) = (call.rule.clone(), call.key.clone(), SetOnce::new());
-        let fetch = Arc::new(Fetch { rule, key, asked: now, ends, answer });
-        let open = Open { fetch: fetch.clone(), promised: 1, permits: PREFETCH_MAX };
+        let (ends, budget) = (now + timeout * TIMEOUTS_MAX, Budget::new(timeout));
+        let fetch = Arc::new(Fetch { rule, key, asked: now, ends, budget, answer });
+        let open =
+            Open { fetch: fetch.clone(), promised: 1, permits: PREFETCH_MAX, left: Vec::new() };
         self.open.insert(call.key.clone(), open);
         Claim::Promise(fetch, 0)
     }
@@ -166,13 +180,13 @@ impl Grants {
         self.state().spend(key, rule, now)
     }
 
-    /// Claims a permit. `ends` is the deadline of a fetch, if one starts now.
-    fn claim(&self, call: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
+    /// Claims a permit. `timeout` is the time of a fetch, if one starts now.
+    fn claim(&self, call: &Keyed<'_>, now: Instant, timeout: Duration) -> Claim {
         let mut state = self.state();
         // Look again: a fetch may have ended since the caller found no permit.
         match state.spend(&call.key, call.rule, now) {
             Some(spent) => Claim::Permit(spent),
-            None => state.promise(call, now, ends),
+            None => state.promise(call, now, timeout),
         }
     }
 
@@ -199,22 +213,40 @@ impl Grants {
     fn end(&self, fetch: &Arc<Fetch>, answer: Option<Result<Decision, Error>>) {
         let mut state = self.state();
         let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
-        let open = state.open.get(&fetch.key).filter(|open| is_open(open));
-        if let Some(promised) = open.map(|open| open.promised) {
-            state.open.remove(&fetch.key);
-            if let Some(Ok(decision)) = &answer
-                && decision.granted > promised
-            {
-                let (rule, decision) = (fetch.rule.clone(), decision.clone());
-                let permits = decision.granted - promised;
-                let lapses = lapses(&decision, fetch.asked);
-                let grant = Grant { rule, decision, permits, lapses };
-                state.grants.put(fetch.key.clone(), grant);
+        if state.open.get(&fetch.key).is_some_and(is_open)
+            && let Some(open) = state.open.remove(&fetch.key)
+            && let Some(Ok(decision)) = &answer
+        {
+            let left = open.left.iter().filter(|place| **place < decision.granted).count() as u64;
+            let permits = decision.granted.saturating_sub(open.promised) + left;
+            if permits > 0 {
+                state.keep(fetch, decision.clone(), permits);
             }
         }
         drop(state);
         // The fetch may have ended before; then its waiters already have the answer.
         let _ = fetch.answer.set(answer);
+    }
+
+    /// Keeps the permit of a caller that has gone before it got it.
+    fn leave(&self, fetch: &Arc<Fetch>, place: u64) {
+        let mut state = self.state();
+        let open = state.open.get_mut(&fetch.key);
+        if let Some(open) = open.filter(|open| Arc::ptr_eq(&open.fetch, fetch)) {
+            open.left.push(place);
+        } else if let Some(grant) = fetch.grant()
+            && place < grant.granted
+            && !state.closed
+        {
+            let lapses = lapses(&grant, fetch.asked);
+            match state.grants.get_mut(&fetch.key) {
+                Some(kept) => {
+                    let is_same = kept.rule == fetch.rule && kept.lapses == lapses;
+                    kept.permits += u64::from(is_same);
+                }
+                None => state.keep(fetch, grant, 1),
+            }
+        }
     }
 
     /// Stores a permit again that was spent before this instant and is not used after all. Returns
@@ -283,6 +315,7 @@ impl Limiter {
         &self,
         call: &Keyed<'_>,
         began: Instant,
+        budget: &Budget,
     ) -> Result<Decision, Error> {
         let grants = &self.0.grants;
         if let Some(spent) = grants.spend(&call.key, call.rule, began) {
@@ -292,46 +325,68 @@ impl Limiter {
         if let Some(denial) = self.0.denials.get(&protocol::check(call)?, began) {
             return Ok(denial);
         }
-        let mut smaller = None;
-        let in_time = async {
-            let mut fetches = 0;
-            loop {
-                let now = clock::now();
-                let (fetch, place) = match grants.claim(call, now, self.deadline(now)) {
-                    Claim::Permit(permit) => return (Ok(permit), 0),
-                    Claim::Promise(fetch, place) => (fetch, place),
-                };
-                let fetching = || Fetching { limiter: self.clone(), fetch: fetch.clone() };
-                // The fetch runs in its own task because other callers wait for it too.
-                let begun = (place == 0).then(|| tokio::spawn(fetching().run()));
-                if let Some(kept) = fetch.kept(place).await {
-                    return (kept, place);
-                }
-                if let Some(begun) = begun {
-                    return (Err(without_answer(begun).await), place);
-                }
-                let Some(grant) = fetch.grant() else { continue };
-                fetches += 1;
-                if fetches == FETCHES_MAX {
-                    return (Ok(none_left(call.rule, grant)), place);
-                }
-                smaller = Some(grant);
+        let (timeout, mut smaller, mut fetches) = (self.budget().left(), None, 0);
+        let (kept, place) = loop {
+            let now = clock::now();
+            let (fetch, place) = match grants.claim(call, now, timeout) {
+                Claim::Permit(permit) => return Ok(permit),
+                Claim::Promise(fetch, place) => (fetch, place),
+            };
+            let mut promise = Promise { grants, fetch: fetch.clone(), place, is_kept: false };
+            let fetching = || Fetching { limiter: self.clone(), fetch: fetch.clone() };
+            // The fetch runs in its own task because other callers wait for it too.
+            let begun = (place == 0).then(|| tokio::spawn(fetching().run()));
+            // A fetch ends in time by itself, unless its caller has waited before.
+            let left = budget.left();
+            let ends = if left == timeout { fetch.ends } else { now + left };
+            let Ok(kept) = timeout_at(ends, fetch.kept(place)).await else {
+                break (Err(Error::unavailable(Reason::Overloaded)), 0);
+            };
+            promise.is_kept = true;
+            let waited = (clock::now() - began).min(timeout.saturating_sub(fetch.budget.left()));
+            budget.spend(waited);
+            if let Some(kept) = kept {
+                break (kept, place);
             }
+            if let Some(begun) = begun {
+                break (Err(without_answer(begun).await), place);
+            }
+            let Some(grant) = fetch.grant() else { continue };
+            fetches += 1;
+            if fetches == FETCHES_MAX {
+                return Ok(none_left(call.rule, grant));
+            }
+            smaller = Some(grant);
         };
-        let timeout = (Err(Error::unavailable(Reason::Timeout)), 0);
-        match tokio::time::timeout_at(self.deadline(began), in_time).await.unwrap_or(timeout) {
-            (Err(Error::Unavailable { reason, .. }), _) => Ok(match smaller {
+        match kept {
+            Err(Error::Unavailable { reason, .. }) => Ok(match smaller {
                 Some(grant) => none_left(call.rule, grant),
-                None => self.fallback(call, reason, false),
+                None => self.without_answer(std::slice::from_ref(call), false, reason, false),
             }),
-            (kept, place) => {
+            kept => {
                 // The fetch counts the error for the caller that started it. Count it for other
                 // callers.
-                if kept.is_err() && place > 0 {
+                if kept.as_ref().is_err_and(Error::is_rejection) && place > 0 {
                     self.0.counts.rejection();
                 }
                 kept
             }
+        }
+    }
+}
+
+/// A permit that a caller waits for. If the caller goes, the permit is kept for another.
+struct Promise<'a> {
+    grants: &'a Grants,
+    fetch: Arc<Fetch>,
+    place: u64,
+    is_kept: bool,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.grants.leave(&self.fetch, self.place);
         }
     }
 }
@@ -365,10 +420,14 @@ impl Fetching {
         let one = Keyed::of_cost(rule, key.clone(), 1);
         let many = Keyed { cost: permits, partial: true, ..one.clone() };
         let command = protocol::check(&many)?;
-        let read = |reply: &Value| reply::decision(&many, reply);
-        let since = inner.denials.since(*asked);
-        let decision = self.limiter.ask(&command, *asked, read).await?;
-        inner.denials.put(&protocol::check(&one)?, &decision, since);
+        let since = inner.forgotten.since(*asked);
+        let calls = std::slice::from_ref(&many);
+        let (command, began, budget) = (&command, *asked, &self.fetch.budget);
+        let ask = Ask { command, calls, is_all: false, began, budget };
+        let decision = self.limiter.ask_for_decision(&ask).await?;
+        if decision.source == Source::Server {
+            inner.denials.put(&protocol::check(&one)?, &decision, since);
+        }
         Ok(decision)
     }
 }

@@ -82,6 +82,15 @@ fn granted(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
     if decision.granted > most { Err(Error::not_a_decision()) } else { Ok(decision) }
 }
 
+/// Reads the decision on one call, or on several together.
+pub(crate) fn of_calls(
+    calls: &[Keyed<'_>],
+    is_all: bool,
+    reply: &Value,
+) -> Result<Decision, Error> {
+    if is_all { decision_all(calls, reply) } else { decision(&calls[0], reply) }
+}
+
 /// Reads the decision on several rules, with a row for each.
 pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decision, Error> {
     let reply = array(reply)?;

@@ -248,6 +248,17 @@ impl Rule {
         &self.0
     }
 
+    /// Returns true if the server reads both rules the same way, whatever their names.
+    pub(crate) fn has_words_of(&self, other: &Self) -> bool {
+        let (one, two) = (&*self.0, &*other.0);
+        let have_same_default = match (&one.default, &two.default) {
+            (Some(one), Some(two)) => one.has_words_of(two),
+            (one, two) => one.is_none() && two.is_none(),
+        };
+        Arc::ptr_eq(&self.0, &other.0)
+            || (one.words == two.words && one.options == two.options && have_same_default)
+    }
+
     /// Returns the rule's first word, which names the algorithm.
     pub(crate) fn algorithm(&self) -> &str {
         self.0.words.first().map_or("", String::as_str)

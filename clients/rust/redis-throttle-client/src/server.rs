@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::time::Instant;
 
 #[cfg(feature = "cluster")]
@@ -59,25 +60,53 @@ impl Nodes {
 
     /// Returns the node of a key. In a cluster whose slots are not known yet, waits for them.
     #[cfg_attr(not(feature = "cluster"), allow(clippy::unused_async, unused_variables))]
-    pub async fn find(
-        &self,
-        key: &str,
-        began: Instant,
-        deadline: Instant,
-    ) -> Result<Arc<Node>, Error> {
+    pub async fn find(&self, key: &str, began: Instant) -> Result<Arc<Node>, Error> {
         match self {
             Self::One(node) => Ok(node.clone()),
             #[cfg(feature = "cluster")]
-            Self::Many(slots) => slots.find(key, began, deadline).await,
+            Self::Many(slots) => slots.find(key, began).await,
         }
     }
 
     /// Returns the number of nodes whose circuit breaker is open.
     pub fn open_breakers(&self) -> usize {
         match self {
-            Self::One(node) => usize::from(node.gate.is_open()),
+            Self::One(node) => usize::from(node.is_open()),
             #[cfg(feature = "cluster")]
             Self::Many(slots) => slots.open_breakers(),
+        }
+    }
+
+    /// Returns the instant at which a call begins at its node: later than the call, if it had to
+    /// wait for the slots.
+    pub fn begin(&self, began: Instant) -> Instant {
+        match self {
+            Self::One(_) => began,
+            #[cfg(feature = "cluster")]
+            Self::Many(_) => crate::clock::now(),
+        }
+    }
+
+    /// Returns all nodes.
+    pub fn all(&self) -> Vec<Arc<Node>> {
+        match self {
+            Self::One(node) => vec![node.clone()],
+            #[cfg(feature = "cluster")]
+            Self::Many(slots) => slots.nodes(),
+        }
+    }
+
+    /// Turns a redirection into a rejection, if this limiter has one server: the program talks to a
+    /// node of a cluster by mistake.
+    pub fn or_misled(&self, error: Error) -> Error {
+        let kind = error.by_driver().map(RedisError::kind);
+        let redirects =
+            matches!(kind, Some(ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)));
+        match (self, error) {
+            (Self::One(_), Error::Unavailable { source: Some(source), .. }) if redirects => {
+                Error::CommandRejected { source }
+            }
+            (_, error) => error,
         }
     }
 

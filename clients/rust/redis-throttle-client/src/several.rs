@@ -3,10 +3,10 @@
 use tokio::time::Instant;
 
 use crate::connection::Command;
-use crate::fallback::answered_or;
+use crate::exchange::Ask;
 use crate::item::Keyed;
 use crate::taken::Taken;
-use crate::{Decision, Error, EventKind, Item, Limiter, clock, protocol};
+use crate::{Decision, Error, EventKind, Item, Limiter, Reason, clock, protocol};
 
 impl Limiter {
     /// Decides several rules at once. The call takes from all of them or from none. `rows` holds
@@ -39,8 +39,9 @@ impl Limiter {
         let began = clock::now();
         let calls = self.keyed(items, tag)?;
         let command = protocol::check_all(&calls, true)?;
-        let answer = self.ask_all(&command, &calls, began).await;
-        let decided = answered_or(answer, |reason| self.fallback_all(&calls, reason, true));
+        let (command, budget) = (&command, &self.budget());
+        let ask = Ask { command, calls: &calls, is_all: true, began, budget };
+        let decided = self.decide(&ask, false, true).await;
         self.told_all(EventKind::Peek, decided, items, began)
     }
 
@@ -60,12 +61,9 @@ impl Limiter {
         calls: &[Keyed<'_>],
         began: Instant,
     ) -> Result<Decision, Error> {
-        let asked = async || self.ask_all(command, calls, began).await;
-        let by_on_error = |reason| self.fallback_all(calls, reason, false);
-        if calls.iter().any(Keyed::is_held) {
-            return answered_or(asked().await, by_on_error);
-        }
-        self.decide(command, began, asked, by_on_error).await
+        let caches = !calls.iter().any(Keyed::is_held);
+        let ask = Ask { command, calls, is_all: true, began, budget: &self.budget() };
+        self.decide(&ask, caches, false).await
     }
 
     /// Counts and tells the decision on several items as that on the deciding one.
@@ -83,9 +81,11 @@ impl Limiter {
     /// Decides several rules one after the other, for keys in different slots.
     ///
     /// If a later rule denies, or the future is dropped, the units taken so far are refunded. Until
-    /// then other callers cannot use them, and they stay taken if a refund gets no answer. So the
-    /// limits err on the strict side, by at most the cost of each denied call. If all rules allow,
-    /// the one that allows the fewest further calls of its cost decides.
+    /// then other callers cannot use them, and they stay taken if a refund gets no answer, or if
+    /// the node of a rule that denies is overloaded. So the limits err on the strict side, by at
+    /// most the cost of each denied call. If all rules allow, the one that allows the fewest
+    /// further calls of its cost decides. All waiting together has one
+    /// [`timeout`](crate::Options::timeout).
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check), after the units taken so far are refunded. Also
@@ -97,23 +97,27 @@ impl Limiter {
         for call in self.keyed(items, None)? {
             protocol::refundable(&call)?;
         }
-        let mut taken = Taken::new(self);
+        let (mut taken, budget) = (Taken::new(self), self.budget());
         let mut rows: Vec<Decision> = Vec::with_capacity(items.len());
         for item in items {
-            let row = match self.check(*item).await {
+            let row = match self.check_within(*item, &budget).await {
                 Ok(row) => row,
                 Err(error) => {
                     taken.give_back().await;
                     return Err(error);
                 }
             };
-            let allowed = row.allowed;
+            let (allowed, reason) = (row.allowed, row.reason);
             if row.took_units() {
                 taken.add(*item);
             }
             rows.push(row);
             if !allowed {
-                taken.give_back().await;
+                // A refund would add to what is too much already.
+                match reason {
+                    Some(Reason::Overloaded) => taken.keep(),
+                    _ => taken.give_back().await,
+                }
                 return Ok(Decision::of_rows(rows.len() - 1, rows));
             }
         }

@@ -116,6 +116,11 @@ impl Limiter {
         {
             self.0.counts.decision(decision);
         }
+        if let Ok(decision) = &decided
+            && let (true, Some(reason)) = (decision.degraded, decision.reason)
+        {
+            self.0.unanswered.count(reason);
+        }
         match &decided {
             Ok(decision) => self.tell(kind, Ok(decision), item.rule, item.subject, began),
             Err(error) => self.tell_rejection(error, item.rule, item.subject, began),

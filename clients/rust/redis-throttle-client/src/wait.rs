@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use crate::exchange::Budget;
+use crate::protocol::Verb;
 use crate::taken::Taken;
 use crate::{Decision, Error, Item, Limiter, Source, clock, protocol};
 
 impl Limiter {
     /// Checks the call, then sleeps for the decision's `retry_after`. After a denial, checks again.
     /// If a sleep would end later than `max_wait` from the start, returns a denial instead. If the
-    /// future is dropped while it waits for its place in a leaky bucket, the place is refunded.
+    /// future is dropped while it waits for its place in a leaky bucket, the place is refunded. The
+    /// waiting for answers, without the sleeps, has one [`timeout`](crate::Options::timeout).
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check).
@@ -16,15 +19,15 @@ impl Limiter {
         if item.partial {
             return Err(protocol::not_partial());
         }
-        let began = clock::now();
+        let (began, budget) = (clock::now(), self.budget());
         loop {
-            let decision = self.check(item).await?;
+            let decision = self.check_within(item, &budget).await?;
             let is_unknown = decision.source == Source::Error;
             if decision.retry_after.is_zero() || is_unknown || decision.never() {
                 return Ok(decision);
             }
             if (clock::now() - began).saturating_add(decision.retry_after) > max_wait {
-                return self.too_late(item, decision).await;
+                return self.too_late(item, decision, &budget).await;
             }
             let mut place = Taken::new(self);
             if decision.took_units() {
@@ -40,9 +43,15 @@ impl Limiter {
 
     /// Turns a decision whose wait is too long into a denial. If the call was allowed, its place in
     /// the leaky bucket is refunded.
-    async fn too_late(&self, item: Item<'_>, decision: Decision) -> Result<Decision, Error> {
+    async fn too_late(
+        &self,
+        item: Item<'_>,
+        decision: Decision,
+        budget: &Budget,
+    ) -> Result<Decision, Error> {
         if decision.took_units() {
-            match self.refund(item.refunding()).await {
+            let call = self.keyed_item(&item.refunding())?;
+            match self.change(Verb::Refund, &call, item.subject, budget).await {
                 Err(error) if error.is_rejection() => return Err(error),
                 _ => {}
             }

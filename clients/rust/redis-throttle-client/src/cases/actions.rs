@@ -94,6 +94,7 @@ fn variant(error: &Error) -> &'static str {
         Error::InvalidArgument { .. } => "InvalidArgument",
         Error::Unavailable { .. } => "Unavailable",
         Error::CommandRejected { .. } => "CommandRejected",
+        Error::Closed => "Closed",
         Error::Denied(_) => "Denied",
     }
 }

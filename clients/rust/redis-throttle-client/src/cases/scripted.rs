@@ -62,8 +62,17 @@ impl State {
         }
     }
 
-    fn dial(&mut self) -> io::Result<(usize, Arc<SetOnce<()>>)> {
+    /// Returns the time that the next dial takes.
+    fn dial_time(&mut self) -> Duration {
         self.dials += 1;
+        let taken = self.items.front().and_then(|item| item.get("dial_ms")?.as_u64());
+        if taken.is_some() {
+            self.items.pop_front();
+        }
+        Duration::from_millis(taken.unwrap_or(0))
+    }
+
+    fn dial(&mut self) -> io::Result<(usize, Arc<SetOnce<()>>)> {
         if self.items.front() == Some(&json!("refuse")) {
             self.items.pop_front();
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -91,7 +100,11 @@ impl State {
 impl Dial for Script {
     fn dial(&self) -> Dialling<'_> {
         Box::pin(async {
+            let time = self.state().dial_time();
             tokio::task::yield_now().await;
+            if !time.is_zero() {
+                tokio::time::sleep(time).await;
+            }
             let (number, closed) = self.state().dial()?;
             let scripted = Scripted { script: self.clone(), number, closed };
             Ok(Box::new(scripted) as Box<dyn Connection>)

@@ -122,6 +122,9 @@ impl Runner {
             let script = self.script.state();
             (script.dials, self.seen)
         };
+        if let Some(pause_ms) = step["pause"].as_u64() {
+            advance(Duration::from_millis(pause_ms)).await;
+        }
         let outcomes = self.outcomes(step, at_ms).await;
         settle().await;
         let script = self.script.state();
