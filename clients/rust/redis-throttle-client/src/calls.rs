@@ -30,6 +30,8 @@ const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) const READY_MIN: Duration = Duration::from_secs(5);
 /// The time without a call after which a connection is asked whether it is closed.
 const IDLE: Duration = Duration::from_millis(1);
+/// The time after which a timer that has not fired belongs to a runtime that no longer runs.
+const OVERDUE: Duration = Duration::from_millis(500);
 /// The parts of `silence` in which the timer fires.
 const TICKS_IN_SILENCE: u32 = 4;
 /// The wall clock ends a call after so many timeouts, even if the process hardly runs.
@@ -411,18 +413,19 @@ impl Calls {
     }
 
     /// Leaves the command of a call, which was sent, without a caller: it keeps its place until its
-    /// reply is read. Returns false if its connection has ended.
-    pub fn drain(&mut self, id: usize) -> bool {
+    /// reply is read. Returns the run time that the call took. `None` if its connection has ended.
+    pub fn drain(&mut self, id: usize, now: Instant) -> Option<Duration> {
+        let took = self.took(id, now);
         let call = &mut self.calls[id];
-        let Stage::Sent { link, until } = &mut call.stage else { return false };
+        let Stage::Sent { link, until } = &mut call.stage else { return None };
         if !link.is_up() {
-            return false;
+            return None;
         }
         (*until, call.waker, call.ended) = (None, None, None);
         if std::mem::take(&mut call.is_probe) {
             self.breaker.end_probe();
         }
-        true
+        Some(took)
     }
 
     /// Returns the run time that a call has taken so far.
@@ -430,22 +433,8 @@ impl Calls {
         self.clock.read(now).saturating_sub(self.calls[id].began_run)
     }
 
-    /// Ends a call, unless it drains. Returns the run time that it took.
+    /// Ends a call. Returns the run time that it took.
     pub fn leave(
-        &mut self,
-        id: usize,
-        tally: Tally,
-        now: Instant,
-        effects: &mut Effects,
-    ) -> Duration {
-        if matches!(self.calls[id].stage, Stage::Sent { until: None, .. }) {
-            return self.took(id, now);
-        }
-        self.remove(id, tally, now, effects)
-    }
-
-    /// Ends a call, also one that drains.
-    pub fn remove(
         &mut self,
         id: usize,
         tally: Tally,
@@ -657,9 +646,10 @@ impl Calls {
     pub fn keep_time(&mut self, now: Instant, budget: Duration, effects: &mut Effects) {
         let tick = self.silence / TICKS_IN_SILENCE;
         let planned = budget.min(tick);
-        let in_time = self.clock.fires_at().is_some_and(|at| {
-            at <= now + planned && now.saturating_duration_since(at) <= self.dial_max
-        });
+        let in_time = self
+            .clock
+            .fires_at()
+            .is_some_and(|at| at <= now + planned && now.saturating_duration_since(at) <= OVERDUE);
         if !in_time {
             self.timer += 1;
             self.clock.plan(now, Some(planned));

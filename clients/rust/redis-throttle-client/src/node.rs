@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -158,7 +158,8 @@ impl Node {
     ) -> Result<Pass, Error> {
         let entered = self.change(|calls, effects| calls.enter(lane, now, budget, effects))?;
         let (id, waits, is_crowded) = (entered.id, entered.waits, entered.is_crowded);
-        let pass = Pass { node: self.clone(), id, waits, is_crowded, ended: false };
+        let (node, drained) = (self.clone(), OnceLock::new());
+        let pass = Pass { node, id, waits, is_crowded, drained, ended: false };
         if let Some(idle) = entered.idle.filter(|link| link.wire.is_closed()) {
             self.change(|calls, effects| calls.lose(&idle, true, now, effects));
         }
@@ -202,6 +203,8 @@ pub(crate) struct Pass {
     id: usize,
     waits: bool,
     is_crowded: bool,
+    /// The run time that the call took, if its command drains: then it is not this call's any more.
+    drained: OnceLock<Duration>,
     ended: bool,
 }
 
@@ -317,7 +320,8 @@ impl Pass {
             return Duration::ZERO;
         }
         let (id, now) = (self.id, clock::now());
-        let took = self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
+        let leave = || self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
+        let took = self.drained.get().copied().unwrap_or_else(leave);
         self.node.left.notify_waiters();
         took
     }
@@ -397,9 +401,9 @@ impl Drop for Flight<'_> {
         let Some(reply) = self.reply.take() else { return };
         let node = &self.pass.node;
         let Ok(runtime) = Handle::try_current() else { return };
-        if !node.calls().drain(self.pass.id) {
-            return;
-        }
+        let Some(took) = node.calls().drain(self.pass.id, clock::now()) else { return };
+        // A call's command drains once: nothing is sent after that.
+        let _ = self.pass.drained.set(took);
         if let Some(sent) = self.sent {
             sent.begin_draining();
         }
@@ -458,7 +462,7 @@ impl Draining {
 impl Drop for Draining {
     fn drop(&mut self) {
         let (id, tally, now) = (self.id, self.tally, clock::now());
-        self.node.change(|calls, effects| calls.remove(id, tally, now, effects));
+        self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
         if let Some(sent) = &self.sent {
             sent.end_draining();
         }

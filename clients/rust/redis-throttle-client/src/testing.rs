@@ -34,6 +34,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::{ErrorKind, RedisError, Value};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::connection::{Command, Connection, Dial, Dialling, Reply, answered};
@@ -54,12 +55,13 @@ struct State {
     calls: Vec<Vec<String>>,
     keys: Keys,
     failure: Option<Failure>,
+    /// Whether calls wait.
+    hangs: watch::Sender<bool>,
 }
 
 #[derive(Debug, Clone)]
 enum Failure {
     Away,
-    Hangs,
     Replies(String),
 }
 
@@ -78,6 +80,7 @@ impl FakeServer {
             calls: Vec::new(),
             keys: Keys::default(),
             failure: None,
+            hangs: watch::Sender::new(false),
         })))
     }
 
@@ -106,9 +109,10 @@ impl FakeServer {
         self.state().failure = Some(Failure::Away);
     }
 
-    /// Answers no call from now on.
+    /// Answers no call from now on. Those on connections that are still open are answered after
+    /// [`recover`](FakeServer::recover), like those of a server that was stopped.
     pub fn hang(&self) {
-        self.state().failure = Some(Failure::Hangs);
+        self.state().hangs.send_replace(true);
     }
 
     /// Answers every call from now on with this error, such as `OOM command not allowed`.
@@ -118,7 +122,9 @@ impl FakeServer {
 
     /// Answers calls normally again.
     pub fn recover(&self) {
-        self.state().failure = None;
+        let mut state = self.state();
+        state.failure = None;
+        state.hangs.send_replace(false);
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -136,23 +142,25 @@ impl Dial for FakeServer {
 impl Connection for FakeServer {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         Box::pin(async move {
+            let mut hangs = {
+                let mut state = self.state();
+                state.calls.push(command.words().iter().map(|word| word.to_string()).collect());
+                state.hangs.subscribe()
+            };
+            // The wait cannot fail: the sender lives as long as this connection.
+            let _ = hangs.wait_for(|hangs| !hangs).await;
             // The call runs at once, so calls of one instant keep their order.
             let reply = {
                 let mut state = self.state();
-                state.calls.push(command.words().iter().map(|word| word.to_string()).collect());
                 match state.failure.clone() {
-                    Some(Failure::Away) => Some(Err((ErrorKind::Io, "connection refused").into())),
-                    Some(Failure::Hangs) => None,
-                    Some(Failure::Replies(error)) => Some(Err(error_reply(&error))),
-                    None => Some(state.reply(command.words())),
+                    Some(Failure::Away) => Err((ErrorKind::Io, "connection refused").into()),
+                    Some(Failure::Replies(error)) => Err(error_reply(&error)),
+                    None => state.reply(command.words()),
                 }
             };
             // As over a socket, another task may run before the reply.
             tokio::task::yield_now().await;
-            match reply {
-                Some(reply) => reply,
-                None => std::future::pending().await,
-            }
+            reply
         })
     }
 }

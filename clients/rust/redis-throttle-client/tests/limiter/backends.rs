@@ -48,7 +48,8 @@ impl Connection for Far {
 #[tokio::test(start_paused = true)]
 async fn search_outlives_the_call_that_started_it() {
     let far = Far::default();
-    let limiter = Limiter::new(over(&far));
+    let options = Options::default().timeout(ms(100));
+    let limiter = Limiter::with_options(over(&far), options).unwrap();
     let first = limiter.check(api().of("42")).await.unwrap();
     assert_eq!(first.source, Source::Error);
     tokio::time::sleep(ms(100)).await;
