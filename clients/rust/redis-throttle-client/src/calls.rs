@@ -258,7 +258,10 @@ impl Calls {
             dial.until = dial.until.max(self.clock.read(now) + budget);
         }
         let idle = (self.calls.is_empty() && now - self.used >= IDLE).then(|| self.link.clone());
-        let (waits, is_crowded) = (!self.is_up() || !has_turn, self.is_up() && !has_turn);
+        let waits = !self.is_up() || !has_turn;
+        // A call that lacks only a connection is not under pressure.
+        let lacks_place = self.is_up() || self.placed + self.waiting >= self.places;
+        let is_crowded = !has_turn && lacks_place;
         let id = self.calls.insert(Call {
             lane,
             stage: Stage::Turn,

@@ -1,8 +1,11 @@
 //! The end of a limiter: what it still waits for, and what it gives back.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use slab::Slab;
@@ -79,6 +82,17 @@ impl Drop for Done {
 impl Limiter {
     pub(crate) fn is_closed(&self) -> bool {
         self.0.closing.closed.initialized()
+    }
+
+    /// Waits for a future. `None` if the end of the limiter gives it up before.
+    pub(crate) async fn or_given_up<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        let mut given_up = pin!(self.0.closing.given_up.wait());
+        poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => given_up.as_mut().poll(context).map(|_| None),
+        })
+        .await
     }
 
     /// Has [`close`](Limiter::close) wait for an answer.

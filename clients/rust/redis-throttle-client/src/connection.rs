@@ -207,7 +207,7 @@ pub trait Dial: Send + Sync + 'static {
     fn dial(&self) -> Dialling<'_>;
 }
 
-/// Opens connections with the default configuration.
+/// Opens connections with the default configuration, and with TCP_NODELAY.
 impl Dial for redis::Client {
     fn dial(&self) -> Dialling<'_> {
         Box::pin(dialled(self, AsyncConnectionConfig::new()))
@@ -240,6 +240,10 @@ async fn dialled(
     config: AsyncConnectionConfig,
 ) -> Result<Box<dyn Connection>, RedisError> {
     let config = config.set_response_timeout(None).set_connection_timeout(None);
+    let info = client.get_connection_info();
+    // Otherwise a command waits until the server has confirmed the one before.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let client = redis::Client::open(info.clone().set_tcp_settings(tcp))?;
     let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     Ok(Box::new(connection))
 }

@@ -1,9 +1,6 @@
 //! The ends of items: sent in tasks of their own, and repeated until they are answered where a
 //! repetition changes nothing.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use redis::Value;
@@ -116,6 +113,11 @@ impl Ending {
         asked
     }
 
+    /// Counts an end that is not sent, because the limiter has ended.
+    pub fn give_up(&self, began: Instant) {
+        self.tell(Err(&Error::unavailable(Reason::Timeout)), began);
+    }
+
     fn tell(&self, ended: Result<Option<&Decision>, &Error>, began: Instant) {
         // After the end of the limiter no block is left to notice that an end is missing.
         if !self.is_told && (ended.is_ok() || !self.limiter.is_closed()) {
@@ -191,15 +193,8 @@ impl Tries {
             End::Refund(_) => protocol::named(Verb::Refund, &call)?,
         };
         let sent = command.record();
-        let mut given_up = pin!(self.ending.limiter.0.closing.given_up.wait());
-        let mut asked = pin!(self.ending.ask(&command));
-        let ended = poll_fn(|context| match asked.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(ended),
-            Poll::Pending => {
-                given_up.as_mut().poll(context).map(|()| Err(Error::unavailable(Reason::Timeout)))
-            }
-        })
-        .await;
+        let ended = self.ending.limiter.or_given_up(self.ending.ask(&command)).await;
+        let ended = ended.unwrap_or_else(|| Err(Error::unavailable(Reason::Timeout)));
         let is_lost = matches!(ended, Err(Error::Unavailable { .. }));
         self.may_have_run |= is_lost && sent.may_have_run();
         ended

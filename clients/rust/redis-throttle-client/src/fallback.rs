@@ -50,10 +50,10 @@ impl Limiter {
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
         let mut row = |call: &Keyed<'_>, cost, peek| {
             let row = match self.on_error_of(call.rule) {
-                OnError::Allow => match self.after_denial(&mut local, call, cost, now_us, peek) {
-                    Some(decision) => decision,
-                    None => Decision::without_state(call.rule, true, Duration::ZERO),
-                },
+                OnError::Allow if self.keeps_limit(&mut local, call, reason, now_us) => {
+                    local_decision(&mut local, call, (cost, 1.0), now_us, peek)
+                }
+                OnError::Allow => Decision::without_state(call.rule, true, Duration::ZERO),
                 OnError::Deny => {
                     Decision::without_state(call.rule, false, self.0.options.breaker_pause)
                 }
@@ -78,22 +78,24 @@ impl Limiter {
         rows
     }
 
-    /// Decides a call whose key the server denied, after the retry time: this process keeps the
-    /// whole limit until the server answers again. `None` if the rule cannot be kept here.
-    fn after_denial(
+    /// Returns true if this process keeps the whole limit of a call that `on_error` would allow: the
+    /// server answers other calls, or it denied the key and the retry time is over. In that case the
+    /// limit begins as the denial left it.
+    fn keeps_limit(
         &self,
         local: &mut LocalLimiter,
         call: &Keyed<'_>,
-        cost: u64,
+        reason: Reason,
         now_us: u64,
-        peek: bool,
-    ) -> Option<Decision> {
-        call.rule.can_follow(OnError::Local).ok()?;
-        let over = self.0.known.over(call, clock::now())?;
-        if over.is_new {
+    ) -> bool {
+        if call.is_held() || call.rule.can_follow(OnError::Local).is_err() {
+            return false;
+        }
+        let over = self.0.known.over(call, clock::now());
+        if let Some(over) = over.as_ref().filter(|over| over.is_new) {
             local.begin(call.rule, &call.key, over.reset_after, now_us);
         }
-        Some(local_decision(local, call, (cost, 1.0), now_us, peek))
+        over.is_some() || reason == Reason::Overloaded
     }
 
     /// Returns the share of the limit that this process keeps under a rule.

@@ -104,12 +104,18 @@ impl Drop for Asked {
         let (limiter, sent) = (self.limiter.clone(), self.sent.clone());
         let (at, is_told, open) = (self.at, self.is_admission, self.limiter.open());
         runtime.spawn(async move {
-            // An end that overtakes the request ends nothing.
-            sent.drained().await;
-            for item in items.into_iter().filter(|_| sent.may_have_run()) {
+            let of = |item: Owned| {
                 let end = if item.is_lease() { End::Release } else { End::Cancel };
                 let expires = at + item.ttl();
-                Ending { limiter: limiter.clone(), end, expires, item, is_told }.start();
+                Ending { limiter: limiter.clone(), end, expires, item, is_told }
+            };
+            // An end that overtakes the request ends nothing.
+            let is_settled = limiter.or_given_up(sent.drained()).await.is_some();
+            for ending in items.into_iter().filter(|_| sent.may_have_run()).map(of) {
+                match is_settled {
+                    true => drop(ending.start()),
+                    false => ending.give_up(at),
+                }
             }
             drop(open);
         });

@@ -139,6 +139,9 @@ impl KnownDenials {
         }
         let (cost, began) = (cost_of(call), since.at);
         if let Some(denial) = known.get_mut(&call.key) {
+            if denial.cost < cost && denial.is_of(call) && !denial.ends_within(LIFE_MAX, began) {
+                return;
+            }
             if !denial.is_of(call) {
                 (denial.rule, denial.leave) = (call.rule.clone(), call.leave);
             }

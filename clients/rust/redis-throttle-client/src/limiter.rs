@@ -301,9 +301,16 @@ impl Limiter {
         let key = self.0.keys.key("ready", "ready", None)?;
         let budget = Budget::new(READY_MIN.max(self.0.options.deadlines().0));
         let command = protocol::probe(&key);
-        let answer = self.ask_in(Lane::Ready, &command, clock::now(), &budget, |_| Ok(())).await;
-        answer.map_err(or_unready)?;
-        Ok(self.0.backends.found())
+        loop {
+            let answer = self.ask_in(Lane::Ready, &command, clock::now(), &budget, |_| Ok(()));
+            match answer.await {
+                Ok(()) => return Ok(self.0.backends.found()),
+                // Other calls found that the server is silent.
+                Err(Error::Unavailable { reason: Reason::Timeout, .. })
+                    if !budget.left().is_zero() => {}
+                Err(error) => return Err(or_unready(error)),
+            }
+        }
     }
 }
 

@@ -20,8 +20,13 @@ impl Limiter {
             return Err(protocol::not_partial());
         }
         let (began, budget) = (clock::now(), self.budget());
+        let mut denied = None;
         loop {
             let decision = self.check_within(item, &budget).await?;
+            if let (true, Some(denied)) = (budget.left().is_zero(), denied.take()) {
+                // The time for answers ended after a denial.
+                return Ok(if decision.degraded { denied } else { decision });
+            }
             let is_unknown = decision.source == Source::Error;
             if decision.retry_after.is_zero() || is_unknown || decision.never() {
                 return Ok(decision);
@@ -38,6 +43,10 @@ impl Limiter {
             if decision.allowed {
                 return Ok(decision);
             }
+            if budget.left().is_zero() {
+                return Ok(decision);
+            }
+            denied = Some(decision);
         }
     }
 

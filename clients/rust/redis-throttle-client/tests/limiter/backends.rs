@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use redis_throttle_client::redis::{self, RedisError, Value};
-use redis_throttle_client::{Backend, Command, Connection, Error, Limiter, Options, Reply, Source};
+use redis_throttle_client::{
+    Backend, Command, Connection, Error, Limiter, Options, Reason, Reply, Source,
+};
 
 use crate::{api, ms, over};
 
@@ -51,7 +53,7 @@ async fn search_outlives_the_call_that_started_it() {
     let options = Options::default().timeout(ms(100));
     let limiter = Limiter::with_options(over(&far), options).unwrap();
     let first = limiter.check(api().of("42")).await.unwrap();
-    assert_eq!(first.source, Source::Error);
+    assert_eq!(first.reason, Some(Reason::Overloaded));
     tokio::time::sleep(ms(100)).await;
     far.asked.lock().unwrap().clear();
     assert_eq!(limiter.check(api().of("42")).await.unwrap().source, Source::Server);
