@@ -184,15 +184,17 @@ impl Limiter {
             let pass = match node.enter(lane, now, budget.left()) {
                 Ok(pass) => pass,
                 Err(error) => {
+                    self.0.nodes.failed(&error);
                     let is_full = error.reason() == Some(Reason::Overloaded);
                     let known = self.under_pressure(ask).filter(|_| is_full);
                     return known.ok_or(error);
                 }
             };
-            if pass.waits()
-                && let Some(known) = self.stand_in_line(ask, &pass).await?
-            {
-                return Ok(known);
+            if pass.waits() {
+                let turn = self.stand_in_line(ask, &pass).await;
+                if let Some(known) = turn.inspect_err(|error| self.0.nodes.failed(error))? {
+                    return Ok(known);
+                }
             }
             let route = Route { pass: &pass, asking, late: late.as_ref() };
             let fault = match self.0.backends.send(route, command).await {

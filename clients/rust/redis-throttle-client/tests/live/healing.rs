@@ -93,12 +93,9 @@ async fn four_leases_end_while_300_calls_are_made() {
         })
         .collect();
     drop(leases);
-    let mut overloaded = 0;
     for call in calling {
-        let decision = call.await.unwrap().unwrap();
-        overloaded += usize::from(decision.reason == Some(Reason::Overloaded));
+        assert_eq!(call.await.unwrap().unwrap().reason, None);
     }
-    assert_eq!(overloaded, 300 - 256);
     let mut again = Vec::new();
     until("all four are free", async || {
         while let Ok(lease) = limiter.lease(jobs.of("42")).await {

@@ -6,6 +6,7 @@ mod cutting;
 mod fake;
 mod healing;
 mod items;
+mod pressure;
 mod proxy;
 mod server;
 
@@ -130,6 +131,8 @@ async fn close_refunds_unused_permits() {
     }
     assert_eq!(server.decided("rl.gcra").await - before, 2);
     limiter.close().await;
+    assert!(matches!(limiter.check(big.of("42")).await, Err(Error::Closed)));
+    let limiter = Limiter::with_options(server.client(), patient().prefetch(100)).unwrap();
     assert_eq!(limiter.peek(big.of("42").cost(0)).await.unwrap().remaining, 120);
     // Concurrent calls never pass more than the limit.
     let asking: Vec<_> = (0..200)

@@ -1,15 +1,18 @@
-//! A proxy whose connections can fall silent, without a reset, and that can lead elsewhere.
+//! A proxy whose connections can fall silent, without a reset, whose replies can be late, and that
+//! can lead elsewhere.
 
-// Two test programs include this file, and one uses a part of it.
+// Several test programs include this file, and each uses a part of it.
 #![allow(dead_code)]
 
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
 /// A proxy on a port of 127.0.0.1.
 pub struct Proxy {
@@ -22,6 +25,11 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy that leads nowhere yet.
     pub async fn start() -> Self {
+        Self::with_delay(Duration::ZERO).await
+    }
+
+    /// Starts a proxy that holds each reply for a time.
+    pub async fn with_delay(delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (silenced, heard) = watch::channel(());
@@ -30,7 +38,8 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 accepts.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(lead(client, leads.load(Ordering::Relaxed), heard.clone()));
+                let to = leads.load(Ordering::Relaxed);
+                tokio::spawn(lead(client, to, heard.clone(), delay));
             }
         });
         Self { port, to, accepted, silenced }
@@ -56,16 +65,50 @@ impl Proxy {
     }
 }
 
-async fn lead(mut client: TcpStream, to: u16, mut silenced: watch::Receiver<()>) {
+async fn lead(mut client: TcpStream, to: u16, mut silenced: watch::Receiver<()>, delay: Duration) {
     silenced.mark_unchanged();
     if to == 0 {
         return pending().await;
     }
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut server) => return,
+        () = forward(&mut client, &mut server, delay) => return,
         // The sender is gone when the test has ended.
         changed = silenced.changed() => if changed.is_err() { return },
     }
     pending().await
+}
+
+/// Forwards both ways, and holds what the server sends.
+async fn forward(client: &mut TcpStream, server: &mut TcpStream, delay: Duration) {
+    if delay.is_zero() {
+        // A connection that is lost ends the other one too.
+        let _ = copy_bidirectional(client, server).await;
+        return;
+    }
+    let (mut requests, mut to_client) = client.split();
+    let (mut replies, mut to_server) = server.split();
+    let (hold, mut held) = mpsc::unbounded_channel();
+    let read = async move {
+        loop {
+            let mut bytes = vec![0; 1 << 16];
+            let Ok(length @ 1..) = replies.read(&mut bytes).await else { return };
+            bytes.truncate(length);
+            if hold.send((Instant::now() + delay, bytes)).is_err() {
+                return;
+            }
+        }
+    };
+    let write = async move {
+        while let Some((due, bytes)) = held.recv().await {
+            sleep_until(due).await;
+            if to_client.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = copy(&mut requests, &mut to_server) => {}
+        ((), ()) = async { tokio::join!(read, write) } => {}
+    }
 }

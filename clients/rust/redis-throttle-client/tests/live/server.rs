@@ -175,6 +175,13 @@ impl Server {
         }
     }
 
+    /// Sends a signal to the process, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let id = self.process.as_ref().expect("a server").id().to_string();
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(id).status();
+        assert!(sent.expect("kill").success());
+    }
+
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
