@@ -341,7 +341,7 @@ test_go() {
 # Maven fetches what compiles and runs tests only when it does so. Later runs find all compiled.
 fetch_java() {
     use_java
-    maven verify -Dtest=NodeTest -Dsurefire.failIfNoSpecifiedTests=false
+    maven verify -Dtest=SlotsTest -Dsurefire.failIfNoSpecifiedTests=false
 }
 
 check_java() {

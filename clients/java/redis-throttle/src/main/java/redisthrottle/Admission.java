@@ -7,7 +7,6 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
@@ -15,7 +14,7 @@ import org.jspecify.annotations.Nullable;
  * Items that {@link Limiter#admit} took. While the admission lasts, its leases and reservations
  * renew themselves. End it with try-with-resources.
  */
-public final class Admission implements AutoCloseable {
+public final class Admission extends Guard implements AutoCloseable {
   /**
    * The part of an admission under one of its items.
    *
@@ -28,15 +27,13 @@ public final class Admission implements AutoCloseable {
       @Nullable Hold hold,
       Function<@Nullable Long, CompletableFuture<Boolean>> end) {}
 
-  private final Core core;
   private final Decision decision;
   private final String id;
   private final List<Part> parts;
   private final Map<Part, Long> settled = new ConcurrentHashMap<>();
-  private final AtomicReference<@Nullable CompletableFuture<Void>> end = new AtomicReference<>();
 
   Admission(Core core, Decision decision, String id, List<Part> parts) {
-    this.core = core;
+    super(core);
     this.decision = decision;
     this.id = id;
     this.parts = parts;
@@ -62,8 +59,7 @@ public final class Admission implements AutoCloseable {
    * this process. If {@link OnError} allowed it, true until its end.
    */
   public boolean isHeld() {
-    return end.get() == null
-        && parts.stream().allMatch(part -> part.hold == null || part.hold.isHeld());
+    return !hasEnded() && parts.stream().allMatch(part -> part.hold == null || part.hold.isHeld());
   }
 
   /**
@@ -91,7 +87,7 @@ public final class Admission implements AutoCloseable {
   }
 
   private Part partOf(BaseRule rule, @Nullable String subject) {
-    if (end.get() != null) {
+    if (hasEnded()) {
       throw refused(rule, "a rule of an admission that has not ended");
     }
     List<Part> found =
@@ -125,32 +121,25 @@ public final class Admission implements AutoCloseable {
    */
   @Override
   public void close() {
-    core.entry().awaitEnd(ended());
+    core.entry().awaitEnd(end());
   }
 
   /** Ends the admission as {@link #close} does. */
   public CompletionStage<Void> finishAsync() {
-    return core.entry().outside(ended());
+    return core.entry().outside(end());
   }
 
-  private CompletableFuture<Void> ended() {
-    CompletableFuture<Void> first = new CompletableFuture<>();
-    if (!end.compareAndSet(null, first)) {
-      return Checks.present("end", end.get());
+  @Override
+  CompletableFuture<?> sendEnds() {
+    for (Part part : parts) {
+      if (part.hold != null) {
+        part.hold.end();
+      }
     }
-    core.loop.execute(
-        () -> {
-          for (Part part : parts) {
-            if (part.hold != null) {
-              part.hold.end();
-            }
-          }
-          CompletableFuture<?>[] all =
-              parts.stream()
-                  .map(part -> part.end.apply(settled.get(part)))
-                  .toArray(CompletableFuture<?>[]::new);
-          CompletableFuture.allOf(all).whenComplete((done, error) -> first.complete(null));
-        });
-    return first;
+    CompletableFuture<?>[] all =
+        parts.stream()
+            .map(part -> part.end.apply(settled.get(part)))
+            .toArray(CompletableFuture<?>[]::new);
+    return CompletableFuture.allOf(all);
   }
 }

@@ -30,14 +30,7 @@ final class Backends {
    */
   private static final int LOADS_MAX = 3;
 
-  /**
-   * The maximum duration of a search. A search may outlast the call that started it, because later
-   * calls use its result.
-   */
-  private static final long SEARCH_MAX_NS = 1_000_000_000;
-
   private final Routes routes;
-  private final Exchange exchange;
   private final Loop loop;
   private final Backend wanted;
   private final long timeoutNs;
@@ -45,11 +38,10 @@ final class Backends {
   /** Null until a search has found one. */
   private @Nullable Backend choice;
 
-  private @Nullable Search search;
+  private @Nullable Shared<Backend> search;
 
   Backends(Routes routes, Exchange exchange) {
     this.routes = routes;
-    this.exchange = exchange;
     this.loop = exchange.loop;
     this.wanted = exchange.options.backend;
     this.timeoutNs = exchange.options.timeout.toNanos();
@@ -62,21 +54,25 @@ final class Backends {
     return choice == null ? Backend.MODULE : choice;
   }
 
-  CompletableFuture<@Nullable Object> send(Call call, Waiting waiting) {
+  CompletableFuture<@Nullable Object> send(Call call, Pending pending) {
     Backend chosen = choice;
     // Every server knows the commands other than the module's, so they need no back end.
     if (chosen == null && call.words().get(0).startsWith("RL.")) {
-      return sendAgain(null, call, waiting, 1);
+      return sendAgain(null, call, pending, 1);
     }
     Call sent = written(call, chosen);
     return recovered(
-        routes.send(sent, waiting),
+        routes.send(sent, pending),
         error -> {
-          boolean isFinal = wanted == Backend.MODULE || waiting.isEnded();
+          if (error instanceof NotSentException && pending.returns()) {
+            // The server closed the connection while it was idle.
+            return send(call, pending);
+          }
+          boolean isFinal = wanted == Backend.MODULE || pending.isEnded();
           if (isFinal || !didNotRun(error, sent)) {
             return failed(error);
           }
-          return sendAgain(chosen, call, waiting, 1);
+          return sendAgain(chosen, call, pending, 1);
         });
   }
 
@@ -85,37 +81,38 @@ final class Backends {
    * because the server may have been restarted with the module.
    */
   private CompletableFuture<@Nullable Object> failed(Throwable error) {
+    Throwable known = routes.explained(error);
     if (wanted == Backend.AUTO) {
       boolean isLost =
-          Failures.classified(error) instanceof UnavailableException away
+          Failures.classified(known) instanceof UnavailableException away
               && away.reason() == Reason.CONNECTION;
-      if (isLost || Failures.beginsWith(error, "LOADING")) {
+      if (isLost || Failures.beginsWith(known, "LOADING")) {
         choice = Backend.MODULE;
       }
     }
-    return CompletableFuture.failedFuture(error);
+    return CompletableFuture.failedFuture(known);
   }
 
   private CompletableFuture<@Nullable Object> sendAgain(
-      @Nullable Backend failed, Call call, Waiting waiting, int left) {
+      @Nullable Backend failed, Call call, Pending pending, int left) {
+    pending.searches();
     return found(failed, call)
         .thenCompose(
             found -> {
               // A caller that gave up has its answer already, so its call must not count now.
-              if (waiting.isEnded()) {
-                return CompletableFuture.completedFuture(null);
+              if (pending.isEnded()) {
+                throw Signal.cancelled();
               }
               Call sent = written(call, found);
-              waiting.sends(routes.nodeOf(call));
               return recovered(
-                  routes.send(sent, waiting),
+                  routes.send(sent, pending),
                   error -> {
                     // A back end that another call found may be gone again. The error of a second
                     // repetition is final.
-                    if (left == 0 || waiting.isEnded() || !didNotRun(error, sent)) {
+                    if (left == 0 || pending.isEnded() || !didNotRun(error, sent)) {
                       return failed(error);
                     }
-                    return sendAgain(found, call, waiting, left - 1);
+                    return sendAgain(found, call, pending, left - 1);
                   });
             });
   }
@@ -149,53 +146,50 @@ final class Backends {
     return text.toLowerCase(Locale.ROOT).startsWith("err function not found");
   }
 
-  /** Runs one search for all calls that need one. A search that takes too long is abandoned. */
+  /** Runs one search for all calls that need one. It may outlast the call that started it. */
   private CompletableFuture<Backend> found(@Nullable Backend failed, Call call) {
     // Another call may have found a back end since this call was sent.
     if (choice != null && choice != failed) {
       return CompletableFuture.completedFuture(choice);
     }
-    if (search != null && !search.isEnded) {
-      return search.found.join();
+    if (search != null) {
+      return search.join();
     }
-    Search begun = new Search();
+    Shared<Backend> begun = new Shared<>();
     search = begun;
-    CompletableFuture<Backend> mine = begun.found.join();
-    Runnable stop = loop.after(Math.max(SEARCH_MAX_NS, timeoutNs), () -> begun.isEnded = true);
-    find(failed, call, begun)
+    CompletableFuture<Backend> mine = begun.join();
+    find(failed, call)
         .whenComplete(
             (backend, error) -> {
-              stop.run();
-              search = search == begun ? null : search;
+              search = null;
               if (error != null) {
-                begun.found.fail(Failures.cause(error));
+                begun.fail(Failures.cause(error));
                 return;
               }
-              choice = begun.isEnded ? choice : backend;
-              begun.found.complete(backend);
+              choice = backend;
+              begun.complete(backend);
             });
     return mine;
   }
 
-  private CompletableFuture<Backend> find(@Nullable Backend failed, Call call, Search begun) {
+  private CompletableFuture<Backend> find(@Nullable Backend failed, Call call) {
     if (wanted == Backend.AUTO && failed != Backend.MODULE) {
-      return hasModule(call, begun)
+      return hasModule(call)
           .thenCompose(
               hasModule ->
                   hasModule
                       ? CompletableFuture.completedFuture(Backend.MODULE)
-                      : findLibrary(call, begun));
+                      : findLibrary(call));
     }
-    return findLibrary(call, begun);
+    return findLibrary(call);
   }
 
-  private CompletableFuture<Backend> findLibrary(Call call, Search begun) {
+  private CompletableFuture<Backend> findLibrary(Call call) {
     if (wanted == Backend.SCRIPT) {
-      return loadScript(call, begun);
+      return loadScript(call);
     }
     CompletableFuture<Backend> functions =
-        onPrimaries(node -> load(node, call, begun, LOADS_MAX - 1))
-            .thenApply(done -> Backend.FUNCTIONS);
+        onPrimaries(node -> load(node, call, LOADS_MAX - 1)).thenApply(done -> Backend.FUNCTIONS);
     return recovered(
         functions,
         error -> {
@@ -203,22 +197,20 @@ final class Backends {
               error instanceof CommandRejectedException || Failures.beginsWith(error, "READONLY");
           // The server would refuse the script to an unauthenticated client as well.
           boolean isFinal = wanted == Backend.FUNCTIONS || Failures.beginsWith(error, "NOAUTH");
-          return isFinal || !isRefused
-              ? CompletableFuture.failedFuture(error)
-              : loadScript(call, begun);
+          return isFinal || !isRefused ? CompletableFuture.failedFuture(error) : loadScript(call);
         });
   }
 
-  private CompletableFuture<Backend> loadScript(Call call, Search begun) {
+  private CompletableFuture<Backend> loadScript(Call call) {
     // Send EVALSHA first, because a server refuses it to an unauthenticated client. For a text as
     // long as the script, the server would close that client's connection.
     return onPrimaries(
             node ->
                 recovered(
-                    ask(node, call, begun, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
+                    ask(node, call, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
                     error ->
                         Failures.beginsWith(error, "NOSCRIPT")
-                            ? ask(node, call, begun, "EVAL", Library.SCRIPT, "0", "VERSION")
+                            ? ask(node, call, "EVAL", Library.SCRIPT, "0", "VERSION")
                             : CompletableFuture.failedFuture(error)))
         .thenApply(done -> Backend.SCRIPT);
   }
@@ -227,10 +219,10 @@ final class Backends {
    * Loads the function library, unless the server has the same or a newer version. A newer one
    * serves older clients too.
    */
-  private CompletableFuture<@Nullable Object> load(Routes node, Call call, Search begun, int left) {
+  private CompletableFuture<@Nullable Object> load(Routes node, Call call, int left) {
     CompletableFuture<@Nullable Object> asked =
         recovered(
-            ask(node, call, begun, "FCALL", "rl_version", "0"),
+            ask(node, call, "FCALL", "rl_version", "0"),
             error ->
                 isNoFunction(Failures.text(error))
                     ? CompletableFuture.completedFuture(null)
@@ -243,38 +235,31 @@ final class Backends {
           // REPLACE only over an older version, so that no newer or foreign library is overwritten.
           CompletableFuture<@Nullable Object> loaded =
               there == null
-                  ? ask(node, call, begun, "FUNCTION", "LOAD", Library.FUNCTIONS)
-                  : ask(node, call, begun, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
+                  ? ask(node, call, "FUNCTION", "LOAD", Library.FUNCTIONS)
+                  : ask(node, call, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
           return recovered(
               loaded,
               error ->
                   left > 0 && LIBRARY_EXISTS.matcher(Failures.text(error)).find()
-                      ? load(node, call, begun, left - 1)
+                      ? load(node, call, left - 1)
                       : CompletableFuture.failedFuture(error));
         });
   }
 
   /** Sends a command of a search. Its error is classified. */
-  private CompletableFuture<@Nullable Object> ask(
-      Routes node, Call call, Search begun, String... words) {
-    return ask(node, new Call(List.of(words), call.keys(), false, null), begun);
+  private CompletableFuture<@Nullable Object> ask(Routes node, Call call, String... words) {
+    return ask(node, new Call(List.of(words), call.keys(), false, null));
   }
 
-  private CompletableFuture<@Nullable Object> ask(Routes node, Call call, Search begun) {
-    SearchCommand command = new SearchCommand(begun);
-    command.sends(routes.nodeOf(call));
+  private static CompletableFuture<@Nullable Object> ask(Routes node, Call call) {
     return recovered(
-            node.send(call, command),
-            error -> CompletableFuture.failedFuture(Failures.classified(error)))
-        .whenComplete(
-            (reply, error) ->
-                command.ends(error == null || Failures.isAnswer(Failures.cause(error))));
+        node.send(call, null), error -> CompletableFuture.failedFuture(Failures.classified(error)));
   }
 
   /** Returns true if the server has the module, even if it refuses the call. */
-  private CompletableFuture<Boolean> hasModule(Call call, Search begun) {
+  private CompletableFuture<Boolean> hasModule(Call call) {
     Call asked = Call.probe(call.keys().get(0));
-    return ask(routes, asked, begun)
+    return ask(routes, asked)
         .handle(
             (reply, error) -> {
               if (error == null) {
@@ -335,53 +320,6 @@ final class Backends {
       all.completeExceptionally(errors.get(0));
     } else {
       all.complete(null);
-    }
-  }
-
-  private static final class Search {
-    final Shared<Backend> found = new Shared<>();
-    boolean isEnded;
-  }
-
-  /** A command of a search. It is watched, because the calls that wait for it may give up. */
-  private final class SearchCommand implements Waiting {
-    private final Search of;
-    private @Nullable Node node;
-    private Runnable unwatch = () -> {};
-
-    SearchCommand(Search of) {
-      this.of = of;
-    }
-
-    @Override
-    public boolean isEnded() {
-      return of.isEnded;
-    }
-
-    @Override
-    public long endsAt() {
-      // A search has no deadline of its own; the calls that wait for it have.
-      return loop.nanos() + Long.MAX_VALUE / 2;
-    }
-
-    @Override
-    public void waits(@Nullable String name) {
-      unwatch.run();
-    }
-
-    @Override
-    public void sends(@Nullable String name) {
-      unwatch.run();
-      Node to = exchange.nodeNamed(name);
-      node = to;
-      unwatch = exchange.watch(to, loop.nanos(), to.answers);
-    }
-
-    void ends(boolean isAnswered) {
-      unwatch.run();
-      if (isAnswered && node != null) {
-        node.answers++;
-      }
     }
   }
 }

@@ -2,20 +2,13 @@ package redisthrottle;
 
 /** Pauses the calls to a node that does not answer. */
 final class Breaker {
-  /** The end of a call, as the breaker sees it. */
-  enum Outcome {
-    /** Says nothing about the server, such as if the caller gave up. */
-    NEITHER,
-    ANSWERED,
-    FAILED
-  }
-
   private final Loop loop;
   private final int failuresMax;
   private final long pauseNs;
   private int failures;
   private long closedAt;
   private boolean isProbing;
+  private long probeBeganAt;
 
   Breaker(Loop loop, int failuresMax, long pauseNs) {
     this.loop = loop;
@@ -31,22 +24,34 @@ final class Breaker {
   /** Lets a call pass, or throws. Returns true if the call is the probe. */
   boolean enter() {
     if (isOpen()) {
-      throw UnavailableException.quiet(Reason.CIRCUIT, "the circuit breaker is open");
+      throw UnavailableException.unsent(Reason.CIRCUIT, "the circuit breaker is open", null);
     }
     boolean isProbe = failures >= failuresMax;
-    isProbing |= isProbe;
+    if (isProbe) {
+      isProbing = true;
+      probeBeganAt = loop.nanos();
+    }
     return isProbe;
   }
 
-  void ended(Outcome outcome, boolean isProbe) {
-    if (isProbe) {
-      isProbing = false;
-    }
-    if (outcome == Outcome.ANSWERED) {
-      failures = 0;
-    } else if (outcome == Outcome.FAILED) {
-      failures++;
-      closedAt = loop.nanos() + pauseNs;
-    }
+  /** Called when the probe's call has ended. */
+  void probeEnded() {
+    isProbing = false;
+  }
+
+  /** Closes the breaker: the node has answered. */
+  void answered() {
+    failures = 0;
+  }
+
+  /**
+   * Counts a failure. The pause of a failed probe begins with the probe.
+   *
+   * @param notBefore the earliest instant of the next probe
+   */
+  void failed(long notBefore) {
+    failures++;
+    long end = (isProbing ? probeBeganAt : loop.nanos()) + pauseNs;
+    closedAt = end - notBefore < 0 ? notBefore : end;
   }
 }

@@ -3,6 +3,7 @@ package redisthrottle;
 import static redisthrottle.Failures.recovered;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -20,89 +21,108 @@ final class Cluster implements Routes {
   /** The number of open connections on which the slot map is asked for at once. */
   private static final int READERS = 3;
 
-  private final Line.Terms terms;
+  private final Link.Terms terms;
   private final Loop loop;
   private final List<String> seeds;
-  private final Map<String, Line> lines = new HashMap<>();
+  private final Map<String, Node> nodes = new HashMap<>();
+
+  /** The node of calls whose slot has no known one. It has no connections. */
+  private final Node unrouted;
+
   private @Nullable SlotMap map;
   private @Nullable Shared<SlotMap> reading;
   private boolean hasRead;
   private long readAgainAt;
   private boolean isClosed;
 
-  Cluster(Line.Terms terms, List<String> seeds) {
+  Cluster(Link.Terms terms, List<String> seeds) {
     this.terms = terms;
     this.loop = terms.loop();
     this.seeds = seeds;
+    this.unrouted = new Node(terms, null, () -> {});
   }
 
   @Override
-  public CompletableFuture<@Nullable Object> send(Call call, Waiting waiting) {
-    long since = loop.nanos();
-    String node = nodeOf(call);
-    if (node != null) {
-      CompletableFuture<@Nullable Object> sent = line(node).send(call.words(), waiting, since);
-      return recovered(sent, error -> failed(error, node, call, waiting));
+  public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
+    Node node = nodeOf(call);
+    if (node != unrouted) {
+      return sendTo(node, call, pending);
     }
-    waiting.waits(null);
+    boolean isFirst = !hasRead;
+    if (pending != null) {
+      pending.awaitsMap(isFirst);
+    }
     return read()
         .thenCompose(
             read -> {
-              String found = nodeOf(call);
-              if (found == null) {
-                throw away("no node is known for the slot of this key");
+              Node found = nodeOf(call);
+              if (found == unrouted) {
+                throw Link.away("no node is known for the slot of this key");
               }
-              CompletableFuture<@Nullable Object> sent =
-                  line(found).send(call.words(), redialled(waiting, found), since);
-              return recovered(sent, error -> failed(error, found, call, waiting));
+              if (pending != null) {
+                pending.moveTo(found, isFirst);
+              }
+              return sendTo(found, call, pending);
             });
   }
 
-  /** Tells a call, which has waited for the slot map, the node that it goes to. */
-  private static Waiting redialled(Waiting waiting, String node) {
-    waiting.sends(node);
-    return waiting;
+  private CompletableFuture<@Nullable Object> sendTo(
+      Node node, Call call, @Nullable Pending pending) {
+    if (pending == null) {
+      return Routes.sendFree(node, call.words());
+    }
+    return recovered(
+        sendUnlessEnded(node, call.words(), false, pending),
+        error -> failed(error, node, call, pending));
   }
 
-  private static UnavailableException away(String text) {
-    return UnavailableException.unsent(Reason.CONNECTION, text, null);
+  /** Sends a command, unless its caller has gone while it waited for its node. */
+  private static CompletableFuture<@Nullable Object> sendUnlessEnded(
+      Node node, List<String> words, boolean isAsking, Pending pending) {
+    return pending.isEnded()
+        ? CompletableFuture.failedFuture(Signal.cancelled())
+        : node.send(words, isAsking, pending);
   }
 
   /** Follows a redirection once. After other errors of a node, reads the slot map again. */
   private CompletableFuture<@Nullable Object> failed(
-      Throwable error, String from, Call call, Waiting waiting) {
+      Throwable error, Node from, Call call, Pending pending) {
     Matcher moved = MOVED.matcher(Failures.text(error));
     boolean isMoved = moved.find();
-    boolean isLost =
-        Failures.classified(error) instanceof UnavailableException away
-            && away.reason() == Reason.CONNECTION;
-    boolean isStale = Failures.beginsWith(error, "CLUSTERDOWN", "READONLY", "MASTERDOWN");
-    if (isMoved && moved.group(1).equals("MOVED") || isLost || isStale) {
+    if (isMoved && moved.group(1).equals("MOVED")
+        || Failures.beginsWith(error, "CLUSTERDOWN", "READONLY", "MASTERDOWN")) {
       refresh();
     }
-    if (!isMoved || waiting.isEnded()) {
+    if (!isMoved) {
       return CompletableFuture.failedFuture(error);
     }
     // The server refused the call before it ran, so the call counts once when it is sent elsewhere.
-    Line to = line(terms.connector().translated(SlotMap.named(moved.group(2), from)));
-    boolean isAsk = moved.group(1).equals("ASK");
-    return to.openFor(waiting, loop.nanos())
-        .thenCompose(
-            connection -> {
-              if (isAsk) {
-                to.transmit(connection, List.of("ASKING"));
-              }
-              return to.transmit(connection, call.words());
-            });
+    String address = SlotMap.named(moved.group(2), String.valueOf(from.name));
+    Node to = node(terms.connector().translated(address));
+    pending.moveTo(to, false);
+    return sendUnlessEnded(to, call.words(), moved.group(1).equals("ASK"), pending);
   }
 
-  private Line line(String node) {
-    return lines.computeIfAbsent(node, name -> new Line(terms, name));
+  private Node node(String name) {
+    return nodes.computeIfAbsent(name, one -> new Node(terms, one, this::refresh));
   }
 
   @Override
-  public @Nullable String nodeOf(Call call) {
-    return map == null ? null : map.nodeOf(call.keys().get(0));
+  public Node nodeOf(Call call) {
+    String name = map == null ? null : map.nodeOf(call.keys().get(0));
+    return name == null ? unrouted : node(name);
+  }
+
+  @Override
+  public Collection<Node> nodes() {
+    List<Node> all = new ArrayList<>(nodes.values());
+    all.add(unrouted);
+    return all;
+  }
+
+  @Override
+  public void dial() {
+    read();
   }
 
   @Override
@@ -112,39 +132,30 @@ final class Cluster implements Routes {
     return known.thenApply(
         read -> {
           List<Routes> all = new ArrayList<>();
-          read.primaries().forEach(node -> all.add(new Primary(node)));
+          read.primaries().forEach(name -> all.add(new Primary(node(name))));
           return all;
         });
   }
 
-  /** The route to one primary. */
-  private final class Primary implements Routes {
-    private final String node;
-
-    Primary(String node) {
-      this.node = node;
+  /** The route of the commands of a search to one primary. */
+  private record Primary(Node node) implements Routes {
+    @Override
+    public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
+      return Routes.sendFree(node, call.words());
     }
 
     @Override
-    public CompletableFuture<@Nullable Object> send(Call call, Waiting waiting) {
-      waiting.sends(node);
-      return line(node).send(call.words(), waiting, loop.nanos());
-    }
-
-    @Override
-    public @Nullable String nodeOf(Call call) {
+    public Node nodeOf(Call call) {
       return node;
     }
 
     @Override
-    public boolean retire(@Nullable String name) {
-      return Cluster.this.retire(name);
+    public Collection<Node> nodes() {
+      return List.of(node);
     }
 
     @Override
-    public boolean isUp(@Nullable String name) {
-      return Cluster.this.isUp(name);
-    }
+    public void dial() {}
 
     @Override
     public CompletableFuture<List<Routes>> primaries() {
@@ -156,25 +167,9 @@ final class Cluster implements Routes {
   }
 
   @Override
-  public boolean retire(@Nullable String node) {
-    Line line = node == null ? null : lines.get(node);
-    if (line == null || !line.retire()) {
-      return false;
-    }
-    refresh();
-    return true;
-  }
-
-  @Override
-  public boolean isUp(@Nullable String node) {
-    Line line = node == null ? null : lines.get(node);
-    return line != null && line.ready() != null;
-  }
-
-  @Override
   public void close() {
     isClosed = true;
-    List.copyOf(lines.values()).forEach(Line::close);
+    nodes().forEach(Node::close);
   }
 
   /** Reads the slot map again, at most once per time-out. */
@@ -187,7 +182,7 @@ final class Cluster implements Routes {
   /** Reads the slot map. All callers that wait share one reading. */
   private CompletableFuture<SlotMap> read() {
     if (isClosed) {
-      return CompletableFuture.failedFuture(away("the limiter is closed"));
+      return CompletableFuture.failedFuture(Core.closedError());
     }
     if (reading != null) {
       return reading.join();
@@ -195,8 +190,9 @@ final class Cluster implements Routes {
     Shared<SlotMap> begun = new Shared<>();
     reading = begun;
     CompletableFuture<SlotMap> mine = begun.join();
-    List<String> open = lines.keySet().stream().filter(this::isUp).limit(READERS).toList();
-    recovered(firstOf(open, terms.options().timeout.toNanos()), error -> readFromAll())
+    List<Node> open =
+        nodes.values().stream().filter(node -> node.link.isOpen()).limit(READERS).toList();
+    recovered(firstOf(open, terms.options().silence().toNanos()), error -> readFromAll())
         .whenComplete(
             (found, error) -> {
               reading = null;
@@ -206,7 +202,13 @@ final class Cluster implements Routes {
                 install(found);
                 begun.complete(found);
               } else {
-                begun.fail(Failures.ofDial(error));
+                RuntimeException known = Failures.ofDial(error);
+                if (known instanceof CommandRejectedException) {
+                  unrouted.breaker.answered();
+                } else {
+                  unrouted.breaker.failed(loop.nanos());
+                }
+                begun.fail(known);
               }
             });
     return mine;
@@ -214,17 +216,18 @@ final class Cluster implements Routes {
 
   private CompletableFuture<SlotMap> readFromAll() {
     Set<String> all = new LinkedHashSet<>(seeds);
-    all.addAll(lines.keySet());
-    return firstOf(List.copyOf(all), terms.options().patience(map == null).toNanos());
+    all.addAll(nodes.keySet());
+    List<Node> known = all.stream().map(this::node).toList();
+    return firstOf(known, terms.options().patience(!hasRead).toNanos());
   }
 
   /** Returns the first slot map that one of the nodes answers with. */
-  private CompletableFuture<SlotMap> firstOf(List<String> nodes, long patience) {
+  private CompletableFuture<SlotMap> firstOf(List<Node> among, long patience) {
     CompletableFuture<SlotMap> first = new CompletableFuture<>();
     Runnable stop =
-        loop.after(patience, () -> first.completeExceptionally(away("no slot map in time")));
+        loop.after(patience, () -> first.completeExceptionally(Link.away("no slot map in time")));
     List<Throwable> errors = new ArrayList<>();
-    for (String node : nodes) {
+    for (Node node : among) {
       readFrom(node)
           .whenComplete(
               (found, error) -> {
@@ -233,13 +236,13 @@ final class Cluster implements Routes {
                   return;
                 }
                 errors.add(Failures.cause(error));
-                if (errors.size() == nodes.size()) {
+                if (errors.size() == among.size()) {
                   first.completeExceptionally(worst(errors));
                 }
               });
     }
-    if (nodes.isEmpty()) {
-      first.completeExceptionally(away("no node of the cluster is known"));
+    if (among.isEmpty()) {
+      first.completeExceptionally(Link.away("no node of the cluster is known"));
     }
     return first.whenComplete((found, error) -> stop.run());
   }
@@ -251,16 +254,14 @@ final class Cluster implements Routes {
         .orElse(errors.get(0));
   }
 
-  private CompletableFuture<SlotMap> readFrom(String node) {
-    Line line = line(node);
-    return line.open()
-        .thenCompose(connection -> line.transmit(connection, List.of("CLUSTER", "SLOTS")))
+  private CompletableFuture<SlotMap> readFrom(Node node) {
+    return Routes.sendFree(node, List.of("CLUSTER", "SLOTS"))
         .handle(
             (reply, error) -> {
               if (error != null) {
                 throw Failures.classified(error);
               }
-              return SlotMap.of(reply, node, terms.connector());
+              return SlotMap.of(reply, String.valueOf(node.name), terms.connector());
             });
   }
 
@@ -268,15 +269,9 @@ final class Cluster implements Routes {
   private void install(SlotMap found) {
     map = found;
     Set<String> primaries = found.primaries();
-    lines
-        .entrySet()
-        .removeIf(
-            entry -> {
-              boolean isOld = !primaries.contains(entry.getKey());
-              if (isOld) {
-                entry.getValue().close();
-              }
-              return isOld;
-            });
+    List<Node> old =
+        nodes.values().stream().filter(node -> !primaries.contains(node.name)).toList();
+    nodes.keySet().retainAll(primaries);
+    old.forEach(Node::close);
   }
 }

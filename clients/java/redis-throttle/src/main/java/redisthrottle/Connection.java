@@ -17,6 +17,14 @@ public interface Connection {
   /** Returns true if the connection can carry calls. */
   boolean isOpen();
 
+  /**
+   * Runs an act once the replies that have arrived were read. A limiter calls it before it gives up
+   * waiting, because a busy process may not have read a reply that is there.
+   */
+  default void whenRead(Runnable act) {
+    act.run();
+  }
+
   /** Closes the connection at once, which fails the calls on it. It may be called again. */
   void close();
 }

@@ -4,9 +4,12 @@ import static redisthrottle.Checks.invalid;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Set;
 import java.util.UUID;
+import java.util.WeakHashMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.function.DoubleSupplier;
@@ -24,7 +27,7 @@ final class Core {
   final Keys keys;
   final Exchange exchange;
   final Decider decider;
-  final DenialCache denials;
+  final Denials denials;
   final Prefetcher stocks;
   final Ending ending;
   final Holding holding;
@@ -33,7 +36,12 @@ final class Core {
   final Signal whenClosed = new Signal();
 
   private final Connector connector;
+  private final Routes routes;
   private final Entry entry;
+
+  /** The leases and admissions that have not ended, as long as the program has them. */
+  private final Set<Guard> guards = Collections.newSetFromMap(new WeakHashMap<>());
+
   private volatile boolean isClosed;
   private final CompletableFuture<Void> closed = new CompletableFuture<>();
 
@@ -48,12 +56,12 @@ final class Core {
     this.keys = new Keys(options.prefix, options.isTagged, options.hmacSecret);
     this.loop = new Loop(clock.get());
     this.entry = new Entry(loop, executor);
-    Line.Terms terms = new Line.Terms(loop, connector, options, jitter);
+    Link.Terms terms = new Link.Terms(loop, connector, options, jitter);
     List<String> seeds = connector.seeds();
-    Routes routes = seeds.isEmpty() ? new Routes.Single(terms) : new Cluster(terms, seeds);
+    this.routes = seeds.isEmpty() ? new Routes.Single(terms) : new Cluster(terms, seeds);
     this.exchange = new Exchange(loop, options, routes);
-    this.decider = new Decider(exchange, keys);
-    this.denials = new DenialCache(loop, options.denialCache, options.denialCacheMax);
+    this.denials = new Denials(loop, options);
+    this.decider = new Decider(exchange, keys, denials.known);
     this.stocks = new Prefetcher(loop);
     this.ending = new Ending(exchange, decider, denials);
     this.holding = new Holding(loop, ending);
@@ -63,17 +71,32 @@ final class Core {
     return entry;
   }
 
+  /** Begins the first dial: the driver's classes are loaded before the first call. */
+  void dial() {
+    loop.execute(routes::dial);
+  }
+
+  /** Returns the error of a call after the end. */
+  static IllegalStateException closedError() {
+    return new IllegalStateException("the limiter is closed");
+  }
+
   /** Throws if a call may not begin. */
   private void begin() {
     if (isClosed) {
-      throw new IllegalStateException("the limiter is closed");
+      throw closedError();
     }
   }
 
   Ask ask(Item given, CallOptions call) {
+    begin();
+    return known(given, call);
+  }
+
+  /** Returns an item, also after the end of the limiter. */
+  private Ask known(Item given, CallOptions call) {
     Item item = Checks.present("item", given);
     Checks.present("options", call);
-    begin();
     item.rule.checkedLocal(decider.onErrorOf(item.rule));
     String key = keys.key(item.rule.name(), item.subject, call.tag());
     String id = call.id() == null ? "" : call.id();
@@ -82,8 +105,7 @@ final class Core {
   }
 
   /** Returns an item that is no reservation. */
-  private Ask single(Item item, CallOptions call) {
-    Ask ask = ask(item, call);
+  private static Ask single(Ask ask) {
     if (ask.isReservation()) {
       throw invalid("item", "no reservation: admit and reserve take one");
     }
@@ -104,7 +126,7 @@ final class Core {
   }
 
   Work<Decision> check(Item item, CallOptions given) {
-    Ask ask = single(item, given);
+    Ask ask = single(ask(item, given));
     if (ask.isLease()) {
       throw invalid("rule", "no lease: Limiter.lease takes one");
     }
@@ -114,7 +136,7 @@ final class Core {
     return signal -> {
       Decision permit = batch > 1 ? stocks.spend(ask.key(), ask.rule()) : null;
       if (permit == null && !ask.isPartial()) {
-        permit = denials.get(call);
+        permit = denials.cache.get(call);
       }
       if (permit != null) {
         Decision known = decider.counted(EventKind.CHECK, permit, asks, Hooks.NOT_SENT);
@@ -123,22 +145,15 @@ final class Core {
       return decider.decided(
           EventKind.CHECK,
           asks,
-          () -> batch > 1 ? fetched(ask, call, batch, signal) : decided(call, ask, signal));
+          true,
+          () -> batch > 1 ? fetched(ask, call, batch, signal) : decided(call, asks, signal));
     };
   }
 
-  private CompletableFuture<Decision> decided(Call call, Ask ask, Signal signal) {
-    DenialCache.Asked asked = denials.asked();
-    return exchange
-        .send(call, signal)
-        .thenApply(
-            reply -> {
-              Decision d = Replies.decision(reply, ask);
-              if (!ask.isPartial()) {
-                denials.put(call, d, asked);
-              }
-              return d;
-            });
+  private CompletableFuture<Decision> decided(Call call, List<Ask> asks, Signal signal) {
+    Call cached = asks.get(0).isPartial() ? null : call;
+    Inquiry inquiry = new Inquiry(denials, asks, cached, false, true);
+    return exchange.send(call, inquiry, signal).thenApply(inquiry::read);
   }
 
   private int prefetchOf(Ask ask) {
@@ -154,7 +169,7 @@ final class Core {
    */
   private CompletableFuture<Decision> fetched(Ask ask, Call plain, int batch, Signal signal) {
     if (isClosed) {
-      return decided(plain, ask, signal);
+      return CompletableFuture.failedFuture(closedError());
     }
     Prefetcher.Wanted wanted =
         new Prefetcher.Wanted(
@@ -163,47 +178,61 @@ final class Core {
             batch,
             permits -> {
               Ask whole = ask.withCost(permits, true);
-              DenialCache.Asked asked = denials.asked();
+              Inquiry inquiry = new Inquiry(denials, List.of(whole), plain, false, true);
               return exchange
-                  .send(Call.one("CHECK", whole), Signal.NONE)
-                  .thenApply(
-                      reply -> {
-                        Decision d = Replies.decision(reply, whole);
-                        denials.put(plain, d, asked);
-                        return d;
-                      });
+                  .send(Call.one("CHECK", whole), inquiry, Signal.NONE)
+                  .thenApply(inquiry::read);
             });
-    return stocks.take(wanted, loop.nanos() + options.timeout.toNanos(), signal);
+    return stocks.take(wanted, exchange.nodeOf(plain), exchange.timeoutNs, signal);
   }
 
   Work<Decision> peek(Item item, CallOptions given) {
-    Ask asked = single(item, given);
+    Ask asked = single(ask(item, given));
     boolean needsId = asked.isLease() && asked.id().isEmpty();
     Ask ask = needsId ? asked.withId(UUID.randomUUID().toString()) : asked;
     if (ask.isPartial()) {
       throw invalid("partial", "a check");
     }
     Call call = Call.single("PEEK", ask);
-    return signal ->
-        decider.decided(
-            EventKind.PEEK,
-            List.of(ask),
-            () -> exchange.send(call, signal).thenApply(reply -> Replies.decision(reply, ask)));
+    List<Ask> asks = List.of(ask);
+    boolean isKnown = !ask.isHeld();
+    return signal -> {
+      Inquiry inquiry = new Inquiry(denials, asks, null, false, isKnown);
+      return decider.decided(
+          EventKind.PEEK,
+          asks,
+          isKnown,
+          () -> exchange.send(call, inquiry, signal).thenApply(inquiry::read));
+    };
   }
 
   /** Charges or refunds an item. */
   Work<Decision> settled(EventKind kind, Item item, CallOptions given) {
-    Ask ask = single(item, given);
+    begin();
+    return givenBack(kind, item, given);
+  }
+
+  /** Charges or refunds an item, also after the end of the limiter. */
+  Work<Decision> givenBack(EventKind kind, Item item, CallOptions given) {
+    Ask ask = single(known(item, given));
     if (ask.isPartial() || ask.leave() != null) {
       throw invalid("item", "neither partial nor leave in a refund and a charge");
     }
     Call call = Call.single(kind.name(), ask);
     return signal -> {
       long askedAt = loop.nanos();
-      denials.forget(ask.key());
+      Runnable forget =
+          () -> {
+            if (kind == EventKind.CHARGE) {
+              denials.charged(ask.key());
+            } else {
+              denials.forget(ask.key());
+            }
+          };
+      forget.run();
       return decider
           .answer(call, signal, List.of(ask))
-          .whenComplete((reply, error) -> denials.forget(ask.key()))
+          .whenComplete((reply, error) -> forget.run())
           .thenApply(
               reply -> {
                 Decision d = readSettled(reply, ask, askedAt);
@@ -223,14 +252,14 @@ final class Core {
   }
 
   Work<Boolean> forget(Item item, CallOptions given) {
-    Ask ask = single(item, given);
+    Ask ask = single(ask(item, given));
     return signal ->
         forgetting(ask, Call.forget(ask.key()), signal)
             .thenApply(reply -> Replies.integer(reply) > 0);
   }
 
   Work<Boolean> block(Item item, Duration d, CallOptions given) {
-    Ask ask = single(item, given);
+    Ask ask = single(ask(item, given));
     Call call = Call.block(ask.key(), d);
     return signal -> forgetting(ask, call, signal).thenApply(reply -> true);
   }
@@ -250,55 +279,75 @@ final class Core {
   Work<Decision> checkAll(List<Item> items, CallOptions given) {
     List<Ask> asks = asks(items, given);
     Call call = Call.several(asks, false);
-    boolean isCached = asks.stream().noneMatch(Ask::isHeld);
+    if (asks.stream().anyMatch(Ask::isHeld)) {
+      return signal -> taking(EventKind.CHECK, call, asks, true, false, signal);
+    }
     return signal -> {
-      Decision denied = isCached ? denials.get(call) : null;
+      Decision denied = denials.cache.get(call);
       if (denied != null) {
         Decision known = decider.counted(EventKind.CHECK, denied, asks, Hooks.NOT_SENT);
         return CompletableFuture.completedFuture(known);
       }
-      return ending.abandoning(
-          asks, signal, false, () -> several(EventKind.CHECK, asks, call, signal, isCached));
+      return several(EventKind.CHECK, call, asks, call, signal);
     };
   }
 
   Work<Decision> peekAll(List<Item> items, CallOptions given) {
     List<Ask> asks = asks(items, given);
     Call call = Call.several(asks, true);
-    return signal -> several(EventKind.PEEK, asks, call, signal, false);
+    return signal -> several(EventKind.PEEK, call, asks, null, signal);
   }
 
   private CompletableFuture<Decision> several(
-      EventKind kind, List<Ask> asks, Call call, Signal signal, boolean isCached) {
+      EventKind kind, Call call, List<Ask> asks, @Nullable Call cached, Signal signal) {
+    boolean isKnown = asks.stream().noneMatch(Ask::isHeld);
+    Inquiry inquiry = new Inquiry(denials, asks, cached, true, isKnown);
     return decider.decided(
         kind,
         asks,
-        () -> {
-          DenialCache.Asked asked = denials.asked();
-          CompletableFuture<Decision> decision =
-              exchange
-                  .send(call, signal)
-                  .thenApply(
-                      reply -> {
-                        Decision d = Replies.several(reply, asks);
-                        if (isCached) {
-                          denials.put(call, d, asked);
-                        }
-                        return d;
-                      });
-          return Failures.recovered(
-              decision,
-              error -> {
-                Decision denial = Replies.tooMany(error, asks);
-                return denial == null
-                    ? CompletableFuture.failedFuture(error)
-                    : CompletableFuture.completedFuture(denial);
-              });
+        isKnown,
+        () -> tooMany(exchange.send(call, inquiry, signal).thenApply(inquiry::read), asks));
+  }
+
+  /** Decides a call with leases and reservations, or of an admission. */
+  private CompletableFuture<Decision> taking(
+      EventKind kind,
+      Call call,
+      List<Ask> asks,
+      boolean isSeveral,
+      boolean isCounted,
+      Signal signal) {
+    return ending.abandoning(
+        asks,
+        isSeveral,
+        isCounted,
+        taking ->
+            decider.decided(
+                kind,
+                asks,
+                false,
+                () -> {
+                  CompletableFuture<Decision> decision =
+                      exchange.send(call, taking, signal).thenApply(taking::read);
+                  return isSeveral ? tooMany(decision, asks) : decision;
+                }));
+  }
+
+  /** Makes a denial of the error of a key that remembers too many ids. */
+  private static CompletableFuture<Decision> tooMany(
+      CompletableFuture<Decision> decision, List<Ask> asks) {
+    return Failures.recovered(
+        decision,
+        error -> {
+          Decision denial = Replies.tooMany(error, asks);
+          return denial == null
+              ? CompletableFuture.failedFuture(error)
+              : CompletableFuture.completedFuture(denial);
         });
   }
 
   Work<Lease> lease(Item item, CallOptions given) {
-    Ask asked = single(item, given);
+    Ask asked = single(ask(item, given));
     if (!asked.isLease()) {
       throw invalid("rule", "a rule made by Rule.lease");
     }
@@ -308,20 +357,8 @@ final class Core {
     return Work.undoing(
         signal -> {
           long askedAt = loop.nanos();
-          return ending
-              .abandoning(
-                  asks,
-                  signal,
-                  false,
-                  () ->
-                      decider.decided(
-                          EventKind.LEASE,
-                          asks,
-                          () ->
-                              exchange
-                                  .send(call, signal)
-                                  .thenApply(reply -> Replies.decision(reply, ask))))
-              .thenApply(d -> holding.lease(this, ask, checked(d), askedAt));
+          return taking(EventKind.LEASE, call, asks, false, false, signal)
+              .thenApply(d -> kept(holding.lease(this, ask, checked(d), askedAt)));
         },
         lease -> lease.releaseAsync());
   }
@@ -334,12 +371,25 @@ final class Core {
     return Work.undoing(
         signal -> {
           long askedAt = loop.nanos();
-          return ending
-              .abandoning(
-                  asks, signal, true, () -> several(EventKind.CHECK, asks, call, signal, false))
-              .thenApply(d -> holding.admission(this, asks, checked(d), id, askedAt));
+          return taking(EventKind.CHECK, call, asks, true, true, signal)
+              .thenApply(d -> kept(holding.admission(this, asks, checked(d), id, askedAt)));
         },
         admission -> admission.finishAsync());
+  }
+
+  /** Keeps a guard for {@link #close}, which may have come first. */
+  private <T extends Guard> T kept(T guard) {
+    if (isClosed) {
+      guard.end();
+      throw closedError();
+    }
+    guards.add(guard);
+    return guard;
+  }
+
+  /** Called when a guard has ended. */
+  void ended(Guard guard) {
+    guards.remove(guard);
   }
 
   private static Decision checked(Decision d) {
@@ -355,7 +405,7 @@ final class Core {
     long withinNs = options.patience(true).toNanos();
     return signal ->
         decider
-            .noting(List.of(), () -> exchange.send(call, withinNs, signal))
+            .noting(List.of(), () -> exchange.sendReady(call, withinNs, signal))
             .thenApply(reply -> exchange.backends.answering());
   }
 
@@ -370,7 +420,7 @@ final class Core {
 
   /** Gives back what an allowed call took; see {@link Limiter#giveBack(Item, Decision)}. */
   void giveBack(Item item, Decision taken, CallOptions given) {
-    Ask ask = single(item, given).withoutLeave();
+    Ask ask = single(ask(item, given)).withoutLeave();
     Decision row = Checks.present("taken", taken);
     // A call that shadow mode allowed took nothing.
     if (!row.wouldAllow() || row.granted() < 1 || row.source() == Source.ERROR) {
@@ -396,7 +446,10 @@ final class Core {
     return true;
   }
 
-  /** Closes the limiter. A second call waits for the first. */
+  /**
+   * Closes the limiter: ends what is held, and waits for calls that were sent, for at most the
+   * time-out. A second call waits for the first.
+   */
   CompletableFuture<Void> close() {
     loop.execute(
         () -> {
@@ -405,12 +458,18 @@ final class Core {
           }
           isClosed = true;
           whenClosed.abort();
-          CompletableFuture<Boolean> ended = ending.close();
-          stocks
-              .drain()
-              .thenCompose(unspent -> refunded(unspent.iterator()))
-              .thenCompose(done -> ended)
-              .whenComplete((done, error) -> closeAll());
+          CompletableFuture<Boolean> idle = exchange.finish();
+          Runnable stop = loop.after(exchange.timeoutNs, () -> idle.complete(false));
+          ending.close();
+          List.copyOf(guards).forEach(Guard::end);
+          stocks.drain().thenCompose(unspent -> refunded(unspent.iterator()));
+          idle.whenComplete(
+              (isIdle, error) -> {
+                stop.run();
+                closeAll();
+              });
+          // As a task: the ends of the guards begin as tasks.
+          loop.execute(exchange::checkIdle);
         });
     return closed;
   }
@@ -430,6 +489,7 @@ final class Core {
 
   private void closeAll() {
     exchange.close();
+    decider.close();
     try {
       connector.close();
     } finally {

@@ -16,6 +16,8 @@ final class Decider {
   private final Loop loop;
   private final Options options;
   private final LocalLimiter local;
+  private final KnownDenials known;
+  private final ErrorLog log;
   private final AtomicLong allowed = new AtomicLong();
   private final AtomicLong denied = new AtomicLong();
   private final AtomicLong degraded = new AtomicLong();
@@ -23,11 +25,13 @@ final class Decider {
   private final AtomicLong rejected = new AtomicLong();
   private final AtomicLong unsettled = new AtomicLong();
 
-  Decider(Exchange exchange, Keys keys) {
+  Decider(Exchange exchange, Keys keys, KnownDenials known) {
     this.exchange = exchange;
     this.loop = exchange.loop;
     this.options = exchange.options;
     this.local = new LocalLimiter(loop);
+    this.known = known;
+    this.log = new ErrorLog(loop, options.isLogging);
     this.hooks = new Hooks(keys, loop);
     if (options.onDecision != null) {
       hooks.add(options.onDecision);
@@ -50,7 +54,7 @@ final class Decider {
 
   /** Sends a call that {@link OnError} does not decide. Counts a rejection. */
   CompletableFuture<@Nullable Object> answer(Call call, Signal signal, List<Ask> asks) {
-    return noting(asks, () -> exchange.send(call, signal));
+    return noting(asks, () -> exchange.send(call, Turn.NONE, signal));
   }
 
   /** Counts the rejection of a call. */
@@ -66,15 +70,29 @@ final class Decider {
             });
   }
 
-  /** Decides a call, by {@link OnError} if there is no answer. */
+  /**
+   * Decides a call. Without an answer a known denial decides, and else {@link OnError}.
+   *
+   * @param isKnown true if denials of the call are remembered
+   */
   CompletableFuture<Decision> decided(
-      EventKind kind, List<Ask> asks, Supplier<CompletableFuture<Decision>> decide) {
+      EventKind kind,
+      List<Ask> asks,
+      boolean isKnown,
+      Supplier<CompletableFuture<Decision>> decide) {
     long askedAt = loop.nanos();
     return decide
         .get()
-        .exceptionally(
-            error -> without(asks, Failures.cause(error), kind == EventKind.PEEK, askedAt))
-        .thenApply(decision -> counted(kind, decision, asks, askedAt));
+        .handle(
+            (decision, error) ->
+                counted(
+                    kind,
+                    error == null
+                        ? decision
+                        : without(
+                            asks, Failures.cause(error), isKnown, kind == EventKind.PEEK, askedAt),
+                    asks,
+                    askedAt));
   }
 
   /** Counts and reports a decision. */
@@ -87,8 +105,16 @@ final class Decider {
         fromHere.incrementAndGet();
       }
     }
+    if (decision.error() != null) {
+      log.add(decision.error().reason());
+    }
     hooks.tell(kind, decision, null, asks, askedAt);
     return decision;
+  }
+
+  /** Logs what is not logged yet. */
+  void close() {
+    log.close();
   }
 
   /** Counts and reports the error if the server rejected the command. */
@@ -104,28 +130,43 @@ final class Decider {
     return own == null ? options.onError : own;
   }
 
-  private Decision without(List<Ask> asks, Throwable error, boolean isPeek, long askedAt) {
+  private Decision without(
+      List<Ask> asks, Throwable error, boolean isKnown, boolean isPeek, long askedAt) {
     noteRejection(error, asks, askedAt);
     if (!(error instanceof UnavailableException away)) {
       throw Failures.classified(error);
     }
-    return withoutAnswer(asks, away, isPeek);
+    Decision denied = isKnown ? known.denial(asks, away) : null;
+    return denied == null ? withoutAnswer(asks, away, isKnown, isPeek) : denied;
+  }
+
+  /** Returns what decides a rule in this process; null if it has no state here. */
+  private LocalLimiter.@Nullable Share shareOf(Ask ask, boolean isKnown) {
+    OnError onError = onErrorOf(ask.rule());
+    if (onError == OnError.LOCAL) {
+      return new LocalLimiter.Share(ask, null);
+    }
+    KnownDenials.Known denied = isKnown && onError == OnError.ALLOW ? known.continued(ask) : null;
+    return denied == null ? null : new LocalLimiter.Share(ask, denied);
   }
 
   /**
    * Decides each rule by its own {@link OnError}. The strictest decides the call. If a rule denies,
    * no local rule takes anything.
    */
-  private Decision withoutAnswer(List<Ask> asks, UnavailableException away, boolean isPeek) {
-    List<OnError> onErrors = asks.stream().map(ask -> onErrorOf(ask.rule())).toList();
-    List<Ask> locals = new ArrayList<>();
-    for (int at = 0; at < asks.size(); at++) {
-      if (onErrors.get(at) == OnError.LOCAL) {
-        locals.add(asks.get(at));
+  private Decision withoutAnswer(
+      List<Ask> asks, UnavailableException away, boolean isKnown, boolean isPeek) {
+    List<OnError> onErrors = new ArrayList<>();
+    List<LocalLimiter.Share> shares = new ArrayList<>();
+    for (Ask ask : asks) {
+      LocalLimiter.Share share = shareOf(ask, isKnown);
+      onErrors.add(share == null ? onErrorOf(ask.rule()) : OnError.LOCAL);
+      if (share != null) {
+        shares.add(share);
       }
     }
     OnError chosen = OnError.strictest(onErrors);
-    List<Decision> here = decideHere(locals, away, chosen == OnError.DENY, isPeek);
+    List<Decision> here = decideHere(shares, away, chosen == OnError.DENY, isPeek);
     List<Decision> rows = new ArrayList<>();
     List<Decision> bound = new ArrayList<>();
     List<Long> costs = new ArrayList<>();
@@ -148,15 +189,17 @@ final class Decider {
     return whole.withRows(List.copyOf(rows), places.get(whole.deciding()));
   }
 
-  /** Decides the local rules of a call, which takes nothing if it is denied. */
+  /** Decides the rules of a call that this process decides. It takes nothing if it is denied. */
   private List<Decision> decideHere(
-      List<Ask> locals, UnavailableException away, boolean isDenied, boolean isPeek) {
-    List<Decision> here = new ArrayList<>(local.decide(locals, away, isPeek || isDenied));
+      List<LocalLimiter.Share> shares,
+      UnavailableException away,
+      boolean isDenied,
+      boolean isPeek) {
+    List<Decision> here = new ArrayList<>(local.decide(shares, away, isPeek || isDenied));
     boolean denies = isDenied || here.stream().anyMatch(row -> !row.allowed());
     for (int at = 0; denies && at < here.size(); at++) {
       if (here.get(at).allowed()) {
-        Ask untouched = locals.get(at).withCost(0, false).withoutLeave();
-        here.set(at, local.decide(List.of(untouched), away, true).get(0));
+        here.set(at, local.decide(List.of(shares.get(at).untouched()), away, true).get(0));
       }
     }
     return here;
@@ -173,6 +216,9 @@ final class Decider {
 
   /** Gives units back that this process granted. */
   void refundLocal(Ask ask) {
-    local.refund(ask);
+    LocalLimiter.Share share = shareOf(ask, true);
+    if (share != null) {
+      local.refund(share);
+    }
   }
 }

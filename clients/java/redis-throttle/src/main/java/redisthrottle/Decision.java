@@ -22,6 +22,8 @@ import org.jspecify.annotations.Nullable;
  * @param resetAfter the time until all units are back, if no further call takes any
  * @param wouldAllow {@code allowed} without the shadow mode of a policy
  * @param wouldRetryAfter {@code retryAfter} without the shadow mode of a policy
+ * @param banned true if the key is blocked: a retry never helps, although the cost is within the
+ *     limit, or the limit is 0
  * @param rows the decisions of the rules of a call with several, in order; otherwise empty
  * @param deciding the index of the row that decided
  * @param source the maker of the decision
@@ -37,6 +39,7 @@ public record Decision(
     Duration resetAfter,
     boolean wouldAllow,
     Duration wouldRetryAfter,
+    boolean banned,
     List<Decision> rows,
     int deciding,
     Source source,
@@ -46,7 +49,7 @@ public record Decision(
   /** The {@code retryAfter} of a call that is never allowed, 2^53 - 1 milliseconds. */
   public static final Duration NEVER = Duration.ofMillis(NEVER_MS);
 
-  /** Returns true if a retry never helps, such as if the cost is above the limit. */
+  /** Returns true if a retry never helps: the cost is above the limit, or the key is banned. */
   public boolean never() {
     return retryAfter.equals(NEVER);
   }
@@ -78,8 +81,8 @@ public record Decision(
   }
 
   /**
-   * Returns the body of the response to a denial: status 429; 413 if a retry never helps; 503 if
-   * {@link OnError} decided.
+   * Returns the body of the response to a denial: status 429; 413 if a retry never helps; 403 for a
+   * ban; 503 if {@link OnError} decided.
    */
   public Problem problem() {
     return Problem.of(this);
@@ -120,6 +123,7 @@ public record Decision(
         millis(resetAfterMs),
         allowed,
         retry,
+        false,
         List.of(),
         0,
         source,
@@ -145,6 +149,7 @@ public record Decision(
         resetAfter,
         would,
         after,
+        banned,
         rows,
         deciding,
         source,
@@ -162,8 +167,27 @@ public record Decision(
         resetAfter,
         wouldAllow,
         wouldRetryAfter,
+        banned,
         others,
         index,
+        source,
+        error);
+  }
+
+  Decision withBanned(boolean isBanned) {
+    return new Decision(
+        allowed,
+        rule,
+        limit,
+        remaining,
+        granted,
+        retryAfter,
+        resetAfter,
+        wouldAllow,
+        wouldRetryAfter,
+        isBanned,
+        rows,
+        deciding,
         source,
         error);
   }
@@ -179,6 +203,7 @@ public record Decision(
         resetAfter,
         wouldAllow,
         wouldRetryAfter,
+        banned,
         rows,
         deciding,
         source,
@@ -196,6 +221,7 @@ public record Decision(
         resetAfter,
         wouldAllow,
         wouldRetryAfter,
+        banned,
         rows,
         deciding,
         source,
@@ -214,6 +240,7 @@ public record Decision(
         reset,
         wouldAllow,
         wouldRetryAfter,
+        banned,
         rows,
         deciding,
         from,
@@ -232,6 +259,7 @@ public record Decision(
         resetAfter,
         false,
         after,
+        banned,
         rows,
         deciding,
         Source.LOCAL,
@@ -250,6 +278,7 @@ public record Decision(
         resetAfter,
         false,
         wouldRetryAfter,
+        banned,
         rows,
         deciding,
         source,
@@ -272,6 +301,7 @@ public record Decision(
         left(resetAfter, passed),
         wouldAllow,
         left(wouldRetryAfter, passed),
+        banned,
         List.copyOf(older),
         deciding,
         Source.LOCAL,

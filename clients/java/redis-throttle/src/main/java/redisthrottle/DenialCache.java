@@ -14,15 +14,6 @@ import org.jspecify.annotations.Nullable;
  * is dropped.
  */
 final class DenialCache {
-  /** The maximum number of keys of which the cache knows when they were forgotten. */
-  private static final int FORGOTTEN_MAX = 10_000;
-
-  /** The moment before a call was sent. */
-  record Asked(long at, long turn) {}
-
-  /** The moment of all calls if the cache keeps nothing. */
-  private static final Asked NOTHING_KEPT = new Asked(0, 0);
-
   private record Denial(Decision decision, long at, long lifeNs, List<String> keys) {}
 
   private final Loop loop;
@@ -33,13 +24,7 @@ final class DenialCache {
   /** The names of the denials of each key. */
   private final Map<String, Set<String>> names = new HashMap<>();
 
-  /** The turn at which a key was last forgotten. */
-  private final LinkedHashMap<String, Long> forgotten = new LinkedHashMap<>();
-
-  /** No denial is stored of a call that was sent before this turn. */
-  private long oldestTurn;
-
-  private long turn;
+  private final Forgotten forgotten = new Forgotten();
 
   DenialCache(Loop loop, int size, Duration longest) {
     this.loop = loop;
@@ -65,26 +50,21 @@ final class DenialCache {
     return kept.decision.aged(Duration.ofNanos(passed));
   }
 
-  /** Returns the moment for {@link #put}, before the call is sent. */
-  Asked asked() {
-    return size == 0 ? NOTHING_KEPT : new Asked(loop.nanos(), ++turn);
-  }
-
   /** Keeps a denial, unless one of its keys was forgotten after the call was sent. */
-  void put(Call call, Decision d, Asked asked) {
+  void put(Call call, Decision d, Denials.Asked asked) {
     boolean isKept = !d.allowed() && d.source() == Source.SERVER && !d.retryAfter().isZero();
     if (size == 0 || !isKept) {
       return;
     }
     for (String key : call.keys()) {
-      if (asked.turn < forgotten.getOrDefault(key, oldestTurn)) {
+      if (forgotten.isAfter(key, asked.turn())) {
         return;
       }
     }
     String name = call.denialName();
     remove(name);
     long life = d.never() ? longestNs : Math.min(d.retryAfter().toNanos(), longestNs);
-    denials.put(name, new Denial(d, asked.at, life, call.keys()));
+    denials.put(name, new Denial(d, asked.at(), life, call.keys()));
     for (String key : call.keys()) {
       names.computeIfAbsent(key, one -> new HashSet<>()).add(name);
     }
@@ -94,7 +74,7 @@ final class DenialCache {
   }
 
   /** Removes all denials of a key. Those on their way are not kept either. */
-  void forget(String key) {
+  void forget(String key, long turn) {
     if (size == 0) {
       return;
     }
@@ -102,13 +82,7 @@ final class DenialCache {
     if (of != null) {
       List.copyOf(of).forEach(this::remove);
     }
-    turn++;
-    forgotten.remove(key);
-    forgotten.put(key, turn);
-    if (forgotten.size() > FORGOTTEN_MAX) {
-      String oldest = forgotten.keySet().iterator().next();
-      oldestTurn = forgotten.remove(oldest);
-    }
+    forgotten.add(key, turn);
   }
 
   private void remove(String name) {

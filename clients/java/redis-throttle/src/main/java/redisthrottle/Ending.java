@@ -47,16 +47,13 @@ final class Ending {
   private final Exchange exchange;
   private final Loop loop;
   private final Decider decider;
-  private final DenialCache denials;
+  private final Denials denials;
   private final long timeoutNs;
 
   /** Aborted when the limiter closes. */
   private final Signal closed = new Signal();
 
-  private int underWay;
-  private @Nullable CompletableFuture<Boolean> drained;
-
-  Ending(Exchange exchange, Decider decider, DenialCache denials) {
+  Ending(Exchange exchange, Decider decider, Denials denials) {
     this.exchange = exchange;
     this.loop = exchange.loop;
     this.decider = decider;
@@ -112,27 +109,62 @@ final class Ending {
     return attempt(end).thenCompose(result -> ended(end, result, false));
   }
 
+  /** A call with leases or reservations, which are given back if its caller has gone. */
+  final class Taking extends Turn {
+    private final List<Ask> asks;
+    private final boolean isSeveral;
+    private final boolean isCounted;
+    private boolean isLost;
+
+    private Taking(List<Ask> asks, boolean isSeveral, boolean isCounted) {
+      this.asks = asks;
+      this.isSeveral = isSeveral;
+      this.isCounted = isCounted;
+    }
+
+    /** Returns the decision of a reply. */
+    Decision read(@Nullable Object reply) {
+      return isSeveral ? Replies.several(reply, asks) : Replies.decision(reply, asks.get(0));
+    }
+
+    @Override
+    void late(@Nullable Object reply, @Nullable RuntimeException error) {
+      if (isLost && isTaken(reply, error)) {
+        abandon(asks, isCounted);
+      }
+    }
+
+    private boolean isTaken(@Nullable Object reply, @Nullable RuntimeException error) {
+      try {
+        return error == null ? read(reply).allowed() : Failures.mayHaveRun(error);
+      } catch (CommandRejectedException e) {
+        return false;
+      }
+    }
+  }
+
   /**
    * Decides a call with leases or reservations. Ends those that may be there, but whose caller has
-   * nothing of them: {@link OnError} denied them, or the caller gave up.
+   * nothing of them: {@link OnError} denied them, or the caller gave up. A command that is still
+   * unanswered ends them when its reply arrives: a release that overtook its lease would be lost.
    *
+   * @param isSeveral true for a call with several rules
    * @param isCounted whether an end that fails is counted as unsettled
    */
   CompletableFuture<Decision> abandoning(
       List<Ask> asks,
-      Signal signal,
+      boolean isSeveral,
       boolean isCounted,
-      Supplier<CompletableFuture<Decision>> decide) {
-    signal.throwIfAborted();
+      Function<Taking, CompletableFuture<Decision>> decide) {
+    Taking taking = new Taking(asks, isSeveral, isCounted);
     return decide
-        .get()
+        .apply(taking)
         .whenComplete(
             (decision, error) -> {
-              boolean isLost =
-                  error == null
-                      ? !decision.allowed() && Failures.mayHaveRun(decision.error())
-                      : signal.isAborted();
-              if (isLost) {
+              boolean isDenied = error == null && !decision.allowed();
+              if (taking.isDraining) {
+                taking.isLost = isDenied || error != null;
+              } else if (isDenied && Failures.mayHaveRun(decision.error())) {
                 abandon(asks, isCounted);
               }
             });
@@ -196,7 +228,7 @@ final class Ending {
   /** Counts and reports an end, once, after its last attempt. */
   private CompletableFuture<Boolean> ended(End end, Attempt last, boolean hasRun) {
     if (last.error != null) {
-      if (end.isCounted) {
+      if (end.isCounted || closed.isAborted()) {
         decider.countUnsettled();
         // A rejection was reported when it arrived.
         if (!(last.error instanceof CommandRejectedException)) {
@@ -217,10 +249,7 @@ final class Ending {
     boolean isRelease = end.kind == EventKind.LEASE;
     // An end waits for a slot although its ttl is over.
     long slotUntil = Math.max(end.until, askedAt + timeoutNs);
-    if (!isRelease) {
-      denials.forget(end.ask.key());
-    }
-    underWay++;
+    forget(end);
     Function<@Nullable Object, Attempt> read =
         reply -> {
           if (isRelease) {
@@ -230,16 +259,16 @@ final class Ending {
         };
     return send(end.call, end.ask, slotUntil, Signal.NONE, read)
         .exceptionally(error -> new Attempt(askedAt, null, Failures.classified(error)))
-        .whenComplete(
-            (result, error) -> {
-              if (!isRelease) {
-                denials.forget(end.ask.key());
-              }
-              underWay--;
-              if (drained != null && underWay == 0) {
-                drained.complete(true);
-              }
-            });
+        .whenComplete((result, error) -> forget(end));
+  }
+
+  /** Forgets the denials of a key that an end changes. */
+  private void forget(End end) {
+    if (end.kind == EventKind.CHARGE) {
+      denials.charged(end.ask.key());
+    } else if (end.kind != EventKind.LEASE) {
+      denials.forget(end.ask.key());
+    }
   }
 
   /** Sends a call in a slot of the leases. Counts and reports a rejection. */
@@ -257,14 +286,8 @@ final class Ending {
             });
   }
 
-  /** Ends the repetitions, and waits for the attempts under way. */
-  CompletableFuture<Boolean> close() {
+  /** Ends the repetitions. From now on an end without an answer is counted and reported. */
+  void close() {
     closed.abort();
-    CompletableFuture<Boolean> ended = new CompletableFuture<>();
-    drained = ended;
-    if (underWay == 0) {
-      ended.complete(true);
-    }
-    return ended;
   }
 }

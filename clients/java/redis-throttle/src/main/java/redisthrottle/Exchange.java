@@ -1,66 +1,72 @@
 package redisthrottle;
 
-import java.util.HashMap;
-import java.util.Map;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
-import redisthrottle.Breaker.Outcome;
 
-/** Sends each call once, within its deadline, and limits the calls in flight. */
+/** Sends each call once, and follows it to its end. */
 final class Exchange {
   final Loop loop;
   final Options options;
   final Backends backends;
-  final Deadlines deadlines;
+  final long timeoutNs;
+  final long silenceNs;
   private final Routes routes;
-  private final long timeoutNs;
 
-  /** The nodes by name. */
-  private final Map<@Nullable String, Node> nodes = new HashMap<>();
+  /** The number of calls that have not ended, renewals and ends included. */
+  private int open;
+
+  private boolean isClosing;
+  private @Nullable CompletableFuture<Boolean> idle;
 
   Exchange(Loop loop, Options options, Routes routes) {
     this.loop = loop;
     this.options = options;
     this.routes = routes;
-    this.deadlines = new Deadlines(loop);
     this.timeoutNs = options.timeout.toNanos();
+    this.silenceNs = options.silence().toNanos();
     this.backends = new Backends(routes, this);
   }
 
   /** Returns the number of nodes whose breaker is open. */
   int openBreakers() {
-    return (int) nodes.values().stream().filter(node -> node.breaker.isOpen()).count();
+    return (int) routes.nodes().stream().filter(node -> node.breaker.isOpen()).count();
   }
 
-  /** Returns the state of a node, so that a dead node does not block the others. */
-  Node nodeNamed(@Nullable String name) {
-    Node node = nodes.get(name);
-    if (node == null) {
-      long pause = options.breakerPause.toNanos();
-      node = new Node(name, loop, new Breaker(loop, options.breakerFailures, pause));
-      nodes.put(name, node);
-    }
-    return node;
+  /** Returns the node of a call. */
+  Node nodeOf(Call call) {
+    return routes.nodeOf(call);
   }
 
   /** Sends a call. Fails with a rejection, an {@link UnavailableException}, or a cancellation. */
-  CompletableFuture<@Nullable Object> send(Call call, Signal signal) {
-    return send(call, timeoutNs, signal);
+  CompletableFuture<@Nullable Object> send(Call call, Turn sender, Signal signal) {
+    if (isClosing && signal != Signal.NONE) {
+      return CompletableFuture.failedFuture(Core.closedError());
+    }
+    long left = signal.left(timeoutNs);
+    if (left <= 0) {
+      String text = "no time is left";
+      return CompletableFuture.failedFuture(
+          UnavailableException.unsent(Reason.OVERLOADED, text, null));
+    }
+    return begin(call, sender, signal, Pending.Kind.PLAIN, left);
   }
 
-  /** Sends a call with a deadline of its own. */
-  CompletableFuture<@Nullable Object> send(Call call, long withinNs, Signal signal) {
+  /** Sends the call of {@code ready}. */
+  CompletableFuture<@Nullable Object> sendReady(Call call, long withinNs, Signal signal) {
+    return isClosing
+        ? CompletableFuture.failedFuture(Core.closedError())
+        : begin(call, Turn.NONE, signal, Pending.Kind.READY, withinNs);
+  }
+
+  private CompletableFuture<@Nullable Object> begin(
+      Call call, Turn sender, Signal signal, Pending.Kind kind, long withinNs) {
     try {
       signal.throwIfAborted();
-      Node node = nodeNamed(routes.nodeOf(call));
-      if (node.inFlight >= options.maxInFlight && !node.breaker.isOpen()) {
-        String text = options.maxInFlight + " calls are in flight";
-        throw UnavailableException.quiet(Reason.OVERLOADED, text);
-      }
+      Node node = routes.nodeOf(call);
       boolean isProbe = node.breaker.enter();
-      node.inFlight++;
-      return run(call, new Pending(this, node, withinNs, isProbe, true), signal);
+      open++;
+      return run(call, new Pending(this, node, sender, signal, kind, withinNs), isProbe);
     } catch (UnavailableException | CancellationException e) {
       return CompletableFuture.failedFuture(e);
     }
@@ -71,32 +77,43 @@ final class Exchange {
    * one until an instant, and pass an open circuit breaker if a connection is up.
    */
   CompletableFuture<@Nullable Object> sendHeld(Call call, long until, Signal signal) {
-    Node node = nodeNamed(routes.nodeOf(call));
-    return node.takeSlot(until)
-        .thenCompose(
-            isTaken -> {
-              if (!isTaken) {
-                String text = "no slot was free before the lease ended";
-                throw UnavailableException.quiet(Reason.OVERLOADED, text);
-              }
-              return inSlot(call, node, signal).whenComplete((reply, error) -> node.putSlot());
-            });
+    Node node = routes.nodeOf(call);
+    open++;
+    CompletableFuture<@Nullable Object> answer =
+        node.slots
+            .take(until)
+            .thenCompose(
+                isTaken -> {
+                  if (!isTaken) {
+                    String text = "no slot was free before the lease ended";
+                    throw UnavailableException.unsent(Reason.OVERLOADED, text, null);
+                  }
+                  return inSlot(call, node, signal)
+                      .whenComplete((reply, error) -> node.slots.put());
+                });
+    answer.whenComplete((reply, error) -> loop.execute(this::ended));
+    return answer;
   }
 
   private CompletableFuture<@Nullable Object> inSlot(Call call, Node node, Signal signal) {
     try {
       signal.throwIfAborted();
-      boolean passes = node.breaker.isOpen() && routes.isUp(node.name);
+      boolean passes = node.breaker.isOpen() && node.link.isOpen();
       boolean isProbe = !passes && node.breaker.enter();
-      return run(call, new Pending(this, node, timeoutNs, isProbe, false), signal);
+      open++;
+      Pending pending = new Pending(this, node, Turn.NONE, signal, Pending.Kind.HELD, timeoutNs);
+      return run(call, pending, isProbe);
     } catch (UnavailableException | CancellationException e) {
       return CompletableFuture.failedFuture(e);
     }
   }
 
-  private CompletableFuture<@Nullable Object> run(Call call, Pending pending, Signal signal) {
-    pending.follow(signal);
-    deadlines.add(pending);
+  private CompletableFuture<@Nullable Object> run(Call call, Pending pending, boolean isProbe) {
+    if (isProbe) {
+      pending.probes();
+      routes.nodeOf(call).beginProbe();
+    }
+    pending.follow();
     backends
         .send(call, pending)
         .whenComplete(
@@ -110,42 +127,29 @@ final class Exchange {
     return pending.result;
   }
 
-  /** Drops the connection to a node, and ends the calls on it. The next call dials. */
-  void retire(Node node, @Nullable Outcome outcome) {
-    if (!routes.retire(node.name)) {
-      return;
+  /** Called when a call has ended, after what follows its end. */
+  void ended() {
+    open--;
+    if (open == 0 && idle != null) {
+      // As a task: what follows the end may send further calls as tasks.
+      loop.execute(this::checkIdle);
     }
-    String text = "the connection was dropped: it was silent";
-    UnavailableException lost = UnavailableException.sent(Reason.CONNECTION, text, null);
-    long now = loop.nanos();
-    deadlines.each(
-        due -> {
-          if (due instanceof Pending pending && pending.isOf(node)) {
-            if (pending.endsAt() - now <= 0) {
-              pending.expire();
-            } else {
-              pending.lose(lost, outcome);
-            }
-          }
-        });
   }
 
-  /**
-   * Watches a command whose caller gave up. If nothing arrives from its node until the time-out
-   * after it was sent, the connection is silent, and retires. That is no failure: the caller had
-   * given up.
-   *
-   * @param answered the number of answers from the node when the command was sent
-   * @return ends the watch
-   */
-  Runnable watch(Node node, long sentAt, long answered) {
-    return loop.after(
-        sentAt + timeoutNs - loop.nanos(),
-        () -> {
-          if (node.answers == answered) {
-            retire(node, Outcome.NEITHER);
-          }
-        });
+  /** Ends the calls in line, and takes no further ones. Completes when all others have ended. */
+  CompletableFuture<Boolean> finish() {
+    isClosing = true;
+    routes.nodes().forEach(node -> node.closeLine(Core.closedError()));
+    CompletableFuture<Boolean> ended = new CompletableFuture<>();
+    idle = ended;
+    return ended;
+  }
+
+  /** Completes the result of {@link #finish} if no call is open. */
+  void checkIdle() {
+    if (open == 0 && idle != null) {
+      idle.complete(true);
+    }
   }
 
   void close() {

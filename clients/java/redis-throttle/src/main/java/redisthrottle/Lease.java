@@ -2,22 +2,18 @@ package redisthrottle;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
-import org.jspecify.annotations.Nullable;
 
 /**
  * A permit. While it is held, it renews itself after each third of its ttl. End it with
  * try-with-resources. It is not a lock: a process that was stopped for longer than the ttl does not
  * notice the loss.
  */
-public final class Lease implements AutoCloseable {
-  private final Core core;
+public final class Lease extends Guard implements AutoCloseable {
   private final Decision decision;
   private final String id;
   private final Hold hold;
   private final Supplier<CompletableFuture<Boolean>> release;
-  private final AtomicReference<@Nullable CompletableFuture<Void>> end = new AtomicReference<>();
 
   Lease(
       Core core,
@@ -25,7 +21,7 @@ public final class Lease implements AutoCloseable {
       String id,
       Hold hold,
       Supplier<CompletableFuture<Boolean>> release) {
-    this.core = core;
+    super(core);
     this.decision = decision;
     this.id = id;
     this.hold = hold;
@@ -74,24 +70,17 @@ public final class Lease implements AutoCloseable {
    */
   @Override
   public void close() {
-    core.entry().awaitEnd(ended());
+    core.entry().awaitEnd(end());
   }
 
   /** Releases the permit as {@link #close} does. */
   public CompletionStage<Void> releaseAsync() {
-    return core.entry().outside(ended());
+    return core.entry().outside(end());
   }
 
-  private CompletableFuture<Void> ended() {
-    CompletableFuture<Void> first = new CompletableFuture<>();
-    if (!end.compareAndSet(null, first)) {
-      return Checks.present("end", end.get());
-    }
-    core.loop.execute(
-        () -> {
-          hold.end();
-          release.get().whenComplete((done, error) -> first.complete(null));
-        });
-    return first;
+  @Override
+  CompletableFuture<?> sendEnds() {
+    hold.end();
+    return release.get();
   }
 }

@@ -292,8 +292,8 @@ public final class Limiter implements AutoCloseable {
 
   /**
    * Checks, at the start of a program, that the server answers, and returns the back end that does.
-   * The first dial of a program loads the driver's classes, which takes longer than most timeouts.
-   * So this waits for up to 2 s, or twice the timeout if that is longer.
+   * The first dial of a program loads the driver's classes, which may take seconds. So this waits
+   * for up to 5 s, or the time-out if that is longer. A refused dial ends it at once.
    *
    * @throws UnavailableException without an answer
    */
@@ -353,10 +353,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /**
-   * Refunds the prefetched permits that were not spent, and closes the limiter's connections, never
-   * the application's client. Calls in flight end without an answer. Afterwards the limiter has no
-   * thread and no timer. A second call waits for the first. If the thread is interrupted, the end
-   * goes on and the flag stays set.
+   * Refunds the prefetched permits that were not spent, ends the leases and admissions that are
+   * held, and closes the limiter's connections, never the application's client. Calls in line throw
+   * an {@link IllegalStateException}; calls that were sent get their replies, for at most the
+   * time-out. Afterwards the limiter has no thread and no timer. A second call waits for the first.
+   * If the thread is interrupted, the end goes on and the flag stays set.
    */
   @Override
   public void close() {

@@ -21,9 +21,22 @@ public final class LimiterBuilder {
     this.executor = executor;
   }
 
-  /** Sets the deadline of a whole call, its dial included, from 1 ms to 60 s; 100 ms by default. */
+  /**
+   * Sets the most that a call takes in all, from 1 ms to 1 h; 1 s by default. Only the first dial
+   * to a node, for which calls wait up to 5 s, comes on top.
+   */
   public LimiterBuilder timeout(Duration timeout) {
     options.setTimeout(timeout);
+    return this;
+  }
+
+  /**
+   * Sets the time after which a node from which nothing was heard does not answer, from 1 ms to the
+   * time-out; 100 ms by default, or the time-out if only that is set. It must exceed a round trip
+   * and the longest stall of the server.
+   */
+  public LimiterBuilder silence(Duration silence) {
+    options.setSilence(silence);
     return this;
   }
 
@@ -34,11 +47,38 @@ public final class LimiterBuilder {
   }
 
   /**
-   * Sets the maximum number of calls to a node at a time; 256 by default. {@link OnError} decides
+   * Sets the maximum number of commands that were sent to a node and are not answered; 256 by
+   * default. Further calls stand in line.
+   */
+  public LimiterBuilder maxInFlight(int commands) {
+    options.setMaxInFlight(commands);
+    return this;
+  }
+
+  /**
+   * Sets the maximum number of calls in line for a node; 16,384 by default. {@link OnError} decides
    * further calls at once.
    */
-  public LimiterBuilder maxInFlight(int calls) {
-    options.maxInFlight = (int) Checks.integer("maxInFlight", calls, 1, 1_000_000);
+  public LimiterBuilder maxWaiting(int calls) {
+    options.setMaxWaiting(calls);
+    return this;
+  }
+
+  /**
+   * Sets the number of keys whose last denial is remembered, to deny further calls in a rush and
+   * without an answer; 10,000 by default, and 0 for none.
+   */
+  public LimiterBuilder knownDenials(int keys) {
+    options.setKnownDenials(keys);
+    return this;
+  }
+
+  /**
+   * Sets whether decisions without an answer are logged as a warning, with their number, at most
+   * once a second for each reason; true by default.
+   */
+  public LimiterBuilder logErrors(boolean isOn) {
+    options.isLogging = isOn;
     return this;
   }
 
@@ -124,9 +164,14 @@ public final class LimiterBuilder {
     return options;
   }
 
-  /** Returns the limiter. It sends nothing yet; see {@link Limiter#ready}. */
+  /**
+   * Returns the limiter, and begins its first dial; see {@link Limiter#ready}.
+   *
+   * @throws InvalidArgumentException if the silence is longer than the time-out
+   */
   public Limiter build() {
-    Options copy = options.copy();
-    return new Limiter(new Core(connector, copy, clock, jitter, executor));
+    Core core = new Core(connector, options.copy().checked(), clock, jitter, executor);
+    core.dial();
+    return new Limiter(core);
   }
 }

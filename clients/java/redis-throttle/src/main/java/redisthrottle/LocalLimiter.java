@@ -7,10 +7,30 @@ import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** Decides in this process, for rules whose {@link OnError} is {@code LOCAL}. */
+/**
+ * Decides in this process, for rules whose {@link OnError} is {@code LOCAL}, and for keys that the
+ * server denied, until it answers again.
+ */
 final class LocalLimiter {
   /** The maximum number of keys. */
   private static final int KEYS_MAX = 10_000;
+
+  /**
+   * A rule that this process decides.
+   *
+   * @param known the server's denial with which the key continues; null for the rule's local share
+   */
+  record Share(Ask ask, KnownDenials.@Nullable Known known) {
+    Algorithm algorithm() {
+      Algorithm whole = known == null ? ask.rule().local : known.algorithm();
+      return Checks.present("onError", whole);
+    }
+
+    /** Returns the same rule for a call that takes nothing. */
+    Share untouched() {
+      return new Share(ask.withCost(0, false).withoutLeave(), known);
+    }
+  }
 
   private record Kept(Object state, long freeAt, boolean isExhausted) {}
 
@@ -27,55 +47,56 @@ final class LocalLimiter {
     this.loop = loop;
   }
 
-  /** Takes from all asks or from none. It takes nothing if {@code isPeek} is true. */
-  List<Decision> decide(List<Ask> asks, UnavailableException away, boolean isPeek) {
+  /** Takes from all rules or from none. It takes nothing if {@code isPeek} is true. */
+  List<Decision> decide(List<Share> shares, UnavailableException away, boolean isPeek) {
     long now = loop.wallNanos();
-    List<Algorithm.Verdict> verdicts = new ArrayList<>(asks.size());
-    List<Decision> rows = new ArrayList<>(asks.size());
+    List<Algorithm.Verdict> verdicts = new ArrayList<>(shares.size());
+    List<Decision> rows = new ArrayList<>(shares.size());
     boolean allowed = true;
-    for (Ask ask : asks) {
-      long cost = costOf(ask, now);
-      Algorithm.Verdict verdict = verdict(ask, cost, now);
+    for (Share share : shares) {
+      long cost = costOf(share, now);
+      Algorithm.Verdict verdict = verdict(share, cost, now);
       verdicts.add(verdict);
-      rows.add(decision(ask, verdict, cost, away));
+      rows.add(decision(share.ask, verdict, cost, away));
       allowed &= verdict.allowed();
     }
-    for (int at = 0; allowed && !isPeek && at < asks.size(); at++) {
+    for (int at = 0; allowed && !isPeek && at < shares.size(); at++) {
       Object state = verdicts.get(at).state();
       if (state != null) {
-        keep(asks.get(at), state, now);
+        keep(shares.get(at), state, now);
       }
     }
     return rows;
   }
 
-  private static Algorithm algorithm(Ask ask) {
-    return Checks.present("onError", ask.rule().local);
-  }
-
-  private @Nullable Object stateOf(Ask ask) {
-    Kept kept = keys.get(keyOf(ask));
+  private @Nullable Object stateOf(Share share) {
+    if (share.known != null) {
+      return share.known.state();
+    }
+    Kept kept = keys.get(keyOf(share.ask));
     return kept == null ? null : kept.state;
   }
 
   /** Returns the units that a call takes; a partial call takes what is left. */
-  private long costOf(Ask ask, long now) {
+  private long costOf(Share share, long now) {
+    Ask ask = share.ask;
     if (!ask.isPartial()) {
       return ask.cost();
     }
-    Algorithm.Verdict free = algorithm(ask).decide(stateOf(ask), now, 0);
+    Algorithm.Verdict free = share.algorithm().decide(stateOf(share), now, 0);
     long left = unitsLeft(ask.leave(), free.limit());
     return Math.min(ask.cost(), Math.max(1, free.remaining() - left));
   }
 
   /** Decides one call with its options. */
-  private Algorithm.Verdict verdict(Ask ask, long cost, long now) {
-    Algorithm local = algorithm(ask);
-    Object state = stateOf(ask);
-    if (ask.leave() == null) {
+  private Algorithm.Verdict verdict(Share share, long cost, long now) {
+    Algorithm local = share.algorithm();
+    Object state = stateOf(share);
+    String leave = share.ask.leave();
+    if (leave == null) {
       return local.decide(state, now, cost);
     }
-    long left = unitsLeft(ask.leave(), local.decide(state, now, 0).limit());
+    long left = unitsLeft(leave, local.decide(state, now, 0).limit());
     Algorithm.Verdict whole = local.decide(state, now, cost + left);
     return whole.allowed() ? local.decide(state, now, cost) : whole;
   }
@@ -118,10 +139,14 @@ final class LocalLimiter {
     return ask.rule().text + " " + ask.key();
   }
 
-  private void keep(Ask ask, Object state, long now) {
-    String key = keyOf(ask);
+  private void keep(Share share, Object state, long now) {
+    if (share.known != null) {
+      share.known.keep(state);
+      return;
+    }
+    String key = keyOf(share.ask);
     remove(key);
-    Algorithm.Verdict next = algorithm(ask).decide(state, now, 1);
+    Algorithm.Verdict next = share.algorithm().decide(state, now, 1);
     long freeAt = next.allowed() ? now : now + next.retryAfter() * 1_000_000;
     keys.put(key, new Kept(state, freeAt, !next.allowed()));
     (next.allowed() ? idle : exhausted).put(key, true);
@@ -149,18 +174,20 @@ final class LocalLimiter {
     }
   }
 
-  /** Returns units to a key. */
-  void refund(Ask ask) {
+  /** Returns the units of an ask to its key. */
+  void refund(Share share) {
     long now = loop.wallNanos();
-    Object state = stateOf(ask);
+    Object state = stateOf(share);
     if (state == null) {
       return;
     }
-    Object left = algorithm(ask).add(state, now, -ask.cost());
-    if (left == null) {
-      remove(keyOf(ask));
+    Object left = share.algorithm().add(state, now, -share.ask.cost());
+    if (left != null) {
+      keep(share, left, now);
+    } else if (share.known != null) {
+      share.known.keep(null);
     } else {
-      keep(ask, left, now);
+      remove(keyOf(share.ask));
     }
   }
 }

@@ -1,6 +1,6 @@
 package redisthrottle;
 
-import java.util.Comparator;
+import java.util.List;
 import java.util.PriorityQueue;
 import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
@@ -13,11 +13,16 @@ final class ManualClock {
   /** The start: Monday, 2024-01-01 00:00:00 UTC. */
   private static final long START_NS = 1_704_067_200_000_000_000L;
 
-  private record Timer(long at, long number, Clock owner, Runnable task) {}
+  private record Timer(long at, long number, Clock owner, Runnable task)
+      implements Comparable<Timer> {
+    @Override
+    public int compareTo(Timer other) {
+      return at == other.at ? Long.compare(number, other.number) : Long.compare(at, other.at);
+    }
+  }
 
   private final ReentrantLock lock = new ReentrantLock();
-  private final PriorityQueue<Timer> timers =
-      new PriorityQueue<>(Comparator.comparingLong(Timer::at).thenComparingLong(Timer::number));
+  private final PriorityQueue<Timer> timers = new PriorityQueue<>();
   private volatile long now;
   private long number;
 
@@ -89,6 +94,24 @@ final class ManualClock {
       next.task.run();
     }
     now = Math.max(now, end);
+  }
+
+  /**
+   * Moves the time as in a pause of the process: the due timers of one clock run first, and all run
+   * at its end.
+   */
+  void pause(long nanos, Clock first) {
+    now += nanos;
+    List<Timer> early;
+    lock.lock();
+    try {
+      early = timers.stream().filter(one -> one.owner == first && one.at <= now).sorted().toList();
+      timers.removeAll(early);
+    } finally {
+      lock.unlock();
+    }
+    early.forEach(one -> one.task.run());
+    runUntil(now);
   }
 
   private @Nullable Timer due(long end) {

@@ -1,70 +1,358 @@
 package redisthrottle;
 
 import java.util.ArrayDeque;
-import java.util.Deque;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** The calls to one server, or to one primary of a cluster. */
-final class Node {
-  /** The number of renewals and ends in flight to a node, in addition to {@code maxInFlight}. */
-  private static final int LEASE_SLOTS = 8;
-
+/**
+ * The calls to one server, or to one primary of a cluster: their places, the line for a place or a
+ * connection, and the silence that ends them.
+ */
+final class Node implements RunClock.Owner, Link.Owner {
   /** Null for a single server. */
   final @Nullable String name;
 
   final Breaker breaker;
-  int inFlight;
+  final Slots slots;
+  final RunClock clock;
+  final Link link;
+  private final Loop loop;
+  private final Options options;
+  private final long silenceNs;
+  private final Runnable whenLost;
 
-  /** The number of calls so far. */
-  long entered;
+  /** The calls that wait, the oldest first. Those that have ended leave when they come first. */
+  private final ArrayDeque<Pending> line = new ArrayDeque<>();
+
+  /** The number of calls in line that have not ended. */
+  private int waiting;
+
+  /** The renewals and ends that wait for a connection. */
+  private final ArrayDeque<Pending> ends = new ArrayDeque<>();
+
+  /** The number of commands that were sent and are not answered. */
+  private int inFlight;
+
+  /** The instants by the clock until which patience is short. */
+  private final Patience inLine;
+
+  private final Patience forReply;
+
+  /** The probe whose command is in flight. */
+  private @Nullable Pending probe;
+
+  /** True if {@link #probe} has ended without an answer. Its command stays until the next probe. */
+  private boolean isSuspect;
+
+  private boolean isReading;
+
+  /** A time after an end without an answer, in which calls wait less. */
+  private final class Patience {
+    private boolean isShort;
+    private long until;
+
+    void shorten() {
+      isShort = true;
+      until = loop.nanos() + options.breakerPause.toNanos();
+    }
+
+    boolean isShort() {
+      isShort = isShort && loop.nanos() - until < 0;
+      return isShort;
+    }
+  }
 
   /**
-   * The number of calls at the last failure. A failure of one of these calls is part of that one:
-   * all calls in flight lose a connection together.
+   * Makes a node without a connection.
+   *
+   * @param whenLost called when a connection to the node is lost or retires
    */
-  long failedThrough;
-
-  /** The number of answers that arrived. */
-  long answers;
-
-  private final Loop loop;
-  private int freeSlots = LEASE_SLOTS;
-  private final Deque<CompletableFuture<Boolean>> waiting = new ArrayDeque<>();
-
-  Node(@Nullable String name, Loop loop, Breaker breaker) {
+  Node(Link.Terms terms, @Nullable String name, Runnable whenLost) {
     this.name = name;
-    this.loop = loop;
-    this.breaker = breaker;
+    this.loop = terms.loop();
+    this.options = terms.options();
+    this.whenLost = whenLost;
+    this.silenceNs = options.silence().toNanos();
+    this.breaker = new Breaker(loop, options.breakerFailures, options.breakerPause.toNanos());
+    this.slots = new Slots(loop);
+    this.clock = new RunClock(loop, Math.max(1, silenceNs / 4), this);
+    this.link = new Link(terms, name, clock, this);
+    this.inLine = new Patience();
+    this.forReply = new Patience();
   }
 
-  /** Takes a lease slot, or waits for one. The result is false if none was free in time. */
-  CompletableFuture<Boolean> takeSlot(long until) {
-    if (freeSlots > 0) {
-      freeSlots--;
-      return CompletableFuture.completedFuture(true);
+  /** Returns the deadline, in run time, of something that begins now. */
+  long deadline(long timeoutNs) {
+    return link.isFirst() ? RunClock.NEVER : clock.nanos() + timeoutNs;
+  }
+
+  /** Sends the command of a call once it has a place and a connection. */
+  CompletableFuture<@Nullable Object> send(List<String> words, boolean isAsking, Pending call) {
+    boolean hasPlace = !call.isCounted || call.hasPlace();
+    if (link.isOpen() && (hasPlace || waiting == 0 && inFlight < options.maxInFlight)) {
+      return transmit(words, isAsking, call);
+    }
+    return turn(call).thenCompose(isTurn -> transmit(words, isAsking, call));
+  }
+
+  private CompletableFuture<@Nullable Object> transmit(
+      List<String> words, boolean isAsking, Pending call) {
+    if (call.isCounted && !call.hasPlace()) {
+      inFlight++;
+      call.takePlace();
+    }
+    call.sent(forReply.isShort());
+    if (call.isProbe()) {
+      probe = call;
+    }
+    if (isAsking) {
+      link.transmit(List.of("ASKING"), false);
+    }
+    return link.transmit(words, call.isPatient);
+  }
+
+  /** Makes a call stand in line. The result completes when it may be sent. */
+  private CompletableFuture<Boolean> turn(Pending call) {
+    boolean isUp = link.isOpen();
+    RuntimeException refused = isUp ? null : link.refused();
+    if (refused != null) {
+      return CompletableFuture.failedFuture(refused);
     }
     CompletableFuture<Boolean> turn = new CompletableFuture<>();
-    waiting.add(turn);
-    Runnable stop =
-        loop.after(
-            until - loop.nanos(),
-            () -> {
-              if (waiting.remove(turn)) {
-                turn.complete(false);
-              }
-            });
-    return turn.whenComplete((isTaken, error) -> stop.run());
+    if (isUp && call.decideKnown()) {
+      return turn;
+    }
+    if (!call.isCounted) {
+      call.joins(turn, RunClock.NEVER);
+      ends.add(call);
+    } else if (call.hasPlace()) {
+      // The connection closed before it wrote the command: the call comes first again.
+      leavePlace(call);
+      call.joins(turn, RunClock.NEVER);
+      waiting++;
+      line.addFirst(call);
+    } else if (waiting < options.maxWaiting + (isUp ? 0 : options.maxInFlight - inFlight)) {
+      // Calls that have a place, but no connection yet, do not count as in line.
+      call.joins(turn, inLine.isShort() ? silenceNs : RunClock.NEVER);
+      waiting++;
+      line.add(call);
+    } else {
+      String text = options.maxWaiting + " calls are in line";
+      turn.completeExceptionally(UnavailableException.unsent(Reason.OVERLOADED, text, null));
+    }
+    if (!isUp) {
+      call.awaitsDial(RunClock.NEVER);
+      link.dial();
+    }
+    return turn;
   }
 
-  /** Returns a lease slot. The end or renewal that has waited longest gets it. */
-  void putSlot() {
-    CompletableFuture<Boolean> next = waiting.poll();
-    if (next == null) {
-      freeSlots++;
-    } else {
-      // As a task: with an open breaker all that wait would end inside of one another.
-      loop.execute(() -> next.complete(true));
+  /** Called when a call ends in line. */
+  void leftLine(Pending call) {
+    if (!call.isCounted) {
+      ends.remove(call);
+      return;
     }
+    waiting--;
+    // From the middle it leaves later: a removal there would take time in proportion to the line.
+    while (!line.isEmpty() && line.element().isEnded()) {
+      line.remove();
+    }
+  }
+
+  /** Gives back the place of a call whose command is answered or was not sent. */
+  void leavePlace(Pending call) {
+    if (call.hasPlace()) {
+      call.givePlace();
+      inFlight--;
+      serve(true);
+    }
+  }
+
+  /**
+   * Sends calls in line while there are places.
+   *
+   * @param isFreed true if a place was freed, and not a connection opened
+   */
+  private void serve(boolean isFreed) {
+    while (waiting > 0 && inFlight < options.maxInFlight && link.isOpen()) {
+      Pending next = line.remove();
+      if (next.isEnded()) {
+        continue;
+      }
+      if (!isFreed || !next.decideKnown()) {
+        waiting--;
+        next.serve();
+      }
+    }
+  }
+
+  /** Calls an act for each call in line. The act may end it. */
+  private void eachInLine(Consumer<Pending> act) {
+    List.copyOf(ends).forEach(act);
+    for (Pending one : List.copyOf(line)) {
+      if (one.isInLine()) {
+        act.accept(one);
+      }
+    }
+  }
+
+  @Override
+  public void opened(boolean isFirst) {
+    if (isFirst) {
+      clock.each(RunClock.Due::restart);
+    }
+    eachInLine(Pending::awaitsPlace);
+    for (Pending one = ends.poll(); one != null; one = ends.poll()) {
+      one.serve();
+    }
+    serve(false);
+    clock.replan();
+  }
+
+  @Override
+  public void dialFailed(RuntimeException error, boolean isFirst) {
+    if (isFirst) {
+      clock.each(RunClock.Due::restart);
+    }
+    if (error instanceof CommandRejectedException) {
+      breaker.answered();
+    } else {
+      breaker.failed(link.nextDialAt());
+    }
+    eachInLine(one -> one.lose(error));
+  }
+
+  @Override
+  public void lost(boolean hasAnswered) {
+    if (!hasAnswered) {
+      breaker.failed(link.nextDialAt());
+    }
+    dialForLine();
+  }
+
+  /** Dials if calls are in line after the connection was lost. */
+  private void dialForLine() {
+    long lostAt = clock.nanos();
+    if (waiting + ends.size() > 0 && !link.isOpen()) {
+      RuntimeException refused = link.refused();
+      if (refused != null) {
+        eachInLine(one -> one.lose(refused));
+      } else {
+        eachInLine(one -> one.awaitsDial(lostAt));
+        link.dial();
+        clock.replan();
+      }
+    }
+    whenLost.run();
+  }
+
+  /** Closes the connection, and ends the calls on it. The next call dials. */
+  void retire(RuntimeException error) {
+    link.retire(error);
+    dialForLine();
+  }
+
+  @Override
+  public long silentAt() {
+    return isSuspect ? RunClock.NEVER : link.silentAt();
+  }
+
+  @Override
+  public void tick(long run) {
+    if (!clock.isDue(run)) {
+      return;
+    }
+    if (isReading) {
+      // The driver does not read: a process that hardly runs does not keep its callers for ever.
+      if (clock.isTooLate()) {
+        expire(run);
+      }
+      return;
+    }
+    isReading = true;
+    link.whenRead(
+        () ->
+            loop.execute(
+                () -> {
+                  isReading = false;
+                  expire(run);
+                }));
+  }
+
+  private void expire(long run) {
+    if (silentAt() <= run) {
+      silence();
+    }
+    clock.expire(run);
+    clock.replan();
+  }
+
+  /** Ends the calls in flight. Those in line that have waited as long end too. */
+  void silence() {
+    breaker.failed(link.nextDialAt());
+    String text = "nothing arrived in " + silenceNs / 1_000_000 + " ms";
+    UnavailableException silent = UnavailableException.sent(Reason.TIMEOUT, text, null);
+    long run = clock.nanos();
+    eachInLine(one -> one.endIfWaited(run - silenceNs, text));
+    Pending probing = probe;
+    if (probing != null && !probing.isEnded()) {
+      isSuspect = true;
+      clock.each(
+          due -> {
+            if (due instanceof Pending call && call.isSent()) {
+              call.lose(silent);
+            }
+          });
+    } else {
+      retire(silent);
+    }
+  }
+
+  /** Called when the probe begins. It uses another connection than a silent one before it. */
+  void beginProbe() {
+    if (isSuspect) {
+      isSuspect = false;
+      probe = null;
+      String text = "the connection was dropped: it was silent";
+      retire(UnavailableException.sent(Reason.CONNECTION, text, null));
+    }
+  }
+
+  /** Called when the command of a call is answered, or will not be. */
+  void settled(Pending call) {
+    if (probe == call) {
+      probe = null;
+      isSuspect = false;
+    }
+    leavePlace(call);
+  }
+
+  /** Returns true if a sent call that is due now got no reply because the node is silent. */
+  boolean isSilentFor(Pending call) {
+    return isSuspect || link.isSilentSince(call.sentAt());
+  }
+
+  /** Notes that a call ended in line, or before its reply, while the node was not silent. */
+  void overloaded(boolean wasSent) {
+    (wasSent ? forReply : inLine).shorten();
+  }
+
+  /** Ends the calls in line with an error. */
+  void closeLine(RuntimeException error) {
+    eachInLine(
+        one -> {
+          if (one.isCounted) {
+            one.lose(error);
+          }
+        });
+  }
+
+  void close() {
+    link.close();
+    slots.close();
+    eachInLine(one -> one.lose(Link.away("the limiter is closed")));
   }
 }

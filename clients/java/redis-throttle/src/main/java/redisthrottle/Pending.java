@@ -1,199 +1,380 @@
 package redisthrottle;
 
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
-import redisthrottle.Breaker.Outcome;
 
-/** A call in flight, until it is answered, its deadline passes or its caller gives up. */
-final class Pending extends Deadlines.Due implements Waiting {
+/**
+ * A call, until it is answered, its time is over or its caller gives up. A command that is then
+ * unanswered drains: it keeps its place until its reply arrives or its connection closes.
+ */
+final class Pending extends RunClock.Due {
+  /** How a call is treated. */
+  enum Kind {
+    /** It stands in line for a place. */
+    PLAIN,
+    /** A renewal or an end, which has a slot of its own. */
+    HELD,
+    /** The call of {@code ready}, which waits for its whole time in each stage. */
+    READY
+  }
+
+  private enum Stage {
+    /** Waits for the slot map of the cluster. */
+    MAPPING,
+    /** Waits for a search of the back end. */
+    SEARCHING,
+    IN_LINE,
+    SENT
+  }
+
   final CompletableFuture<@Nullable Object> result = new CompletableFuture<>();
+  final boolean isCounted;
+  final boolean isPatient;
   private final Exchange exchange;
+  private final Turn sender;
+  private final Signal signal;
   private final long timeoutNs;
-  private final long endsAt;
-  private final boolean isCounted;
+  private Stage stage = Stage.SEARCHING;
   private boolean isEnded;
+  private boolean isProbe;
+  private boolean hasPlace;
+  private boolean hasReturned;
 
   /** The node that the call goes to: after a redirection another one. */
   private Node node;
 
-  /** The number of the call among those of its node. */
-  private long number;
+  /** Instants in run time. */
+  private long beganAt;
 
-  private boolean isProbe;
-  private boolean isSent = true;
+  private long joinedAt;
   private long sentAt;
 
-  /** The number of answers from the node when the call was sent. */
-  private long answered;
+  /** The longest time in line. */
+  private long lineNs = RunClock.NEVER;
 
-  private Runnable unwatch = () -> {};
+  private @Nullable CompletableFuture<Boolean> turn;
   private Runnable unfollow = () -> {};
 
-  Pending(Exchange exchange, Node node, long timeoutNs, boolean isProbe, boolean isCounted) {
+  Pending(Exchange exchange, Node node, Turn sender, Signal signal, Kind kind, long timeoutNs) {
     this.exchange = exchange;
-    this.timeoutNs = timeoutNs;
     this.node = node;
-    node.entered++;
-    this.number = node.entered;
-    this.isProbe = isProbe;
-    this.isCounted = isCounted;
-    this.sentAt = exchange.loop.nanos();
-    this.answered = node.answers;
-    this.endsAt = sentAt + timeoutNs;
+    this.sender = sender;
+    this.signal = signal;
+    this.isCounted = kind != Kind.HELD;
+    this.isPatient = kind == Kind.READY;
+    this.timeoutNs = timeoutNs;
+    begin();
+  }
+
+  /** Begins the call's time. */
+  private void begin() {
+    beganAt = node.clock.nanos();
+    joinedAt = beganAt;
+    boolean isWaiting = node.link.isFirst() && !isPatient;
+    endsAt = isWaiting ? RunClock.NEVER : beganAt + timeoutNs;
+    endsAtLatest = isWaiting ? RunClock.NEVER : exchange.loop.nanos() + 3 * timeoutNs;
+  }
+
+  /** Makes the call the probe of its node. */
+  void probes() {
+    isProbe = true;
+    limit(endsAt);
   }
 
   /** Ends the call when its caller gives up. */
-  void follow(Signal signal) {
-    unfollow =
-        signal.whenAborted(
-            () -> {
-              if (isSent) {
-                unwatch = exchange.watch(node, sentAt, answered);
-              }
-              lose(new CancellationException("the call was cancelled"), Outcome.NEITHER);
-            });
+  void follow() {
+    node.clock.add(this);
+    unfollow = signal.whenAborted(() -> lose(Signal.cancelled()));
   }
 
-  boolean isOf(Node other) {
-    return node == other;
+  boolean isProbe() {
+    return isProbe;
   }
 
-  @Override
-  public boolean isEnded() {
+  boolean isEnded() {
     return isEnded;
   }
 
-  @Override
-  public long endsAt() {
-    return endsAt;
+  boolean isInLine() {
+    return stage == Stage.IN_LINE && !isEnded;
   }
 
-  @Override
-  public void waits(@Nullable String name) {
-    isSent = false;
-    goesTo(name == null ? node.name : name);
+  boolean isSent() {
+    return stage == Stage.SENT && !isEnded;
   }
 
-  @Override
-  public void sends(@Nullable String name) {
-    goesTo(name);
-    if (!isEnded) {
-      isSent = true;
-      sentAt = exchange.loop.nanos();
-      answered = node.answers;
-    }
+  boolean hasPlace() {
+    return hasPlace;
   }
 
-  /** Counts the call for another node. The node that redirected it has answered. */
-  private void goesTo(@Nullable String name) {
-    Node to = exchange.nodeNamed(name);
-    if (isEnded || to == node) {
-      return;
-    }
-    leave(Outcome.ANSWERED);
-    isProbe = false;
-    node.answers++;
-    node = to;
-    to.entered++;
-    number = to.entered;
-    if (isCounted) {
-      to.inFlight++;
-    }
+  void takePlace() {
+    hasPlace = true;
   }
 
-  /** Ends the call with the driver's answer. */
-  void answer(@Nullable Object reply) {
-    node.answers++;
-    unwatch.run();
-    if (end(Outcome.ANSWERED)) {
-      result.complete(reply);
-    }
+  void givePlace() {
+    hasPlace = false;
   }
 
-  /** Ends the call with the driver's error. */
-  void fail(RuntimeException error) {
-    if (Failures.isAnswer(error)) {
-      node.answers++;
-    }
-    unwatch.run();
-    lose(error, null);
+  long sentAt() {
+    return sentAt;
   }
 
   /**
-   * Ends the call, which the driver may not have ended yet.
-   *
-   * @param given the outcome; null for that of the error
+   * Returns true once: for the first command that was not written because its connection closed.
    */
-  void lose(RuntimeException error, @Nullable Outcome given) {
-    if (end(given == null ? outcome(error) : given)) {
+  boolean returns() {
+    boolean isFirst = !hasReturned && !isEnded;
+    hasReturned = true;
+    return isFirst;
+  }
+
+  /** Returns the instant some time after another one. */
+  private static long after(long at, long nanos) {
+    return nanos == RunClock.NEVER ? nanos : at + nanos;
+  }
+
+  /** Sets the deadline, which for a probe is a silence after its begin. */
+  private void limit(long at) {
+    boolean isShort = isProbe && !isPatient;
+    endsAt = isShort ? Math.min(at, beganAt + exchange.silenceNs) : at;
+  }
+
+  /** Called when the call stands in line, for at most {@code patience} or half of the time-out. */
+  void joins(CompletableFuture<Boolean> whenServed, long patience) {
+    stage = Stage.IN_LINE;
+    turn = whenServed;
+    joinedAt = node.clock.nanos();
+    long most = isCounted && !isPatient ? exchange.timeoutNs / 2 : RunClock.NEVER;
+    lineNs = Math.min(most, patience);
+    awaitsPlace();
+  }
+
+  /** Sets the deadline of a call in line while a connection is open. */
+  void awaitsPlace() {
+    if (isPatient || !node.link.isFirst()) {
+      limit(Math.min(beganAt + timeoutNs, after(joinedAt, lineNs)));
+    }
+  }
+
+  /**
+   * Sets the deadline of a call in line while no connection is open.
+   *
+   * @param lostAt the instant at which the connection was lost; the largest value if the call came
+   *     later
+   */
+  void awaitsDial(long lostAt) {
+    if (stage == Stage.IN_LINE && !node.link.isFirst() && !isPatient) {
+      long from = lostAt == RunClock.NEVER ? joinedAt : Math.max(joinedAt, lostAt);
+      limit(Math.min(beganAt + timeoutNs, from + exchange.silenceNs));
+    }
+  }
+
+  @Override
+  void restart() {
+    if (!isPatient) {
+      begin();
+    }
+  }
+
+  /** Lets the call in line be sent. */
+  void serve() {
+    CompletableFuture<Boolean> served = turn;
+    turn = null;
+    stage = Stage.SEARCHING;
+    if (served != null) {
+      served.complete(true);
+    }
+  }
+
+  /** Called when the command is sent. */
+  void sent(boolean isShort) {
+    stage = Stage.SENT;
+    sentAt = node.clock.nanos();
+    boolean isLimited = isShort && isCounted && !isPatient;
+    long most = isLimited ? exchange.silenceNs : RunClock.NEVER;
+    limit(Math.min(beganAt + timeoutNs, after(sentAt, most)));
+  }
+
+  /** Called when the call waits for a search: the server has answered that it did not run. */
+  void searches() {
+    stage = Stage.SEARCHING;
+    if (isPatient || !node.link.isFirst()) {
+      limit(beganAt + timeoutNs);
+    }
+  }
+
+  /**
+   * Called when the call waits for the slot map of a cluster.
+   *
+   * @param isFirst true if none was read yet: the wait does not count
+   */
+  void awaitsMap(boolean isFirst) {
+    stage = Stage.MAPPING;
+    if (isPatient) {
+      return;
+    }
+    limit(isFirst ? RunClock.NEVER : beganAt + Math.min(timeoutNs, exchange.silenceNs));
+    endsAtLatest = isFirst ? RunClock.NEVER : endsAtLatest;
+  }
+
+  /** Moves the call to another node. The node that redirected it has answered. */
+  void moveTo(Node to, boolean isRestarted) {
+    if (isEnded || to == node) {
+      return;
+    }
+    long spent = isRestarted ? 0 : node.clock.nanos() - beganAt;
+    node.clock.delete(this);
+    endProbe();
+    node.settled(this);
+    node = to;
+    long latest = endsAtLatest;
+    begin();
+    if (endsAt != RunClock.NEVER) {
+      beganAt -= spent;
+      endsAt -= spent;
+      endsAtLatest = isRestarted ? endsAtLatest : latest;
+    }
+    stage = Stage.SEARCHING;
+    node.clock.add(this);
+  }
+
+  /** Decides the call by a known denial, if there is one. */
+  boolean decideKnown() {
+    if (isProbe) {
+      return false;
+    }
+    Decision known = sender.known();
+    if (known == null || !end()) {
+      return false;
+    }
+    result.complete(known);
+    exchange.ended();
+    return true;
+  }
+
+  /** Ends the call with the server's reply. */
+  void answer(@Nullable Object reply) {
+    stage = Stage.SEARCHING;
+    node.breaker.answered();
+    if (end()) {
+      result.complete(reply);
+      exchange.ended();
+    } else if (sender.isDraining) {
+      sender.late(reply, null);
+    }
+    node.settled(this);
+  }
+
+  /** Ends the call with an error: that of the server, or of the connection. */
+  void fail(RuntimeException error) {
+    stage = Stage.SEARCHING;
+    if (error instanceof CommandRejectedException) {
+      node.breaker.answered();
+    } else if (!isEnded && reasonOf(error) == Reason.SERVER) {
+      node.breaker.failed(node.link.nextDialAt());
+    }
+    if (retires(error)) {
       // First, because what follows the call must not go down the same connection.
-      retire(error);
-      result.completeExceptionally(error);
+      String text = "the connection was dropped: " + error.getMessage();
+      node.retire(UnavailableException.sent(Reason.CONNECTION, text, null));
+    }
+    if (!lose(error) && sender.isDraining) {
+      sender.late(null, error);
+    }
+    node.settled(this);
+  }
+
+  private static @Nullable Reason reasonOf(RuntimeException error) {
+    return error instanceof UnavailableException away ? away.reason() : null;
+  }
+
+  /** Returns true if the error shows that the connection leads to no server that decides. */
+  private static boolean retires(RuntimeException error) {
+    return error instanceof CommandRejectedException rejected
+        ? rejected.kind().equals("NOAUTH") || rejected.kind().equals("WRONGPASS")
+        : Failures.beginsWith(error, "READONLY", "MASTERDOWN");
+  }
+
+  /** Ends the call without an answer. Returns false if it has ended. */
+  boolean lose(RuntimeException error) {
+    if (!end()) {
+      return false;
+    }
+    result.completeExceptionally(error);
+    exchange.ended();
+    return true;
+  }
+
+  /** Ends a call in line that has waited since an instant, because the node is silent. */
+  void endIfWaited(long since, String text) {
+    if (isInLine() && joinedAt <= since && !isPatient) {
+      lose(UnavailableException.unsent(Reason.TIMEOUT, text, null));
     }
   }
 
   @Override
   void expire() {
-    String text = "no answer in " + timeoutNs / 1_000_000 + " ms";
-    UnavailableException error =
-        isSent
-            ? UnavailableException.sent(Reason.TIMEOUT, text, null)
-            : UnavailableException.unsent(Reason.TIMEOUT, text, null);
-    lose(error, null);
-  }
-
-  /** Retires the generation, unless the call timed out before it was sent. */
-  private void retire(RuntimeException error) {
-    boolean isUnsent = error instanceof UnavailableException && !isSent;
-    if (retires(error) && !isUnsent) {
-      exchange.retire(node, null);
+    long ms = (node.clock.nanos() - beganAt) / 1_000_000;
+    boolean isUp = node.link.isOpen();
+    if (stage == Stage.SENT) {
+      expireSent("no answer in " + ms + " ms");
+    } else if (stage == Stage.MAPPING) {
+      lose(Link.away("no slot map in " + ms + " ms"));
+    } else if (stage == Stage.IN_LINE && !isUp) {
+      lose(Link.away("not connected in " + ms + " ms"));
+    } else {
+      if (stage == Stage.IN_LINE && isCounted) {
+        node.overloaded(false);
+      }
+      lose(UnavailableException.unsent(Reason.OVERLOADED, "no place in " + ms + " ms", null));
     }
   }
 
-  /** Returns true if the error shows that the connection leads to no server that decides. */
-  private static boolean retires(RuntimeException error) {
-    if (error instanceof CommandRejectedException rejected) {
-      return rejected.kind().equals("NOAUTH") || rejected.kind().equals("WRONGPASS");
+  private void expireSent(String text) {
+    UnavailableException silent = UnavailableException.sent(Reason.TIMEOUT, text, null);
+    if (isProbe && !isPatient) {
+      // The breaker counts the failure from the begin of the probe, which has not ended yet.
+      node.silence();
+      lose(silent);
+    } else if (isPatient) {
+      String far = "connected, logged in, no reply to RL.PEEK";
+      boolean isSilent = node.isSilentFor(this);
+      lose(UnavailableException.sent(isSilent ? Reason.TIMEOUT : Reason.OVERLOADED, far, null));
+      if (isSilent) {
+        node.silence();
+      }
+    } else if (node.isSilentFor(this)) {
+      lose(silent);
+    } else {
+      if (isCounted) {
+        node.overloaded(true);
+      }
+      lose(UnavailableException.sent(Reason.OVERLOADED, text, null));
     }
-    if (error instanceof UnavailableException away) {
-      return away.reason() == Reason.TIMEOUT
-          || Failures.beginsWith(error, "READONLY", "MASTERDOWN");
-    }
-    return false;
   }
 
-  /** Returns the outcome. Calls that fail together are one failure. A rejection is an answer. */
-  private Outcome outcome(RuntimeException error) {
-    if (error instanceof CommandRejectedException) {
-      return Outcome.ANSWERED;
-    }
-    if (!(error instanceof UnavailableException away) || away.isQuiet()) {
-      return Outcome.NEITHER;
-    }
-    boolean isLoss = away.reason() == Reason.CONNECTION || away.reason() == Reason.TIMEOUT;
-    return isLoss && number <= node.failedThrough ? Outcome.NEITHER : Outcome.FAILED;
-  }
-
-  private boolean end(Outcome outcome) {
+  private boolean end() {
     if (isEnded) {
       return false;
     }
     isEnded = true;
-    exchange.deadlines.delete(this);
+    node.clock.delete(this);
     unfollow.run();
-    if (outcome == Outcome.FAILED) {
-      node.failedThrough = node.entered;
+    if (isCounted) {
+      signal.spend(node.clock.nanos() - beganAt);
     }
-    leave(outcome);
+    endProbe();
+    if (stage == Stage.IN_LINE) {
+      node.leftLine(this);
+    }
+    sender.isDraining = stage == Stage.SENT;
     return true;
   }
 
-  /** Frees the slot of the call at its node. */
-  private void leave(Outcome outcome) {
-    if (isCounted) {
-      node.inFlight--;
+  private void endProbe() {
+    if (isProbe) {
+      node.breaker.probeEnded();
+      isProbe = false;
     }
-    node.breaker.ended(outcome, isProbe);
   }
 }

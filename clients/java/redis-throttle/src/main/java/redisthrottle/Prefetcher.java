@@ -8,7 +8,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.LongFunction;
 import org.jspecify.annotations.Nullable;
@@ -68,7 +67,6 @@ final class Prefetcher {
   }
 
   private final Loop loop;
-  private final Deadlines deadlines;
   private final LinkedHashMap<String, Stock> stocks = new LinkedHashMap<>();
 
   /** The last fetch of each key that has permits not yet promised. */
@@ -79,7 +77,6 @@ final class Prefetcher {
 
   Prefetcher(Loop loop) {
     this.loop = loop;
-    this.deadlines = new Deadlines(loop);
   }
 
   /** Takes a kept permit that was fetched under this rule; null if there is none. */
@@ -95,11 +92,10 @@ final class Prefetcher {
     return kept.spend();
   }
 
-  /** Returns a permit of a fetch. The caller has found no kept one. */
-  CompletableFuture<Decision> take(Wanted wanted, long endsAt, Signal signal) {
-    Waiter waiter = new Waiter(wanted.rule, endsAt);
-    waiter.follow(signal);
-    deadlines.add(waiter);
+  /** Returns a permit of a fetch from a node. The caller has found no kept one. */
+  CompletableFuture<Decision> take(Wanted wanted, Node node, long timeoutNs, Signal signal) {
+    Waiter waiter = new Waiter(wanted.rule, node, timeoutNs, signal);
+    waiter.follow();
     Fetch begun = open.get(wanted.key);
     if (begun != null
         && begun.waiters.size() < begun.permits
@@ -241,41 +237,49 @@ final class Prefetcher {
   }
 
   /** A caller that waits for a permit, until it gets one, its deadline passes or it gives up. */
-  private final class Waiter extends Deadlines.Due {
+  private final class Waiter extends RunClock.Due {
     final CompletableFuture<Decision> result = new CompletableFuture<>();
     final BaseRule rule;
-    final long endsAt;
     boolean isEnded;
 
     /** The grant of a fetch that brought no permit for this caller. */
     @Nullable Decision smaller;
 
+    private final Node node;
+    private final long timeoutNs;
+    private final Signal signal;
+    private long beganAt;
     private Runnable unfollow = () -> {};
 
-    Waiter(BaseRule rule, long endsAt) {
+    Waiter(BaseRule rule, Node node, long timeoutNs, Signal signal) {
       this.rule = rule;
-      this.endsAt = endsAt;
+      this.node = node;
+      this.timeoutNs = timeoutNs;
+      this.signal = signal;
+      restart();
     }
 
-    void follow(Signal signal) {
+    @Override
+    void restart() {
+      beganAt = node.clock.nanos();
+      endsAt = node.deadline(signal.left(timeoutNs));
+    }
+
+    void follow() {
+      node.clock.add(this);
       unfollow =
           signal.whenAborted(
               () -> {
                 if (end()) {
-                  result.completeExceptionally(new CancellationException("the call was cancelled"));
+                  result.completeExceptionally(Signal.cancelled());
                 }
               });
     }
 
     @Override
-    long endsAt() {
-      return endsAt;
-    }
-
-    @Override
     void expire() {
-      String text = "no prefetched permit before the deadline";
-      fail(UnavailableException.sent(Reason.TIMEOUT, text, null));
+      String text = "no prefetched permit in time";
+      fail(UnavailableException.unsent(Reason.OVERLOADED, text, null));
     }
 
     void complete(Decision decision) {
@@ -301,8 +305,11 @@ final class Prefetcher {
     private boolean end() {
       boolean wasWaiting = !isEnded;
       isEnded = true;
-      deadlines.delete(this);
+      node.clock.delete(this);
       unfollow.run();
+      if (wasWaiting) {
+        signal.spend(node.clock.nanos() - beganAt);
+      }
       return wasWaiting;
     }
   }

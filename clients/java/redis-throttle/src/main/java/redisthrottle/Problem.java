@@ -20,6 +20,9 @@ public record Problem(
     if (d.source() == Source.ERROR) {
       return plain(503, "Service Unavailable", "The rate limiter is not available.");
     }
+    if (d.banned()) {
+      return plain(403, "Forbidden", "This caller is blocked.");
+    }
     if (d.never()) {
       return plain(
           413, "Content Too Large", "This request costs more than its limit allows at once.");

@@ -2,15 +2,18 @@ package redisthrottle;
 
 import java.util.Locale;
 
-/** The reason that there is no answer. After a time-out or a loss the call may have run. */
+/**
+ * The reason that there is no answer. Unless it is {@link #SERVER}, a call that was sent may have
+ * run.
+ */
 public enum Reason {
-  /** The deadline passed. */
+  /** The node is silent. */
   TIMEOUT,
-  /** No connection could be opened, or it was lost. */
+  /** No connection could be opened in time, or it was lost. */
   CONNECTION,
   /** The server cannot decide now, such as while it loads its data. */
   SERVER,
-  /** Too many calls are in flight. */
+  /** There are too many calls, or the reply came too late, while the node answers others. */
   OVERLOADED,
   /** The circuit breaker is open. */
   CIRCUIT;

@@ -61,7 +61,16 @@ final class Replies {
     }
     long granted = n[0] > 0 && !ask.isPartial() ? ask.cost() : n[0];
     Decision d = Decision.of(rule, n[0] > 0, n[1], n[2], granted, n[3], n[4], Source.SERVER, null);
+    if (d.never()) {
+      d = d.withBanned(isBan(ask, d.limit()));
+    }
     return isPolicy ? d.withWould(n[5] > 0, Decision.millis(n[6])) : d;
+  }
+
+  /** Returns true for a call that is never allowed although it would be within the limit. */
+  private static boolean isBan(Ask ask, long limit) {
+    long cost = ask.isPartial() ? 1 : ask.cost();
+    return limit == 0 || cost + LocalLimiter.unitsLeft(ask.leave(), limit) <= limit;
   }
 
   /**
@@ -112,6 +121,7 @@ final class Replies {
     }
     long granted = rows.get(deciding).granted();
     return whole
+        .withBanned(rows.get(deciding).banned())
         .permit(granted, whole.remaining(), whole.resetAfter(), Source.SERVER)
         .withWould(wouldAllow, wouldRetryAfter)
         .withRows(List.copyOf(rows), deciding);

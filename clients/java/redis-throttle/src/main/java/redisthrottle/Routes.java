@@ -1,55 +1,81 @@
 package redisthrottle;
 
+import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
 /** Sends commands to the nodes of a server or a cluster. */
 interface Routes {
-  CompletableFuture<@Nullable Object> send(Call call, Waiting waiting);
+  /**
+   * Sends a command.
+   *
+   * @param pending the call whose command it is; null for one of a search, which takes no place
+   */
+  CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending);
 
-  /** Returns the name of the node of a call, if it is known; null for a single server. */
-  @Nullable String nodeOf(Call call);
+  /** Returns the node of a call; one without connections while the slot map is not known. */
+  Node nodeOf(Call call);
 
-  /** Drops the connection to a node. Returns false if none is open. */
-  boolean retire(@Nullable String node);
+  /** Returns the nodes that calls were sent to. */
+  Collection<Node> nodes();
 
-  /** Returns true if a connection to a node is open. */
-  boolean isUp(@Nullable String node);
+  /** Dials before the first call. */
+  void dial();
 
   /** Returns a route to each primary, for commands without a key. */
   CompletableFuture<List<Routes>> primaries();
 
+  /** Returns the error of a call that was not redirected, as the caller sees it. */
+  default Throwable explained(Throwable error) {
+    return error;
+  }
+
   void close();
+
+  /** Sends a command of a search over the connection that is open or dialled. */
+  static CompletableFuture<@Nullable Object> sendFree(Node node, List<String> words) {
+    return node.link.opened().thenCompose(isOpen -> node.link.transmit(words, false));
+  }
 
   /** The route to a single server. */
   final class Single implements Routes {
-    private final Line line;
-    private final Loop loop;
+    private final Node node;
 
-    Single(Line.Terms terms) {
-      loop = terms.loop();
-      line = new Line(terms, null);
+    Single(Link.Terms terms) {
+      node = new Node(terms, null, () -> {});
     }
 
     @Override
-    public CompletableFuture<@Nullable Object> send(Call call, Waiting waiting) {
-      return line.send(call.words(), waiting, loop.nanos());
+    public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
+      return pending == null
+          ? sendFree(node, call.words())
+          : node.send(call.words(), false, pending);
     }
 
     @Override
-    public @Nullable String nodeOf(Call call) {
-      return null;
+    public Node nodeOf(Call call) {
+      return node;
     }
 
     @Override
-    public boolean retire(@Nullable String node) {
-      return line.retire();
+    public Collection<Node> nodes() {
+      return List.of(node);
     }
 
     @Override
-    public boolean isUp(@Nullable String node) {
-      return line.ready() != null;
+    public void dial() {
+      node.link.dial();
+    }
+
+    @Override
+    public Throwable explained(Throwable error) {
+      if (!Failures.beginsWith(error, "MOVED", "ASK")) {
+        return error;
+      }
+      String reply = Failures.text(error);
+      String text = "the server is a node of a cluster: use the cluster client (" + reply + ")";
+      return new CommandRejectedException(reply.substring(0, reply.indexOf(' ')), text, error);
     }
 
     @Override
@@ -59,7 +85,7 @@ interface Routes {
 
     @Override
     public void close() {
-      line.close();
+      node.close();
     }
   }
 }

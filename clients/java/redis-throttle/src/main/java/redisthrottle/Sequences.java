@@ -5,7 +5,6 @@ import static redisthrottle.Checks.invalid;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import redisthrottle.Event.EventKind;
 
@@ -23,7 +22,7 @@ final class Sequences {
   private CompletableFuture<Decision> refund(Item item, Decision taken, Signal signal) {
     try {
       Item units = item.rule.of(item.subject).cost(taken.granted());
-      return core.settled(EventKind.REFUND, units, options).begin(signal);
+      return core.givenBack(EventKind.REFUND, units, options).begin(signal);
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
@@ -64,7 +63,7 @@ final class Sequences {
     // A loop: calls that end at once, as those of an outage do, would follow inside of one another.
     for (int next = at; next < checks.size(); next++) {
       if (signal.isAborted()) {
-        return CompletableFuture.failedFuture(new CancellationException("the call was cancelled"));
+        return CompletableFuture.failedFuture(Signal.cancelled());
       }
       int after = next + 1;
       CompletableFuture<Decision> check = checks.get(next).begin(signal);
@@ -133,7 +132,8 @@ final class Sequences {
               }
               long left = until - core.loop.nanos();
               boolean fits = !d.never() && d.retryAfter().compareTo(Duration.ofNanos(left)) <= 0;
-              if (!d.allowed() && (!fits || d.source() == Source.ERROR)) {
+              boolean isOver = signal.left(core.exchange.timeoutNs) <= 0;
+              if (!d.allowed() && (!fits || isOver || d.source() == Source.ERROR)) {
                 return CompletableFuture.completedFuture(d);
               }
               boolean hasPlace = d.allowed() && !d.degraded();
@@ -170,8 +170,7 @@ final class Sequences {
               if (d.allowed() && !d.degraded()) {
                 refund(item, d, Signal.NONE);
               }
-              return CompletableFuture.failedFuture(
-                  new CancellationException("the call was cancelled"));
+              return CompletableFuture.failedFuture(Signal.cancelled());
             });
   }
 

@@ -5,7 +5,10 @@ import java.util.List;
 import java.util.concurrent.CancellationException;
 import org.jspecify.annotations.Nullable;
 
-/** Tells a call that its caller gave up. It belongs to the loop. */
+/**
+ * A caller: tells its call that it gave up, and adds up the time that it has waited. It belongs to
+ * the loop.
+ */
 final class Signal {
   /** A signal of a call that is not given up. */
   static final Signal NONE = new Signal();
@@ -15,6 +18,7 @@ final class Signal {
 
   private @Nullable Act last;
   private boolean isAborted;
+  private long spentNs;
 
   /** True when the call has a result: to give it up has no meaning then. Any thread reads it. */
   volatile boolean isOver;
@@ -25,7 +29,24 @@ final class Signal {
 
   void throwIfAborted() {
     if (isAborted) {
-      throw new CancellationException("the call was cancelled");
+      throw cancelled();
+    }
+  }
+
+  /** Returns the error of a call whose caller gave up. */
+  static CancellationException cancelled() {
+    return new CancellationException("the call was cancelled");
+  }
+
+  /** Returns the part of a time-out that the caller has not waited. */
+  long left(long timeoutNs) {
+    return timeoutNs - spentNs;
+  }
+
+  /** Adds the time of a call that has ended. */
+  void spend(long nanos) {
+    if (this != NONE) {
+      spentNs += nanos;
     }
   }
 

@@ -6,30 +6,23 @@ import org.jspecify.annotations.Nullable;
 public final class UnavailableException extends RuntimeException {
   private final Reason reason;
   private final boolean isSent;
-  private final boolean isQuiet;
 
   private UnavailableException(
-      Reason reason, String message, @Nullable Throwable cause, boolean isSent, boolean isQuiet) {
+      Reason reason, String message, @Nullable Throwable cause, boolean isSent) {
     // No stack trace: it would show a thread of the driver, and cost more than the call.
     super(message, cause, false, false);
     this.reason = reason;
     this.isSent = isSent;
-    this.isQuiet = isQuiet;
   }
 
   /** Returns the error of a call that left this process. */
   static UnavailableException sent(Reason reason, String message, @Nullable Throwable cause) {
-    return new UnavailableException(reason, message, cause, true, false);
+    return new UnavailableException(reason, message, cause, true);
   }
 
   /** Returns the error of a call that was not sent. */
   static UnavailableException unsent(Reason reason, String message, @Nullable Throwable cause) {
-    return new UnavailableException(reason, "not sent: " + message, cause, false, false);
-  }
-
-  /** Returns the error of a call that was not sent, and is no failure for the breaker. */
-  static UnavailableException quiet(Reason reason, String message) {
-    return new UnavailableException(reason, "not sent: " + message, null, false, true);
+    return new UnavailableException(reason, "not sent: " + message, cause, false);
   }
 
   /** Returns the reason that there is no answer. */
@@ -39,14 +32,6 @@ public final class UnavailableException extends RuntimeException {
 
   /** Returns true if the command may have run on the server. */
   public boolean mayHaveRun() {
-    return isSent && (reason == Reason.TIMEOUT || reason == Reason.CONNECTION);
-  }
-
-  boolean isSent() {
-    return isSent;
-  }
-
-  boolean isQuiet() {
-    return isQuiet;
+    return isSent && reason != Reason.SERVER;
   }
 }

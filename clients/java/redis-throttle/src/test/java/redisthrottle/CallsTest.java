@@ -112,26 +112,43 @@ class CallsTest {
   }
 
   @Test
-  void ready_waits_longer_than_the_timeout_for_the_first_connection() {
+  void ready_waits_five_seconds_or_the_timeout_if_that_is_longer() {
     ManualClock clock = new ManualClock();
-    for (long timeoutMs : List.of(100L, 3000L)) {
+    for (long timeoutMs : List.of(100L, 7000L)) {
       Slow slow = new Slow();
       LimiterBuilder builder = new LimiterBuilder(slow, clock::view, Runnable::run);
-      Limiter limiter = builder.timeout(Duration.ofMillis(timeoutMs)).build();
-      long endsMs = clock.nanos() / 1_000_000 + Math.max(2000, 2 * timeoutMs);
+      builder.timeout(Duration.ofMillis(timeoutMs)).silence(Duration.ofMillis(100));
+      Limiter limiter = builder.build();
+      long endsMs = clock.nanos() / 1_000_000 + Math.max(5000, timeoutMs);
       CompletableFuture<Backend> ready = limiter.readyAsync().toCompletableFuture();
       CompletableFuture<Backend> late = limiter.readyAsync().toCompletableFuture();
       Memory memory = new Memory(words -> reply(ALLOWED));
-      clock.runUntil((endsMs - timeoutMs) * 1_000_000);
+      clock.runUntil((endsMs - 200) * 1_000_000);
       memory.answer = words -> memory.sent.size() == 1 ? reply(ALLOWED) : new CompletableFuture<>();
       slow.dial.complete(memory);
-      assertEquals(Backend.MODULE, ready.join());
+      assertEquals(Backend.MODULE, ready.getNow(null));
       clock.runUntil(endsMs * 1_000_000 - 1);
       assertFalse(late.isDone());
       clock.runUntil(endsMs * 1_000_000);
+      assertTrue(late.isDone());
       CompletionException thrown = assertThrows(CompletionException.class, late::join);
       assertEquals(Reason.TIMEOUT, ((UnavailableException) thrown.getCause()).reason());
+      String text = String.valueOf(thrown.getCause().getMessage());
+      assertTrue(text.contains("connected, logged in, no reply to RL.PEEK"), text);
     }
+  }
+
+  @Test
+  void ready_says_that_the_server_was_not_reached() {
+    ManualClock clock = new ManualClock();
+    Limiter limiter = new LimiterBuilder(new Slow(), clock::view, Runnable::run).build();
+    CompletableFuture<Backend> ready = limiter.readyAsync().toCompletableFuture();
+    clock.runUntil(5_000_000_000L);
+    assertTrue(ready.isDone());
+    CompletionException thrown = assertThrows(CompletionException.class, ready::join);
+    assertEquals(Reason.CONNECTION, ((UnavailableException) thrown.getCause()).reason());
+    String text = String.valueOf(thrown.getCause().getMessage());
+    assertTrue(text.contains("not connected"), text);
   }
 
   @Test
@@ -307,15 +324,16 @@ class CallsTest {
   }
 
   @Test
-  void close_ends_calls_in_flight_and_the_thread() throws Exception {
+  void close_ends_calls_without_a_reply_after_the_timeout_and_the_thread() throws Exception {
     Memory memory = new Memory(words -> new CompletableFuture<>());
-    Limiter limiter = builder(memory).build();
+    LimiterBuilder builder = builder(memory).timeout(Duration.ofMillis(50));
+    Limiter limiter = builder.onError(OnError.DENY).build();
     CompletableFuture<Decision> pending = limiter.checkAsync(API.of("a")).toCompletableFuture();
     CompletableFuture<Decision> waiting =
         limiter.awaitAsync(API.of("a"), Duration.ofDays(1), CallOptions.NONE).toCompletableFuture();
     limiter.close();
-    assertEquals(Reason.CONNECTION, pending.get().reason());
-    assertEquals(Reason.CONNECTION, waiting.get().reason());
+    assertEquals(Source.ERROR, pending.get().source());
+    assertEquals(Source.ERROR, waiting.get().source());
     limiter.close();
     assertThrows(IllegalStateException.class, () -> limiter.check(API.of("a")));
     while (Thread.getAllStackTraces().keySet().stream()

@@ -37,7 +37,8 @@ class CasesTest {
           Map.entry("addresses", (input, wanted) -> address(input)),
           Map.entry("failure", (input, wanted) -> strictest(input)),
           Map.entry("errors", (input, wanted) -> errorKind(input)),
-          Map.entry("defaults", (input, wanted) -> defaults()));
+          Map.entry("defaults", CasesTest::defaults),
+          Map.entry("invalid_options", CasesTest::mistakes));
 
   @TestFactory
   Stream<DynamicTest> cases() {
@@ -167,7 +168,9 @@ class CasesTest {
     for (JsonNode one : rules == null ? List.of(input.get("rule")) : rules) {
       BaseRule rule = (BaseRule) SharedCases.rule(one);
       long cost = input.path("cost").asLong(1);
-      asks.add(Ask.of(rule, "", "", 1).withCost(cost, input.path("partial").asBoolean()));
+      Item item = SharedCases.item(rule, input);
+      boolean isPartial = input.path("partial").asBoolean();
+      asks.add(new Ask(rule, "", "", cost, isPartial, item.leave, "", null));
     }
     return asks;
   }
@@ -255,11 +258,41 @@ class CasesTest {
     return known instanceof CommandRejectedException ? "rejected" : "unavailable";
   }
 
-  private static Object defaults() {
-    Options o =
-        new LimiterBuilder(new Script(new ManualClock()), Clock::system, Runnable::run).options();
+  private static LimiterBuilder builder(JsonNode options) {
+    LimiterBuilder builder =
+        new LimiterBuilder(new Script(new ManualClock()), Clock::system, Runnable::run);
+    options.properties().forEach(one -> SharedCases.set(builder, one.getKey(), one.getValue()));
+    return builder;
+  }
+
+  /** Returns the options that the error names, which are all that it has to name. */
+  private static Object mistakes(JsonNode input, JsonNode wanted) {
+    InvalidArgumentException thrown =
+        assertThrows(InvalidArgumentException.class, () -> builder(input).build());
+    String text = String.valueOf(thrown.getMessage());
+    List<String> named = new ArrayList<>();
+    for (JsonNode one : wanted) {
+      String[] parts = one.asText().replaceAll("_ms$", "").split("_");
+      StringBuilder name = new StringBuilder(parts[0]);
+      for (int at = 1; at < parts.length; at++) {
+        name.append(parts[at].substring(0, 1).toUpperCase(Locale.ROOT));
+        name.append(parts[at].substring(1));
+      }
+      if (text.contains(name)) {
+        named.add(one.asText());
+      }
+    }
+    return named;
+  }
+
+  private static Object defaults(JsonNode input, JsonNode wanted) {
+    Options o = builder(input).options();
     ObjectNode all = SharedCases.JSON.createObjectNode();
     all.put("timeout_ms", o.timeout.toMillis());
+    all.put("silence_ms", o.silence().toMillis());
+    all.put("max_waiting", o.maxWaiting);
+    all.put("known_denials", o.knownDenials);
+    all.put("log_errors", o.isLogging);
     all.put("on_error", o.onError.name().toLowerCase(Locale.ROOT));
     all.put("max_in_flight", o.maxInFlight);
     all.put("breaker_failures", o.breakerFailures);
@@ -272,6 +305,9 @@ class CasesTest {
     all.putPOJO("hash_tag", o.isTagged ? "subject" : null);
     all.putPOJO("hmac_secret", o.hmacSecret);
     all.putPOJO("on_decision", o.onDecision);
-    return all;
+    List<String> others = new ArrayList<>();
+    all.fieldNames().forEachRemaining(others::add);
+    others.removeIf(wanted::has);
+    return all.without(others);
   }
 }

@@ -14,7 +14,9 @@ import java.util.concurrent.CompletionStage;
 
 /** A server that answers each command with the next item of its script. */
 final class Script implements Connector {
-  private final ManualClock clock;
+  /** The clock of the answers that come later. */
+  final Clock clock;
+
   private final Deque<JsonNode> items = new ArrayDeque<>();
   private final Map<String, Deque<JsonNode>> byKey = new HashMap<>();
   private final List<ScriptedConnection> open = new ArrayList<>();
@@ -37,7 +39,7 @@ final class Script implements Connector {
   private Deque<Runnable> held;
 
   Script(ManualClock clock) {
-    this.clock = clock;
+    this.clock = clock.view();
   }
 
   void add(List<JsonNode> answers, String key) {
@@ -56,7 +58,7 @@ final class Script implements Connector {
 
   /** Makes dials and commands wait until {@link #release}. */
   void hold() {
-    held = new ArrayDeque<>();
+    held = held == null ? new ArrayDeque<>() : held;
   }
 
   void release() {
@@ -90,6 +92,15 @@ final class Script implements Connector {
       dial.completeExceptionally(new IOException("connection refused"));
       return;
     }
+    if (items.peek() != null && items.peek().has("dial_ms")) {
+      long nanos = items.poll().get("dial_ms").asLong() * 1_000_000;
+      clock.after(nanos, () -> open(dial));
+    } else {
+      open(dial);
+    }
+  }
+
+  private void open(CompletableFuture<Connection> dial) {
     opened++;
     ScriptedConnection connection = new ScriptedConnection(opened);
     open.add(connection);
@@ -178,7 +189,7 @@ final class Script implements Connector {
         close();
       } else if (item.has("delay_ms")) {
         long nanos = item.get("delay_ms").asLong() * 1_000_000;
-        clock.view().after(nanos, () -> turn.answer(item.get("reply")));
+        clock.after(nanos, () -> turn.answer(item.get("reply")));
       } else {
         turn.answer(item);
       }

@@ -185,6 +185,27 @@ final class SharedCases {
     return given.path("partial").asBoolean() ? item.partial() : item;
   }
 
+  /** Sets an option of a limiter. */
+  static void set(LimiterBuilder builder, String option, JsonNode value) {
+    Options o = builder.options();
+    switch (option) {
+      case "timeout_ms" -> builder.timeout(Duration.ofMillis(value.asLong()));
+      case "silence_ms" -> builder.silence(Duration.ofMillis(value.asLong()));
+      case "on_error" -> builder.onError(onError(value.asText()));
+      case "max_in_flight" -> builder.maxInFlight(value.asInt());
+      case "max_waiting" -> builder.maxWaiting(value.asInt());
+      case "known_denials" -> builder.knownDenials(value.asInt());
+      case "log_errors" -> builder.logErrors(value.asBoolean());
+      case "breaker_failures" -> builder.breaker(value.asInt(), o.breakerPause);
+      case "breaker_pause_ms" ->
+          builder.breaker(o.breakerFailures, Duration.ofMillis(value.asLong()));
+      case "denial_cache" -> builder.denialCache(value.asInt(), o.denialCacheMax);
+      case "denial_cache_max_ms" ->
+          builder.denialCache(o.denialCache, Duration.ofMillis(value.asLong()));
+      default -> throw new AssertionError("the option " + option);
+    }
+  }
+
   /** Returns a reply of cases.json as a connection returns it. */
   static Object reply(JsonNode given) {
     if (given.isIntegralNumber()) {
@@ -208,6 +229,7 @@ final class SharedCases {
       case "retry_after_ms" -> d.retryAfter().toMillis();
       case "reset_after_ms" -> d.resetAfter().toMillis();
       case "never" -> d.never();
+      case "banned" -> d.banned();
       case "would_allow" -> d.wouldAllow();
       case "would_retry_after_ms" -> d.wouldRetryAfter().toMillis();
       case "rule" -> d.rule().name();

@@ -58,7 +58,8 @@ final class TimelineActions {
         }
         case "raises" -> {
           String type = error == null ? null : error.getClass().getSimpleName();
-          return type == null ? null : type.replaceAll("Exception$", "");
+          boolean isClosed = error instanceof IllegalStateException;
+          return isClosed ? "Closed" : type == null ? null : type.replaceAll("Exception$", "");
         }
         case "returns" -> {
           return result instanceof Backend backend ? backend.word() : result;

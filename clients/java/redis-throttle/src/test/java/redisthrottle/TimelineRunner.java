@@ -4,7 +4,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -24,8 +23,10 @@ final class TimelineRunner implements Executable {
   private final JsonNode timeline;
   private final Limiter limiter;
 
-  /** The number of commands before this step. */
+  /** The numbers of commands and dials before this step. */
   private int seen;
+
+  private int dialled;
 
   TimelineRunner(JsonNode timeline) {
     this.timeline = timeline;
@@ -33,26 +34,14 @@ final class TimelineRunner implements Executable {
         .get("rules")
         .forEach(one -> rules.put(one.get("name").asText(), SharedCases.rule(one)));
     LimiterBuilder builder = new LimiterBuilder(script, clock::view, Runnable::run).jitter(() -> 1);
-    timeline.path("options").properties().forEach(one -> set(builder, one));
+    timeline
+        .path("options")
+        .properties()
+        .forEach(one -> SharedCases.set(builder, one.getKey(), one.getValue()));
+    // The first dial, which building the limiter begins, gets the answers of the first step.
+    script.hold();
     this.limiter = builder.build();
     this.actions = new TimelineActions(limiter, script, rules, clock);
-  }
-
-  private static void set(LimiterBuilder builder, Map.Entry<String, JsonNode> option) {
-    JsonNode value = option.getValue();
-    Options o = builder.options();
-    switch (option.getKey()) {
-      case "timeout_ms" -> builder.timeout(Duration.ofMillis(value.asLong()));
-      case "on_error" -> builder.onError(SharedCases.onError(value.asText()));
-      case "max_in_flight" -> builder.maxInFlight(value.asInt());
-      case "breaker_failures" -> builder.breaker(value.asInt(), o.breakerPause);
-      case "breaker_pause_ms" ->
-          builder.breaker(o.breakerFailures, Duration.ofMillis(value.asLong()));
-      case "denial_cache" -> builder.denialCache(value.asInt(), o.denialCacheMax);
-      case "denial_cache_max_ms" ->
-          builder.denialCache(o.denialCache, Duration.ofMillis(value.asLong()));
-      default -> throw new AssertionError("the option " + option.getKey());
-    }
   }
 
   void run() {
@@ -97,7 +86,6 @@ final class TimelineRunner implements Executable {
   private void step(JsonNode step) {
     long at = step.get("at").asLong() * 1_000_000;
     assertTrue(clock.nanos() <= at, "the step at " + step.get("at") + " begins late");
-    int dials = script.dials;
     clock.runUntil(at - 1);
     script.add(answers(step), null);
     List<JsonNode> calls = calls(step);
@@ -107,9 +95,14 @@ final class TimelineRunner implements Executable {
       }
     }
     clock.runUntil(at);
+    if (step.has("pause")) {
+      clock.pause(step.get("pause").asLong() * 1_000_000, script.clock);
+    }
     List<TimelineActions.Outcome> outcomes = outcomes(step, calls);
     assertEquals(List.of(), script.unexpected, "commands without an answer at " + step.get("at"));
-    compareStep(step, outcomes, script.dials - dials);
+    int dials = script.dials - dialled;
+    dialled = script.dials;
+    compareStep(step, outcomes, dials);
   }
 
   private static List<JsonNode> calls(JsonNode step) {

@@ -5,6 +5,7 @@ import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.protocol.Command;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
+import io.netty.util.concurrent.EventExecutor;
 import java.nio.channels.ClosedChannelException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -17,8 +18,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
@@ -36,8 +37,14 @@ final class LettuceConnection implements Connection {
 
   private final StatefulRedisConnection<String, String> connection;
 
+  /**
+   * The time after which a thread of the driver has read what had arrived: it reads between the
+   * tasks that are due and those that become due later.
+   */
+  private static final long READ_MS = 1;
+
   /** Writes the commands: the thread of the connection, if it is known. */
-  private final Executor writer;
+  private final EventExecutor writer;
 
   private final Queue<Sent> queue = new ConcurrentLinkedQueue<>();
 
@@ -49,7 +56,7 @@ final class LettuceConnection implements Connection {
   /** Completed when the connection has closed. */
   final CompletableFuture<Void> closed = new CompletableFuture<>();
 
-  LettuceConnection(StatefulRedisConnection<String, String> connection, Executor writer) {
+  LettuceConnection(StatefulRedisConnection<String, String> connection, EventExecutor writer) {
     this.connection = connection;
     this.writer = writer;
   }
@@ -105,6 +112,11 @@ final class LettuceConnection implements Connection {
         error instanceof ClosedChannelException
             || REJECTED.contains(String.valueOf(error.getMessage()));
     return isUnwritten ? new NotSentException(error) : error;
+  }
+
+  @Override
+  public void whenRead(Runnable act) {
+    writer.schedule(act, READ_MS, TimeUnit.MILLISECONDS);
   }
 
   @Override

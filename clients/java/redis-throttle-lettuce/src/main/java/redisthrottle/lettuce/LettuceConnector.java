@@ -11,6 +11,7 @@ import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.resource.ClientResources;
 import io.netty.channel.Channel;
+import io.netty.util.concurrent.EventExecutor;
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
@@ -18,7 +19,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Connection;
@@ -212,7 +212,7 @@ public final class LettuceConnector implements Connector {
      * Returns what writes the commands of the connection whose dial this thread completes: the
      * thread, if it reads the connection. A write of another thread wakes it first.
      */
-    Executor writer() {
+    EventExecutor writer() {
       for (Channel channel : channels) {
         if (channel.eventLoop().inEventLoop()) {
           return channel.eventLoop();

@@ -4,30 +4,31 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-class NodeTest {
+class SlotsTest {
   private static final int ENDS = 20_000;
 
   @Test
   void a_slot_passes_through_any_number_of_ends_that_end_at_once() throws Exception {
     Loop loop = new Loop(Clock.system());
-    Node node = new Node(null, loop, new Breaker(loop, 5, 1_000_000_000));
+    Slots slots = new Slots(loop);
     CompletableFuture<Void> last = new CompletableFuture<>();
     int[] ended = {0};
     loop.execute(
         () -> {
           for (int end = 0; end < ENDS; end++) {
-            node.takeSlot(Long.MAX_VALUE / 2)
+            slots
+                .take(Long.MAX_VALUE / 2)
                 .thenAccept(
                     isTaken -> {
                       // The first eight hold all slots.
                       if (++ended[0] == ENDS) {
                         last.complete(null);
                       } else if (ended[0] > 8) {
-                        node.putSlot();
+                        slots.put();
                       }
                     });
           }
-          node.putSlot();
+          slots.put();
         });
     try {
       last.get(20, TimeUnit.SECONDS);

@@ -1,0 +1,37 @@
+package redisthrottle;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
+
+/** A lease or an admission, which ends once: by its block, or with the limiter. */
+abstract class Guard {
+  final Core core;
+  private final AtomicReference<@Nullable CompletableFuture<Void>> end = new AtomicReference<>();
+
+  Guard(Core core) {
+    this.core = core;
+  }
+
+  /** Returns true from the begin of the end. */
+  final boolean hasEnded() {
+    return end.get() != null;
+  }
+
+  /** Ends what is held. Called once, in the loop. */
+  abstract CompletableFuture<?> sendEnds();
+
+  /** Ends the guard. Later calls wait for the first. */
+  final CompletableFuture<Void> end() {
+    CompletableFuture<Void> first = new CompletableFuture<>();
+    if (!end.compareAndSet(null, first)) {
+      return Checks.present("end", end.get());
+    }
+    core.loop.execute(
+        () -> {
+          core.ended(this);
+          sendEnds().whenComplete((done, error) -> first.complete(null));
+        });
+    return first;
+  }
+}

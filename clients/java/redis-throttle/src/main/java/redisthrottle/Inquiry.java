@@ -1,0 +1,60 @@
+package redisthrottle;
+
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/** A check or a peek under way: what is known of its keys, and what its reply shows. */
+final class Inquiry extends Turn {
+  private final Denials denials;
+  private final Denials.Asked asked;
+  private final List<Ask> asks;
+  private final @Nullable Call cached;
+  private final boolean isSeveral;
+  private final boolean isKnown;
+
+  /**
+   * Begins an inquiry.
+   *
+   * @param cached the call whose denial is cached; null for none
+   * @param isSeveral true for a call with several rules
+   * @param isKnown true if its denials are remembered
+   */
+  Inquiry(
+      Denials denials, List<Ask> asks, @Nullable Call cached, boolean isSeveral, boolean isKnown) {
+    this.denials = denials;
+    this.asked = denials.asked();
+    this.asks = asks;
+    this.cached = cached;
+    this.isSeveral = isSeveral;
+    this.isKnown = isKnown;
+  }
+
+  /** Returns the decision of a reply, or the known denial that came instead. */
+  Decision read(@Nullable Object reply) {
+    if (reply instanceof Decision denied) {
+      return denied;
+    }
+    Decision d = isSeveral ? Replies.several(reply, asks) : Replies.decision(reply, asks.get(0));
+    if (isKnown) {
+      denials.note(asks, cached, d, asked);
+    }
+    return d;
+  }
+
+  @Override
+  @Nullable Decision known() {
+    return isKnown ? denials.known.denial(asks, null) : null;
+  }
+
+  @Override
+  void late(@Nullable Object reply, @Nullable RuntimeException error) {
+    if (error == null) {
+      try {
+        read(reply);
+      } catch (CommandRejectedException e) {
+        // It is no decision, and its caller has gone.
+        return;
+      }
+    }
+  }
+}

@@ -1,0 +1,211 @@
+package redisthrottle;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Remembers the server's last denial of each key. It denies further calls under pressure and
+ * without an answer, and afterwards the local limiter continues with its key.
+ */
+final class KnownDenials {
+  /** The longest time for which a denial stands for an answer. */
+  private static final Duration LONGEST = Duration.ofHours(1);
+
+  /** The last denial of a key. */
+  static final class Known {
+    private final BaseRule rule;
+    private final @Nullable String leave;
+    private final long cost;
+    private final Decision row;
+    private final long at;
+
+    /** The rule with its whole limit, and the state of the key under it. */
+    private @Nullable Algorithm algorithm;
+
+    private @Nullable Object state;
+
+    private Known(Ask ask, Decision row, long at) {
+      this.rule = ask.rule();
+      this.leave = ask.leave();
+      this.cost = costOf(ask);
+      this.row = row;
+      this.at = at;
+    }
+
+    private static long costOf(Ask ask) {
+      return ask.isPartial() ? 1 : ask.cost();
+    }
+
+    /** Returns true for a call of the same words, apart from its cost. */
+    private boolean isOf(Ask ask) {
+      return rule.isSame(ask.rule()) && Objects.equals(leave, ask.leave());
+    }
+
+    private boolean denies(Ask ask, long now, Duration longest) {
+      return cost <= costOf(ask) && isOf(ask) && isWithin(now, longest);
+    }
+
+    private boolean isWithin(long now, Duration longest) {
+      long life = row.retryAfter().compareTo(longest) < 0 ? nanos(row) : longest.toNanos();
+      return passed(now) < life;
+    }
+
+    private static long nanos(Decision row) {
+      return row.retryAfter().toNanos();
+    }
+
+    /** Returns the age in whole milliseconds. */
+    private long passed(long now) {
+      return (now - at) / 1_000_000 * 1_000_000;
+    }
+
+    private double endMs() {
+      return at / 1e6 + row.retryAfter().toMillis();
+    }
+
+    /** Returns the rule with its whole limit; null if it has no local one. */
+    @Nullable Algorithm algorithm() {
+      return algorithm;
+    }
+
+    @Nullable Object state() {
+      return state;
+    }
+
+    void keep(@Nullable Object next) {
+      state = next;
+    }
+
+    /** Begins to decide in this process. Returns false for a rule that has no local limit. */
+    private boolean begin(Loop loop) {
+      if (algorithm != null) {
+        return true;
+      }
+      algorithm = Algorithm.of(rule.decider(), 1);
+      if (algorithm instanceof Algorithm.Bucket && !row.resetAfter().equals(Decision.NEVER)) {
+        long began = loop.wallNanos() - (loop.nanos() - at);
+        state = new Algorithm.Bucket.Level(row.resetAfter().toNanos(), began);
+      }
+      return algorithm != null;
+    }
+  }
+
+  private final Loop loop;
+  private final int size;
+  private final Duration young;
+  private final Map<String, Known> denials = new HashMap<>();
+  private final Forgotten forgotten = new Forgotten();
+
+  KnownDenials(Loop loop, int size, Duration young) {
+    this.loop = loop;
+    this.size = size;
+    this.young = young;
+  }
+
+  /** Notes a decision of the server, with all its rows. */
+  void note(List<Ask> asks, Decision d, Denials.Asked asked) {
+    if (size == 0) {
+      return;
+    }
+    if (d.rows().isEmpty()) {
+      note(asks.get(0), d, asked);
+      return;
+    }
+    for (int at = 0; at < asks.size(); at++) {
+      note(asks.get(at), d.rows().get(at), asked);
+    }
+  }
+
+  private void note(Ask ask, Decision row, Denials.Asked asked) {
+    String key = ask.key();
+    if (row.allowed()) {
+      Known old = denials.isEmpty() ? null : denials.get(key);
+      if (old != null && old.cost <= row.granted() && old.isOf(ask)) {
+        denials.remove(key);
+      }
+    } else if (!forgotten.isAfter(key, asked.turn())) {
+      denials.put(key, new Known(ask, row, asked.at()));
+      if (denials.size() > size) {
+        evict();
+      }
+    }
+  }
+
+  /** Drops the tenth that ends first, so that a new key costs constant time on average. */
+  private void evict() {
+    double[] ends = denials.values().stream().mapToDouble(Known::endMs).sorted().toArray();
+    int left = (size + 9) / 10;
+    double last = ends[left - 1];
+    Iterator<Known> all = denials.values().iterator();
+    while (left > 0 && all.hasNext()) {
+      if (all.next().endMs() <= last) {
+        all.remove();
+        left--;
+      }
+    }
+  }
+
+  /** Removes the denial of a key. Those on their way are not kept either. */
+  void forget(String key, long turn) {
+    if (size > 0) {
+      denials.remove(key);
+      forgotten.add(key, turn);
+    }
+  }
+
+  /**
+   * Returns the denial of a call by what is known of its keys, or null.
+   *
+   * @param away the reason that there is no answer; null for a call under pressure, which only a
+   *     young denial denies
+   */
+  @Nullable Decision denial(List<Ask> asks, @Nullable UnavailableException away) {
+    if (denials.isEmpty()) {
+      return null;
+    }
+    Duration longest = away == null ? young : LONGEST;
+    long now = loop.nanos();
+    List<Decision> rows = new ArrayList<>(asks.size());
+    int deciding = -1;
+    for (Ask ask : asks) {
+      Known known = denials.get(ask.key());
+      if (known == null || !known.denies(ask, now, longest)) {
+        rows.add(untouched(ask, away));
+        continue;
+      }
+      rows.add(known.row.aged(Duration.ofNanos(known.passed(now))).withError(away));
+      boolean isLonger = deciding < 0 || isLonger(rows, rows.size() - 1, deciding);
+      deciding = isLonger ? rows.size() - 1 : deciding;
+    }
+    if (deciding < 0) {
+      return null;
+    }
+    Decision row = rows.get(deciding);
+    return asks.size() == 1 ? row : row.withRows(List.copyOf(rows), deciding);
+  }
+
+  private static boolean isLonger(List<Decision> rows, int at, int than) {
+    return rows.get(at).retryAfter().compareTo(rows.get(than).retryAfter()) > 0;
+  }
+
+  /** Returns the row of a rule that does not deny. */
+  private static Decision untouched(Ask ask, @Nullable UnavailableException away) {
+    return Decision.of(ask.rule(), true, ask.rule().limit(), 0, 0, 0, 0, Source.LOCAL, away);
+  }
+
+  /**
+   * Returns the denial of a call's key that is over, if this process continues with its state;
+   * otherwise null.
+   */
+  @Nullable Known continued(Ask ask) {
+    Known known = denials.isEmpty() ? null : denials.get(ask.key());
+    boolean isOver = known != null && known.isOf(ask) && !known.isWithin(loop.nanos(), LONGEST);
+    return known != null && isOver && known.begin(loop) ? known : null;
+  }
+}

@@ -1,0 +1,26 @@
+package redisthrottle;
+
+import org.jspecify.annotations.Nullable;
+
+/** The sender of a call, as the line and a late reply need it. */
+class Turn {
+  /** A sender that knows nothing, and drops late replies. */
+  static final Turn NONE = new Turn();
+
+  /** True once the caller has gone and the command is still unanswered. */
+  boolean isDraining;
+
+  /**
+   * Returns the denial that makes sending the call unnecessary while there is no place; or null.
+   */
+  @Nullable Decision known() {
+    return null;
+  }
+
+  /**
+   * Called when a command is answered whose caller has gone.
+   *
+   * @param error the error, such as that of a connection that was closed; null for a reply
+   */
+  void late(@Nullable Object reply, @Nullable RuntimeException error) {}
+}
