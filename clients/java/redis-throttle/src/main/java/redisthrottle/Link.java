@@ -122,13 +122,22 @@ final class Link {
     return !hasDialled;
   }
 
-  /** Sends a command on the open connection, and returns its reply to the loop. */
-  CompletableFuture<@Nullable Object> transmit(List<String> words, boolean isPatient) {
+  /** Sends a command of no call on the open connection. */
+  CompletableFuture<@Nullable Object> transmit(List<String> words) {
+    return transmit(words, clock.nanos(), false);
+  }
+
+  /**
+   * Sends a command on the open connection, and returns its reply to the loop.
+   *
+   * @param at the instant in run time
+   */
+  CompletableFuture<@Nullable Object> transmit(List<String> words, long at, boolean isPatient) {
     Generation on = current;
     if (on == null) {
       return CompletableFuture.failedFuture(new NotSentException(null));
     }
-    Sent sent = new Sent(on, clock.nanos(), isPatient);
+    Sent sent = new Sent(on, at, isPatient);
     on.unanswered.add(sent);
     clock.wake(silentAt());
     CompletionStage<@Nullable Object> reply;

@@ -108,9 +108,9 @@ final class Node implements RunClock.Owner, Link.Owner {
       probe = call;
     }
     if (isAsking) {
-      link.transmit(List.of("ASKING"), false);
+      link.transmit(List.of("ASKING"));
     }
-    return link.transmit(words, call.isPatient);
+    return link.transmit(words, call.sentAt(), call.isPatient);
   }
 
   /** Makes a call stand in line. The result completes when it may be sent. */
@@ -291,7 +291,7 @@ final class Node implements RunClock.Owner, Link.Owner {
   }
 
   /** Ends the calls in flight. Those in line that have waited as long end too. */
-  void silence() {
+  private void silence() {
     breaker.failed(link.nextDialAt());
     String text = "nothing arrived in " + silenceNs / 1_000_000 + " ms";
     UnavailableException silent = UnavailableException.sent(Reason.TIMEOUT, text, null);
@@ -333,6 +333,13 @@ final class Node implements RunClock.Owner, Link.Owner {
   /** Returns true if a sent call that is due now got no reply because the node is silent. */
   boolean isSilentFor(Pending call) {
     return isSuspect || link.isSilentSince(call.sentAt());
+  }
+
+  /** Ends the calls in flight, unless the silence is known. */
+  void noteSilence() {
+    if (!isSuspect) {
+      silence();
+    }
   }
 
   /** Notes that a call ended in line, or before its reply, while the node was not silent. */

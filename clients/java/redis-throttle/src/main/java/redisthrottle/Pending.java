@@ -40,6 +40,9 @@ final class Pending extends RunClock.Due {
   private boolean hasPlace;
   private boolean hasReturned;
 
+  /** True once the call has waited for something before it was sent. */
+  private boolean hasWaited;
+
   /** The node that the call goes to: after a redirection another one. */
   private Node node;
 
@@ -142,6 +145,7 @@ final class Pending extends RunClock.Due {
   /** Called when the call stands in line, for at most {@code patience} or half of the time-out. */
   void joins(CompletableFuture<Boolean> whenServed, long patience) {
     stage = Stage.IN_LINE;
+    hasWaited = true;
     turn = whenServed;
     joinedAt = node.clock.nanos();
     long most = isCounted && !isPatient ? exchange.timeoutNs / 2 : RunClock.NEVER;
@@ -189,7 +193,7 @@ final class Pending extends RunClock.Due {
   /** Called when the command is sent. */
   void sent(boolean isShort) {
     stage = Stage.SENT;
-    sentAt = node.clock.nanos();
+    sentAt = hasWaited ? node.clock.nanos() : beganAt;
     boolean isLimited = isShort && isCounted && !isPatient;
     long most = isLimited ? exchange.silenceNs : RunClock.NEVER;
     limit(Math.min(beganAt + timeoutNs, after(sentAt, most)));
@@ -198,6 +202,7 @@ final class Pending extends RunClock.Due {
   /** Called when the call waits for a search: the server has answered that it did not run. */
   void searches() {
     stage = Stage.SEARCHING;
+    hasWaited = true;
     if (isPatient || !node.link.isFirst()) {
       limit(beganAt + timeoutNs);
     }
@@ -210,6 +215,7 @@ final class Pending extends RunClock.Due {
    */
   void awaitsMap(boolean isFirst) {
     stage = Stage.MAPPING;
+    hasWaited = true;
     if (isPatient) {
       return;
     }
@@ -235,6 +241,7 @@ final class Pending extends RunClock.Due {
       endsAtLatest = isRestarted ? endsAtLatest : latest;
     }
     stage = Stage.SEARCHING;
+    hasWaited = true;
     node.clock.add(this);
   }
 
@@ -267,10 +274,11 @@ final class Pending extends RunClock.Due {
 
   /** Ends the call with an error: that of the server, or of the connection. */
   void fail(RuntimeException error) {
+    boolean isCommon = stage == Stage.MAPPING;
     stage = Stage.SEARCHING;
     if (error instanceof CommandRejectedException) {
       node.breaker.answered();
-    } else if (!isEnded && reasonOf(error) == Reason.SERVER) {
+    } else if (!isEnded && !isCommon && reasonOf(error) == Reason.SERVER) {
       node.breaker.failed(node.link.nextDialAt());
     }
     if (retires(error)) {
@@ -331,25 +339,21 @@ final class Pending extends RunClock.Due {
   }
 
   private void expireSent(String text) {
-    UnavailableException silent = UnavailableException.sent(Reason.TIMEOUT, text, null);
-    if (isProbe && !isPatient) {
-      // The breaker counts the failure from the begin of the probe, which has not ended yet.
-      node.silence();
-      lose(silent);
-    } else if (isPatient) {
-      String far = "connected, logged in, no reply to RL.PEEK";
-      boolean isSilent = node.isSilentFor(this);
-      lose(UnavailableException.sent(isSilent ? Reason.TIMEOUT : Reason.OVERLOADED, far, null));
-      if (isSilent) {
-        node.silence();
-      }
-    } else if (node.isSilentFor(this)) {
-      lose(silent);
-    } else {
-      if (isCounted) {
-        node.overloaded(true);
-      }
-      lose(UnavailableException.sent(Reason.OVERLOADED, text, null));
+    boolean isSilent = isProbe && !isPatient || node.isSilentFor(this);
+    if (isSilent && !isPatient) {
+      // First the node, whose breaker counts the failure of a probe from its begin.
+      node.noteSilence();
+      lose(UnavailableException.sent(Reason.TIMEOUT, text, null));
+      return;
+    }
+    if (isCounted && !isPatient) {
+      node.overloaded(true);
+    }
+    Reason reason = isSilent ? Reason.TIMEOUT : Reason.OVERLOADED;
+    String far = isPatient ? "connected, logged in, no reply to RL.PEEK" : text;
+    lose(UnavailableException.sent(reason, far, null));
+    if (isSilent) {
+      node.noteSilence();
     }
   }
 

@@ -35,7 +35,7 @@ interface Routes {
 
   /** Sends a command of a search over the connection that is open or dialled. */
   static CompletableFuture<@Nullable Object> sendFree(Node node, List<String> words) {
-    return node.link.opened().thenCompose(isOpen -> node.link.transmit(words, false));
+    return node.link.opened().thenCompose(isOpen -> node.link.transmit(words));
   }
 
   /** The route to a single server. */

@@ -54,14 +54,22 @@ public class ThrottleAutoConfiguration {
   private static LimiterBuilder builder(Connector connector, ThrottleProperties given) {
     LimiterBuilder builder =
         Limiter.builder(connector)
-            .timeout(given.timeout())
             .onError(given.onError())
             .maxInFlight(given.maxInFlight())
+            .maxWaiting(given.maxWaiting())
+            .knownDenials(given.knownDenials())
+            .logErrors(given.logErrors())
             .breaker(given.breakerFailures(), given.breakerPause())
             .denialCache(given.denialCache(), given.denialCacheMax())
             .prefetch(given.prefetch())
             .backend(given.backend())
             .prefix(given.prefix());
+    if (given.timeout() != null) {
+      builder.timeout(given.timeout());
+    }
+    if (given.silence() != null) {
+      builder.silence(given.silence());
+    }
     if (given.hashTag()) {
       builder.hashTag();
     }

@@ -1,5 +1,6 @@
 package redisthrottle.spring;
 
+import java.time.Duration;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
@@ -16,6 +17,9 @@ import redisthrottle.OnError;
 @ConditionalOnEnabledHealthIndicator("throttle")
 @ConditionalOnSingleCandidate(Limiter.class)
 public class ThrottleHealthAutoConfiguration {
+  /** The time-out of a limiter by default. */
+  private static final Duration TIMEOUT = Duration.ofSeconds(1);
+
   /** Returns the indicator. */
   @Bean
   @ConditionalOnMissingBean(name = "throttleHealthIndicator")
@@ -23,6 +27,7 @@ public class ThrottleHealthAutoConfiguration {
     boolean failsClosed =
         properties.onError() == OnError.DENY
             || properties.rules().values().stream().anyMatch(r -> r.onError() == OnError.DENY);
-    return new ThrottleHealth(limiter, properties.timeout(), failsClosed);
+    Duration timeout = properties.timeout();
+    return new ThrottleHealth(limiter, timeout == null ? TIMEOUT : timeout, failsClosed);
   }
 }

@@ -111,7 +111,8 @@ public final class ThrottleMetrics implements MeterBinder {
 
     private void decided(String rule, Decision decision, Duration took) {
       String source = decision.source().word();
-      String outcome = decision.allowed() ? "allowed" : "denied";
+      String denied = decision.banned() ? "banned" : "denied";
+      String outcome = decision.allowed() ? "allowed" : denied;
       checks.withTags("rule", rule, "outcome", outcome, "source", source).increment();
       latency.withTags("source", source).record(took);
       if (decision.degraded()) {

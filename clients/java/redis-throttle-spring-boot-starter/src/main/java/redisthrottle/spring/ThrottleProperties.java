@@ -17,9 +17,14 @@ import redisthrottle.OnError;
  *     TLS, or redis-sentinel://. Without it and without urls, that of spring.data.redis.* if Spring
  *     Boot's module for it is there.
  * @param urls Addresses of some nodes of a cluster.
- * @param timeout Deadline of a call, its dial included, from 1ms to 60s.
+ * @param timeout The most that a call takes in all, from 1ms to 1h. The default is 1s.
+ * @param silence Time after which a server that says nothing does not answer. The default is 100ms,
+ *     or the timeout if only that is set.
  * @param onError Decision on calls without an answer.
- * @param maxInFlight Maximum number of calls to a node at a time.
+ * @param maxInFlight Maximum number of commands sent to a node and not answered.
+ * @param maxWaiting Maximum number of calls in line for a node.
+ * @param knownDenials Number of keys whose last denial is remembered.
+ * @param logErrors Whether decisions without an answer are logged.
  * @param breakerFailures Failures in a row after which the calls to a node pause.
  * @param breakerPause Length of the pause of the calls to a node.
  * @param denialCache Number of denials that this process keeps.
@@ -41,9 +46,13 @@ import redisthrottle.OnError;
 public record ThrottleProperties(
     @Nullable String url,
     @DefaultValue List<String> urls,
-    @DefaultValue("100ms") Duration timeout,
+    @Nullable Duration timeout,
+    @Nullable Duration silence,
     @DefaultValue("allow") OnError onError,
     @DefaultValue("256") int maxInFlight,
+    @DefaultValue("16384") int maxWaiting,
+    @DefaultValue("10000") int knownDenials,
+    @DefaultValue("true") boolean logErrors,
     @DefaultValue("5") int breakerFailures,
     @DefaultValue("1s") Duration breakerPause,
     @DefaultValue("0") int denialCache,

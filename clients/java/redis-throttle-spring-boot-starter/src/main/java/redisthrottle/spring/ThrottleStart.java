@@ -16,7 +16,7 @@ import redisthrottle.Limiter;
  */
 final class ThrottleStart implements SmartInitializingSingleton {
   /** The longest time for which the start waits, after all other beans have been made. */
-  private static final long PATIENCE_S = 2;
+  private static final long PATIENCE_S = 5;
 
   private static final System.Logger LOG = System.getLogger("redisthrottle.spring");
 

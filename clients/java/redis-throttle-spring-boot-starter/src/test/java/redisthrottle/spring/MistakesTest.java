@@ -106,7 +106,8 @@ class MistakesTest {
           rules.b.algorithm=policy;rules.b.fallback=b | throttle.rules.b.fallback: expected a rule
           rules.[b!].algorithm=policy  | throttle.rules.b!.name: invalid name
           colour=red                   | Property: throttle.colour
-          timeout=2m                   | throttle.timeout: invalid timeout
+          timeout=2h                   | throttle.timeout: invalid timeout
+          silence=2s                   | throttle.silence: invalid silence
           hmac-secret=short            | throttle.hmac-secret: invalid hmacSecret
           trusted-proxies=proxy        | throttle.trusted-proxies: invalid trustedProxies
           degraded-header=a b          | throttle.degraded-header: invalid degradedHeader

@@ -29,9 +29,9 @@ import redisthrottle.Source;
  * key that the filter's {@code KeyResolver} returns is the subject.
  *
  * <p>A response has the {@code RateLimit} fields, and a denial also {@code Retry-After}. A denial
- * that {@link OnError} decided is an {@link UndecidedException} of status 503, and one that a retry
- * never changes of status 413. A mistake in the configuration of a route is an {@link
- * InvalidArgumentException} when the route is built.
+ * that {@link OnError} decided is an {@link UndecidedException} of status 503, one that a retry
+ * never changes of status 413, and a ban of status 403. A mistake in the configuration of a route
+ * is an {@link InvalidArgumentException} when the route is built.
  */
 public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateLimiter.Config> {
   private static final String PROPERTY = "throttle";

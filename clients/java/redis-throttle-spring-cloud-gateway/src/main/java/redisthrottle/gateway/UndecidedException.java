@@ -8,7 +8,8 @@ import redisthrottle.Problem;
 
 /**
  * An answer other than 429: 503 if the server did not answer and the rule denies such calls, 413 if
- * the call can never be allowed, 400 for a request without a subject. It has no subject and no key.
+ * the call can never be allowed, 403 if the subject is banned, 400 for a request without a subject.
+ * It has no subject and no key.
  */
 public final class UndecidedException extends ResponseStatusException {
   private final HttpHeaders fields = new HttpHeaders();
