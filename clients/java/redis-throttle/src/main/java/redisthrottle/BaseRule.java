@@ -28,6 +28,11 @@ abstract sealed class BaseRule implements Rule
     this.local = Algorithm.of(decider(), definition.localShare());
   }
 
+  /** Returns the algorithm with the rule's whole limit; null if the kind cannot. */
+  final @Nullable Algorithm whole() {
+    return definition.localShare() == 1 ? local : Algorithm.of(decider(), 1);
+  }
+
   abstract BaseRule with(Definition other);
 
   @Override

@@ -224,7 +224,7 @@ final class Core {
       Runnable forget =
           () -> {
             if (kind == EventKind.CHARGE) {
-              denials.charged(ask.key());
+              denials.forgetCached(ask.key());
             } else {
               denials.forget(ask.key());
             }
@@ -358,7 +358,7 @@ final class Core {
         signal -> {
           long askedAt = loop.nanos();
           return taking(EventKind.LEASE, call, asks, false, false, signal)
-              .thenApply(d -> kept(holding.lease(this, ask, checked(d), askedAt)));
+              .thenApply(d -> kept(holding.lease(this, ask, granted(d), askedAt)));
         },
         lease -> lease.releaseAsync());
   }
@@ -372,7 +372,7 @@ final class Core {
         signal -> {
           long askedAt = loop.nanos();
           return taking(EventKind.CHECK, call, asks, true, true, signal)
-              .thenApply(d -> kept(holding.admission(this, asks, checked(d), id, askedAt)));
+              .thenApply(d -> kept(holding.admission(this, asks, granted(d), id, askedAt)));
         },
         admission -> admission.finishAsync());
   }
@@ -392,9 +392,9 @@ final class Core {
     guards.remove(guard);
   }
 
-  private static Decision checked(Decision d) {
+  private Decision granted(Decision d) {
     if (!d.allowed()) {
-      throw new DeniedException(d);
+      throw isClosed ? closedError() : new DeniedException(d);
     }
     return d;
   }
@@ -438,11 +438,13 @@ final class Core {
 
   /** Returns units that this process granted. Returns false if it cannot. */
   private boolean putBack(Ask ask, Decision row) {
-    denials.forget(ask.key());
-    if (!row.degraded()) {
+    Reason reason = row.reason();
+    if (reason == null) {
+      denials.forget(ask.key());
       return stocks.putBack(ask.key(), ask.rule(), prefetchOf(ask));
     }
-    decider.refundLocal(ask.withCost(row.granted(), false));
+    denials.forgetCached(ask.key());
+    decider.refundLocal(ask.withCost(row.granted(), false), reason);
     return true;
   }
 

@@ -140,14 +140,28 @@ final class Decider {
     return denied == null ? withoutAnswer(asks, away, isKnown, isPeek) : denied;
   }
 
-  /** Returns what decides a rule in this process; null if it has no state here. */
-  private LocalLimiter.@Nullable Share shareOf(Ask ask, boolean isKnown) {
+  /**
+   * Returns what decides a rule in this process; null if it has no state here.
+   *
+   * @param isKnown true if denials of the call are remembered
+   */
+  private LocalLimiter.@Nullable Share shareOf(Ask ask, Reason reason, boolean isKnown) {
     OnError onError = onErrorOf(ask.rule());
     if (onError == OnError.LOCAL) {
-      return new LocalLimiter.Share(ask, null);
+      Algorithm local = Checks.present("onError", ask.rule().local);
+      return new LocalLimiter.Share(ask, local, false, null);
     }
-    KnownDenials.Known denied = isKnown && onError == OnError.ALLOW ? known.continued(ask) : null;
-    return denied == null ? null : new LocalLimiter.Share(ask, denied);
+    if (!isKnown || onError == OnError.DENY) {
+      return null;
+    }
+    KnownDenials.Known denied = known.continued(ask);
+    Algorithm whole = null;
+    if (denied != null) {
+      whole = denied.algorithm();
+    } else if (reason == Reason.OVERLOADED) {
+      whole = ask.rule().whole();
+    }
+    return whole == null ? null : new LocalLimiter.Share(ask, whole, true, denied);
   }
 
   /**
@@ -159,7 +173,7 @@ final class Decider {
     List<OnError> onErrors = new ArrayList<>();
     List<LocalLimiter.Share> shares = new ArrayList<>();
     for (Ask ask : asks) {
-      LocalLimiter.Share share = shareOf(ask, isKnown);
+      LocalLimiter.Share share = shareOf(ask, away.reason(), isKnown);
       onErrors.add(share == null ? onErrorOf(ask.rule()) : OnError.LOCAL);
       if (share != null) {
         shares.add(share);
@@ -214,9 +228,9 @@ final class Decider {
         .withWould(isAllowed, after);
   }
 
-  /** Gives units back that this process granted. */
-  void refundLocal(Ask ask) {
-    LocalLimiter.Share share = shareOf(ask, true);
+  /** Gives units back that this process granted without an answer, for a reason. */
+  void refundLocal(Ask ask, Reason reason) {
+    LocalLimiter.Share share = shareOf(ask, reason, true);
     if (share != null) {
       local.refund(share);
     }

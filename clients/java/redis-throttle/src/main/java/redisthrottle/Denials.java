@@ -48,8 +48,8 @@ final class Denials {
     known.forget(key, turn);
   }
 
-  /** Removes the cached denials of a key of which units were taken. */
-  void charged(String key) {
+  /** Removes the cached denials of a key. What is known of it stays. */
+  void forgetCached(String key) {
     turn++;
     cache.forget(key, turn);
   }

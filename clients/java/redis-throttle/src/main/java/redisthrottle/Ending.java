@@ -265,7 +265,7 @@ final class Ending {
   /** Forgets the denials of a key that an end changes. */
   private void forget(End end) {
     if (end.kind == EventKind.CHARGE) {
-      denials.charged(end.ask.key());
+      denials.forgetCached(end.ask.key());
     } else if (end.kind != EventKind.LEASE) {
       denials.forget(end.ask.key());
     }

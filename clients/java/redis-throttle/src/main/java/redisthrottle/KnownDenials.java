@@ -87,7 +87,7 @@ final class KnownDenials {
       if (algorithm != null) {
         return true;
       }
-      algorithm = Algorithm.of(rule.decider(), 1);
+      algorithm = rule.whole();
       if (algorithm instanceof Algorithm.Bucket && !row.resetAfter().equals(Decision.NEVER)) {
         long began = loop.wallNanos() - (loop.nanos() - at);
         state = new Algorithm.Bucket.Level(row.resetAfter().toNanos(), began);
@@ -130,10 +130,19 @@ final class KnownDenials {
         denials.remove(key);
       }
     } else if (!forgotten.isAfter(key, asked.turn())) {
-      denials.put(key, new Known(ask, row, asked.at()));
+      put(key, new Known(ask, row, asked.at()), ask);
+    }
+  }
+
+  /** Keeps a denial, unless that of a smaller cost still denies more calls. */
+  private void put(String key, Known denial, Ask ask) {
+    Known old = denials.put(key, denial);
+    if (old == null) {
       if (denials.size() > size) {
         evict();
       }
+    } else if (old.cost < denial.cost && old.denies(ask, loop.nanos(), LONGEST)) {
+      denials.put(key, old);
     }
   }
 

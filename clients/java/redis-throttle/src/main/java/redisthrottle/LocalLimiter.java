@@ -18,17 +18,14 @@ final class LocalLimiter {
   /**
    * A rule that this process decides.
    *
-   * @param known the server's denial with which the key continues; null for the rule's local share
+   * @param algorithm the rule with its local share, or with its whole limit
+   * @param isWhole true for the whole limit
+   * @param known the server's denial with which the key continues; null without one
    */
-  record Share(Ask ask, KnownDenials.@Nullable Known known) {
-    Algorithm algorithm() {
-      Algorithm whole = known == null ? ask.rule().local : known.algorithm();
-      return Checks.present("onError", whole);
-    }
-
+  record Share(Ask ask, Algorithm algorithm, boolean isWhole, KnownDenials.@Nullable Known known) {
     /** Returns the same rule for a call that takes nothing. */
     Share untouched() {
-      return new Share(ask.withCost(0, false).withoutLeave(), known);
+      return new Share(ask.withCost(0, false).withoutLeave(), algorithm, isWhole, known);
     }
   }
 
@@ -73,7 +70,7 @@ final class LocalLimiter {
     if (share.known != null) {
       return share.known.state();
     }
-    Kept kept = keys.get(keyOf(share.ask));
+    Kept kept = keys.get(keyOf(share));
     return kept == null ? null : kept.state;
   }
 
@@ -135,8 +132,9 @@ final class LocalLimiter {
   }
 
   /** Returns the key of a state. A changed rule of the same name has another one. */
-  private static String keyOf(Ask ask) {
-    return ask.rule().text + " " + ask.key();
+  private static String keyOf(Share share) {
+    String stem = share.isWhole ? "whole " : "";
+    return stem + share.ask.rule().text + " " + share.ask.key();
   }
 
   private void keep(Share share, Object state, long now) {
@@ -144,7 +142,7 @@ final class LocalLimiter {
       share.known.keep(state);
       return;
     }
-    String key = keyOf(share.ask);
+    String key = keyOf(share);
     remove(key);
     Algorithm.Verdict next = share.algorithm().decide(state, now, 1);
     long freeAt = next.allowed() ? now : now + next.retryAfter() * 1_000_000;
@@ -187,7 +185,7 @@ final class LocalLimiter {
     } else if (share.known != null) {
       share.known.keep(null);
     } else {
-      remove(keyOf(share.ask));
+      remove(keyOf(share));
     }
   }
 }

@@ -121,7 +121,9 @@ final class Node implements RunClock.Owner, Link.Owner {
       return CompletableFuture.failedFuture(refused);
     }
     CompletableFuture<Boolean> turn = new CompletableFuture<>();
-    if (isUp && call.decideKnown()) {
+    // A call that lacks only a connection has a place, and is not in line.
+    int places = isUp ? 0 : options.maxInFlight - inFlight;
+    if (waiting >= places && call.decideKnown()) {
       return turn;
     }
     if (!call.isCounted) {
@@ -133,8 +135,7 @@ final class Node implements RunClock.Owner, Link.Owner {
       call.joins(turn, RunClock.NEVER);
       waiting++;
       line.addFirst(call);
-    } else if (waiting < options.maxWaiting + (isUp ? 0 : options.maxInFlight - inFlight)) {
-      // Calls that have a place, but no connection yet, do not count as in line.
+    } else if (waiting < options.maxWaiting + places) {
       call.joins(turn, inLine.isShort() ? silenceNs : RunClock.NEVER);
       waiting++;
       line.add(call);

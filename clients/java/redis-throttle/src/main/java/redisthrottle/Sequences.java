@@ -6,6 +6,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import org.jspecify.annotations.Nullable;
 import redisthrottle.Event.EventKind;
 
 /** Calls that follow each other: checks of several items, and a wait. */
@@ -117,22 +118,29 @@ final class Sequences {
       // A longer wait than 146 years is one of 146 years.
       boolean isLong = longest.getSeconds() > Long.MAX_VALUE / 2_000_000_000;
       long until = now + (isLong ? Long.MAX_VALUE / 2 : longest.toNanos());
-      return awaited(item, check, until, signal);
+      return awaited(item, check, until, signal, null);
     };
   }
 
+  /**
+   * Checks, and sleeps after a denial.
+   *
+   * @param last the denial before; null at first
+   */
   private CompletableFuture<Decision> awaited(
-      Item item, Work<Decision> check, long until, Signal signal) {
+      Item item, Work<Decision> check, long until, Signal signal, @Nullable Decision last) {
     return check
         .begin(signal)
         .thenCompose(
-            d -> {
+            checked -> {
+              boolean isOver = signal.left(core.exchange.timeoutNs) <= 0;
+              // The time of the caller is over, and the server has denied it.
+              Decision d = isOver && checked.degraded() && last != null ? last : checked;
               if (d.retryAfter().isZero()) {
                 return CompletableFuture.completedFuture(d);
               }
               long left = until - core.loop.nanos();
               boolean fits = !d.never() && d.retryAfter().compareTo(Duration.ofNanos(left)) <= 0;
-              boolean isOver = signal.left(core.exchange.timeoutNs) <= 0;
               if (!d.allowed() && (!fits || isOver || d.source() == Source.ERROR)) {
                 return CompletableFuture.completedFuture(d);
               }
@@ -165,7 +173,7 @@ final class Sequences {
               if (isOver) {
                 return d.allowed()
                     ? CompletableFuture.completedFuture(d)
-                    : awaited(item, check, until, signal);
+                    : awaited(item, check, until, signal, d);
               }
               if (d.allowed() && !d.degraded()) {
                 refund(item, d, Signal.NONE);
