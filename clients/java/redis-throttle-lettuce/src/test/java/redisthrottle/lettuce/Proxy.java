@@ -11,8 +11,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Forwards connections to a server, and can fall silent or lose replies. */
-final class Proxy implements AutoCloseable {
+/** Forwards connections to a server, and can fall silent, or delay or lose replies. */
+public final class Proxy implements AutoCloseable {
   private final ServerSocket listener;
   private final Set<Socket> open = ConcurrentHashMap.newKeySet();
   final AtomicInteger dials = new AtomicInteger();
@@ -22,8 +22,15 @@ final class Proxy implements AutoCloseable {
 
   volatile int target;
 
+  /** The time for which replies are held. */
+  public volatile long delayMs;
+
   /** Stops all that arrives; connections that are open then stay silent for ever. */
   volatile boolean isSilent;
+
+  public Proxy(Server server) {
+    this(server.port);
+  }
 
   Proxy(int target) {
     this.target = target;
@@ -35,7 +42,7 @@ final class Proxy implements AutoCloseable {
     run(this::accept);
   }
 
-  RedisURI uri() {
+  public RedisURI uri() {
     return RedisURI.create("127.0.0.1", listener.getLocalPort());
   }
 
@@ -78,11 +85,14 @@ final class Proxy implements AutoCloseable {
         if (isReply && loses.compareAndSet(true, false)) {
           return;
         }
+        if (isReply && delayMs > 0) {
+          Thread.sleep(delayMs);
+        }
         if (!isDead.get()) {
           to.getOutputStream().write(buffer, 0, n);
         }
       }
-    } catch (IOException e) {
+    } catch (IOException | InterruptedException e) {
       // The other direction has closed.
     }
   }

@@ -144,6 +144,15 @@ public final class Server implements AutoCloseable {
     return String.valueOf(command.join());
   }
 
+  /** Stops the process, or lets it go on. */
+  void signal(String name) {
+    try {
+      new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().waitFor();
+    } catch (IOException | InterruptedException e) {
+      throw new AssertionError(e);
+    }
+  }
+
   @Override
   public void close() {
     if (connection != null) {

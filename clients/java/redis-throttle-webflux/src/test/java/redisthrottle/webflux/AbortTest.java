@@ -1,0 +1,69 @@
+package redisthrottle.webflux;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.io.IOException;
+import java.net.Socket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+import redisthrottle.Limiter;
+import redisthrottle.Rule;
+import redisthrottle.lettuce.LettuceConnector;
+import redisthrottle.lettuce.Proxy;
+import redisthrottle.lettuce.Server;
+
+/** Runs the filter next to clients that reset their connections. */
+class AbortTest {
+  private static final int CLIENTS = 4;
+  private static final int ABORTS = 150;
+  private static final int LIMIT = 30;
+
+  /** The silence, because other programs share the machine. */
+  private static final Duration PATIENT = Duration.ofMillis(500);
+
+  @Test
+  void limits_a_client_next_to_others_that_reset_their_requests() {
+    Rule rule = Rule.fixed("storm", LIMIT, Duration.ofHours(1));
+    try (Server redis = Server.withModule();
+        Proxy proxy = new Proxy(redis);
+        Limiter limiter =
+            Limiter.builder(LettuceConnector.of(Server.CLIENT, proxy.uri()))
+                .silence(PATIENT)
+                .build()) {
+      limiter.ready();
+      proxy.delayMs = 20;
+      ThrottleWebFilter filter =
+          ThrottleWebFilter.builder(limiter)
+              .rule(rule)
+              .key(exchange -> exchange.getRequest().getPath().value())
+              .build();
+      try (Web web = Web.serve(filter)) {
+        List<CompletableFuture<Void>> storm = new ArrayList<>();
+        for (int one = 0; one < CLIENTS; one++) {
+          storm.add(CompletableFuture.runAsync(() -> abort(web)));
+        }
+        int allowed = 0;
+        for (int request = 0; request < 2 * LIMIT; request++) {
+          allowed += web.get("/good").statusCode() == 200 ? 1 : 0;
+        }
+        storm.forEach(CompletableFuture::join);
+        assertEquals(LIMIT, allowed);
+        assertEquals(0, limiter.counters().degraded());
+      }
+    }
+  }
+
+  private static void abort(Web web) {
+    for (int request = 0; request < ABORTS; request++) {
+      try (Socket socket = web.open("/bad")) {
+        // The close sends a reset.
+        socket.setSoLinger(true, 0);
+      } catch (IOException e) {
+        throw new AssertionError(e);
+      }
+    }
+  }
+}
