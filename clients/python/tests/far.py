@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable
+from redis_throttle_client._steps import Call
 from redis_throttle_client.testing import FakeServer
 
 _ORDER_S = 1e-12
@@ -36,9 +37,9 @@ class Held(FakeServer):
     def node(self, key: str) -> None:
         return None
 
-    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+    def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
         with self._lock:
-            self.waits_s.append(timeout_s)
+            self.waits_s.append(call.left_s)
             reply = self.reply(args)
         if args[0] not in self._passing:
             assert self._go.wait(60)
@@ -83,6 +84,10 @@ class Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._now_s
 
+    def pause(self, seconds: float) -> None:
+        """Lets time pass in which the process does not run."""
+        self._now_s += seconds
+
     def call_at(  # type: ignore[override]
         self, when: float, *args: Any, **options: Any
     ) -> asyncio.TimerHandle:
@@ -101,11 +106,11 @@ class Far(FakeServer):
     def node(self, key: str) -> None:
         return None
 
-    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+    async def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(call.left_s):
                 await asyncio.sleep(self._s / 2)
                 reply = self.reply(args)
                 await asyncio.sleep(self._s / 2)

@@ -7,8 +7,6 @@ import importlib
 from collections import deque
 from typing import Any
 
-from redis_throttle_client import Unavailable
-
 # The commands with which a driver opens a connection.
 _HANDSHAKE = frozenset({"AUTH", "CLIENT", "HELLO", "PING", "SELECT"})
 
@@ -39,7 +37,7 @@ class Script:
         self.unexpected: list[str] = []
         self._items: deque[Any] = deque()
         self._by_key: dict[str, deque[Any]] = {}
-        self._open: set[_Writer] = set()
+        self._open: set[_End] = set()
 
     def add(self, items: list[Any], key: str | None = None) -> None:
         """Adds items, for the commands with this key if it is given."""
@@ -55,22 +53,28 @@ class Script:
         for writer in list(self._open):
             writer.end()
 
-    def dial(self) -> tuple[asyncio.StreamReader, _Writer]:
-        """Opens a connection, or refuses it."""
+    def dial(self) -> float:
+        """Begins to open a connection, or refuses it. Returns the seconds that it takes."""
         self.dials += 1
         if self._items and self._items[0] == "refuse":
             self._items.popleft()
             raise ConnectionRefusedError(111, "Connection refused")
-        self._opened += 1
-        writer = _Writer(self, self._opened)
-        self._open.add(writer)
-        return writer.reader, writer
+        if self._items and isinstance(self._items[0], dict) and "dial_ms" in self._items[0]:
+            taken_s: float = self._items.popleft()["dial_ms"] / 1000
+            return taken_s
+        return 0.0
 
-    def hung_up(self, writer: _Writer) -> None:
+    def opened(self, end: _End) -> None:
+        """Notes an open connection."""
+        self._opened += 1
+        end.number = self._opened
+        self._open.add(end)
+
+    def hung_up(self, writer: _End) -> None:
         """Forgets a closed connection."""
         self._open.discard(writer)
 
-    def arrived(self, writer: _Writer, words: list[str]) -> None:
+    def arrived(self, writer: _End, words: list[str]) -> None:
         """Answers a command."""
         if words[0] in _HANDSHAKE:
             writer.answer("OK")
@@ -86,7 +90,7 @@ class Script:
             case "lost" | "close":
                 writer.end()
             case {"delay_ms": delay_ms, "reply": reply}:
-                asyncio.get_running_loop().call_later(delay_ms / 1000, writer.answer, reply)
+                writer.answer_later(delay_ms / 1000, reply)
             case _:
                 writer.answer(item)
 
@@ -102,16 +106,23 @@ class Script:
         return "silent"
 
 
-class _Writer:
-    """The client's end of a scripted connection, as far as the drivers use it."""
+class _End:
+    """The client's end of a scripted connection."""
 
-    def __init__(self, script: Script, number: int) -> None:
-        self.reader, self.number, self.transport = asyncio.StreamReader(), number, self
-        self._script, self._buffer, self._closed = script, b"", False
+    number = 0
+
+    def __init__(self, script: Script) -> None:
+        self._script, self._unparsed, self._closed = script, b"", False
 
     def answer(self, reply: Any) -> None:
-        if not self._closed:
-            self.reader.feed_data(encoded(reply))
+        raise NotImplementedError
+
+    def answer_later(self, delay_s: float, reply: Any) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._closed = True
+        self._script.hung_up(self)
 
     def end(self) -> None:
         """Closes the connection from the server's side."""
@@ -121,13 +132,13 @@ class _Writer:
     def write(self, data: bytes) -> None:
         if self._closed:
             raise ConnectionResetError("the connection is closed")
-        self._buffer += bytes(data)
+        self._unparsed += bytes(data)
         while (words := self._command()) is not None:
             self._script.arrived(self, words)
 
     def _command(self) -> list[str] | None:
         """Removes a complete command from the buffer and returns its words."""
-        head, separator, rest = self._buffer.partition(b"\r\n")
+        head, separator, rest = self._unparsed.partition(b"\r\n")
         if not separator:
             return None
         words = []
@@ -138,8 +149,23 @@ class _Writer:
                 return None
             words.append(rest[:size].decode())
             rest = rest[size + 2 :]
-        self._buffer = rest
+        self._unparsed = rest
         return words
+
+
+class _Writer(_End):
+    """A connection of asyncio, as far as the drivers use it."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.reader, self.transport = asyncio.StreamReader(), self
+
+    def answer(self, reply: Any) -> None:
+        if not self._closed:
+            self.reader.feed_data(encoded(reply))
+
+    def answer_later(self, delay_s: float, reply: Any) -> None:
+        asyncio.get_running_loop().call_later(delay_s, self.answer, reply)
 
     def writelines(self, lines: list[bytes]) -> None:
         self.write(b"".join(lines))
@@ -148,8 +174,7 @@ class _Writer:
         pass
 
     def close(self) -> None:
-        self._closed = True
-        self._script.hung_up(self)
+        super().close()
         self.reader.feed_eof()
 
     abort = close
@@ -164,42 +189,73 @@ class _Writer:
         return default
 
 
-class Seam:
-    """A sync transport over a script, with a clock that moves while a call waits."""
+class Clock:
+    """A clock for threads, which moves while a call waits."""
 
-    def __init__(self, driver: str, script: Script) -> None:
-        self._script, self._now_s = script, 0.0
-        self._errors = importlib.import_module(f"{driver}.exceptions")
-        parsers = importlib.import_module(f"{driver}._parsers.resp2")
-        self._parse_error = parsers._RESP2Parser(4096).parse_error
+    def __init__(self) -> None:
+        self._now_s = 0.0
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         return round(self._now_s, 6)
 
-    def advance(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self._now_s += seconds
 
-    def node(self, key: str) -> None:
-        return None
 
-    def close(self) -> None:
-        pass
+class _Socket(_End):
+    """A connection of a thread. Its reads move the clock to what comes, or to their timeout."""
 
-    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
-        if self._script.over:
-            raise self._errors.ConnectionError("the timeline is over")
-        item, wait_s = self._script.take(list(args)), 0.0
-        if isinstance(item, dict) and "reply" in item:
-            item, wait_s = item["reply"], item["delay_ms"] / 1000
-        if item == "silent" or wait_s >= timeout_s:
-            self.advance(timeout_s)
-            raise Unavailable("no answer in time", "timeout")
-        self.advance(wait_s)
-        if item in ("lost", "close"):
-            raise self._errors.ConnectionError("Connection closed by server.")
-        if isinstance(item, dict):
-            raise self._parse_error(item["error"])
-        return item.encode() if isinstance(item, str) else item
+    # Reads with this timeout do not wait.
+    _AT_ONCE_S = 0.001
+
+    def __init__(self, script: Script, clock: Clock) -> None:
+        super().__init__(script)
+        self._clock, self._timeout_s = clock, 0.0
+        self._coming: deque[tuple[float, bytes]] = deque()
+        self._unread = b""
+
+    def answer(self, reply: Any) -> None:
+        self.answer_later(0, reply)
+
+    def answer_later(self, delay_s: float, reply: Any) -> None:
+        self._coming.append((self._clock.monotonic() + delay_s, encoded(reply)))
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._timeout_s = seconds or 0
+
+    def sendall(self, data: bytes) -> None:
+        self.write(data)
+
+    def recv(self, size: int) -> bytes:
+        if not self._unread and not self._closed:
+            self._receive()
+        data, self._unread = self._unread[:size], self._unread[size:]
+        return data
+
+    def _receive(self) -> None:
+        waits_s = self._timeout_s if self._timeout_s > self._AT_ONCE_S else 0.0
+        now_s = self._clock.monotonic()
+        if not self._coming or self._coming[0][0] > now_s + waits_s + 1e-9:
+            self._clock.sleep(waits_s)
+            raise TimeoutError
+        due_s, self._unread = self._coming.popleft()
+        self._clock.sleep(max(0.0, due_s - now_s))
+
+    def recv_into(self, buffer: Any) -> int:
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def fileno(self) -> int:
+        return -1
+
+    def shutdown(self, how: int) -> None:
+        self.end()
+
+
+def without_login(driver: str) -> Any:
+    """Returns options with which a driver sends no command when it opens a connection."""
+    return {f"{driver}_connect_func": lambda connection: connection._parser.on_connect(connection)}
 
 
 def scripted_client(driver: str, script: Script) -> Any:
@@ -208,7 +264,30 @@ def scripted_client(driver: str, script: Script) -> Any:
 
     class Connection(package.Connection):  # type: ignore[misc, name-defined]
         async def _connect(self) -> None:
-            self._reader, self._writer = script.dial()
+            taken_s = script.dial()
+            if taken_s:
+                await asyncio.sleep(taken_s)
+            writer = _Writer(script)
+            script.opened(writer)
+            self._reader, self._writer = writer.reader, writer
 
-    pool = package.ConnectionPool(connection_class=Connection, protocol=2)
+    pool = package.ConnectionPool(connection_class=Connection, protocol=2, **without_login(driver))
+    return getattr(package, driver.capitalize())(connection_pool=pool)
+
+
+def scripted_sync_client(driver: str, script: Script, clock: Clock) -> Any:
+    """The same for threads, on the clock of a timeline."""
+    package = importlib.import_module(driver)
+
+    class Connection(package.Connection):  # type: ignore[misc, name-defined]
+        def _connect(self) -> Any:
+            script.dial()
+            made = _Socket(script, clock)
+            script.opened(made)
+            return made
+
+        def can_read(self, timeout: float = 0) -> bool:
+            return self._sock is None or self._sock._closed
+
+    pool = package.ConnectionPool(connection_class=Connection, protocol=2, **without_login(driver))
     return getattr(package, driver.capitalize())(connection_pool=pool)

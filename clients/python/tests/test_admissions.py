@@ -24,11 +24,12 @@ from redis_throttle_client import (
     quota,
 )
 from redis_throttle_client._dial import LEASE_SLOTS
+from redis_throttle_client._steps import Call
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
 from .far import Far, run
-from .scripted import Script, Seam
+from .scripted import Clock, Script, scripted_sync_client
 from .test_failures import in_child
 
 RPM = gcra("rpm", 10, 10, "60s")
@@ -222,8 +223,9 @@ def test_an_admission_that_nobody_ends_expires() -> None:
 def test_a_thread_renews_no_admission_that_nobody_ends() -> None:
     script = Script()
     script.add([[1, 9, 4, 0, 1, 1, [1, 9, 4, 0, 1], [1, 9, 4, 0, 1], [1, 3, 2, 0, 6000]]])
-    seam = Seam("redis", script)
-    limiter = Limiter(seam, clock=seam.now, sleep=seam.advance)
+    clock = Clock()
+    client = scripted_sync_client("redis", script, clock)
+    limiter = Limiter(client, clock=clock.monotonic, sleep=clock.sleep)
     admitted = limiter.admit(*ITEMS)
     (*_, renewed) = [hold for hold in admitted._holds if hold.is_renewable]
     del admitted
@@ -235,17 +237,21 @@ def test_a_thread_renews_no_admission_that_nobody_ends() -> None:
 # -- the end of the work ---------------------------------------------------------------------------
 
 
-def test_an_end_waits_for_one_deadline_of_each_item() -> None:
+def test_an_end_waits_for_one_deadline_of_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
     script.add([[1, 9, 4, 0, 1, 1, [1, 9, 4, 0, 1], [1, 9, 4, 0, 1], [1, 3, 2, 0, 6000]]])
 
-    seam = Seam("redis", script)
-    limiter = Limiter(seam, clock=seam.now, sleep=seam.advance, breaker_failures=1000)
+    clock = Clock()
+    monkeypatch.setattr("redis_throttle_client._sockets.time", clock)
+    client = scripted_sync_client("redis", script, clock)
+    limiter = Limiter(
+        client, clock=clock.monotonic, sleep=clock.sleep, timeout_ms=100, breaker_failures=1000
+    )
     with limiter.admit(*ITEMS) as admitted:
         admitted.settle(RPM, 6)
-        before = seam.now()
+        before = clock.monotonic()
         script.add(["silent"] * 3)
-    assert seam.now() - before == pytest.approx(0.3)
+    assert clock.monotonic() - before == pytest.approx(0.3)
     script.over = True
     limiter.close()
 
@@ -280,10 +286,10 @@ def test_cancel_uses_nothing_although_units_were_settled(server: FakeServer) -> 
 
 def test_a_reservation_is_cancelled_after_its_renewal() -> None:
     class SlowRenewals(Far):
-        async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        async def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
             if args[0] == "RL.RESERVE":
                 await asyncio.sleep(0.3)
-            return await super().call(node, args, timeout_s)
+            return await super().call(node, args, call)
 
     async def work() -> None:
         server = SlowRenewals(50)
@@ -352,7 +358,7 @@ def test_an_interrupted_end_goes_on_in_the_background(
         limiter._renewer._changed.notify_all()
     until(lambda: "RL.COMMIT" in verbs(server))
     limiter.close()
-    assert limiter.peek(MONTH, "t", 0).remaining == 90
+    assert server.limiter().peek(MONTH, "t", 0).remaining == 90
 
 
 def test_a_forked_child_leaves_the_admissions_of_its_parent_alone(server: FakeServer) -> None:

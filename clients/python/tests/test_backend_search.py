@@ -23,6 +23,7 @@ from redis_throttle_client import (
     _backends,
     gcra,
 )
+from redis_throttle_client._steps import Call
 
 from .conftest import MODULE, Server, shared, until
 from .test_backends import (
@@ -252,12 +253,14 @@ class Far(Script):
         super().__init__(*answers)
         self.now, self._takes_s = 0.0, takes_s
 
-    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
-        self.now += min(self._takes_s, timeout_s)
+    def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
+        left_s = call.left_s
+        self.now += min(self._takes_s, left_s)
+        call.left_s -= self._takes_s
         try:
-            return super().call(node, args, timeout_s)
+            return super().call(node, args, call)
         finally:
-            if timeout_s < self._takes_s:
+            if left_s < self._takes_s:
                 raise redis.TimeoutError("late")
 
 
@@ -283,7 +286,7 @@ def test_a_search_continues_where_the_previous_one_stopped(
     takes_s: float, answers: list[Any], sent: list[str]
 ) -> None:
     far = Far(takes_s, *answers)
-    limiter = Limiter(far, clock=lambda: far.now)
+    limiter = Limiter(far, clock=lambda: far.now, timeout_ms=100)
     while far.answers:
         found = limiter.check(API, "42")
     assert far.sent == sent
@@ -291,19 +294,16 @@ def test_a_search_continues_where_the_previous_one_stopped(
 
 
 def test_a_search_has_the_deadline_of_its_call() -> None:
-    now = [0.0]
-
     class Slow(Script):
-        def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
-            left.append(timeout_s)
-            now[0] += 0.04
-            return super().call(node, args, timeout_s)
+        def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
+            left.append(call.left_s)
+            call.left_s -= 0.4
+            return super().call(node, args, call)
 
     left: list[float] = []
     script = Slow(NO_MODULE, NO_FUNCTION, b"ok", ALLOWED)
-    limiter = Limiter(script, clock=lambda: now[0])
-    assert limiter.check(API, "42").source == "error"
-    assert left == pytest.approx([0.1, 0.06, 0.02])
+    assert Limiter(script).check(API, "42").reason == "overloaded"
+    assert left == pytest.approx([1, 0.6, 0.2], abs=0.1)
     assert script.sent == [ASK, VERSION, LOAD]
 
 

@@ -24,6 +24,7 @@ from redis_throttle_client import (
     quota,
     sliding_log,
 )
+from redis_throttle_client._steps import Call
 
 from .conftest import ROOT, SERVERS, Server, shared
 from .test_cases import CASES, INVALID
@@ -131,7 +132,7 @@ class Script:
     def node(self, key: str) -> None:
         return None
 
-    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+    def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
         self.sent.append(" ".join(args[:2] if args[0] == "FCALL" else args[:1]))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

@@ -26,7 +26,7 @@ from redis_throttle_client import (
 )
 from redis_throttle_client._errors import PASSING
 from redis_throttle_client._keeping import Renewer
-from redis_throttle_client._steps import Steps
+from redis_throttle_client._steps import Call, Steps
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")
@@ -56,8 +56,8 @@ class Silent:
     def node(self, key: str) -> None:
         return None
 
-    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> None:
-        self.waits_s.append(timeout_s)
+    async def call(self, node: None, args: tuple[str, ...], call: Call) -> None:
+        self.waits_s.append(call.left_s)
         await self.silence.wait()
         raise Unavailable("no answer in time")
 
@@ -138,7 +138,9 @@ def test_a_lease_held_by_a_thread_renews_itself(server: FakeServer) -> None:
 
         hold.renew = renew  # type: ignore[method-assign]
         server.advance(0.001)
-        limiter._renewer.close()
+        with limiter._renewer._changed:
+            limiter._renewer.closes += 1
+            limiter._renewer._changed.notify_all()
         limiter._renewer = Renewer(limiter._run, server.now)
         limiter._renewer.keep([hold])
         server.advance(0.001)
@@ -256,7 +258,7 @@ def test_granted_is_the_cost_of_an_allowed_call(server: FakeServer) -> None:
     assert (denied.granted, [row.granted for row in denied.rows]) == (0, [0, 0])
     assert limiter.charge(day, "42", 3).granted == 3
     server.fail()
-    assert limiter.check(API, "42", 3).granted == 3
+    assert limiter.check(API, "43", 3).granted == 3
 
 
 def test_check_each_refunds_the_earlier_costs_after_a_rejected_command(server: FakeServer) -> None:

@@ -30,14 +30,14 @@ LANGUAGES = ("python", "node", "rust", "go", "java")
 ACTIONS = (
     "check", "peek", "refund", "charge", "forget", "block", "check_all", "peek_all", "check_each",
     "wait", "lease", "release", "admit", "settle", "finish", "join", "cancel", "disconnect",
-    "ready", "close",
+    "ready", "close", "pause",
 )  # fmt: skip
 CALL_FIELDS = {*ACTIONS, "id", "server", "servers", "start", "times", "expect"}
 EXPECTED = {
     "allowed", "limit", "remaining", "granted", "retry_after_ms", "reset_after_ms", "never",
-    "would_allow", "would_retry_after_ms", "rule", "rows", "deciding", "source", "degraded",
-    "reason", "after_ms", "raises", "outcomes", "sent", "dials", "generation", "held", "counters",
-    "returns",
+    "banned", "would_allow", "would_retry_after_ms", "rule", "rows", "deciding", "source",
+    "degraded", "reason", "after_ms", "raises", "outcomes", "sent", "dials", "generation", "held",
+    "counters", "returns",
 }  # fmt: skip
 ANSWERS = ("silent", "lost", "close", "refuse")
 INVALID = {"error": "invalid"}
@@ -84,7 +84,7 @@ def test_every_section_of_the_shared_cases_is_run() -> None:
 def is_answer(answer: Any) -> bool:
     """Returns True if the server of a timeline may answer so."""
     if isinstance(answer, dict):
-        return set(answer) in ({"error"}, {"delay_ms", "reply"})
+        return set(answer) in ({"error"}, {"delay_ms", "reply"}, {"dial_ms"})
     if isinstance(answer, list):
         return all(isinstance(number, int | list) for number in answer)
     # A text in capital letters or with a digit is a reply, for example of a version.
@@ -145,8 +145,21 @@ def test_a_timeline_is_left_out_only_by_its_languages() -> None:
 
 @cases("defaults")
 def test_options_have_the_shared_defaults(given: dict[str, Any], expect: dict[str, Any]) -> None:
-    options = asdict(Options(**given))
-    assert {name: options[name] for name in options if name != "clock"} == expect
+    options = asdict(Options.of(**given))
+    if given:
+        assert {name: options[name] for name in expect} == expect
+    else:
+        assert {name: options[name] for name in options if name != "clock"} == expect
+
+
+@cases("invalid_options")
+def test_invalid_options_name_their_options_and_values(
+    given: dict[str, Any], expect: list[str]
+) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        Options.of(**given)
+    for name in expect:
+        assert name in str(raised.value)
 
 
 @cases("durations")
@@ -234,7 +247,7 @@ def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
     rule = made(given["rule"])
 
     def read() -> Decision:
-        item = item_of(rule, "42", given.get("cost", 1))
+        item = item_of(rule, "42", given.get("cost", 1), given.get("leave"))
         return _protocol.decision(item, given["reply"], partial=given.get("partial", False))
 
     if expect == PROTOCOL:
@@ -277,7 +290,7 @@ def decided(given: dict[str, Any]) -> Decision | None:
     if len(rules) > 1:
         items = [Keyed(rule.of("42"), "rl:42") for rule in rules]
         return _protocol.decision_all(items, given["reply"])
-    return _protocol.decision(rules[0].of("42"), given["reply"])
+    return _protocol.decision(rules[0].of("42").cost(given.get("cost", 1)), given["reply"])
 
 
 @cases("headers")

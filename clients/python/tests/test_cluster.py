@@ -18,15 +18,21 @@ import valkey.cluster
 from redis._parsers.resp2 import _RESP2Parser
 
 from redis_throttle_client import Unavailable
+from redis_throttle_client._breaker import Breakers
 from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTransport
 from redis_throttle_client._dial import Dial
-from redis_throttle_client._errors import Undialled
+from redis_throttle_client._options import Options
 from redis_throttle_client._slots import Address
-from redis_throttle_client._sockets import Sockets
+from redis_throttle_client._sockets import Sockets, _Link
+from redis_throttle_client._steps import Call
+from redis_throttle_client._traffic import Bounds
 
 from .conftest import Server
 from .nodes import AWAY, A, B, C, Nodes, told
 from .test_sockets import Dials, settled
+
+OPTIONS = Options.of(timeout_ms=1000)
+BOUNDS, BREAKERS = Bounds.of(OPTIONS), Breakers(OPTIONS)
 
 
 class Clock:
@@ -47,14 +53,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def threads_over(nodes: Nodes) -> Any:
     """Returns a sync transport over the nodes."""
-    transport: Any = ClusterTransport(nodes, 0.1, 8)
+    transport: Any = ClusterTransport(nodes, BOUNDS, BREAKERS)
     transport._ask = nodes.answer
     return transport
 
 
 def loop_over(nodes: Nodes) -> Any:
     """Returns a transport for asyncio over the nodes."""
-    transport: Any = AsyncClusterTransport(nodes, 0.1, 8)
+    transport: Any = AsyncClusterTransport(nodes, BOUNDS, BREAKERS)
     transport._ask = nodes.answer_later
     return transport
 
@@ -119,7 +125,7 @@ def test_a_reply_that_the_map_is_old_reads_it_again(driver: str, text: str, is_r
     transport = threads_over(nodes)
     transport._nodes[A] = Failing(error_of(driver, text))
     with pytest.raises(DRIVERS[driver].ResponseError):
-        transport.call(A, ("DEL", "1"), 60)
+        transport.call(A, ("DEL", "1"), Call(60))
     if is_read:
         read(transport)
     # The node that has answered is asked last.
@@ -139,7 +145,7 @@ async def test_a_reply_that_the_map_is_old_reads_it_again_in_asyncio(
     transport = loop_over(nodes)
     transport._nodes[A] = FailingInLoop(error_of(driver, text))
     with pytest.raises(DRIVERS[driver].ResponseError):
-        await transport.call(transport.node("1"), ("DEL", "1"), 60)
+        await transport.call(transport.node("1"), ("DEL", "1"), Call(60))
     await asyncio.gather(*(reading for _, reading in transport._readings.values()))
     assert nodes.sent == [B] * is_read
     assert not is_read or transport.node("1") == B
@@ -153,7 +159,7 @@ def test_a_redirection_reads_the_map_from_the_new_owner(driver: str) -> None:
     transport._nodes[A] = Failing(error_of(driver, f"MOVED 1 {C[0]}:{C[1]}"))
     transport._nodes[C] = Failing(error_of(driver, "ERR any other"))
     with pytest.raises(DRIVERS[driver].ResponseError, match="any other"):
-        transport.call(A, ("DEL", "1"), 60)
+        transport.call(A, ("DEL", "1"), Call(60))
     read(transport)
     assert nodes.sent == [C]
 
@@ -168,7 +174,7 @@ async def test_a_redirection_reads_the_map_from_the_new_owner_in_asyncio(driver:
     transport._nodes[A] = FailingInLoop(error_of(driver, f"MOVED 1 {C[0]}:{C[1]}"))
     transport._nodes[C] = FailingInLoop(error_of(driver, "ERR any other"))
     with pytest.raises(DRIVERS[driver].ResponseError, match="any other"):
-        await transport.call(A, ("DEL", "1"), 60)
+        await transport.call(A, ("DEL", "1"), Call(60))
     await asyncio.gather(*(reading for _, reading in transport._readings.values()))
     assert nodes.sent == [C]
 
@@ -222,15 +228,16 @@ async def test_one_reading_serves_all_first_calls_of_a_loop(clock: Clock) -> Non
         first = [asyncio.ensure_future(transport._know()) for _ in range(9)]
         found = await asyncio.gather(*first, return_exceptions=True)
         # All these calls are one failure.
-        assert [type(one) for one in found] == [redis.ConnectionError] + [Undialled] * 8
-        with pytest.raises(Undialled):
-            await transport.call(transport.node("1"), ("DEL", "1"), 60)
+        assert [type(one) for one in found] == [redis.ConnectionError] + [Unavailable] * 8
+        assert not any(getattr(one, "is_failure", False) for one in found)
+        with pytest.raises(Unavailable):
+            await transport.call(transport.node("1"), ("DEL", "1"), Call(60))
         assert len(nodes.sent) == expected
         clock.now_s += 1
     nodes.answers = {A: redis.exceptions.NoPermissionError("no permission")}
     for _ in range(2):
         with pytest.raises(redis.exceptions.NoPermissionError):
-            await transport.call(None, ("DEL", "1"), 60)
+            await transport.call(None, ("DEL", "1"), Call(60))
     clock.now_s += 1
     nodes.answers = {A: told(B)}
     await asyncio.gather(*(transport._know() for _ in range(9)))
@@ -260,10 +267,10 @@ async def test_close_ends_a_reading_and_the_calls_that_wait_for_it() -> None:
         await asyncio.sleep(60)
 
     transport._ask = frozen
-    waiting = asyncio.ensure_future(transport.call(None, ("DEL", "1"), 60))
+    waiting = asyncio.ensure_future(transport.call(None, ("DEL", "1"), Call(60)))
     await asked.wait()
     await transport.close()
-    with pytest.raises(Undialled):
+    with pytest.raises(Unavailable):
         await waiting
 
 
@@ -272,12 +279,14 @@ def test_a_silent_node_is_asked_for_a_limited_time(name: str) -> None:
     package = DRIVERS[name]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
-        transport: Any = ClusterTransport(Nodes(package, (host, port)), 0.1, 8)
+        transport: Any = ClusterTransport(Nodes(package, (host, port)), BOUNDS, BREAKERS)
         began = time.monotonic()
         errors = [transport._ask((host, port))]
 
         async def ask() -> None:
-            waiting: Any = AsyncClusterTransport(Nodes(package.asyncio, (host, port)), 0.1, 8)
+            waiting: Any = AsyncClusterTransport(
+                Nodes(package.asyncio, (host, port)), BOUNDS, BREAKERS
+            )
             errors.append(await waiting._ask((host, port)))
 
         asyncio.run(ask())
@@ -323,16 +332,24 @@ def test_connections_that_are_left_close_as_soon_as_no_call_uses_them(
     shared_server: Server,
 ) -> None:
     dial = Dial(redis.Connection, {"port": shared_server.port}, 60, wait=False)
-    sockets = Sockets(dial.to(None), dial, 8)
-    in_use, idle = (sockets._take(time.monotonic() + 60) for _ in range(2))
-    sockets._give(idle)
+    sockets = Sockets(dial.to(None), BOUNDS, BREAKERS, None)
+    asked = [
+        threading.Thread(target=sockets.call, args=(("DEBUG", "SLEEP", "0.1"), Call(60)))
+        for _ in range(2)
+    ]
+    for thread in asked:
+        thread.start()
+    for thread in asked:
+        thread.join()
+    in_use = sockets.pool.find(Call(60), time.monotonic())
+    assert isinstance(in_use, _Link)
     sockets.leave()
-    assert (in_use.connected, idle.connected) == (True, False)
-    sockets._give(in_use)
-    assert (in_use.connected, sockets._open, sockets._idle) == (False, 0, [])
+    assert (sockets.pool.links, in_use.is_usable) == ({in_use}, True)
+    sockets.pool.give(in_use, time.monotonic())
+    assert (sockets.pool.links, in_use.is_usable) == (set(), False)
     # A call that had found the node before is still answered.
-    assert sockets.call(("PING",), time.monotonic() + 60) == b"PONG"
-    assert (sockets._open, sockets._idle) == (0, [])
+    assert sockets.call(("PING",), Call(60)) == b"PONG"
+    assert sockets.pool.links == set()
 
 
 @pytest.mark.anyio

@@ -207,7 +207,7 @@ async def test_the_denials_are_in_the_openapi_of_limited_routes(limiter: AsyncLi
         paths = app.openapi()["paths"]
         assert set(paths["/free"]["get"]["responses"]) == {"200"}
         found = paths["/v1/me"]["get"]["responses"]
-        assert set(found) == {"200", "400", "413", "429", "503"}
+        assert set(found) == {"200", "400", "403", "413", "429", "503"}
         # The application's own description stays.
         assert found["429"]["description"] == "Later"
         assert "503" in paths["/"]["get"]["responses"]

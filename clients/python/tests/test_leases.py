@@ -266,16 +266,3 @@ def test_leases_of_threads_are_renewed_together() -> None:
     assert holders(server) == 0
     limiter.close()
     until(lambda: not set(threading.enumerate()) - before)
-
-
-def test_a_thread_renews_a_lease_that_it_takes_after_close() -> None:
-    server = FakeServer()
-    limiter = server.limiter()
-    for _ in range(2):
-        limiter.close()
-        with limiter.lease(JOBS, "x"):
-            before = sent(server, "RL.RENEW")
-            server.advance(2)
-            with limiter._renewer._changed:
-                limiter._renewer._changed.notify_all()
-            until(lambda: sent(server, "RL.RENEW") > before)  # noqa: B023

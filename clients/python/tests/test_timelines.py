@@ -1,7 +1,8 @@
 """Runs the shared timelines: a frozen clock, a scripted server, and what the limiter does when.
 
 All of them run over scripted connections of a driver, for asyncio. Those in which one call runs at
-a time also run with the sync limiter, whose renewals and ends run on the clock of the timeline.
+a time also run with the sync limiter, whose waits, renewals and ends run on the clock of the
+timeline.
 """
 
 from __future__ import annotations
@@ -9,24 +10,22 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import redis
 
 from redis_throttle_client import AsyncLimiter, Decision, Item, Limiter, gcra
-from redis_throttle_client._dial import Dial
+from redis_throttle_client._hold import Hold
 from redis_throttle_client._keeping import Renewer
-from redis_throttle_client._queue import Pace
 
-from .far import run
-from .scripted import Script, Seam, scripted_client
+from .far import Loop, run
+from .scripted import Clock, Script, scripted_client, scripted_sync_client
 from .test_cases import ACTIONS, item_as_given, made, timelines_of
 
 # The longest timeline, in seconds of the frozen clock.
-_LONGEST_S = 120
+_LONGEST_S = 4000
 # The turns of the loop after which nothing more happens at an instant.
 _TURNS = 60
 _BEFORE_S = 1e-6
@@ -46,7 +45,8 @@ class Outcome:
         if name == "after_ms":
             return round((self.ended - self.began) * 1000)
         if name == "raises":
-            return None if self.error is None else type(self.error).__name__
+            raised = None if self.error is None else type(self.error).__name__
+            return "Closed" if raised == "LimiterClosed" else raised
         if name == "returns":
             return self.result
         of = self.error if self.error is not None else self.result
@@ -186,6 +186,10 @@ class Runner(Checks):
         if action == "disconnect":
             self._script.disconnect()
             return None
+        if action == "pause":
+            assert isinstance(self._loop, Loop)
+            self._loop.pause(one["pause"] / 1000)
+            return None
         task = self._loop.create_task(self._outcome(self._act(action, one)))
         if "start" not in one:
             return task
@@ -254,18 +258,18 @@ def _shown(outcome: Outcome, name: str, wanted: Any) -> Any:
 
 
 class SyncRunner(Checks):
-    """Runs one timeline with the sync limiter, over its transport."""
+    """Runs one timeline with the sync limiter."""
 
-    def __init__(self, timeline: dict[str, Any], driver: str) -> None:
+    def __init__(self, timeline: dict[str, Any], driver: str, clock: Clock) -> None:
         super().__init__(timeline)
-        self._seam = Seam(driver, self._script)
+        self._clock = clock
         self._limiter = Limiter(
-            self._seam,
-            clock=self._seam.now,
-            sleep=self._seam.advance,
+            scripted_sync_client(driver, self._script, clock),
+            clock=clock.monotonic,
+            sleep=clock.sleep,
             **timeline.get("options", {}),
         )
-        self._renewer = Stepped(self._limiter._run, self._seam)
+        self._renewer = Stepped(self._limiter._run, clock)
         self._limiter._renewer = self._renewer
 
     def run(self) -> None:
@@ -278,30 +282,28 @@ class SyncRunner(Checks):
             self._limiter.close()
 
     def _step(self, step: dict[str, Any]) -> None:
-        at_s = step["at"] / 1000
+        at_s, dials = step["at"] / 1000, self._script.dials
         self._renewer.run_until(at_s - _BEFORE_S)
-        assert self._seam.now() <= at_s + _BEFORE_S, f"the step at {step['at']} begins late"
+        assert self._clock.monotonic() <= at_s + _BEFORE_S, f"the step at {step['at']} begins late"
         self._script.add(_answers(step))
         self._renewer.run_until(at_s)
-        self._seam.advance(at_s - self._seam.now())
+        self._clock.sleep(at_s - self._clock.monotonic())
         action = next((name for name in ACTIONS if name in step), None)
         outcomes = [] if action is None else [self._outcome(action, step)]
-        self._renewer.run_until(self._seam.now())
+        self._renewer.run_until(self._clock.monotonic())
         assert self._script.unexpected == [], "commands without an answer in the script"
-        expect = {
-            name: wanted
-            for name, wanted in step.get("expect", {}).items()
-            if name not in OF_CONNECTIONS
-        }
+        expect = dict(step.get("expect", {}))
+        if "dials" in expect:
+            assert self._script.dials - dials == expect.pop("dials"), "dials"
         self._check_step(expect, outcomes, together=False)
 
     def _outcome(self, action: str, one: dict[str, Any]) -> Outcome:
-        began, result, error = self._seam.now(), None, None
+        began, result, error = self._clock.monotonic(), None, None
         try:
             result = self._act(action, one)
         except Exception as raised:
             error = raised
-        return Outcome(result, error, began, self._seam.now())
+        return Outcome(result, error, began, self._clock.monotonic())
 
     def _act(self, action: str, one: dict[str, Any]) -> Any:
         given = one[action]
@@ -316,6 +318,8 @@ class SyncRunner(Checks):
                 return self._settle(given)
             case "release" | "finish":
                 return self._held[given][0].__exit__(None, None, None)
+            case "disconnect":
+                return self._script.disconnect()
             case _:
                 arguments, options = self._given(action, given)
                 return getattr(self._limiter, action)(*arguments, **options)
@@ -330,52 +334,47 @@ class SyncRunner(Checks):
 class Stepped(Renewer):
     """Renews and ends holds without threads, on the clock of a timeline."""
 
-    def __init__(self, run: Any, seam: Seam) -> None:
-        super().__init__(run, seam.now)
-        self._seam = seam
+    def __init__(self, run: Any, clock: Clock) -> None:
+        super().__init__(run, clock.monotonic)
+        self._stepped = clock
 
     def _start(self) -> None:
         pass
 
+    def _end_all(self, holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            self._end_once(hold)
+
     def run_until(self, instant_s: float) -> None:
         while self._due and self._due[0][0] <= instant_s + _BEFORE_S / 2:
             at_s, _, is_end, hold = heapq.heappop(self._due)
-            self._seam.advance(max(0.0, at_s - self._seam.now()))
+            self._stepped.sleep(max(0.0, at_s - self._stepped.monotonic()))
             if hold.is_ended == is_end and self._tended_once(hold):
                 self.add(hold)
 
 
-# The expectations that need connections, which a transport does not show.
-OF_CONNECTIONS = frozenset({"dials", "generation"})
-CONCURRENT = frozenset({"calls", "start", "disconnect"})
+CONCURRENT = frozenset({"calls", "start", "pause"})
 
 
 def is_sequential(timeline: dict[str, Any]) -> bool:
-    """Returns True if one call runs at a time, and every connection can be opened."""
-    return not any(
-        CONCURRENT & set(step) or "refuse" in _answers(step) for step in timeline["steps"]
-    )
+    """Returns True if one call runs at a time."""
+    return not any(CONCURRENT & set(step) for step in timeline["steps"])
+
+
+JITTER = "redis_throttle_client._traffic.random.uniform"
 
 
 @pytest.fixture(autouse=True)
 def _no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fixes the pause after a refused dial, which otherwise varies by 20 %."""
-    monkeypatch.setattr("redis_throttle_client._queue.random.uniform", lambda *ends: sum(ends) / 2)
-
-
-def test_the_pause_between_dials_has_no_jitter_in_timelines() -> None:
-    for _ in range(9):
-        pace = Pace(Dial(redis.Connection, {}, 1, wait=False, pause_s=2))
-        pace.failed(10, redis.ConnectionError("refused"))
-        assert not pace.begins_dial(11.99, 1, 0, 0, begins=True)
-        assert pace.begins_dial(12, 1, 0, 0, begins=True)
+    monkeypatch.setattr(JITTER, lambda *ends: sum(ends) / 2)
 
 
 @pytest.mark.parametrize(("end", "pause_s"), [(0, 0.8), (1, 1.2)])
 def test_a_limiter_varies_the_pause_between_dials(
     end: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redis_throttle_client._queue.random.uniform", lambda *ends: ends[end])
+    monkeypatch.setattr(JITTER, lambda *ends: ends[end])
 
     async def work() -> None:
         script = Script()
@@ -400,10 +399,12 @@ def each(timelines: list[dict[str, Any]]) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("driver", ["redis", "valkey"])
 @each([timeline for timeline in timelines_of("python") if is_sequential(timeline)])
 def test_sequential_timelines_follow_the_shared_cases_with_the_sync_limiter(
-    timeline: dict[str, Any], driver: str
+    timeline: dict[str, Any], driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(driver)
-    SyncRunner(timeline, driver).run()
+    clock = Clock()
+    monkeypatch.setattr("redis_throttle_client._sockets.time", clock)
+    SyncRunner(timeline, driver, clock).run()
 
 
 @pytest.mark.parametrize("driver", ["redis", "valkey"])

@@ -13,6 +13,7 @@ from ._durations import Duration
 from ._errors import (
     CommandRejected,
     InvalidArgument,
+    LimiterClosed,
     Reason,
     ThrottleError,
     Unavailable,
@@ -62,6 +63,7 @@ __all__ = [
     "Lease",
     "LeaseContext",
     "Limiter",
+    "LimiterClosed",
     "LimiterOptions",
     "OnDecision",
     "OnError",

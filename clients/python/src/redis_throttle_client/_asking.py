@@ -8,49 +8,61 @@ from collections.abc import Callable
 from typing import Any
 
 from ._backends import Choice, unexecuted
-from ._breaker import Breaker
+from ._breaker import Breaker, Breakers
+from ._decision import Decision
 from ._dial import LEASE_SLOTS
 from ._errors import (
     TOO_MANY,
     CommandRejected,
     Reason,
-    Retired,
     ThrottleError,
     TooManyReservations,
     Unavailable,
-    Undialled,
-    Unsent,
+    counted,
     is_rejection,
     is_temporary,
 )
 from ._options import Options
-from ._protocol import Args, Kept
-from ._steps import Send, Steps, Turn
+from ._protocol import Args
+from ._steps import Call, Send, Steps, Turn
+
+# The errors of the drivers for a redirection, and the first words of the replies.
+_REDIRECTIONS = {"MovedError": "MOVED", "AskError": "ASK"}
 
 
 class Asking:
-    """The circuit breakers of a limiter, one per node, and its back end."""
+    """Sends the commands of a limiter, through the breakers and to its back end."""
 
     def __init__(
-        self, options: Options, find_node: Callable[[str], Any], is_up: Callable[[Any], bool],
+        self, options: Options, breakers: Breakers, find_node: Callable[[str], Any],
+        is_up: Callable[[Any], bool], catch_up: Callable[[Any], None],
         rejected: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``is_up`` returns True if a connection to a node is open. ``rejected`` counts a call that
-        the server refused.
+        """``is_up`` returns True if a connection to a node is open. ``catch_up`` reads what has
+        arrived from a node. ``rejected`` counts a call that the server refused.
         """
-        self._is_up = is_up
-        self._options, self._find_node, self._rejected = options, find_node, rejected
+        self.breakers, self._find_node, self._is_up = breakers, find_node, is_up
+        self._catch_up = catch_up
+        self._rejected, self._late = rejected, self._end_late
         self.clock, self._timeout_s = options.clock, options.timeout_ms / 1000
+        # The time of a dial, if that is longer than usual.
+        self.dial_s = 0.0
         self.backend = Choice(options.backend, options.clock, find_node)
         self.begin()
 
     def begin(self) -> None:
         """Forgets the calls in flight, also in the child of a fork."""
         self._lock = threading.Lock()
-        self._breakers: dict[object, Breaker] = {}
         # For each node and slot, the number of calls on leases that have it or wait for it.
         self._slots: dict[object, list[int]] = {}
         self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
+
+    def call(self, left_s: float | None = None) -> Call:
+        """Returns a call with a full timeout, or with the rest of one."""
+        call = Call(self._timeout_s if left_s is None else left_s)
+        if self.dial_s:
+            call.dial_s = self.dial_s
+        return call
 
     def keep(
         self, args: Args, until: float, is_over: Callable[[], bool] = lambda: False
@@ -72,16 +84,20 @@ class Asking:
             try:
                 if is_over():
                     raise Unavailable("the work ended before the call was sent", "overloaded")
-                return (yield from self.ask(args, lease=True))
+                call = self.call()
+                call.is_kept = True
+                return (yield from self.ask(args, call))
             finally:
                 turn.release()
         finally:
             with self._lock:
                 slots[slot] -= 1
 
-    def ask(self, args: Args, *, lease: bool = False) -> Steps[Any]:
-        """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""
-        began = self.clock()
+    def ask(self, args: Args, call: Call) -> Steps[Any]:
+        """Sends a command once, if the breaker of its node permits.
+
+        Returns what ``call.read`` makes of the reply, or the known denial of the call.
+        """
         try:
             node = self._find_node(args[1])
         except Exception as error:
@@ -89,78 +105,78 @@ class Asking:
             if judged is error:
                 raise
             raise judged from error
-        breaker = self.breaker(node)
-        probe = breaker.enter(began, lease=lease, is_up=lease and self._is_up(node))
-        answers, failures = breaker.answers, breaker.failures
-        answered: bool | None = None
-        timeout_s = self._timeout_s
-        try:
-            sent, tried, until = args, self.backend.found, began + timeout_s
-            if tried.by != "module":
-                if tried.by is None and args[0].startswith("RL."):
-                    tried = yield from self.backend.find(node, args, tried, until)
-                    timeout_s = max(0.001, until - self.clock())
-                sent = self.backend.written(args, tried.by)
+        breaker = self.breakers.of(node)
+        if call.is_kept and self._is_up(node):
+            # It passes an open breaker.
+            call.is_probe = False
+        else:
             try:
-                reply = yield Send(node, Kept(sent) if lease else sent, timeout_s)
-            except ThrottleError:
-                # No error reply.
-                raise
-            except Exception as error:
-                if not unexecuted(error, sent):
-                    raise
-                reply = yield from self.backend.again(node, args, tried, error, until)
-            answered = True
+                call.is_probe = breaker.enter()
+            except Unavailable:
+                # A reply that has arrived for a caller that has gone closes the breaker.
+                self._catch_up(node)
+                call.is_probe = breaker.enter()
+        call.node, call.late = node, self._late
+        try:
+            if call.left_s <= 0:
+                raise counted("no time is left for the call", "overloaded")
+            reply = yield from self._send(node, args, call)
         except Exception as error:
-            self.backend.lost(error)
+            self.backend.lost(error.__cause__ or error)
             judged = _judged(error)
-            if isinstance(judged, Unsent) and breaker.answers != answers:
-                # All connections were in use, but the server answered other calls meanwhile.
-                judged.reason = "overloaded"
-            answered = _verdict(judged, alone=probe or breaker.failures == failures)
-            if answered and not isinstance(judged, TooManyReservations):
+            self._note(breaker, judged)
+            if isinstance(judged, CommandRejected) and not isinstance(judged, TooManyReservations):
                 self._rejected()
             if judged is error:
                 raise
             raise judged from error
         finally:
-            breaker.leave(self.clock(), probe, answered, lease=lease)
-        return reply
+            if call.is_probe:
+                breaker.leave()
+        if isinstance(reply, Decision):
+            return reply
+        breaker.answered()
+        if call.read is None:
+            return reply
+        return call.read(reply) if call.result is None else call.result
+
+    def _send(self, node: Any, args: Args, call: Call) -> Steps[Any]:
+        sent, tried = args, self.backend.found
+        if tried.by != "module":
+            if tried.by is None and args[0].startswith("RL."):
+                tried = yield from self.backend.find(node, args, tried, call)
+            sent = self.backend.written(args, tried.by)
+        try:
+            return (yield Send(node, sent, call))
+        except ThrottleError:
+            # No error reply.
+            raise
+        except Exception as error:
+            if not unexecuted(error, sent):
+                raise
+            return (yield from self.backend.again(node, args, tried, error, call))
+
+    def _note(self, breaker: Breaker, error: ThrottleError) -> None:
+        """Notes the error of a call in the breaker, unless the transport has done so."""
+        if isinstance(error, CommandRejected):
+            breaker.answered()
+        elif isinstance(error, Unavailable) and error.is_failure:
+            breaker.failed()
+
+    def _end_late(self, call: Call, outcome: Any) -> None:
+        """Takes the outcome of a command whose caller has gone."""
+        breaker = self.breakers.of(call.node)
+        if isinstance(outcome, Exception):
+            self._note(breaker, _judged(outcome))
+        else:
+            breaker.answered()
+        if call.then is not None:
+            call.then(outcome)
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:
         """Returns the lock of a key. The lock exists while a caller has it or waits for it."""
         with self._lock:
             return self._turns.setdefault(key, make())
-
-    def open_breakers(self) -> int:
-        """Returns the number of nodes whose breaker is open."""
-        now = self.clock()
-        return sum(breaker.is_open(now) for breaker in list(self._breakers.values()))
-
-    def breaker(self, node: object) -> Breaker:
-        """Returns the breaker of a node. Each node has one, so a dead node blocks no other."""
-        breaker = self._breakers.get(node)
-        if breaker is None:
-            options = self._options
-            made = Breaker(
-                options.max_in_flight, options.breaker_failures, options.breaker_pause_ms / 1000
-            )
-            breaker = self._breakers.setdefault(node, made)
-        return breaker
-
-
-def _verdict(error: ThrottleError, *, alone: bool) -> bool | None:
-    """Returns True if the server has answered, False for a failure, and None for neither.
-
-    ``alone`` is false if another failure was counted since the call began.
-    """
-    if not isinstance(error, Unavailable):
-        return True
-    if isinstance(error, Retired | Undialled) or error.reason == "overloaded":
-        # The failure is counted already, or the call has not reached the node.
-        return None
-    # Calls that end together without an answer are one failure.
-    return None if error.reason == "timeout" and not alone else False
 
 
 def _judged(error: Exception) -> ThrottleError:
@@ -168,6 +184,11 @@ def _judged(error: Exception) -> ThrottleError:
     if isinstance(error, ThrottleError):
         return error
     if is_rejection(error):
+        word = _REDIRECTIONS.get(type(error).__name__)
+        if word is not None:
+            return CommandRejected(
+                f"the server is a node of a cluster: use the cluster client ({word} {error})"
+            )
         if TOO_MANY in str(error):
             return TooManyReservations(str(error))
         hint = ""

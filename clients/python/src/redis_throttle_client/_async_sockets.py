@@ -3,57 +3,291 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from ._deadline import Deadline, by, has_passed, instant
-from ._dial import Dial, Node
-from ._errors import Unavailable, Undialled, Unsent, is_reply, retires
+from ._breaker import Breaker, Breakers
+from ._dial import Dial, Login, Node
+from ._errors import LimiterClosed, counted, is_reply, lost, repeated, retires
 from ._fork import forgets
-from ._protocol import Kept, packed
-from ._queue import Pace, Queue
+from ._protocol import packed
+from ._steps import Call
+from ._traffic import Bounds, Dialling, Link, Traffic, Waiter
+
+# The turns of the loop that it takes to read a reply, to parse it, and to wake the caller.
+_TURNS = 4
 
 
-class _Pool:
-    """The connections of one event loop, and the queue of calls that wait for one."""
+class _Link(Link):
+    """A connection of the driver."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
-        self.idle: list[Any] = []
-        # The open connections, and the generation of each.
-        self.generations: dict[Any, int] = {}
-        # The time that the dial of a connection took, until the connection is idle or used.
-        self.dials_s: dict[Any, float] = {}
-        self.waiters: Queue[asyncio.Future[Any]] = Queue()
-        self.dials: set[asyncio.Task[Any]] = set()
-        self.closed = False
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        self.connection, self._writer = connection, connection._writer
+        # The task that waits for the reply, and how often it was cancelled before.
+        self.task: asyncio.Task[Any] | None = None
+        # The replies to read.
+        self._left = 0
 
     @property
-    def open(self) -> int:
-        """The number of open connections."""
-        return len(self.generations)
+    def is_open(self) -> bool:
+        """True unless the other side has closed the connection."""
+        reader = self.connection._reader
+        return reader is not None and not reader.at_eof()
 
-    def offer(self, connection: Any) -> None:
-        """Gives the connection to the call that has waited longest, or stores it as idle."""
-        while self.waiters:
-            waiter = self.waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(connection)
+    async def exchange(self, args: tuple[str, ...], *, asking: bool) -> Any:
+        """Sends a command and reads its reply."""
+        self._left = 1
+        if asking:
+            self._left = 2
+            self._writer.write(packed(("ASKING",)))
+        self._writer.write(packed(args))
+        return await self.read()
+
+    async def read(self) -> Any:
+        """Reads the reply. A wait that was cancelled may be resumed."""
+        while True:
+            reply = await self.connection.read_response(disconnect_on_error=False)
+            self._left -= 1
+            if not self._left:
+                return reply
+
+    def close(self) -> None:
+        """Closes the connection without TLS's closing handshake, which would wait."""
+        connection = self.connection
+        if connection._writer is not None:
+            with contextlib.suppress(Exception):
+                connection._parser.on_disconnect()
+            connection._writer.transport.abort()
+            connection._reader = connection._writer = None
+
+
+class _Waiter(Waiter):
+    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(call)
+        self.ended: asyncio.Future[Any] = loop.create_future()
+
+    @property
+    def has_left(self) -> bool:
+        return self.ended.done()
+
+    def resolve(self, result: Any) -> None:
+        if not self.ended.done():
+            self.ended.set_result(result)
+
+
+class _Pool(Traffic[_Link, _Waiter]):
+    """The traffic of one event loop to a node."""
+
+    def __init__(
+        self, make: Callable[[], Any], bounds: Bounds, breaker: Callable[[], Breaker]
+    ) -> None:  # fmt: skip
+        super().__init__(bounds, breaker)
+        self._make, self.loop = make, asyncio.get_running_loop()
+        self._timer: asyncio.Handle | None = None
+        self._rings_at = 0.0
+        # Keeps the tasks that dial and those that read replies without a caller.
+        self._tasks: set[asyncio.Task[Any]] = set()
+        # Set when no call is in flight any more, once the limiter is being closed.
+        self._quiet: asyncio.Event | None = None
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    async def call(self, args: tuple[str, ...], call: Call, *, asking: bool) -> Any:
+        """Sends a command, and returns the reply or the known denial of the call."""
+        while True:
+            found = self.find(call, self.loop.time())
+            if found is None:
+                found = await self._wait(call)
+            if not isinstance(found, _Link):
+                return found
+            # Otherwise it was closed before this task ran.
+            if found in self.links:
+                break
+        self.send(found, call, self.loop.time())
+        self._watch(call.left_s)
+        return await self._exchange(found, args, asking=asking)
+
+    async def _wait(self, call: Call) -> Any:
+        """Waits in line. Returns a connection or the known denial of the call."""
+        waiter = _Waiter(call, self.loop)
+        self.join(waiter, self.loop.time())
+        self._watch(call.left_s)
+        try:
+            found = await waiter.ended
+        except asyncio.CancelledError:
+            self.leave(waiter)
+            if waiter.ended.done() and not waiter.ended.cancelled():
+                found = waiter.ended.result()
+                if isinstance(found, _Link):
+                    # Pass on a connection that came in the same turn of the loop.
+                    self.give(found, self.loop.time())
+            raise
+        if isinstance(found, Exception):
+            raise found
+        call.left_s = waiter.ends - self.now(self.loop.time())
+        return found
+
+    async def _exchange(self, link: _Link, args: tuple[str, ...], *, asking: bool) -> Any:
+        task = asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
+        link.task = task
+        try:
+            reply = await link.exchange(args, asking=asking)
+        except asyncio.CancelledError:
+            link.task = None
+            self._leave(link)
+            if link.error is not None and task is not None and task.uncancel() <= cancelled:
+                raise link.error from None
+            raise
+        except Exception as error:
+            link.task = None
+            ended = self._failed(link, error)
+            if ended is error:
+                raise
+            raise ended from error
+        link.task = None
+        at = self.loop.time()
+        self.answer(link, reply, at)
+        self.give(link, at)
+        self._check_quiet()
+        return reply
+
+    def _failed(self, link: _Link, error: Exception) -> Exception:
+        """Ends a command with an error reply, or that of a lost connection. Returns the error."""
+        at = self.loop.time()
+        if not is_reply(error):
+            self.lose(link, error, at)
+            self._check_quiet()
+            return link.error or lost(error)
+        self.answer(link, error, at)
+        if retires(error) and not self.retire_once(link, at):
+            error = repeated(error)
+        self.give(link, at)
+        self._check_quiet()
+        return error
+
+    def _leave(self, link: _Link) -> None:
+        """Lets the command of a caller that has gone drain in a task."""
+        if link.call is None:
+            return
+        self.abandon(link)
+        self._start(self._drain(link))
+        self._check_quiet()
+
+    async def _drain(self, link: _Link) -> None:
+        self._watch(self.bounds.timeout_s)
+        try:
+            reply = await link.read()
+        except Exception as error:
+            self._failed(link, error)
+        except asyncio.CancelledError:
+            self.lose(link, counted("the loop has ended", "connection"), self.loop.time())
+            raise
+        else:
+            self.answer(link, reply, self.loop.time())
+            self.give(link, self.loop.time())
+            self._check_quiet()
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _watch(self, left_s: float) -> None:
+        """Starts the timer, which looks at the calls that wait. It runs while there are any."""
+        if self._timer is not None:
+            if self._rings_at <= self.loop.time() + left_s:
                 return
-        self.dials_s.pop(connection, None)
-        self.idle.append(connection)
+            self._timer.cancel()
+        self._set(min(self.bounds.tick_s, left_s))
 
-    def refuse(self, error: Exception) -> None:
-        """Ends all waiting calls, because no connection could be opened."""
-        while self.waiters:
-            waiter = self.waiters.popleft()
-            if not waiter.done():
-                waiter.set_exception(error)
-                error = self.pace.refused()
+    def _set(self, after_s: float) -> None:
+        self._rings_at = self.loop.time() + after_s
+        self._timer = self.loop.call_at(self._rings_at, self._ring, _TURNS)
+
+    def _ring(self, turns: int) -> None:
+        # What has arrived is read first.
+        if turns and self.is_due(self.loop.time()):
+            self._timer = self.loop.call_soon(self._ring, turns - 1)
+            return
+        self._timer = None
+        after_s = self.look(self.loop.time())
+        if self.is_busy and self._timer is None:
+            self._set(after_s)
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def _dial(self, dialling: Dialling, patience_s: float) -> bool:
+        dialling.stop = self._start(self._connect(dialling)).cancel
+        return True
+
+    async def _connect(self, dialling: Dialling) -> None:
+        connection = self._make()
+        login = dialling.login = Login(connection)
+        login.watch()
+        try:
+            await connection.connect()
+        except BaseException as error:
+            await _hang_up(connection)
+            if not isinstance(error, Exception):
+                raise
+            self.dial_failed(dialling, error, self.loop.time())
+            return
+        finally:
+            login.end()
+        self.dialled(dialling, _Link(connection), login.is_heard, self.loop.time())
+
+    def _is_usable(self, link: _Link) -> bool:
+        return link.is_open
+
+    def _hang_up(self, link: _Link) -> None:
+        link.close()
+
+    def _interrupt(self, link: _Link) -> None:
+        if link.task is not None:
+            link.task.cancel()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        self.end_line(LimiterClosed, kept=False)
+        self._quiet = asyncio.Event()
+        self._check_quiet()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._quiet.wait()
+
+    def _check_quiet(self) -> None:
+        if self._quiet is not None and self.is_quiet:
+            self._quiet.set()
+
+    async def close(self) -> None:
+        """Closes all connections, and those being opened."""
+        self.is_closed = True
+        self.end_line(LimiterClosed)
+        self.retire(self.loop.time(), LimiterClosed())
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=self.bounds.dial_s)
+
+    def close_idle(self) -> None:
+        """Closes the connections that no call uses. Others are closed when their call ends."""
+        self.is_closed = True
+        for link in list(self.idle):
+            self.drop(link, self.loop.time())
 
 
 async def _hang_up(connection: Any) -> None:
-    """Closes the connection without TLS's closing handshake, which would wait for the server."""
+    """Closes a connection that was not opened completely."""
     writer = connection._writer
     await connection.disconnect(nowait=True)
     if writer is not None:
@@ -66,26 +300,22 @@ async def ask_once_in_loop(make: Callable[[], Any], args: tuple[str, ...], timeo
     try:
         async with asyncio.timeout(timeout_s):
             await connection.connect()
-            return await _exchange(connection, args)
+            return await _Link(connection).exchange(args, asking=False)
     finally:
         await _hang_up(connection)
-
-
-async def _exchange(connection: Any, args: tuple[str, ...], *, asking: bool = False) -> Any:
-    for sent in (("ASKING",), args) if asking else (args,):
-        await connection.send_packed_command([packed(sent)], check_health=False)
-        reply = await connection.read_response(disconnect_on_error=False)
-    return reply
 
 
 _parents: list[Any] = []
 
 
 class AsyncSockets:
-    """The connections to one server, with a separate set for each event loop."""
+    """The connections to one node, with a separate pool for each event loop."""
 
-    def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
-        self._make, self._dial, self._most = make, dial, most
+    def __init__(
+        self, make: Callable[[], Any], bounds: Bounds, breakers: Breakers, node: Node
+    ) -> None:  # fmt: skip
+        self._make, self._bounds = make, bounds
+        self._breakers, self._node = breakers, node
         self._of_loop: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._is_left = False
         forgets(self)
@@ -97,209 +327,73 @@ class AsyncSockets:
         self._of_loop = {}
 
     @property
-    def _pool(self) -> _Pool:
+    def pool(self) -> _Pool:
+        """The pool of the running loop."""
         loop = asyncio.get_running_loop()
         pool = self._of_loop.get(loop)
         if pool is None:
             # Drop the sockets of closed loops, which cannot be used any more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
-            pool = self._of_loop.setdefault(loop, _Pool(Pace(self._dial)))
+            made = _Pool(self._make, self._bounds, lambda: self._breakers.of(self._node))
+            made.is_closed = self._is_left
+            pool = self._of_loop.setdefault(loop, made)
         return pool
 
-    async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
-        """Sends the call on one connection, and reads the reply by ``deadline``, in loop time."""
-        pool = self._pool
-        connection = await self._take(pool, deadline, lease=isinstance(args, Kept))
-        generation = pool.generations[connection]
-        left_s = deadline - asyncio.get_running_loop().time()
-        if left_s <= 0:
-            await self._give(pool, connection)
-            raise Unsent
-        if left_s < pool.dials_s.get(connection, 0):
-            await self._give(pool, connection)
-            raise Unavailable("the dial left too little time for the call", "timeout")
-        pool.dials_s.pop(connection, None)
-        try:
-            reply = await by(deadline, _exchange(connection, args, asking=asking))
-        except BaseException as error:
-            if is_reply(error) and not retires(error):
-                await self._give(pool, connection)
-                raise
-            late = isinstance(error, Unavailable) or has_passed(deadline)
-            ends_all = isinstance(error, Unavailable) or retires(error)
-            first = ends_all and await self._retire(pool, generation, connection)
-            await self._drop(pool, connection)
-            if first or generation == pool.pace.generation:
-                raise
-            ended = pool.pace.ended(error, late=late)
-            if ended is None:
-                raise
-            raise ended from error
-        await self._give(pool, connection)
-        return reply
+    async def call(self, args: tuple[str, ...], call: Call, *, asking: bool = False) -> Any:
+        """Sends a command, and returns the reply or the known denial of the call."""
+        return await self.pool.call(args, call, asking=asking)
 
     @property
     def is_up(self) -> bool:
         """True if this event loop has an open connection."""
-        return bool(self._pool.generations)
+        return bool(self.pool.links)
 
-    async def _retire(self, pool: _Pool, generation: int, by: Any) -> bool:
-        """Closes all connections of this generation, and ends their calls.
-
-        Returns False if another call has done so. The caller drops its own connection, ``by``.
-        """
-        if not pool.pace.retire(generation):
-            return False
-        idle, pool.idle = pool.idle, []
-        for dial in pool.dials:
-            dial.cancel()
-        pool.dials.clear()
-        for connection in list(pool.generations):
-            if connection is not by and connection not in idle and connection._writer is not None:
-                # Its call reads the end of the connection, and drops it.
-                connection._writer.transport.abort()
-        for connection in idle:
-            await self._drop(pool, connection)
-        return True
-
-    async def _take(self, pool: _Pool, deadline: float, *, lease: bool = False) -> Any:
-        while pool.idle:
-            connection = pool.idle.pop()
-            reader = connection._reader
-            if connection.is_connected and reader is not None and not reader.at_eof():
-                return connection
-            await self._drop(pool, connection)
-        if pool.closed:
-            raise Undialled("the limiter is closed")
-        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        pool.waiters.append(waiter, lease=lease)
-        self._dial_more(pool, begins=True)
-        if not pool.open and not pool.dials:
-            pool.waiters.discard(waiter)
-            raise pool.pace.refused()
-        try:
-            async with Deadline(deadline):
-                return await waiter
-        except (TimeoutError, asyncio.CancelledError) as error:
-            pool.waiters.discard(waiter)
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # The waiter got a connection in the same turn of the loop, so pass the connection
-                # on.
-                await self._give(pool, waiter.result())
-            if isinstance(error, TimeoutError):
-                raise Unsent from error
-            raise
-
-    def _dial_more(self, pool: _Pool, *, begins: bool = False) -> None:
-        """Opens connections for the waiting calls; see :meth:`Pace.begins_dial`."""
-        loop = asyncio.get_running_loop()
-        most = pool.waiters.most(self._most)
-        while (
-            not pool.closed
-            and pool.open + len(pool.dials) < most
-            and pool.pace.begins_dial(
-                loop.time(), len(pool.waiters), pool.open, len(pool.dials), begins=begins
-            )
-        ):
-            dial = loop.create_task(self._connect(pool, loop.time()))
-            pool.dials.add(dial)
-            dial.add_done_callback(pool.dials.discard)
-            begins = False
-
-    async def _connect(self, pool: _Pool, began: float) -> None:
-        """Opens a connection. A late connection serves the next caller."""
-        connection, generation, failure = self._make(), pool.pace.generation, None
-        try:
-            async with asyncio.timeout(self._dial.patience_s):
-                await connection.connect()
-        except BaseException as error:
-            await _hang_up(connection)
-            if not isinstance(error, Exception):
-                raise
-            failure = error
-        pool.dials.discard(asyncio.current_task())
-        if generation != pool.pace.generation:
-            # The node may be another one than at the beginning of the attempt.
-            await _hang_up(connection)
-        elif failure is None:
-            pool.generations[connection] = generation
-            pool.dials_s[connection] = asyncio.get_running_loop().time() - began
-            pool.offer(connection)
-        else:
-            pool.pace.failed(began, failure)
-            if not pool.open and not pool.dials:
-                # If connections are open, or other attempts under way, the waiters use those.
-                pool.refuse(failure)
-        self._dial_more(pool)
-        await self._close_left(pool)
-
-    async def _give(self, pool: _Pool, connection: Any) -> None:
-        current = pool.generations.get(connection) == pool.pace.generation
-        if current and connection.is_connected and not pool.closed:
-            pool.offer(connection)
-        else:
-            await self._drop(pool, connection)
-        await self._close_left(pool)
-
-    async def _drop(self, pool: _Pool, connection: Any) -> None:
-        pool.generations.pop(connection, None)
-        pool.dials_s.pop(connection, None)
-        self._dial_more(pool)
-        await _hang_up(connection)
+    async def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        await self.pool.quiet(timeout_s)
 
     async def close(self) -> None:
-        """Closes idle connections and those being opened. Others are closed after their call."""
-        pool = self._pool
-        del self._of_loop[asyncio.get_running_loop()]
-        pool.closed = True
-        pool.refuse(Undialled("the limiter is closed"))
-        if pool.dials:
-            for dial in pool.dials:
-                dial.cancel()
-            # A connection that has just been opened becomes idle only one turn of the loop later.
-            await asyncio.wait(set(pool.dials), timeout=self._dial.patience_s)
-        await self._close_idle(pool)
+        """Closes the connections."""
+        pool = self.pool
+        del self._of_loop[pool.loop]
+        await pool.close()
+        await self.leave()
+        self._of_loop.clear()
 
     async def leave(self) -> None:
-        """Closes the connections of all loops for good, each as soon as no call uses it."""
+        """Closes the connections of all loops, each as soon as no call uses it."""
         self._is_left = True
         for loop, pool in list(self._of_loop.items()):
             if loop is asyncio.get_running_loop():
-                await self._close_idle(pool)
+                pool.close_idle()
             elif not loop.is_closed():
-                asyncio.run_coroutine_threadsafe(self._close_idle(pool), loop)
-
-    async def _close_left(self, pool: _Pool) -> None:
-        if self._is_left:
-            await self._close_idle(pool)
-
-    async def _close_idle(self, pool: _Pool) -> None:
-        while pool.idle:
-            await self._drop(pool, pool.idle.pop())
+                loop.call_soon_threadsafe(pool.close_idle)
 
 
 class AsyncServerTransport:
     """One server, from a ``redis.asyncio.Redis`` or ``valkey.asyncio.Valkey``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
+    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
         pool = client.connection_pool
-        dial = Dial(
-            pool.connection_class, pool.connection_kwargs, timeout_s, wait=True, pause_s=pause_s
-        )
-        self._sockets = AsyncSockets(dial.to(None), dial, most)
+        dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=True)
+        self._sockets = AsyncSockets(dial.to(None), bounds, breakers, None)
 
     def node(self, key: str) -> Node:
         """Returns None, because there is only one node."""
         return None
 
-    async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Sends a call and returns its reply."""
-        return await self._sockets.call(args, instant(timeout_s))
+    async def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """Sends a command, and returns the reply or the known denial of the call."""
+        return await self._sockets.pool.call(args, call, asking=False)
 
     def is_up(self, node: Node) -> bool:
         """Returns True if a connection is open."""
         return self._sockets.is_up
+
+    async def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        await self._sockets.quiet(timeout_s)
 
     async def close(self) -> None:
         """Closes the sockets."""

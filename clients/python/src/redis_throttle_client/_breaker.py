@@ -1,66 +1,87 @@
-"""The circuit breaker of a node, which also limits the calls in flight.
-
-The caller passes the instants, in seconds of a monotonic clock.
-"""
+"""The circuit breakers, one per node."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from ._errors import Unavailable
+from ._fork import forgets
+from ._options import Options
 
 
 class Breaker:
-    """Counts the calls in flight and the failures of a node, and refuses calls to a failing node.
+    """Counts the failures of a node, and refuses calls to a failing node.
 
     After ``failures`` failures in a row it refuses calls for ``pause_s``. Then one call probes the
     node.
     """
 
-    def __init__(self, max_in_flight: int, failures: int, pause_s: float) -> None:
-        self._most, self._failures, self._pause_s = max_in_flight, failures, pause_s
-        self._in_flight = 0
-        self.answers = self.failures = 0
+    def __init__(self, failures: int, pause_s: float, clock: Callable[[], float]) -> None:
+        self._failures, self._pause_s, self._clock = failures, pause_s, clock
         self._failed = 0
         self._shut_until: float | None = None
-        self._probing = False
+        self._probed_at: float | None = None
         self._lock = threading.Lock()
 
-    def is_open(self, now: float) -> bool:
+    def is_open(self) -> bool:
         """Returns True if a call would be refused, except a probe that is due."""
         until = self._shut_until
-        return until is not None and (self._probing or now < until)
+        return until is not None and (self._probed_at is not None or self._clock() < until)
 
-    def enter(self, now: float, *, lease: bool = False, is_up: bool = False) -> bool:
-        """Begins a call, which :meth:`leave` must end. Returns True if the call is the probe.
-
-        A renewal or a release, ``lease``, does not count as in flight. If a connection ``is_up``,
-        it passes an open circuit.
-        """
+    def enter(self) -> bool:
+        """Begins a call. Returns True if it is the probe, which :meth:`leave` must end."""
+        if self._shut_until is None:
+            return False
         with self._lock:
-            if lease and is_up:
+            if self._shut_until is None:
                 return False
-            if self.is_open(now):
+            if self.is_open():
                 raise Unavailable("the circuit is open: the node gave no answer", "circuit")
-            if not lease and self._in_flight >= self._most:
-                raise Unavailable(f"{self._most} calls wait for the server already", "overloaded")
-            self._in_flight += not lease
-            probe = self._shut_until is not None
-            # An older call may be answered during a probe. That probe then stays in flight.
-            self._probing = self._probing or probe
-            return probe
+            self._probed_at = self._clock()
+            return True
 
-    def leave(self, now: float, probe: bool, answered: bool | None, *, lease: bool = False) -> None:
-        """Ends a call. ``answered`` is None if its caller gave up."""
-        with self._lock:
-            self._in_flight -= not lease
-            if probe:
-                self._probing = False
-            if answered:
-                self.answers += 1
+    def leave(self) -> None:
+        """Ends the probe for its caller."""
+        self._probed_at = None
+
+    def answered(self) -> None:
+        """Notes an answer, which closes the breaker."""
+        if self._failed or self._shut_until is not None:
+            with self._lock:
                 self._failed, self._shut_until = 0, None
-            elif answered is False:
-                self.failures += 1
-                self._failed += 1
-                if probe or self._failed >= self._failures:
-                    self._shut_until = now + self._pause_s
+
+    def failed(self, due_s: float = 0.0) -> None:
+        """Notes a failure. The next dial is due in ``due_s``."""
+        with self._lock:
+            self._failed += 1
+            now = self._clock()
+            if self._probed_at is not None:
+                self._shut_until = max(self._probed_at + self._pause_s, now + due_s)
+            elif self._shut_until is not None or self._failed >= self._failures:
+                self._shut_until = now + self._pause_s
+
+
+class Breakers:
+    """The breakers of a limiter. Each node has one, so a dead node blocks no other."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        forgets(self)
+
+    def begin(self) -> None:
+        """Forgets all failures, also in the child of a fork."""
+        self._of_node: dict[object, Breaker] = {}
+
+    def of(self, node: object) -> Breaker:
+        """Returns the breaker of a node."""
+        breaker = self._of_node.get(node)
+        if breaker is None:
+            options = self._options
+            made = Breaker(options.breaker_failures, options.breaker_pause_ms / 1000, options.clock)
+            breaker = self._of_node.setdefault(node, made)
+        return breaker
+
+    def count_open(self) -> int:
+        """Returns the number of nodes whose breaker is open."""
+        return sum(breaker.is_open() for breaker in list(self._of_node.values()))

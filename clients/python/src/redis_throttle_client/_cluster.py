@@ -12,13 +12,15 @@ import time
 from typing import Any
 
 from ._async_sockets import AsyncSockets, ask_once_in_loop
-from ._deadline import by, instant
+from ._breaker import Breakers
 from ._dial import Dial, Node
-from ._errors import Unavailable, retires
+from ._errors import LimiterClosed, Unavailable, counted, retires
 from ._fork import forgets
 from ._protocol import key_of
 from ._slots import READ, READ_PAUSE_S, Address, Slots
 from ._sockets import Sockets, ask_once
+from ._steps import Call
+from ._traffic import Bounds
 
 _MAP_IS_OLD = ("CLUSTERDOWN", "The cluster is down", "Hash slot not served")
 _MOST_REDIRECTIONS = 3
@@ -47,6 +49,8 @@ class _Redirecting:
             return node, False
         if isinstance(error, self._dial.ask):
             return self._slots.target(error, node), True
+        if isinstance(error, LimiterClosed) or getattr(error, "reason", "") == "overloaded":
+            raise error
         if isinstance(error, self._dial.response_error):
             error.answered_by = node
             if not (str(error).startswith(_MAP_IS_OLD) or retires(error)):
@@ -59,15 +63,13 @@ class _Redirecting:
 class ClusterTransport(_Redirecting):
     """A cluster, from a ``RedisCluster``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
+    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
         node = next(iter(client.get_nodes()))
         # The two drivers use different names.
         named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
         pool = getattr(node, named).connection_pool
-        self._dial = Dial(
-            pool.connection_class, pool.connection_kwargs, timeout_s, wait=False, pause_s=pause_s
-        )
-        self._most, self._slots = most, Slots(client)
+        self._dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=False)
+        self._bounds, self._breakers, self._slots = bounds, breakers, Slots(client)
         self._nodes: dict[Node, Sockets] = {}
         self._read_at = float("-inf")
         forgets(self)
@@ -88,16 +90,16 @@ class ClusterTransport(_Redirecting):
     def _sockets(self, node: Node) -> Sockets:
         sockets = self._nodes.get(node)
         if sockets is None:
-            made = Sockets(self._dial.to(node), self._dial, self._most)
+            made = Sockets(self._dial.to(node), self._bounds, self._breakers, node)
             sockets = self._nodes.setdefault(node, made)
         return sockets
 
-    def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Sends a call, follows redirections, and returns the reply."""
-        deadline, asking = time.monotonic() + timeout_s, False
+    def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """Sends a command, follows redirections, and returns the reply or a known denial."""
+        asking = False
         for _ in range(_MOST_REDIRECTIONS):
             try:
-                return self._sockets(node).call(args, deadline, asking=asking)
+                return self._sockets(node).call(args, call, asking=asking)
             except Exception as error:
                 node, asking = self._redirected(error, node)
         raise Unavailable("too many redirections")
@@ -136,6 +138,17 @@ class ClusterTransport(_Redirecting):
         sockets = self._nodes.get(node)
         return sockets is not None and sockets.is_up
 
+    def catch_up(self, node: Node) -> None:
+        """Reads what has arrived from the node for callers that have gone."""
+        if (sockets := self._nodes.get(node)) is not None:
+            sockets.catch_up()
+
+    def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        ends_at = time.monotonic() + timeout_s
+        for sockets in list(self._nodes.values()):
+            sockets.quiet(max(0.0, ends_at - time.monotonic()))
+
     def close(self) -> None:
         """Closes the sockets."""
         for sockets in list(self._nodes.values()):
@@ -145,14 +158,14 @@ class ClusterTransport(_Redirecting):
 class AsyncClusterTransport(_Redirecting):
     """A cluster, from a ``redis.asyncio.RedisCluster``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
+    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
         manager = client.nodes_manager
         template = next(iter((manager.startup_nodes or manager.nodes_cache).values()))
         self._dial = Dial(
-            template.connection_class, template.connection_kwargs, timeout_s, wait=True,
-            pause_s=pause_s,
-        )  # fmt: skip
-        self._most, self._slots = most, Slots(client)
+            template.connection_class, template.connection_kwargs, bounds.dial_s, wait=True
+        )
+        self._bounds, self._breakers, self._slots = bounds, breakers, Slots(client)
+        self._has_read = False
         self._nodes: dict[Node, AsyncSockets] = {}
         # The last reading of the map by each event loop, and when it began.
         self._readings: dict[asyncio.AbstractEventLoop, tuple[float, asyncio.Task[None]]] = {}
@@ -167,33 +180,42 @@ class AsyncClusterTransport(_Redirecting):
             self._refresh()
             raise
 
-    async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Sends a call, follows redirections, and returns the reply."""
-        deadline, asking = instant(timeout_s), False
+    async def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """Sends a command, follows redirections, and returns the reply or a known denial."""
+        asking = False
         if not self._slots.is_known:
-            await by(deadline, self._know())
+            await self._know()
         if node is None:
             node = self._slots.find(key_of(args))
         for _ in range(_MOST_REDIRECTIONS):
             try:
-                return await self._sockets(node).call(args, deadline, asking=asking)
-            except (Exception, asyncio.CancelledError) as error:
+                return await self._sockets(node).call(args, call, asking=asking)
+            except Exception as error:
                 node, asking = self._redirected(error, node)
         raise Unavailable("too many redirections")
 
     async def _know(self) -> None:
-        """Reads the map for the first time. One reading serves all callers that wait."""
+        """Reads the map for the first time. One reading serves all callers that wait.
+
+        As for the first dial, they wait until it has ended, and for a later one ``silence_ms``.
+        """
         reading = self._refresh()
         if reading is None:
             raise self._slots.refused()
+        wait_s = self._bounds.silence_s if self._has_read else None
         # If a caller gives up, the map is still read, for the next caller.
-        await asyncio.wait([reading])
+        await asyncio.wait([reading], timeout=wait_s)
+        if not reading.done():
+            raise counted("the map of the cluster was not read in time", "connection")
+        self._has_read = True
         if not self._slots.is_known:
             raise self._slots.refused(waited=True)
 
     def _sockets(self, node: Node) -> AsyncSockets:
         if node not in self._nodes:
-            self._nodes[node] = AsyncSockets(self._dial.to(node), self._dial, self._most)
+            self._nodes[node] = AsyncSockets(
+                self._dial.to(node), self._bounds, self._breakers, node
+            )
         return self._nodes[node]
 
     def _refresh(self, *, first: Node = None, last: Node = None) -> asyncio.Task[None] | None:
@@ -233,6 +255,11 @@ class AsyncClusterTransport(_Redirecting):
     def is_up(self, node: Node) -> bool:
         """Returns True if a connection to the node is open."""
         return node in self._nodes and self._nodes[node].is_up
+
+    async def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        nodes = list(self._nodes.values())
+        await asyncio.gather(*(sockets.quiet(timeout_s) for sockets in nodes))
 
     async def close(self) -> None:
         """Closes the sockets. Ends a reading of the map."""

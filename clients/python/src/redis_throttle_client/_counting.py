@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ._calls import Calls
 from ._decision import Decision
-from ._errors import ThrottleError
 from ._lease import AsyncLease, Lease
 from ._limiter import AsyncLimiter, Limiter
-from ._local import Limits
 from ._outcome import Outcome, counts
 from ._rules import Item, Rule
 from ._steps import Steps
@@ -102,9 +99,7 @@ def _return_local(
             continue
         key, now = calls.keys.key(rule.name, subject, taken.asked.tag), calls.clock()
         if row.degraded:
-            limits = Limits.of(rule, rule.local_share)
-            with calls._lock:
-                calls._local.settle(limits, key, -row.granted, int(now * 1_000_000))
+            calls.give_back_local(rule, key, row.granted)
         else:
             # A prefetched permit.
             calls._grants.put_back(key, rule, row, taken.at + row.reset_after_ms / 1000, now)
@@ -118,7 +113,6 @@ def _refunds(
     for rule, subject, granted in units:
         try:
             # Without an answer the units stay taken, which only makes the limit stricter.
-            with contextlib.suppress(ThrottleError):
-                yield from calls.settle("refund", rule, subject, granted, tag)
+            yield from calls.refund_quietly(Item(rule, subject, granted), tag)
         except Exception:
             log.exception("the refund failed for the rule %s", rule.name)

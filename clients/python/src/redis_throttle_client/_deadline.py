@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from types import TracebackType
-from typing import TypeVar
-
-from ._errors import Unavailable
-
-T = TypeVar("T")
 
 # The turns of the loop that it takes to read a reply, to parse it, and to wake the caller.
 _TURNS = 4
-# Deadlines within this time pass together.
-_TOGETHER_S = 0.001
 
 
 class Deadline:
@@ -49,17 +41,3 @@ class Deadline:
 def instant(timeout_s: float) -> float:
     """Returns the deadline of a call that begins now, on the clock of its loop."""
     return asyncio.get_running_loop().time() + timeout_s
-
-
-def has_passed(deadline: float) -> bool:
-    """Returns True if a call ends with others whose deadline is this one, or later."""
-    return asyncio.get_running_loop().time() >= deadline - _TOGETHER_S
-
-
-async def by(deadline: float, awaitable: Awaitable[T]) -> T:
-    """Returns the result of the awaitable, or raises Unavailable at the deadline."""
-    try:
-        async with Deadline(deadline):
-            return await awaitable
-    except TimeoutError as error:
-        raise Unavailable("no answer in time", "timeout") from error

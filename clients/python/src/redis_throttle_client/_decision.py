@@ -32,7 +32,8 @@ class Decision:
     then says why.
     ``would_allow`` and ``would_retry_after_ms`` differ from ``allowed`` and ``retry_after_ms`` only
     under a policy in shadow mode. ``rows`` has the decision of each rule if the call has several;
-    ``deciding`` is the index, from 0, of the rule that decided.
+    ``deciding`` is the index, from 0, of the rule that decided. ``banned`` is true if the call is
+    never allowed although its cost is within the limit.
     """
 
     allowed: bool
@@ -50,13 +51,14 @@ class Decision:
     rows: tuple[Decision, ...] = ()
     deciding: int = 0
     reason: Reason | None = None
+    banned: bool = False
 
     def __bool__(self) -> bool:
         return self.allowed
 
     @property
     def never(self) -> bool:
-        """True if a retry never helps: the cost is above the limit."""
+        """True if a retry never helps: the cost is above the limit, or the caller is banned."""
         return not self.allowed and self.retry_after_ms >= FOREVER_MS
 
     def headers(
@@ -75,11 +77,13 @@ class Decision:
         """Returns the problem (RFC 9457) of a denial: the body to send as
         ``application/problem+json``.
 
-        Its ``status`` is 429; 413 if a retry never helps; 503 if ``on_error`` denied. It names
-        rules, never a key or a subject.
+        Its ``status`` is 429; 403 for a ban; 413 if the cost is above the limit; 503 if
+        ``on_error`` denied. It names rules, never a key or a subject.
         """
         if self.source == "error":
             return plain(503, "The rate limiter is not available.")
+        if self.banned:
+            return plain(403, "This caller is blocked.")
         if self.never:
             return plain(413, "This request costs more than its limit allows at once.")
         seconds = retry_after_s(self.retry_after_ms)

@@ -48,7 +48,7 @@ class DenialCache:
                 if self._denials.get(args) is entry:
                     self._remove(args)
             return None
-        return _aged(denial, passed_ms)
+        return aged(denial, passed_ms)
 
     def drops(self, args: tuple[str, ...]) -> int:
         """Returns a number that changes if a key of the call is forgotten, and rarely otherwise."""
@@ -93,7 +93,8 @@ def _keys(args: tuple[str, ...]) -> tuple[str, ...]:
     return args[1::2] if args[0] == "RL.ALL" else args[1:2]
 
 
-def _aged(denial: Decision, passed_ms: int) -> Decision:
+def aged(denial: Decision, passed_ms: int) -> Decision:
+    """Returns a denial of the server after some time, as a decision of this process."""
     return replace(
         denial,
         source="local",
@@ -101,7 +102,7 @@ def _aged(denial: Decision, passed_ms: int) -> Decision:
         reset_after_ms=max(0, denial.reset_after_ms - passed_ms),
         would_retry_after_ms=_left(denial.would_retry_after_ms, passed_ms),
         rows=tuple(
-            _aged(row, passed_ms) if row.retry_after_ms > 0 else replace(row, source="local")
+            aged(row, passed_ms) if row.retry_after_ms > 0 else replace(row, source="local")
             for row in denial.rows
         ),
     )

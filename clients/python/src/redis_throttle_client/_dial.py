@@ -2,13 +2,14 @@
 
 Drivers repeat failed calls, ten times by default, and each repeated call counts. So the limiter
 takes only the settings from the client (address, TLS, credentials, Sentinel, the map of a cluster)
-and has its own sockets, on which a call is sent once and has one deadline.
+and has its own sockets, on which a call is sent once.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Any
 
 from ._errors import InvalidArgument
@@ -19,6 +20,8 @@ Node = tuple[str, int] | None
 # loop.
 MOST_DIALS = 8
 MOST_SOCKETS = 64
+# The time of a dial, unless ``timeout_ms`` is longer.
+MOST_DIAL_S = 1.0
 # The renewals and releases of leases that may be in flight to one node, besides all other calls.
 LEASE_SLOTS = 8
 # The arguments of a client's pool that are not used: those that would repeat or wait, that belong
@@ -43,22 +46,19 @@ class Dial:
     """Opens connections that send each call once."""
 
     def __init__(
-        self, connection_class: type, kwargs: dict[str, Any], timeout_s: float, *, wait: bool,
-        pause_s: float = 1.0,
-    ) -> None:  # fmt: skip
-        self.pause_s = pause_s
+        self, connection_class: type, kwargs: dict[str, Any], patience_s: float, *, wait: bool
+    ) -> None:
         package = _driver(connection_class)
         module = f"{package}.asyncio.retry" if wait else f"{package}.retry"
         retry = importlib.import_module(module).Retry
         no_backoff = importlib.import_module(f"{package}.backoff").NoBackoff
         self._class = connection_class
         self._kwargs = {name: value for name, value in kwargs.items() if name not in _LEFT_OUT}
-        # A slow connection continues to open in the background and serves the next caller.
-        self.timeout_s, self.patience_s = timeout_s, max(1.0, timeout_s)
+        self.patience_s = patience_s
         self._kwargs |= {
             "retry": retry(no_backoff(), 0),
-            "socket_timeout": None if wait else self.patience_s,
-            "socket_connect_timeout": self.patience_s,
+            "socket_timeout": None if wait else patience_s,
+            "socket_connect_timeout": patience_s,
         }
         errors = importlib.import_module(f"{package}.exceptions")
         self.moved, self.ask = errors.MovedError, errors.AskError
@@ -70,3 +70,39 @@ class Dial:
         if node is not None:
             kwargs = kwargs | {"host": node[0], "port": node[1]}
         return lambda: self._class(**kwargs)
+
+
+class Login:
+    """Notes how far the dial of a connection comes."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        # True after the connection was made, and after the server has answered a command of it.
+        self.began = self.is_heard = False
+
+    @property
+    def stage(self) -> str:
+        """How far the dial came."""
+        return "connected, not logged in" if self.began else "not connected"
+
+    def watch(self) -> None:
+        """Notes the replies to the commands of the login."""
+        read = self._connection.read_response
+
+        def reading(*args: Any, **options: Any) -> Any:
+            self.began = True
+            reply = read(*args, **options)
+            self.is_heard = True
+            return reply
+
+        async def reading_later(*args: Any, **options: Any) -> Any:
+            self.began = True
+            reply = await read(*args, **options)
+            self.is_heard = True
+            return reply
+
+        self._connection.read_response = reading_later if iscoroutinefunction(read) else reading
+
+    def end(self) -> None:
+        """Ends the notes: later replies are read as by the driver alone."""
+        self._connection.__dict__.pop("read_response", None)

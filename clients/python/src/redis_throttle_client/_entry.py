@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from . import _protocol
 from ._calls import Calls
 from ._decision import Decision
-from ._errors import ThrottleError
+from ._errors import LimiterClosed, ThrottleError
 from ._protocol import Keyed
 from ._rules import Item, Rule
 from ._steps import Steps
-
-# The reasons for which a call was not sent, or surely did not run.
-_UNSENT = ("server", "overloaded", "circuit")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A call, the instant before it was sent, its decision, and the name of its holder.
 
-    There is no decision if the caller does not have what the call took.
+    There is no decision if the caller does not have what the call took. ``may_have_run`` is true if
+    the server may have what the call took.
     """
 
     items: Sequence[Keyed]
@@ -30,11 +28,7 @@ class Entry:
     asked: float
     decision: Decision | None
     is_admission: bool
-
-    @property
-    def may_have_run(self) -> bool:
-        """True if the server may have what the call took."""
-        return self.decision is None or self.decision.reason not in _UNSENT
+    may_have_run: bool = True
 
     def row(self, at: int) -> Decision | None:
         """Returns the decision on the item at this index."""
@@ -65,22 +59,43 @@ def take(
     """Sends one call for all items.
 
     ``abandon`` gives back leases and reservations that the server may have granted, but the caller
-    does not have: the answer did not come, or the caller was cancelled.
+    does not have: the answer did not come, the caller was cancelled, or the limiter was closed.
     """
-    asked, keyed = calls.clock(), calls.keyed(items, tag)
+    asked, keyed, call = calls.clock(), calls.keyed(items, tag), calls.asking.call()
     without = Entry(keyed, id, asked, None, is_admission)
+    call.gives_back = any(item.is_held for item, _ in keyed)
+
+    def give_back() -> None:
+        # A call that was sent before it, and arrives after it, would take all again.
+        if call.drains:
+            call.then = lambda outcome: abandon(without) if _has_taken(outcome) else None
+        elif call.may_have_run:
+            abandon(without)
+
     try:
         if is_admission or len(items) != 1:
-            decision = yield from calls.check_all(items, tag, id, caches=not is_admission)
+            decision = yield from calls.check_all(
+                items, tag, id, caches=not is_admission, call=call
+            )
         elif items[0].is_held:
-            decision = yield from calls.lease(items[0], id, tag)
+            decision = yield from calls.lease(items[0], id, tag, call)
         else:
-            decision = yield from calls.check(items[0], tag)
+            decision = yield from calls.check(items[0], tag, call=call)
     except BaseException as error:
         if not isinstance(error, ThrottleError | GeneratorExit):
-            abandon(without)
+            give_back()
         raise
-    taken = Entry(keyed, id, asked, decision, is_admission)
-    if not decision.allowed and decision.degraded and taken.may_have_run:
-        abandon(without)
+    may_have_run = call.may_have_run or not decision.degraded
+    taken = Entry(keyed, id, asked, decision, is_admission, may_have_run)
+    if calls.is_closed and call.gives_back:
+        call.may_have_run = may_have_run
+        give_back()
+        raise LimiterClosed
+    if not decision.allowed and decision.degraded:
+        give_back()
     return taken
+
+
+def _has_taken(outcome: object) -> bool:
+    """Returns True if a late outcome may have taken leases or reservations."""
+    return bool(outcome.allowed if isinstance(outcome, Decision) else outcome)

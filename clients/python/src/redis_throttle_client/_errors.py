@@ -11,15 +11,22 @@ from typing import Literal
 Reason = Literal["timeout", "connection", "server", "overloaded", "circuit"]
 """Why there is no answer.
 
-``timeout``: the deadline passed. ``connection``: no connection could be opened, or it was lost.
-``server``: the server cannot decide now, for example while it loads. ``overloaded``:
-``max_in_flight`` calls wait already. ``circuit``: the breaker is open. After the last three the
-call did not run.
+``timeout``: the node, or the connection of the call, is silent. ``connection``: no connection could
+be opened in time, or it was lost. ``server``: the server cannot decide now, for example while it
+loads. ``overloaded``: there are too many calls, or the reply comes later than ``timeout_ms``, while
+the node answers others. ``circuit``: the breaker is open.
 """
 
 
 class ThrottleError(Exception):
     """Base class of all errors of this package."""
+
+
+class LimiterClosed(ThrottleError, RuntimeError):
+    """The limiter is closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the limiter is closed")
 
 
 class InvalidArgument(ThrottleError, ValueError):
@@ -33,24 +40,25 @@ class Unavailable(ThrottleError):
     not repeat it.
     """
 
+    # How far a call came.
+    stage = ""
+
     def __init__(self, text: str = "", reason: Reason = "connection") -> None:
         super().__init__(text)
         self.reason: Reason = reason
+        # True for a failure of the node that its breaker has not counted.
+        self.is_failure = reason in ("timeout", "connection", "server")
+        # True if the server may have run the command.
+        self.may_have_run = reason in ("timeout", "connection")
 
 
-class Unsent(Unavailable):
-    """No connection was free in time; the call was not sent."""
-
-    def __init__(self) -> None:
-        super().__init__("no connection in time", "timeout")
-
-
-class Undialled(Unavailable):
-    """No connection can be opened at the moment; the call was not sent, and is no failure."""
-
-
-class Retired(Unavailable):
-    """The connection was closed because another call on this node found it dead."""
+def counted(text: str, reason: Reason, *, sent: bool = False) -> Unavailable:
+    """Returns an error that is counted already or is no failure. ``sent`` is true of a command."""
+    error = Unavailable(text, reason)
+    error.is_failure, error.may_have_run = False, sent
+    if sent:
+        error.stage = "connected, logged in, no reply"
+    return error
 
 
 class CommandRejected(ThrottleError):
@@ -111,6 +119,8 @@ TOO_MANY = "too many reservations"
 
 def is_rejection(error: BaseException) -> bool:
     """Returns True if the server refuses the call for good, False if it is unavailable."""
+    if isinstance(error, Unavailable):
+        return False
     types = [base.__name__ for base in type(error).__mro__]
     if _FULL in str(error) or not _PASSING_TYPES.isdisjoint(types):
         return False
@@ -147,3 +157,13 @@ def retires(error: BaseException) -> bool:
     """
     types = {base.__name__ for base in type(error).__mro__}
     return bool(_RETIRING_TYPES & types) or str(error).startswith(_RETIRING)
+
+
+def lost(error: Exception) -> Unavailable:
+    """Returns the error of a call whose connection was lost."""
+    return counted(f"no answer: {error or type(error).__name__}", "connection", sent=True)
+
+
+def repeated(error: Exception) -> Exception:
+    """Returns the error for a reply that has retired its generation for another call already."""
+    return error if is_rejection(error) else counted(f"no answer: {error}", "server")

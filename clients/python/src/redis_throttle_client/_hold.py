@@ -142,18 +142,22 @@ class Hold:
         if not self._tries:
             return 0.0
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._tries - 1, 9), _LAST_PAUSE_S)
-        again = self._repeats and self._calls.clock() + pause_s < self._ends
+        again = self._repeats and not self._calls.is_closed
+        again = again and self._calls.clock() + pause_s < self._ends
         return pause_s if again and not self._is_parents else None
 
     def give_up(self) -> None:
         """Notes that the end had no answer and is not repeated."""
-        if not self._is_parents:
-            self._fail(self._failure)
+        if not self._is_parents and (self.taken.is_admission or self._calls.is_closed):
+            self._tell(self._failure)
 
     def _fail(self, error: ThrottleError) -> None:
         if self.taken.is_admission:
-            rule, subject = self.item.rule, self.item.subject
-            self._calls.teller.unsettled(self.kind, rule, subject, self._ended_at, error)
+            self._tell(error)
+
+    def _tell(self, error: ThrottleError) -> None:
+        rule, subject = self.item.rule, self.item.subject
+        self._calls.teller.unsettled(self.kind, rule, subject, self._ended_at, error)
 
     def _send(self, args: Args, until: float) -> Steps[Any]:
         """Sends an end, which may wait for a slot at least as long as for its answer."""
@@ -246,7 +250,7 @@ class Reserved(Settled):
         try:
             known = yield from self._settle("commit", args, units, self._ends)
         except Unavailable as error:
-            self._may_be_committed |= error.reason in ("timeout", "connection")
+            self._may_be_committed |= error.may_have_run
             raise
         except BaseException:
             self._may_be_committed = True

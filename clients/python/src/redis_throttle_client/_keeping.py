@@ -7,6 +7,7 @@ import contextlib
 import heapq
 import itertools
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -33,14 +34,18 @@ class Renewer:
     def begin(self) -> None:
         """Resets to no holds and no threads, also in the child of a fork."""
         self._due: list[tuple[float, int, bool, Hold]] = []
+        self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
         self._count = itertools.count()
         self._changed = threading.Condition()
         self._threads = self._tended = self.closes = 0
+        self._is_closed = False
+        self._ending: list[threading.Thread] = []
 
     def keep(self, holds: Sequence[Hold]) -> None:
         """Renews holds in the background until they are ended or lost."""
         for hold in holds:
             hold.closes = self.closes
+            self._held.add(hold)
             if hold.is_renewable:
                 self.add(hold)
 
@@ -59,10 +64,20 @@ class Renewer:
 
     def abandon(self, holds: Sequence[Hold]) -> None:
         """Ends holds in the background."""
+        ended = []
         for hold in holds:
             hold.closes = self.closes
             if hold.begins_end():
-                self.add(hold)
+                ended.append(hold)
+        if self._is_closed:
+            self._end_all(ended)
+            return
+        for hold in ended:
+            self.add(hold)
+
+    def _end_once(self, hold: Hold) -> None:
+        if not self.run(hold.end()):
+            hold.give_up()
 
     def add(self, hold: Hold) -> None:
         """Renews the hold until it is ended or lost; if it is ended, repeats that."""
@@ -90,15 +105,37 @@ class Renewer:
         return True
 
     def close(self) -> None:
-        """Ends the threads and the renewals. The next hold starts threads again."""
+        """Ends the threads and the renewals, and begins to end all holds."""
         with self._changed:
             self.closes += 1
+            self._is_closed = True
             self._threads = self._tended = 0
-            ended = [hold for _, _, is_end, hold in self._due if is_end]
+            repeated = [hold for _, _, is_end, hold in self._due if is_end]
             self._due.clear()
             self._changed.notify_all()
-        for hold in ended:
+        for hold in repeated:
             hold.give_up()
+        self._end_all([hold for hold in list(self._held) if hold.begins_end()])
+
+    def _end_all(self, holds: Sequence[Hold]) -> None:
+        """Ends holds in threads, with one try each."""
+        left = list(holds)
+
+        def work() -> None:
+            while left:
+                with contextlib.suppress(IndexError):
+                    self._end_once(left.pop())
+
+        for _ in range(min(LEASE_SLOTS, len(left))):
+            ending = threading.Thread(target=work, daemon=True)
+            self._ending.append(ending)
+            ending.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for these threads, at most ``timeout_s``."""
+        ends_at = self._clock() + timeout_s
+        for ending in self._ending:
+            ending.join(max(0.0, ends_at - self._clock()))
 
     def _tend(self, closes: int) -> None:
         while (hold := self._next(closes)) is not None:
@@ -142,10 +179,12 @@ class Keeper:
     ) -> None:  # fmt: skip
         """``run`` runs the steps of a call; ``tasks`` outlive their callers."""
         self.run, self._sleep, self._tasks = run, sleep, tasks
+        self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
 
     def keep(self, holds: Sequence[Hold]) -> None:
         """The same as :meth:`Renewer.keep`."""
         for hold in holds:
+            self._held.add(hold)
             if hold.is_renewable:
                 # As in threads, the limiter's close ends the renewals.
                 task = self._tasks.start(self._renews(hold), repeats=True)
@@ -163,6 +202,10 @@ class Keeper:
     async def _renew(self, hold: Hold) -> None:
         with contextlib.suppress(ThrottleError):
             await self.run(hold.renew())
+
+    def close(self) -> None:
+        """Starts the ends of all holds."""
+        self.end_soon(list(self._held))
 
     def end_soon(self, holds: Sequence[Hold]) -> asyncio.Future[Any]:
         """Starts the ends. Returns a future of the first tries, which continue by themselves."""

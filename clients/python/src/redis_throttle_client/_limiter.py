@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
@@ -16,6 +19,7 @@ from ._admission import (
     allowed,
 )
 from ._backends import Backend
+from ._breaker import Breakers
 from ._calls import Calls, item_of
 from ._decision import Decision
 from ._durations import Duration
@@ -29,7 +33,9 @@ from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Item, Rule
 from ._running import AsyncRunning, Running
+from ._steps import Steps
 from ._tasks import Tasks
+from ._traffic import Bounds
 from ._transport import async_transport, is_up_of, transport
 
 
@@ -44,17 +50,19 @@ class Limiter:
         self, client: Any, *, sleep: Callable[[float], None] = time.sleep,
         **options: Unpack[LimiterOptions],
     ) -> None:  # fmt: skip
-        checked = Options(**options)
-        self._transport = transport(
-            client, checked.timeout_ms / 1000, checked.max_in_flight,
-            checked.breaker_pause_ms / 1000,
-        )  # fmt: skip
+        checked = Options.of(**options)
+        self._breakers = breakers = Breakers(checked)
+        self._transport = transport(client, Bounds.of(checked), breakers)
         self._calls = Calls(
-            checked, self._transport.node, here=lambda: None, event=Turnstile,
+            checked, breakers, self._transport.node, here=lambda: None, event=Turnstile,
             is_up=is_up_of(self._transport),
+            catch_up=getattr(self._transport, "catch_up", lambda node: None),
         )  # fmt: skip
         self._run = Running(self._transport, self._calls.asking, sleep).run
         self._renewer = Renewer(self._run, checked.clock)
+        # The number of threads that take leases and reservations.
+        self._taking, self._took = 0, threading.Condition()
+        self._closing = threading.Lock()
 
     def check(
         self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
@@ -178,7 +186,7 @@ class Limiter:
     @property
     def open_breakers(self) -> int:
         """The number of nodes whose circuit breaker is open: calls to them end at once."""
-        return self._calls.asking.open_breakers()
+        return self._breakers.count_open()
 
     def on_decision(self, hook: OnDecision) -> None:
         """Adds a hook to that of the options. It gets the same events, after the earlier ones."""
@@ -192,13 +200,26 @@ class Limiter:
         return self._run(self._calls.ready())
 
     def close(self) -> None:
-        """Refunds prefetched permits that were not used, and closes the sockets.
+        """Ends the limiter. Later calls, and those in line, raise :class:`LimiterClosed`.
 
-        The permits of pending calls are refunded too. Later calls prefetch nothing.
+        Refunds prefetched permits that were not used, and ends held leases and open admissions.
+        Calls that were sent get their replies, for which it waits at most ``timeout_ms``.
         """
-        self._run(self._calls.give_back())
-        self._renewer.close()
-        self._transport.close()
+        calls = self._calls
+        with self._closing:
+            if calls.is_closed:
+                return
+            ends_at = calls.clock() + calls.timeout_s
+            calls.is_closed = True
+            self._renewer.close()
+            self._run(calls.give_back())
+            quiet = getattr(self._transport, "quiet", lambda timeout_s: None)
+            quiet(max(0.0, ends_at - calls.clock()))
+            with self._took:
+                self._took.wait_for(lambda: not self._taking, max(0.0, ends_at - calls.clock()))
+            self._renewer.join(max(0.0, ends_at - calls.clock()))
+            self._transport.close()
+            calls.teller.close()
 
     def __enter__(self) -> Limiter:
         return self
@@ -210,7 +231,7 @@ class Limiter:
         self, items: Sequence[Item], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[Lease]]:
         """Sends one call for all rules. The leases among them are renewed until released."""
-        taken = self._run(take(self._calls, items, tag, new_id(id), self._abandon))
+        taken = self._take(take(self._calls, items, tag, new_id(id), self._abandon))
         if taken.decision is None:
             raise Unavailable("there is no decision")
         if not taken.decision.allowed:
@@ -223,7 +244,17 @@ class Limiter:
         name = new_id(id)
         check_admission(self._calls, items, tag, name)
         steps = take(self._calls, items, tag, name, self._abandon, is_admission=True)
-        return allowed(self._run(steps))
+        return allowed(self._take(steps))
+
+    def _take(self, steps: Steps[Entry]) -> Entry:
+        with self._took:
+            self._taking += 1
+        try:
+            return self._run(steps)
+        finally:
+            with self._took:
+                self._taking -= 1
+                self._took.notify_all()
 
     def _held(self, taken: Entry) -> list[Hold]:
         holds = holds_of(self._calls, taken, estimates=True)
@@ -244,18 +275,17 @@ class AsyncLimiter:
         self, client: Any, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         **options: Unpack[LimiterOptions],
     ) -> None:  # fmt: skip
-        checked = Options(**options)
-        self._transport = async_transport(
-            client, checked.timeout_ms / 1000, checked.max_in_flight,
-            checked.breaker_pause_ms / 1000,
-        )  # fmt: skip
+        checked = Options.of(**options)
+        self._breakers = breakers = Breakers(checked)
+        self._transport = async_transport(client, Bounds.of(checked), breakers)
         self._calls = Calls(
-            checked, self._transport.node, here=asyncio.get_running_loop, event=asyncio.Event,
-            is_up=is_up_of(self._transport),
+            checked, breakers, self._transport.node, here=asyncio.get_running_loop,
+            event=asyncio.Event, is_up=is_up_of(self._transport),
         )  # fmt: skip
         self._tasks = Tasks()
         self._run = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks).run
         self._keeper = Keeper(self._run, sleep, self._tasks)
+        self._closing: concurrent.futures.Future[None] | None = None
 
     async def check(
         self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
@@ -363,7 +393,7 @@ class AsyncLimiter:
     @property
     def open_breakers(self) -> int:
         """The same as :attr:`Limiter.open_breakers`."""
-        return self._calls.asking.open_breakers()
+        return self._breakers.count_open()
 
     def on_decision(self, hook: OnDecision) -> None:
         """The same as :meth:`Limiter.on_decision`."""
@@ -374,10 +404,31 @@ class AsyncLimiter:
         return await self._run(self._calls.ready())
 
     async def close(self) -> None:
-        """The same as :meth:`Limiter.close`. Also waits for pending releases."""
+        """The same as :meth:`Limiter.close`."""
+        if self._closing is not None:
+            await asyncio.wrap_future(self._closing)
+            return
+        self._closing = concurrent.futures.Future()
+        calls = self._calls
+        calls.is_closed = True
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(calls.timeout_s):
+                    await self._end()
+        finally:
+            await self._tasks.cancel()
+            await self._transport.close()
+            calls.teller.close()
+            self._closing.set_result(None)
+
+    async def _end(self) -> None:
+        """Ends what this limiter has, and waits for the calls in flight."""
+        self._keeper.close()
+        quiet = getattr(self._transport, "quiet", None)
+        if quiet is not None:
+            await quiet(self._calls.timeout_s)
         await self._run(self._calls.give_back())
         await self._tasks.close()
-        await self._transport.close()
 
     async def __aenter__(self) -> AsyncLimiter:
         return self

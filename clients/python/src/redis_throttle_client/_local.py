@@ -15,6 +15,7 @@ from math import ceil, floor
 
 from ._decision import Decision, Source, retry_ms
 from ._errors import Reason
+from ._protocol import units_to_leave
 from ._rules import Item, Rule
 
 Row = tuple[int, int, int, int, int]
@@ -118,6 +119,14 @@ class LocalLimiter:
         if not peek:
             self._store(limits, key, state, now_us)
         return self._row(limits, state, now_us, granted, retry_us)
+
+    def fill_by(self, limits: Limits, key: str, full_us: int, now_us: int) -> None:
+        """Begins a key that is not stored. A bucket is full again at the instant ``full_us``."""
+        if key in self._states or key in self._exhausted or limits.kind not in _BUCKETS:
+            return
+        used = max(0, full_us - now_us) * limits.drain
+        state = _State(now_us, min(used, limits.capacity * limits.unit))
+        self._store(limits, key, state, now_us)
 
     def window(self, limits: Limits, key: str, now_us: int) -> tuple[int, int]:
         """Returns the used units of a fixed window, and its end."""
@@ -234,23 +243,14 @@ class LocalLimiter:
         return until_us
 
 
-def units_to_leave(leave: str | None, capacity: int, share: float = 1.0) -> int:
-    """Returns the units that must remain; a percentage of the capacity is rounded down."""
-    if leave is None:
-        return 0
-    if leave.endswith("%"):
-        return capacity * int(leave[:-1]) // 100
-    return ceil(int(leave) * share)
-
-
 def local_decision(
-    limiter: LocalLimiter, item: Item, key: str, now_us: int, reason: Reason, *,
+    limiter: LocalLimiter, item: Item, key: str, now_us: int, reason: Reason, share: float, *,
     peek: bool = False, partial: bool = False,
 ) -> Decision:  # fmt: skip
-    """Decides a call by the rule's local limits."""
+    """Decides a call by a share of the rule's limits."""
     rule, cost = item.rule, item.units
-    limits = Limits.of(rule, rule.local_share)
-    leave = units_to_leave(item.leaves, limits.capacity, rule.local_share)
+    limits = Limits.of(rule, share)
+    leave = units_to_leave(item.leaves, limits.capacity, share)
     source: Source = "local"
     if not partial and limits.capacity < cost + leave <= ((rule.default or rule).limit or 0):
         # The whole rule would allow this cost, but the local share never does: deny with a retry

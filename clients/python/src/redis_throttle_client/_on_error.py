@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ._decision import Decision
@@ -21,11 +21,13 @@ def strictest(on_errors: Iterable[OnError]) -> OnError:
 
 def without_answer(
     items: Sequence[Keyed], on_errors: Sequence[OnError], reason: Reason, retry_ms: int,
-    local: LocalLimiter, now_us: int, *, peek: bool = False, partial: bool = False,
+    local_of: Callable[[int], tuple[LocalLimiter, float]], now_us: int, *,
+    peek: bool = False, partial: bool = False,
 ) -> Decision:  # fmt: skip
     """Decides by the strictest ``on_error``. ``retry_ms`` is the retry time of a denial.
 
-    The decision of several rules has a row for each.
+    ``local_of`` returns the local limiter of an item, and the share of the limit. The decision of
+    several rules has a row for each.
     """
 
     def row(at: int, peek: bool, status: bool = False) -> Decision:
@@ -34,7 +36,8 @@ def without_answer(
             return _without_state(item.rule, on_errors[at] == "allow", reason, retry_ms)
         if status:
             item = Item(item.rule, item.subject, 0)
-        return local_decision(local, item, key, now_us, reason, peek=peek, partial=partial)
+        local, share = local_of(at)
+        return local_decision(local, item, key, now_us, reason, share, peek=peek, partial=partial)
 
     if len(items) == 1:
         return row(0, peek)

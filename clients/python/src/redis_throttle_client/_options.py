@@ -5,12 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, Unpack
 
 from ._backends import BackendOption, checked_backend
 from ._decision import Decision
 from ._errors import InvalidArgument, ThrottleError
 from ._rules import OnError, Rule, checked_on_error, checked_prefetch
+
+_MOST_MS = 3_600_000
+_MOST = 1_000_000
+# The options that are times, and the least values of those that are counts.
+_TIMES = ("timeout_ms", "silence_ms", "breaker_pause_ms", "denial_cache_max_ms")
+_COUNTS = {
+    "max_in_flight": 1, "max_waiting": 0, "known_denials": 0, "breaker_failures": 1,
+    "denial_cache": 0,
+}  # fmt: skip
 
 DecisionKind = Literal[
     "check", "peek", "charge", "refund", "lease", "commit", "cancel", "rejected"
@@ -63,8 +72,11 @@ class LimiterOptions(TypedDict, total=False):
     """The options of both limiters. Their defaults are in :class:`Options`."""
 
     timeout_ms: int
+    silence_ms: int
     on_error: OnError
     max_in_flight: int
+    max_waiting: int
+    known_denials: int
     breaker_failures: int
     breaker_pause_ms: int
     denial_cache: int
@@ -75,6 +87,7 @@ class LimiterOptions(TypedDict, total=False):
     hash_tag: Literal["subject"] | None
     hmac_secret: bytes | str | None
     on_decision: OnDecision | None
+    log_errors: bool
     clock: Callable[[], float]
 
 
@@ -82,18 +95,24 @@ class LimiterOptions(TypedDict, total=False):
 class Options:
     """The validated options of a limiter.
 
-    ``timeout_ms`` is for the whole call: connecting, sending and the reply. ``on_error`` and
+    ``timeout_ms`` is the most that a call waits in all. A node that is silent for ``silence_ms``
+    does not answer; by default it is ``timeout_ms`` if that is set, else 100. At most
+    ``max_in_flight`` commands are in flight to a node, and ``max_waiting`` calls wait in line.
+    ``known_denials`` is the number of keys whose last denial is remembered. ``on_error`` and
     ``prefetch`` are for rules that do not set their own. ``prefetch`` is the number of permits that
     one call fetches in advance, for calls of cost 1 under rules that allow it, 1 to 10,000.
     ``denial_cache`` is the maximum number of cached denials, 0 for none; each is kept until its
-    retry time, at most ``denial_cache_max_ms``. ``backend`` selects the
-    module, or the library as functions or as a script; ``auto`` takes the first of these that
-    works.
+    retry time, at most ``denial_cache_max_ms``. ``backend`` selects the module, or the library as
+    functions or as a script; ``auto`` takes the first of these that works. ``log_errors`` logs the
+    decisions that are made without an answer.
     """
 
-    timeout_ms: int = 100
+    timeout_ms: int = 1000
+    silence_ms: int = 100
     on_error: OnError = "allow"
     max_in_flight: int = 256
+    max_waiting: int = 16384
+    known_denials: int = 10_000
     breaker_failures: int = 5
     breaker_pause_ms: int = 1000
     denial_cache: int = 0
@@ -104,17 +123,30 @@ class Options:
     hash_tag: Literal["subject"] | None = None
     hmac_secret: bytes | str | None = None
     on_decision: OnDecision | None = None
+    log_errors: bool = True
     clock: Callable[[], float] = time.monotonic
 
+    @classmethod
+    def of(cls, **given: Unpack[LimiterOptions]) -> Options:
+        """Validates the options and adds the defaults."""
+        if "timeout_ms" in given:
+            given.setdefault("silence_ms", given["timeout_ms"])
+        return cls(**given)
+
     def __post_init__(self) -> None:
-        least = {
-            "timeout_ms": 1, "max_in_flight": 1, "breaker_failures": 1,
-            "breaker_pause_ms": 1, "denial_cache": 0, "denial_cache_max_ms": 1,
-        }  # fmt: skip
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
-                raise InvalidArgument(f"{name}: expected an integer of at least {bound}")
+        for name in _TIMES:
+            self._check(name, 1, _MOST_MS)
+        for name, least in _COUNTS.items():
+            self._check(name, least, _MOST)
+        if self.silence_ms > self.timeout_ms:
+            raise InvalidArgument(
+                f"silence_ms: expected at most timeout_ms, {self.timeout_ms}, not {self.silence_ms}"
+            )
         checked_on_error(self.on_error)
         checked_prefetch(self.prefetch)
         checked_backend(self.backend)
+
+    def _check(self, name: str, least: int, most: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise InvalidArgument(f"{name}: expected an integer from {least} to {most}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 TITLES = {
-    400: "Bad Request", 413: "Content Too Large", 429: "Too Many Requests",
+    400: "Bad Request", 403: "Forbidden", 413: "Content Too Large", 429: "Too Many Requests",
     503: "Service Unavailable",
 }  # fmt: skip
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Literal, NamedTuple
 
 from ._decision import Decision, retry_ms
@@ -23,12 +24,6 @@ class Keyed(NamedTuple):
 
     item: Item
     key: str
-
-
-class Kept(tuple[str, ...]):
-    """A call that renews or ends a lease or an admission, and is sent before other calls."""
-
-    __slots__ = ()
 
 
 def checked_id(id: str, most: int = _MOST_ID_BYTES) -> str:
@@ -267,7 +262,23 @@ def decision(item: Item, reply: object, *, partial: bool = False) -> Decision:
     return Decision(
         granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
         would > 0, retry_ms(would_retry), granted if partial else granted * units, rule.window_us,
+        banned=retry < 0 and not granted and _is_ban(item, limit, partial=partial),
     )  # fmt: skip
+
+
+def _is_ban(item: Item, limit: int, *, partial: bool) -> bool:
+    """Returns True if a call that is never allowed is not too large."""
+    units = 1 if partial else item.units
+    return not limit or units + units_to_leave(item.leaves, limit) <= limit
+
+
+def units_to_leave(leave: str | None, capacity: int, share: float = 1.0) -> int:
+    """Returns the units that must remain; a percentage of the capacity is rounded down."""
+    if leave is None:
+        return 0
+    if leave.endswith("%"):
+        return capacity * int(leave[:-1]) // 100
+    return ceil(int(leave) * share)
 
 
 def decision_all(items: Sequence[Keyed], reply: object) -> Decision:

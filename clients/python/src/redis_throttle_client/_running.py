@@ -42,7 +42,7 @@ class Running:
 
     def _do(self, step: Step) -> Any:
         if isinstance(step, Send):
-            return self._transport.call(step.node, step.args, step.timeout_s)
+            return self._transport.call(step.node, step.args, step.call)
         if isinstance(step, Start):
             try:
                 return self.run(step.steps)
@@ -83,7 +83,7 @@ class AsyncRunning:
 
     async def _do(self, step: Step) -> Any:
         if isinstance(step, Send):
-            return await self._transport.call(step.node, step.args, step.timeout_s)
+            return await self._transport.call(step.node, step.args, step.call)
         if isinstance(step, Start):
             task = self._tasks.start(self.run(step.steps))
             return task.add_done_callback(lambda _: step.ended.set())

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._dial import Node
-from ._errors import Unavailable, Undialled, is_rejection
+from ._errors import Unavailable, counted, is_rejection
 
 Address = tuple[str, int]
 # The first slot, the last slot, and the node that has them.
@@ -148,7 +148,7 @@ class Slots:
         if error is not None and waited:
             self._error = None
             return error
-        return Undialled("the map of the cluster could not be read a short time ago")
+        return counted("the map of the cluster could not be read a short time ago", "connection")
 
 
 class Reading:

@@ -1,4 +1,4 @@
-"""Sockets for threads: a call waits on one until its deadline."""
+"""Sockets for threads: a call waits on one in slices of a tick."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ._dial import Dial, Node
-from ._errors import Unavailable, Unsent, is_reply, retires
+from ._breaker import Breaker, Breakers
+from ._dial import Dial, Login, Node
+from ._errors import LimiterClosed, counted, is_reply, lost, repeated, retires
 from ._fork import forgets
-from ._protocol import Kept, packed
-from ._queue import Pace, Queue
+from ._protocol import packed
+from ._steps import Call
+from ._traffic import Bounds, Dialling, Link, Traffic, Waiter
 
 # Made once: to combine flags takes longer than the call. Windows has no polled sockets.
 _PEEK = int(socket.MSG_PEEK) | int(getattr(socket, "MSG_DONTWAIT", 0))
 # The most bytes of one reading.
 _MOST_BYTES = 65_536
+# The shortest wait, and the longest one of a send on a socket that is not polled.
+_LEAST_S, _SEND_S = 0.001, 1.0
+# The pause between two looks of a limiter that is being closed.
+_QUIET_S = 0.001
 
 
 class _Timed:
-    """A socket whose sends and reads end at a deadline, also if signals interrupt them."""
+    """A socket whose reads end when its call has ended, also if signals interrupt them."""
 
     def __init__(self, plain: Any) -> None:
         self._socket = plain
         # Bytes that were read, but not by the driver, which reads them first.
         self._unread = b""
-        self._deadline: float | None = None
+        # Looks at the time, and returns that until the next look. Raises the error of a call that
+        # has ended. None: nothing waits.
+        self._look: Callable[[], float] | None = None
+        self._slice_s, self._looks_at = 0.0, 0.0
         # TLS sockets and those of gevent and eventlet wait by themselves, by Python's timeouts.
         # Other sockets are polled: one system call to send, and two to read.
         self.is_polled = type(plain).__module__ == "socket" and hasattr(select, "poll")
@@ -39,35 +48,46 @@ class _Timed:
             self._readable.register(plain, select.POLLIN)
             self._writable.register(plain, select.POLLOUT)
 
-    def begin(self, deadline: float) -> None:
-        """Begins a call that ends by ``deadline``."""
-        self._deadline = deadline
+    def begin(self, look: Callable[[], float], slice_s: float, at: float) -> None:
+        """Begins to wait, with a look at the time after each ``slice_s``."""
+        self._look, self._slice_s, self._looks_at = look, slice_s, at + slice_s
 
     def end(self) -> None:
-        """Ends the call. The driver may look for unexpected data without a wait."""
-        self._deadline = None
+        """Ends that. The driver may look for unexpected data without a wait."""
+        self._look = None
 
-    def _left_s(self) -> float:
-        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+    def _pause(self) -> None:
+        """Looks at the time after a slice in which nothing came."""
+        if self._look is None:
+            raise TimeoutError("nothing has arrived")
+        self._slice_s = max(_LEAST_S, self._look())
+        self._looks_at = time.monotonic() + self._slice_s
 
     def _wait(self, ready: Any) -> None:
-        """Waits until the socket is ready. At the deadline it may still be."""
+        """Waits until the socket is ready."""
         # Python repeats an interrupted poll with the time that is left.
-        if not ready.poll(self._left_s() * 1000):
-            raise TimeoutError("the deadline has passed")
+        while not ready.poll(0 if self._look is None else self._slice_s * 1000):
+            self._pause()
 
     def _read(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if not self.is_polled:
-            self._set_timeout()
-            return read(*args)
         while True:
-            self._wait(self._readable)
-            with contextlib.suppress(BlockingIOError):
+            if self.is_polled:
+                self._wait(self._readable)
+            else:
+                self._socket.settimeout(_LEAST_S if self._look is None else self._slice_s)
+            try:
                 return read(*args)
+            except BlockingIOError:
+                pass
+            except TimeoutError:
+                # Of a socket that is not polled.
+                self._pause()
 
-    def _set_timeout(self) -> None:
-        if self._deadline is not None:
-            self._socket.settimeout(max(0.001, self._left_s()))
+    def _read_more(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Reads the rest of a reply, which may arrive byte by byte."""
+        if self._look is not None and time.monotonic() >= self._looks_at:
+            self._pause()
+        return self._read(read, args)
 
     def recv(self, *args: Any) -> Any:
         """Reads bytes."""
@@ -75,7 +95,7 @@ class _Timed:
             most = args[0]
             unread, self._unread = self._unread[:most], self._unread[most:]
             return unread
-        return self._read(self._socket.recv, args)
+        return self._read_more(self._socket.recv, args)
 
     def recv_into(self, *args: Any) -> Any:
         """Reads bytes into a buffer."""
@@ -83,7 +103,7 @@ class _Timed:
             unread = self.recv(len(args[0]))
             args[0][: len(unread)] = unread
             return len(unread)
-        return self._read(self._socket.recv_into, args)
+        return self._read_more(self._socket.recv_into, args)
 
     def integers(self) -> list[int] | None:
         """Reads a reply and returns its integers; None, without reading it, if it is another one.
@@ -102,7 +122,8 @@ class _Timed:
     def sendall(self, data: Any) -> None:
         """Sends all bytes."""
         if not self.is_polled:
-            self._set_timeout()
+            # A send that was interrupted cannot be continued.
+            self._socket.settimeout(None if self._look is None else _SEND_S)
             self._socket.sendall(data)
             return
         left = memoryview(data)
@@ -116,49 +137,71 @@ class _Timed:
         return getattr(self._socket, name)
 
 
-class _Line:
-    """One connection. ``dial_s`` is the time that its dial took, until it is idle or used."""
+class _Link(Link):
+    """A connection of the driver."""
 
-    def __init__(self, connection: Any, dial_s: float = 0.0) -> None:
-        self._connection, self.dial_s = connection, dial_s
-        self.generation = 0
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        self._connection = connection
         self._socket = connection._sock
         self._timed = _Timed(self._socket)
         connection._sock = self._timed
         # Lets the parser read from the timed socket.
         connection._parser.on_connect(connection)
+        # The replies to read, and whether the driver reads them.
+        self._left, self._is_drivers = 0, False
 
-    def exchange(self, args: tuple[str, ...], deadline: float) -> Any:
-        """Sends one call and reads its reply."""
-        connection = self._connection
-        self._timed.begin(deadline)
+    def exchange(
+        self, args: tuple[str, ...], look: Callable[[], float], slice_s: float, at: float, *,
+        asking: bool = False,
+    ) -> Any:  # fmt: skip
+        """Sends a command and reads its reply."""
+        timed = self._timed
+        timed.begin(look, slice_s, at)
         try:
-            self._timed.sendall(packed(args))
-            reply = self._timed.integers()
-            return connection.read_response(disconnect_on_error=False) if reply is None else reply
-        except Exception as error:
-            if time.monotonic() >= deadline:
-                raise Unavailable("no answer in time", "timeout") from error
-            raise
+            self._left, self._is_drivers = 1 + asking, asking
+            if asking:
+                timed.sendall(packed(("ASKING",)))
+            timed.sendall(packed(args))
+            return self.read()
         finally:
-            self._timed.end()
+            timed.end()
 
-    def usable(self) -> bool:
-        """Returns False if the other side has closed the connection or sent unexpected data."""
+    def read(self) -> Any:
+        """Reads the reply. Raises TimeoutError if it has not arrived, outside an exchange."""
+        while True:
+            reply = None if self._is_drivers else self._timed.integers()
+            if reply is None:
+                # It may have a part of a reply when the wait is resumed.
+                self._is_drivers = True
+                reply = self._connection.read_response(disconnect_on_error=False)
+            self._left -= 1
+            if not self._left:
+                return reply
+
+    def has_arrived(self, within_s: float) -> bool:
+        """Returns True if something arrives within a time. It is not read."""
+        with contextlib.suppress(OSError, ValueError):
+            if not hasattr(select, "poll"):
+                return bool(select.select([self._socket], [], [], within_s)[0])
+            # Each thread needs a poll of its own.
+            readable = select.poll()
+            readable.register(self._socket, select.POLLIN)
+            return bool(readable.poll(within_s * 1000))
+        return False
+
+    @property
+    def is_usable(self) -> bool:
+        """False if the other side has closed the connection or sent unexpected data."""
         try:
             if not self._timed.is_polled:
-                return self.connected and not self._connection.can_read(0)
+                return self._connection._sock is not None and not self._connection.can_read(0)
             self._socket.recv(1, _PEEK)
         except BlockingIOError:
             return True
         except Exception:
             return False
         return False
-
-    @property
-    def connected(self) -> bool:
-        """True if there is a socket."""
-        return self._connection._sock is not None
 
     def interrupt(self) -> None:
         """Ends the call that waits on the connection, in another thread."""
@@ -167,257 +210,302 @@ class _Line:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Closes the connection. Later calls use another one."""
+        """Closes the connection."""
         self._connection.disconnect()
 
 
 def ask_once(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
     """Opens a connection for one call, and returns the reply."""
-    connection, deadline = make(), time.monotonic() + timeout_s
+    connection, ends_at = make(), time.monotonic() + timeout_s
+
+    def look() -> float:
+        left_s = ends_at - time.monotonic()
+        if left_s <= 0:
+            raise counted("no answer in time", "timeout")
+        return left_s
+
     try:
         connection.connect()
-        return _Line(connection).exchange(args, deadline)
+        return _Link(connection).exchange(args, look, max(_LEAST_S, look()), time.monotonic())
     finally:
         connection.disconnect()
 
 
-class _Waiter:
-    """A call that waits for a connection, or for the error of a failed attempt to open one."""
+class _Waiter(Waiter):
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self.ended = threading.Event()
+        self.result: Any = None
 
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.line: _Line | None = None
-        self.error: BaseException | None = None
+    @property
+    def has_left(self) -> bool:
+        return False
+
+    def resolve(self, result: Any) -> None:
+        self.result = result
+        self.ended.set()
+
+
+class _Pool(Traffic[_Link, _Waiter]):
+    """The traffic of a process to a node. Its methods are called under the lock."""
+
+    def __init__(
+        self, make: Callable[[], Any], bounds: Bounds, breaker: Callable[[], Breaker],
+        lock: threading.RLock,
+    ) -> None:  # fmt: skip
+        super().__init__(bounds, breaker)
+        self._make, self._lock = make, lock
+
+    def _dial(self, dialling: Dialling, patience_s: float) -> bool:
+        try:
+            args = dialling, patience_s
+            threading.Thread(target=self._connect, args=args, daemon=True).start()
+        except RuntimeError:
+            # No thread can start: the callers use connections that others return.
+            return False
+        return True
+
+    def _connect(self, dialling: Dialling, patience_s: float) -> None:
+        try:
+            connection = self._make()
+            connection.socket_connect_timeout = connection.socket_timeout = patience_s
+            login = dialling.login = Login(connection)
+            login.watch()
+            try:
+                connection.connect()
+            finally:
+                login.end()
+            link = _Link(connection)
+        except Exception as error:
+            with self._lock:
+                self.dial_failed(dialling, error, time.monotonic())
+        else:
+            with self._lock:
+                self.dialled(dialling, link, login.is_heard, time.monotonic())
+
+    def _is_usable(self, link: _Link) -> bool:
+        return link.is_usable
+
+    def _hang_up(self, link: _Link) -> None:
+        if link.call is None or link.drains:
+            link.close()
+        else:
+            # Its own thread closes it.
+            link.interrupt()
+
+    def _interrupt(self, link: _Link) -> None:
+        """Does nothing: the thread of the call looks at the time itself."""
+
+    def read_arrived(self) -> None:
+        at = time.monotonic()
+        for link in list(self.in_flight):
+            if not link.drains:
+                continue
+            try:
+                reply = link.read()
+            except TimeoutError:
+                continue
+            except Exception as error:
+                self.failed(link, error, at)
+            else:
+                self.answer(link, reply, at)
+                self.give(link, at)
+
+    def failed(self, link: _Link, error: Exception, at: float) -> Exception:
+        """Ends a command with an error reply, or that of a lost connection. Returns the error."""
+        if not is_reply(error):
+            self.lose(link, error, at)
+            return link.error or lost(error)
+        self.answer(link, error, at)
+        if retires(error) and not self.retire_once(link, at):
+            error = repeated(error)
+        self.give(link, at)
+        return link.error or error
+
+    def _has_arrived(self, link: _Link) -> bool:
+        # A reply that arrives byte by byte counts for a time only.
+        return not link.drains and time.monotonic() < link.ends_at and link.has_arrived(0)
 
 
 class Sockets:
-    """The connections to one server, last used first. Calls without a free one wait in a queue."""
+    """The connections to one node, for threads."""
 
-    def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
-        self._make, self._dial, self._most = make, dial, most
+    def __init__(
+        self, make: Callable[[], Any], bounds: Bounds, breakers: Breakers, node: Node
+    ) -> None:  # fmt: skip
+        self._make, self._bounds = make, bounds
+        self._breakers, self._node = breakers, node
         forgets(self)
 
     def begin(self) -> None:
         """Resets to no connections, also after a fork: a child must not use those of its parent."""
-        self._lock = threading.Lock()
-        self._idle: list[_Line] = []
-        self._in_use: set[_Line] = set()
-        self._waiters: Queue[_Waiter] = Queue()
-        self._pace = Pace(self._dial)
-        self._open = self._dialling = 0
-        self._closed = self._is_left = False
+        self._lock = threading.RLock()
+        self.pool = _Pool(
+            self._make, self._bounds, lambda: self._breakers.of(self._node), self._lock
+        )
 
-    def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
-        """Sends the call on one connection, and reads its reply by ``deadline``."""
-        line = self._take(deadline, lease=isinstance(args, Kept))
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            self._give(line)
-            raise Unsent
-        if left_s < line.dial_s:
-            self._give(line)
-            raise Unavailable("the dial left too little time for the call", "timeout")
-        line.dial_s = 0
+    def call(self, args: tuple[str, ...], call: Call, *, asking: bool = False) -> Any:
+        """Sends a command, and returns the reply or the known denial of the call."""
+        pool = self.pool
+        while True:
+            with self._lock:
+                at = time.monotonic()
+                found = pool.find(call, at)
+                if isinstance(found, _Link):
+                    pool.send(found, call, at)
+                    break
+                if found is not None:
+                    return found
+                waiter = _Waiter(call)
+                pool.join(waiter, at)
+            found = self._wait(waiter)
+            with self._lock:
+                at = time.monotonic()
+                call.left_s = waiter.ends - pool.now(at)
+                if not isinstance(found, _Link):
+                    return found
+                # Otherwise it was closed before this thread ran.
+                if found in pool.links:
+                    pool.send(found, call, at)
+                    break
+        return self._exchange(found, args, at, asking=asking)
+
+    def _wait(self, waiter: _Waiter) -> Any:
+        """Waits in line. Returns a connection or the known denial of the call."""
         try:
-            if asking:
-                line.exchange(("ASKING",), deadline)
-            reply = line.exchange(args, deadline)
-        except BaseException as error:
-            if is_reply(error) and not retires(error):
-                self._give(line)
-                raise
-            late = isinstance(error, Unavailable)
-            first = (late or retires(error)) and self._retire(line.generation)
-            self._drop(line)
-            if first or line.generation == self._pace.generation:
-                raise
-            ended = self._pace.ended(error, late=late)
-            if ended is None:
+            slice_s = self._bounds.tick_s
+            while not waiter.ended.wait(slice_s):
+                slice_s = self._look()
+        except BaseException:
+            with self._lock:
+                self.pool.leave(waiter)
+                if isinstance(waiter.result, _Link):
+                    self.pool.give(waiter.result, time.monotonic())
+            raise
+        if isinstance(waiter.result, Exception):
+            raise waiter.result
+        return waiter.result
+
+    def _look(self, link: _Link | None = None) -> float:
+        """Ends what is due, and returns the time until the next look."""
+        with self._lock:
+            slice_s = self.pool.look(time.monotonic())
+        if link is not None and link.error is not None:
+            raise link.error
+        return max(_LEAST_S, slice_s)
+
+    def _exchange(self, link: _Link, args: tuple[str, ...], at: float, *, asking: bool) -> Any:
+        pool = self.pool
+
+        def look() -> float:
+            return self._look(link)
+
+        try:
+            reply = link.exchange(args, look, self._bounds.tick_s, at, asking=asking)
+        except Exception as error:
+            with self._lock:
+                if link.error is None or is_reply(error):
+                    ended = pool.failed(link, error, time.monotonic())
+                else:
+                    self._leave(link)
+                    ended = link.error
+            if ended is error:
                 raise
             raise ended from error
-        self._give(line)
+        except BaseException:
+            with self._lock:
+                self._leave(link)
+            raise
+        with self._lock:
+            at = time.monotonic()
+            pool.answer(link, reply, at)
+            pool.give(link, at)
+        if link.error is not None:
+            raise link.error
         return reply
+
+    def _leave(self, link: _Link) -> None:
+        """Lets the command of a caller that has gone drain, or closes a closed connection."""
+        if link.call is None:
+            return
+        self.pool.abandon(link)
+        if link not in self.pool.links:
+            link.close()
+            self.pool.lose(link, link.error or Exception(), time.monotonic())
+        elif link.call.gives_back:
+            threading.Thread(target=self._await_reply, args=(link,), daemon=True).start()
+
+    def _await_reply(self, link: _Link) -> None:
+        """Reads a reply that gives something back, even if no other call does."""
+        while link.drains:
+            link.has_arrived(self._bounds.tick_s)
+            with self._lock:
+                self.pool.read_arrived()
+                self.pool.look(time.monotonic())
 
     @property
     def is_up(self) -> bool:
         """True if a connection is open."""
-        return bool(self._idle or self._in_use)
+        return bool(self.pool.links)
 
-    def _retire(self, generation: int) -> bool:
-        """Closes all connections of this generation, and ends their calls.
-
-        Returns False if another call has done so.
-        """
+    def catch_up(self) -> None:
+        """Reads what has arrived for callers that have gone."""
         with self._lock:
-            if not self._pace.retire(generation):
-                return False
-            idle, self._idle = self._idle, []
-            in_use = list(self._in_use)
-            self._in_use.clear()
-            # What the attempts under way open is too old, and is dropped.
-            self._dialling = 0
-        for line in in_use:
-            line.interrupt()
-        for line in idle:
-            self._drop(line)
-        return True
+            self.pool.read_arrived()
 
-    def _take(self, deadline: float, *, lease: bool = False) -> _Line:
-        while True:
+    def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        with self._lock:
+            self.pool.end_line(LimiterClosed, kept=False)
+        ends_at = time.monotonic() + timeout_s
+        while time.monotonic() < ends_at:
             with self._lock:
-                # A call after ``close`` opens connections again.
-                self._closed = self._is_left
-                if not self._idle:
-                    dials = self._open or self._dialling
-                    if not dials and self._pace.pauses(time.monotonic()):
-                        raise self._pace.refused()
-                    waiter = _Waiter()
-                    self._waiters.append(waiter, lease=lease)
-                    self._dial_more(begins=True)
-                    if not self._open and not self._dialling:
-                        self._waiters.discard(waiter)
-                        raise self._pace.refused()
-                    break
-                line = self._idle.pop()
-                self._in_use.add(line)
-            if line.usable():
-                return line
-            self._drop(line)
-        try:
-            waiter.done.wait(max(0.0, deadline - time.monotonic()))
-        except BaseException:
-            self._leave(waiter)
-            if waiter.line is not None:
-                self._give(waiter.line)
-            raise
-        self._leave(waiter)
-        if waiter.line is not None:
-            return waiter.line
-        raise waiter.error or Unsent()
-
-    def _leave(self, waiter: _Waiter) -> None:
-        with self._lock:
-            self._waiters.discard(waiter)
-
-    def _dial_more(self, *, begins: bool = False) -> None:
-        """Opens connections for the waiting calls; see :meth:`Pace.begins_dial`.
-
-        Must be called under the lock.
-        """
-        most = self._waiters.most(self._most)
-        while self._open + self._dialling < most and self._pace.begins_dial(
-            time.monotonic(), len(self._waiters), self._open, self._dialling, begins=begins
-        ):
-            begins = False
-            try:
-                generation = self._pace.generation
-                threading.Thread(target=self._connect, args=(generation,), daemon=True).start()
-            except RuntimeError:
-                # No thread can start: the waiters use connections that other calls return.
-                return
-            self._dialling += 1
-
-    def _offer(self, line: _Line) -> bool:
-        """Gives the connection to a waiter, or stores it. Returns False after ``close``. Must be
-        called under the lock.
-        """
-        if self._waiters:
-            waiter = self._waiters.popleft()
-            waiter.line = line
-            self._in_use.add(line)
-            waiter.done.set()
-        elif self._closed:
-            return False
-        else:
-            self._in_use.discard(line)
-            line.dial_s = 0
-            self._idle.append(line)
-        return True
-
-    def _connect(self, generation: int) -> None:
-        """Opens a connection. A late connection serves the next caller."""
-        line, failure, began = None, None, time.monotonic()
-        try:
-            connection = self._make()
-            connection.connect()
-            line = _Line(connection, time.monotonic() - began)
-        except Exception as error:
-            failure = error
-        kept = False
-        with self._lock:
-            self._open += line is not None
-            # After a retirement the node may be another one than at the beginning.
-            if generation == self._pace.generation:
-                self._dialling -= 1
-                if line is not None:
-                    line.generation = generation
-                    kept = self._offer(line)
-                elif failure is not None:
-                    self._refuse(began, failure)
-            if line is None or kept:
-                self._dial_more()
-        if line is not None and not kept:
-            self._drop(line)
-
-    def _refuse(self, began: float, error: Exception) -> None:
-        """Ends all waiting calls. Must be called under the lock."""
-        self._pace.failed(began, error)
-        # If connections are open, or other attempts under way, the waiters use those.
-        while self._waiters and not self._open and not self._dialling:
-            waiter = self._waiters.popleft()
-            waiter.error = error
-            waiter.done.set()
-            error = self._pace.refused()
-
-    def _give(self, line: _Line) -> None:
-        with self._lock:
-            current = line.generation == self._pace.generation
-            kept = current and line.connected and self._offer(line)
-        if not kept:
-            self._drop(line)
-
-    def _drop(self, line: _Line) -> None:
-        line.close()
-        with self._lock:
-            self._in_use.discard(line)
-            self._open -= 1
-            self._dial_more()
+                if self.pool.is_quiet:
+                    return
+            time.sleep(_QUIET_S)
 
     def close(self) -> None:
-        """Closes idle connections. Others are closed when their call or their opening ends."""
+        """Closes all connections."""
         with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for line in idle:
-            self._drop(line)
+            self.pool.is_closed = True
+            self.pool.end_line(LimiterClosed)
+            self.pool.retire(time.monotonic(), LimiterClosed())
 
     def leave(self) -> None:
-        """Closes the connections for good, each as soon as no call uses it."""
-        self._is_left = True
-        self.close()
+        """Closes the connections, each as soon as no call uses it."""
+        with self._lock:
+            self.pool.is_closed = True
+            for link in list(self.pool.idle):
+                self.pool.drop(link, time.monotonic())
 
 
 class ServerTransport:
     """One server, from a ``redis.Redis`` or ``valkey.Valkey``."""
 
-    def __init__(self, client: Any, timeout_s: float, most: int, pause_s: float = 1.0) -> None:
+    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
         pool = client.connection_pool
-        dial = Dial(
-            pool.connection_class, pool.connection_kwargs, timeout_s, wait=False, pause_s=pause_s
-        )
-        self._sockets = Sockets(dial.to(None), dial, most)
+        dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=False)
+        self._sockets = Sockets(dial.to(None), bounds, breakers, None)
 
     def node(self, key: str) -> Node:
         """Returns None, because there is only one node."""
         return None
 
-    def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Sends a call and returns its reply."""
-        return self._sockets.call(args, time.monotonic() + timeout_s)
+    def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """Sends a command, and returns the reply or the known denial of the call."""
+        return self._sockets.call(args, call)
 
     def is_up(self, node: Node) -> bool:
         """Returns True if a connection is open."""
         return self._sockets.is_up
+
+    def catch_up(self, node: Node) -> None:
+        """Reads what has arrived for callers that have gone."""
+        self._sockets.catch_up()
+
+    def quiet(self, timeout_s: float) -> None:
+        """Ends the calls in line, and waits for those in flight."""
+        self._sockets.quiet(timeout_s)
 
     def close(self) -> None:
         """Closes the sockets."""

@@ -50,9 +50,15 @@ class Tasks:
         return task
 
     async def close(self) -> None:
-        """Waits for the tasks of this loop, and cancels those that only repeat a call."""
+        """Cancels the tasks of this loop that only repeat a call, and waits for the others."""
         running = self._running
         while running.tasks or running.repeating:
             for task in running.repeating:
                 task.cancel()
             await asyncio.gather(*running.tasks, *running.repeating, return_exceptions=True)
+
+    async def cancel(self) -> None:
+        """Cancels the tasks of this loop that are left."""
+        for task in (*self._running.tasks, *self._running.repeating):
+            task.cancel()
+        await self.close()

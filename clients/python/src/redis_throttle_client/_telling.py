@@ -12,6 +12,8 @@ from ._options import Counters, DecisionEvent, DecisionKind, OnDecision, Options
 from ._rules import Rule
 
 log = logging.getLogger("redis_throttle_client")
+_LOG = "redis-throttle: %d calls decided without an answer: %s"
+_LOG_PAUSE_S = 1.0
 
 
 class Teller:
@@ -19,6 +21,7 @@ class Teller:
 
     def __init__(self, options: Options, key_hash: Callable[[str], str]) -> None:
         self._clock, self._key_hash = options.clock, key_hash
+        self._logs = options.log_errors
         self._hooks: tuple[OnDecision, ...] = ()
         self.begin()
         if options.on_decision is not None:
@@ -28,6 +31,8 @@ class Teller:
         """Resets the counters, also in the child of a fork."""
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Counters.__slots__, 0)
+        # For each reason, when decisions without an answer were logged, and their number since.
+        self._logged: dict[str, tuple[float, int]] = {}
 
     def add(self, hook: OnDecision) -> None:
         """Adds a hook. A call that is being told keeps the hooks that it has."""
@@ -48,13 +53,35 @@ class Teller:
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
     ) -> Decision:
         """Counts the decision and tells it to the hooks."""
+        count, reason = 0, decision.reason or ""
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
                 self._counts["degraded"] += 1
+                count = self._count_unlogged(reason)
             elif decision.source == "local":
                 self._counts["local"] += 1
+        if count:
+            log.warning(_LOG, count, reason)
         return self.told(kind, decision, rule, subject, began)
+
+    def _count_unlogged(self, reason: str) -> int:
+        """Returns the number of decisions to log now: at most one line a second per reason."""
+        if not self._logs:
+            return 0
+        now = self._clock()
+        at, count = self._logged.get(reason, (float("-inf"), 0))
+        is_due = now - at >= _LOG_PAUSE_S
+        self._logged[reason] = (now, 0) if is_due else (at, count + 1)
+        return count + 1 if is_due else 0
+
+    def close(self) -> None:
+        """Logs the decisions that are not logged yet."""
+        with self._lock:
+            logged, self._logged = self._logged, {}
+        for reason, (_, count) in logged.items():
+            if count:
+                log.warning(_LOG, count, reason)
 
     def told(
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float

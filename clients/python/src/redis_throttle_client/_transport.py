@@ -6,33 +6,41 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ._async_sockets import AsyncServerTransport
+from ._breaker import Breakers
 from ._cluster import AsyncClusterTransport, ClusterTransport
 from ._dial import Node
 from ._errors import InvalidArgument
 from ._sockets import ServerTransport
+from ._steps import Call
+from ._traffic import Bounds
 
 
 class Transport(Protocol):
-    """Sends each call once."""
+    """Sends each command once.
+
+    One of the caller's own need not have ``is_up`` and ``quiet``.
+    """
 
     def node(self, key: str) -> Node:
         """Returns the node that has the key."""
 
-    def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Returns the reply. Raises a driver's error or Unavailable."""
+    def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """Returns the reply, or the known denial of the call. Raises a driver's error or
+        Unavailable.
+        """
 
     def close(self) -> None:
         """Closes the sockets."""
 
 
 class AsyncTransport(Protocol):
-    """Sends each call once, for asyncio."""
+    """Sends each command once, for asyncio."""
 
     def node(self, key: str) -> Node:
         """Returns the node that has the key; None if it is not known yet."""
 
-    async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Returns the reply. Raises a driver's error or Unavailable."""
+    async def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """The same as :meth:`Transport.call`."""
 
     async def close(self) -> None:
         """Closes the sockets."""
@@ -51,7 +59,7 @@ def is_up_of(transport: Any) -> Callable[[Any], bool]:
     return found
 
 
-def transport(client: Any, timeout_s: float, most: int, pause_s: float) -> Transport:
+def transport(client: Any, bounds: Bounds, breakers: Breakers) -> Transport:
     """Returns the transport for a sync client, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: Transport = client
@@ -59,13 +67,13 @@ def transport(client: Any, timeout_s: float, most: int, pause_s: float) -> Trans
     if _is_async(client):
         raise InvalidArgument("client: expected a sync client; use AsyncLimiter for asyncio")
     if hasattr(client, "nodes_manager"):
-        return ClusterTransport(client, timeout_s, most, pause_s)
+        return ClusterTransport(client, bounds, breakers)
     if hasattr(client, "connection_pool"):
-        return ServerTransport(client, timeout_s, most, pause_s)
+        return ServerTransport(client, bounds, breakers)
     raise InvalidArgument("client: expected a client of redis-py or valkey-py")
 
 
-def async_transport(client: Any, timeout_s: float, most: int, pause_s: float) -> AsyncTransport:
+def async_transport(client: Any, bounds: Bounds, breakers: Breakers) -> AsyncTransport:
     """Returns the transport for an asyncio client, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: AsyncTransport = client
@@ -73,7 +81,7 @@ def async_transport(client: Any, timeout_s: float, most: int, pause_s: float) ->
     if not _is_async(client):
         raise InvalidArgument("client: expected a client of asyncio; use Limiter for others")
     if hasattr(client, "nodes_manager"):
-        return AsyncClusterTransport(client, timeout_s, most, pause_s)
+        return AsyncClusterTransport(client, bounds, breakers)
     if hasattr(client, "connection_pool"):
-        return AsyncServerTransport(client, timeout_s, most, pause_s)
+        return AsyncServerTransport(client, bounds, breakers)
     raise InvalidArgument("client: expected a client of redis-py or valkey-py")

@@ -87,7 +87,7 @@ class _Metrics:
             self._decided(rule, decision, event.latency_ms / 1000)
 
     def _decided(self, rule: str, decision: Decision, latency_s: float) -> None:
-        outcome = "allowed" if decision.allowed else "denied"
+        outcome = "allowed" if decision.allowed else "banned" if decision.banned else "denied"
         self._checks.labels(rule, outcome, decision.source).inc()
         self._latency.labels(decision.source).observe(latency_s)
         if decision.degraded:

@@ -20,9 +20,10 @@ from typing import Any
 from ._durations import duration_us
 from ._errors import PASSING, CommandRejected, Unavailable
 from ._limiter import AsyncLimiter, Limiter
-from ._local import Limits, LocalLimiter, units_to_leave
-from ._protocol import default_of
+from ._local import Limits, LocalLimiter
+from ._protocol import default_of, units_to_leave
 from ._reservations import Reservations
+from ._steps import Call
 
 __all__ = ["FakeServer"]
 
@@ -272,7 +273,7 @@ class _Transport:
     def node(self, key: str) -> None:
         return None
 
-    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+    def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
         return self._server.reply(args)
 
     def close(self) -> None:
@@ -286,7 +287,7 @@ class _AsyncTransport:
     def node(self, key: str) -> None:
         return None
 
-    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+    async def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
         await asyncio.sleep(0)
         return self._server.reply(args)
 

@@ -1,0 +1,201 @@
+"""Known denials: the server's last denial of each key, for calls that the server does not decide.
+
+The caller passes the instants, in seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ._decision import FOREVER_MS, Decision
+from ._denial_cache import aged
+from ._errors import Reason
+from ._local import Limits, LocalLimiter
+from ._protocol import Keyed
+from ._rules import Item, Rule
+
+# How long a denial counts without an answer.
+_MOST_S = 3600.0
+# The number of counters that show whether a key was forgotten since a call was sent.
+_SLOTS = 1024
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A denial, the cost that was denied, and the instant at which its call began."""
+
+    item: Item
+    cost: int
+    denial: Decision
+    began: float
+    # True if this process keeps the limit of the key now.
+    is_local: bool = False
+
+    def is_of(self, item: Item) -> bool:
+        """Returns True if a call has the same words, apart from its cost."""
+        own, rule = self.item.rule, item.rule
+        same = own is rule or (own.words == rule.words and own.options == rule.options)
+        return same and self.item.leaves == item.leaves
+
+    def denies(self, item: Item, *, partial: bool) -> bool:
+        """Returns True for a call of the same words with this cost or a larger one."""
+        return self.cost <= (1 if partial else item.units) and self.is_of(item)
+
+    @property
+    def retry_at(self) -> float:
+        """The instant at which the call may be allowed."""
+        ms = self.denial.retry_after_ms
+        return math.inf if ms >= FOREVER_MS else self.began + ms / 1000
+
+    @property
+    def ends_at(self) -> float:
+        """The instant until which the denial counts without an answer."""
+        return min(self.retry_at, self.began + _MOST_S)
+
+
+class KnownDenials:
+    """The last denials of at most ``size`` keys."""
+
+    def __init__(self, size: int, young_ms: int) -> None:
+        """``young_ms`` is the age up to which a denial counts under pressure."""
+        self._size, self._young_s = size, young_ms / 1000
+        self._entries: dict[str, _Entry] = {}
+        self._drops = [0] * _SLOTS
+        # The limits of the keys that are kept in this process after their denial.
+        self._local = LocalLimiter()
+        self._lock = threading.Lock()
+
+    @property
+    def is_used(self) -> bool:
+        """True if denials are remembered at all."""
+        return self._size > 0
+
+    def drops(self, items: Sequence[Keyed]) -> int:
+        """Returns a number that changes if a key is forgotten, and rarely otherwise."""
+        return sum(self._drops[hash(key) % _SLOTS] for _, key in items)
+
+    def learn(
+        self, items: Sequence[Keyed], decision: Decision, began: float, drops: int, *,
+        partial: bool = False,
+    ) -> Decision:  # fmt: skip
+        """Remembers what the server denied, and forgets what it allowed. Returns the decision.
+
+        ``drops`` is the number that :meth:`drops` returned when the call began.
+        """
+        rows = decision.rows or (decision,)
+        for (item, key), row in zip(items, rows, strict=True):
+            if row.allowed:
+                entry = self._entries.get(key)
+                cost = row.granted if partial else item.units
+                if entry is not None and entry.cost <= cost and entry.is_of(item):
+                    self._forget(key)
+            elif row.retry_after_ms > 0 and drops == self.drops(items):
+                self._remember(key, _Entry(item, 1 if partial else item.units, row, began))
+        return decision
+
+    def _remember(self, key: str, entry: _Entry) -> None:
+        with self._lock:
+            old = self._entries.get(key)
+            if old is not None and old.is_local:
+                self._local.forget(key)
+            elif old is None and len(self._entries) >= self._size:
+                # A tenth at once, so that a new key costs constant time on average.
+                for first in heapq.nsmallest(
+                    -(-self._size // 10), self._entries, key=lambda key: self._entries[key].retry_at
+                ):
+                    self._evict(first)
+            self._entries[key] = entry
+
+    def _evict(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None and entry.is_local:
+            self._local.forget(key)
+
+    def _forget(self, key: str) -> None:
+        with self._lock:
+            self._evict(key)
+
+    def drop(self, key: str) -> None:
+        """Forgets a changed key. Denials of pending calls are not remembered."""
+        with self._lock:
+            self._drops[hash(key) % _SLOTS] += 1
+            self._evict(key)
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def under_pressure(
+        self, items: Sequence[Keyed], now: float, *, partial: bool = False
+    ) -> Decision | None:
+        """Returns the denial of a call that is not sent, because a known one is young."""
+        if not self._entries:
+            return None
+        rows: dict[int, Decision] = {}
+        for at, (item, key) in enumerate(items):
+            entry = self._entries.get(key)
+            if entry is None or not entry.denies(item, partial=partial):
+                continue
+            if now < entry.retry_at and now - entry.began < self._young_s:
+                rows[at] = aged(entry.denial, math.floor((now - entry.began) * 1000))
+        return _denied(items, rows) if rows else None
+
+    def without_answer(
+        self, items: Sequence[Keyed], now: float, reason: Reason, *, partial: bool = False
+    ) -> Decision | None:
+        """Returns the denial of a call that the server did not answer."""
+        rows: dict[int, Decision] = {}
+        for at, (item, key) in enumerate(items):
+            entry = self._entries.get(key)
+            if entry is None or not entry.denies(item, partial=partial) or now >= entry.ends_at:
+                continue
+            left = aged(entry.denial, math.floor((now - entry.began) * 1000))
+            rows[at] = replace(left, degraded=True, reason=reason)
+        return _denied(items, rows, reason) if rows else None
+
+    def kept_locally(self, keyed: Keyed, now: float) -> LocalLimiter | None:
+        """Returns the limiter of a key whose denial is over; None if there is none."""
+        item, key = keyed
+        entry = self._entries.get(key)
+        if entry is None or now < entry.ends_at or not entry.is_of(item):
+            return None
+        if not item.rule.keeps_locally:
+            return None
+        if not entry.is_local:
+            entry.is_local = True
+            full_s = entry.began + entry.denial.reset_after_ms / 1000
+            self._local.fill_by(
+                Limits.of(item.rule), key, int(full_s * 1_000_000), int(now * 1_000_000)
+            )
+        return self._local
+
+    def give_back(self, rule: Rule, key: str, units: int, now: float) -> None:
+        """Gives back units that this process granted."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and entry.is_local:
+                self._local.settle(Limits.of(rule), key, -units, int(now * 1_000_000))
+
+
+def _denied(
+    items: Sequence[Keyed], rows: dict[int, Decision], reason: Reason | None = None
+) -> Decision:
+    """Returns the denial of a call, of which some rows deny."""
+    at = max(rows, key=lambda at: (rows[at].never, rows[at].retry_after_ms))
+    if len(items) == 1:
+        return rows[at]
+    all_rows = tuple(
+        rows[other] if other in rows else _allowed(item.rule, reason)
+        for other, (item, _) in enumerate(items)
+    )
+    return replace(rows[at], rows=all_rows, deciding=at)
+
+
+def _allowed(rule: Rule, reason: Reason | None) -> Decision:
+    limit = (rule.default or rule).limit or 0
+    return Decision(
+        True, limit, 0, 0, 0, rule.name, "local", reason is not None, window_us=rule.window_us,
+        reason=reason,
+    )  # fmt: skip
