@@ -14,6 +14,7 @@ from ._dial import LEASE_SLOTS
 from ._errors import (
     TOO_MANY,
     CommandRejected,
+    LimiterClosed,
     Reason,
     ThrottleError,
     TooManyReservations,
@@ -45,6 +46,8 @@ class Asking:
         self._catch_up = catch_up
         self._rejected, self._late = rejected, self._end_late
         self.clock, self._timeout_s = options.clock, options.timeout_ms / 1000
+        # True after the connections were closed for good.
+        self.has_ended = False
         # The time of a dial, if that is longer than usual.
         self.dial_s = 0.0
         self.backend = Choice(options.backend, options.clock, find_node)
@@ -98,6 +101,8 @@ class Asking:
 
         Returns what ``call.read`` makes of the reply, or the known denial of the call.
         """
+        if self.has_ended:
+            raise LimiterClosed
         try:
             node = self._find_node(args[1])
         except Exception as error:

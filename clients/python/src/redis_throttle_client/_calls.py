@@ -132,10 +132,12 @@ class Calls:
     def _peek(
         self, args: Args, items: Sequence[Keyed], read: Callable[[object], Decision]
     ) -> Steps[Decision]:  # fmt: skip
-        call = self.asking.call()
+        call, asked, known = self.asking.call(), self.clock(), self._known
         call.read = read
         if self._is_known(items):
-            call.known = lambda: self._known.under_pressure(items, self.clock())
+            seen = known.drops(items)
+            call.known = lambda: known.under_pressure(items, self.clock())
+            call.read = lambda reply: known.learn(items, read(reply), asked, seen)
         try:
             decision: Decision = yield from self.ask(args, call)
         except Unavailable as error:
@@ -323,10 +325,13 @@ class Calls:
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
     ) -> Steps[Decision]:
         """After a denial, sleeps and checks again. If allowed, sleeps until the call may act."""
-        began, call = self.clock(), self.asking.call()
+        began, call, denial = self.clock(), self.asking.call(), None
         while True:
             call = self.asking.call(call.left_s)
             decision = yield from self.check(item_of(rule, subject, cost), tag, call=call)
+            if denial is not None and decision.reason == "overloaded":
+                # The time for waiting is over.
+                return denial
             pause_ms = decision.retry_after_ms
             if decision.source == "error" or decision.never or (decision and not pause_ms):
                 return decision
@@ -352,6 +357,7 @@ class Calls:
                 raise
             if decision.allowed:
                 return decision
+            denial = decision
 
     def ready(self) -> Steps[Backend]:
         """Sends a call that takes nothing, and returns the back end that answered."""
@@ -522,14 +528,13 @@ class Calls:
         now, locals_of = self.clock(), dict[int, tuple[LocalLimiter, float]]()
         on_errors = [item.rule.on_error or self.options.on_error for item, _ in items]
         with self._lock:
-            if knows and self._is_known(items):
+            if knows and not any(item.is_held for item, _ in items):
                 denial = self._known.without_answer(items, now, error.reason, partial=partial)
                 if denial is not None:
                     return denial
                 for at, keyed in enumerate(items):
-                    # What the server has denied a moment ago is not allowed without a limit.
-                    local = on_errors[at] == "allow" and self._known.kept_locally(keyed, now)
-                    if local:
+                    local = self._known.kept_locally(keyed, now, error.reason)
+                    if local is not None and on_errors[at] == "allow":
                         on_errors[at], locals_of[at] = "local", (local, 1.0)
             return without_answer(
                 items, on_errors, error.reason, self.options.breaker_pause_ms,

@@ -82,7 +82,8 @@ def take(
         else:
             decision = yield from calls.check(items[0], tag, call=call)
     except BaseException as error:
-        if not isinstance(error, ThrottleError | GeneratorExit):
+        is_closed = isinstance(error, LimiterClosed)
+        if is_closed or not isinstance(error, ThrottleError | GeneratorExit):
             give_back()
         raise
     may_have_run = call.may_have_run or not decision.degraded

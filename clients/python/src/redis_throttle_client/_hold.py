@@ -14,7 +14,7 @@ from . import _protocol
 from ._calls import Calls
 from ._decision import Decision
 from ._entry import Entry
-from ._errors import CommandRejected, ThrottleError, Unavailable
+from ._errors import CommandRejected, LimiterClosed, ThrottleError, Unavailable
 from ._options import DecisionKind
 from ._protocol import Args, Keyed, Settling
 from ._rules import Item
@@ -127,6 +127,8 @@ class Hold:
         self._tries += 1
         try:
             yield from self._end()
+        except LimiterClosed:
+            return False
         except Unavailable as error:
             self._failure = error
             return False

@@ -45,6 +45,10 @@ class _Entry:
         """Returns True for a call of the same words with this cost or a larger one."""
         return self.cost <= (1 if partial else item.units) and self.is_of(item)
 
+    def is_stricter(self, new: _Entry) -> bool:
+        """Returns True if this denial of a smaller cost is not over when a new one began."""
+        return self.cost < new.cost and new.began < self.retry_at and self.is_of(new.item)
+
     @property
     def retry_at(self) -> float:
         """The instant at which the call may be allowed."""
@@ -100,6 +104,8 @@ class KnownDenials:
     def _remember(self, key: str, entry: _Entry) -> None:
         with self._lock:
             old = self._entries.get(key)
+            if old is not None and old.is_stricter(entry):
+                return
             if old is not None and old.is_local:
                 self._local.forget(key)
             elif old is None and len(self._entries) >= self._size:
@@ -155,14 +161,18 @@ class KnownDenials:
             rows[at] = replace(left, degraded=True, reason=reason)
         return _denied(items, rows, reason) if rows else None
 
-    def kept_locally(self, keyed: Keyed, now: float) -> LocalLimiter | None:
-        """Returns the limiter of a key whose denial is over; None if there is none."""
+    def kept_locally(self, keyed: Keyed, now: float, reason: Reason) -> LocalLimiter | None:
+        """Returns the limiter of a key that is not allowed without a limit; None for others.
+
+        This is a key whose denial is over. If too many calls wait, it is every key, because the
+        server answers others.
+        """
         item, key = keyed
-        entry = self._entries.get(key)
-        if entry is None or now < entry.ends_at or not entry.is_of(item):
-            return None
         if not item.rule.keeps_locally:
             return None
+        entry = self._entries.get(key)
+        if entry is None or now < entry.ends_at or not entry.is_of(item):
+            return self._local if reason == "overloaded" else None
         if not entry.is_local:
             entry.is_local = True
             full_s = entry.began + entry.denial.reset_after_ms / 1000
@@ -174,9 +184,7 @@ class KnownDenials:
     def give_back(self, rule: Rule, key: str, units: int, now: float) -> None:
         """Gives back units that this process granted."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and entry.is_local:
-                self._local.settle(Limits.of(rule), key, -units, int(now * 1_000_000))
+            self._local.settle(Limits.of(rule), key, -units, int(now * 1_000_000))
 
 
 def _denied(

@@ -218,6 +218,7 @@ class Limiter:
             with self._took:
                 self._took.wait_for(lambda: not self._taking, max(0.0, ends_at - calls.clock()))
             self._renewer.join(max(0.0, ends_at - calls.clock()))
+            calls.asking.has_ended = True
             self._transport.close()
             calls.teller.close()
 
@@ -417,7 +418,10 @@ class AsyncLimiter:
                     await self._end()
         finally:
             await self._tasks.cancel()
+            calls.asking.has_ended = True
             await self._transport.close()
+            # What had no answer is told now.
+            await self._tasks.close()
             calls.teller.close()
             self._closing.set_result(None)
 

@@ -90,6 +90,8 @@ class Waiter:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.joined = self.ends = self.gives_up = self.ends_at = 0.0
+        # False for a call that lacks only a connection, and waits for a dial.
+        self.is_in_line = True
 
     @property
     def has_left(self) -> bool:
@@ -200,21 +202,35 @@ class Traffic(Generic[L, W]):
         call.may_have_run = False
         if call.is_probe and any(_is_silent_probe(link) for link in self.in_flight):
             self.retire(at)
-        has_place = call.is_kept or self._placed < self.bounds.max_in_flight
-        while has_place and self.idle:
+        while self.idle and self._has_place(call):
             link = self.idle.pop()
             if self._is_usable(link):
                 return self._assign(link, call)
             self.drop(link, at)
         self.read_arrived()
-        has_place = call.is_kept or self._placed < self.bounds.max_in_flight
-        if has_place and self.idle:
+        if self.idle and self._has_place(call):
             return self._assign(self.idle.pop(), call)
-        if self.links:
-            return None if call.known is None else call.known()
-        if not self.dials and at < self._dial_at - _SAME_S:
+        if not self.links and not self._may_dial(at):
             raise self._refused()
+        if call.known is not None and len(self._line) >= self._room(at):
+            return call.known()
         return None
+
+    def _has_place(self, call: Call) -> bool:
+        """Returns True if a call may take a free connection, and overtakes no other."""
+        return call.is_kept or (not self._line and self._placed < self.bounds.max_in_flight)
+
+    def _may_dial(self, at: float) -> bool:
+        return bool(self.dials) or at >= self._dial_at - _SAME_S
+
+    def _room(self, at: float) -> int:
+        """Returns the number of calls that lack only a connection."""
+        return self._most - len(self.links) if self._may_dial(at) else 0
+
+    @property
+    def _most(self) -> int:
+        """The maximum number of connections, those for leases apart."""
+        return min(self.bounds.max_in_flight, MOST_SOCKETS)
 
     def _assign(self, link: L, call: Call) -> L:
         link.holder = call
@@ -228,15 +244,13 @@ class Traffic(Generic[L, W]):
 
     def join(self, waiter: W, at: float) -> None:
         """Adds a call to the line, and opens connections for it."""
-        call = waiter.call
+        call, in_line = waiter.call, len(self._line) - self._room(at)
+        waiter.is_in_line = in_line >= 0
+        if in_line >= self.bounds.max_waiting and not call.is_kept and waiter.is_in_line:
+            raise counted(f"{self.bounds.max_waiting} calls wait in line already", "overloaded")
         (self._kept if call.is_kept else self._line).append(waiter)
         self._begin_wait(waiter, self.now(at), at)
         self._dial_more(at)
-        # The calls for which connections are being opened need no place in line.
-        if call.is_kept or len(self._line) - len(self.dials) <= self.bounds.max_waiting:
-            return
-        self.leave(waiter)
-        raise counted(f"{self.bounds.max_waiting} calls wait in line already", "overloaded")
 
     def _begin_wait(self, waiter: W, now: float, at: float) -> None:
         call, patience_s = waiter.call, waiter.call.left_s
@@ -314,10 +328,10 @@ class Traffic(Generic[L, W]):
 
     # -- connections ---------------------------------------------------------------------------
 
-    def give(self, link: L, at: float, *, is_new: bool = False) -> None:
+    def give(self, link: L, at: float) -> None:
         """Gives a free connection to the call that has waited longest, or stores it as idle.
 
-        A call whose denial is known leaves the line for it, unless the connection ``is_new``.
+        A call in line whose denial is known leaves it for that.
         """
         if link not in self.links:
             return
@@ -326,7 +340,7 @@ class Traffic(Generic[L, W]):
             waiter = (self._kept or self._line).popleft()
             if waiter.has_left:
                 continue
-            known = None if is_new else waiter.call.known
+            known = waiter.call.known if waiter.is_in_line else None
             denial = None if known is None else known()
             if denial is None:
                 waiter.resolve(self._assign(link, waiter.call))
@@ -393,7 +407,7 @@ class Traffic(Generic[L, W]):
 
         The first connection shows if the node answers, and all calls wait for it.
         """
-        most = min(self.bounds.max_in_flight, MOST_SOCKETS) + (LEASE_SLOTS if self._kept else 0)
+        most = self._most + (LEASE_SLOTS if self._kept else 0)
         while (
             at >= self._dial_at - _SAME_S
             and len(self.dials) < min(self.waiting, MOST_DIALS)
@@ -425,7 +439,7 @@ class Traffic(Generic[L, W]):
             for waiter in (*self._kept, *self._line):
                 self._begin_wait(waiter, now, at)
         self._line_due = -_NEVER
-        self.give(link, at, is_new=True)
+        self.give(link, at)
         self._dial_more(at)
 
     def dial_failed(self, dialling: Dialling, error: Exception, at: float) -> None:
