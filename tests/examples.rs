@@ -332,6 +332,7 @@ fn answers_as_the_others(name: &str) {
             ("TRUSTED_PROXIES", "127.0.0.1,unix"),
             // A timeout that no call exceeds. Other tests check the timeout.
             ("TIMEOUT_MS", "60000"),
+            ("SILENCE_MS", "60000"),
             ("EXPORT_ROWS", "600"),
         ],
     );

@@ -21,7 +21,8 @@ import { rateLimit } from 'redis-throttle-client/express';
 
 const { REDIS_URL: url = 'redis://127.0.0.1:7777', BACKEND: backend = 'auto' } = process.env;
 const { HOST = '127.0.0.1', PORT = '8080' } = process.env;
-const { TIMEOUT_MS = '100', EXPORT_ROWS = '50', TRUSTED_PROXIES = '' } = process.env;
+const { TIMEOUT_MS = '1000', SILENCE_MS = '100' } = process.env;
+const { EXPORT_ROWS = '50', TRUSTED_PROXIES = '' } = process.env;
 
 const redis = createClient({ url, disableOfflineQueue: true });
 redis.on('error', () => {}); // the client reconnects by itself
@@ -30,6 +31,7 @@ const limiter = new Limiter(redis, {
   prefix: 'example',
   hashTag: 'subject', // in a cluster, the keys of all rules of one client are in one slot
   timeoutMs: Number(TIMEOUT_MS),
+  silenceMs: Number(SILENCE_MS),
   backend,
 });
 limiter.ready().catch((error) => console.error(`no limits yet: ${error.message}`));

@@ -41,7 +41,8 @@ limiter = AsyncLimiter(
     client,
     prefix="example",
     hash_tag="subject",  # in a cluster, the keys of all rules of one client are in one slot
-    timeout_ms=int(env("TIMEOUT_MS", "100")),
+    timeout_ms=int(env("TIMEOUT_MS", "1000")),
+    silence_ms=int(env("SILENCE_MS", "100")),
     backend=cast(BackendOption, env("BACKEND", "auto")),
 )
 # The proxies in front of the service, such as TRUSTED_PROXIES=10.0.0.0/8,unix

@@ -37,7 +37,11 @@ func run() error {
 	}
 	rdb := redis.NewClient(options)
 	defer rdb.Close()
-	timeout, err := number("TIMEOUT_MS", "100")
+	timeout, err := number("TIMEOUT_MS", "1000")
+	if err != nil {
+		return err
+	}
+	silence, err := number("SILENCE_MS", "100")
 	if err != nil {
 		return err
 	}
@@ -46,6 +50,7 @@ func run() error {
 		// In a cluster, the keys of all rules of one client are in one slot.
 		throttle.WithHashTag(),
 		throttle.WithTimeout(time.Duration(timeout)*time.Millisecond),
+		throttle.WithSilence(time.Duration(silence)*time.Millisecond),
 		// The back end on the server: auto, module, functions or script.
 		throttle.WithBackend(throttle.Backend(variable("BACKEND", "auto"))),
 	)

@@ -37,7 +37,8 @@ class Example:
         self.server, self.port = server, free_port()
         environ = os.environ | {
             "REDIS_URL": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": proxies,
-            "TIMEOUT_MS": str(timeout_ms), "BACKEND": server.backend,
+            "TIMEOUT_MS": str(timeout_ms), "SILENCE_MS": str(timeout_ms),
+            "BACKEND": server.backend,
             "HOST": host, "PORT": str(self.port),
         }  # fmt: skip
         command = [sys.executable, "app.py"]

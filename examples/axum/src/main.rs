@@ -41,8 +41,9 @@ async fn main() -> Result<(), Failure> {
     let client = Client::open(url)?;
     // The back end on the server: auto, module, functions or script.
     let backend: Backend = env::var("BACKEND").map_or(Ok(Backend::Auto), |name| name.parse())?;
-    let timeout = Duration::from_millis(number("TIMEOUT_MS", 100)?);
-    let options = Options::default().prefix("example").timeout(timeout);
+    let timeout = Duration::from_millis(number("TIMEOUT_MS", 1000)?);
+    let silence = Duration::from_millis(number("SILENCE_MS", 100)?);
+    let options = Options::default().prefix("example").timeout(timeout).silence(silence);
     // In a cluster, the keys of all rules of one client are in one slot.
     let options = options.backend(backend).hash_tag(HashTag::Subject);
     let limiter = Limiter::with_options(client, options)?;

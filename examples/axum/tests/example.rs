@@ -26,6 +26,7 @@ impl Example {
         command.env("REDIS_URL", server.url()).env("PORT", "0");
         command.env("TRUSTED_PROXIES", "127.0.0.1/32");
         command.env("TIMEOUT_MS", timeout_ms.to_string());
+        command.env("SILENCE_MS", timeout_ms.to_string());
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the example");
         let mut line = String::new();
         let output = process.stdout.take().expect("its output");

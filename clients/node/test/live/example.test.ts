@@ -8,7 +8,7 @@ import { BACKEND, beyondTimeout, callsOf, DECIDING, type Server, serve, until } 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
 /** The timeout of the example in tests of something else: no call exceeds it. */
-const PATIENT = { TIMEOUT_MS: '60000' };
+const PATIENT = { TIMEOUT_MS: '60000', SILENCE_MS: '60000' };
 
 describe('examples/express', () => {
   let server: Server;
