@@ -102,6 +102,8 @@ pub(crate) struct Effects {
     pub dial: Option<u64>,
     /// The number of the timer to start.
     pub timer: Option<u64>,
+    /// Whether a call has ended for which the end of the limiter waits.
+    pub is_last: bool,
 }
 
 /// A call's right to go on.
@@ -113,6 +115,8 @@ pub(crate) struct Entered {
     pub is_crowded: bool,
     /// The connection, if no other call has used it for a while: it may be closed.
     pub idle: Option<Arc<Link>>,
+    /// The connection on which the call is sent at once.
+    pub sent: Option<Arc<Link>>,
 }
 
 #[derive(Debug)]
@@ -216,12 +220,13 @@ impl Calls {
 
     // -- the way of a call --
 
-    /// Begins a call: it has its turn, or stands in line. `budget` is the time that it has.
+    /// Begins a call: it has its turn, or stands in line. `budget` is the time that it has. Its
+    /// command is sent at once if `sends` is true and the connection is not idle.
     pub fn enter(
         &mut self,
         lane: Lane,
-        now: Instant,
-        budget: Duration,
+        (now, budget): (Instant, Duration),
+        sends: bool,
         effects: &mut Effects,
     ) -> Result<Entered, Error> {
         if self.closed && matches!(lane, Lane::Call | Lane::Ready) {
@@ -257,7 +262,8 @@ impl Calls {
         {
             dial.until = dial.until.max(self.clock.read(now) + budget);
         }
-        let idle = (self.calls.is_empty() && now - self.used >= IDLE).then(|| self.link.clone());
+        let is_idle = self.calls.is_empty() && now - self.used >= IDLE;
+        let idle = self.link.as_ref().filter(|_| is_idle).cloned();
         let waits = !self.is_up() || !has_turn;
         // A call that lacks only a connection is not under pressure.
         let lacks_place = self.is_up() || self.placed + self.waiting >= self.places;
@@ -280,7 +286,9 @@ impl Calls {
         } else {
             self.place(id)
         }
-        Ok(Entered { id, waits, is_crowded, idle: idle.flatten() })
+        let at_once = sends && !waits && idle.is_none();
+        let sent = if at_once { self.send(id, now, effects)? } else { None };
+        Ok(Entered { id, waits, is_crowded, idle, sent })
     }
 
     fn end_probe_of(&mut self, is_probe: bool) {
@@ -436,14 +444,19 @@ impl Calls {
         self.clock.read(now).saturating_sub(self.calls[id].began_run)
     }
 
-    /// Ends a call. Returns the run time that it took.
+    /// Ends a call, whose last command may have been answered just now. Returns the run time that
+    /// it took.
     pub fn leave(
         &mut self,
         id: usize,
-        tally: Tally,
+        (tally, is_answered): (Tally, bool),
         now: Instant,
         effects: &mut Effects,
     ) -> Duration {
+        if is_answered {
+            self.hear(id, now);
+        }
+        effects.is_last = self.closed;
         let call = self.calls.remove(id);
         self.placed -= usize::from(call.has_place);
         match &call.stage {

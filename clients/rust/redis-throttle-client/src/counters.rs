@@ -12,16 +12,17 @@ pub struct Counters {
     pub allowed: u64,
     /// Decisions that denied the call.
     pub denied: u64,
-    /// Decisions, allowed or denied, that `on_error` made because the server gave no answer.
+    /// Decisions, allowed or denied, that known denials or `on_error` made because the server gave
+    /// no answer.
     pub degraded: u64,
-    /// Decisions, allowed or denied, made without a request to the server: by a cached denial or a
-    /// prefetched permit.
+    /// Decisions, allowed or denied, made without a request to the server: by a cached denial, a
+    /// prefetched permit, or a known denial under pressure.
     pub local: u64,
     /// Calls that returned [`Error::CommandRejected`](crate::Error::CommandRejected). They are not
     /// decisions.
     pub rejected: u64,
-    /// Ends of admissions that failed: the units or the permit of an item may be wrong until they
-    /// expire.
+    /// Ends of admissions that failed, and ends without an answer when the limiter was closed: the
+    /// units or the permit of an item may be wrong until they expire.
     pub unsettled: u64,
 }
 

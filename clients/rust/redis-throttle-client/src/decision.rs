@@ -12,8 +12,8 @@ use crate::Rule;
 pub enum Source {
     /// The server.
     Server,
-    /// This process: a cached denial, a prefetched permit, or the rule's local limits under
-    /// [`OnError::Local`](crate::OnError::Local).
+    /// This process: a cached or known denial, a prefetched permit, or the limit that this process
+    /// keeps without an answer.
     Local,
     /// The rule's `on_error`: the server gave no answer, and the call was allowed or denied without
     /// a check of the limit.
@@ -36,13 +36,14 @@ impl Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The deadline passed. The call may have run.
+    /// The server is silent. The call may have run if it was sent.
     Timeout,
-    /// No connection could be opened, or it was lost. The call may have run if it was sent.
+    /// No connection could be opened in time, or it was lost. The call may have run if it was sent.
     Connection,
     /// The server cannot decide now, for example while it loads its data. The call did not run.
     Server,
-    /// `max_in_flight` calls are in flight. The call was not sent.
+    /// Too many calls wait, or the reply is late although the server answers others. The call may
+    /// have run if it was sent.
     Overloaded,
     /// The circuit breaker is open. The call was not sent.
     Circuit,
@@ -108,13 +109,13 @@ pub struct Decision {
     pub rows: Vec<Decision>,
     /// The index of the deciding rule among the rules of the call, from 0.
     pub deciding: usize,
-    /// Whether the subject is blocked, as by [`block`](crate::Limiter::block) or a limit of 0: a
-    /// retry never helps although the cost is within the limit.
+    /// Whether the caller is blocked, as by a policy in the state `BLOCK` or a limit of 0: a retry
+    /// never helps although the cost is within the limit.
     pub banned: bool,
 }
 
 impl Decision {
-    /// Returns true if a retry never helps: the cost is above the limit, or the subject is
+    /// Returns true if a retry never helps: the cost is above the limit, or the caller is
     /// [banned](Decision::banned).
     #[must_use]
     pub fn never(&self) -> bool {

@@ -14,7 +14,7 @@ use crate::forgotten::Since;
 use crate::item::Keyed;
 use crate::known_denials::Late;
 use crate::node::Pass;
-use crate::{Decision, Error, Limiter, Reason, Source, clock, reply};
+use crate::{Backend, Decision, Error, Limiter, Reason, Source, clock, reply};
 
 /// The number of nodes to which a command is sent: at first, and after one redirection.
 const HOPS_MAX: usize = 2;
@@ -181,7 +181,8 @@ impl Limiter {
         let late = since.map(|since| Late { known: &self.0.known, calls, is_all, since });
         let (mut asking, mut now) = (false, self.0.nodes.begin(began));
         for hop in 1.. {
-            let pass = match node.enter(lane, now, budget.left()) {
+            let sends = self.0.backends.found() != Backend::Auto;
+            let pass = match node.enter(lane, (now, budget.left()), sends) {
                 Ok(pass) => pass,
                 Err(error) => {
                     self.0.nodes.failed(&error);

@@ -67,7 +67,7 @@ impl Decision {
         fields
     }
 
-    /// Returns the problem of a denial: status 429; 403 if the subject is banned; 413 if a retry
+    /// Returns the problem of a denial: status 429; 403 if the caller is banned; 413 if a retry
     /// never helps; 503 if `on_error` denied because the server gave no answer.
     #[must_use]
     pub fn problem(&self) -> Problem {

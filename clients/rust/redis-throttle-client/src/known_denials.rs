@@ -146,7 +146,8 @@ impl KnownDenials {
                 (denial.rule, denial.leave) = (call.rule.clone(), call.leave);
             }
             (denial.cost, denial.began) = (cost, began);
-            denial.row.clone_from(row);
+            let (rule, rows) = (denial.row.rule.clone(), Vec::new());
+            denial.row = Decision { rule, rows, ..*row };
             let was_local = std::mem::take(&mut denial.is_local);
             drop(known);
             self.end_local(&call.key, was_local);

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -107,6 +108,9 @@ impl Node {
 
     fn follow(self: &Arc<Self>, effects: Effects) {
         effects.wakers.into_iter().for_each(std::task::Waker::wake);
+        if effects.is_last {
+            self.left.notify_waiters();
+        }
         if let Some(task) = effects.overdue {
             task.abort();
         }
@@ -149,17 +153,27 @@ impl Node {
         timeout_at(until, self.hold_slots.acquire()).await.ok()?.ok()
     }
 
-    /// Begins a call, unless the circuit breaker is open or too many calls wait.
+    /// Begins a call, unless the circuit breaker is open or too many calls wait. `sends`: its
+    /// command is sent next.
     pub fn enter(
         self: &Arc<Self>,
         lane: Lane,
-        now: Instant,
-        budget: Duration,
+        (now, budget): (Instant, Duration),
+        sends: bool,
     ) -> Result<Pass, Error> {
-        let entered = self.change(|calls, effects| calls.enter(lane, now, budget, effects))?;
-        let (id, waits, is_crowded) = (entered.id, entered.waits, entered.is_crowded);
-        let (node, drained) = (self.clone(), OnceLock::new());
-        let pass = Pass { node, id, waits, is_crowded, drained, ended: false };
+        let time = (now, budget);
+        let entered = self.change(|calls, effects| calls.enter(lane, time, sends, effects))?;
+        let pass = Pass {
+            node: self.clone(),
+            id: entered.id,
+            waits: entered.waits,
+            is_crowded: entered.is_crowded,
+            is_sent: AtomicBool::new(entered.sent.is_some()),
+            link: entered.sent,
+            is_answered: AtomicBool::new(false),
+            drained: OnceLock::new(),
+            ended: false,
+        };
         if let Some(idle) = entered.idle.filter(|link| link.wire.is_closed()) {
             self.change(|calls, effects| calls.lose(&idle, true, now, effects));
         }
@@ -174,8 +188,11 @@ impl Node {
         budget: Option<Duration>,
     ) -> Result<Value, Fault> {
         let budget = budget.unwrap_or(self.timeout);
-        let pass = self.enter(Lane::Part, clock::now(), budget).map_err(Fault::uncounted)?;
-        pass.turn().await.map_err(Fault::uncounted)?;
+        let time = (clock::now(), budget);
+        let pass = self.enter(Lane::Part, time, true).map_err(Fault::uncounted)?;
+        if pass.waits() {
+            pass.turn().await.map_err(Fault::uncounted)?;
+        }
         pass.send(command, asking, None).await
     }
 
@@ -203,6 +220,12 @@ pub(crate) struct Pass {
     id: usize,
     waits: bool,
     is_crowded: bool,
+    /// The connection for which the call was counted as sent when it began, and whether its command
+    /// is not sent yet.
+    link: Option<Arc<Link>>,
+    is_sent: AtomicBool,
+    /// Whether the last command was answered, which is counted with the next step of the call.
+    is_answered: AtomicBool,
     /// The run time that the call took, if its command drains: then it is not this call's any more.
     drained: OnceLock<Duration>,
     ended: bool,
@@ -269,6 +292,7 @@ impl Pass {
 
     /// Waits for a future, at most until the end of the call.
     pub async fn until_ended<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+        self.hear();
         let mut future = pin!(future);
         poll_fn(|context| match future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
@@ -285,15 +309,9 @@ impl Pass {
         asking: bool,
         late: Option<&Late<'_>>,
     ) -> Result<Value, Fault> {
-        let link = loop {
-            let now = clock::now();
-            let sent = self.node.change(|calls, effects| calls.send(self.id, now, effects));
-            match sent.map_err(Fault::uncounted)? {
-                Some(link) => break link,
-                None => {
-                    self.turn().await.map_err(Fault::uncounted)?;
-                }
-            }
+        let link = match &self.link {
+            Some(link) if self.is_sent.swap(false, Ordering::Relaxed) => link.clone(),
+            _ => self.next_link().await.map_err(Fault::uncounted)?,
         };
         command.set_sent(true);
         let reply = Some(link.wire.start(command, asking));
@@ -310,6 +328,26 @@ impl Pass {
         }
     }
 
+    /// Counts the command as sent, and returns its connection. Without one, waits for a dial.
+    async fn next_link(&self) -> Result<Arc<Link>, Error> {
+        self.hear();
+        loop {
+            let now = clock::now();
+            let sent = self.node.change(|calls, effects| calls.send(self.id, now, effects));
+            match sent? {
+                Some(link) => return Ok(link),
+                None => self.turn().await.map(drop)?,
+            }
+        }
+    }
+
+    /// Counts the answer to the last command.
+    fn hear(&self) {
+        if self.is_answered.swap(false, Ordering::Relaxed) {
+            self.node.calls().hear(self.id, clock::now());
+        }
+    }
+
     /// Ends the call. Returns the run time that it took.
     pub fn end(mut self, tally: Tally) -> Duration {
         self.leave(tally)
@@ -320,10 +358,9 @@ impl Pass {
             return Duration::ZERO;
         }
         let (id, now) = (self.id, clock::now());
+        let tally = (tally, *self.is_answered.get_mut());
         let leave = || self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
-        let took = self.drained.get().copied().unwrap_or_else(leave);
-        self.node.left.notify_waiters();
-        took
+        self.drained.get().copied().unwrap_or_else(leave)
     }
 }
 
@@ -378,21 +415,14 @@ impl Flight<'_> {
             match reply.as_mut().poll(context) {
                 Poll::Ready(answer) => {
                     self.reply = None;
-                    self.pass.node.hear(self.pass.id, &answer);
+                    let is_answered = !answer.as_ref().is_err_and(is_loss);
+                    self.pass.is_answered.store(is_answered, Ordering::Relaxed);
                     Poll::Ready(Ok(answer))
                 }
                 Poll::Pending => self.pass.poll_end(context).map(Err),
             }
         })
         .await
-    }
-}
-
-impl Node {
-    fn hear(&self, id: usize, answer: &Result<Value, RedisError>) {
-        if !answer.as_ref().is_err_and(is_loss) {
-            self.calls().hear(id, clock::now());
-        }
     }
 }
 
@@ -413,6 +443,7 @@ impl Drop for Flight<'_> {
             link: self.link.clone(),
             sent: self.sent.cloned(),
             tally: Tally::Nothing,
+            is_answered: false,
         };
         runtime.spawn(draining.run(reply, self.late.map(Late::kept)));
     }
@@ -425,6 +456,7 @@ struct Draining {
     link: Arc<Link>,
     sent: Option<Sent>,
     tally: Tally,
+    is_answered: bool,
 }
 
 impl Draining {
@@ -438,7 +470,7 @@ impl Draining {
         })
         .await;
         let Some(answer) = answer else { return };
-        node.hear(id, &answer);
+        self.is_answered = !answer.as_ref().is_err_and(is_loss);
         match answer {
             Ok(value) => {
                 self.tally = Tally::Answered;
@@ -461,7 +493,7 @@ impl Draining {
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        let (id, tally, now) = (self.id, self.tally, clock::now());
+        let (id, tally, now) = (self.id, (self.tally, self.is_answered), clock::now());
         self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
         if let Some(sent) = &self.sent {
             sent.end_draining();

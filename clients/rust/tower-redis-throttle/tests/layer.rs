@@ -11,7 +11,9 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Decision, Error, HeaderStyle, OnError, Rule};
+use redis_throttle_client::{
+    Command, Connection, Decision, Error, HeaderStyle, Limiter, OnError, Reply, Rule,
+};
 use serde_json::{Value, json};
 use tower::{Service, ServiceExt};
 use tower_layer::Layer;
@@ -143,6 +145,24 @@ async fn inner_layer_keeps_the_degraded_header_of_an_outer_one() {
     let response = service.oneshot(request().body(()).unwrap()).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["degraded"], "1");
+}
+
+/// A server that bans every caller.
+struct Banning;
+
+impl Connection for Banning {
+    fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
+        let reply = [0, 6, 0, -1, 0].map(redis::Value::Int).to_vec();
+        Box::pin(std::future::ready(Ok(redis::Value::Array(reply))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_answers_a_banned_caller_with_403() {
+    let limiter = Limiter::new(|| std::future::ready(Ok(Banning)));
+    let service = built(RateLimitLayer::builder(limiter).rule(api()));
+    let banned = answer(&service, request()).await;
+    assert_eq!((banned.status.as_u16(), banned.field("retry-after")), (403, None));
 }
 
 #[tokio::test(start_paused = true)]

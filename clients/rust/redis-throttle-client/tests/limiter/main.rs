@@ -3,6 +3,7 @@
 mod admissions;
 mod backends;
 mod breaker;
+mod closing;
 mod denial_cache;
 mod dials;
 mod failures;

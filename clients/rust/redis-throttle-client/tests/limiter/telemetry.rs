@@ -10,6 +10,7 @@ mod attributes;
 mod log;
 #[cfg(feature = "prometheus")]
 mod metrics;
+mod warnings;
 
 pub fn exports() -> Rule {
     Rule::fixed("exports", 1, "60s").unwrap()

@@ -3,12 +3,13 @@ use std::collections::BTreeMap;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use redis_throttle_client::prometheus::metrics;
+use redis_throttle_client::redis::Value;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{OnError, Options, Rule};
+use redis_throttle_client::{Command, Connection, Limiter, OnError, Options, Reply, Rule};
 use tokio::time::advance;
 
 use super::{calls_of_each_kind, exports};
-use crate::{api, ms};
+use crate::{api, ms, over};
 
 /// Returns the samples of a metric that are not 0.
 fn series(registry: &Registry, name: &str) -> BTreeMap<String, f64> {
@@ -53,6 +54,27 @@ async fn checks_and_leases_are_counted_and_no_other_calls() {
     assert_eq!(ratio[r#"remaining_ratio_bucket{le="0.0",rule="exports"}"#], 4.0);
     // The row of the rule that did not decide.
     assert_eq!(ratio[r#"remaining_ratio_sum{rule="api"}"#], 1.0);
+}
+
+/// A server that bans every caller.
+#[derive(Clone)]
+struct Banning;
+
+impl Connection for Banning {
+    fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
+        let reply = [0, 6, 0, -1, 0].map(Value::Int).to_vec();
+        Box::pin(std::future::ready(Ok(Value::Array(reply))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn banned_calls_have_an_outcome_of_their_own() {
+    let (limiter, mut registry) = (Limiter::new(over(&Banning)), Registry::default());
+    metrics(&limiter, &mut registry);
+    let banned = limiter.check(api().of("alice")).await.unwrap();
+    assert!(banned.banned && banned.never());
+    let checks = [(r#"checks_total{rule="api",outcome="banned",source="server"}"#, 1.0)];
+    assert_eq!(series(&registry, "checks"), expected(checks));
 }
 
 #[tokio::test(start_paused = true)]

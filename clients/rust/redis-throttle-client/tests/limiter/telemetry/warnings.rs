@@ -1,0 +1,60 @@
+//! The warnings of decisions without an answer.
+
+use std::cell::RefCell;
+
+use log::{LevelFilter, Log, Metadata, Record};
+use redis_throttle_client::Options;
+use redis_throttle_client::testing::FakeServer;
+use tokio::time::advance;
+
+use crate::{api, ms, times};
+
+thread_local! {
+    /// The lines of this test, which runs on one thread.
+    static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Lines;
+
+impl Log for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        LINES.with_borrow_mut(|lines| lines.push(format!("{} {}", record.level(), record.args())));
+    }
+
+    fn flush(&self) {}
+}
+
+fn logged() -> Vec<String> {
+    LINES.take()
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_without_an_answer_are_logged_once_per_second_and_reason() {
+    let line = |count: u64, reason: &str| {
+        format!("WARN redis-throttle: {count} calls decided without an answer: {reason}")
+    };
+    // Only this test sets a logger.
+    log::set_logger(&Lines).unwrap();
+    log::set_max_level(LevelFilter::Warn);
+    let server = FakeServer::new();
+    let options = Options::default().breaker_failures(4);
+    let limiter = server.limiter_with(options.clone()).unwrap();
+    server.reply_with("OOM alice");
+    times(&limiter, &api(), 3).await;
+    assert_eq!(logged(), [line(1, "server")]);
+    advance(ms(1000)).await;
+    // The fourth failure opens the breaker.
+    times(&limiter, &api(), 3).await;
+    assert_eq!(logged(), [line(3, "server"), line(1, "circuit")]);
+    limiter.close().await;
+    assert_eq!(logged(), [line(1, "circuit")]);
+
+    let quiet = server.limiter_with(options.log_errors(false)).unwrap();
+    times(&quiet, &api(), 3).await;
+    quiet.close().await;
+    assert!(logged().is_empty());
+}
