@@ -220,7 +220,7 @@ class SingleTest {
       for (int dial = 0; dial < 200; dial++) {
         try (Limiter limiter = limiter(uri, PATIENT)) {
           CommandRejectedException thrown =
-              assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
+              assertThrows(CommandRejectedException.class, () -> limiter.charge(API.of("a")));
           assertEquals("WRONGPASS", thrown.kind());
         }
       }
