@@ -221,18 +221,10 @@ final class Core {
     Call call = Call.single(kind.name(), ask);
     return signal -> {
       long askedAt = loop.nanos();
-      Runnable forget =
-          () -> {
-            if (kind == EventKind.CHARGE) {
-              denials.forgetCached(ask.key());
-            } else {
-              denials.forget(ask.key());
-            }
-          };
-      forget.run();
+      denials.forget(kind, ask.key());
       return decider
           .answer(call, signal, List.of(ask))
-          .whenComplete((reply, error) -> forget.run())
+          .whenComplete((reply, error) -> denials.forget(kind, ask.key()))
           .thenApply(
               reply -> {
                 Decision d = readSettled(reply, ask, askedAt);

@@ -2,6 +2,7 @@ package redisthrottle;
 
 import java.util.List;
 import org.jspecify.annotations.Nullable;
+import redisthrottle.Event.EventKind;
 
 /** What a limiter keeps of the server's denials. */
 final class Denials {
@@ -46,6 +47,15 @@ final class Denials {
     turn++;
     cache.forget(key, turn);
     known.forget(key, turn);
+  }
+
+  /** Removes the denials that a charge, a refund or the end of an item makes obsolete. */
+  void forget(EventKind kind, String key) {
+    if (kind == EventKind.CHARGE) {
+      forgetCached(key);
+    } else if (kind != EventKind.LEASE) {
+      forget(key);
+    }
   }
 
   /** Removes the cached denials of a key. What is known of it stays. */

@@ -249,7 +249,7 @@ final class Ending {
     boolean isRelease = end.kind == EventKind.LEASE;
     // An end waits for a slot although its ttl is over.
     long slotUntil = Math.max(end.until, askedAt + timeoutNs);
-    forget(end);
+    denials.forget(end.kind, end.ask.key());
     Function<@Nullable Object, Attempt> read =
         reply -> {
           if (isRelease) {
@@ -259,16 +259,7 @@ final class Ending {
         };
     return send(end.call, end.ask, slotUntil, Signal.NONE, read)
         .exceptionally(error -> new Attempt(askedAt, null, Failures.classified(error)))
-        .whenComplete((result, error) -> forget(end));
-  }
-
-  /** Forgets the denials of a key that an end changes. */
-  private void forget(End end) {
-    if (end.kind == EventKind.CHARGE) {
-      denials.forgetCached(end.ask.key());
-    } else if (end.kind != EventKind.LEASE) {
-      denials.forget(end.ask.key());
-    }
+        .whenComplete((result, error) -> denials.forget(end.kind, end.ask.key()));
   }
 
   /** Sends a call in a slot of the leases. Counts and reports a rejection. */
