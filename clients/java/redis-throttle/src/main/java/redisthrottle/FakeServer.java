@@ -42,7 +42,10 @@ public final class FakeServer implements Connector {
     isAway = true;
   }
 
-  /** Sends no replies, until {@link #answer}. Commands that arrive are not executed. */
+  /**
+   * Sends no replies, until {@link #answer}. Commands that arrive are not executed. A {@link
+   * Limiter#close} waits for their calls until the clock has moved by the time-out.
+   */
   public void hang() {
     isSilent = true;
   }

@@ -90,6 +90,7 @@ final class Link {
   private final @Nullable String name;
   private final RunClock clock;
   private final Owner owner;
+  private final long silenceNs;
   private @Nullable Generation current;
   private @Nullable Dial dial;
 
@@ -110,6 +111,7 @@ final class Link {
     this.name = name;
     this.clock = clock;
     this.owner = owner;
+    this.silenceNs = terms.options.silence().toNanos();
   }
 
   /** Returns true if a connection is open. */
@@ -139,7 +141,7 @@ final class Link {
     }
     Sent sent = new Sent(on, at, isPatient);
     on.unanswered.add(sent);
-    clock.wake(silentAt());
+    clock.start();
     CompletionStage<@Nullable Object> reply;
     try {
       reply = on.connection.send(words);
@@ -158,7 +160,7 @@ final class Link {
     }
     for (Sent sent : on.unanswered) {
       if (!sent.isPatient) {
-        return Math.max(heardAt, sent.at) + terms.options.silence().toNanos();
+        return Math.max(heardAt, sent.at) + silenceNs;
       }
     }
     return RunClock.NEVER;
@@ -166,7 +168,7 @@ final class Link {
 
   /** Returns true if nothing was heard since an instant in run time, for as long as a silence. */
   boolean isSilentSince(long at) {
-    return clock.nanos() - Math.max(heardAt, at) >= terms.options.silence().toNanos();
+    return clock.nanos() - Math.max(heardAt, at) >= silenceNs;
   }
 
   /** Runs an act once what has arrived on the connection was read. */

@@ -101,11 +101,18 @@ final class RunClock {
     List.copyOf(due).forEach(act);
   }
 
-  /** Makes sure that the timer fires at an instant. */
-  void wake(long at) {
+  /** Makes sure that the time counts. No silence is shorter than the timer's time. */
+  void start() {
     if (stop == null) {
       countedAt = loop.nanos();
       plan();
+    }
+  }
+
+  /** Makes sure that the timer fires at an instant. */
+  void wake(long at) {
+    if (stop == null) {
+      start();
     } else if (at < run + planned) {
       stop.run();
       count();
