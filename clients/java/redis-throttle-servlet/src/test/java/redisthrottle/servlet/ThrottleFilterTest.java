@@ -86,6 +86,19 @@ class ThrottleFilterTest extends WebTest {
   }
 
   @Test
+  void answers_403_to_a_banned_caller() throws Exception {
+    String search = name("search");
+    redis.send("RL.POLICY", "SET", search, "FIXED", "9", "60");
+    redis.send("RL.POLICY", "SET", search + "@evil", "BLOCK");
+    serve(this::answer, limiting(limiter, Rule.policy(search).variants("evil")).build());
+    HttpResponse<String> denied = get("/");
+    assertEquals(403, denied.statusCode());
+    assertTrue(denied.body().contains("\"title\":\"Forbidden\""), denied.body());
+    assertEquals("", field(denied, "Retry-After"));
+    assertEquals(0, runs.get());
+  }
+
+  @Test
   void sends_the_fields_of_nested_filters() throws Exception {
     Rule outer = Rule.fixed(name("outer"), 9, MINUTE);
     Rule inner = Rule.fixed(name("inner"), 1, MINUTE);

@@ -10,8 +10,12 @@ import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
+import redisthrottle.Connection;
+import redisthrottle.Connector;
 import redisthrottle.FakeServer;
 import redisthrottle.Limiter;
 import redisthrottle.OnError;
@@ -55,6 +59,39 @@ class MetricsTest {
           redis_throttle_checks_total{outcome="allowed",rule="api",source="server"} 2.0
           redis_throttle_checks_total{outcome="allowed",rule="jobs",source="server"} 1.0
           redis_throttle_checks_total{outcome="denied",rule="api",source="server"} 1.0""",
+          lines("redis_throttle_checks_total"));
+    }
+  }
+
+  /** A server that bans all callers. */
+  private static final class Banning implements Connector, Connection {
+    @Override
+    public CompletionStage<Connection> connect(String node, Duration timeout) {
+      return CompletableFuture.completedFuture(this);
+    }
+
+    @Override
+    public CompletionStage<Object> send(List<String> words) {
+      return CompletableFuture.completedFuture(List.of(0L, 9L, 0L, -1L, 0L));
+    }
+
+    @Override
+    public boolean isOpen() {
+      return true;
+    }
+
+    @Override
+    public void close() {}
+  }
+
+  @Test
+  void counts_a_ban_apart_from_a_denial() {
+    try (Limiter limiter = Limiter.builder(new Banning()).build()) {
+      new ThrottleMetrics(List.of(limiter)).bindTo(registry);
+      limiter.check(Rule.fixed("api", 9, MINUTE).of("ada"));
+      assertEquals(
+          """
+          redis_throttle_checks_total{outcome="banned",rule="api",source="server"} 1.0""",
           lines("redis_throttle_checks_total"));
     }
   }
