@@ -125,13 +125,22 @@ class Asking:
         try:
             if call.left_s <= 0:
                 raise counted("no time is left for the call", "overloaded")
-            reply = yield from self._send(node, args, call)
+            sent, tried = args, self.backend.found
+            if tried.by != "module":
+                if tried.by is None and args[0].startswith("RL."):
+                    tried = yield from self.backend.find(node, args, tried, call)
+                sent = self.backend.written(args, tried.by)
+            try:
+                reply = yield Send(node, sent, call)
+            except ThrottleError:
+                # No error reply.
+                raise
+            except Exception as error:
+                if not unexecuted(error, sent):
+                    raise
+                reply = yield from self.backend.again(node, args, tried, error, call)
         except Exception as error:
-            self.backend.lost(error.__cause__ or error)
-            judged = _judged(error)
-            self._note(breaker, judged)
-            if isinstance(judged, CommandRejected) and not isinstance(judged, TooManyReservations):
-                self._rejected()
+            judged = self._failed(breaker, error)
             if judged is error:
                 raise
             raise judged from error
@@ -145,21 +154,14 @@ class Asking:
             return reply
         return call.read(reply) if call.result is None else call.result
 
-    def _send(self, node: Any, args: Args, call: Call) -> Steps[Any]:
-        sent, tried = args, self.backend.found
-        if tried.by != "module":
-            if tried.by is None and args[0].startswith("RL."):
-                tried = yield from self.backend.find(node, args, tried, call)
-            sent = self.backend.written(args, tried.by)
-        try:
-            return (yield Send(node, sent, call))
-        except ThrottleError:
-            # No error reply.
-            raise
-        except Exception as error:
-            if not unexecuted(error, sent):
-                raise
-            return (yield from self.backend.again(node, args, tried, error, call))
+    def _failed(self, breaker: Breaker, error: Exception) -> ThrottleError:
+        """Notes the error of a call, and returns it as one of this package."""
+        self.backend.lost(error.__cause__ or error)
+        judged = _judged(error)
+        self._note(breaker, judged)
+        if isinstance(judged, CommandRejected) and not isinstance(judged, TooManyReservations):
+            self._rejected()
+        return judged
 
     def _note(self, breaker: Breaker, error: ThrottleError) -> None:
         """Notes the error of a call in the breaker, unless the transport has done so."""

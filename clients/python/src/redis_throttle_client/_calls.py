@@ -23,6 +23,7 @@ from ._denial_cache import DenialCache
 from ._dial import MOST_DIAL_S
 from ._durations import Duration
 from ._errors import (
+    CommandRejected,
     InvalidArgument,
     LimiterClosed,
     ThrottleError,
@@ -104,7 +105,7 @@ class Calls:
         call = call or self.asking.call()
         began, rule, subject = self.clock(), item.rule, item.subject
         keyed = Keyed(item, self.key(rule, subject, tag))
-        with self.teller.rejections(rule, subject, began):
+        try:
             if item.units == 1 and item.leaves is None and self._prefetch(rule) > 1:
                 decision = self._grants.spend(keyed.key, rule, began)
                 if decision is None:
@@ -115,6 +116,9 @@ class Calls:
                     lambda reply: _protocol.decision(item, reply, partial=partial), call,
                     partial=partial,
                 )  # fmt: skip
+        except CommandRejected as error:
+            self.teller.tell("rejected", None, rule, subject, began, error)
+            raise
         return self.teller.decided("check", decision, rule, subject, began)
 
     def peek(self, item: Item, tag: str | None) -> Steps[Decision]:
@@ -396,14 +400,14 @@ class Calls:
 
     def _is_known(self, items: Sequence[Keyed]) -> bool:
         """Returns True if known denials decide a call without an answer."""
-        # A decision on a lease or a reservation belongs to its holder.
-        return self._known.is_used and not any(item.is_held for item, _ in items)
+        return self._known.is_used and not _is_held(items)
 
     def _decide(
         self, args: Args, items: Sequence[Keyed], read: Callable[[object], Decision], call: Call,
         *, partial: bool = False, caches: bool = True,
     ) -> Steps[Decision]:  # fmt: skip
-        caches = caches and not any(item.is_held for item, _ in items)
+        # A decision on a lease or a reservation belongs to its holder.
+        caches = caches and not _is_held(items)
         is_cached, drops = caches and self._denials.is_used, 0
         asked = self.clock()
         if is_cached:
@@ -528,7 +532,7 @@ class Calls:
         now, locals_of = self.clock(), dict[int, tuple[LocalLimiter, float]]()
         on_errors = [item.rule.on_error or self.options.on_error for item, _ in items]
         with self._lock:
-            if knows and not any(item.is_held for item, _ in items):
+            if knows and not _is_held(items):
                 denial = self._known.without_answer(items, now, error.reason, partial=partial)
                 if denial is not None:
                     return denial
@@ -551,6 +555,15 @@ class Calls:
         with self._lock:
             limits = Limits.of(rule, rule.local_share)
             self._local.settle(limits, key, -units, int(now * 1_000_000))
+
+
+def _is_held(items: Sequence[Keyed]) -> bool:
+    """Returns True if a lease or a reservation is among the items."""
+    for item, _ in items:  # noqa: SIM110
+        # A generator takes several times as long.
+        if item.is_held:
+            return True
+    return False
 
 
 def _calls_left(row: Decision, cost: int) -> tuple[float, int]:

@@ -9,7 +9,8 @@ import heapq
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from ._decision import FOREVER_MS, Decision
 from ._denial_cache import aged
@@ -24,16 +25,13 @@ _MOST_S = 3600.0
 _SLOTS = 1024
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A denial, the cost that was denied, and the instant at which its call began."""
 
     item: Item
     cost: int
     denial: Decision
     began: float
-    # True if this process keeps the limit of the key now.
-    is_local: bool = False
 
     def is_of(self, item: Item) -> bool:
         """Returns True if a call has the same words, apart from its cost."""
@@ -44,10 +42,6 @@ class _Entry:
     def denies(self, item: Item, *, partial: bool) -> bool:
         """Returns True for a call of the same words with this cost or a larger one."""
         return self.cost <= (1 if partial else item.units) and self.is_of(item)
-
-    def is_stricter(self, new: _Entry) -> bool:
-        """Returns True if this denial of a smaller cost is not over when a new one began."""
-        return self.cost < new.cost and new.began < self.retry_at and self.is_of(new.item)
 
     @property
     def retry_at(self) -> float:
@@ -69,8 +63,8 @@ class KnownDenials:
         self._size, self._young_s = size, young_ms / 1000
         self._entries: dict[str, _Entry] = {}
         self._drops = [0] * _SLOTS
-        # The limits of the keys that are kept in this process after their denial.
-        self._local = LocalLimiter()
+        # The limits that are kept in this process, and the keys of those whose denial is over.
+        self._local, self._are_local = LocalLimiter(), set[str]()
         self._lock = threading.Lock()
 
     @property
@@ -80,6 +74,8 @@ class KnownDenials:
 
     def drops(self, items: Sequence[Keyed]) -> int:
         """Returns a number that changes if a key is forgotten, and rarely otherwise."""
+        if len(items) == 1:
+            return self._drops[hash(items[0].key) % _SLOTS]
         return sum(self._drops[hash(key) % _SLOTS] for _, key in items)
 
     def learn(
@@ -90,35 +86,52 @@ class KnownDenials:
 
         ``drops`` is the number that :meth:`drops` returned when the call began.
         """
-        rows = decision.rows or (decision,)
-        for (item, key), row in zip(items, rows, strict=True):
-            if row.allowed:
-                entry = self._entries.get(key)
-                cost = row.granted if partial else item.units
-                if entry is not None and entry.cost <= cost and entry.is_of(item):
-                    self._forget(key)
-            elif row.retry_after_ms > 0 and drops == self.drops(items):
-                self._remember(key, _Entry(item, 1 if partial else item.units, row, began))
+        if not self._entries and decision.allowed:
+            return decision
+        is_fresh = decision.allowed or drops == self.drops(items)
+        if not decision.rows:
+            self._learn(items[0], decision, began, is_fresh, partial)
+        for keyed, row in zip(items, decision.rows, strict=False):
+            self._learn(keyed, row, began, is_fresh, partial)
         return decision
 
-    def _remember(self, key: str, entry: _Entry) -> None:
-        with self._lock:
-            old = self._entries.get(key)
-            if old is not None and old.is_stricter(entry):
-                return
-            if old is not None and old.is_local:
-                self._local.forget(key)
-            elif old is None and len(self._entries) >= self._size:
-                # A tenth at once, so that a new key costs constant time on average.
-                for first in heapq.nsmallest(
-                    -(-self._size // 10), self._entries, key=lambda key: self._entries[key].retry_at
-                ):
-                    self._evict(first)
-            self._entries[key] = entry
+    def _learn(
+        self, keyed: Keyed, row: Decision, began: float, is_fresh: bool, partial: bool
+    ) -> None:
+        if not row.allowed:
+            if is_fresh and row.retry_after_ms > 0:
+                self._remember(keyed, row, 1 if partial else keyed.item.units, began)
+            return
+        entry, cost = self._entries.get(keyed.key), row.granted if partial else keyed.item.units
+        if entry is not None and entry.cost <= cost and entry.is_of(keyed.item):
+            self._forget(keyed.key)
+
+    def _remember(self, keyed: Keyed, denial: Decision, cost: int, began: float) -> None:
+        item, key = keyed
+        old = self._entries.get(key)
+        entry = _Entry(item, cost, denial, began)
+        if old is None or key in self._are_local:
+            with self._lock:
+                self._evict(key)
+                if len(self._entries) >= self._size:
+                    self._evict_some()
+        elif old.cost < cost and began < old.retry_at and old.is_of(item):
+            # That of a smaller cost denies this one too.
+            return
+        self._entries[key] = entry
+
+    def _evict_some(self) -> None:
+        """Evicts a tenth at once, so that a new key costs constant time on average."""
+        known = self._entries
+        for key in heapq.nsmallest(
+            -(-self._size // 10), known, key=lambda key: known[key].retry_at
+        ):
+            self._evict(key)
 
     def _evict(self, key: str) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None and entry.is_local:
+        self._entries.pop(key, None)
+        if key in self._are_local:
+            self._are_local.discard(key)
             self._local.forget(key)
 
     def _forget(self, key: str) -> None:
@@ -173,8 +186,8 @@ class KnownDenials:
         entry = self._entries.get(key)
         if entry is None or now < entry.ends_at or not entry.is_of(item):
             return self._local if reason == "overloaded" else None
-        if not entry.is_local:
-            entry.is_local = True
+        if key not in self._are_local:
+            self._are_local.add(key)
             full_s = entry.began + entry.denial.reset_after_ms / 1000
             self._local.fill_by(
                 Limits.of(item.rule), key, int(full_s * 1_000_000), int(now * 1_000_000)

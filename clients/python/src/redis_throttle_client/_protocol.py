@@ -223,11 +223,12 @@ def as_script(args: Args, call: str, script: str) -> Args:
 def packed(args: Args) -> bytes:
     """Returns the bytes of a call."""
     # The driver packs any client's words of any type, which takes several times as long.
-    words = [f"*{len(args)}\r\n"]
-    for word in args:
-        size = len(word) if word.isascii() else len(word.encode())
-        words.append(f"${size}\r\n{word}\r\n")
-    return "".join(words).encode()
+    words = [f"*{len(args)}\r\n", *[f"${len(word)}\r\n{word}\r\n" for word in args]]
+    text = "".join(words)
+    if not text.isascii():
+        sized = [f"${len(word.encode())}\r\n{word}\r\n" for word in args]
+        text = "".join([words[0], *sized])
+    return text.encode()
 
 
 def key_of(args: Args) -> str:
@@ -240,8 +241,10 @@ def key_of(args: Args) -> str:
 def _integers(reply: object, length: int) -> list[int]:
     if not isinstance(reply, list) or len(reply) != length:
         raise ProtocolError("the reply is no decision")
-    if any(type(number) is not int for number in reply):
-        raise ProtocolError("the reply is no decision")
+    # A generator takes several times as long.
+    for number in reply:
+        if type(number) is not int:
+            raise ProtocolError("the reply is no decision")
     return reply
 
 

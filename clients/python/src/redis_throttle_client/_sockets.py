@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ._breaker import Breaker, Breakers
@@ -63,16 +64,11 @@ class _Timed:
         self._slice_s = max(_LEAST_S, self._look())
         self._looks_at = time.monotonic() + self._slice_s
 
-    def _wait(self, ready: Any) -> None:
-        """Waits until the socket is ready."""
-        # Python repeats an interrupted poll with the time that is left.
-        while not ready.poll(0 if self._look is None else self._slice_s * 1000):
-            self._pause()
-
     def _read(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         while True:
             if self.is_polled:
-                self._wait(self._readable)
+                while not self._readable.poll(0 if self._look is None else self._slice_s * 1000):
+                    self._pause()
             else:
                 self._socket.settimeout(_LEAST_S if self._look is None else self._slice_s)
             try:
@@ -115,7 +111,7 @@ class _Timed:
             size, *integers = read[1:-2].split(b"\r\n:")
             with contextlib.suppress(ValueError):
                 if int(size) == len(integers):
-                    return [int(integer) for integer in integers]
+                    return list(map(int, integers))
         self._unread = read
         return None
 
@@ -131,7 +127,9 @@ class _Timed:
             try:
                 left = left[self._socket.send(left) :]
             except BlockingIOError:
-                self._wait(self._writable)
+                # Python repeats an interrupted poll with the time that is left.
+                while not self._writable.poll(self._slice_s * 1000):
+                    self._pause()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -143,6 +141,8 @@ class _Link(Link):
     def __init__(self, connection: Any) -> None:
         super().__init__()
         self._connection = connection
+        # Looks at the time for the call on this connection.
+        self.look: Callable[[], float] = lambda: 0.0
         self._socket = connection._sock
         self._timed = _Timed(self._socket)
         connection._sock = self._timed
@@ -276,12 +276,24 @@ class _Pool(Traffic[_Link, _Waiter]):
             finally:
                 login.end()
             link = _Link(connection)
+            link.look = partial(self.look_for, link)
         except Exception as error:
             with self._lock:
                 self.dial_failed(dialling, error, time.monotonic())
         else:
             with self._lock:
                 self.dialled(dialling, link, login.is_heard, time.monotonic())
+
+    def look_for(self, link: _Link | None = None) -> float:
+        """Ends what is due, and returns the time until the next look.
+
+        Raises the error of the call on ``link`` if that has ended.
+        """
+        with self._lock:
+            slice_s = self.look(time.monotonic())
+        if link is not None and link.error is not None:
+            raise link.error
+        return max(_LEAST_S, slice_s)
 
     def _is_usable(self, link: _Link) -> bool:
         return link.is_usable
@@ -375,7 +387,7 @@ class Sockets:
         try:
             slice_s = self._bounds.tick_s
             while not waiter.ended.wait(slice_s):
-                slice_s = self._look()
+                slice_s = self.pool.look_for()
         except BaseException:
             with self._lock:
                 self.pool.leave(waiter)
@@ -386,22 +398,11 @@ class Sockets:
             raise waiter.result
         return waiter.result
 
-    def _look(self, link: _Link | None = None) -> float:
-        """Ends what is due, and returns the time until the next look."""
-        with self._lock:
-            slice_s = self.pool.look(time.monotonic())
-        if link is not None and link.error is not None:
-            raise link.error
-        return max(_LEAST_S, slice_s)
-
     def _exchange(self, link: _Link, args: tuple[str, ...], at: float, *, asking: bool) -> Any:
         pool = self.pool
 
-        def look() -> float:
-            return self._look(link)
-
         try:
-            reply = link.exchange(args, look, self._bounds.tick_s, at, asking=asking)
+            reply = link.exchange(args, link.look, self._bounds.tick_s, at, asking=asking)
         except Exception as error:
             with self._lock:
                 if link.error is None or is_reply(error):

@@ -53,16 +53,16 @@ class Teller:
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
     ) -> Decision:
         """Counts the decision and tells it to the hooks."""
-        count, reason = 0, decision.reason or ""
+        count = 0
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
                 self._counts["degraded"] += 1
-                count = self._count_unlogged(reason)
+                count = self._count_unlogged(decision.reason or "")
             elif decision.source == "local":
                 self._counts["local"] += 1
         if count:
-            log.warning(_LOG, count, reason)
+            log.warning(_LOG, count, decision.reason)
         return self.told(kind, decision, rule, subject, began)
 
     def _count_unlogged(self, reason: str) -> int:

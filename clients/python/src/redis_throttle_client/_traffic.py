@@ -202,13 +202,13 @@ class Traffic(Generic[L, W]):
         call.may_have_run = False
         if call.is_probe and any(_is_silent_probe(link) for link in self.in_flight):
             self.retire(at)
-        while self.idle and self._has_place(call):
+        while self.idle and (self._has_place or call.is_kept):
             link = self.idle.pop()
             if self._is_usable(link):
                 return self._assign(link, call)
             self.drop(link, at)
         self.read_arrived()
-        if self.idle and self._has_place(call):
+        if self.idle and (self._has_place or call.is_kept):
             return self._assign(self.idle.pop(), call)
         if not self.links and not self._may_dial(at):
             raise self._refused()
@@ -216,9 +216,10 @@ class Traffic(Generic[L, W]):
             return call.known()
         return None
 
-    def _has_place(self, call: Call) -> bool:
-        """Returns True if a call may take a free connection, and overtakes no other."""
-        return call.is_kept or (not self._line and self._placed < self.bounds.max_in_flight)
+    @property
+    def _has_place(self) -> bool:
+        """True if a call may take a free connection, and overtakes no other."""
+        return not self._line and self._placed < self.bounds.max_in_flight
 
     def _may_dial(self, at: float) -> bool:
         return bool(self.dials) or at >= self._dial_at - _SAME_S
@@ -278,13 +279,12 @@ class Traffic(Generic[L, W]):
 
     def answer(self, link: L, reply: Any, at: float) -> None:
         """Notes the reply to a command, or an error reply. Its connection is free afterwards."""
-        call, now = self._end(link), self.now(at)
-        self._heard = link.heard = now
+        self.in_flight.pop(link, None)
+        call, link.call = link.call, None
+        self._heard = link.heard = now = self.now(at)
         link.has_answered = True
-        for other in self.in_flight:
-            if other.sent >= link.sent:
-                break
-            other.overtaken = min(other.overtaken, now)
+        if self.in_flight:
+            self._overtake(link.sent, now)
         if call is None:
             return
         call.left_s -= now - link.sent
@@ -299,20 +299,23 @@ class Traffic(Generic[L, W]):
         if call.drains:
             self._tell_late(call, result)
 
+    def _overtake(self, sent: float, now: float) -> None:
+        """Notes that a command was answered before those that were sent earlier."""
+        for other in self.in_flight:
+            if other.sent >= sent:
+                break
+            other.overtaken = min(other.overtaken, now)
+
     def lose(self, link: L, error: Exception, at: float) -> None:
         """Notes that a connection was lost, and the command on it."""
-        call = self._end(link)
+        self.in_flight.pop(link, None)
+        call, link.call = link.call, None
         if link in self.links:
             if not link.has_answered:
                 self._fail(at)
             self.drop(link, at)
         if call is not None and call.drains:
             self._tell_late(call, lost(error))
-
-    def _end(self, link: L) -> Call | None:
-        self.in_flight.pop(link, None)
-        call, link.call = link.call, None
-        return call
 
     def _tell_late(self, call: Call, result: Any) -> None:
         call.drains = False
