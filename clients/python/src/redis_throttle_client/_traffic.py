@@ -119,6 +119,8 @@ class Traffic(Generic[L, W]):
     def __init__(self, bounds: Bounds, breaker: Callable[[], Breaker]) -> None:
         self.bounds, self._breaker = bounds, breaker
         self._run = self._looked_at = 0.0
+        # The most run time between two looks.
+        self._most_s = bounds.tick_s + _LATE_S
         self.generation = 1
         # The open connections, the idle ones with the last used last, and the commands in flight
         # in the order of sending.
@@ -168,11 +170,13 @@ class Traffic(Generic[L, W]):
     # -- time ----------------------------------------------------------------------------------
 
     def now(self, at: float) -> float:
-        """Returns the run time at an instant."""
+        """Returns the run time at an instant. It stands still soon after a look that is due."""
         passed = at - self._looked_at
-        self._looked_at = at
-        most = self.bounds.tick_s + _LATE_S
-        self._run += passed if passed < most else most
+        return self._run + (passed if passed < self._most_s else self._most_s)
+
+    def _advance(self, at: float) -> float:
+        """Begins the time until the next look, and returns the run time."""
+        self._run, self._looked_at = self.now(at), at
         return self._run
 
     @property
@@ -199,6 +203,8 @@ class Traffic(Generic[L, W]):
 
         Raises an error if no connection can be opened at the moment.
         """
+        if not self.is_busy:
+            self._advance(at)
         call.may_have_run = False
         if call.is_probe and any(_is_silent_probe(link) for link in self.in_flight):
             self.retire(at)
@@ -495,7 +501,7 @@ class Traffic(Generic[L, W]):
 
     def look(self, at: float) -> float:
         """Ends what is due. Returns the time until the next look, at most that of a tick."""
-        now = self.now(at)
+        now = self._advance(at)
         if self._next(now, at) <= _SAME_S:
             self.read_arrived()
             for dialling in [one for one in self.dials if now >= one.ends - _SAME_S]:

@@ -1,0 +1,293 @@
+"""Tests that the limit holds under pressure, on a real server: herds, stalls, pauses and aborts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import httpx
+import pytest
+import redis
+import redis.asyncio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from redis_throttle_client import AsyncLimiter, Decision, Limiter, fixed
+from redis_throttle_client.asgi import RateLimitMiddleware
+from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
+
+from .conftest import Server, until
+from .proxy import Proxy
+
+pytestmark = pytest.mark.live
+LIMIT, HERD = 1000, 10_000
+DAY = fixed("day", LIMIT, "1h")
+ONE = fixed("one", 1, "1h")
+# Ample, so that only a call without an answer may be decided by on_error.
+FREE = fixed("free", 10**9, "1h")
+CALLERS = 256
+HEALED_S = 10
+
+
+@pytest.fixture
+def alone() -> Iterator[Server]:
+    """Returns a server that a test may stop."""
+    server = Server()
+    yield server
+    server.close()
+
+
+def assert_held(found: list[Decision]) -> None:
+    """Checks that a herd got its limit, and was decided by the server or by its last denial."""
+    assert len(found) == HERD
+    assert LIMIT <= sum(one.allowed for one in found) <= LIMIT + 10
+    assert sum(one.degraded for one in found) <= HERD // 100
+
+
+@pytest.mark.anyio
+async def test_a_cold_herd_of_10_000_calls_gets_the_limit_in_asyncio(
+    shared_server: Server,
+) -> None:
+    async with AsyncLimiter(redis.asyncio.Redis(port=shared_server.port)) as limiter:
+        assert_held(await asyncio.gather(*(limiter.check(DAY, "42") for _ in range(HERD))))
+
+
+def test_a_cold_herd_of_64_threads_gets_the_limit(shared_server: Server) -> None:
+    with Limiter(shared_server.client()) as limiter, ThreadPoolExecutor(64) as pool:
+        assert_held(list(pool.map(lambda _: limiter.check(DAY, "42"), range(HERD))))
+
+
+def stall(server: Server, seconds: float) -> None:
+    server.command("DEBUG", "SLEEP", str(seconds))
+
+
+@pytest.mark.anyio
+async def test_a_stall_of_80_ms_is_no_outage_in_asyncio(shared_server: Server) -> None:
+    client = redis.asyncio.Redis(port=shared_server.port)
+    # On a busy machine the stall takes longer than it should.
+    async with AsyncLimiter(client, silence_ms=400, timeout_ms=4000) as limiter:
+        await limiter.ready()
+        is_over = threading.Event()
+
+        async def call() -> None:
+            while not is_over.is_set():
+                await limiter.check(FREE, "42")
+
+        callers = [asyncio.ensure_future(call()) for _ in range(CALLERS)]
+        for _ in range(5):
+            await asyncio.to_thread(stall, shared_server, 0.08)
+            await asyncio.sleep(0.05)
+        is_over.set()
+        await asyncio.gather(*callers)
+        assert limiter.counters.allowed > CALLERS
+        assert limiter.counters.degraded == 0
+
+
+def test_a_stall_of_80_ms_is_no_outage(shared_server: Server) -> None:
+    options: Any = {"silence_ms": 400, "timeout_ms": 4000}
+    with Limiter(shared_server.client(), **options) as limiter:
+        limiter.ready()
+        is_over = threading.Event()
+
+        def call() -> None:
+            while not is_over.is_set():
+                limiter.check(FREE, "42")
+
+        with ThreadPoolExecutor(CALLERS) as pool:
+            calls = [pool.submit(call) for _ in range(CALLERS)]
+            for _ in range(5):
+                stall(shared_server, 0.08)
+                time.sleep(0.05)
+            is_over.set()
+        for one in calls:
+            one.result()
+        assert limiter.counters.degraded == 0
+
+
+@pytest.mark.anyio
+async def test_a_denied_key_stays_denied_while_the_server_stalls(shared_server: Server) -> None:
+    async with AsyncLimiter(redis.asyncio.Redis(port=shared_server.port)) as limiter:
+        await limiter.ready()
+        assert (await limiter.check(ONE, "42")).allowed
+        assert not (await limiter.check(ONE, "42")).allowed
+        stalled = asyncio.ensure_future(asyncio.to_thread(stall, shared_server, 0.3))
+        found: list[Decision] = []
+        while not stalled.done():
+            found += await asyncio.gather(*(limiter.check(ONE, "42") for _ in range(8)))
+        assert "timeout" in {one.reason for one in found}
+        assert not any(one.allowed for one in found)
+
+
+def test_writes_that_are_paused_end_alone_while_peeks_are_answered(alone: Server) -> None:
+    with Limiter(alone.client(), timeout_ms=600, silence_ms=200) as limiter:
+        limiter.ready()
+        alone.command("CLIENT", "PAUSE", "2000", "WRITE")
+        is_over = threading.Event()
+
+        def peek() -> Counter[str | None]:
+            seen: Counter[str | None] = Counter()
+            while not is_over.wait(0.02):
+                seen[limiter.peek(FREE, "42").reason] += 1
+            return seen
+
+        with ThreadPoolExecutor(2) as pool:
+            peeks = pool.submit(peek)
+            reasons = [limiter.check(FREE, str(at)).reason for at in range(3)]
+            is_over.set()
+        # The writes are late, or their connection is silent alone. The node is not.
+        assert set(reasons) <= {"overloaded", "timeout"}
+        assert peeks.result()[None] > 10
+        assert limiter.open_breakers == 0
+        until(lambda: limiter.check(FREE, "42").source == "server")
+
+
+def test_the_server_decides_soon_after_it_was_stopped(alone: Server) -> None:
+    with Limiter(alone.client()) as limiter:
+        until(lambda: limiter.check(FREE, "42").source == "server")
+        alone.stop_answering()
+        for _ in range(8):
+            assert limiter.check(FREE, "42").source == "error"
+        alone.answer_again()
+        began = time.monotonic()
+        until(lambda: limiter.check(FREE, "42").source == "server")
+        # Within 1.5 s on a quiet machine.
+        assert time.monotonic() - began < HEALED_S
+
+
+@pytest.mark.anyio
+async def test_the_server_decides_soon_after_it_was_stopped_in_asyncio(alone: Server) -> None:
+    async with AsyncLimiter(redis.asyncio.Redis(port=alone.port)) as limiter:
+        await decided(limiter)
+        alone.stop_answering()
+        for _ in range(8):
+            assert (await limiter.check(FREE, "42")).source == "error"
+        alone.answer_again()
+        began = time.monotonic()
+        await decided(limiter)
+        assert time.monotonic() - began < HEALED_S
+
+
+async def decided(limiter: AsyncLimiter) -> None:
+    """Repeats a call until the server decides it."""
+    for _ in range(3000):
+        if (await limiter.check(FREE, "42")).source == "server":
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("the server does not decide")
+
+
+# -- aborted requests ----------------------------------------------------------------------------
+
+RULE = fixed("user", 20, "1h")
+
+
+def user(request: Any) -> str | None:
+    found: str | None = request.header("x-user")
+    return found
+
+
+@contextmanager
+def asgi(port: int, limiter: AsyncLimiter) -> Iterator[int]:
+    """Serves an application behind the middleware for ASGI. Returns its port."""
+
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("served")
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with limiter:
+            yield
+
+    served = Starlette(routes=[Route("/", answer)], lifespan=lifespan)
+    app = RateLimitMiddleware(served, limiter=limiter, rules=RULE, key=user)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    server.should_exit = True
+    thread.join(60)
+    listener.close()
+
+
+@contextmanager
+def wsgi(port: int, limiter: Limiter) -> Iterator[int]:
+    """Serves an application behind the middleware for WSGI. Returns its port."""
+
+    def answer(environ: Any, start_response: Callable[..., Any]) -> list[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"served"]
+
+    class Threads(ThreadingMixIn, WSGIServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Ignores aborted requests."""
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    app = WsgiMiddleware(answer, limiter=limiter, rules=RULE, key=user)
+    server = make_server("127.0.0.1", 0, app, Threads, Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def storm(port: int, is_over: threading.Event) -> int:
+    """Sends requests and resets their connections, as fast as it can. Returns their number."""
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nX-User: storm\r\n\r\n"
+    for count in range(2000):
+        if is_over.is_set():
+            return count
+        try:
+            with socket.create_connection(("127.0.0.1", port), 10) as sending:
+                sending.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sending.sendall(request)
+        except OSError:
+            time.sleep(0.001)
+    return 2000
+
+
+@pytest.mark.parametrize("serve", [asgi, wsgi])
+def test_aborted_requests_degrade_no_call_of_another_client(
+    shared_server: Server, serve: Any
+) -> None:
+    proxy = Proxy(shared_server.port)
+    proxy.reply_s = 0.02
+    limiter: Any
+    options: Any = {"silence_ms": 1000, "timeout_ms": 5000}
+    if serve is asgi:
+        limiter = AsyncLimiter(redis.asyncio.Redis(port=proxy.port), **options)
+    else:
+        limiter = Limiter(redis.Redis(port=proxy.port), **options)
+    is_over = threading.Event()
+    with serve(proxy.port, limiter) as port, ThreadPoolExecutor(1) as pool:
+        aborted = pool.submit(storm, port, is_over)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            found = [client.get("/", headers={"X-User": "good"}) for _ in range(30)]
+        is_over.set()
+        assert aborted.result() > 10
+        statuses = [one.status_code for one in found]
+        assert statuses == [200] * 20 + [429] * 10
+        assert limiter.counters.degraded == 0
+    if serve is wsgi:
+        limiter.close()
+    proxy.close()
