@@ -16,6 +16,7 @@ from redis_throttle_client import (
     DecisionEvent,
     Denied,
     InvalidArgument,
+    LimiterClosed,
     Unavailable,
     backoff,
     fixed,
@@ -293,3 +294,51 @@ def test_temporary_errors_of_the_fake_server_are_decided_by_on_error(
 ) -> None:
     server.fail(f"{word} for the moment")
     assert server.limiter().check(API, "42").source == "error"
+
+
+# -- close and the log ---------------------------------------------------------------------------
+
+
+def test_a_closed_limiter_raises_and_a_second_close_does_nothing(server: FakeServer) -> None:
+    limiter = server.limiter()
+    with limiter.lease(lease("jobs", 1, "60s"), "42") as held:
+        limiter.close()
+        assert (held.held, server.calls[-1][0]) == (False, "RL.RELEASE")
+    limiter.close()
+    assert [call[0] for call in server.calls] == ["RL.LEASE", "RL.RELEASE"]
+    for call in (limiter.check, limiter.peek, limiter.refund, limiter.forget):
+        with pytest.raises(LimiterClosed):
+            call(API, "42")
+    with pytest.raises(LimiterClosed):
+        limiter.ready()
+
+
+@pytest.mark.anyio
+async def test_a_second_close_waits_for_the_first(server: FakeServer) -> None:
+    limiter = server.async_limiter()
+    await limiter.check(API, "42")
+    async with anyio.create_task_group() as group:
+        group.start_soon(limiter.close)
+        group.start_soon(limiter.close)
+    with pytest.raises(LimiterClosed):
+        await limiter.check(API, "42")
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_decisions_without_an_answer_are_logged_once_a_second_per_reason(
+    server: FakeServer, caplog: pytest.LogCaptureFixture, logs: bool
+) -> None:
+    limiter = server.limiter(log_errors=logs, breaker_failures=3)
+    server.fail()
+    for _ in range(5):
+        limiter.check(API, "alice")
+    server.advance(0.5)
+    limiter.check(API, "alice")
+    server.advance(0.5)
+    limiter.check(API, "alice")
+    limiter.check(API, "alice")
+    limiter.close()
+    text = "redis-throttle: {} calls decided without an answer: {}"
+    told = [(1, "timeout"), (1, "circuit"), (3, "timeout"), (3, "circuit")]
+    expected = [text.format(*one) for one in told] if logs else []
+    assert [record.getMessage() for record in caplog.records] == expected

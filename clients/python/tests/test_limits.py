@@ -442,3 +442,19 @@ async def test_slowapi_denies_above_the_limit(server: Server, strategy: str, aft
         assert (await ask("bob")).status_code == 200
         server.advance(after)
         assert (await ask("alice")).status_code == 200
+
+
+@pytest.mark.live
+def test_the_first_hit_of_a_process_waits_for_a_slow_dial(shared_server: Server) -> None:
+    storage: Any = storage_from_string(f"redis-throttle://127.0.0.1:{shared_server.port}")
+    pool = storage.limiter._transport._sockets.pool
+    make = pool._make
+
+    def slow() -> Any:
+        # Longer than the dial of a limiter.
+        time.sleep(1.3)
+        return make()
+
+    pool._make = slow
+    assert GCRARateLimiter(storage).hit(TEN, "a")
+    storage.limiter.close()

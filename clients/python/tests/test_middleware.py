@@ -133,6 +133,18 @@ async def test_a_middleware_that_skips_a_request_keeps_the_decision_of_an_outer_
 
 
 @pytest.mark.anyio
+async def test_a_banned_caller_is_answered_403(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "reply", lambda args: [0, 6, 0, -1, 0])
+    answer = await get(app(server))
+    assert (answer.status_code, "retry-after" in answer.headers) == (403, False)
+    assert answer.json()["title"] == "Forbidden"
+    limited = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=API)
+    assert wsgi_get(limited)[0] == "403 Forbidden"
+
+
+@pytest.mark.anyio
 async def test_a_cost_above_the_limit_is_answered_413(server: FakeServer) -> None:
     answer = await get(app(server, cost=7))
     assert answer.status_code == 413

@@ -26,6 +26,7 @@ from limits.storage.base import TimestampedSlidingWindow
 from limits.strategies import STRATEGIES, RateLimiter
 from limits.util import WindowStats
 
+from ._calls import READY_S
 from ._errors import InvalidArgument, ThrottleError
 from ._limiter import AsyncLimiter, Limiter
 from ._rules import OnError
@@ -263,7 +264,10 @@ def _limiter_of(
             if uri is None:
                 raise InvalidArgument("uri: expected a URI, client or limiter")
             client = _client_of(uri)
-        return kind(client, **options)
+        made = kind(client, **options)
+        # The framework meets the error of a first call, in a process that starts on a busy host.
+        made._calls.asking.dial_s = max(READY_S, made._calls.timeout_s)
+        return made
     if options or client is not None:
         given = ["client"] * (client is not None) + sorted(options)
         raise InvalidArgument(f"limiter: it has its own {', '.join(given)}")
