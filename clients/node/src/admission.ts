@@ -1,7 +1,7 @@
 /** Admissions: several rules, leases and reservations taken at once, and ended together. */
 import type { Decision } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
-import { endsWith, type Hold } from './hold.js';
+import type { End, Hold } from './hold.js';
 import { integer } from './numbers.js';
 import { type Item, isSame, type Rule } from './rule.js';
 
@@ -11,12 +11,8 @@ export interface Part {
   readonly subject: string;
   /** Undefined for a plain rule. */
   readonly hold: Hold | undefined;
-  /**
-   * Ends the part. Resolves after the first attempt, also without an answer.
-   *
-   * @param units The units that the work took; undefined if they were not settled.
-   */
-  readonly end: (units: number | undefined) => Promise<void>;
+  /** The units that the work took; undefined until they are settled. */
+  units: number | undefined;
 }
 
 /**
@@ -29,22 +25,21 @@ export class Admission {
   /** The id of the leases and reservations. */
   readonly id: string;
   readonly #parts: readonly Part[];
-  readonly #settled = new Map<Part, number>();
   readonly #lost = new AbortController();
-  #end: Promise<void> | undefined;
+  readonly #end: End;
 
   /** @internal Called by `Limiter.admit`. */
-  constructor(decision: Decision, id: string, parts: readonly Part[]) {
+  constructor(decision: Decision, id: string, parts: readonly Part[], end: End) {
     this.decision = decision;
     this.id = id;
     this.#parts = parts;
+    this.#end = end;
     // The listeners must not keep the admission from being collected.
     const lost = this.#lost;
     for (const { hold } of parts) {
-      if (hold === undefined) continue;
-      hold.signal.addEventListener('abort', () => lost.abort(hold.signal.reason));
-      endsWith(this, hold);
+      hold?.signal.addEventListener('abort', () => lost.abort(hold.signal.reason));
     }
+    end.follow(this);
   }
 
   /**
@@ -52,7 +47,7 @@ export class Admission {
    * process. If `onError` allowed it, true until its end.
    */
   get held(): boolean {
-    return this.#end === undefined && this.#parts.every(({ hold }) => hold?.held ?? true);
+    return !this.#end.hasRun && this.#parts.every(({ hold }) => hold?.held ?? true);
   }
 
   /** Aborted when a lease or a reservation is lost. */
@@ -72,7 +67,7 @@ export class Admission {
   settle(rule: Rule | Item, actual: number): void {
     const part = this.#partOf(rule);
     integer('actual', actual, 0);
-    this.#settled.set(part, actual);
+    part.units = actual;
   }
 
   /**
@@ -80,20 +75,14 @@ export class Admission {
    * others, and charges or refunds plain rules that were settled. Resolves after the first attempt
    * of each and never rejects: what failed is counted in `Limiter.counters.unsettled`. Releases,
    * commits and cancellations without an answer are repeated until the ttl is over or the limiter
-   * is closed. A second call waits for the first.
+   * is closed. A second call waits for the first; after `Limiter.close` it sends nothing.
    */
   async finish(): Promise<void> {
-    this.#end ??= this.#ended();
-    await this.#end;
+    await this.#end.run();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.finish();
-  }
-
-  async #ended(): Promise<void> {
-    for (const { hold } of this.#parts) hold?.end();
-    await Promise.all(this.#parts.map((part) => part.end(this.#settled.get(part))));
   }
 
   #partOf(given: Rule | Item): Part {
@@ -101,7 +90,7 @@ export class Admission {
     const refuse: (expected: string) => never = (expected) => {
       throw new InvalidArgumentError('rule', `${expected}; ${rule.name} is not`);
     };
-    if (this.#end !== undefined) refuse('a rule of an admission that has not ended');
+    if (this.#end.hasRun) refuse('a rule of an admission that has not ended');
     const [part, ...more] = this.#parts.filter(
       (one) => isSame(one.rule, rule) && (subject ?? one.subject) === one.subject,
     );

@@ -84,6 +84,7 @@ function bucket(
       const level = now(state, at) - BigInt(cost) * unit;
       return level > 0n ? { level, at } : undefined;
     },
+    until: (resetUs, at) => ({ level: max(0n, resetUs) * drain, at }),
   };
 }
 

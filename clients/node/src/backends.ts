@@ -3,12 +3,12 @@
  * a script. The choice is remembered. A new search starts only when an error proves that a call did
  * not run.
  */
-import type { Clock } from './clock.js';
+import { whenAborted } from './aborting.js';
 import type { Connection, Waiting } from './drivers/connection.js';
-import { CommandRejectedError, classified, InvalidArgumentError } from './errors.js';
+import { CommandRejectedError, classified, InvalidArgumentError, NotSentError } from './errors.js';
+import { Command, type Link, type Node, type Nodes } from './nodes.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
-import { isAnswer, Watch } from './watch.js';
 
 /** The code that decides on the server: the module, or the library as functions or as a script. */
 export type Backend = 'module' | 'functions' | 'script';
@@ -64,9 +64,8 @@ function isOlder(one: string, other: string): boolean {
 /** A connection that sends each call to the back end that the server has. */
 export class Backends implements Connection {
   readonly #connection: Connection;
-  readonly #clock: Clock;
+  readonly #nodes: Nodes;
   readonly #timeoutMs: number;
-  readonly #watch: Watch;
   readonly #wanted: Backend | 'auto';
   #choice: Choice | undefined;
   #search: { found: Promise<Choice>; waiting: Waiting } | undefined;
@@ -77,18 +76,16 @@ export class Backends implements Connection {
    */
   constructor(
     connection: Connection,
-    clock: Clock,
+    nodes: Nodes,
     timeoutMs: number,
     wanted: Backend | 'auto' = 'auto',
-    watch: Watch = new Watch(clock, timeoutMs),
   ) {
     if (!['auto', 'module', 'functions', 'script'].includes(wanted)) {
       throw new InvalidArgumentError('backend', 'auto, module, functions or script');
     }
     this.#connection = connection;
-    this.#clock = clock;
+    this.#nodes = nodes;
     this.#timeoutMs = timeoutMs;
-    this.#watch = watch;
     this.#wanted = wanted;
     if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
   }
@@ -129,10 +126,6 @@ export class Backends implements Connection {
     return this.#connection.nodeOf?.(call);
   }
 
-  retire(node: string | undefined): boolean {
-    return this.#connection.retire?.(node) ?? false;
-  }
-
   isUp(node: string | undefined): boolean {
     return this.#connection.isUp?.(node) ?? true;
   }
@@ -144,9 +137,10 @@ export class Backends implements Connection {
   async #sendAnew(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<unknown> {
     let choice = failed;
     for (let left = 1; ; left -= 1) {
+      waiting.waits?.();
       choice = await this.#found(choice, call);
       // A caller that gave up has its answer already, so its call must not count now.
-      if (waiting.ended) return undefined;
+      if (waiting.ended) throw new NotSentError('overloaded', 'not sent: the caller has gone');
       const sent = written(call, choice);
       waiting.sends?.(this.nodeOf(call));
       try {
@@ -167,7 +161,7 @@ export class Backends implements Connection {
     if (this.#search !== undefined && !this.#search.waiting.ended) return this.#search.found;
     const waiting = new UntilGivenUp();
     const patienceMs = Math.max(SEARCH_MAX_MS, this.#timeoutMs);
-    const stop = this.#clock.after(patienceMs, () => waiting.end());
+    const stop = this.#nodes.run.after(patienceMs, () => waiting.end());
     const found = this.#find(failed, call, waiting).then((choice) => {
       if (!waiting.ended) this.#choice = choice;
       return choice;
@@ -214,14 +208,15 @@ export class Backends implements Connection {
 
   /** Sends a command of a search. */
   async #ask(node: Connection, call: Call, waiting: Waiting): Promise<unknown> {
-    const command = new SearchCommand(waiting, this.#watch, this.#clock);
+    const command = new SearchCommand(waiting, this.#nodes);
     command.sends(this.nodeOf(call));
     try {
       const reply = await node.send(call, command);
-      command.ends(true);
+      command.leave(true);
       return reply;
     } catch (error) {
-      command.ends(isAnswer(classified(error)));
+      const known = classified(error);
+      command.leave(known instanceof CommandRejectedError || known.reason === 'server');
       throw error;
     }
   }
@@ -256,45 +251,53 @@ export class Backends implements Connection {
     if (nodes.length === 1) return ended;
     let stop = () => {};
     const patience = new Promise<void>((resolve) => {
-      stop = this.#clock.after(this.#timeoutMs / 2, resolve);
+      stop = this.#nodes.run.after(this.#timeoutMs / 2, resolve);
     });
     return Promise.race([ended, patience]).finally(stop);
   }
 }
 
-/** A command of a search. It is watched, because the calls that wait for the search may give up. */
-class SearchCommand implements Waiting {
-  #node: string | undefined;
-  #unwatch: (() => void) | undefined;
+/** A command of a search, in flight to a node like those of calls. It takes no place. */
+class SearchCommand extends Command {
+  readonly endsAtMs = Number.POSITIVE_INFINITY;
+  readonly latestMs = Number.POSITIVE_INFINITY;
+  #node: Node | undefined;
+  #link: Link | undefined;
 
   constructor(
-    private readonly search: Waiting,
-    private readonly watch: Watch,
-    private readonly clock: Clock,
-  ) {}
-
-  get ended(): boolean {
-    return this.search.ended;
-  }
-
-  get signal(): AbortSignal {
-    return this.search.signal;
+    search: Waiting,
+    private readonly nodes: Nodes,
+  ) {
+    super();
+    whenAborted(search.signal, () => this.end());
   }
 
   waits(): void {
-    this.#unwatch?.();
+    this.leave(false);
   }
 
-  sends(node: string | undefined): void {
-    this.#unwatch?.();
-    this.#node = node;
-    this.#unwatch = this.watch.begin(node, this.clock.nowMs(), this.watch.of(node).count);
+  sends(name: string | undefined): void {
+    this.leave(false);
+    const { clock, run } = this.nodes;
+    const nowMs = clock.nowMs();
+    this.#node = this.nodes.of(name);
+    this.sentMs = run.at(nowMs);
+    this.#link = this.#node.sends(this, false, this.sentMs, nowMs);
   }
 
-  ends(isAnswered: boolean): void {
-    this.#unwatch?.();
-    if (isAnswered) this.watch.of(this.#node).count += 1;
+  /** @param isAnswered Whether the server has answered. */
+  leave(isAnswered: boolean): void {
+    if (this.list === undefined) return;
+    if (isAnswered) this.#node?.hears(this.#link as Link);
+    this.#node?.leaves(this, false);
   }
+
+  lose(): void {
+    this.leave(false);
+  }
+
+  giveUp(): void {}
+  expire(): void {}
 }
 
 /**

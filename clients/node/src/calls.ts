@@ -1,359 +1,444 @@
-/** Sends each call once, within its deadline, and limits the calls in flight. */
+/** Sends each call once: through the line of its node, within its time. */
 import { whenAborted } from './aborting.js';
-import { Breaker, type Outcome } from './breaker.js';
-import type { Clock } from './clock.js';
-import { Deadlines, type Due } from './deadlines.js';
-import type { Connection } from './drivers/connection.js';
-import { CommandRejectedError, classified, NotDialledError, UnavailableError } from './errors.js';
+import type { Backends } from './backends.js';
+import {
+  ClosedError,
+  CommandRejectedError,
+  classified,
+  NotSentError,
+  type RateLimitError,
+  UnavailableError,
+} from './errors.js';
+import type { KnownDenials } from './known-denials.js';
+import { type Link, type Node, type Nodes, Queued } from './nodes.js';
 import type { Call } from './protocol.js';
-import { UntilGivenUp } from './waiting.js';
-import { type Arrivals, isAnswer, type Watch } from './watch.js';
+import { ROUNDING_MS } from './run-clock.js';
 
-export interface CallsOptions {
-  maxInFlight: number;
-  breakerFailures: number;
-  breakerPauseMs: number;
+/** The time for the waiting of several calls together. */
+export class Budget {
+  /** False until the first dial to the node of the first call has ended. */
+  hasBegun = false;
+
+  constructor(public leftMs: number) {}
+
+  get isOver(): boolean {
+    return this.leftMs < ROUNDING_MS;
+  }
 }
 
-/** The calls to one node. */
-interface Node {
-  /** Undefined for a single server. */
-  readonly name: string | undefined;
-  readonly breaker: Breaker;
-  inFlight: number;
-  /** The number of calls so far. */
-  entered: number;
+/** What few calls have. */
+export interface Extras {
+  signal?: AbortSignal | undefined;
+  /** Default: the whole time, for this call alone. */
+  budget?: Budget | undefined;
   /**
-   * The number of calls at the last failure. A failure of one of these calls is part of that one:
-   * all calls in flight lose a connection together.
+   * Called if the call was sent and its caller has gone: with the late reply, or with undefined
+   * when its connection closed.
    */
-  failedThrough: number;
-  readonly leases: LeaseSlots;
-  readonly arrivals: Arrivals;
+  onLate?: ((reply: unknown) => void) | undefined;
+  /** The time of `ready`, in ms, which no silence ends and which its dial has too. */
+  patienceMs?: number | undefined;
 }
 
-/** The number of renewals and ends in flight to a node, in addition to `maxInFlight`. */
-const LEASE_SLOTS = 8;
+const NONE: Extras = Object.freeze({});
 
-/** The slots of renewals and ends, and those that wait for one. */
-class LeaseSlots {
-  #free = LEASE_SLOTS;
-  readonly #waiting = new Set<() => void>();
-
-  constructor(private readonly clock: Clock) {}
-
-  /** Takes a slot, or waits for one until `untilMs`. Returns false if none was free in time. */
-  take(untilMs: number): Promise<boolean> {
-    if (this.#free > 0) {
-      this.#free -= 1;
-      return Promise.resolve(true);
-    }
-    return new Promise((resolve) => {
-      const stop = this.clock.after(Math.max(0, untilMs - this.clock.nowMs()), () => {
-        this.#waiting.delete(given);
-        resolve(false);
-      });
-      const given = () => {
-        stop();
-        resolve(true);
-      };
-      this.#waiting.add(given);
-    });
-  }
-
-  /** Returns a slot. The one that has waited longest gets it. */
-  put(): void {
-    const [next] = this.#waiting;
-    if (next === undefined) this.#free += 1;
-    else {
-      this.#waiting.delete(next);
-      next();
-    }
-  }
-}
-
-/** Returns true if the error shows that the connection leads to no server that decides. */
-function retires(error: CommandRejectedError | UnavailableError): boolean {
-  if (error instanceof CommandRejectedError) return /^(NOAUTH|WRONGPASS)$/.test(error.kind);
-  if (error.reason === 'timeout') return true;
-  return error.reason === 'server' && /^-?(READONLY|MASTERDOWN)\b/.test(error.message);
-}
+/** A call holds no connection for longer than this multiple of its time. */
+const LATEST = 3;
 
 export class Calls {
-  /** The nodes by name. */
-  readonly #nodes = new Map<string | undefined, Node>();
-  /** @internal */
-  readonly deadlines: Deadlines;
+  /** The number of calls whose callers wait. */
+  #open = 0;
+  #isClosed = false;
+  #hasEnded = false;
+  #onIdle: (() => void) | undefined;
 
   constructor(
-    private readonly connection: Connection,
+    private readonly backends: Backends,
     /** @internal */
-    readonly clock: Clock,
-    private readonly options: CallsOptions,
+    readonly nodes: Nodes,
     /** @internal */
-    readonly watch: Watch,
-  ) {
-    this.deadlines = new Deadlines(clock);
-    // Its callers have given up, so the silence is no failure.
-    watch.onSilent = (name) => this.retire(this.nodeNamed(name), 'neither');
-  }
+    readonly known: KnownDenials,
+    private readonly timeoutMs: number,
+    /** @internal */
+    readonly silenceMs: number,
+  ) {}
 
   /** The number of nodes whose breaker is open. */
   get openBreakers(): number {
-    return [...this.#nodes.values()].filter(({ breaker }) => breaker.open).length;
-  }
-
-  #node(call: Pick<Call, 'keys'>): Node {
-    return this.nodeNamed(this.connection.nodeOf?.(call));
+    return this.nodes.openBreakers;
   }
 
   /**
-   * @internal Returns the state of a node. Each node has its own breaker, so that a dead node does
-   * not block the others.
+   * Sends a call, or decides it by a known denial.
+   *
+   * @returns The reply, or a Decision. Rejects with a CommandRejectedError, an UnavailableError, a
+   * ClosedError or the signal's reason.
+   *
+   * @param atMs The instant at which the caller came, in ms. Default: now.
    */
-  nodeNamed(name: string | undefined): Node {
-    let node = this.#nodes.get(name);
-    if (node === undefined) {
-      const { breakerFailures, breakerPauseMs } = this.options;
-      const breaker = new Breaker(this.clock, breakerFailures, breakerPauseMs);
-      const leases = new LeaseSlots(this.clock);
-      const arrivals = this.watch.of(name);
-      node = { name, breaker, inFlight: 0, entered: 0, failedThrough: 0, leases, arrivals };
-      this.#nodes.set(name, node);
-    }
-    return node;
-  }
-
-  /**
-   * Sends a call. Rejects with a CommandRejectedError, an UnavailableError, or the signal's reason.
-   */
-  send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
+  send(call: Call, extras = NONE, atMs = this.nodes.clock.nowMs()): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      signal?.throwIfAborted();
-      const node = this.#node(call);
-      const { maxInFlight } = this.options;
-      if (node.inFlight >= maxInFlight && !node.breaker.open) {
-        throw new UnavailableError('overloaded', `not sent: ${maxInFlight} calls are in flight`);
+      extras.signal?.throwIfAborted();
+      if (this.#isClosed) throw new ClosedError();
+      if (extras.budget?.isOver) {
+        throw new NotSentError('overloaded', 'not sent: the time is over');
       }
-      const isProbe = node.breaker.enter();
-      node.inFlight += 1;
-      const terms = { call, node, isProbe, timeoutMs, isCounted: true };
-      this.#run(terms, signal, resolve, reject);
+      this.#enter(call, extras, atMs, resolve, reject);
     });
+  }
+
+  /** Sends the refund of a limiter that is being closed. */
+  sendAtClose(call: Call): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#enter(call, NONE, this.nodes.clock.nowMs(), resolve, reject);
+    });
+  }
+
+  /** @internal Returns the node of a call. */
+  nodeOf(call: Call): Node {
+    return this.nodes.of(this.backends.nodeOf(call));
+  }
+
+  #enter(call: Call, extras: Extras, atMs: number, resolve: Resolve, reject: Reject): void {
+    const node = this.nodeOf(call);
+    const isProbe = node.breaker.enter();
+    if (isProbe) node.dropSilent();
+    this.#open += 1;
+    new Pending(this, call, true, extras, atMs, resolve, reject).enter(node, isProbe);
   }
 
   /**
    * Sends a renewal, or the end of a lease or an admission. These have slots of their own, wait for
    * one until `untilMs`, and pass an open circuit breaker if a connection is up.
    */
-  async sendOfLease(
-    call: Call,
-    timeoutMs: number,
-    untilMs: number,
-    signal?: AbortSignal,
-  ): Promise<unknown> {
-    const node = this.#node(call);
+  async sendOfLease(call: Call, untilMs: number, signal?: AbortSignal): Promise<unknown> {
+    if (this.#hasEnded) throw new NotSentError('connection', 'not sent: the limiter is closed');
+    const node = this.nodeOf(call);
     if (!(await node.leases.take(untilMs))) {
-      throw new UnavailableError('overloaded', 'not sent: no slot was free before the lease ended');
+      throw new NotSentError('overloaded', 'not sent: no slot was free before the lease ended');
     }
     try {
       signal?.throwIfAborted();
-      const passes = node.breaker.open && this.connection.isUp?.(node.name) === true;
+      const passes = node.breaker.open && this.backends.isUp(node.name);
       const isProbe = passes ? false : node.breaker.enter();
-      const terms = { call, node, isProbe, timeoutMs, isCounted: false };
+      if (isProbe) node.dropSilent();
       return await new Promise((resolve, reject) => {
-        this.#run(terms, signal, resolve, reject);
+        this.#open += 1;
+        const atMs = this.nodes.clock.nowMs();
+        new Pending(this, call, false, NONE, atMs, resolve, reject).enter(node, isProbe);
       });
     } finally {
       node.leases.put();
     }
   }
 
-  #run(terms: Terms, signal: AbortSignal | undefined, resolve: Resolve, reject: Reject): void {
-    const { call, node, timeoutMs } = terms;
-    node.entered += 1;
-    const endsAtMs = this.clock.nowMs() + timeoutMs;
-    const pending = new Pending(terms, endsAtMs, this, signal, resolve, reject);
-    this.deadlines.add(pending);
-    this.#sent(call, pending).then(
-      (reply) => pending.answer(reply),
-      (error) => pending.fail(classified(error)),
-    );
-  }
-
-  /**
-   * @internal Drops the connections to a node, and ends the calls on them. The next call dials.
-   *
-   * @param outcome The outcome of these calls. Default: one failure.
-   */
-  retire(node: Node, outcome?: Outcome): void {
-    if (this.connection.retire?.(node.name) !== true) return;
-    const lost = new UnavailableError('connection', 'the connection was dropped: it was silent');
-    const nowMs = this.clock.nowMs();
-    this.deadlines.each((due) => {
-      if (!(due instanceof Pending) || !due.isOf(node)) return;
-      if (due.endsAtMs <= nowMs) due.expire();
-      else due.lose(lost, outcome);
-    });
-  }
-
-  /** Sends a call. If the application's connection throws, returns a rejected promise. */
-  #sent(call: Call, pending: Pending): Promise<unknown> {
+  /** @internal Sends a command. If the application's connection throws, rejects. */
+  transmit(pending: Pending): Promise<unknown> {
     try {
-      return this.connection.send(call, pending);
+      return this.backends.send(pending.call, pending);
     } catch (error) {
       return Promise.reject(error);
     }
+  }
+
+  /** @internal Called once for each call, when its caller has its result. */
+  ended(): void {
+    this.#open -= 1;
+    if (this.#open === 0) this.#onIdle?.();
+  }
+
+  /** @internal Returns the time of a call, in ms. */
+  timeOf({ patienceMs, budget }: Extras): number {
+    return patienceMs ?? budget?.leftMs ?? this.timeoutMs;
+  }
+
+  /** Refuses new calls and those in line. */
+  close(): void {
+    this.#isClosed = true;
+    for (const node of this.nodes.all()) node.close(new ClosedError(), false);
+  }
+
+  /** Resolves when no caller waits. */
+  idle(): Promise<void> {
+    if (this.#open === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#onIdle = resolve;
+    });
+  }
+
+  /** Ends all calls, and drops all connections. */
+  end(): void {
+    this.#hasEnded = true;
+    for (const node of this.nodes.all()) node.close(new ClosedError(), true);
   }
 }
 
 type Resolve = (reply: unknown) => void;
 type Reject = (reason: unknown) => void;
 
-/** A call to a node, and its terms. */
-interface Terms {
-  readonly call: Call;
-  readonly node: Node;
-  readonly isProbe: boolean;
-  readonly timeoutMs: number;
-  /** True if the call counts for `maxInFlight`. */
-  readonly isCounted: boolean;
-}
-
-/** A call in flight, until it is answered, its deadline passes or it is aborted. */
-class Pending extends UntilGivenUp implements Due {
-  #settled = false;
-  place = -1;
-  /** The node that the call goes to: after a redirection another one. */
-  #node: Node;
-  /** The number of the call among those of its node. */
-  #number: number;
-  /** The instant at which the call was sent, in ms; undefined while it waits for a connection. */
-  #sentAtMs: number | undefined;
-  /** The number of answers from the node when the call was sent. */
-  #arrived: number;
-  #isProbe: boolean;
-  #unwatch: (() => void) | undefined;
+/** A call: in line, then in flight until it is answered or its connection closes. */
+class Pending extends Queued {
+  #node!: Node;
+  #isProbe = false;
+  /** The connection on which it was sent; undefined before that. */
+  #link: Link | undefined;
+  /** True once no reply can follow. */
+  #isOver = false;
+  /** The instant at which its time began, if that was not at its arrival. */
+  #begunAtMs: number | undefined;
+  /** True while it waits for a connection after a redirection. */
+  #isDialling = false;
+  /** The run time at which a call of `ready` was sent, whose silence says nothing. */
+  #quietMs: number | undefined;
+  /** The instant at which its caller came, and the turn of the known denials at that instant. */
+  readonly #atMs: number;
+  readonly #turn: number;
   readonly #unfollow: (() => void) | undefined;
 
   constructor(
-    private readonly terms: Terms,
-    readonly endsAtMs: number,
     private readonly calls: Calls,
-    abort: AbortSignal | undefined,
+    readonly call: Call,
+    readonly isCounted: boolean,
+    private readonly extras: Extras,
+    atMs: number,
     private readonly resolve: Resolve,
     private readonly reject: Reject,
   ) {
     super();
-    const { node } = terms;
+    this.#atMs = atMs;
+    this.#turn = calls.known.turn;
+    const { signal } = extras;
+    if (signal !== undefined) this.#unfollow = whenAborted(signal, () => this.#cancel(signal));
+  }
+
+  get dialMs(): number | undefined {
+    return this.extras.patienceMs;
+  }
+
+  enter(node: Node, isProbe: boolean): void {
     this.#node = node;
-    this.#isProbe = terms.isProbe;
-    this.#number = node.entered;
-    this.#sentAtMs = endsAtMs - terms.timeoutMs;
-    this.#arrived = node.arrivals.count;
-    if (abort === undefined) return;
-    this.#unfollow = whenAborted(abort, () => {
-      this.#giveUp('neither', abort.reason);
-      if (this.#sentAtMs === undefined) return;
-      this.#unwatch = calls.watch.begin(this.#node.name, this.#sentAtMs, this.#arrived);
-    });
+    this.#isProbe = isProbe;
+    node.enter(this, this.calls.nodes.run.at(this.#atMs), this.#atMs);
+    const { budget } = this.extras;
+    if (budget !== undefined) budget.hasBegun = this.beganMs !== undefined;
   }
 
-  isOf(node: Node): boolean {
-    return this.#node === node;
+  get timeMs(): number {
+    return this.calls.timeOf(this.extras);
   }
 
-  waits(name = this.#node.name): void {
-    this.#sentAtMs = undefined;
-    this.#goesTo(name);
+  get endsAtMs(): number {
+    if (this.ended || this.beganMs === undefined) return Number.POSITIVE_INFINITY;
+    const endMs = this.beganMs + this.timeMs;
+    return this.patienceMs === undefined ? endMs : Math.min(endMs, this.patienceMs);
+  }
+
+  get latestMs(): number {
+    if (this.ended || this.beganMs === undefined) return Number.POSITIVE_INFINITY;
+    return (this.#begunAtMs ?? this.#atMs) + LATEST * this.timeMs;
+  }
+
+  begin(ranMs: number, nowMs: number): void {
+    this.beganMs = ranMs;
+    this.#begunAtMs = nowMs;
+    if (this.extras.budget !== undefined) this.extras.budget.hasBegun = true;
+  }
+
+  send(ranMs: number, nowMs: number): void {
+    if (this.#node.name === undefined) {
+      const node = this.calls.nodeOf(this.call);
+      if (node !== this.#node) {
+        // Its cluster is known only now.
+        this.#node = node;
+        this.beganMs = this.patienceMs = undefined;
+        this.#begunAtMs = nowMs;
+        node.enter(this, ranMs, nowMs);
+        return;
+      }
+    }
+    this.#fly(ranMs, nowMs);
+    this.calls.transmit(this).then(
+      (reply) => this.#answer(reply),
+      (error) => this.#fail(classified(error)),
+    );
+  }
+
+  #fly(ranMs: number, nowMs: number): void {
+    const { patienceMs } = this.extras;
+    if (patienceMs === undefined) this.sentMs = ranMs;
+    else this.#quietMs = ranMs;
+    const isUsual = this.isCounted && patienceMs === undefined;
+    this.patienceMs = isUsual ? this.#node.patienceOf(ranMs, nowMs) : undefined;
+    this.#link = this.#node.sends(this, this.isCounted, ranMs, nowMs);
+  }
+
+  waits(name?: string | undefined): void {
+    if (name !== undefined) this.#goTo(name);
+    this.sentMs = undefined;
+    this.#isDialling = name !== undefined;
+    if (!this.#isDialling) return;
+    const { nodes, silenceMs } = this.calls;
+    this.patienceMs = nodes.run.nowMs() + silenceMs;
   }
 
   sends(name: string | undefined): void {
-    this.#goesTo(name);
-    if (this.#settled) return;
-    this.#sentAtMs = this.calls.clock.nowMs();
-    this.#arrived = this.#node.arrivals.count;
+    this.#goTo(name);
+    if (this.#isDialling) this.patienceMs = undefined;
+    this.#isDialling = false;
+    const { list } = this;
+    if (list === undefined) return;
+    // Sent again, it is the youngest command in flight.
+    list.delete(this);
+    list.push(this);
+    const ranMs = this.calls.nodes.run.nowMs();
+    if (this.extras.patienceMs === undefined) this.sentMs = ranMs;
+    else this.#quietMs = ranMs;
   }
 
-  /** Counts the call for another node. The node that redirected it has answered. */
-  #goesTo(name: string | undefined): void {
-    if (this.#settled || name === this.#node.name) return;
-    const to = this.calls.nodeNamed(name);
-    this.#leave('answered');
-    this.#isProbe = false;
-    this.#node.arrivals.count += 1;
-    this.#node = to;
-    to.entered += 1;
-    this.#number = to.entered;
-    if (this.terms.isCounted) to.inFlight += 1;
+  /** Moves the call to another node. The node that redirected it has answered. */
+  #goTo(name: string | undefined): void {
+    if (this.#isOver || name === this.#node.name) return;
+    this.#node.hears(this.#link as Link);
+    this.#node.breaker.answered();
+    this.#node.leaves(this, this.isCounted);
+    this.#node = this.calls.nodes.of(name);
+    const nowMs = this.calls.nodes.clock.nowMs();
+    this.#fly(this.calls.nodes.run.at(nowMs), nowMs);
   }
 
-  /** Called with the driver's answer. */
-  answer(reply: unknown): void {
-    this.#arrive(true);
-    if (this.#settle('answered')) this.resolve(reply);
+  #answer(reply: unknown): void {
+    if (this.#isOver) {
+      this.#answerLate(reply);
+      return;
+    }
+    this.#isOver = true;
+    this.#node.hears(this.#link as Link);
+    this.#node.breaker.answered();
+    if (this.ended) this.#late(reply);
+    else {
+      this.#finish();
+      this.resolve(reply);
+    }
+    this.#node.leaves(this, this.isCounted);
   }
 
-  /** Called with the driver's error. */
-  fail(error: CommandRejectedError | UnavailableError): void {
-    this.#arrive(isAnswer(error));
-    this.lose(error);
+  /** Called with an answer on a connection that could not be closed. */
+  #answerLate(reply: unknown): void {
+    this.#node.breaker.answered();
+    this.calls.known.noteLate(this.call, reply, this.#atMs, this.#turn);
   }
 
-  /** Called when the driver has settled the call. */
-  #arrive(isAnswer: boolean): void {
-    if (isAnswer) this.#node.arrivals.count += 1;
-    this.#unwatch?.();
+  #fail(error: CommandRejectedError | UnavailableError): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    const [node, link] = [this.#node, this.#link as Link];
+    if (error instanceof CommandRejectedError) {
+      node.hears(link);
+      node.breaker.answered();
+    } else if (error.reason === 'server') {
+      node.hears(link);
+      node.failsToDecide(link, error);
+    } else if (error instanceof NotSentError) node.failsToDial(error);
+    else {
+      node.loses(link);
+      this.#late(undefined);
+    }
+    this.#end(error);
+    node.leaves(this, this.isCounted);
+    const isRefused = error instanceof CommandRejectedError;
+    if (isRefused && /^(NOAUTH|WRONGPASS)$/.test(error.kind)) node.retire(link);
   }
 
-  /** Ends the call, which the driver may not have settled yet. */
-  lose(error: CommandRejectedError | UnavailableError, outcome = this.#outcome(error)): void {
-    if (!this.#settle(outcome)) return;
-    this.reject(error);
-    this.#retire(error);
+  lose(error: UnavailableError): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#end(error);
+    this.#late(undefined);
+    this.#node.leaves(this, this.isCounted);
+  }
+
+  giveUp(error: UnavailableError): void {
+    this.#end(error);
+  }
+
+  refuse(error: RateLimitError): void {
+    this.#isOver = true;
+    this.#end(error);
+  }
+
+  deny(nowMs: number): boolean {
+    const denial = this.calls.known.young(this.call, nowMs);
+    if (denial === undefined) return false;
+    this.#isOver = true;
+    this.#finish();
+    this.resolve(denial);
+    return true;
   }
 
   expire(): void {
-    const error = new UnavailableError('timeout', `no answer in ${this.terms.timeoutMs} ms`);
-    if (!this.#giveUp(this.#outcome(error), error)) return;
-    this.#retire(error);
+    const node = this.#node;
+    if (this.#link === undefined) {
+      const { isUp } = node;
+      this.#leaveLine();
+      if (isUp) node.shorten(false);
+      this.#end(
+        isUp
+          ? new NotSentError('overloaded', 'not sent: no place was free in time')
+          : new NotSentError('connection', 'not sent: no connection was open in time'),
+      );
+      return;
+    }
+    if (this.extras.patienceMs !== undefined) {
+      this.sentMs = this.#quietMs;
+      if (node.fallsSilent(this.calls.nodes.run.nowMs())) return;
+    }
+    if (this.#isDialling) {
+      this.#end(new NotSentError('connection', 'not sent: no connection was open in time'));
+      return;
+    }
+    const wasSent = this.sentMs !== undefined;
+    if (wasSent && this.isCounted) node.shorten(true);
+    const Reason = wasSent ? UnavailableError : NotSentError;
+    this.#end(new Reason('overloaded', 'no answer in time, but the server answers other calls'));
   }
 
-  /** Retires the generation, unless the call timed out before it was sent. */
-  #retire(error: CommandRejectedError | UnavailableError): void {
-    const isUnsent = error instanceof UnavailableError && this.#sentAtMs === undefined;
-    if (retires(error) && !isUnsent) this.calls.retire(this.#node);
+  #leaveLine(): void {
+    this.#isOver = true;
+    this.#node.leaves(this, this.isCounted);
   }
 
-  /** Calls that fail together are one failure. A rejection is an answer. */
-  #outcome(error: CommandRejectedError | UnavailableError): Outcome {
-    if (error instanceof CommandRejectedError) return 'answered';
-    if (error instanceof NotDialledError) return 'neither';
-    const isLoss = error.reason === 'connection' || error.reason === 'timeout';
-    if (isLoss && this.#number <= this.#node.failedThrough) return 'neither';
-    return 'failed';
+  /** Ends the call of a caller that has gone. A command that was sent drains. */
+  #cancel(signal: AbortSignal): void {
+    if (this.#link === undefined) this.#leaveLine();
+    this.#end(signal.reason);
   }
 
-  #giveUp(outcome: Outcome, reason: unknown): boolean {
-    if (!this.#settle(outcome)) return false;
+  #end(reason: unknown): void {
+    if (this.ended) return;
+    this.#finish();
     this.reject(reason);
     this.end();
-    return true;
   }
 
-  #settle(outcome: Outcome): boolean {
-    if (this.#settled) return false;
-    this.#settled = true;
-    this.calls.deadlines.delete(this);
+  /** Called once, when the caller has its result. */
+  #finish(): void {
+    this.ended = true;
     this.#unfollow?.();
-    if (outcome === 'failed') this.#node.failedThrough = this.#node.entered;
-    this.#leave(outcome);
-    return true;
+    if (this.#isProbe) this.#node.breaker.left();
+    this.#isProbe = false;
+    const { budget } = this.extras;
+    if (budget !== undefined && this.beganMs !== undefined) {
+      budget.leftMs -= this.calls.nodes.run.nowMs() - this.beganMs;
+    }
+    this.calls.ended();
   }
 
-  /** Frees the slot of the call at its node. */
-  #leave(outcome: Outcome): void {
-    if (this.terms.isCounted) this.#node.inFlight -= 1;
-    this.#node.breaker.ended(outcome, this.#isProbe);
+  /** Called if it was sent, with the reply after its caller has gone, or when no reply follows. */
+  #late(reply: unknown): void {
+    if (this.sentMs === undefined) return;
+    this.extras.onLate?.(reply);
+    if (reply !== undefined) {
+      this.calls.known.noteLate(this.call, reply, this.#atMs, this.#turn);
+    }
   }
 }

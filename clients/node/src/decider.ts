@@ -1,21 +1,31 @@
 /** Makes the decisions of a limiter: counts them, reports them, and decides without an answer. */
-import type { Calls } from './calls.js';
+import type { Calls, Extras } from './calls.js';
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
-import { CommandRejectedError, UnavailableError } from './errors.js';
+import { ErrorLog } from './error-log.js';
+import { CommandRejectedError, UnavailableError, type UnavailableReason } from './errors.js';
 import type { Keys } from './keys.js';
-import { LocalLimiter } from './local.js';
+import type { KnownDenials } from './known-denials.js';
+import { type LocalAsk, LocalLimiter } from './local.js';
 import { Hooks, type Told } from './on-decision.js';
-import { withoutAnswer } from './on-error.js';
+import { isLocal, withoutAnswer } from './on-error.js';
 import type { OnDecision } from './options.js';
-import type { Ask, Call } from './protocol.js';
+import { type Ask, type Call, isHeld } from './protocol.js';
 import type { OnError } from './rules.js';
 
 interface DeciderOptions {
-  readonly timeoutMs: number;
   readonly breakerPauseMs: number;
+  readonly logErrors: boolean;
   readonly onError: OnError;
   readonly onDecision: OnDecision | undefined;
+}
+
+/** The terms on which a call is decided without an answer. */
+interface Terms {
+  readonly isPeek: boolean;
+  /** True if known denials may decide it. */
+  readonly isKnown: boolean;
+  readonly askedAtMs: number;
 }
 
 export class Decider {
@@ -23,14 +33,17 @@ export class Decider {
   /** The hooks of the application. */
   readonly hooks: Hooks;
   readonly #local: LocalLimiter;
+  readonly #log: ErrorLog | undefined;
 
   constructor(
     private readonly calls: Calls,
     private readonly clock: Clock,
     keys: Keys,
+    private readonly known: KnownDenials,
     private readonly options: DeciderOptions,
   ) {
     this.#local = new LocalLimiter(clock);
+    this.#log = options.logErrors ? new ErrorLog(clock) : undefined;
     this.hooks = new Hooks(keys, clock);
     if (options.onDecision !== undefined) this.hooks.add(options.onDecision);
   }
@@ -40,19 +53,11 @@ export class Decider {
     return this.calls.openBreakers;
   }
 
-  send(call: Call, signal: AbortSignal | undefined): Promise<unknown> {
-    return this.calls.send(call, this.options.timeoutMs, signal);
-  }
-
   /** Sends a call that `onError` does not decide. Throws its error, and counts a rejection. */
-  async answer(
-    call: Call,
-    signal: AbortSignal | undefined,
-    asks: readonly Ask[] = [],
-  ): Promise<unknown> {
+  async answer(call: Call, extras: Extras, asks: readonly Ask[] = []): Promise<unknown> {
     const askedAtMs = this.clock.nowMs();
     try {
-      return await this.send(call, signal);
+      return await this.calls.send(call, extras);
     } catch (error) {
       this.noteRejection(asks, error, askedAtMs);
       throw error;
@@ -63,6 +68,7 @@ export class Decider {
   async decided(
     kind: 'check' | 'peek' | 'lease',
     asks: readonly Ask[],
+    isKnown: boolean,
     decide: () => Promise<Decision>,
   ): Promise<Decision> {
     const askedAtMs = this.clock.nowMs();
@@ -70,7 +76,7 @@ export class Decider {
     try {
       decision = await decide();
     } catch (error) {
-      decision = this.without(asks, error, kind === 'peek', askedAtMs);
+      decision = this.without(asks, error, { isPeek: kind === 'peek', isKnown, askedAtMs });
     }
     return this.counted(decision, asks, askedAtMs, kind);
   }
@@ -95,18 +101,44 @@ export class Decider {
     this.hooks.tell(told);
   }
 
-  /** Decides by `onError` if the server was unavailable. Throws any other error. */
-  without(asks: readonly Ask[], error: unknown, peek: boolean, askedAtMs: number): Decision {
+  /**
+   * Decides by a known denial or by `onError` if the server was unavailable. Throws any other error.
+   */
+  without(asks: readonly Ask[], error: unknown, { isPeek, isKnown, askedAtMs }: Terms): Decision {
     this.noteRejection(asks, error, askedAtMs);
     if (!(error instanceof UnavailableError)) throw error;
-    const onErrors = asks.map(({ rule }) => rule.onError ?? this.options.onError);
+    this.#log?.add(error.reason);
+    const denial = isKnown ? this.known.unanswered(asks, error) : undefined;
+    if (denial !== undefined) return denial;
+    const isOverloaded = error.reason === 'overloaded';
+    const asked = asks.map((ask) => this.#asked(ask, isKnown, isOverloaded));
+    const onErrors = asked.map((ask) => (ask.isWhole ? 'local' : this.#onError(ask)));
     const retryAfterMs = this.options.breakerPauseMs;
-    return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
+    return withoutAnswer({ asks: asked, onErrors, error, peek: isPeek, retryAfterMs }, this.#local);
   }
 
-  /** Gives units back that this process granted. */
-  refundLocal(ask: Ask): void {
-    this.#local.refund(ask);
+  #onError({ rule }: Pick<Ask, 'rule'>): OnError {
+    return rule.onError ?? this.options.onError;
+  }
+
+  /**
+   * Returns what is asked; for the whole limit if it would be allowed, although the server has
+   * denied the key before or has too many calls.
+   */
+  #asked(ask: Ask, isKnown: boolean, isOverloaded: boolean): LocalAsk {
+    if (this.#onError(ask) !== 'allow' || !isLocal(ask.rule) || isHeld(ask)) return ask;
+    const kept = isKnown ? this.known.kept(ask) : undefined;
+    return kept === undefined && !isOverloaded ? ask : { ...ask, kept, isWhole: true };
+  }
+
+  /** Gives units back that this process granted, without an answer for this reason. */
+  refundLocal(ask: Ask, reason: UnavailableReason | undefined): void {
+    this.#local.refund(this.#asked(ask, true, reason === 'overloaded'));
+  }
+
+  /** Logs the rest of what is to be logged. */
+  close(): void {
+    this.#log?.close();
   }
 
   /** Counts and reports the error if the server refused the call. */

@@ -5,7 +5,7 @@ import { isSame, type Rule } from './rules.js';
 
 /**
  * The source of a decision. `server`: the server decided. `local`: this process decided, by a
- * prefetched permit, the denial cache or `onError: 'local'`. `error`: there was no answer and
+ * prefetched permit, a denial that it remembers or `onError: 'local'`. `error`: there was no answer and
  * `onError` decided, so the decision says nothing about the caller's usage.
  */
 export type Source = 'server' | 'local' | 'error';
@@ -24,6 +24,8 @@ export interface DecisionFields {
   rows?: readonly Decision[];
   /** Default 0. */
   deciding?: number;
+  /** Default false. */
+  banned?: boolean;
   wouldAllow?: boolean;
   /** 2^53 - 1 if the policy would never allow the call. */
   wouldRetryAfterMs?: number;
@@ -58,6 +60,11 @@ export class Decision {
   readonly retryAfterMs: number;
   /** True if a retry never helps, for example because the cost is above the limit. */
   readonly never: boolean;
+  /**
+   * True if the caller is blocked: a retry never helps, although the cost is not above the limit,
+   * or the limit is 0. `never` is then true too.
+   */
+  readonly banned: boolean;
   /** The time in ms until the full allowance is available, if no further call takes units. */
   readonly resetAfterMs: number;
   /** The units taken. A partial call may get fewer than its cost. */
@@ -88,6 +95,7 @@ export class Decision {
     this.remaining = fields.remaining;
     this.retryAfterMs = fields.retryAfterMs;
     this.never = this.retryAfterMs === NEVER_MS;
+    this.banned = fields.banned ?? false;
     this.resetAfterMs = fields.resetAfterMs;
     this.granted = fields.granted ?? (fields.allowed ? 1 : 0);
     this.source = fields.source ?? 'server';
@@ -127,6 +135,7 @@ export class Decision {
       source: this.source,
       rows: this.rows,
       deciding: this.deciding,
+      banned: this.banned,
       wouldAllow: this.wouldAllow,
       wouldRetryAfterMs: this.wouldRetryAfterMs,
       error: this.error,
@@ -140,7 +149,7 @@ export class Decision {
 
   /**
    * Returns the problem (RFC 9457) of a denial: the body to send as `application/problem+json`. Its
-   * `status` is 429; 413 if `never`; 503 if `onError` denied. It names rules, never a key or a
+   * `status` is 429; 413 if `never`, or 403 if `banned`; 503 if `onError` denied. It names rules, never a key or a
    * subject.
    */
   problem(): Problem {

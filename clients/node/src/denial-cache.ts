@@ -7,8 +7,33 @@ import type { Clock } from './clock.js';
 import { Decision, NEVER_MS } from './decision.js';
 import type { Call } from './protocol.js';
 
-/** The maximum number of keys for which the cache remembers that they were forgotten. */
+/** The maximum number of keys for which a memory knows that they were forgotten. */
 const FORGOTTEN_MAX = 10_000;
+
+/** The keys that were forgotten lately: a denial that was asked for before that is not stored. */
+export class Forgotten {
+  /** The turn at which a key was last forgotten. */
+  readonly #turns = new Map<string, number>();
+  /** No denial is stored of a call that was sent before this turn. */
+  #oldestTurn = 0;
+  /** A number that grows with each key that is forgotten. */
+  turn = 0;
+
+  add(key: string): void {
+    this.turn += 1;
+    this.#turns.delete(key);
+    this.#turns.set(key, this.turn);
+    if (this.#turns.size <= FORGOTTEN_MAX) return;
+    const [oldest, turn] = this.#turns.entries().next().value as [string, number];
+    this.#turns.delete(oldest);
+    this.#oldestTurn = turn;
+  }
+
+  /** Returns true if the key was forgotten after this turn. */
+  hasSince(key: string, turn: number): boolean {
+    return turn < (this.#turns.get(key) ?? this.#oldestTurn);
+  }
+}
 
 interface Held {
   decision: Decision;
@@ -21,7 +46,6 @@ interface Held {
 /** The moment before a call was sent. */
 export interface Asked {
   readonly atMs: number;
-  /** A number that grows with each call and each `forget`. */
   readonly turn: number;
 }
 
@@ -35,11 +59,7 @@ export class DenialCache {
   readonly #held = new Map<string, Held>();
   /** The entries of each key. */
   readonly #entries = new Map<string, Set<string>>();
-  /** The turn at which a key was last forgotten. */
-  readonly #forgotten = new Map<string, number>();
-  /** No denial is stored of a call that was sent before this turn. */
-  #oldestTurn = 0;
-  #turn = 0;
+  readonly #forgotten = new Forgotten();
 
   constructor(
     private readonly clock: Clock,
@@ -60,16 +80,14 @@ export class DenialCache {
 
   /** Returns the moment for `put`. Called before the call is sent. */
   asked(): Asked {
-    this.#turn += 1;
-    return { atMs: this.clock.nowMs(), turn: this.#turn };
+    return { atMs: this.clock.nowMs(), turn: this.#forgotten.turn };
   }
 
   /** Stores a denial, unless one of its keys was forgotten after the call was sent. */
   put(call: Call, decision: Decision, { atMs, turn }: Asked): void {
     if (decision.allowed || decision.source !== 'server' || decision.retryAfterMs <= 0) return;
     const { keys } = call;
-    const isStale = keys.some((key) => turn < (this.#forgotten.get(key) ?? this.#oldestTurn));
-    if (isStale) return;
+    if (keys.some((key) => this.#forgotten.hasSince(key, turn))) return;
     const entry = entryOf(call);
     this.#remove(entry);
     const lifeMs = Math.min(decision.retryAfterMs, this.maxMs);
@@ -84,13 +102,7 @@ export class DenialCache {
   /** Removes all denials of a key. A denial that is on its way is not stored either. */
   forget(key: string): void {
     for (const entry of this.#entries.get(key) ?? []) this.#remove(entry);
-    this.#turn += 1;
-    this.#forgotten.delete(key);
-    this.#forgotten.set(key, this.#turn);
-    if (this.#forgotten.size <= FORGOTTEN_MAX) return;
-    const [oldest, turn] = this.#forgotten.entries().next().value as [string, number];
-    this.#forgotten.delete(oldest);
-    this.#oldestTurn = turn;
+    this.#forgotten.add(key);
   }
 
   #remove(entry: string): void {
@@ -106,7 +118,7 @@ export class DenialCache {
 }
 
 /** Returns the denial as it is `passedMs` later, with this process as its source. */
-function aged(decision: Decision, passedMs: number): Decision {
+export function aged(decision: Decision, passedMs: number): Decision {
   const fields = decision.fields();
   const left = (ms: number) => (ms === NEVER_MS ? ms : Math.max(0, ms - passedMs));
   return new Decision({

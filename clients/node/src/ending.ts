@@ -6,8 +6,7 @@ import type { Calls } from './calls.js';
 import { type Clock, sleep } from './clock.js';
 import type { Decider } from './decider.js';
 import type { Decision } from './decision.js';
-import type { DenialCache } from './denial-cache.js';
-import { CommandRejectedError, mayHaveRun, UnavailableError } from './errors.js';
+import { ClosedError, CommandRejectedError, mayHaveRun, UnavailableError } from './errors.js';
 import * as protocol from './protocol.js';
 
 /** The pauses between two attempts of an end: the first, doubling up to the longest, in ms. */
@@ -38,17 +37,23 @@ interface Attempt {
   readonly error?: CommandRejectedError | UnavailableError;
 }
 
+/** What this process knows of denials of a key. */
+interface Memory {
+  forget(key: string): void;
+}
+
 export class Ending {
   readonly #closed = new AbortController();
-  /** The attempts under way. */
-  readonly #attempts = new Set<Promise<Attempt>>();
+  /** The attempts, and the calls with leases or reservations, that are under way. */
+  readonly #underWay = new Set<Promise<unknown>>();
 
   constructor(
     private readonly calls: Calls,
     private readonly clock: Clock,
     private readonly timeoutMs: number,
     private readonly decider: Decider,
-    private readonly denials: DenialCache | undefined,
+    /** Those that a charge proves wrong too, and those that it does not. */
+    private readonly memories: { readonly ofAny: readonly Memory[]; readonly ofLess: Memory },
   ) {}
 
   /** Renews a lease. Returns false if the server does not know it. */
@@ -103,26 +108,46 @@ export class Ending {
 
   /**
    * Decides a call with leases or reservations. Ends those that may be there, but whose caller has
-   * nothing of them: `onError` denied them, or the caller gave up.
+   * nothing of them: `onError` denied them, the caller gave up, or the limiter was closed. A reply
+   * that may still come is awaited: before it, the server would not know what to end.
    *
    * @param isCounted Whether an end that fails is counted as unsettled.
+   * @param decide Decides. It calls `onLate` as `Calls.send` does.
    */
-  async abandoning(
+  abandoning(
     asks: readonly protocol.Ask[],
-    signal: AbortSignal | undefined,
     isCounted: boolean,
-    decide: () => Promise<Decision>,
+    decide: (onLate: (reply: unknown) => void) => Promise<Decision>,
   ): Promise<Decision> {
+    return this.#during(this.#abandoning(asks, isCounted, decide));
+  }
+
+  async #abandoning(
+    asks: readonly protocol.Ask[],
+    isCounted: boolean,
+    decide: (onLate: (reply: unknown) => void) => Promise<Decision>,
+  ): Promise<Decision> {
+    const held = asks.filter(protocol.isHeld);
     const abandon = () => {
-      for (const ask of asks) if (protocol.isHeld(ask)) void this.#abandon(ask, isCounted);
+      for (const ask of held) void this.#abandon(ask, isCounted);
     };
-    signal?.throwIfAborted();
+    let onLate = (_: unknown) => {};
+    const late = new Promise<unknown>((resolve) => {
+      onLate = resolve;
+    });
+    const abandonLate = () =>
+      void late.then((reply) => {
+        if (reply === undefined || hasTaken(reply)) abandon();
+      });
     try {
-      const decision = await decide();
-      if (!decision.allowed && mayHaveRun(decision.error)) abandon();
+      const decision = await decide(onLate);
+      const isOver = this.#closed.signal.aborted && decision.allowed && held.length > 0;
+      if (isOver && decision.source === 'server') abandon();
+      else if (isOver || !decision.allowed) abandonLate();
+      if (isOver) throw new ClosedError();
       return decision;
     } catch (error) {
-      if (signal?.aborted) abandon();
+      if (!(error instanceof ClosedError)) abandonLate();
       throw error;
     }
   }
@@ -158,9 +183,9 @@ export class Ending {
 
   /** Called once, after the last attempt. Counts and reports it. */
   async #ended(end: End, { decision, error, askedAtMs }: Attempt, hasRun: boolean): Promise<void> {
-    const { kind, ask, isCounted } = end;
+    const { kind, ask } = end;
     if (error !== undefined) {
-      if (!isCounted) return;
+      if (!end.isCounted && !this.#closed.signal.aborted) return;
       this.decider.counters.unsettled += 1;
       // A rejection was reported when it arrived.
       if (error instanceof CommandRejectedError) return;
@@ -171,13 +196,16 @@ export class Ending {
     }
   }
 
-  async #attempt(end: End): Promise<Attempt> {
-    const attempt = this.#tried(end);
-    this.#attempts.add(attempt);
+  #attempt(end: End): Promise<Attempt> {
+    return this.#during(this.#tried(end));
+  }
+
+  async #during<T>(work: Promise<T>): Promise<T> {
+    this.#underWay.add(work);
     try {
-      return await attempt;
+      return await work;
     } finally {
-      this.#attempts.delete(attempt);
+      this.#underWay.delete(work);
     }
   }
 
@@ -188,13 +216,18 @@ export class Ending {
     const slotMs = Math.max(untilMs, askedAtMs + this.timeoutMs);
     const read = (reply: unknown) => (isRelease ? undefined : protocol.settledOf(reply, ask.rule));
     try {
-      if (!isRelease) this.denials?.forget(ask.key);
+      if (!isRelease) this.#forget(kind, ask.key);
       const decision = await this.#send(call, ask, slotMs, read);
-      if (!isRelease) this.denials?.forget(ask.key);
+      if (!isRelease) this.#forget(kind, ask.key);
       return { askedAtMs, decision };
     } catch (error) {
       return { askedAtMs, error: error as CommandRejectedError | UnavailableError };
     }
+  }
+
+  #forget(kind: End['kind'], key: string): void {
+    for (const memory of this.memories.ofAny) memory.forget(key);
+    if (kind !== 'charge') this.memories.ofLess.forget(key);
   }
 
   /** Sends a call in a slot of the leases. Counts and reports a rejection. */
@@ -207,18 +240,27 @@ export class Ending {
   ): Promise<Answer> {
     const askedAtMs = this.clock.nowMs();
     try {
-      return read(await this.calls.sendOfLease(call, this.timeoutMs, untilMs, signal));
+      return read(await this.calls.sendOfLease(call, untilMs, signal));
     } catch (error) {
       this.decider.noteRejection([ask], error, askedAtMs);
       throw error;
     }
   }
 
-  /** Ends the repetitions. Resolves when the attempts under way have ended. */
-  async close(): Promise<void> {
+  /** Ends the repetitions, and gives back what is taken from now on. */
+  close(): void {
     this.#closed.abort();
-    while (this.#attempts.size > 0) await Promise.all(this.#attempts);
   }
+
+  /** Resolves when nothing is under way. */
+  async settled(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+  }
+}
+
+/** Returns true if a late reply shows that a call took something. */
+function hasTaken(reply: unknown): boolean {
+  return !Array.isArray(reply) || Number(reply[0]) !== 0;
 }
 
 /** Returns true if the server answered, even by a rejection. */

@@ -44,16 +44,26 @@ export class CommandRejectedError extends RateLimitError {
   }
 }
 
+/** The limiter is closed: `Limiter.close` was called. */
+export class ClosedError extends RateLimitError {
+  readonly code = 'RL_CLOSED';
+
+  constructor() {
+    super('the limiter is closed');
+  }
+}
+
 /**
- * The reason that there is no answer. `timeout`: the deadline passed. `connection`: there is no
- * connection, or it broke. `server`: the server cannot decide now. `overloaded`: too many calls are
- * in flight. `circuit`: the circuit breaker is open.
+ * The reason that there is no answer. `timeout`: the server is silent. `connection`: there is no
+ * connection, or it broke. `server`: the server cannot decide now. `overloaded`: there are too many
+ * calls, or the reply came too late, but the server answers others. `circuit`: the circuit breaker
+ * is open.
  */
 export type UnavailableReason = 'timeout' | 'connection' | 'server' | 'overloaded' | 'circuit';
 
 /**
- * There was no answer. With the reasons `timeout` and `connection` the call may have counted, so it
- * is not repeated.
+ * There was no answer. With the reasons `timeout`, `connection` and `overloaded` the call may have
+ * counted, so it is not repeated.
  */
 export class UnavailableError extends RateLimitError {
   readonly code = 'RL_UNAVAILABLE';
@@ -74,21 +84,28 @@ export class UnavailableError extends RateLimitError {
   }
 }
 
-/** There was no connection for the call, so it was not sent. */
+/** The call was not sent. */
 export class NotSentError extends UnavailableError {
   override name = 'UnavailableError';
 }
 
-/**
- * The call needed a connection, and the server is not dialled again yet. It is no failure for the
- * circuit breaker, because the failed dial was one.
- */
-export class NotDialledError extends NotSentError {}
+/** A dial ended without a connection. */
+export class DialError extends NotSentError {
+  /** @param came How far the dial came. */
+  constructor(
+    error: UnavailableError,
+    came: string,
+    /** The instant from which the next dial is due, in ms of the limiter's clock. */
+    readonly dialDueMs: number,
+  ) {
+    super(error.reason, `${error.message}: ${came}`, { cause: error.cause ?? error });
+  }
+}
 
 /** Returns true if the call that ended with this error may have run on the server. */
 export function mayHaveRun(error: unknown): boolean {
   if (!(error instanceof UnavailableError) || error instanceof NotSentError) return false;
-  return error.reason === 'timeout' || error.reason === 'connection';
+  return error.reason !== 'server';
 }
 
 /** The first words of the errors of a server that temporarily cannot decide. */
@@ -102,8 +119,6 @@ const PASSING = new Set([
   'MASTERDOWN',
   'BUSY',
   'TRYAGAIN',
-  'MOVED',
-  'ASK',
 ]);
 
 /**
@@ -126,6 +141,11 @@ export function classified(error: unknown): CommandRejectedError | UnavailableEr
   const kind = RIGHTS_IN_LIBRARY.test(message) ? 'NOPERM' : word;
   const isFull = message.startsWith('ERR max number of clients');
   if (kind === undefined) return new UnavailableError('connection', message, { cause: error });
+  // A client with a router has followed it.
+  if (kind === 'MOVED' || kind === 'ASK') {
+    const text = `the server is a node of a cluster: use the cluster client (${message})`;
+    return new CommandRejectedError(kind, text, { cause: error });
+  }
   return PASSING.has(kind) || isFull
     ? new UnavailableError('server', message, { cause: error })
     : new CommandRejectedError(kind, message, { cause: error });

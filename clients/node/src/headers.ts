@@ -12,6 +12,7 @@ export interface DecisionValues {
   readonly remaining: number;
   readonly retryAfterMs: number;
   readonly resetAfterMs: number;
+  readonly banned: boolean;
   readonly source: string;
   readonly rows: readonly DecisionValues[];
 }
@@ -118,7 +119,8 @@ export interface Problem {
 const QUOTA_EXCEEDED = 'https://iana.org/assignments/http-problem-types#quota-exceeded';
 
 /**
- * Returns the body of a denial: status 429; 413 if a retry never helps; 503 if `onError` decided.
+ * Returns the body of a denial: status 429; 413 if a retry never helps, or 403 if the caller is
+ * banned; 503 if `onError` decided.
  */
 export function problemOf(decision: DecisionValues): Problem {
   const { source, retryAfterMs } = decision;
@@ -126,6 +128,7 @@ export function problemOf(decision: DecisionValues): Problem {
     return plain(503, 'Service Unavailable', 'The rate limiter is not available.');
   }
   const seconds = retryAfterSeconds(retryAfterMs);
+  if (decision.banned) return plain(403, 'Forbidden', 'This caller is blocked.');
   if (seconds === undefined) {
     const detail = 'This request costs more than its limit allows at once.';
     return plain(413, 'Content Too Large', detail);

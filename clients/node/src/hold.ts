@@ -21,14 +21,51 @@ interface Terms {
  */
 type Renew = (untilMs: number, signal: AbortSignal) => Promise<boolean>;
 
-const dropped = new FinalizationRegistry<Hold>((hold) => hold.end());
+const dropped = new FinalizationRegistry<End>((end) => end.drop());
 
-/**
- * Ends the renewals of a hold when its guard is collected: nobody can end it any more, and renewed
- * it would be held as long as the process runs. On the server it expires.
- */
-export function endsWith(guard: object, hold: Hold): void {
-  dropped.register(guard, hold);
+/** The end of a lease or an admission. It runs once: by its guard, or by `close`. */
+export class End {
+  #run: Promise<void> | undefined;
+
+  /**
+   * @param open The ends that have not run.
+   * @param holds What renews itself until then.
+   * @param act Sends the end.
+   */
+  constructor(
+    private readonly open: Set<End>,
+    private readonly holds: readonly Hold[],
+    private readonly act: () => Promise<void>,
+  ) {
+    open.add(this);
+  }
+
+  get hasRun(): boolean {
+    return this.#run !== undefined;
+  }
+
+  /** Ends the renewals, and sends the end. Later calls wait for the first. */
+  run(): Promise<void> {
+    if (this.#run === undefined) {
+      this.drop();
+      this.#run = this.act();
+    }
+    return this.#run;
+  }
+
+  /**
+   * Ends the renewals when `guard` is collected: no caller can end it any more, and renewed it
+   * would be held as long as the process runs. On the server it expires.
+   */
+  follow(guard: object): void {
+    dropped.register(guard, this);
+  }
+
+  /** Ends the renewals, and sends nothing. */
+  drop(): void {
+    this.open.delete(this);
+    for (const hold of this.holds) hold.end();
+  }
 }
 
 /** Renews itself after each third of its ttl, until it ends or is lost. */

@@ -4,11 +4,14 @@ import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
 import type { Ending } from './ending.js';
 import { mayHaveRun } from './errors.js';
-import { Hold } from './hold.js';
+import { End, Hold } from './hold.js';
 import { Lease } from './lease.js';
 import * as protocol from './protocol.js';
 
 export class Holding {
+  /** The ends of the leases and admissions that last. */
+  readonly #open = new Set<End>();
+
   constructor(
     private readonly ending: Ending,
     private readonly clock: Clock,
@@ -17,9 +20,10 @@ export class Holding {
   /** @param askedAtMs The moment before the call was sent, in ms. */
   lease(ask: protocol.Held, decision: Decision, askedAtMs: number): Lease {
     const hold = this.#hold(ask, decision, askedAtMs);
-    return new Lease(decision, ask.id, hold, async () => {
+    const end = new End(this.#open, [hold], async () => {
       if (mayBeThere(decision)) await this.ending.release(ask, hold.untilMs, false);
     });
+    return new Lease(decision, ask.id, hold, end);
   }
 
   admission(
@@ -28,16 +32,28 @@ export class Holding {
     id: string,
     askedAtMs: number,
   ): Admission {
+    const rowOf = (at: number) => decision.rows[at] ?? decision;
     const parts = asks.map((ask, at): Part => {
-      const row = decision.rows[at] ?? decision;
       const { rule, subject = '' } = ask;
-      if (!protocol.isHeld(ask)) {
-        return { rule, subject, hold: undefined, end: (units) => this.#settle(ask, row, units) };
-      }
-      const hold = this.#hold(ask, row, askedAtMs);
-      return { rule, subject, hold, end: (units) => this.#end(ask, row, hold.untilMs, units) };
+      const hold = protocol.isHeld(ask) ? this.#hold(ask, rowOf(at), askedAtMs) : undefined;
+      return { rule, subject, hold, units: undefined };
     });
-    return new Admission(decision, id, parts);
+    const holds = parts.flatMap(({ hold }) => (hold === undefined ? [] : [hold]));
+    const end = new End(this.#open, holds, async () => {
+      await Promise.all(
+        asks.map((ask, at) => {
+          const { hold, units } = parts[at] as Part;
+          if (!protocol.isHeld(ask)) return this.#settle(ask, rowOf(at), units);
+          return this.#end(ask, rowOf(at), hold?.untilMs ?? 0, units);
+        }),
+      );
+    });
+    return new Admission(decision, id, parts, end);
+  }
+
+  /** Ends all leases and admissions that last. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#open].map((end) => end.run()));
   }
 
   #hold(ask: protocol.Held, row: Decision, askedAtMs: number): Hold {

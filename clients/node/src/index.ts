@@ -21,6 +21,7 @@ export type {
 export type { Listener } from './drivers/opening.js';
 export type { Address } from './drivers/slot-map.js';
 export {
+  ClosedError,
   CommandRejectedError,
   InvalidArgumentError,
   RateLimitError,

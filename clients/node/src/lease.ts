@@ -1,6 +1,6 @@
 /** Leases: permits that renew themselves until they are released, and report when they are lost. */
 import type { Decision } from './decision.js';
-import { endsWith, type Hold } from './hold.js';
+import type { End, Hold } from './hold.js';
 
 /**
  * A permit. While it is held, it renews itself after each third of its
@@ -11,21 +11,20 @@ export class Lease {
   readonly decision: Decision;
   readonly id: string;
   readonly #hold: Hold;
-  readonly #release: () => Promise<void>;
-  #isReleased = false;
+  readonly #end: End;
 
   /** @internal Called by `Limiter.lease`. */
-  constructor(decision: Decision, id: string, hold: Hold, release: () => Promise<void>) {
+  constructor(decision: Decision, id: string, hold: Hold, end: End) {
     this.decision = decision;
     this.id = id;
     this.#hold = hold;
-    this.#release = release;
-    endsWith(this, hold);
+    this.#end = end;
+    end.follow(this);
   }
 
   /**
    * True if this process still holds the permit, by its own clock. If `onError` allowed the lease,
-   * it is held until it is released.
+   * it is held until it is released or the limiter is closed.
    */
   get held(): boolean {
     return this.#hold.held;
@@ -47,14 +46,12 @@ export class Lease {
   }
 
   /**
-   * Releases the permit. Later calls do nothing. If the server gives no answer, the call returns
-   * and the release is repeated until the ttl is over or the limiter is closed.
+   * Releases the permit, unless `Limiter.close` has done so. A later call waits for the first. If
+   * the server gives no answer, the call returns and the release is repeated until the ttl is over
+   * or the limiter is closed.
    */
   async release(): Promise<void> {
-    if (this.#isReleased) return;
-    this.#isReleased = true;
-    this.#hold.end();
-    await this.#release();
+    await this.#end.run();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

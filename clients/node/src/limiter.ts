@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { type Admission, Reservation } from './admission.js';
 import { type Backend, Backends } from './backends.js';
-import { Calls } from './calls.js';
+import { Budget, Calls, type Extras } from './calls.js';
 import { checkedEach } from './check-each.js';
 import type { Clock } from './clock.js';
 import { Decider } from './decider.js';
@@ -10,10 +10,12 @@ import { type Decision, DeniedError } from './decision.js';
 import { DenialCache } from './denial-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
 import { Ending } from './ending.js';
-import { InvalidArgumentError } from './errors.js';
+import { ClosedError, InvalidArgumentError, mayHaveRun, UnavailableError } from './errors.js';
 import { Holding } from './holding.js';
 import { Keys } from './keys.js';
+import { KnownDenials } from './known-denials.js';
 import type { Lease } from './lease.js';
+import { Nodes } from './nodes.js';
 import { assertLocal } from './on-error.js';
 import {
   type AdmitOptions,
@@ -31,8 +33,14 @@ import {
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { type Duration, type Item, isPrefetchable, type OnError, type Rule } from './rules.js';
+import { RunClock } from './run-clock.js';
 import { waited } from './wait.js';
-import { Watch } from './watch.js';
+
+/** The number of ticks in the silence of a node. */
+const TICKS = 4;
+
+/** The shortest time of `ready`, in ms. */
+const READY_MIN_MS = 5000;
 
 export class Limiter {
   readonly #backends: Backends;
@@ -40,32 +48,43 @@ export class Limiter {
   readonly #keys: Keys;
   readonly #timeoutMs: number;
   readonly #onError: OnError;
+  readonly #run: RunClock;
+  readonly #calls: Calls;
+  readonly #known: KnownDenials;
   readonly #decider: Decider;
   readonly #ending: Ending;
   readonly #holding: Holding;
   readonly #denials: DenialCache | undefined;
   readonly #stocks: Prefetcher;
   readonly #prefetch: number;
-  #closed = false;
+  #closed: Promise<void> | undefined;
 
   /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
   constructor(client: Client, options: LimiterOptions = {}) {
     const checked = withDefaults(options);
-    const { timeoutMs, onError, denialCache, prefetch, clock } = checked;
+    const { timeoutMs, silenceMs, onError, prefetch, clock } = checked;
     this.#keys = new Keys(checked);
-    const connection = connectionOf(client, { clock, timeoutMs, pauseMs: checked.breakerPauseMs });
-    const watch = new Watch(clock, timeoutMs);
-    this.#backends = new Backends(connection, clock, timeoutMs, checked.backend, watch);
+    const run = new RunClock(clock, silenceMs / TICKS);
+    const terms = { run, timeoutMs, silenceMs, pauseMs: checked.breakerPauseMs };
+    const connection = connectionOf(client, terms);
+    const nodes = new Nodes(connection, run, checked);
+    this.#backends = new Backends(connection, nodes, timeoutMs, checked.backend);
     this.#clock = clock;
+    this.#run = run;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
-    const calls = new Calls(this.#backends, clock, checked, watch);
-    this.#decider = new Decider(calls, clock, this.#keys, checked);
+    const { denialCache, denialCacheMaxMs, knownDenials } = checked;
+    this.#known = new KnownDenials(clock, knownDenials, denialCacheMaxMs);
+    this.#calls = new Calls(this.#backends, nodes, this.#known, timeoutMs, silenceMs);
+    this.#decider = new Decider(this.#calls, clock, this.#keys, this.#known, checked);
     this.#denials =
-      denialCache > 0 ? new DenialCache(clock, denialCache, checked.denialCacheMaxMs) : undefined;
-    this.#ending = new Ending(calls, clock, timeoutMs, this.#decider, this.#denials);
+      denialCache > 0 ? new DenialCache(clock, denialCache, denialCacheMaxMs) : undefined;
+    this.#ending = new Ending(this.#calls, clock, timeoutMs, this.#decider, {
+      ofAny: this.#denials === undefined ? [] : [this.#denials],
+      ofLess: this.#known,
+    });
     this.#holding = new Holding(this.#ending, clock);
-    this.#stocks = new Prefetcher(clock);
+    this.#stocks = new Prefetcher(run);
     this.#prefetch = prefetch;
   }
 
@@ -89,7 +108,16 @@ export class Limiter {
   }
 
   /** Decides a call, and takes the cost if the call is allowed. */
-  async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
+  check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
+    return this.#check(rule, subject, options, undefined);
+  }
+
+  async #check(
+    rule: Rule,
+    subject: string,
+    options: CheckOptions,
+    budget: Budget | undefined,
+  ): Promise<Decision> {
     const { cost = 1, partial = false, leave, signal } = options;
     const key = this.#keyOf(rule, subject, options.tag);
     signal?.throwIfAborted();
@@ -104,16 +132,21 @@ export class Limiter {
     const denied = denials?.get(call);
     if (denied !== undefined) return decider.counted(denied, [ask], undefined);
     const asked = denials?.asked();
-    const askedAtMs = this.#decider.hooks.isEmpty ? 0 : this.#clock.nowMs();
+    const askedAtMs = this.#clock.nowMs();
+    const { turn } = this.#known;
     let decision: Decision;
     // The same as `decided`, but without another function call: nearly all calls take this path.
     try {
-      decision = fromStock
-        ? await this.#stock(ask, signal)
-        : protocol.decisionOf(await decider.send(call, signal), ask);
-      if (asked !== undefined && !fromStock) denials?.put(call, decision, asked);
+      if (fromStock) decision = await this.#stock(ask, signal, budget);
+      else {
+        const extras =
+          signal === undefined && budget === undefined ? undefined : { signal, budget };
+        decision = protocol.decisionOf(await this.#calls.send(call, extras, askedAtMs), ask);
+        this.#known.note(ask, decision, askedAtMs, turn);
+        if (asked !== undefined) denials?.put(call, decision, asked);
+      }
     } catch (error) {
-      decision = decider.without([ask], error, false, askedAtMs);
+      decision = decider.without([ask], error, { isPeek: false, isKnown: true, askedAtMs });
     }
     return decider.counted(decision, [ask], askedAtMs);
   }
@@ -123,8 +156,12 @@ export class Limiter {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
     const { signal } = options;
-    const decide = async () => protocol.decisionOf(await this.#decider.send(call, signal), ask);
-    return this.#decider.decided('peek', [ask], decide);
+    return this.#decider.decided('peek', [ask], true, async () => {
+      const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
+      const decision = protocol.decisionOf(await this.#calls.send(call, { signal }), ask);
+      this.#known.note(ask, decision, askedAtMs, turn);
+      return decision;
+    });
   }
 
   /**
@@ -134,12 +171,12 @@ export class Limiter {
    * the call.
    */
   async refund(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
-    return this.#settle('refund', rule, subject, options);
+    return this.#settle('refund', rule, subject, options, undefined);
   }
 
   /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
   async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
-    return this.#settle('charge', rule, subject, options);
+    return this.#settle('charge', rule, subject, options, undefined);
   }
 
   /** Deletes the state of a subject under a rule. Returns true if there was one. */
@@ -176,9 +213,9 @@ export class Limiter {
     call: protocol.Call,
     signal: AbortSignal | undefined,
   ): Promise<unknown> {
-    const here = [this.#denials, this.#stocks];
+    const here = [this.#denials, this.#known, this.#stocks];
     for (const memory of here) memory?.forget(ask.key);
-    const reply = await this.#decider.answer(call, signal, [ask]);
+    const reply = await this.#decider.answer(call, { signal }, [ask]);
     // Forget again, because calls in flight may have stored results in the meantime.
     for (const memory of here) memory?.forget(ask.key);
     return reply;
@@ -195,15 +232,17 @@ export class Limiter {
     const denied = denials?.get(call);
     if (denied !== undefined) return this.#decider.counted(denied, asks, undefined);
     const { signal } = options;
-    return this.#ending.abandoning(asks, signal, false, () =>
-      this.#several('check', asks, call, signal, denials),
+    if (!asks.some(protocol.isHeld)) return this.#several('check', asks, call, { signal }, denials);
+    return this.#ending.abandoning(asks, false, (onLate) =>
+      this.#several('check', asks, call, { signal, onLate }, undefined),
     );
   }
 
   /** Returns the decision that `checkAll` would make. Takes nothing. */
   async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
     const asks = this.#askedAll(items, options);
-    return this.#several('peek', asks, protocol.all(asks, true), options.signal, undefined);
+    const { signal } = options;
+    return this.#several('peek', asks, protocol.all(asks, true), { signal }, undefined);
   }
 
   /**
@@ -217,10 +256,10 @@ export class Limiter {
     const { id = randomUUID(), tag, signal } = options;
     protocol.checkAdmissionId(id);
     const asks = this.#askedAll(items, { tag, id });
-    const call = protocol.all(asks);
+    const call = { ...protocol.all(asks), asks: undefined };
     const askedAtMs = this.#clock.nowMs();
-    const decision = await this.#ending.abandoning(asks, signal, true, () =>
-      this.#several('check', asks, call, signal, undefined),
+    const decision = await this.#ending.abandoning(asks, true, (onLate) =>
+      this.#several('check', asks, call, { signal, onLate }, undefined),
     );
     if (!decision.allowed) throw new DeniedError(decision);
     return this.#holding.admission(asks, decision, id, askedAtMs);
@@ -244,7 +283,7 @@ export class Limiter {
     items: readonly Item[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    return checkedEach(this, this.#askedAll(items, {}), options.signal);
+    return checkedEach(this.#within(), this.#askedAll(items, {}), options.signal);
   }
 
   /**
@@ -253,7 +292,20 @@ export class Limiter {
    * returns a denial and takes nothing.
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
-    return waited(this, rule, subject, options);
+    return waited(this.#within(), rule, subject, options);
+  }
+
+  /** Returns this limiter for several calls that have one time together. */
+  #within() {
+    const budget = new Budget(this.#timeoutMs);
+    return {
+      budget,
+      clock: this.#clock,
+      check: (rule: Rule, subject: string, options: CheckOptions) =>
+        this.#check(rule, subject, options, budget),
+      refund: (rule: Rule, subject: string, options: CallOptions) =>
+        this.#settle('refund', rule, subject, options, budget),
+    };
   }
 
   /**
@@ -278,9 +330,10 @@ export class Limiter {
     const ask = { ...this.#asked(rule, subject, options), id };
     const call = protocol.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
-    const take = async () => protocol.decisionOf(await this.#decider.send(call, signal), ask);
-    const decision = await this.#ending.abandoning([ask], signal, false, () =>
-      this.#decider.decided('lease', [ask], take),
+    const decision = await this.#ending.abandoning([ask], false, (onLate) =>
+      this.#decider.decided('lease', [ask], false, async () =>
+        protocol.decisionOf(await this.#calls.send(call, { signal, onLate }), ask),
+      ),
     );
     if (!decision.allowed) throw new DeniedError(decision);
     return this.#holding.lease(ask, decision, askedAtMs);
@@ -308,36 +361,74 @@ export class Limiter {
     const key = this.#keys.key(rule.name, subject, tag);
     this.#denials?.forget(key);
     if (!row.degraded) return this.#stocks.putBack(key, rule, this.#prefetchOf(rule));
-    this.#decider.refundLocal({ rule, key, cost: row.granted });
+    this.#decider.refundLocal({ rule, key, cost: row.granted }, row.reason);
     return true;
   }
 
   /**
-   * Checks, at startup, that the server answers, and returns the back end in use.
+   * Checks, at startup, that the server answers, and returns the back end in use. Waits for a
+   * connection and the answer for 5 s, or `timeoutMs` if that is longer. A refused connection ends
+   * it at once.
    *
    * @throws CommandRejectedError if there is no back end or the user may not call it;
-   * UnavailableError if the server gives no answer.
+   * UnavailableError if the server gives no answer. Its text says how far the call came.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
-    await this.#decider.answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
+    const { signal } = options;
+    const patienceMs = Math.max(READY_MIN_MS, this.#timeoutMs);
+    const call = protocol.probe(this.#keys.key('ready', 'ready'));
+    try {
+      await this.#decider.answer(call, { signal, patienceMs });
+    } catch (error) {
+      if (!mayHaveRun(error)) throw error;
+      const { reason, message, cause } = error as UnavailableError;
+      const came = 'connected, logged in, no reply to RL.PEEK';
+      throw new UnavailableError(reason, `${message}: ${came}`, { cause });
+    }
     return this.#backends.answering;
   }
 
   /**
-   * Refunds the prefetched permits that were not used, and waits for the ends of admissions that
-   * are under way; an admission that ends later sends nothing. Does not close the client itself.
+   * Ends the leases and admissions that last, refunds the prefetched permits that were not used,
+   * and waits for the calls that were sent, for at most `timeoutMs`. Later calls throw a
+   * ClosedError, as do those in line. Does not close the client itself. A second call waits for the
+   * first.
    */
   async close(): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
-    const ended = this.#ending.close();
-    // Send one at a time: more than `maxInFlight` at once would not be sent.
-    for (const { rule, key, units } of await this.#stocks.drain()) {
-      const refund = protocol.single('refund', { rule, key, cost: units });
-      await this.#decider.answer(refund, undefined).catch(() => {});
-    }
-    await ended;
+    this.#closed ??= this.#close();
+    await this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    this.#ending.close();
+    this.#calls.close();
+    let stop = () => {};
+    const over = new Promise<void>((resolve) => {
+      stop = this.#run.after(this.#timeoutMs, resolve);
+    });
+    await Promise.race([over, this.#finish()]);
+    stop();
     this.#backends.close();
+    this.#calls.end();
+    // What had no answer has an error now, and is counted.
+    await this.#ending.settled();
+    this.#decider.close();
+  }
+
+  /** Ends what lasts, and waits for it and for the calls in flight. */
+  async #finish(): Promise<void> {
+    await Promise.all([this.#holding.close(), this.#calls.idle(), this.#refundStocks()]);
+    await this.#ending.settled();
+  }
+
+  async #refundStocks(): Promise<void> {
+    const stocks = await this.#stocks.drain();
+    const refunds = stocks.map(({ rule, key, units }) =>
+      this.#calls
+        .sendAtClose(protocol.single('refund', { rule, key, cost: units }))
+        .catch((error) => this.#decider.noteRejection([], error, 0)),
+    );
+    await Promise.all(refunds);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -350,6 +441,7 @@ export class Limiter {
   }
 
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
+    if (this.#closed !== undefined) throw new ClosedError();
     this.assertDecides(rule);
     return this.#keys.key(rule.name, subject, tag);
   }
@@ -377,13 +469,16 @@ export class Limiter {
     kind: 'check' | 'peek',
     asks: readonly protocol.Ask[],
     call: protocol.Call,
-    signal: AbortSignal | undefined,
+    extras: Extras,
     denials: DenialCache | undefined,
   ): Promise<Decision> {
-    return this.#decider.decided(kind, asks, async () => {
+    const isKnown = call.asks !== undefined;
+    return this.#decider.decided(kind, asks, isKnown, async () => {
       const asked = denials?.asked();
+      const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
       try {
-        const decision = protocol.allDecisionOf(await this.#decider.send(call, signal), asks);
+        const decision = protocol.allDecisionOf(await this.#calls.send(call, extras), asks);
+        if (isKnown) this.#known.noteAll(asks, decision, askedAtMs, turn);
         if (asked !== undefined) denials?.put(call, decision, asked);
         return decision;
       } catch (error) {
@@ -399,29 +494,40 @@ export class Limiter {
     rule: Rule,
     subject: string,
     options: CallOptions,
+    budget: Budget | undefined,
   ): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const askedAtMs = this.#clock.nowMs();
-    this.#denials?.forget(ask.key);
-    const reply = await this.#decider.answer(protocol.single(verb, ask), options.signal, [ask]);
-    this.#denials?.forget(ask.key);
+    const { signal } = options;
+    const call = protocol.single(verb, ask);
+    // After a charge, the server would still deny what it has denied before.
+    const here = [this.#denials, verb === 'refund' ? this.#known : undefined];
+    for (const memory of here) memory?.forget(ask.key);
+    const reply = await this.#decider.answer(call, { signal, budget }, [ask]);
+    for (const memory of here) memory?.forget(ask.key);
     const decision = protocol.settledOf(reply, rule);
     this.#decider.tell({ kind: verb, decision, asks: [ask], askedAtMs });
     return decision;
   }
 
   /** Takes a permit from a fetch. Other callers may share the fetch, so no signal ends it. */
-  #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
+  #stock(
+    ask: protocol.Ask,
+    signal: AbortSignal | undefined,
+    budget: Budget | undefined,
+  ): Promise<Decision> {
     const prefetch = this.#prefetchOf(ask.rule);
-    const fetch = async (cost: number) => {
+    const fetch = async (cost: number, time: Budget) => {
       const whole = { ...ask, cost, partial: true };
       const asked = this.#denials?.asked();
-      const reply = await this.#decider.send(protocol.single('check', whole), undefined);
+      const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
+      const reply = await this.#calls.send(protocol.single('check', whole), { budget: time });
       const decision = protocol.decisionOf(reply, whole);
+      this.#known.note(whole, decision, askedAtMs, turn);
       if (asked !== undefined) this.#denials?.put(protocol.single('check', ask), decision, asked);
       return decision;
     };
-    const limits = { prefetch, timeoutMs: this.#timeoutMs, signal };
+    const limits = { prefetch, timeoutMs: this.#timeoutMs, budget, signal };
     return this.#stocks.take(ask, limits, fetch);
   }
 }

@@ -12,10 +12,21 @@ const SUBJECTS_MAX = 10_000;
 /** The largest limit of a sliding log that has an entry for each call. */
 const ENTRIES_MAX = 1000;
 
+/** The state of a key whose server has denied it before, and now gives no answer. */
+export interface Kept {
+  state: unknown;
+  /** The instant at which the key had its full allowance again; undefined once it is in `state`. */
+  fullAtMs: number | undefined;
+}
+
 /** A rule, its key, and the units that a call takes. */
 export interface LocalAsk {
   rule: Rule;
   key: string;
+  /** The key's own state, for the whole limit. Default: that of the process. */
+  kept?: Kept | undefined;
+  /** True for the whole limit, in place of this process's share. */
+  isWhole?: boolean | undefined;
   cost?: number | undefined;
   partial?: boolean | undefined;
   leave?: Leave | undefined;
@@ -25,8 +36,8 @@ export interface LocalAsk {
  * Returns the key of a state. A changed rule of the same name has another key, so it starts without
  * usage.
  */
-function stateKey({ words }: Rule, key: string): string {
-  return `${words.join(' ')} ${key}`;
+function stateKey({ rule: { words }, key, isWhole }: LocalAsk): string {
+  return `${isWhole ? 'whole' : 'share'} ${words.join(' ')} ${key}`;
 }
 
 /** Returns this process's share of the units that a call leaves. A percentage is of the share. */
@@ -37,6 +48,8 @@ function shareOf(leave: Leave | undefined, share: number): Leave | undefined {
 /** The local limiter, for rules whose `onError` is `local`. */
 export class LocalLimiter {
   readonly #algorithms = new WeakMap<Rule, Algorithm>();
+  /** The algorithms of the whole limits. */
+  readonly #whole = new WeakMap<Rule, Algorithm>();
   /** The keys that have units left, the least recently used first. */
   readonly #states = new Map<string, unknown>();
   /** The others, which are dropped last, because dropping one resets its limit. */
@@ -48,15 +61,15 @@ export class LocalLimiter {
   decide(asks: readonly LocalAsk[], error: Error, peek: boolean): Decision[] {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
     const verdicts = asks.map((ask) => {
-      const stored = stateKey(ask.rule, ask.key);
-      const state = this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
-      const options = { ...ask, leave: shareOf(ask.leave, ask.rule.localShare) };
-      return granted(this.#algorithm(ask.rule), state, nowUs, options);
+      const share = ask.isWhole ? 1 : ask.rule.localShare;
+      const options = { ...ask, leave: shareOf(ask.leave, share) };
+      return granted(this.#algorithm(ask), this.#stateOf(ask, nowUs), nowUs, options);
     });
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
-      const { rule, key, cost = 1, leave } = asks[at] as LocalAsk;
-      if (allowed && !peek && state !== undefined) this.#keep(rule, key, state, nowUs);
+      const ask = asks[at] as LocalAsk;
+      const { rule, cost = 1, leave } = ask;
+      if (allowed && !peek && state !== undefined) this.#keep(ask, state, nowUs);
       const taken = verdict.allowed ? verdict.granted : 0;
       // A cost above the local share may still be within the rule's limit. Such a call may be
       // allowed when the server is back, so it has a retry time.
@@ -70,31 +83,48 @@ export class LocalLimiter {
   }
 
   /** Gives units back. */
-  refund({ rule, key, cost = 1 }: LocalAsk): void {
+  refund(ask: LocalAsk): void {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
-    const stored = stateKey(rule, key);
-    const state = this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
+    const state = this.#stateOf(ask, nowUs);
     if (state === undefined) return;
-    this.#states.delete(stored);
-    this.#exhausted.delete(stored);
-    const left = this.#algorithm(rule).refund(state, nowUs, cost);
-    if (left !== undefined) this.#keep(rule, key, left, nowUs);
+    const left = this.#algorithm(ask).refund(state, nowUs, ask.cost ?? 1);
+    this.#keep(ask, left, nowUs);
   }
 
-  #algorithm(rule: Rule): Algorithm {
-    let algorithm = this.#algorithms.get(rule);
+  #algorithm({ rule, isWhole }: LocalAsk): Algorithm {
+    const known = isWhole ? this.#whole : this.#algorithms;
+    let algorithm = known.get(rule);
     if (algorithm === undefined) {
-      algorithm = algorithmOf(rule, rule.localShare, ENTRIES_MAX);
-      this.#algorithms.set(rule, algorithm);
+      algorithm = algorithmOf(rule, isWhole ? 1 : rule.localShare, ENTRIES_MAX);
+      known.set(rule, algorithm);
     }
     return algorithm;
   }
 
-  #keep(rule: Rule, key: string, state: unknown, nowUs: bigint): void {
-    const stored = stateKey(rule, key);
+  #stateOf(ask: LocalAsk, nowUs: bigint): unknown {
+    const { kept } = ask;
+    if (kept === undefined) {
+      const stored = stateKey(ask);
+      return this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
+    }
+    if (kept.fullAtMs !== undefined) {
+      const resetUs = BigInt(Math.floor(kept.fullAtMs * 1000)) - nowUs;
+      kept.state = this.#algorithm(ask).until?.(resetUs, nowUs);
+      kept.fullAtMs = undefined;
+    }
+    return kept.state;
+  }
+
+  #keep(ask: LocalAsk, state: unknown, nowUs: bigint): void {
+    if (ask.kept !== undefined) {
+      ask.kept.state = state;
+      return;
+    }
+    const stored = stateKey(ask);
     this.#states.delete(stored);
     this.#exhausted.delete(stored);
-    const { allowed, retryAfterMs } = this.#algorithm(rule).decide(state, nowUs, 1);
+    if (state === undefined) return;
+    const { allowed, retryAfterMs } = this.#algorithm(ask).decide(state, nowUs, 1);
     if (allowed) this.#states.set(stored, state);
     else {
       const freeAtUs = nowUs + BigInt(retryAfterMs) * 1000n;

@@ -6,10 +6,15 @@ import { LOCAL, type OnError, type Rule } from './rules.js';
 
 const BY_STRICTNESS: readonly OnError[] = ['allow', 'local', 'deny'];
 
+/** Returns true if this process can decide the calls of the rule. */
+export function isLocal(rule: Rule): boolean {
+  return LOCAL.has((rule.fallback ?? rule).kind);
+}
+
 /** Throws if `onError` is `local` and this process cannot decide the calls of the rule. */
 export function assertLocal(rule: Rule, onError: OnError): void {
-  const { kind } = rule.fallback ?? rule;
-  if (onError === 'local' && !LOCAL.has(kind)) {
+  if (onError === 'local' && !isLocal(rule)) {
+    const { kind } = rule.fallback ?? rule;
     throw new InvalidArgumentError('onError', `allow or deny: a ${kind} has no local limit`);
   }
 }

@@ -60,17 +60,33 @@ export interface LimiterOptions extends KeyOptions {
    */
   backend?: Backend | 'auto' | undefined;
   /**
-   * The deadline of a call, in ms. Default 100, because a limiter must not be slower than what it
-   * protects.
+   * The most that a call takes, in ms. Default 1000. Only a call that meets congestion takes so
+   * long.
    */
   timeoutMs?: number | undefined;
+  /**
+   * The time in which nothing is heard from a node before it counts as silent, in ms. It must
+   * exceed a round trip and the longest stall of the server. Default 100, or `timeoutMs` if only
+   * that is set.
+   */
+  silenceMs?: number | undefined;
   /** The `onError` of rules that do not set their own. Default `allow`. */
   onError?: OnError | undefined;
   /**
-   * The maximum number of calls in flight. Further calls are not sent: `onError` decides them at
-   * once. Default 256.
+   * The maximum number of commands that a node has not answered. Further calls stand in line.
+   * Default 256.
    */
   maxInFlight?: number | undefined;
+  /**
+   * The maximum number of calls in line for a node. Further calls are not sent, and `onError`
+   * decides them at once. Default 16,384.
+   */
+  maxWaiting?: number | undefined;
+  /**
+   * The maximum number of keys whose last denial is remembered, for calls that the server does not
+   * answer. Default 10,000; 0: none is remembered.
+   */
+  knownDenials?: number | undefined;
   /**
    * The number of failures in a row after which the circuit breaker pauses the calls to a node.
    * Default 5.
@@ -99,31 +115,50 @@ export interface LimiterOptions extends KeyOptions {
    * not change.
    */
   onDecision?: OnDecision | undefined;
+  /**
+   * Whether decisions without an answer are logged with `console.warn`, at most once per second
+   * and reason. Default true.
+   */
+  logErrors?: boolean | undefined;
   /** The clock, which a test can replace. */
   clock?: Clock | undefined;
 }
 
+/** The longest time of an option, in ms. */
+const HOUR_MS = 3_600_000;
+/** The largest count of an option. */
+const COUNT_MAX = 1_000_000;
+
 /** Validates the options and adds the defaults. */
 export function withDefaults(options: LimiterOptions) {
-  const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
-  const { denialCacheMaxMs = 1000 } = options;
+  const { timeoutMs = 1000, silenceMs = options.timeoutMs ?? 100 } = options;
+  const { onError = 'allow', logErrors = true } = options;
+  const { maxInFlight = 256, maxWaiting = 16_384, knownDenials = 10_000 } = options;
+  const { denialCache = 0, denialCacheMaxMs = 1000 } = options;
   const { breakerFailures = 5, breakerPauseMs = 1000, prefetch = 1 } = options;
   const { backend = 'auto', prefix = 'rl', clock = systemClock } = options;
   const { hashTag, hmacSecret, onDecision } = options;
-  integer('timeoutMs', timeoutMs, 1, 60_000);
-  integer('maxInFlight', maxInFlight, 1, 1_000_000);
-  integer('denialCache', denialCache, 0, 10_000_000);
-  integer('denialCacheMaxMs', denialCacheMaxMs, 1, 3_600_000);
+  integer('timeoutMs', timeoutMs, 1, HOUR_MS);
+  integer('silenceMs', silenceMs, 1, HOUR_MS);
+  if (silenceMs > timeoutMs) {
+    const expected = `at most timeoutMs, which is ${timeoutMs}; it is ${silenceMs}`;
+    throw new InvalidArgumentError('silenceMs', expected);
+  }
+  integer('maxInFlight', maxInFlight, 1, COUNT_MAX);
+  integer('maxWaiting', maxWaiting, 0, COUNT_MAX);
+  integer('knownDenials', knownDenials, 0, COUNT_MAX);
+  integer('denialCache', denialCache, 0, COUNT_MAX);
+  integer('denialCacheMaxMs', denialCacheMaxMs, 1, HOUR_MS);
   integer('prefetch', prefetch, 1, MAX_PREFETCH);
-  integer('breakerFailures', breakerFailures, 1, 1_000_000);
-  integer('breakerPauseMs', breakerPauseMs, 1, 3_600_000);
+  integer('breakerFailures', breakerFailures, 1, COUNT_MAX);
+  integer('breakerPauseMs', breakerPauseMs, 1, HOUR_MS);
   if (!['allow', 'deny', 'local'].includes(onError)) {
     throw new InvalidArgumentError('onError', 'allow, deny or local');
   }
-  const limits = { maxInFlight, breakerFailures, breakerPauseMs };
-  const memory = { denialCache, denialCacheMaxMs, prefetch };
+  const limits = { timeoutMs, silenceMs, maxInFlight, maxWaiting, breakerFailures, breakerPauseMs };
+  const memory = { denialCache, denialCacheMaxMs, knownDenials, prefetch };
   const keys = { prefix, hashTag, hmacSecret };
-  return { timeoutMs, onError, backend, onDecision, clock, ...memory, ...keys, ...limits };
+  return { onError, backend, onDecision, logErrors, clock, ...memory, ...keys, ...limits };
 }
 
 export interface CallOptions {
@@ -187,8 +222,8 @@ export interface Counters {
   /** Decisions, allowed or denied, that `onError` made because there was no answer. */
   readonly degraded: number;
   /**
-   * Decisions, allowed or denied, made without a call to the server: by the denial cache or by a
-   * prefetched permit.
+   * Decisions, allowed or denied, made without a call to the server: by the denial cache, by a
+   * prefetched permit, or under pressure by a known denial.
    */
   readonly local: number;
   /**
@@ -197,7 +232,7 @@ export interface Counters {
   readonly rejected: number;
   /**
    * The ends of admissions that failed: a charge, a refund, a commit, a cancellation or a release
-   * that got no answer or was refused.
+   * that got no answer or was refused; and those of leases that got no answer by the end of `close`.
    */
   readonly unsettled: number;
 }

@@ -3,12 +3,12 @@
  * dropped at the reset time of their grant, because the server then allows those units again.
  */
 import { whenAborted } from './aborting.js';
-import type { Clock } from './clock.js';
-import { Deadlines, type Due } from './deadlines.js';
+import { Budget } from './calls.js';
 import { Decision, type DecisionFields } from './decision.js';
-import { UnavailableError } from './errors.js';
+import { NotSentError, UnavailableError } from './errors.js';
 import { microseconds } from './numbers.js';
 import { isSame, type Rule } from './rules.js';
+import { ROUNDING_MS, type RunClock } from './run-clock.js';
 
 /**
  * The maximum number of keys with a stock. The oldest stock is dropped, which only makes the limit
@@ -29,17 +29,19 @@ interface Stock {
   fields: DecisionFields;
 }
 
-/** Fetches up to `permits` permits in one call. */
-type Ask = (permits: number) => Promise<Decision>;
+/** Fetches up to `permits` permits in one call, which has the time of the budget. */
+type Ask = (permits: number, budget: Budget) => Promise<Decision>;
 
 interface Limits {
   /** The number of permits of one fetch. */
   prefetch: number;
+  /** The time of a fetch, in ms. */
+  timeoutMs: number;
   /**
    * The time for the whole wait. It may include a second fetch if the first one brings too few
-   * permits.
+   * permits. Default: that of a fetch.
    */
-  timeoutMs: number;
+  budget: Budget | undefined;
   /** Ends the wait, but not the fetch, because other callers may wait for the fetch. */
   signal: AbortSignal | undefined;
 }
@@ -50,6 +52,7 @@ interface Fetch {
   readonly permits: number;
   readonly waiters: Waiter[];
   readonly askedAtMs: number;
+  readonly budget: Budget;
 }
 
 /**
@@ -63,27 +66,18 @@ export class Prefetcher {
   /** The last fetch of each key that has permits not yet promised. */
   readonly #open = new Map<string, Fetch>();
   readonly #fetches = new Set<Promise<void>>();
-  readonly #deadlines: Deadlines;
 
-  constructor(private readonly clock: Clock) {
-    this.#deadlines = new Deadlines(clock);
+  constructor(private readonly run: RunClock) {}
+
+  get #nowMs(): number {
+    return this.run.clock.nowMs();
   }
 
   /** Returns a permit from a fetch. The caller has found no stock. */
-  take(
-    { rule, key }: { rule: Rule; key: string },
-    { prefetch, timeoutMs, signal }: Limits,
-    ask: Ask,
-  ): Promise<Decision> {
+  take({ rule, key }: { rule: Rule; key: string }, limits: Limits, ask: Ask): Promise<Decision> {
     return new Promise((resolve, reject) => {
-      signal?.throwIfAborted();
-      const endsAtMs = this.clock.nowMs() + timeoutMs;
-      const waiter = new Waiter(
-        { rule, prefetch, ask, endsAtMs, signal },
-        this.#deadlines,
-        resolve,
-        reject,
-      );
+      limits.signal?.throwIfAborted();
+      const waiter = new Waiter({ rule, ask, ...limits }, this.run, resolve, reject);
       this.#promise(key, waiter);
     });
   }
@@ -93,6 +87,7 @@ export class Prefetcher {
     const open = this.#open.get(key);
     if (open !== undefined && open.waiters.length < open.permits && isSame(open.rule, rule)) {
       open.waiters.push(waiter);
+      waiter.joins(open.budget);
       return;
     }
     this.#fetch(key, waiter, []);
@@ -100,12 +95,14 @@ export class Prefetcher {
 
   /** Fetches the permits of some waiters, and those that are kept. */
   #fetch(key: string, first: Waiter, others: readonly Waiter[]): void {
-    const { rule, prefetch, ask } = first.wanted;
+    const { rule, prefetch, timeoutMs, ask } = first.wanted;
     const waiters = [first, ...others];
     const permits = Math.max(prefetch, waiters.length);
-    const fetch: Fetch = { rule, permits, waiters, askedAtMs: this.clock.nowMs() };
+    const budget = new Budget(timeoutMs);
+    const fetch: Fetch = { rule, permits, waiters, askedAtMs: this.#nowMs, budget };
+    for (const one of waiters) one.joins(budget);
     this.#open.set(key, fetch);
-    const ended = ask(permits)
+    const ended = ask(permits, budget)
       .then(
         (grant) => this.#share(key, fetch, grant),
         (error) => {
@@ -140,7 +137,7 @@ export class Prefetcher {
     for (const waiter of others) {
       if (!grant.allowed) waiter.resolve(grant);
       else if (stock.left > 0) waiter.resolve(this.#permit(stock));
-      else if (waiter.smaller !== undefined) waiter.resolve(noneLeft(rule, grant));
+      else if (waiter.smaller !== undefined || waiter.isOver) waiter.resolve(noneLeft(rule, grant));
       else {
         waiter.smaller = grant;
         again.push(waiter);
@@ -162,7 +159,7 @@ export class Prefetcher {
     const { fields } = stock;
     stock.left -= 1;
     fields.remaining = stock.remaining + stock.left;
-    fields.resetAfterMs = Math.max(0, Math.ceil(stock.lapsesAtMs - this.clock.nowMs()));
+    fields.resetAfterMs = Math.max(0, Math.ceil(stock.lapsesAtMs - this.#nowMs));
     return new Decision(fields);
   }
 
@@ -170,7 +167,7 @@ export class Prefetcher {
   spend(key: string, rule: Rule): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
-    const hasLapsed = this.clock.nowMs() >= stock.lapsesAtMs;
+    const hasLapsed = this.#nowMs >= stock.lapsesAtMs;
     if (stock.left < 1 || hasLapsed || !isSame(stock.rule, rule)) {
       this.#stocks.delete(key);
       return undefined;
@@ -182,7 +179,7 @@ export class Prefetcher {
   putBack(key: string, rule: Rule, prefetch: number): boolean {
     const stock = this.#stocks.get(key);
     if (stock === undefined || !isSame(stock.rule, rule) || stock.left >= prefetch) return false;
-    if (this.clock.nowMs() >= stock.lapsesAtMs) return false;
+    if (this.#nowMs >= stock.lapsesAtMs) return false;
     stock.left += 1;
     return true;
   }
@@ -196,7 +193,7 @@ export class Prefetcher {
   /** Removes and returns all unused, unexpired permits, for a refund. */
   async drain(): Promise<{ rule: Rule; key: string; units: number }[]> {
     await Promise.all(this.#fetches);
-    const nowMs = this.clock.nowMs();
+    const nowMs = this.#nowMs;
     const live = [...this.#stocks].filter(
       ([, { left, lapsesAtMs }]) => left > 0 && nowMs < lapsesAtMs,
     );
@@ -205,12 +202,9 @@ export class Prefetcher {
   }
 }
 
-interface Wanted {
+interface Wanted extends Limits {
   readonly rule: Rule;
-  readonly prefetch: number;
   readonly ask: Ask;
-  readonly endsAtMs: number;
-  readonly signal: AbortSignal | undefined;
 }
 
 function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number): Stock {
@@ -243,28 +237,58 @@ function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
   });
 }
 
-/** A caller that waits for a permit, until it gets one, its deadline passes or it is aborted. */
-class Waiter implements Due {
-  place = -1;
+/** A caller that waits for a permit, until it gets one, its time is over or it is aborted. */
+class Waiter {
   isWaiting = true;
   /** The grant of a fetch that brought no permit for this waiter. */
   smaller: Decision | undefined;
+  /** The time that it had left when it began to wait for its fetch, in ms. */
+  #budgetMs: number;
+  /** The fetch, and the run time at which the wait for it began. */
+  #fetch: Budget | undefined;
+  #joinedMs = 0;
+  #stop: (() => void) | undefined;
   readonly #unfollow: (() => void) | undefined;
 
   constructor(
     readonly wanted: Wanted,
-    private readonly deadlines: Deadlines,
+    private readonly run: RunClock,
     private readonly onDecision: (decision: Decision) => void,
     private readonly onError: (reason: unknown) => void,
   ) {
-    deadlines.add(this);
-    const { signal } = wanted;
-    if (signal === undefined) return;
-    this.#unfollow = whenAborted(signal, () => this.reject(signal.reason));
+    const { budget, timeoutMs, signal } = wanted;
+    this.#budgetMs = budget?.leftMs ?? timeoutMs;
+    if (signal !== undefined) {
+      this.#unfollow = whenAborted(signal, () => this.reject(signal.reason));
+    }
   }
 
-  get endsAtMs(): number {
-    return this.wanted.endsAtMs;
+  /** The time that it has left, in ms. The wait for a first dial does not count. */
+  get leftMs(): number {
+    const { timeoutMs } = this.wanted;
+    const waitedMs = this.run.nowMs() - this.#joinedMs;
+    const fetchMs = timeoutMs - (this.#fetch?.leftMs ?? timeoutMs);
+    return this.#budgetMs - Math.min(waitedMs, fetchMs);
+  }
+
+  get isOver(): boolean {
+    return this.leftMs < ROUNDING_MS;
+  }
+
+  /** Begins to wait for a fetch, which may have more time than this waiter. */
+  joins(fetch: Budget): void {
+    if (this.#fetch !== undefined) this.#budgetMs = this.leftMs;
+    this.#fetch = fetch;
+    this.#joinedMs = this.run.nowMs();
+    if (this.#budgetMs < this.wanted.timeoutMs) this.#plan();
+  }
+
+  #plan(): void {
+    this.#stop?.();
+    this.#stop = this.run.after(this.#budgetMs, () => {
+      if (this.#fetch?.hasBegun === false) this.#plan();
+      else this.fail(new NotSentError('overloaded', 'no prefetched permit in time'));
+    });
   }
 
   resolve(decision: Decision): void {
@@ -275,10 +299,6 @@ class Waiter implements Due {
   reject(reason: unknown): void {
     this.#end();
     this.onError(reason);
-  }
-
-  expire(): void {
-    this.fail(new UnavailableError('timeout', 'no prefetched permit in time'));
   }
 
   /**
@@ -292,8 +312,10 @@ class Waiter implements Due {
   }
 
   #end(): void {
+    const { budget } = this.wanted;
+    if (budget !== undefined) budget.leftMs = this.leftMs;
     this.isWaiting = false;
-    this.deadlines.delete(this);
+    this.#stop?.();
     this.#unfollow?.();
   }
 }

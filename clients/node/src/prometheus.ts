@@ -106,8 +106,9 @@ class Metrics {
   }
 
   #decided(rule: string, decision: Decision, latencyS: number): void {
-    const { allowed, source, degraded, reason = '' } = decision;
-    this.#checks.inc({ rule, outcome: allowed ? 'allowed' : 'denied', source });
+    const { allowed, banned, source, degraded, reason = '' } = decision;
+    const denied = banned ? 'banned' : 'denied';
+    this.#checks.inc({ rule, outcome: allowed ? 'allowed' : denied, source });
     this.#latency.observe({ source }, latencyS);
     if (degraded) {
       const other = allowed ? 'allow' : 'deny';

@@ -1,4 +1,5 @@
 /** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
+import { unitsOf } from './call-options.js';
 import { Decision, orNever } from './decision.js';
 import { CommandRejectedError, InvalidArgumentError } from './errors.js';
 import { type Duration, duration, integer, microseconds } from './numbers.js';
@@ -14,6 +15,11 @@ export interface Call {
    * Undefined if the call is the same.
    */
   readonly withoutModule?: (() => Call) | undefined;
+  /**
+   * @internal Its rule, or its rules, whose denials this process may remember and use. Undefined
+   * for other calls.
+   */
+  readonly asks?: Ask | readonly Ask[] | undefined;
 }
 
 export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
@@ -131,7 +137,9 @@ function one(deciding: Deciding, ask: Ask): Call {
   for (let at = isCheck ? 1 : 0; at < all.length; at += 1) args.push(all[at] as string);
   const { fallback } = rule;
   const withoutModule = fallback && (() => one(deciding, { ...ask, rule: fallback }));
-  return { args, keys: [key], readOnly: deciding === 'peek', withoutModule };
+  const readOnly = deciding === 'peek';
+  const asks = (isCheck || readOnly) && !isHeld(ask) ? ask : undefined;
+  return { args, keys: [key], readOnly, withoutModule, asks };
 }
 
 /** Builds a call under up to 16 rules at once. */
@@ -153,7 +161,7 @@ function several(asks: readonly Ask[], keys: readonly string[], peek: boolean): 
   const isPolicy = asks.some(({ rule }) => rule.fallback !== undefined);
   const defaults = () => asks.map((ask) => ({ ...ask, rule: ask.rule.fallback ?? ask.rule }));
   const withoutModule = isPolicy ? () => several(defaults(), keys, peek) : undefined;
-  return { args, keys, readOnly: peek, withoutModule };
+  return { args, keys, readOnly: peek, withoutModule, asks };
 }
 
 /**
@@ -228,34 +236,47 @@ function unexpected(): CommandRejectedError {
   return new CommandRejectedError('PROTOCOL', 'the reply is not a decision');
 }
 
-/** Reads a decision: five integers, or seven under a policy. */
+/**
+ * Reads a decision: five integers, or seven under a policy. A known denial is a decision already.
+ */
 export function decisionOf(
   reply: unknown,
-  { rule, cost = 1, partial = false }: Answered,
+  { rule, cost = 1, partial = false, leave }: Answered,
 ): Decision {
-  if (!Array.isArray(reply)) throw unexpected();
+  if (!Array.isArray(reply)) {
+    if (reply instanceof Decision) return reply;
+    throw unexpected();
+  }
   // Without the module a policy is its default.
   const isPolicy = rule.kind === 'policy' && (reply.length > 5 || rule.fallback === undefined);
   if (reply.length !== (isPolicy ? 7 : 5)) throw unexpected();
   const taken = replyInteger(reply[0]);
   if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
   const allowed = taken > 0;
-  const retryAfterMs = orNever(replyInteger(reply[3]));
+  const limit = replyInteger(reply[1]);
+  const waitMs = replyInteger(reply[3]);
+  const retryAfterMs = orNever(waitMs);
   return new Decision({
     allowed,
     rule,
-    limit: replyInteger(reply[1]),
+    limit,
     remaining: replyInteger(reply[2]),
     retryAfterMs,
     resetAfterMs: replyInteger(reply[4]),
+    banned: waitMs < 0 && isBan(limit, partial ? 1 : cost, leave),
     granted: allowed && !partial ? cost : taken,
     wouldAllow: isPolicy ? replyInteger(reply[5]) > 0 : allowed,
     wouldRetryAfterMs: isPolicy ? orNever(replyInteger(reply[6])) : retryAfterMs,
   });
 }
 
+/** Returns true if a call that is never allowed would be within the limit. */
+function isBan(limit: number, cost: number, leave: Leave | undefined): boolean {
+  return limit === 0 || cost + unitsOf(leave, limit) <= limit;
+}
+
 type FiveIntegers = [number, number, number, number, number];
-type Answered = Pick<Ask, 'rule' | 'cost' | 'partial'>;
+type Answered = Pick<Ask, 'rule' | 'cost' | 'partial' | 'leave'>;
 
 /** Reads the reply of a refund or a charge: five integers, also under a policy. */
 export function settledOf(reply: unknown, rule: Rule): Decision {
@@ -271,6 +292,7 @@ export function settledOf(reply: unknown, rule: Rule): Decision {
  * rule.
  */
 export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
+  if (reply instanceof Decision) return reply;
   if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
   const rows = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
   const number = replyInteger(reply[5]);
@@ -282,6 +304,7 @@ export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
     ...whole.fields(),
     rows,
     deciding: number - 1,
+    banned: whole.never && rows[number - 1]?.banned === true,
     wouldAllow: waits.length === 0,
     wouldRetryAfterMs: Math.max(whole.retryAfterMs, ...waits),
   });

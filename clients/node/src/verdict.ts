@@ -20,6 +20,11 @@ export interface Algorithm<State = unknown> {
   charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /** Gives units back. Returns undefined if no units are in use any more. */
   refund(state: State, nowUs: bigint, cost: number): State | undefined;
+  /**
+   * Only of an algorithm that refills evenly: returns the state of a key whose full allowance is
+   * available after `resetUs`.
+   */
+  until?(resetUs: bigint, nowUs: bigint): State;
 }
 
 export const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);

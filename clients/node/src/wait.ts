@@ -7,6 +7,7 @@ import type { Rule } from './rules.js';
 
 /** The part of a limiter that waits. */
 interface Waiter {
+  readonly budget: { readonly isOver: boolean };
   readonly clock: Clock;
   check(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
   refund(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
@@ -35,8 +36,11 @@ export async function waited(
   const { maxWaitMs, signal, ...rest } = options;
   if (!(maxWaitMs >= 0)) throw new InvalidArgumentError('maxWaitMs', 'a number of at least 0');
   const endsAtMs = limiter.clock.nowMs() + maxWaitMs;
+  let denied: Decision | undefined;
   for (;;) {
+    if (denied !== undefined && limiter.budget.isOver) return denied;
     const decision = await limiter.check(rule, subject, { ...rest, signal });
+    if (denied !== undefined && decision.degraded && limiter.budget.isOver) return denied;
     const waitMs = decision.retryAfterMs;
     if (waitMs === 0) return decision;
     const fits = !decision.never && limiter.clock.nowMs() + waitMs <= endsAtMs;
@@ -61,5 +65,6 @@ export async function waited(
       throw error;
     }
     if (decision.allowed) return decision;
+    denied = decision;
   }
 }

@@ -19,6 +19,7 @@ function plain(decision: Decision, wanted: Any): Any {
     remaining: decision.remaining,
     retry_after_ms: decision.retryAfterMs,
     never: decision.never,
+    banned: decision.banned,
     reset_after_ms: decision.resetAfterMs,
     rule: decision.rule,
     source: decision.source,
@@ -51,14 +52,18 @@ function decisionOf(input: Any): Decision {
     });
   }
   if (asks.length > 1) return protocol.allDecisionOf(input.reply, asks);
-  return protocol.decisionOf(input.reply, { rule });
+  return protocol.decisionOf(input.reply, { rule, cost: input.cost });
 }
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, char) => char.toUpperCase());
 
+/** Returns options under the names of this language. */
+const camelled = (input: Any) =>
+  Object.fromEntries(Object.entries(input).map(([name, value]) => [camel(name), value]));
+
 const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
   defaults: (input, wanted) => {
-    const options: Any = withDefaults(input);
+    const options: Any = withDefaults(camelled(input));
     return Object.fromEntries(
       Object.keys(wanted).map((name) => [name, options[camel(name)] ?? null]),
     );
@@ -83,8 +88,8 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
   },
   keys: ({ subject, rule, prefix, tag, hash_tag: hashTag, hmac_secret: hmacSecret }) =>
     new Keys({ prefix, hashTag, hmacSecret }).key(rule, subject, tag),
-  replies: ({ rule, reply, cost, partial }, wanted) =>
-    plain(protocol.decisionOf(reply, { rule: ruleOf(rule), cost, partial }), wanted),
+  replies: ({ rule, reply, cost, partial, leave }, wanted) =>
+    plain(protocol.decisionOf(reply, { rule: ruleOf(rule), cost, partial, leave }), wanted),
   replies_all: ({ rules: specs, reply }, wanted) => {
     const asks = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
     const decision = protocol.allDecisionOf(reply, asks);
@@ -119,6 +124,14 @@ for (const [section, cases] of Object.entries(tables)) {
       if (section === 'invalid_rules') {
         const argument = camel(wanted);
         expect(() => ruleOf(input)).toThrow(expect.objectContaining({ argument }));
+        return;
+      }
+      if (section === 'invalid_options') {
+        const named = expect.objectContaining({ code: 'RL_INVALID_ARGUMENT' });
+        expect(() => withDefaults(camelled(input))).toThrow(named);
+        for (const name of wanted) {
+          expect(() => withDefaults(camelled(input))).toThrow(camel(name));
+        }
         return;
       }
       const run = sections[section];

@@ -6,6 +6,7 @@ import { nameOf } from '../src/drivers/slot-map.js';
 import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import type { Call } from '../src/protocol.js';
 import { FakeClock } from '../src/testing.js';
+import { dialling } from './over.js';
 
 const api = gcra('api', 6, 10, '60s');
 const DECISION = [1, 6, 5, 0, 6000];
@@ -38,6 +39,7 @@ class Cluster {
       client.isUp = true;
     },
     isReady: (client) => client.isUp,
+    isConnected: () => false,
     drop: (client) => {
       client.isUp = false;
     },
@@ -61,8 +63,7 @@ class Cluster {
   }
 
   limiter(options: LimiterOptions = {}): Limiter {
-    const terms = { clock: this.clock, timeoutMs: 100, pauseMs: 1000 };
-    const connection = new ClusterConnection(this.driver, terms);
+    const connection = new ClusterConnection(this.driver, dialling(this.clock, 100));
     return new Limiter(connection, { clock: this.clock, ...options });
   }
 }
@@ -88,10 +89,9 @@ describe('a cluster', () => {
     const { seed } = cluster.driver;
     cluster.driver.seed = () => new Promise(() => {});
     const call = limiter.check(api, first);
-    await cluster.clock.advance(100);
-    expect(await call).toMatchObject({ reason: 'timeout' });
+    await cluster.clock.advance(1000);
+    expect(await call).toMatchObject({ reason: 'connection' });
     cluster.driver.seed = seed;
-    await cluster.clock.advance(900);
     expect((await limiter.check(api, first)).source).toBe('server');
   });
 
@@ -218,7 +218,7 @@ describe('a cluster', () => {
     cluster.reply = (address) => (address === 'a:1' ? new Error('ASK 1 c:1') : DECISION);
     const call = limiter.check(api, first);
     await cluster.clock.advance(100);
-    expect(await call).toMatchObject({ reason: 'timeout' });
+    expect(await call).toMatchObject({ reason: 'connection' });
     cluster.reply = () => DECISION;
     expect((await limiter.check(api, first)).source).toBe('server');
     expect(cluster.dials).toEqual(['a:1']);

@@ -3,6 +3,7 @@ import { EventEmitter } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Generations } from '../src/drivers/generations.js';
 import { FakeClock } from '../src/testing.js';
+import { dialling } from './over.js';
 
 class Client extends EventEmitter {
   isUp = false;
@@ -20,12 +21,13 @@ function dialled(timeoutMs = 100) {
       client.isUp = true;
     },
     isReady: ({ isUp }: Client) => isUp,
+    isConnected: () => false,
     drop: (client: Client) => {
       server.dropped += 1;
       client.isUp = false;
     },
   };
-  const generations = new Generations(driver, { clock, timeoutMs, pauseMs: 1000 });
+  const generations = new Generations(driver, dialling(clock, timeoutMs));
   return { clock, server, generations };
 }
 
@@ -57,7 +59,7 @@ describe('a server', () => {
     },
   );
 
-  it('is dialled again after a pause that begins with the dial that got no answer', async () => {
+  it('is dialled again after a pause that begins when a dial has got no answer', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0.5);
     const { clock, server, generations } = dialled();
     server.answer = () => new Promise(() => {});
@@ -65,6 +67,9 @@ describe('a server', () => {
     await clock.advance(1000);
     await failed;
     server.answer = async () => {};
+    await clock.advance(999);
+    await expect(generations.open()).rejects.toThrow(/dialled again in/);
+    await clock.advance(1);
     await generations.open();
     expect(server.dials).toBe(2);
   });
@@ -96,6 +101,16 @@ describe('a server', () => {
       expect(server.dropped).toBe(1);
     },
   );
+
+  it('is given more time by a more patient caller', async () => {
+    const { clock, server, generations } = dialled();
+    server.answer = () => new Promise((answer) => void clock.after(4000, answer));
+    const opened = generations.open();
+    await clock.advance(500);
+    const patient = generations.open(5000);
+    await clock.advance(3500);
+    expect(await patient).toBe(await opened);
+  });
 
   it('that closes the connection during the login is given up at once', async () => {
     const { clock, server, generations } = dialled();

@@ -109,7 +109,7 @@ describe('the calls of leases', () => {
   });
 
   it('count for the breaker, which is asked before the bound of calls in flight', async () => {
-    const { server, limiter } = over({ maxInFlight: 1, breakerFailures: 1 });
+    const { server, limiter } = over({ maxInFlight: 1, maxWaiting: 0, breakerFailures: 1 });
     server.reply = granted;
     const held = await limiter.lease(jobs, '7');
     server.reply = () => 'silent';
@@ -118,7 +118,8 @@ describe('the calls of leases', () => {
     server.reply = () => new Error('LOADING');
     await held.release();
     expect(await limiter.check(api, '2')).toMatchObject({ reason: 'circuit' });
-    await server.clock.advance(100);
+    // The repetition of the release is heard after 100 ms.
+    await server.clock.advance(200);
     await first;
     await limiter.close();
   });

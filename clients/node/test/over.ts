@@ -1,12 +1,20 @@
 /** Creates a limiter over a fake server and its clock. */
-import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
+import type { Dialling } from '../src/drivers/generations.js';
+import { type Clock, gcra, Limiter, type LimiterOptions } from '../src/index.js';
+import { RunClock } from '../src/run-clock.js';
 import { FakeServer } from '../src/testing.js';
 
 export const api = gcra('api', 6, 10, '60s');
 
 export function over(options: LimiterOptions = {}): { server: FakeServer; limiter: Limiter } {
   const server = new FakeServer();
-  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+  const made = { clock: server.clock, logErrors: false, ...options };
+  return { server, limiter: new Limiter(server, made) };
+}
+
+/** Returns the terms on which the adapters of a limiter with this timeout dial. */
+export function dialling(clock: Clock, timeoutMs: number): Dialling {
+  return { run: new RunClock(clock, 25), timeoutMs, silenceMs: 100, pauseMs: 1000 };
 }
 
 export async function times<T>(count: number, call: (at: number) => Promise<T>): Promise<T[]> {

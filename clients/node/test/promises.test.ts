@@ -239,11 +239,11 @@ describe('a tag', () => {
     await limiter.wait(api, '42', { tag, maxWaitMs: 0 });
     await (await limiter.lease(lease('jobs', 1, '60s'), '42', { tag })).release();
     await limiter.forget(api, '42', { tag });
+    await expect(limiter.check(api, '42', { tag: '' })).rejects.toThrow(/tag: expected/);
     await limiter.close();
     expect(server.calls).toHaveLength(11);
     expect(server.calls.every(([, key]) => key?.startsWith('rl:{t}:'))).toBe(true);
     expect(server.calls[5]?.[3]).toBe('rl:{t}:one:42');
-    await expect(limiter.check(api, '42', { tag: '' })).rejects.toThrow(/tag: expected/);
   });
 });
 

@@ -20,7 +20,7 @@ export const drivers = {
 
 /** A reply in the words of cases.json. */
 type Reply = number | string | { error: string } | Reply[];
-export type Answer = Reply | { delay_ms: number; reply: Reply };
+export type Answer = Reply | { delay_ms: number; reply: Reply } | { dial_ms: number };
 
 /** The commands with which a driver opens a connection. */
 const HANDSHAKE = new Set(['AUTH', 'CLIENT', 'HELLO', 'INFO', 'PING', 'SELECT']);
@@ -43,14 +43,15 @@ function encoded(reply: Reply): string {
 /** A clock that stands still. Between two timers it lets the drivers read and write. */
 export class FrozenClock implements Clock {
   #nowMs = 0;
-  #timers: { atMs: number; call: () => void }[] = [];
+  #timers: { atMs: number; call: () => void; isNetwork: boolean }[] = [];
 
   nowMs(): number {
     return this.#nowMs;
   }
 
-  after(ms: number, call: () => void): () => void {
-    const timer = { atMs: this.#nowMs + ms, call };
+  /** @param isNetwork Whether `call` happens outside of the process. */
+  after(ms: number, call: () => void, isNetwork = false): () => void {
+    const timer = { atMs: this.#nowMs + ms, call, isNetwork };
     this.#timers.push(timer);
     return () => {
       this.#timers = this.#timers.filter((other) => other !== timer);
@@ -72,6 +73,15 @@ export class FrozenClock implements Clock {
   async runUntil(instantMs: number): Promise<void> {
     while (await this.#next(instantMs)) {}
     this.#nowMs = Math.max(this.#nowMs, instantMs);
+    await settled();
+  }
+
+  /** Stops the process for a time. What arrives meanwhile is read before its timers run. */
+  async pause(ms: number): Promise<void> {
+    this.#nowMs += ms;
+    const arrived = this.#timers.filter(({ atMs, isNetwork }) => isNetwork && atMs <= this.#nowMs);
+    this.#timers = this.#timers.filter((timer) => !arrived.includes(timer));
+    for (const { call } of arrived.sort((a, b) => a.atMs - b.atMs)) call();
     await settled();
   }
 
@@ -102,14 +112,12 @@ export class Script {
   /** The number of the connection on which the last command arrived. */
   generation = 0;
   isOver = false;
-  /** The time until a dial succeeds, in ms. */
-  dialMs = 0;
   #opened = 0;
   readonly #items: Answer[] = [];
   readonly #byKey = new Map<string, Answer[]>();
   readonly #open = new Set<ScriptedSocket>();
 
-  constructor(private readonly clock: Clock) {}
+  constructor(private readonly clock: FrozenClock) {}
 
   /** Adds answers, for the commands with this key if it is given. */
   add(items: readonly Answer[], key?: string): void {
@@ -128,11 +136,15 @@ export class Script {
     const isRefused = this.isOver || this.#items[0] === 'refuse';
     if (isRefused && !this.isOver) this.#items.shift();
     if (!isRefused) this.#opened += 1;
+    const [item] = this.#items;
+    const isSlow = typeof item === 'object' && 'dial_ms' in item;
+    if (isSlow) this.#items.shift();
+    const dialMs = isSlow ? item.dial_ms : 0;
     const socket = new ScriptedSocket(this.#opened, (words, isFirst) =>
       this.#arrived(socket, words, isFirst),
     );
-    if (isRefused || this.dialMs === 0) process.nextTick(() => socket.connect());
-    else this.clock.after(this.dialMs, () => socket.connect());
+    if (dialMs === 0) process.nextTick(() => socket.connect());
+    else this.clock.after(dialMs, () => socket.connect(), true);
     if (isRefused) socket.refuse();
     else {
       this.#open.add(socket);
@@ -154,8 +166,8 @@ export class Script {
     if (item === 'silent') return;
     if (item === 'lost' || item === 'close') socket.destroy();
     else if (typeof item === 'object' && 'delay_ms' in item) {
-      this.clock.after(item.delay_ms, () => answer(item.reply));
-    } else answer(item);
+      this.clock.after(item.delay_ms, () => answer(item.reply), true);
+    } else if (typeof item !== 'object' || !('dial_ms' in item)) answer(item);
   }
 
   /** Records a command and returns the item that answers it. */

@@ -54,7 +54,7 @@ const BEFORE_MS = 1e-6;
 const ACTIONS = [
   ...['check', 'peek', 'refund', 'charge', 'forget', 'block', 'wait'],
   ...['check_all', 'peek_all', 'check_each', 'admit', 'settle', 'finish'],
-  ...['lease', 'release', 'ready', 'close', 'join', 'cancel', 'disconnect'],
+  ...['lease', 'release', 'ready', 'close', 'join', 'cancel', 'disconnect', 'pause'],
 ];
 
 const actionOf = (one: Step) => ACTIONS.find((name) => name in one);
@@ -143,7 +143,7 @@ class Runner {
     } finally {
       this.script.isOver = true;
       for (const { stop } of this.#started.values()) stop.abort();
-      await this.clock.runDuring(this.#limiter.close(), LONGEST_MS);
+      await this.clock.runDuring(this.#limiter.close(), this.clock.nowMs() + LONGEST_MS);
     }
   }
 
@@ -157,6 +157,7 @@ class Runner {
       for (let left = one.times ?? 1; left > 0; left -= 1) script.add(answersOf(one), keyOf(one));
     }
     await clock.runUntil(step.at);
+    if ('pause' in step) await clock.pause(step.pause);
     const outcomes = await this.#outcomes(step);
     expect(script.unexpected, 'commands without an answer in the script').toEqual([]);
     this.#compareStep(step, outcomes, script.dials - dials);
@@ -193,7 +194,7 @@ class Runner {
     const begun = calls.map((one) => [one, this.#begun(one)] as const);
     const ends = begun.flatMap(([one, end]) => (end === undefined ? [] : [[one, end] as const]));
     const all = Promise.all(ends.map(([, end]) => end));
-    await this.clock.runDuring(all, LONGEST_MS);
+    await this.clock.runDuring(all, this.clock.nowMs() + LONGEST_MS);
     const outcomes = await all;
     for (const [at, [one]] of ends.entries()) {
       if (one !== step) compare(outcomes[at] as Outcome, one.expect ?? {});
@@ -203,7 +204,7 @@ class Runner {
 
   #begun(one: Step): Promise<Outcome> | undefined {
     const action = actionOf(one);
-    if (action === undefined) return undefined;
+    if (action === undefined || action === 'pause') return undefined;
     if (action === 'disconnect') this.script.disconnect();
     else if (action === 'cancel') this.#started.get(one.cancel)?.stop.abort();
     else if (action === 'join') return this.#started.get(one.join)?.outcome;

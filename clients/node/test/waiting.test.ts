@@ -130,7 +130,7 @@ describe('a lease', () => {
     expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL']);
   });
 
-  it('among several rules is released when the caller gives up', async () => {
+  it('among several rules is released when the answer comes to a caller that gave up', async () => {
     const { server, limiter } = over();
     server.hang();
     const gone = new AbortController();
@@ -138,6 +138,9 @@ describe('a lease', () => {
     const aborted = limiter.checkAll(items, { id: 'job-2', signal: gone.signal });
     gone.abort(new Error('gone'));
     await expect(aborted).rejects.toThrow('gone');
+    expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL']);
+    server.answer();
+    await server.advance(0);
     expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:8', 'job-2']);
   });
 

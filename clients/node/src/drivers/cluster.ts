@@ -7,7 +7,7 @@ import { CommandRejectedError, classified, UnavailableError } from '../errors.js
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
 import { type Dialling, type Driver, Generations, patienceOf } from './generations.js';
-import { away, type Emitter, unlessAborted, within } from './opening.js';
+import { away, type Emitter, within } from './opening.js';
 import { type Address, addressOf, nameOf, type SlotMap, slotMapOf } from './slot-map.js';
 import { slotOf } from './slots.js';
 
@@ -49,20 +49,27 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const address = this.nodeOf(call);
-    const client = address === undefined ? undefined : this.#nodes.get(address)?.ready;
-    const sent =
-      client === undefined ? this.#dialled(call, waiting) : this.driver.send(client, call, waiting);
-    return sent.then(undefined, (error) => this.#failed(error, address ?? '', call, waiting));
+    if (address === undefined) {
+      return Promise.reject(away('no node is known for the slot of this key'));
+    }
+    const client = this.#nodes.get(address)?.ready;
+    if (client === undefined) return Promise.reject(away('the connection was lost'));
+    const sent = this.driver.send(client, call, waiting);
+    return sent.then(undefined, (error) => this.#failed(error, address, call, waiting));
   }
 
-  async #dialled(call: Call, waiting: Waiting): Promise<unknown> {
-    const beganMs = this.terms.clock.nowMs();
-    waiting.waits?.();
-    if (this.#map === undefined) await unlessAborted(this.#read(), waiting.signal);
-    const address = this.nodeOf(call);
-    if (address === undefined) throw away('no node is known for the slot of this key');
-    const client = await this.#node(address).openFor(waiting, address, beganMs);
-    return this.driver.send(client, call, waiting);
+  /** Without a name, reads the slot map: no node is known before. */
+  async connect(name: string | undefined, patienceMs?: number | undefined): Promise<void> {
+    if (name === undefined) {
+      await this.#read();
+      return;
+    }
+    try {
+      await this.#node(name).open(patienceMs);
+    } catch (error) {
+      if (!(error instanceof CommandRejectedError)) this.#refresh();
+      throw error;
+    }
   }
 
   /** Follows a redirection once. After other errors of a node, reads the slot map again. */
@@ -80,7 +87,10 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
       const asking = { args: ['ASKING'], keys: [], readOnly: true };
       this.driver.send(client, asking, waiting).catch(() => {});
     }
-    return this.driver.send(client, call, waiting);
+    return this.driver.send(client, call, waiting).catch((cause: Error) => {
+      if (!/^(MOVED|ASK) /.test(cause.message)) throw cause;
+      throw new UnavailableError('server', `redirected twice: ${cause.message}`, { cause });
+    });
   }
 
   #node(address: string): Generations<Client> {
@@ -113,7 +123,8 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     return true;
   }
 
-  isUp(node = ''): boolean {
+  isUp(node: string | undefined): boolean {
+    if (node === undefined) return this.#map !== undefined;
     return this.#nodes.get(node)?.ready !== undefined;
   }
 
@@ -127,9 +138,9 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     for (const node of this.#nodes.values()) node.close();
   }
 
-  /** Reads the slot map again, at most once in `timeoutMs`. */
+  /** Reads the slot map again, at most once in `silenceMs`. */
   #refresh(): void {
-    if (this.terms.clock.nowMs() >= this.#readAgainAtMs) this.#read().catch(() => {});
+    if (this.terms.run.clock.nowMs() >= this.#readAgainAtMs) this.#read().catch(() => {});
   }
 
   /** Reads the slot map. All callers that wait share one reading. */
@@ -139,7 +150,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
       .then((map) => this.#installed(map))
       .finally(() => {
         this.#reading = undefined;
-        this.#readAgainAtMs = this.terms.clock.nowMs() + this.terms.timeoutMs;
+        this.#readAgainAtMs = this.terms.run.clock.nowMs() + this.terms.silenceMs;
       });
     return this.#reading;
   }
@@ -148,7 +159,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     const open = [...this.#nodes].filter(([, node]) => node.ready !== undefined);
     const readers = open.map(([address]) => address).slice(0, READERS);
     try {
-      return await this.#firstOf(readers, this.terms.timeoutMs);
+      return await this.#firstOf(readers, this.terms.silenceMs);
     } catch {
       const seed = await this.#seeded();
       const all = new Set([...seed.addresses.map(nameOf), ...this.#nodes.keys()]);
@@ -161,7 +172,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     const patienceMs = patienceOf(this.terms);
     const text = `no configuration in ${patienceMs} ms`;
     try {
-      this.#seed = await within(this.terms.clock, patienceMs, this.driver.seed(), text);
+      this.#seed = await within(this.terms.run, patienceMs, this.driver.seed(), text);
     } catch (error) {
       if (this.#seed === undefined) throw error;
     }
@@ -172,7 +183,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
   async #firstOf(addresses: readonly string[], patienceMs: number): Promise<SlotMap> {
     try {
       const any = Promise.any(addresses.map((one) => this.#readFrom(one)));
-      return await within(this.terms.clock, patienceMs, any, `no slot map in ${patienceMs} ms`);
+      return await within(this.terms.run, patienceMs, any, `no slot map in ${patienceMs} ms`);
     } catch (error) {
       const errors = error instanceof AggregateError ? error.errors : [error];
       const refusal = errors.find((one) => one instanceof CommandRejectedError);

@@ -9,17 +9,14 @@ export interface Waiting {
    * than the rest of a call.
    */
   readonly signal: AbortSignal;
-  /** The deadline, in ms of the limiter's clock. Default: none. */
-  readonly endsAtMs?: number;
   /**
-   * Called by an adapter that must wait for a connection: the call is not sent yet.
+   * Called by an adapter that must wait before it can send the call again, after a redirection.
    *
    * @param node The name of the node that the connection leads to, if it is known.
    */
   waits?(node?: string): void;
   /**
-   * Called when a call that waited or was redirected is sent. Other calls count as sent when `send`
-   * is called.
+   * Called when a call that waited is sent. Other calls count as sent when `send` is called.
    *
    * @param node The name of the node that the call goes to; undefined for a single server.
    */
@@ -29,15 +26,21 @@ export interface Waiting {
 /** The connection of a limiter. Custom transports and fakes can implement it. */
 export interface Connection {
   /**
-   * Sends a call once. A call whose caller gives up before it is sent must not be sent. Rejects
-   * with the driver's own error.
+   * Sends a call once, on a connection that is open. Rejects with the driver's own error. A call
+   * stays in flight until its promise is settled or its node is silent.
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
   /**
-   * Closes every connection to a node that is open now; the next call dials again. Returns false if
-   * none is open. Without this method no connection is retired.
+   * Opens a connection to a node, or rejects. No call is sent before. Without this method `send`
+   * dials by itself, and each rejection without a reply is a failure for the circuit breaker.
    *
    * @param node The name that `nodeOf` has returned; undefined for a single server.
+   * @param patienceMs The time after which the dial has failed. Default: the usual one.
+   */
+  connect?(node: string | undefined, patienceMs?: number | undefined): Promise<unknown>;
+  /**
+   * Closes every connection to a node that is open now; the next call dials again. Returns false if
+   * none is open. Without this method no connection is retired.
    */
   retire?(node: string | undefined): boolean;
   /** Returns true if a connection to a node is open. */

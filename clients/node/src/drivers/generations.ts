@@ -3,16 +3,17 @@
  * client. There is one at a time: a generation. A generation that falls silent is retired, and the
  * next call dials another.
  */
-import type { Clock } from '../clock.js';
-import { CommandRejectedError, classified, NotDialledError, NotSentError } from '../errors.js';
+import { CommandRejectedError, classified, DialError, NotSentError } from '../errors.js';
+import type { RunClock } from '../run-clock.js';
 import type { Waiting } from './connection.js';
 import { away, type Emitter, Refusal, unlessAborted } from './opening.js';
 
 /** The terms on which an adapter dials. */
 export interface Dialling {
-  readonly clock: Clock;
+  readonly run: RunClock;
   readonly timeoutMs: number;
-  /** The time between the beginnings of two dials if the first one failed, in ms. */
+  readonly silenceMs: number;
+  /** The time from the end of a dial that failed to the next one, in ms. */
   readonly pauseMs: number;
 }
 
@@ -22,6 +23,8 @@ export interface Driver<Client extends Emitter> {
   make(): Client | Promise<Client>;
   connect(client: Client): Promise<unknown>;
   isReady(client: Client): boolean;
+  /** Returns true if the socket of a client is connected, before its login. */
+  isConnected(client: Client): boolean;
   /**
    * Returns true after the end of the application's client, until it is opened again. A connection
    * that is opened then has no end, and keeps the process alive.
@@ -39,8 +42,16 @@ export function patienceOf({ timeoutMs }: Pick<Dialling, 'timeoutMs'>): number {
   return Math.max(DIAL_MIN_MS, timeoutMs);
 }
 
-/** A call that is overdue by more has its additional time, because the process was busy, in ms. */
-const BUSY_MS = 20;
+/** The longest pause between two dials, in ms, before it differs by chance. */
+const PAUSE_MAX_MS = 1000;
+
+/**
+ * Returns the time after which a driver gives a dial up by itself. It counts the time in which the
+ * process stood still, so it is longer than that of the limiter.
+ */
+export function driverPatienceOf(terms: Pick<Dialling, 'timeoutMs'>): number {
+  return 10 * patienceOf(terms);
+}
 
 export class Generations<Client extends Emitter> {
   #current: Client | undefined;
@@ -50,8 +61,8 @@ export class Generations<Client extends Emitter> {
   /** The instant from which a dial is allowed again. */
   #dialAgainAtMs = Number.NEGATIVE_INFINITY;
   #refusal: CommandRejectedError | undefined;
-  /** The instant at which the last dial succeeded, and the time that it took, in ms. */
-  #dialled = { atMs: Number.NEGATIVE_INFINITY, tookMs: 0 };
+  /** Gives the dial under way more time. */
+  #extend: ((patienceMs: number) => void) | undefined;
   #closed = false;
 
   constructor(
@@ -66,28 +77,13 @@ export class Generations<Client extends Emitter> {
   }
 
   /**
-   * Returns a connected client for a call. Rejects if the dial has left the call too little time
-   * for an answer: the call would time out and retire a connection that works.
+   * Returns a connected client for a call that was redirected.
    *
    * @param node The name of the node, for `waiting`.
-   * @param sinceMs The instant since which the call has waited. Default: now.
    */
-  async openFor(
-    waiting: Waiting,
-    node?: string,
-    sinceMs = this.terms.clock.nowMs(),
-  ): Promise<Client> {
+  async openFor(waiting: Waiting, node: string): Promise<Client> {
     waiting.waits?.(node);
-    // Asked first, because the signal of a call takes longer than the rest of a refusal.
-    const refused = this.#refused();
-    if (refused !== undefined) throw refused;
     const client = this.ready ?? (await unlessAborted(this.open(), waiting.signal));
-    const { atMs, tookMs } = this.#dialled;
-    const { endsAtMs = Number.POSITIVE_INFINITY } = waiting;
-    const leftMs = endsAtMs - this.terms.clock.nowMs();
-    if (atMs >= sinceMs && leftMs < tookMs && leftMs > -BUSY_MS) {
-      throw new NotSentError('timeout', `not sent: the dial took ${Math.ceil(tookMs)} ms`);
-    }
     waiting.sends?.(node);
     return client;
   }
@@ -97,21 +93,27 @@ export class Generations<Client extends Emitter> {
     if (this.#dial !== undefined || this.ready !== undefined) return undefined;
     if (this.#closed) return away('the limiter is closed');
     if (this.driver.isEnded?.()) return away('the client was closed');
-    const leftMs = this.#dialAgainAtMs - this.terms.clock.nowMs();
+    const leftMs = this.#dialAgainAtMs - this.terms.run.clock.nowMs();
     if (leftMs <= 0) return undefined;
-    const text = `not sent: the server is dialled again in ${Math.ceil(leftMs)} ms`;
-    return this.#refusal ?? new NotDialledError('connection', text);
+    const text = `not sent: not connected, and the server is dialled again in ${Math.ceil(leftMs)} ms`;
+    return this.#refusal ?? new NotSentError('connection', text);
   }
 
-  /** Returns a connected client. All callers that wait share one dial. */
-  open(): Promise<Client> {
-    if (this.#dial !== undefined) return this.#dial;
+  /**
+   * Returns a connected client. All callers that wait share one dial, which has the time of the
+   * most patient one.
+   */
+  open(patienceMs = patienceOf(this.terms)): Promise<Client> {
+    if (this.#dial !== undefined) {
+      this.#extend?.(patienceMs);
+      return this.#dial;
+    }
     const { ready } = this;
     if (ready !== undefined) return Promise.resolve(ready);
     this.#drop();
     const refused = this.#refused();
     if (refused !== undefined) return Promise.reject(refused);
-    const dial = this.#newClient();
+    const dial = this.#newClient(patienceMs);
     this.#dial = dial;
     const end = () => {
       if (this.#dial === dial) this.#dial = undefined;
@@ -120,20 +122,35 @@ export class Generations<Client extends Emitter> {
     return dial;
   }
 
-  async #newClient(): Promise<Client> {
-    const { clock, pauseMs } = this.terms;
-    const beganMs = clock.nowMs();
-    const patienceMs = patienceOf(this.terms);
+  /** Returns a promise that rejects when the dial takes too long or is abandoned. */
+  #late(patienceMs: number): { late: Promise<never>; stop: () => void } {
+    const { run } = this.terms;
+    const beganMs = run.nowMs();
     let stop = () => {};
-    let abandoned: NotSentError | undefined;
     const late = new Promise<never>((_, reject) => {
-      const fail = () => reject(away(`no connection in ${patienceMs} ms`));
-      stop = clock.after(patienceMs, fail);
-      this.#abandon = (error) => {
-        abandoned = error;
-        reject(error);
+      const fail = (ms: number) => reject(away(`no connection in ${Math.ceil(ms)} ms`));
+      stop = run.after(patienceMs, () => fail(patienceMs));
+      let longestMs = patienceMs;
+      this.#extend = (ms) => {
+        const untilMs = run.nowMs() - beganMs + ms;
+        if (untilMs <= longestMs) return;
+        longestMs = untilMs;
+        stop();
+        stop = run.after(ms, () => fail(untilMs));
       };
+      this.#abandon = reject;
     });
+    return { late, stop: () => stop() };
+  }
+
+  async #newClient(patienceMs: number): Promise<Client> {
+    const { late, stop } = this.#late(patienceMs);
+    let abandoned: NotSentError | undefined;
+    const abandon = this.#abandon;
+    this.#abandon = (error) => {
+      abandoned = error;
+      abandon?.(error);
+    };
     let client: Client | undefined;
     try {
       client = await Promise.race([this.driver.make(), late]);
@@ -142,17 +159,19 @@ export class Generations<Client extends Emitter> {
       if (abandoned !== undefined) throw abandoned;
       this.#refusal = undefined;
       this.#current = client;
-      this.#dialled = { atMs: clock.nowMs(), tookMs: clock.nowMs() - beganMs };
       return client;
     } catch (error) {
+      const isConnected = client !== undefined && this.driver.isConnected(client);
       if (client !== undefined) this.driver.drop(client);
       if (abandoned !== undefined) throw abandoned;
       const known = classified(error);
       this.#refusal = known instanceof CommandRejectedError ? known : undefined;
       // Many processes lose the same server at once and should not all dial it at once.
-      this.#dialAgainAtMs = beganMs + pauseMs * (0.8 + 0.4 * Math.random());
+      const pauseMs = Math.min(this.terms.pauseMs, PAUSE_MAX_MS) * (0.8 + 0.4 * Math.random());
+      this.#dialAgainAtMs = this.terms.run.clock.nowMs() + pauseMs;
       if (known instanceof CommandRejectedError) throw known;
-      throw new NotSentError(known.reason, known.message, { cause: error });
+      const came = isConnected ? 'connected, not logged in' : 'not connected';
+      throw new DialError(known, came, this.#dialAgainAtMs);
     } finally {
       stop();
     }

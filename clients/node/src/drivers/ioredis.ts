@@ -2,8 +2,8 @@
 import type { Writable } from 'node:stream';
 import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
-import type { Connection, Waiting } from './connection.js';
-import { type Dialling, Generations, patienceOf } from './generations.js';
+import type { Connection } from './connection.js';
+import { type Dialling, driverPatienceOf, Generations, patienceOf } from './generations.js';
 import { away, type Listener, whenEnded } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
@@ -129,6 +129,7 @@ const WITHOUT_REPEATS = Object.freeze({
 const NODE = {
   connect: (own: IoRedisLike) => own.connect(),
   isReady: (own: IoRedisLike) => own.status === 'ready',
+  isConnected: (own: IoRedisLike) => own.status === 'connect',
   /** Closes a client, and its socket at once. */
   drop(own: IoRedisLike) {
     own.disconnect();
@@ -146,20 +147,22 @@ export class IoRedisConnection implements Connection {
   readonly #forget: () => void;
 
   constructor(client: IoRedisLike, terms: Dialling) {
-    const make = () => client.duplicate({ ...WITHOUT_REPEATS, connectTimeout: patienceOf(terms) });
+    const connectTimeout = driverPatienceOf(terms);
+    const make = () => client.duplicate({ ...WITHOUT_REPEATS, connectTimeout });
     const isEnded = () => client.status === 'end';
     this.#generations = new Generations({ ...NODE, make, isEnded }, terms);
     this.#forget = whenEnded(client, 'end', () => this.#generations.end());
   }
 
-  send(call: Call, waiting: Waiting): Promise<unknown> {
+  send(call: Call): Promise<unknown> {
     const client = this.#generations.ready;
-    if (client !== undefined) return written(client, this.#args(client, call));
-    return this.#generations.openFor(waiting).then((own) => written(own, this.#args(own, call)));
+    if (client === undefined) return Promise.reject(away('the connection was lost'));
+    const { keyPrefix } = client.options;
+    return written(client, prefixed(call, keyPrefix, keyPrefix));
   }
 
-  #args({ options: { keyPrefix } }: IoRedisLike, call: Call): readonly string[] {
-    return prefixed(call, keyPrefix, keyPrefix);
+  connect(_: undefined, patienceMs?: number | undefined): Promise<unknown> {
+    return this.#generations.open(patienceMs);
   }
 
   retire(): boolean {
@@ -213,7 +216,7 @@ async function seedOf(cluster: IoRedisClusterLike, terms: Dialling): Promise<See
   const nodes = cluster.nodes('all');
   const [template] = nodes;
   if (template === undefined) throw away(`the client is not connected: ${cluster.status}`);
-  const options = { ...WITHOUT_REPEATS, connectTimeout: patienceOf(terms), keyPrefix: '' };
+  const options = { ...WITHOUT_REPEATS, connectTimeout: driverPatienceOf(terms), keyPrefix: '' };
   return {
     addresses: nodes.map(({ options: { host = '127.0.0.1', port = 6379 } }) => ({ host, port })),
     make: ({ host, port }) => template.duplicate({ ...options, host, port }),
@@ -231,6 +234,6 @@ function firstNodeOf(cluster: IoRedisClusterLike, terms: Dialling): Promise<void
       resolve();
     };
     for (const event of events) cluster.on(event, end);
-    stop = terms.clock.after(patienceOf(terms), end);
+    stop = terms.run.after(patienceOf(terms), end);
   });
 }

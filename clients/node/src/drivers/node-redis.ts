@@ -2,7 +2,7 @@
 import type { Call } from '../protocol.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection, Waiting } from './connection.js';
-import { type Dialling, Generations, patienceOf } from './generations.js';
+import { type Dialling, driverPatienceOf, Generations, patienceOf } from './generations.js';
 import { away, type Listener, Refusal, whenEnded, within } from './opening.js';
 import { type Address, nameOf } from './slot-map.js';
 
@@ -82,7 +82,7 @@ function withoutRepeats(
   terms: Dialling,
   differing: object = {},
 ): NodeRedisLike {
-  const own = { reconnectStrategy: false, connectTimeout: patienceOf(terms) };
+  const own = { reconnectStrategy: false, connectTimeout: driverPatienceOf(terms) };
   const socket = { ...theirs.options?.socket, ...differing, ...own };
   return theirs.duplicate?.({ disableOfflineQueue: true, socket }) as NodeRedisLike;
 }
@@ -98,6 +98,7 @@ const NODE = {
     return own.connect?.();
   },
   isReady: (own: NodeRedisLike) => own.isReady === true,
+  isConnected: (own: NodeRedisLike) => own.isOpen && !connecting.has(own),
   /**
    * Closes a client, which throws if it is not open. The driver does not close a socket that is
    * still connecting, so such a socket is closed when it is connected.
@@ -143,9 +144,12 @@ export class NodeRedisConnection implements Connection {
 
   send({ args }: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#generations.ready;
-    if (client !== undefined) return client.sendCommand([...args], optionsOf(waiting));
-    const opened = this.#generations.openFor(waiting);
-    return opened.then((own) => own.sendCommand([...args], optionsOf(waiting)));
+    if (client === undefined) return Promise.reject(away('the connection was lost'));
+    return client.sendCommand([...args], optionsOf(waiting));
+  }
+
+  connect(_: undefined, patienceMs?: number | undefined): Promise<unknown> {
+    return this.#generations.open(patienceMs);
   }
 
   retire(): boolean {
@@ -221,7 +225,7 @@ async function seedOf(
     });
   };
   try {
-    return await within(terms.clock, patienceMs, opened(), `no node in ${patienceMs} ms`);
+    return await within(terms.run, patienceMs, opened(), `no node in ${patienceMs} ms`);
   } finally {
     if (second.isOpen) second.destroy();
   }

@@ -24,6 +24,7 @@ import {
   type Waiting,
 } from '../../src/index.js';
 import { FakeClock } from '../../src/testing.js';
+import { dialling } from '../over.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { callsOf, type Server, serve, until } from './server.js';
 import { type Opened, versions } from './versions.js';
@@ -201,7 +202,6 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
   });
 
   it('leaves nothing behind wherever its program is cancelled', async () => {
-    const pauseMs = 1000;
     for (let last = 1, isAborted = true; isAborted; last += 1) {
       const stop = new AbortController();
       let steps = 0;
@@ -209,7 +209,7 @@ describe.each(drivers)('an admission over %s', (driver, open) => {
         steps += 1;
         if (steps === last) stop.abort(new Error('cancelled'));
       };
-      const terms = { clock: systemClock, timeoutMs: PATIENT_MS, pauseMs };
+      const terms = dialling(systemClock, PATIENT_MS);
       const stepping = new Stepping(connectionOf(opened.client, terms), step);
       const one = new Limiter(stepping, { timeoutMs: PATIENT_MS, backend: 'module' });
       const name = `${tenant}-${last}`;

@@ -11,7 +11,10 @@ import { systemClock } from '../../src/clock.js';
 import { connectionOf } from '../../src/drivers/index.js';
 import { type Backend, type Client, gcra, Limiter, type LimiterOptions } from '../../src/index.js';
 import { functions, version } from '../../src/library.js';
+import { Nodes } from '../../src/nodes.js';
+import { withDefaults } from '../../src/options.js';
 import { UntilGivenUp } from '../../src/waiting.js';
+import { dialling } from '../over.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
 
 const api = gcra('api', 100, 1, '1h');
@@ -82,13 +85,12 @@ describe('the library', () => {
     const keys = command.endsWith('ALL') ? rest.filter((_, at) => at % 2 === 0) : rest.slice(0, 1);
     const call = { args, keys, readOnly: command.startsWith('RL.PEEK') };
     const replies = await Promise.all(
-      ALL.map((backend, at) => {
-        const connection = connectionOf(redis[at] as unknown as Client, {
-          clock: systemClock,
-          timeoutMs: 60_000,
-          pauseMs: 1000,
-        });
-        const backends = new Backends(connection, systemClock, 60_000, backend);
+      ALL.map(async (backend, at) => {
+        const terms = dialling(systemClock, 60_000);
+        const connection = connectionOf(redis[at] as unknown as Client, terms);
+        const nodes = new Nodes(connection, terms.run, withDefaults({}));
+        const backends = new Backends(connection, nodes, 60_000, backend);
+        await connection.connect?.(undefined);
         const sent = backends.send(call, new UntilGivenUp());
         return sent.catch(({ message }) => message);
       }),
