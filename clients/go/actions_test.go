@@ -10,7 +10,7 @@ import (
 var actionNames = []string{
 	"check", "peek", "refund", "charge", "forget", "block", "wait", "check_all", "peek_all",
 	"check_each", "admit", "settle", "finish", "lease", "release", "ready", "close", "join",
-	"cancel", "disconnect",
+	"cancel", "disconnect", "pause",
 }
 
 func actionOf(one object) string {
@@ -53,6 +53,9 @@ func (r *runner) begin(one object) *action {
 		return nil
 	case "disconnect":
 		r.script.disconnect()
+		return nil
+	case "pause":
+		r.script.pause(time.Duration(one[name].(float64)) * time.Millisecond)
 		return nil
 	case "cancel":
 		r.started[one[name].(string)].cancel()

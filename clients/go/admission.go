@@ -13,6 +13,7 @@ type Admission struct {
 	decision Decision
 	id       string
 	holds    *holds
+	late     *late
 	parts    []*part
 
 	mu     sync.Mutex
@@ -68,9 +69,8 @@ func (l *Limiter) Admit(
 	if err != nil {
 		return nil, err
 	}
-	askedAt := time.Now()
-	d, err := l.ending.abandoning(ctx, asks, true, func() (Decision, error) {
-		return l.several(ctx, EventCheck, asks, c, nil)
+	d, err := l.ending.abandoning(ctx, c, true, func() (Decision, error) {
+		return l.several(ctx, EventCheck, c, false)
 	})
 	if err != nil {
 		return nil, err
@@ -78,21 +78,23 @@ func (l *Limiter) Admit(
 	if !d.Allowed {
 		return nil, &Denied{Decision: d}
 	}
-	return newAdmission(l.ending, asks, d, *o.id, askedAt), nil
+	admitted := newAdmission(l.ending, c, d, *o.id)
+	if !l.ending.keep(ctx, admitted) {
+		return nil, ErrClosed
+	}
+	return admitted, nil
 }
 
-func newAdmission(
-	e *ending, asks []*ask, d Decision, id string, askedAt time.Time,
-) *Admission {
-	admitted := &Admission{decision: d, id: id}
+func newAdmission(e *ending, c *call, d Decision, id string) *Admission {
+	admitted := &Admission{decision: d, id: id, late: c.late}
 	var held []*hold
-	for at, a := range asks {
+	for at, a := range c.asks {
 		one := &part{ask: a, row: d}
 		if at < len(d.Rows) {
 			one.row = d.Rows[at]
 		}
 		if a.isHeld() {
-			one.hold = newHold(a, one.row, askedAt)
+			one.hold = newHold(a, one.row, c.asked.at)
 			held = append(held, one.hold)
 		}
 		admitted.parts = append(admitted.parts, one)
@@ -197,12 +199,16 @@ func (a *Admission) Finish(ctx context.Context) {
 	if a == nil {
 		return
 	}
+	a.finish(shielded(ctx), false)
+}
+
+func (a *Admission) finish(ctx context.Context, _ bool) {
 	a.mu.Lock()
 	a.isOver = true
 	a.mu.Unlock()
 	a.end.Do(func() {
 		a.holds.stop()
-		ctx := shielded(ctx)
+		a.holds.ending.drop(a)
 		var ends []func()
 		for _, one := range a.parts {
 			ends = append(ends, func() { a.endOf(ctx, one) })
@@ -224,7 +230,12 @@ func (a *Admission) endOf(ctx context.Context, one *part) {
 	if !mayBeThere(one.row) {
 		return
 	}
-	until := a.holds.untilOf(one.hold)
+	a.late.after(func() { a.endHold(ctx, one) })
+}
+
+// endHold ends a lease or a reservation.
+func (a *Admission) endHold(ctx context.Context, one *part) {
+	e, until := a.holds.ending, a.holds.untilOf(one.hold)
 	switch {
 	case one.ask.ttl == 0:
 		e.release(ctx, one.ask, until, true)

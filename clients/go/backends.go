@@ -151,6 +151,9 @@ func hasNoFunction(err error) bool {
 
 // search returns a back end other than one that failed. One search serves all calls that wait.
 func (b *backends) search(t *turn, c *call, failed Backend) (Backend, error) {
+	deadline := time.Now().Add(t.left())
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
 	for {
 		b.mu.Lock()
 		if b.known != "" && b.known != failed {
@@ -159,7 +162,7 @@ func (b *backends) search(t *turn, c *call, failed Backend) (Backend, error) {
 		}
 		s := b.current
 		if s == nil {
-			s = &search{ended: make(chan struct{}), deadline: t.deadline}
+			s = &search{ended: make(chan struct{}), deadline: deadline}
 			b.current = s
 			b.start(s, t.node, c, failed)
 		}
@@ -167,10 +170,14 @@ func (b *backends) search(t *turn, c *call, failed Backend) (Backend, error) {
 		select {
 		case <-s.ended:
 		case <-t.ctx.Done():
-			return "", t.late(false)
+			return "", t.cancelled(false)
+		case <-timer.C:
+			return "", notSent(ReasonOverloaded, "not sent: no back end was found in time")
 		}
 		// A search ends at the deadline of the call that started it. Later ones search again.
-		if s.err == nil || !isLoss(s.err) || !s.deadline.Before(t.deadline) {
+		var away *Unavailable
+		isLate := errors.As(s.err, &away) && away.Reason != ReasonServer
+		if !isLate || !s.deadline.Before(deadline) {
 			return s.found, s.err
 		}
 	}
@@ -178,7 +185,7 @@ func (b *backends) search(t *turn, c *call, failed Backend) (Backend, error) {
 
 // start runs a search in its own goroutine, because calls that began later use its result.
 func (b *backends) start(s *search, n *node, c *call, failed Backend) {
-	s.err = notSent(ReasonConnection, "not sent: the limiter is closed")
+	s.err = ErrClosed
 	isStarted := b.x.tasks.run(func(ctx context.Context) {
 		finder := &finder{backends: b, deadline: s.deadline, node: n, key: c.keys[0]}
 		s.found, s.err = finder.find(ctx, failed)

@@ -2,48 +2,28 @@ package throttle
 
 import "time"
 
-// outcome is the end of a call, as the breaker sees it.
-type outcome int
-
-const (
-	// neither says nothing about the server, such as if the caller gave up.
-	neither outcome = iota
-	answered
-	failed
-)
-
 // breaker stops the calls to a node that does not answer. The node's mutex guards it.
 type breaker struct {
 	failuresMax int
 	pause       time.Duration
 	failures    int
-	closedAt    time.Time
-	isProbing   bool
+	// probeAt is the instant from which the next call is the probe.
+	probeAt time.Time
+	// isProbing says whether the probe's caller waits. The probe began at probeBegan.
+	isProbing  bool
+	probeBegan time.Time
 }
 
-func (b *breaker) isOpen() bool {
-	if b.failures < b.failuresMax {
-		return false
-	}
-	return b.isProbing || time.Now().Before(b.closedAt)
+// isTripped returns true if the failures in a row suffice to stop calls.
+func (b *breaker) isTripped() bool { return b.failures >= b.failuresMax }
+
+// isOpen returns true if a call must not pass.
+func (b *breaker) isOpen(now time.Time) bool {
+	return b.isTripped() && (b.isProbing || now.Before(b.probeAt))
 }
 
-// enter lets a call pass. It returns true if the call is the probe.
-func (b *breaker) enter() bool {
-	isProbe := b.failures >= b.failuresMax
-	b.isProbing = b.isProbing || isProbe
-	return isProbe
-}
-
-func (b *breaker) ended(o outcome, isProbe bool) {
-	if isProbe {
-		b.isProbing = false
-	}
-	switch o {
-	case answered:
-		b.failures = 0
-	case failed:
-		b.failures++
-		b.closedAt = time.Now().Add(b.pause)
-	}
+// fail counts a failure. The pause of an open breaker begins at the given instant.
+func (b *breaker) fail(from time.Time) {
+	b.failures++
+	b.probeAt = from.Add(b.pause)
 }

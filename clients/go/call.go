@@ -2,9 +2,12 @@ package throttle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
+
+	"redis-throttle.invalid/go/internal/algorithm"
 )
 
 const (
@@ -25,6 +28,18 @@ type ask struct {
 	id string
 	// ttl is the ttl of a reservation, otherwise 0.
 	ttl time.Duration
+	// after is the denial of the key whose retry time is over, if it decides without an answer.
+	after *knownDenial
+	// isWhole says whether the whole limit decides in this process, without regard to localShare.
+	isWhole bool
+	// budget is shared with the calls that follow; nil for a whole timeout.
+	budget *budget
+}
+
+// budget is the time left for several calls. If it ends, denial decides, unless it is nil.
+type budget struct {
+	left   time.Duration
+	denial *Decision
 }
 
 // isHeld returns true if the server keeps the call under its id.
@@ -36,6 +51,12 @@ func (a *ask) holdTTL() time.Duration {
 		return a.ttl
 	}
 	return a.rule.ttl
+}
+
+// isTooLarge returns true if the call is above a limit. A call that is never allowed although it is
+// not is banned.
+func (a *ask) isTooLarge(limit int64) bool {
+	return limit > 0 && a.knownCost()+algorithm.LeftUnits(a.leave, limit) > limit
 }
 
 // isPlain returns true for a call of one unit without options.
@@ -118,6 +139,26 @@ type call struct {
 	words  []string
 	keys   []string
 	isRead bool
+	asks   []*ask
+	// isSeveral says whether the reply has a row for each ask.
+	isSeveral bool
+	// isKnowable says whether the call is denied by known denials, and replaces them.
+	isKnowable bool
+	// asked is the moment before the call was sent. denied is the known denial that ended it.
+	asked  asked
+	denied *Decision
+	// limit is the call's time, if it is not the limiter's timeout; that of Ready, whose command is
+	// no sign of silence.
+	limit time.Duration
+	// isLast says whether the call is sent although the limiter closes.
+	isLast bool
+	// isSent says whether the command was written.
+	isSent bool
+	// decision and err are what the reply says, of a call that isKnowable.
+	decision Decision
+	err      error
+	// late is nil of a call that holds nothing.
+	late *late
 	// withoutModule returns the call for a server without the module; nil if it is the same.
 	withoutModule func() *call
 }
@@ -141,7 +182,7 @@ func oneCall(verb string, a *ask) *call {
 	} else {
 		words = append(append(words, "RL."+verb, a.key), all...)
 	}
-	c := &call{words: words, keys: []string{a.key}, isRead: verb == "PEEK"}
+	c := &call{words: words, keys: []string{a.key}, isRead: verb == "PEEK", asks: []*ask{a}}
 	if a.rule.fallback != nil {
 		c.withoutModule = func() *call { return oneCall(verb, a.withDefault()) }
 	}
@@ -172,7 +213,7 @@ func severalCall(asks []*ask, isPeek bool) (*call, error) {
 }
 
 func joinedCall(asks []*ask, isPeek bool) *call {
-	c := &call{words: []string{"RL.ALL"}, isRead: isPeek}
+	c := &call{words: []string{"RL.ALL"}, isRead: isPeek, asks: asks, isSeveral: true}
 	if isPeek {
 		c.words[0] = "RL.PEEKALL"
 	}
@@ -192,6 +233,28 @@ func defaultsOf(asks []*ask) []*ask {
 		all[at] = a.withDefault()
 	}
 	return all
+}
+
+// budget returns the time left for the call and those that follow it; nil for a whole timeout.
+func (c *call) budget() *budget {
+	if len(c.asks) == 0 {
+		return nil
+	}
+	return c.asks[0].budget
+}
+
+// isHolding returns true if the server keeps a part of the call under its id.
+func (c *call) isHolding() bool { return slices.ContainsFunc(c.asks, (*ask).isHeld) }
+
+// decide reads the reply once, for all that need it.
+func (c *call) decide(reply any) { c.decision, c.err = c.read(reply) }
+
+// read reads the reply as a decision.
+func (c *call) read(reply any) (Decision, error) {
+	if c.isSeveral {
+		return readSeveral(reply, c.asks)
+	}
+	return readDecision(reply, c.asks[0])
 }
 
 // inLibrary returns the call of the library's function, or of its script if sha1 is not empty. The

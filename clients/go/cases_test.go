@@ -47,7 +47,13 @@ func asksOf(input object) ([]*ask, error) {
 		if !hasCost {
 			cost = 1
 		}
-		asks = append(asks, &ask{rule: rule, cost: int64(cost), partial: input["partial"] == true})
+		item, err := itemOf(rule, object{"subject": "a", "leave": input["leave"]})
+		if err != nil {
+			return nil, err
+		}
+		asks = append(asks, &ask{
+			rule: rule, cost: int64(cost), leave: item.leave, partial: input["partial"] == true,
+		})
 	}
 	return asks, nil
 }
@@ -162,25 +168,70 @@ func keyOfCase(input object) (any, error) {
 	return k.key(s.text("rule"), s.text("subject"), tag)
 }
 
-func defaultsOfCase() (any, error) {
+// optionsOfCase returns the options of a limiter, after those of the case.
+func optionsOfCase(input object) (options, error) {
 	o := defaults()
+	given, err := optionsOf(input)
+	if err != nil {
+		return o, err
+	}
+	for _, one := range given {
+		one.applyLimiter(&o)
+	}
+	o.settle()
+	return o, o.check()
+}
+
+func defaultsOfCase(input, wanted object) (any, error) {
+	o, err := optionsOfCase(input)
+	if err != nil {
+		return nil, err
+	}
 	absent := func(isAbsent bool) any {
 		if isAbsent {
 			return nil
 		}
 		return "present"
 	}
-	return object{
+	all := object{
 		"timeout_ms": float64(o.timeout.Milliseconds()), "on_error": string(o.onError),
+		"silence_ms":    float64(o.silence.Milliseconds()),
 		"max_in_flight": float64(o.maxInFlight), "breaker_failures": float64(o.breakerFailures),
+		"max_waiting": float64(o.maxWaiting), "known_denials": float64(o.knownDenials),
 		"breaker_pause_ms":    float64(o.breakerPause.Milliseconds()),
 		"denial_cache":        float64(o.denialCache),
 		"denial_cache_max_ms": float64(o.denialCacheMax.Milliseconds()),
 		"prefetch":            float64(o.prefetch),
-		"backend":             string(o.backend), "prefix": o.prefix,
+		"backend":             string(o.backend), "prefix": o.prefix, "log_errors": o.logsErrors,
 		"hash_tag": absent(o.hashTag == ""), "hmac_secret": absent(!o.hasSecret),
 		"on_decision": absent(o.onDecision == nil),
-	}, nil
+	}
+	for name := range all {
+		if _, ok := wanted[name]; !ok && len(input) > 0 {
+			delete(all, name)
+		}
+	}
+	return all, nil
+}
+
+// optionsNamed returns the expected names of options that the error of wrong options has.
+func optionsNamed(input object, wanted []any) (any, error) {
+	_, err := optionsOfCase(input)
+	var wrong *InvalidArgument
+	if !errors.As(err, &wrong) {
+		return nil, err
+	}
+	named := []any{}
+	for _, name := range wanted {
+		words := strings.Split(strings.TrimSuffix(name.(string), "_ms"), "_")
+		for at, word := range words[1:] {
+			words[at+1] = strings.ToUpper(word[:1]) + word[1:]
+		}
+		if strings.Contains(err.Error(), strings.Join(words, "")) {
+			named = append(named, name)
+		}
+	}
+	return named, nil
 }
 
 func headersOf(input object) (any, error) {
@@ -308,7 +359,12 @@ var sections = map[string]func(input any, wanted any) (any, error){
 		}
 		return "unavailable", nil
 	},
-	"defaults": func(_, _ any) (any, error) { return defaultsOfCase() },
+	"defaults": func(input, wanted any) (any, error) {
+		return defaultsOfCase(input.(object), wanted.(object))
+	},
+	"invalid_options": func(input, wanted any) (any, error) {
+		return optionsNamed(input.(object), wanted.([]any))
+	},
 }
 
 // isMistake returns true if the error is of the kind that a case expects.

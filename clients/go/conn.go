@@ -17,15 +17,21 @@ type Dialer interface {
 	Dial(ctx context.Context, node string) (Conn, error)
 }
 
-// Conn is a connection, which carries one call at a time.
+// Conn is a connection, which carries one call at a time. One goroutine at a time sends and
+// receives. Interrupt and Close may be called by others at any moment. If it has a method HasRead()
+// bool that returns true, a reply was read while it was dialled, so that the server is not silent.
 type Conn interface {
-	// Do sends a command once, never again, and returns its reply: an int64, a string, nil, or a
-	// []any of these. An error reply is a [ServerError]. If the connection closed before the
-	// command was written, it returns [ErrNotSent]. It ends at the end of ctx, and first reads
-	// what has arrived.
-	Do(ctx context.Context, words []string) (any, error)
-	// Close closes the connection at once, also while Do waits, which then returns an error. It may
-	// be called again.
+	// Send writes a command once, never again. If the connection closed before the command was
+	// written, it returns [ErrNotSent].
+	Send(words []string) error
+	// Receive waits for the next reply and returns it: an int64, a string, nil, or a []any of
+	// these. An error reply is a [ServerError]. After Interrupt it reads what has arrived, and
+	// returns [ErrInterrupted] if that is not a whole reply. Another Receive then goes on.
+	Receive() (any, error)
+	// Interrupt ends the Receive that waits, or the next one if none does. It does not wait.
+	Interrupt()
+	// Close closes the connection at once, also while Send or Receive waits, which then returns an
+	// error. It may be called again.
 	Close() error
 }
 
@@ -48,3 +54,6 @@ func (e ServerError) Error() string { return string(e) }
 
 // ErrNotSent is the error of a [Conn] that closed while it was idle: the command was not written.
 var ErrNotSent = errors.New("the connection closed while it was idle")
+
+// ErrInterrupted is the error of a [Conn] that waited for a reply until its Interrupt.
+var ErrInterrupted = errors.New("the wait for a reply was interrupted")

@@ -13,7 +13,8 @@ type Counters struct {
 	Allowed, Denied int64
 	// Degraded counts the decisions of OnError.
 	Degraded int64
-	// Local counts the decisions of the denial cache and of prefetched permits.
+	// Local counts the decisions of the denial cache, of known denials under pressure, and of
+	// prefetched permits.
 	Local int64
 	// Rejected counts the commands that the server rejected.
 	Rejected int64
@@ -27,6 +28,8 @@ type decider struct {
 	keys    *keys
 	options *options
 	local   *localLimiter
+	known   *knownDenials
+	log     *errorLog
 	// hooks is nil without a hook.
 	hooks atomic.Pointer[[]func(Event)]
 
@@ -34,34 +37,52 @@ type decider struct {
 }
 
 // answer sends a call that OnError does not decide.
-func (d *decider) answer(ctx context.Context, c *call, asks ...*ask) (any, error) {
-	askedAt := time.Now()
+func (d *decider) answer(ctx context.Context, c *call) (any, error) {
+	d.begin(c)
 	reply, err := d.x.send(ctx, c)
-	d.noteRejection(err, asks, askedAt)
+	d.noteRejection(err, c.asks, c.asked.at)
 	return reply, err
 }
 
-// decided decides a call, by OnError if there is no answer.
+// begin notes the moment at which a call begins.
+func (d *decider) begin(c *call) { c.asked = asked{time.Now(), d.known.forgotten.turn.Load()} }
+
+// decided decides a call: by the reply, a known denial, or OnError.
 func (d *decider) decided(
-	kind EventKind, asks []*ask, decide func() (Decision, error),
+	kind EventKind, c *call, decide func() (Decision, error),
 ) (Decision, error) {
-	askedAt := time.Now()
+	d.begin(c)
 	decision, err := decide()
 	if err != nil {
-		d.noteRejection(err, asks, askedAt)
+		d.noteRejection(err, c.asks, c.asked.at)
 		var away *Unavailable
-		if !errors.As(err, &away) {
+		switch {
+		case err == errDeniedBefore:
+			decision = *c.denied
+		case errors.As(err, &away) && c.isLastDenied(away):
+			decision = *c.budget().denial
+		case errors.As(err, &away):
+			decision = d.withoutAnswer(c, away, kind == EventPeek)
+		default:
 			return Decision{}, err
 		}
-		decision = d.withoutAnswer(asks, away, kind == EventPeek)
 	}
-	return d.counted(kind, decision, asks, askedAt), nil
+	return d.counted(kind, decision, c.asks, c.asked.at), nil
+}
+
+// isLastDenied returns true if the time of several calls ended after a denial.
+func (c *call) isLastDenied(away *Unavailable) bool {
+	b := c.budget()
+	return b != nil && b.left <= 0 && b.denial != nil && away.Reason == ReasonOverloaded
 }
 
 // counted counts and reports a decision. The instant is zero if no call was sent.
 func (d *decider) counted(
 	kind EventKind, decision Decision, asks []*ask, askedAt time.Time,
 ) Decision {
+	if decision.Degraded {
+		d.log.note(decision.Reason)
+	}
 	if kind != EventPeek {
 		count := &d.denied
 		if decision.Allowed {
@@ -117,13 +138,25 @@ func strictest(all []OnError) OnError {
 	return chosen
 }
 
-// withoutAnswer decides each rule by its own OnError. The strictest decides the call. If a rule
-// denies, no local rule takes anything.
-func (d *decider) withoutAnswer(asks []*ask, away *Unavailable, isPeek bool) Decision {
+// withoutAnswer decides a call that got no answer. What the server last said about its keys still
+// counts. Otherwise each rule is decided by its own OnError, and the strictest decides the call. If
+// a rule denies, no local rule takes anything.
+func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decision {
+	now := time.Now()
+	if denial, ok := d.known.deny(c, now, knownLongest); ok {
+		for at := range denial.Rows {
+			denial.Rows[at] = denial.Rows[at].withoutAnswer(away)
+		}
+		return denial.withoutAnswer(away)
+	}
+	asks := c.asks
 	onErrors := make([]OnError, len(asks))
 	var locals []*ask
 	for at, a := range asks {
 		onErrors[at] = d.onErrorOf(a.rule)
+		if onErrors[at] == Allow && d.isWhole(c, a, away, now) {
+			onErrors[at] = Local
+		}
 		if onErrors[at] == Local {
 			locals = append(locals, a)
 		}
@@ -152,6 +185,22 @@ func (d *decider) withoutAnswer(asks []*ask, away *Unavailable, isPeek bool) Dec
 	whole := combined(bound, costs)
 	whole.Rows, whole.Deciding = rows, deciding[whole.Deciding]
 	return whole
+}
+
+// isWhole returns true if this process keeps the whole limit of a rule whose OnError is Allow: the
+// server denied the key before, or there are too many calls.
+func (d *decider) isWhole(c *call, a *ask, away *Unavailable, now time.Time) bool {
+	if a.rule.whole == nil || c.isHolding() {
+		return false
+	}
+	if c.isKnowable {
+		a.after = d.known.after(a, now)
+	}
+	a.isWhole = a.after != nil || away.Reason == ReasonOverloaded
+	if a.after != nil {
+		d.local.begin(a)
+	}
+	return a.isWhole
 }
 
 // decideHere decides the local rules of a call, which takes nothing if isDenied is true.

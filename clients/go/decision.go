@@ -41,6 +41,9 @@ type Decision struct {
 	ResetAfter time.Duration
 	// Never says whether a retry never helps, such as if the cost is above the limit.
 	Never bool
+	// Banned says whether the subject is blocked: a retry never helps, although the cost is within
+	// the limit.
+	Banned bool
 	// WouldAllow is Allowed without the shadow mode of a policy.
 	WouldAllow bool
 	// WouldRetryAfter is RetryAfter without the shadow mode of a policy.
@@ -75,6 +78,8 @@ func (d Decision) String() string {
 	verdict := fmt.Sprintf("allowed, %d left", d.Remaining)
 	switch {
 	case d.Allowed:
+	case d.Banned:
+		verdict = "denied, banned"
 	case d.Never:
 		verdict = "denied, never"
 	default:

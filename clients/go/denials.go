@@ -4,37 +4,52 @@ import (
 	"container/list"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// forgottenMax is the maximum number of keys of which the cache knows when they were forgotten.
+// forgottenMax is the maximum number of keys of which it is known when they were forgotten.
 const forgottenMax = 10_000
 
-// denialCache keeps denials, which decide the same command again until they expire. When it is
-// full, the oldest is dropped. A nil cache keeps nothing.
-type denialCache struct {
-	size    int
-	longest time.Duration
-
-	mu sync.Mutex
-	// denials has the elements of order by the words of their calls.
-	denials map[string]*list.Element
-	order   *list.List
-	// entries has the names of the denials of each key.
-	entries map[string]map[string]bool
-	// forgotten has the turn at which a key was last forgotten.
-	forgotten      map[string]*list.Element
-	forgottenOrder *list.List
-	// No denial is stored of a call that was sent before oldestTurn.
-	oldestTurn, turn uint64
+// denials are what the limiter remembers of the server's denials.
+type denials struct {
+	cache     *denialCache
+	known     *knownDenials
+	forgotten *forgotten
 }
 
-type denial struct {
-	name     string
-	decision Decision
-	at       time.Time
-	life     time.Duration
-	keys     []string
+func newDenials(o *options) *denials {
+	f := newForgotten()
+	return &denials{
+		cache: newDenialCache(o.denialCache, o.denialCacheMax, f), known: newKnownDenials(o, f),
+		forgotten: f,
+	}
+}
+
+// forget removes the denials of a key, also those on their way.
+func (d *denials) forget(key string) {
+	d.forgotten.add(key)
+	d.cache.forget(key)
+	d.known.forget(key)
+}
+
+// charge removes the cached denials of a key, whose times are not the server's any more. A known
+// denial stays: a charge allows no call.
+func (d *denials) charge(key string) {
+	d.forgotten.add(key)
+	d.cache.forget(key)
+}
+
+// forgotten knows the turns at which keys were last forgotten: a denial that was asked for before
+// is not kept.
+type forgotten struct {
+	turn atomic.Uint64
+
+	mu    sync.Mutex
+	keys  map[string]*list.Element
+	order *list.List
+	// No denial is kept of a call that was sent before oldest.
+	oldest uint64
 }
 
 type forgottenKey struct {
@@ -48,15 +63,66 @@ type asked struct {
 	turn uint64
 }
 
-func newDenialCache(size int, longest time.Duration) *denialCache {
+func newForgotten() *forgotten {
+	return &forgotten{keys: map[string]*list.Element{}, order: list.New()}
+}
+
+// isAfter returns true if a key was forgotten after a turn.
+func (f *forgotten) isAfter(key string, turn uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if element := f.keys[key]; element != nil {
+		return turn < element.Value.(*forgottenKey).turn
+	}
+	return turn < f.oldest
+}
+
+func (f *forgotten) add(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	turn := f.turn.Add(1)
+	if old := f.keys[key]; old != nil {
+		f.order.Remove(old)
+	}
+	f.keys[key] = f.order.PushBack(&forgottenKey{key, turn})
+	if f.order.Len() > forgottenMax {
+		oldest := f.order.Remove(f.order.Front()).(*forgottenKey)
+		delete(f.keys, oldest.key)
+		f.oldest = oldest.turn
+	}
+}
+
+// denialCache keeps denials, which decide the same command again until they expire. When it is
+// full, the oldest is dropped. A nil cache keeps nothing.
+type denialCache struct {
+	size    int
+	longest time.Duration
+
+	mu sync.Mutex
+	// denials has the elements of order by the words of their calls.
+	denials map[string]*list.Element
+	order   *list.List
+	// entries has the names of the denials of each key.
+	entries   map[string]map[string]bool
+	forgotten *forgotten
+}
+
+type denial struct {
+	name     string
+	decision Decision
+	at       time.Time
+	life     time.Duration
+	keys     []string
+}
+
+func newDenialCache(size int, longest time.Duration, f *forgotten) *denialCache {
 	if size == 0 {
 		return nil
 	}
 	return &denialCache{
 		size: size, longest: longest,
 		denials: map[string]*list.Element{}, order: list.New(),
-		entries:   map[string]map[string]bool{},
-		forgotten: map[string]*list.Element{}, forgottenOrder: list.New(),
+		entries: map[string]map[string]bool{}, forgotten: f,
 	}
 }
 
@@ -83,17 +149,6 @@ func (c *denialCache) get(of *call) (Decision, bool) {
 	return kept.decision.aged(passed), true
 }
 
-// asked returns the moment for put, before the call is sent.
-func (c *denialCache) asked() asked {
-	if c == nil {
-		return asked{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.turn++
-	return asked{time.Now(), c.turn}
-}
-
 // put keeps a denial, unless one of its keys was forgotten after the call was sent.
 func (c *denialCache) put(of *call, d Decision, asked asked) {
 	if c == nil || d.Allowed || d.Source != SourceServer || d.RetryAfter <= 0 {
@@ -102,11 +157,7 @@ func (c *denialCache) put(of *call, d Decision, asked asked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, key := range of.keys {
-		last := c.oldestTurn
-		if element := c.forgotten[key]; element != nil {
-			last = element.Value.(*forgottenKey).turn
-		}
-		if asked.turn < last {
+		if c.forgotten.isAfter(key, asked.turn) {
 			return
 		}
 	}
@@ -127,7 +178,7 @@ func (c *denialCache) put(of *call, d Decision, asked asked) {
 	}
 }
 
-// forget removes all denials of a key. Those on their way are not kept either.
+// forget removes all denials of a key.
 func (c *denialCache) forget(key string) {
 	if c == nil {
 		return
@@ -136,16 +187,6 @@ func (c *denialCache) forget(key string) {
 	defer c.mu.Unlock()
 	for name := range c.entries[key] {
 		c.remove(c.denials[name])
-	}
-	c.turn++
-	if old := c.forgotten[key]; old != nil {
-		c.forgottenOrder.Remove(old)
-	}
-	c.forgotten[key] = c.forgottenOrder.PushBack(&forgottenKey{key, c.turn})
-	if c.forgottenOrder.Len() > forgottenMax {
-		oldest := c.forgottenOrder.Remove(c.forgottenOrder.Front()).(*forgottenKey)
-		delete(c.forgotten, oldest.key)
-		c.oldestTurn = oldest.turn
 	}
 }
 

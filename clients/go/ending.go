@@ -3,6 +3,9 @@ package throttle
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -18,8 +21,115 @@ const (
 type ending struct {
 	x       *exchange
 	decider *decider
-	denials *denialCache
+	denials *denials
 	tasks   *tasks
+
+	mu sync.Mutex
+	// open has the leases and admissions that are held. takers are the calls that take some.
+	open     map[holder]bool
+	takers   sync.WaitGroup
+	isClosed bool
+}
+
+// holder is a lease or an admission. Its finish ends it, once; isLast says that the limiter closes.
+type holder interface {
+	finish(ctx context.Context, isLast bool)
+}
+
+func newEnding(x *exchange, d *decider, remembered *denials) *ending {
+	return &ending{
+		x: x, decider: d, denials: remembered, tasks: newTasks(), open: map[holder]bool{},
+	}
+}
+
+// keep notes what is held. After close it ends it at once, and returns false.
+func (e *ending) keep(ctx context.Context, held holder) bool {
+	e.mu.Lock()
+	if !e.isClosed {
+		e.open[held] = true
+		e.mu.Unlock()
+		return true
+	}
+	e.mu.Unlock()
+	held.finish(shielded(ctx), true)
+	return false
+}
+
+// drop forgets what has ended.
+func (e *ending) drop(held holder) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.open, held)
+}
+
+// close ends what is held, with one try that ends with ctx. The channel is closed when the calls
+// have returned that were taking more.
+func (e *ending) close(ctx context.Context) <-chan struct{} {
+	e.mu.Lock()
+	e.isClosed = true
+	held := slices.Collect(maps.Keys(e.open))
+	e.mu.Unlock()
+	e.tasks.close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var all sync.WaitGroup
+		for _, one := range held {
+			all.Go(func() { one.finish(ctx, true) })
+		}
+		all.Wait()
+		e.takers.Wait()
+	}()
+	return ended
+}
+
+// late is what a call that takes leases or reservations leaves behind if its caller goes. Its
+// reply, or the end of its connection, says whether there is something to give back.
+type late struct {
+	mu sync.Mutex
+	// isPending says whether the reply may still arrive. isNothing says that it took nothing.
+	isPending, isNothing bool
+	then                 func()
+}
+
+// begin notes that the caller has gone. Nil holds nothing.
+func (l *late) begin() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isPending = true
+}
+
+// end notes that no reply will come any more.
+func (l *late) end(mayHold bool) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.isPending, l.isNothing = false, !mayHold
+	then := l.then
+	l.mu.Unlock()
+	if then != nil && mayHold {
+		then()
+	}
+}
+
+// after calls a function that gives back, when the server has run the call: a RELEASE that arrives
+// before its LEASE would be answered 0, and the lease would stay.
+func (l *late) after(giveBack func()) {
+	l.mu.Lock()
+	if l.isPending {
+		l.then = giveBack
+		l.mu.Unlock()
+		return
+	}
+	isNothing := l.isNothing
+	l.mu.Unlock()
+	if !isNothing {
+		giveBack()
+	}
 }
 
 // end is a command that ends an item.
@@ -94,18 +204,30 @@ func (e *ending) settle(ctx context.Context, a *ask, units int64) {
 // abandoning decides a call with leases or reservations. It ends those that may be there although
 // the caller has nothing of them: OnError denied them, or the caller gave up.
 func (e *ending) abandoning(
-	ctx context.Context, asks []*ask, isCounted bool, decide func() (Decision, error),
+	ctx context.Context, c *call, isCounted bool, decide func() (Decision, error),
 ) (Decision, error) {
+	if !c.isHolding() {
+		return decide()
+	}
+	e.mu.Lock()
+	if e.isClosed {
+		e.mu.Unlock()
+		return Decision{}, ErrClosed
+	}
+	e.takers.Add(1)
+	e.mu.Unlock()
+	defer e.takers.Done()
+	c.late = &late{}
 	d, err := decide()
-	isGivenUp := err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
+	isGivenUp := err != nil && c.isSent && ctx.Err() != nil && errors.Is(err, ctx.Err())
 	if isGivenUp || err == nil && !d.Allowed && mayHaveRun(d.Err()) {
-		e.abandon(asks, isCounted)
+		c.late.after(func() { e.abandon(c.asks, isCounted) })
 	}
 	return d, err
 }
 
 func (e *ending) abandon(asks []*ask, isCounted bool) {
-	e.tasks.run(func(ctx context.Context) {
+	isRunning := e.tasks.run(func(ctx context.Context) {
 		var ends []func()
 		for _, a := range asks {
 			until := time.Now().Add(a.holdTTL())
@@ -118,6 +240,19 @@ func (e *ending) abandon(asks []*ask, isCounted bool) {
 		}
 		inOrder(ends)
 	})
+	if isRunning {
+		return
+	}
+	// The limiter closes.
+	for _, a := range asks {
+		one := end{kind: EventCancel, ask: a, isCounted: true}
+		if a.ttl == 0 {
+			one.kind = EventLease
+		}
+		if a.isHeld() {
+			e.over(context.Background(), one, attempt{err: ErrClosed}, false)
+		}
+	}
 }
 
 // untilAnswered sends an end. Further attempts follow by themselves.
@@ -136,7 +271,12 @@ func (e *ending) repeat(ctx context.Context, one end, last attempt) {
 	hasRun := false
 	for pause := endPause; !last.isFinal(); pause = min(2*pause, endPauseMax) {
 		hasRun = hasRun || mayHaveRun(last.err)
-		if !time.Now().Add(pause).Before(one.until) || !sleep(ctx, pause) {
+		if !time.Now().Add(pause).Before(one.until) {
+			break
+		}
+		if !sleep(ctx, pause) {
+			// The limiter closes.
+			one.isCounted = true
 			break
 		}
 		last = e.attempt(ctx, one)
@@ -203,6 +343,7 @@ func (e *ending) send(
 	ctx context.Context, c *call, a *ask, until time.Time, read reading,
 ) (*Decision, error) {
 	askedAt := time.Now()
+	c.isLast = true
 	reply, err := e.x.sendUrgent(ctx, c, until)
 	var d *Decision
 	if err == nil {

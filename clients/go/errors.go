@@ -46,16 +46,17 @@ func (e *CommandRejected) Unwrap() error { return e.err }
 // Reason says why there is no answer.
 type Reason string
 
-// The reasons that there is no answer. After ReasonTimeout and ReasonConnection the call may have
-// run.
+// The reasons that there is no answer. After ReasonServer and ReasonCircuit the call has not run;
+// after the others it may have.
 const (
-	// ReasonTimeout means that the deadline passed.
+	// ReasonTimeout means that the server, or the call's connection, is silent.
 	ReasonTimeout Reason = "timeout"
-	// ReasonConnection means that no connection could be opened, or that it was lost.
+	// ReasonConnection means that no connection could be opened in time, or that it was lost.
 	ReasonConnection Reason = "connection"
 	// ReasonServer means that the server cannot decide now, such as while it loads its data.
 	ReasonServer Reason = "server"
-	// ReasonOverloaded means that too many calls are in flight.
+	// ReasonOverloaded means that there are too many calls, or that a reply was late, although the
+	// server answers others.
 	ReasonOverloaded Reason = "overloaded"
 	// ReasonCircuit means that the circuit breaker is open.
 	ReasonCircuit Reason = "circuit"
@@ -69,8 +70,6 @@ type Unavailable struct {
 	err     error
 	// isSent says whether the command left this process.
 	isSent bool
-	// isQuiet says whether the call is no failure for the breaker.
-	isQuiet bool
 }
 
 // Error returns the reason and its details.
@@ -94,7 +93,14 @@ func mayHaveRun(err error) bool {
 	if !errors.As(err, &away) || !away.isSent {
 		return false
 	}
-	return away.Reason == ReasonTimeout || away.Reason == ReasonConnection
+	return away.Reason != ReasonServer
+}
+
+// isAway returns true if a node did not answer.
+func isAway(err error) bool {
+	var away *Unavailable
+	return errors.As(err, &away) &&
+		(away.Reason == ReasonTimeout || away.Reason == ReasonConnection)
 }
 
 // passing has the first words of the errors of a server that cannot decide for some time.
@@ -110,8 +116,8 @@ var rightsInLibrary = regexp.MustCompile(
 	`^ERR (ACL failure in script|The user executing the script can't)`)
 
 // classified returns a server's error reply as a CommandRejected or an Unavailable.
-func classified(reply ServerError) error {
-	text := strings.TrimPrefix(string(reply), "-")
+func classified(reply error) error {
+	text := strings.TrimPrefix(reply.Error(), "-")
 	kind, _, _ := strings.Cut(text, " ")
 	if passing[kind] || strings.HasPrefix(text, "ERR max number of clients") {
 		return &Unavailable{Reason: ReasonServer, message: text, err: reply, isSent: true}

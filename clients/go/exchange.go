@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,11 +17,22 @@ import (
 type exchange struct {
 	dialer Dialer
 	// router is the dialer of a cluster, otherwise nil.
-	router   Router
+	router Router
+	// single is the node of a single server.
+	single   *node
 	options  *options
 	tasks    *tasks
 	backends *backends
-	jitter   func() float64
+	known    *knownDenials
+	// onLate gets the replies to calls whose callers have gone.
+	onLate func(c *call, reply any, err error)
+	// turns keeps turns for further calls. Channels of a test's bubble belong to its limiter.
+	turns sync.Pool
+	// Tests replace these.
+	jitter    func() float64
+	afterFunc func(d time.Duration, f func()) *time.Timer
+	// isClosing says whether Close has begun.
+	isClosing atomic.Bool
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -30,11 +42,12 @@ type exchange struct {
 	isClosed    bool
 }
 
-func newExchange(dialer Dialer, o *options) *exchange {
-	x := &exchange{dialer: dialer, options: o, tasks: newTasks(), jitter: jitter}
-	x.nodes = map[string]*node{}
+func newExchange(dialer Dialer, o *options, known *knownDenials) *exchange {
+	x := &exchange{dialer: dialer, options: o, known: known, tasks: newTasks(), jitter: jitter}
+	x.nodes, x.afterFunc = map[string]*node{}, time.AfterFunc
 	x.router, _ = dialer.(Router)
 	x.backends = newBackends(x, o.backend)
+	x.single = x.named("")
 	return x
 }
 
@@ -46,7 +59,7 @@ func (x *exchange) named(name string) *node {
 	if n == nil {
 		n = &node{name: name, x: x, slots: make(chan struct{}, leaseSlots)}
 		n.breaker = breaker{failuresMax: x.options.breakerFailures, pause: x.options.breakerPause}
-		n.pool.busy, n.pool.isClosed = map[*link]bool{}, x.isClosed
+		n.pool.generation, n.pool.isClosed = 1, x.isClosed
 		x.nodes[name] = n
 	}
 	return n
@@ -54,20 +67,27 @@ func (x *exchange) named(name string) *node {
 
 // send sends a call once and returns its reply, within the limiter's timeout.
 func (x *exchange) send(ctx context.Context, c *call) (any, error) {
-	t, stop := x.newTurn(ctx)
-	defer stop()
+	t := x.newTurn(ctx, c)
+	defer x.end(t)
+	if t.limit <= 0 {
+		return nil, notSent(ReasonOverloaded, "not sent: the time is over")
+	}
 	n, err := x.locate(t, c.keys[0])
 	if err != nil {
 		return nil, err
 	}
-	return x.deliver(t, n, c)
+	reply, err := x.deliver(t, n, c)
+	if budget := c.budget(); budget != nil {
+		budget.left = min(budget.left, t.left())
+	}
+	return reply, err
 }
 
 // sendUrgent sends a renewal or an end. It waits for a slot until the given instant.
 func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (any, error) {
-	located, stop := x.newTurn(ctx)
-	defer stop()
+	located := x.newTurn(ctx, c)
 	n, err := x.locate(located, c.keys[0])
+	x.end(located)
 	if err != nil {
 		return nil, err
 	}
@@ -82,58 +102,76 @@ func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (an
 		return nil, notSent(ReasonOverloaded, "not sent: no slot was free before the end")
 	}
 	defer func() { <-n.slots }()
-	t, stop := x.newTurn(ctx)
-	defer stop()
+	t := x.newTurn(ctx, c)
+	defer x.end(t)
 	t.isUrgent = true
 	return x.deliver(t, n, c)
-}
-
-// newTurn begins a call, whose deadline is the earlier one of the limiter's and the caller's.
-func (x *exchange) newTurn(caller context.Context) (*turn, context.CancelFunc) {
-	t := &turn{caller: caller, began: time.Now()}
-	t.deadline = t.began.Add(x.options.timeout)
-	if own, ok := caller.Deadline(); ok && own.Before(t.deadline) {
-		t.deadline, t.isCallers = own, true
-	}
-	ctx, stop := context.WithDeadline(caller, t.deadline)
-	t.ctx = ctx
-	return t, stop
 }
 
 // locate returns the node of a key. In a cluster it may have to read the slot map first.
 func (x *exchange) locate(t *turn, key string) (*node, error) {
 	if x.router == nil {
-		return x.named(""), nil
+		return x.single, nil
 	}
 	if name, ok := x.router.Node(key); ok {
 		return x.named(name), nil
 	}
-	unknown := x.named("")
-	if err := unknown.enter(t); err != nil {
+	if err := t.ctx.Err(); err != nil {
 		return nil, err
 	}
-	err := x.router.Load(t.ctx)
+	unknown := x.named("")
+	if err := unknown.beginReading(t); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(t.ctx, t.limit)
+	defer stop()
+	err := x.router.Load(ctx)
 	name, ok := x.router.Node(key)
 	if ok {
 		err = nil
 	} else {
-		err = t.unmapped(err)
+		err = x.unmapped(t, ctx, err)
 	}
-	t.leave(err)
+	unknown.endReading(t, err)
 	if err != nil {
 		return nil, err
 	}
+	t.hasEntered = false
 	return x.named(name), nil
 }
 
+// beginReading begins to read the slot map, unless the breaker is open.
+func (n *node) beginReading(t *turn) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t.node = n
+	return n.enter(t, t.readAt)
+}
+
+// endReading notes whether the slot map was read. The end of the caller is no failure.
+func (n *node) endReading(t *turn, err error) {
+	t.leave()
+	var away *Unavailable
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case err == nil || !errors.As(err, &away):
+		n.answer()
+	case t.ctx.Err() == nil:
+		n.breaker.fail(time.Now())
+	}
+}
+
 // unmapped returns the error of a call whose node is not known.
-func (t *turn) unmapped(err error) error {
+func (x *exchange) unmapped(t *turn, ctx context.Context, err error) error {
 	var said ServerError
 	switch {
 	case errors.As(err, &said):
-		return classified(said)
+		return x.classified(said)
 	case t.ctx.Err() != nil:
-		return t.late(false)
+		return t.cancelled(false)
+	case ctx.Err() != nil:
+		return notSent(ReasonConnection, "not sent: no slot map in time")
 	case err == nil:
 		err = errors.New("no node serves the slot of the key")
 	}
@@ -141,15 +179,26 @@ func (t *turn) unmapped(err error) error {
 }
 
 func (x *exchange) deliver(t *turn, n *node, c *call) (any, error) {
-	if err := t.caller.Err(); err != nil {
+	if err := t.ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := n.enter(t); err != nil {
-		return nil, err
-	}
+	t.node = n
 	reply, err := x.backends.deliver(t, c)
-	t.leave(err)
+	t.leave()
 	return reply, err
+}
+
+// classified returns a server's error reply as a CommandRejected or an Unavailable. A client of one
+// server cannot follow a redirection.
+func (x *exchange) classified(reply error) error {
+	known := classified(reply)
+	if x.router == nil && beginsWith(known, "MOVED", "ASK") {
+		return &CommandRejected{
+			Kind: "MOVED", err: reply, Message: "the server is a node of a cluster: use the " +
+				"cluster client (" + known.Error() + ")",
+		}
+	}
+	return known
 }
 
 // transact sends a command once. It follows a redirection once: the node that redirects has not run
@@ -160,7 +209,7 @@ func (x *exchange) transact(t *turn, words []string) (any, error) {
 		return reply, err
 	}
 	kind, rest, _ := strings.Cut(err.Error(), " ")
-	if isLoss(err) || beginsWith(err, "MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN") {
+	if isAway(err) || beginsWith(err, "MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN") {
 		x.refresh()
 	}
 	fields := strings.Fields(rest)
@@ -214,7 +263,7 @@ func (x *exchange) openBreakers() int {
 	open := 0
 	for _, n := range all {
 		n.mu.Lock()
-		if n.breaker.isOpen() {
+		if n.isOpen(time.Now()) {
 			open++
 		}
 		n.mu.Unlock()
@@ -261,11 +310,25 @@ func (x *exchange) dialOnce(ctx context.Context, name string) (conn Conn, err er
 	case err == nil:
 		return conn, nil
 	case errors.As(err, &said):
-		return nil, classified(said)
+		return nil, x.classified(said)
 	}
 	return nil, &Unavailable{
-		Reason: ReasonConnection, message: "no connection: " + err.Error(), err: err,
+		Reason: ReasonConnection, message: "not connected: " + err.Error(), err: err,
 	}
+}
+
+// shut ends the calls in line, and returns channels that are closed when no caller waits for a
+// reply.
+func (x *exchange) shut() []<-chan struct{} {
+	x.isClosing.Store(true)
+	x.mu.Lock()
+	all := slices.Collect(maps.Values(x.nodes))
+	x.mu.Unlock()
+	var idle []<-chan struct{}
+	for _, n := range all {
+		idle = append(idle, n.shut())
+	}
+	return idle
 }
 
 // close closes all connections and the dialer, and ends the goroutines.

@@ -25,12 +25,10 @@ type finder struct {
 // ask sends a command of the search to a node. It counts for no bound: the calls that wait for the
 // search do.
 func (f *finder) ask(ctx context.Context, n *node, words ...string) (any, error) {
-	ctx, stop := context.WithDeadline(ctx, f.deadline)
-	defer stop()
-	t := &turn{ctx: ctx, caller: context.Background(), deadline: f.deadline, node: n, isOver: true}
-	n.mu.Lock()
-	t.answers = n.answers
-	n.mu.Unlock()
+	t := n.x.newTurn(ctx, &call{words: words, isLast: true})
+	defer n.x.end(t)
+	t.limit = time.Until(f.deadline)
+	t.node, t.isUrgent, t.isFree = n, true, true
 	return t.transact(words, false)
 }
 

@@ -43,6 +43,10 @@ func (l *Limiter) GiveBack(item Item, taken Decision, opts ...CallOption) error 
 		a.cost = taken.Granted
 		l.denials.forget(a.key)
 		if taken.Degraded {
+			a.isWhole = l.decider.onErrorOf(a.rule) == Allow
+			if a.isWhole {
+				a.after = l.denials.known.after(a, time.Now())
+			}
 			l.decider.local.refund(a)
 			return nil
 		}
@@ -80,12 +84,16 @@ func (l *localLimiter) refund(a *ask) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if a.after != nil {
+		a.after.state = a.localAlgorithm().Add(a.after.state, now, -a.cost)
+		return
+	}
 	element := l.keys[stateKey(a)]
 	if element == nil {
 		return
 	}
 	kept := element.Value.(*localState)
-	state := a.rule.local.Add(kept.state, now, -a.cost)
+	state := a.localAlgorithm().Add(kept.state, now, -a.cost)
 	kept.in.Remove(element)
 	delete(l.keys, kept.key)
 	if state != nil {

@@ -140,11 +140,14 @@ type Problem struct {
 
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// Problem returns the body of a denial: status 429; 413 if a retry never helps; 503 if OnError
-// decided.
+// Problem returns the body of a denial: status 429; 403 if the subject is banned, and 413 if the
+// call is too large; 503 if OnError decided.
 func (d Decision) Problem() Problem {
 	if d.Source == SourceError {
 		return problem(503, "Service Unavailable", "The rate limiter is not available.")
+	}
+	if d.Banned {
+		return problem(403, "Forbidden", "This caller is blocked.")
 	}
 	if d.Never {
 		return problem(413, "Content Too Large",

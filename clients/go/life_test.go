@@ -1,9 +1,12 @@
 package throttle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,28 +57,6 @@ func TestDeadline_of_the_caller_is_no_failure(t *testing.T) {
 	})
 }
 
-func TestCalls_of_one_hanging_dial_are_one_failure(t *testing.T) {
-	opts := []Option{WithBreaker(2, time.Second)}
-	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
-		open := s.hold()
-		for at := range 5 {
-			d := mustCheck(t, limiter, context.Background())
-			if d.Reason != ReasonTimeout {
-				t.Errorf("call %d: %v", at, d)
-			}
-		}
-		s.add([]any{[]any{1.0, 10.0, 9.0, 0.0, 6000.0}}, "")
-		open()
-		synctest.Wait()
-		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
-			t.Error(d)
-		}
-		if dials := s.seen().dials; dials != 1 {
-			t.Errorf("%d dials", dials)
-		}
-	})
-}
-
 func TestOpen_breakers_and_added_hooks_see_an_outage(t *testing.T) {
 	var kinds []string
 	note := func(name string) func(Event) {
@@ -105,31 +86,50 @@ func TestOpen_breakers_and_added_hooks_see_an_outage(t *testing.T) {
 	}
 }
 
-func TestCalls_that_waited_for_a_slow_server_are_no_failures(t *testing.T) {
-	opts := []Option{WithBreaker(1, time.Second)}
-	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
-		answer := object{"delay_ms": 30.0, "reply": []any{1.0, 10.0, 9.0, 0.0, 6000.0}}
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		counted := map[any]int{}
-		for range 4 * openMax {
-			s.add([]any{answer}, "")
-			all.Go(func() {
-				d := mustCheck(t, limiter, context.Background())
-				mu.Lock()
-				defer mu.Unlock()
-				counted[string(d.Source)+string(d.Reason)]++
-			})
+func TestLogs_the_decisions_without_an_answer_once_a_second(t *testing.T) {
+	var lines bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
+		s.add([]any{"refuse"}, "")
+		for range 7 {
+			mustCheck(t, limiter, context.Background())
 		}
-		all.Wait()
-		// The last ones get a connection after 90 ms.
-		if counted["server"] != 3*openMax || counted["errortimeout"] != openMax {
-			t.Error(counted)
+		time.Sleep(990 * time.Millisecond)
+		if count := strings.Count(lines.String(), "\n"); count != 1 {
+			t.Errorf("%d lines: %s", count, &lines)
 		}
-		s.add([]any{answer}, "")
-		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
-			t.Error(d)
+		time.Sleep(20 * time.Millisecond)
+		s.add([]any{"refuse"}, "")
+		mustCheck(t, limiter, context.Background())
+	})
+	const text = "%d calls decided without an answer: connection"
+	for _, count := range []int{1, 6, 1} {
+		_, rest, ok := strings.Cut(lines.String(), fmt.Sprintf(text, count))
+		if !ok || strings.Contains(rest, "rl:") {
+			t.Fatal(count, lines.String())
 		}
+		lines.Reset()
+		lines.WriteString(rest)
+	}
+}
+
+func TestReady_says_how_far_it_came(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
+		ready := func(text string) {
+			t.Helper()
+			var away *Unavailable
+			_, err := limiter.Ready(context.Background())
+			if !errors.As(err, &away) || !strings.HasPrefix(err.Error(), text) {
+				t.Error(err)
+			}
+		}
+		s.add([]any{"refuse"}, "")
+		ready("not connected: connection refused")
+		time.Sleep(time.Second)
+		s.add([]any{"silent"}, "")
+		ready("connected, logged in, no reply to RL.PEEK")
 	})
 }
 

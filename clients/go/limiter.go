@@ -13,7 +13,7 @@ type Limiter struct {
 	keys     *keys
 	x        *exchange
 	decider  *decider
-	denials  *denialCache
+	denials  *denials
 	stocks   *prefetcher
 	ending   *ending
 	mu       sync.Mutex
@@ -38,6 +38,7 @@ func New(dialer Dialer, opts ...Option) (*Limiter, error) {
 		}
 		one.applyLimiter(&o)
 	}
+	o.settle()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -46,11 +47,15 @@ func New(dialer Dialer, opts ...Option) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{options: &o, keys: k, closed: make(chan struct{}), stocks: newPrefetcher()}
-	l.x = newExchange(dialer, l.options)
-	l.decider = &decider{x: l.x, keys: k, options: l.options, local: newLocalLimiter()}
+	l.denials = newDenials(l.options)
+	l.x = newExchange(dialer, l.options, l.denials.known)
+	l.x.onLate = l.noteLate
+	l.decider = &decider{
+		x: l.x, keys: k, options: l.options, local: newLocalLimiter(), known: l.denials.known,
+		log: newErrorLog(o.logsErrors),
+	}
 	l.decider.addHook(o.onDecision)
-	l.denials = newDenialCache(o.denialCache, o.denialCacheMax)
-	l.ending = &ending{x: l.x, decider: l.decider, denials: l.denials, tasks: newTasks()}
+	l.ending = newEnding(l.x, l.decider, l.denials)
 	return l, nil
 }
 
@@ -99,6 +104,19 @@ func (l *Limiter) isUsable(ctx context.Context) error {
 	return nil
 }
 
+// noteLate notes the reply to a call with leases or reservations whose caller has gone.
+func (l *Limiter) noteLate(c *call, reply any, err error) {
+	if c.late == nil {
+		return
+	}
+	mayHold := !isReply(err)
+	if err == nil {
+		d, err := c.read(reply)
+		mayHold = err != nil || d.Allowed
+	}
+	c.late.end(mayHold)
+}
+
 // ask returns an item with its key.
 func (l *Limiter) ask(item Item, o callOptions) (*ask, error) {
 	if item.rule == nil {
@@ -116,7 +134,7 @@ func (l *Limiter) ask(item Item, o callOptions) (*ask, error) {
 	}
 	a := &ask{
 		rule: item.rule, key: key, subject: item.subject, cost: item.cost, leave: item.leave,
-		ttl: item.ttl, partial: o.partial,
+		ttl: item.ttl, partial: o.partial, budget: o.budget,
 	}
 	if o.id != nil {
 		a.id = *o.id
@@ -146,37 +164,43 @@ func (l *Limiter) Check(ctx context.Context, item Item, opts ...CallOption) (Dec
 	if a.rule.kind == KindLease {
 		return Decision{}, invalid("rule", "no lease: Limiter.Lease takes one")
 	}
-	asks := []*ask{a}
 	batch := l.prefetchOf(a)
 	if batch > 1 {
 		if permit, ok := l.stocks.spend(a.key, a.rule); ok {
-			return l.decider.counted(EventCheck, permit, asks, time.Time{}), nil
+			return l.decider.counted(EventCheck, permit, []*ask{a}, time.Time{}), nil
 		}
 	}
 	c, err := singleCall("CHECK", a)
 	if err != nil {
 		return Decision{}, err
 	}
+	c.isKnowable = true
 	if !a.partial {
-		if denied, ok := l.denials.get(c); ok {
-			return l.decider.counted(EventCheck, denied, asks, time.Time{}), nil
+		if denied, ok := l.denials.cache.get(c); ok {
+			return l.decider.counted(EventCheck, denied, c.asks, time.Time{}), nil
 		}
 	}
-	return l.decider.decided(EventCheck, asks, func() (Decision, error) {
+	return l.decider.decided(EventCheck, c, func() (Decision, error) {
 		if batch > 1 {
 			return l.fetched(ctx, a, c, batch)
 		}
-		asked := l.denials.asked()
-		reply, err := l.x.send(ctx, c)
-		if err != nil {
-			return Decision{}, err
-		}
-		d, err := readDecision(reply, a)
-		if err == nil && !a.partial {
-			l.denials.put(c, d, asked)
-		}
-		return d, err
+		return l.sent(ctx, c, c)
 	})
+}
+
+// sent sends a call and reads its decision. A denial is cached as that of the call of.
+func (l *Limiter) sent(ctx context.Context, c, of *call) (Decision, error) {
+	reply, err := l.x.send(ctx, c)
+	if err != nil {
+		return Decision{}, err
+	}
+	if !c.isKnowable {
+		return c.read(reply)
+	}
+	if c.err == nil && of != nil {
+		l.denials.cache.put(of, c.decision, c.asked)
+	}
+	return c.decision, c.err
 }
 
 // prefetchOf returns the number of permits that a call fetches.
@@ -198,20 +222,21 @@ func (l *Limiter) fetched(
 ) (Decision, error) {
 	send := func(permits int64) (Decision, error) {
 		whole := *a
-		whole.cost, whole.partial = permits, true
-		asked := l.denials.asked()
-		reply, err := l.x.send(context.WithoutCancel(ctx), oneCall("CHECK", &whole))
-		if err != nil {
-			return Decision{}, err
-		}
-		d, err := readDecision(reply, &whole)
-		if err == nil {
-			l.denials.put(plain, d, asked)
+		whole.cost, whole.partial, whole.budget = permits, true, nil
+		c := oneCall("CHECK", &whole)
+		c.isKnowable = true
+		l.decider.begin(c)
+		d, err := l.sent(context.WithoutCancel(ctx), c, plain)
+		if err == errDeniedBefore {
+			return *c.denied, nil
 		}
 		return d, err
 	}
-	deadline := time.Now().Add(l.options.timeout)
-	return l.stocks.take(ctx, deadline, &fetch{key: a.key, rule: a.rule, batch: batch, send: send})
+	w := &permitWaiter{deadline: time.Now().Add(l.options.timeout)}
+	if a.budget != nil {
+		w.deadline, w.isShort = time.Now().Add(a.budget.left), true
+	}
+	return l.stocks.take(ctx, w, &fetch{key: a.key, rule: a.rule, batch: batch, send: send})
 }
 
 // Peek returns the decision that Check would make. It takes nothing.
@@ -230,12 +255,9 @@ func (l *Limiter) Peek(ctx context.Context, item Item, opts ...CallOption) (Deci
 	if err != nil {
 		return Decision{}, err
 	}
-	return l.decider.decided(EventPeek, []*ask{a}, func() (Decision, error) {
-		reply, err := l.x.send(ctx, c)
-		if err != nil {
-			return Decision{}, err
-		}
-		return readDecision(reply, a)
+	c.isKnowable = a.rule.kind != KindLease
+	return l.decider.decided(EventPeek, c, func() (Decision, error) {
+		return l.sent(ctx, c, nil)
 	})
 }
 
@@ -273,19 +295,22 @@ func (l *Limiter) settled(
 	if err != nil {
 		return Decision{}, err
 	}
-	askedAt := time.Now()
-	l.denials.forget(a.key)
-	defer l.denials.forget(a.key)
-	reply, err := l.decider.answer(ctx, c, a)
+	forget := l.denials.forget
+	if kind == EventCharge {
+		forget = l.denials.charge
+	}
+	forget(a.key)
+	defer forget(a.key)
+	reply, err := l.decider.answer(ctx, c)
 	if err != nil {
 		return Decision{}, err
 	}
 	d, err := readSettled(reply, a.rule)
 	if err != nil {
-		l.decider.noteRejection(err, []*ask{a}, askedAt)
+		l.decider.noteRejection(err, c.asks, c.asked.at)
 		return Decision{}, err
 	}
-	l.decider.tell(told{kind: kind, decision: &d, asks: []*ask{a}, askedAt: askedAt})
+	l.decider.tell(told{kind: kind, decision: &d, asks: c.asks, askedAt: c.asked.at})
 	return d, nil
 }
 
@@ -330,11 +355,13 @@ func (l *Limiter) forgetting(ctx context.Context, a *ask, c *call) (any, error) 
 	forget()
 	// Again, because calls in flight may have stored results in the meantime.
 	defer forget()
-	return l.decider.answer(ctx, c, a)
+	c.asks = []*ask{a}
+	return l.decider.answer(ctx, c)
 }
 
 // Ready checks, at the start of a program, that the server answers, and returns the back end that
-// does. Its errors are a [CommandRejected] and an [Unavailable].
+// does. It takes at most 5 s, or the timeout if that is longer. Its errors are a [CommandRejected]
+// and an [Unavailable], which says how far it came.
 func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
 	if _, err := l.begin(ctx, nil); err != nil {
 		return "", err
@@ -343,7 +370,9 @@ func (l *Limiter) Ready(ctx context.Context) (Backend, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := l.decider.answer(ctx, probeCall(key)); err != nil {
+	c := probeCall(key)
+	c.limit = max(readyMin, l.options.timeout)
+	if _, err := l.decider.answer(ctx, c); err != nil {
 		return "", err
 	}
 	return l.x.backends.answering(), nil
@@ -374,10 +403,12 @@ func (l *Limiter) Counters() Counters {
 	return l.decider.counters()
 }
 
-// Close refunds the prefetched permits that were not spent, and closes the limiter's connections,
-// never the caller's client. Calls in flight end without an answer, and later ones return
-// [ErrClosed]. When it returns, the limiter has no goroutine. If ctx ends first, the permits that
-// are left are not refunded. A second Close waits for the first.
+// Close ends the limiter. Later calls, and those in line, return [ErrClosed]. Calls that were sent
+// get their replies, for which Close waits at most the limiter's timeout. Leases and admissions
+// that are held end as by their Release and Finish, with one try, and prefetched permits that were
+// not spent are refunded. Then it closes the limiter's connections, never the caller's client, and
+// no goroutine of the limiter is left. What got no answer by then is counted as
+// [Counters].Unsettled. If ctx ends first, Close ends. A second Close waits for the first.
 func (l *Limiter) Close(ctx context.Context) error {
 	if err := l.isUsable(ctx); err != nil {
 		return err
@@ -394,17 +425,28 @@ func (l *Limiter) Close(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer close(l.closed)
-	// The fetches of permits that are under way have their own deadline.
 	defer context.AfterFunc(ctx, l.x.close)()
-	l.ending.tasks.close()
+	replies := l.x.shut()
+	waiting, stop := context.WithTimeout(ctx, l.options.timeout)
+	defer stop()
+	takers := l.ending.close(waiting)
+	for _, idle := range append(replies, takers) {
+		select {
+		case <-idle:
+		case <-waiting.Done():
+		}
+	}
 	for _, kept := range l.stocks.close() {
 		// One at a time: more than the in-flight bound at once would not be sent.
 		if ctx.Err() == nil {
-			a := &ask{rule: kept.rule, key: kept.key, cost: kept.left}
-			_, _ = l.decider.answer(ctx, oneCall("REFUND", a))
+			c := oneCall("REFUND", &ask{rule: kept.rule, key: kept.key, cost: kept.left})
+			c.isLast = true
+			_, _ = l.decider.answer(ctx, c)
 		}
 	}
 	l.x.close()
+	<-takers
 	l.ending.tasks.group.Wait()
+	l.decider.log.close()
 	return ctx.Err()
 }

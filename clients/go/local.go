@@ -68,12 +68,25 @@ func (l *localLimiter) now() int64 { return l.epoch.Add(time.Since(l.epoch)).Uni
 // verdict decides one call with its options.
 func (l *localLimiter) verdict(a *ask, now int64) (algorithm.Verdict, int64) {
 	var state any
-	if element := l.keys[stateKey(a)]; element != nil {
+	if a.after != nil {
+		state = a.after.state
+	} else if element := l.keys[stateKey(a)]; element != nil {
 		state = element.Value.(*localState).state
 	}
-	return algorithm.Granted(a.rule.local, state, now, algorithm.Options{
+	return algorithm.Granted(a.localAlgorithm(), state, now, algorithm.Options{
 		Cost: a.cost, Partial: a.partial, Leave: a.leave,
 	})
+}
+
+// begin sets the state of a key whose denial is over, unless it has one: a bucket is full again
+// after the reset time of the denial, others are full.
+func (l *localLimiter) begin(a *ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bucket, ok := a.rule.whole.(*algorithm.Bucket); ok && a.after.state == nil {
+		began := l.epoch.Add(a.after.began.Sub(l.epoch)).UnixNano()
+		a.after.state = bucket.FullAfter(began, a.after.row.ResetAfter)
+	}
 }
 
 func localDecision(a *ask, v algorithm.Verdict, granted int64, away *Unavailable) Decision {
@@ -92,16 +105,34 @@ func localDecision(a *ask, v algorithm.Verdict, granted int64, away *Unavailable
 	}, a.rule).withoutAnswer(away)
 }
 
-// stateKey returns the key of a state. A changed rule of the same name has another one.
-func stateKey(a *ask) string { return a.rule.text + " " + a.key }
+// stateKey returns the key of a state. A changed rule of the same name has another one, and so has
+// the whole limit.
+func stateKey(a *ask) string {
+	if a.isWhole {
+		return "whole " + a.rule.text + " " + a.key
+	}
+	return a.rule.text + " " + a.key
+}
+
+// localAlgorithm returns the algorithm that decides in this process.
+func (a *ask) localAlgorithm() algorithm.Algorithm {
+	if a.isWhole {
+		return a.rule.whole
+	}
+	return a.rule.local
+}
 
 func (l *localLimiter) keep(a *ask, state any, now int64) {
+	if a.after != nil {
+		a.after.state = state
+		return
+	}
 	key := stateKey(a)
 	if old := l.keys[key]; old != nil {
 		old.Value.(*localState).in.Remove(old)
 	}
 	kept := &localState{key: key, state: state, in: l.idle}
-	if next := a.rule.local.Decide(state, now, 1); !next.Allowed {
+	if next := a.localAlgorithm().Decide(state, now, 1); !next.Allowed {
 		kept.in, kept.freeAt = l.exhausted, now+int64(next.RetryAfter)
 	}
 	l.keys[key] = kept.in.PushBack(kept)

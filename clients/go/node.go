@@ -3,14 +3,20 @@ package throttle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 )
 
-// leaseSlots is the number of renewals and ends in flight to a node. The in-flight bound does not
-// count them.
-const leaseSlots = 8
+const (
+	// leaseSlots is the number of renewals and ends in flight to a node. The in-flight bound does
+	// not count them.
+	leaseSlots = 8
+	// tickLate is the time by which a tick may be late and still count in full. A process that did
+	// not run for longer has not waited for longer.
+	tickLate = 10 * time.Millisecond
+	// ticksInSilence is the number of ticks in the silence of a node.
+	ticksInSilence = 4
+)
 
 // node is one server, or one primary of a cluster.
 type node struct {
@@ -19,225 +25,484 @@ type node struct {
 	// slots are those of renewals and ends.
 	slots chan struct{}
 
-	mu       sync.Mutex
-	breaker  breaker
-	inFlight int
-	// entered is the number of calls so far. failedThrough is that number at the last failure: a
-	// failure of one of these calls is part of that one.
-	entered, failedThrough uint64
-	// answers is the number of replies so far.
-	answers uint64
+	mu      sync.Mutex
+	clock   clock
+	breaker breaker
 	pool    pool
+	// heard is the run time at which the last reply was read.
+	heard time.Duration
+	// busy has the connections that carry a command, in the order of sending.
+	busy busyLinks
+	// looks is the number of connections that read what has arrived before a silence is declared.
+	looks int
+	// Short patience in line and for replies lasts until these instants.
+	shortLineUntil, shortReplyUntil time.Time
+	// probe is the connection of a probe without a reply. staleGeneration is that of a silent
+	// probe, which the next probe retires; 0 if there is none.
+	probe           *link
+	staleGeneration int
+	// closing is closed when no caller waits for a reply, after the limiter's Close began.
+	closing chan struct{}
 }
 
-// turn is a call to a node, until its end.
-type turn struct {
-	// ctx ends at the deadline. caller is the context of the caller.
-	ctx, caller context.Context
-	deadline    time.Time
-	// isCallers says whether the deadline is the caller's own, which is the earlier one.
-	isCallers bool
-	began     time.Time
-	// isUrgent says whether the call renews or ends what is held.
-	isUrgent bool
+// clock counts the time in which this process ran while calls waited. The node's mutex guards it.
+type clock struct {
+	timer     *time.Timer
+	isRunning bool
+	// run is the run time at the instant at. The next tick is planned then for a time later.
+	run     time.Duration
+	at      time.Time
+	planned time.Duration
+}
 
-	node    *node
-	number  uint64
-	answers uint64
-	isProbe bool
-	isOver  bool
-	// isRedirected says whether another node redirected the call.
-	isRedirected bool
+// now returns the run time at an instant.
+func (c *clock) now(at time.Time) time.Duration {
+	if !c.isRunning {
+		return c.run
+	}
+	return c.run + max(0, min(at.Sub(c.at), c.planned+tickLate))
+}
+
+// tickLength returns the longest time between two ticks. No deadline is shorter.
+func (n *node) tickLength() time.Duration { return n.x.options.silence / ticksInSilence }
+
+// wait starts the ticks, unless they run.
+func (n *node) wait(now time.Time) {
+	if !n.clock.isRunning {
+		n.clock.isRunning, n.clock.at = true, now
+		n.plan(n.tickLength())
+	}
+}
+
+// plan plans the next tick.
+func (n *node) plan(in time.Duration) {
+	n.clock.planned = in
+	if n.clock.timer == nil {
+		n.clock.timer = n.x.afterFunc(in, n.tick)
+	} else {
+		n.clock.timer.Reset(in)
+	}
+}
+
+// tick ends what has waited for too long. It stops when nothing waits.
+func (n *node) tick() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	n.clock.run, n.clock.at = n.clock.now(now), now
+	if n.busy.first == nil && n.pool.isUnwanted() {
+		n.clock.isRunning = false
+		return
+	}
+	switch {
+	case n.looks > 0:
+	case n.isSilent(now):
+		n.look(now)
+	default:
+		n.expire(now)
+	}
+	n.pool.dialMore(n, now)
+	n.plan(n.untilNext())
+}
+
+// untilNext returns the time until the next tick.
+func (n *node) untilNext() time.Duration {
+	run := n.clock.run
+	next := run + n.tickLength()
+	note := func(due time.Duration) {
+		if due > run {
+			next = min(next, due)
+		}
+	}
+	for l := n.busy.first; l != nil; l = l.next {
+		if !l.isExempt() {
+			note(max(n.heard, l.sentAt) + n.x.options.silence)
+		}
+		if l.isOvertaken {
+			note(l.overtakenAt + n.x.options.silence)
+		}
+		if l.turn != nil {
+			note(l.turn.dueAt)
+		}
+	}
+	for _, line := range []*line{&n.pool.urgent, &n.pool.line} {
+		for t := line.first; t != nil; t = t.next {
+			if due, ok := n.pool.lineDue(n, t); ok {
+				note(due)
+			}
+		}
+	}
+	return next - run
+}
+
+// isSilent returns true if nothing was heard for too long since the oldest unanswered command.
+func (n *node) isSilent(now time.Time) bool {
+	for l := n.busy.first; l != nil; l = l.next {
+		if !l.isExempt() {
+			return n.clock.now(now) >= max(n.heard, l.sentAt)+n.x.options.silence
+		}
+	}
+	return false
+}
+
+// look makes every connection read what has arrived, before the node counts as silent.
+func (n *node) look(now time.Time) {
+	for l := n.busy.first; l != nil; l = l.next {
+		if l.isSent.Load() {
+			l.mustLook = true
+			n.looks++
+			l.conn.Interrupt()
+		}
+	}
+	if n.looks == 0 {
+		n.judge(now)
+	}
+}
+
+// looked notes that a connection has read what had arrived.
+func (n *node) looked(l *link) {
+	if !l.mustLook {
+		return
+	}
+	l.mustLook = false
+	if n.looks--; n.looks == 0 {
+		n.judge(time.Now())
+	}
+}
+
+// judge ends what has waited for too long after all connections have looked.
+func (n *node) judge(now time.Time) {
+	if n.isSilent(now) {
+		n.fallSilent(now)
+	}
+	n.expire(now)
+}
+
+// fallSilent ends the calls in flight to a node that does not answer. The command of a probe stays
+// until the next probe: its reply would close the breaker.
+func (n *node) fallSilent(now time.Time) {
+	for l := n.busy.first; l != nil; l = l.next {
+		l.decide(&Unavailable{
+			Reason: ReasonTimeout, message: "no answer: the server is silent", isSent: true,
+		})
+	}
+	if n.probe == nil {
+		n.breaker.fail(now)
+		n.pool.retire(n, n.pool.generation, now)
+	} else {
+		n.breaker.fail(n.breaker.probeBegan)
+		n.probe, n.staleGeneration = nil, n.pool.generation
+		for l := n.busy.first; l != nil; l = l.next {
+			l.isStale = true
+			l.wake()
+		}
+	}
+	run := n.clock.now(now)
+	n.pool.endLine(func(t *turn) error {
+		if run-t.arrivedAt < n.x.options.silence {
+			return nil
+		}
+		return &Unavailable{Reason: ReasonTimeout, message: "not sent: the server is silent"}
+	})
+}
+
+// expire ends each call whose own time is over, and closes the connections that are silent alone.
+func (n *node) expire(now time.Time) {
+	run := n.clock.now(now)
+	for l := n.busy.first; l != nil; l = l.next {
+		if l.isOvertaken && run >= l.overtakenAt+n.x.options.silence {
+			l.isDoomed = true
+			l.decide(&Unavailable{
+				Reason: ReasonTimeout, message: "no answer: the connection is silent", isSent: true,
+			})
+			l.wake()
+		}
+		t := l.turn
+		if t == nil || t.err != nil || run < t.dueAt && now.Before(t.wallEnd) {
+			continue
+		}
+		l.decide(t.lateReply())
+		if !t.isUrgent {
+			n.shortReplyUntil = now.Add(n.x.options.breakerPause)
+		}
+		l.wake()
+	}
+	n.pool.endLine(func(t *turn) error {
+		due, ok := n.pool.lineDue(n, t)
+		if !ok || run < due && now.Before(t.wallEnd) {
+			return nil
+		}
+		if n.pool.open == 0 {
+			return notSent(ReasonConnection, "not sent: not connected in time")
+		}
+		if !t.isUrgent {
+			n.shortLineUntil = now.Add(n.x.options.breakerPause)
+		}
+		return notSent(ReasonOverloaded, "not sent: no connection was free in time")
+	})
 }
 
 // enter lets a call pass to the node, or returns the error of one that does not.
-func (n *node) enter(t *turn) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	isProbe := false
-	switch {
-	case n.breaker.isOpen():
-		if !t.isUrgent || n.pool.open == 0 {
-			return notSent(ReasonCircuit, "not sent: the circuit breaker is open")
-		}
-	case !t.isUrgent && n.inFlight >= n.x.options.maxInFlight:
-		text := fmt.Sprintf("not sent: %d calls are in flight", n.inFlight)
-		return notSent(ReasonOverloaded, text)
-	default:
-		isProbe = n.breaker.enter()
+func (n *node) enter(t *turn, now time.Time) error {
+	n.wait(now)
+	if n.x.isClosing.Load() && !t.call.isLast {
+		return ErrClosed
 	}
-	n.admit(t)
-	t.isProbe = isProbe
+	t.arrivedAt = n.clock.now(now)
+	t.dueAt, t.wallEnd = t.arrivedAt+t.limit, now.Add(wallFactor*t.limit)
+	switch {
+	case t.isFree || !n.breaker.isTripped():
+	case t.isUrgent && n.pool.open > 0:
+	case n.isOpen(now):
+		return notSent(ReasonCircuit, "not sent: the circuit breaker is open")
+	case !t.isUrgent:
+		n.beginProbe(t, now)
+	}
 	return nil
 }
 
-// admit counts a call that goes to the node.
-func (n *node) admit(t *turn) {
-	n.entered++
-	if !t.isUrgent {
-		n.inFlight++
+// isOpen returns true if the breaker stops calls. A probe could not begin before the next dial.
+func (n *node) isOpen(now time.Time) bool {
+	isDialLater := n.pool.open == 0 && now.Before(n.pool.dialAgainAt)
+	return n.breaker.isOpen(now) || n.breaker.isTripped() && isDialLater
+}
+
+// beginProbe makes a call the probe. It uses a new connection if the last probe got no reply.
+func (n *node) beginProbe(t *turn, now time.Time) {
+	t.isProbe = true
+	n.breaker.isProbing, n.breaker.probeBegan = true, now
+	if n.staleGeneration != 0 {
+		n.pool.retire(n, n.staleGeneration, now)
+		n.staleGeneration = 0
 	}
-	t.node, t.number, t.answers, t.isOver, t.isProbe = n, n.entered, n.answers, false, false
 }
 
-// moveTo counts a call for another node. The node that redirected it has answered.
-func (t *turn) moveTo(other *node) {
-	t.leave(nil)
-	other.mu.Lock()
-	defer other.mu.Unlock()
-	other.admit(t)
-}
-
-// leave ends the call at its node.
-func (t *turn) leave(err error) {
-	t.node.mu.Lock()
-	defer t.node.mu.Unlock()
-	t.node.leave(t, err)
-}
-
-// leave ends a call, once. Calls that fail together are one failure.
-func (n *node) leave(t *turn, err error) {
-	if t.isOver {
+// leave ends a probe at its node.
+func (t *turn) leave() {
+	if !t.isProbe {
 		return
 	}
-	t.isOver = true
-	if !t.isUrgent {
-		n.inFlight--
-	}
-	ended := outcomeOf(err)
-	if ended == failed {
-		if isLoss(err) && t.number <= n.failedThrough {
-			ended = neither
-		} else {
-			n.failedThrough = n.entered
+	t.node.mu.Lock()
+	defer t.node.mu.Unlock()
+	t.isProbe, t.node.breaker.isProbing = false, false
+}
+
+// hear notes a reply. The commands that were sent before it on other connections are overtaken.
+func (n *node) hear(l *link, now time.Time) {
+	run := n.clock.now(now)
+	n.heard, l.heardAt, l.hasAnswered = run, run, true
+	for other := l.previous; other != nil && !other.isOvertaken; other = other.previous {
+		if other.sentAt < l.sentAt {
+			other.isOvertaken, other.overtakenAt = true, run
 		}
 	}
-	n.breaker.ended(ended, t.isProbe)
 }
 
-func outcomeOf(err error) outcome {
-	if err == nil {
-		return answered
-	}
-	var rejected *CommandRejected
-	var away *Unavailable
-	switch {
-	case errors.As(err, &rejected):
-		return answered
-	case errors.As(err, &away) && !away.isQuiet:
-		return failed
-	}
-	return neither
+// answer notes a decision or a rejection.
+func (n *node) answer() {
+	n.breaker.failures = 0
+	n.staleGeneration = 0
 }
 
-func isLoss(err error) bool {
-	var away *Unavailable
-	return errors.As(err, &away) &&
-		(away.Reason == ReasonTimeout || away.Reason == ReasonConnection)
-}
-
-// notSent returns the error of a call that is no failure of the server.
-func notSent(reason Reason, text string) *Unavailable {
-	return &Unavailable{Reason: reason, message: text, isQuiet: true}
-}
-
-// late returns the error of a call whose context ended. The end of the caller's own context says
-// nothing about the server.
-func (t *turn) late(isSent bool) error {
-	if err := t.caller.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return &Unavailable{
-		Reason: ReasonTimeout, message: "no answer before the deadline", isSent: isSent,
-		isQuiet: t.isCallers,
-	}
-}
-
-// transact sends a command once over a connection of the call's node.
-func (t *turn) transact(words []string, isAsking bool) (any, error) {
-	n := t.node
+// receive returns the reply of a connection, and false if the call has ended without one. A caller
+// that leaves hands the connection to a goroutine, which reads the reply.
+func (n *node) receive(l *link, t *turn) (reply any, err error, isOpen bool) {
 	for {
-		l, waited, err := n.acquire(t)
-		if err != nil {
-			return nil, err
+		reply, err = l.conn.Receive()
+		if err != ErrInterrupted {
+			return reply, err, true
 		}
-		if waited && l.uses == 0 && time.Until(t.deadline) < l.dialTook {
-			n.release(l)
-			return nil, &Unavailable{
-				Reason:  ReasonTimeout,
-				message: fmt.Sprintf("not sent: the dial took %v", l.dialTook),
-			}
+		if n.isOver(l, t) {
+			return nil, nil, false
 		}
-		reply, err := l.send(t.ctx, words, isAsking)
-		if errors.Is(err, ErrNotSent) && (l.uses > 0 || !waited) && t.ctx.Err() == nil {
-			n.lose(l)
-			continue
-		}
-		l.uses++
-		return n.settle(t, l, reply, err)
 	}
 }
 
-// send sends a command, after ASKING if its slot is moving to the node.
-func (l *link) send(ctx context.Context, words []string, isAsking bool) (any, error) {
-	if isAsking {
-		if reply, err := l.conn.Do(ctx, []string{"ASKING"}); err != nil {
-			return reply, err
-		}
+func isReply(err error) bool {
+	if err == nil {
+		return true
 	}
-	return l.conn.Do(ctx, words)
-}
-
-// settle returns the reply of a command, or its error, and keeps or closes its connection.
-func (n *node) settle(t *turn, l *link, reply any, err error) (any, error) {
 	var said ServerError
-	isReply := err == nil || errors.As(err, &said)
+	return errors.As(err, &said)
+}
+
+// isOver returns true if an interrupted call has ended. The turn is nil if its caller has gone.
+func (n *node) isOver(l *link, t *turn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if isReply {
-		n.answers++
-		t.answers++
-		l.answeredAt = time.Now()
-		n.pool.put(n, l)
-		if err == nil {
-			return reply, nil
-		}
-		known := classified(said)
-		if beginsWith(known, "READONLY", "MASTERDOWN", "NOAUTH", "WRONGPASS") {
-			n.pool.retire(n, l.generation)
-		}
-		return nil, known
+	n.looked(l)
+	if t != nil && t.err == nil && t.ctx.Err() != nil {
+		t.err = t.cancelled(true)
 	}
-	n.pool.drop(n, l)
-	isLate := !time.Now().Before(t.deadline)
-	if t.caller.Err() != nil || isLate {
-		late := t.late(true)
-		var away *Unavailable
-		if errors.As(late, &away) && l.answeredAt.After(t.began) {
-			// The connection answered while this call waited for it, so it is slow and not silent.
-			away.isQuiet = true
-		}
-		if outcomeOf(late) == failed {
-			// In one step, so that the calls that end with it are one failure with it.
-			n.leave(t, late)
-			n.pool.retire(n, l.generation)
-		}
-		return nil, late
+	switch {
+	case l.isDoomed && !l.isClosed:
+		n.pool.dropOlder(n, l)
+		n.pool.drop(n, l, time.Now())
+	case l.isClosed:
+	case t == nil || t.err == nil:
+		return false
+	default:
+		n.drain(l)
 	}
-	return nil, &Unavailable{
+	return true
+}
+
+// drain leaves a connection to a goroutine that reads the reply of its command.
+func (n *node) drain(l *link) {
+	l.turn = nil
+	l.call.late.begin()
+	n.noteIdle()
+	sent := l.call
+	if !n.x.tasks.run(func(context.Context) { n.finish(l, sent) }) {
+		n.pool.drop(n, l, time.Now())
+	}
+}
+
+// finish reads the reply of a command whose caller has gone.
+func (n *node) finish(l *link, sent *call) {
+	reply, err, isOpen := n.receive(l, nil)
+	if isOpen {
+		reply, err = n.settle(l, nil, sent, reply, err)
+	} else {
+		err = lost(errors.New("the connection is silent"))
+	}
+	n.x.onLate(sent, reply, err)
+}
+
+// settle returns the reply of a command, or its error, and frees or closes its connection.
+// What the reply says about its keys is noted first: the next call in line may be denied by it.
+func (n *node) settle(l *link, t *turn, c *call, reply any, err error) (any, error) {
+	if err == nil && c.isKnowable {
+		c.decide(reply)
+		n.x.known.note(c)
+	}
+	now := time.Now()
+	if t != nil {
+		t.readAt = now
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !isReply(err) {
+		return nil, n.lose(l, t, err, now)
+	}
+	n.hear(l, now)
+	if err == nil {
+		n.answer()
+	} else {
+		err = n.noteError(l, n.x.classified(err), now)
+	}
+	n.free(l, now)
+	return reply, err
+}
+
+// noteError notes an error reply. It returns the error.
+func (n *node) noteError(l *link, known error, now time.Time) error {
+	var away *Unavailable
+	isOld := beginsWith(known, "READONLY", "MASTERDOWN")
+	switch {
+	case !errors.As(known, &away):
+		n.answer()
+	case isOld && l.generation != n.pool.generation:
+		// The failure of its generation is counted.
+	case n.x.router == nil || !beginsWith(known, "MOVED", "ASK"):
+		n.breaker.fail(now)
+	}
+	if isOld || beginsWith(known, "NOAUTH", "WRONGPASS") {
+		n.pool.retire(n, l.generation, now)
+	}
+	return known
+}
+
+// free returns a connection that carries no command any more.
+func (n *node) free(l *link, now time.Time) {
+	n.pool.take(n, l)
+	n.looked(l)
+	n.noteIdle()
+	n.pool.put(n, l, now)
+}
+
+// lose drops a lost connection, and returns the error of its call. It is a failure only if the
+// connection had not answered anything: a proxy that restarts is no outage.
+func (n *node) lose(l *link, t *turn, err error, now time.Time) error {
+	wasClosed := l.isClosed
+	n.looked(l)
+	n.pool.drop(n, l, now)
+	n.noteIdle()
+	if t != nil && t.err != nil {
+		return t.err
+	}
+	if !l.hasAnswered && !wasClosed {
+		n.breaker.fail(now)
+	}
+	return lost(err)
+}
+
+func lost(err error) error {
+	return &Unavailable{
 		Reason: ReasonConnection, message: "the connection was lost: " + err.Error(), err: err,
 		isSent: !errors.Is(err, ErrNotSent),
 	}
 }
 
-func (n *node) release(l *link) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.pool.put(n, l)
+// noteIdle tells a Close that no caller waits for a reply any more.
+func (n *node) noteIdle() {
+	if n.closing == nil {
+		return
+	}
+	for l := n.busy.first; l != nil; l = l.next {
+		if l.turn != nil {
+			return
+		}
+	}
+	close(n.closing)
+	n.closing = nil
 }
 
-func (n *node) lose(l *link) {
+// shut ends the calls in line, and returns a channel that is closed when no caller waits for a
+// reply.
+func (n *node) shut() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.pool.drop(n, l)
+	n.pool.endLine(func(t *turn) error {
+		if t.call.isLast {
+			return nil
+		}
+		return ErrClosed
+	})
+	idle := make(chan struct{})
+	n.closing = idle
+	n.noteIdle()
+	return idle
+}
+
+// notSent returns the error of a call that was not sent.
+func notSent(reason Reason, text string) *Unavailable {
+	return &Unavailable{Reason: reason, message: text}
+}
+
+// busyLinks are the connections that carry a command, in the order of sending.
+type busyLinks struct{ first, last *link }
+
+func (b *busyLinks) push(l *link) {
+	l.previous, l.next = b.last, nil
+	if b.last == nil {
+		b.first = l
+	} else {
+		b.last.next = l
+	}
+	b.last = l
+}
+
+func (b *busyLinks) remove(l *link) {
+	if l.previous == nil {
+		b.first = l.next
+	} else {
+		l.previous.next = l.next
+	}
+	if l.next == nil {
+		b.last = l.previous
+	} else {
+		l.next.previous = l.previous
+	}
+	l.previous, l.next = nil, nil
 }

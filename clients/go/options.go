@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -16,8 +17,13 @@ func (o option) applyLimiter(options *options) { o(options) }
 // options are those of a limiter.
 type options struct {
 	timeout         time.Duration
+	hasTimeout      bool
+	silence         time.Duration
+	hasSilence      bool
 	onError         OnError
 	maxInFlight     int
+	maxWaiting      int
+	knownDenials    int
 	breakerFailures int
 	breakerPause    time.Duration
 	denialCache     int
@@ -29,23 +35,46 @@ type options struct {
 	hmacSecret      string
 	hasSecret       bool
 	onDecision      func(Event)
+	logsErrors      bool
 }
 
 func defaults() options {
 	return options{
-		timeout: 100 * time.Millisecond, onError: Allow, maxInFlight: 256,
+		timeout: time.Second, silence: 100 * time.Millisecond, onError: Allow,
+		maxInFlight: 256, maxWaiting: 16_384, knownDenials: 10_000,
 		breakerFailures: 5, breakerPause: time.Second, denialCacheMax: time.Second,
-		prefetch: 1, backend: BackendAuto, prefix: "rl",
+		prefetch: 1, backend: BackendAuto, prefix: "rl", logsErrors: true,
 	}
 }
 
-// WithTimeout sets the deadline of a whole call, its dial included, from 1 ms to 60 s. The default
-// is 100 ms. An earlier deadline of the call's context replaces it.
-func WithTimeout(d time.Duration) Option { return option(func(o *options) { o.timeout = d }) }
+// WithTimeout sets the most that a call takes, in all, from 1 ms to 1 h. The default is 1 s. The
+// first dial is not part of it. An earlier deadline of the call's context replaces it.
+func WithTimeout(d time.Duration) Option {
+	return option(func(o *options) { o.timeout, o.hasTimeout = d, true })
+}
 
-// WithMaxInFlight sets the maximum number of calls to a node at a time. OnError decides further
-// calls at once. The default is 256.
+// WithSilence sets the time after which a server that sends nothing does not answer, from 1 ms to
+// the timeout: calls in flight then end, and OnError decides. It must be longer than a round trip
+// and the server's longest stall. The default is 100 ms, or the timeout if only that is set.
+func WithSilence(d time.Duration) Option {
+	return option(func(o *options) { o.silence, o.hasSilence = d, true })
+}
+
+// WithMaxInFlight sets the maximum number of commands sent to a node and not answered. Further
+// calls stand in line. The default is 256.
 func WithMaxInFlight(calls int) Option { return option(func(o *options) { o.maxInFlight = calls }) }
+
+// WithMaxWaiting sets the maximum number of calls in line for a node. OnError decides further calls
+// at once. The default is 16,384.
+func WithMaxWaiting(calls int) Option { return option(func(o *options) { o.maxWaiting = calls }) }
+
+// WithKnownDenials sets the maximum number of keys whose last denial is remembered. Under pressure,
+// and when the server does not answer, it decides before OnError. The default is 10,000.
+func WithKnownDenials(keys int) Option { return option(func(o *options) { o.knownDenials = keys }) }
+
+// WithLogErrors sets whether decisions without an answer are logged by [log/slog], with their
+// number, per reason at most once a second. The default is true.
+func WithLogErrors(logs bool) Option { return option(func(o *options) { o.logsErrors = logs }) }
 
 // WithBreaker sets the number of failures in a row after which the calls to a node pause, and the
 // length of the pause, after which one call probes the node. The defaults are 5 and 1 s.
@@ -89,18 +118,31 @@ func WithOnDecision(hook func(Event)) Option {
 	return option(func(o *options) { o.onDecision = hook })
 }
 
+// settle sets the silence that belongs to the timeout, if the program has not set one.
+func (o *options) settle() {
+	if o.hasTimeout && !o.hasSilence {
+		o.silence = o.timeout
+	}
+}
+
 // check validates the options.
 func (o *options) check() error {
-	const ms = int64(time.Millisecond)
+	const countMax = 1_000_000
 	err := firstError(
-		checkInt("timeout", int64(o.timeout), ms, 60_000*ms),
-		checkInt("maxInFlight", int64(o.maxInFlight), 1, 1_000_000),
-		checkInt("breakerFailures", int64(o.breakerFailures), 1, 1_000_000),
-		checkInt("breakerPause", int64(o.breakerPause), ms, 3_600_000*ms),
-		checkInt("denialCache", int64(o.denialCache), 0, 10_000_000),
-		checkInt("denialCacheMax", int64(o.denialCacheMax), ms, 3_600_000*ms),
+		checkTime("timeout", o.timeout), checkTime("silence", o.silence),
+		checkInt("maxInFlight", int64(o.maxInFlight), 1, countMax),
+		checkInt("maxWaiting", int64(o.maxWaiting), 0, countMax),
+		checkInt("knownDenials", int64(o.knownDenials), 0, countMax),
+		checkInt("breakerFailures", int64(o.breakerFailures), 1, countMax),
+		checkTime("breakerPause", o.breakerPause),
+		checkInt("denialCache", int64(o.denialCache), 0, countMax),
+		checkTime("denialCacheMax", o.denialCacheMax),
 		checkInt("prefetch", o.prefetch, 1, maxPrefetch),
 	)
+	if o.silence > o.timeout {
+		err = firstError(err, invalid("silence",
+			fmt.Sprintf("at most the timeout of %v, not %v", o.timeout, o.silence)))
+	}
 	switch o.backend {
 	case BackendAuto, BackendModule, BackendFunctions, BackendScript:
 	default:
@@ -115,6 +157,14 @@ func (o *options) check() error {
 	return err
 }
 
+// checkTime returns an error unless a time of the limiter is from 1 ms to 1 h.
+func checkTime(argument string, d time.Duration) error {
+	if d < time.Millisecond || d > time.Hour {
+		return invalid(argument, "a duration from 1ms to 1h")
+	}
+	return nil
+}
+
 // CallOption is an option of one call.
 type CallOption func(*callOptions)
 
@@ -122,6 +172,8 @@ type callOptions struct {
 	tag     *string
 	id      *string
 	partial bool
+	// budget is shared with the calls that follow; nil for a whole timeout.
+	budget *budget
 }
 
 // Tag sets the hash tag of all keys of a call, instead of the limiter's own. In a cluster the keys

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Permit is a permit that [Limiter.Lease] took. While it is held, it renews itself after each
@@ -14,6 +13,7 @@ import (
 type Permit struct {
 	decision Decision
 	holds    *holds
+	late     *late
 	isOver   atomic.Bool
 	end      sync.Once
 }
@@ -42,15 +42,13 @@ func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Pe
 	if err != nil {
 		return nil, err
 	}
-	askedAt := time.Now()
-	asks := []*ask{a}
-	d, err := l.ending.abandoning(ctx, asks, false, func() (Decision, error) {
-		return l.decider.decided(EventLease, asks, func() (Decision, error) {
+	d, err := l.ending.abandoning(ctx, c, false, func() (Decision, error) {
+		return l.decider.decided(EventLease, c, func() (Decision, error) {
 			reply, err := l.x.send(ctx, c)
 			if err != nil {
 				return Decision{}, err
 			}
-			return readDecision(reply, a)
+			return c.read(reply)
 		})
 	})
 	if err != nil {
@@ -59,9 +57,12 @@ func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Pe
 	if !d.Allowed {
 		return nil, &Denied{Decision: d}
 	}
-	return &Permit{
-		decision: d, holds: newHolds(l.ending, []*hold{newHold(a, d, askedAt)}),
-	}, nil
+	permit := &Permit{decision: d, late: c.late}
+	permit.holds = newHolds(l.ending, []*hold{newHold(a, d, c.asked.at)})
+	if !l.ending.keep(ctx, permit) {
+		return nil, ErrClosed
+	}
+	return permit, nil
 }
 
 func hasOption(opts []CallOption, has func(*callOptions) bool) bool {
@@ -133,11 +134,18 @@ func (p *Permit) Release(ctx context.Context) {
 	if p == nil {
 		return
 	}
+	p.finish(shielded(ctx), false)
+}
+
+// finish releases the permit. Without an answer to the last try it is unsettled.
+func (p *Permit) finish(ctx context.Context, isLast bool) {
 	p.isOver.Store(true)
 	p.end.Do(func() {
+		e, one := p.holds.ending, p.holds.all[0]
 		p.holds.stop()
-		if one := p.holds.all[0]; mayBeThere(p.decision) {
-			p.holds.ending.release(shielded(ctx), one.ask, p.holds.untilOf(one), false)
+		e.drop(p)
+		if mayBeThere(p.decision) {
+			p.late.after(func() { e.release(ctx, one.ask, p.holds.untilOf(one), isLast) })
 		}
 	})
 }

@@ -53,6 +53,9 @@ type permitWaiter struct {
 	// smaller is the grant of a fetch that brought none for this caller.
 	smaller *Decision
 	isGone  bool
+	// deadline is the end of the caller's time. isShort says that it is less than a timeout.
+	deadline time.Time
+	isShort  bool
 }
 
 type permit struct {
@@ -101,11 +104,11 @@ func (p *prefetcher) drop(element *list.Element) {
 	delete(p.stocks, p.order.Remove(element).(*stock).key)
 }
 
-// take waits for a permit of a fetch. It ends at the deadline, and at the end of ctx.
+// take waits for a permit of a fetch, until the end of the caller's time or of ctx.
 func (p *prefetcher) take(
-	ctx context.Context, deadline time.Time, wanted *fetch,
+	ctx context.Context, w *permitWaiter, wanted *fetch,
 ) (Decision, error) {
-	w := &permitWaiter{ready: make(chan permit, 1)}
+	w.ready = make(chan permit, 1)
 	p.mu.Lock()
 	// A fetch may have ended since the caller found no permit. Another one would drop its permits.
 	if d, ok := p.spendNow(wanted.key, wanted.rule); ok {
@@ -124,18 +127,38 @@ func (p *prefetcher) take(
 		p.start(wanted)
 	}
 	p.mu.Unlock()
-	timer := time.NewTimer(time.Until(deadline))
+	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
-	select {
-	case got := <-w.ready:
-		return got.decision, got.err
-	case <-timer.C:
-	case <-ctx.Done():
+	for late := timer.C; ; late = nil {
+		select {
+		case got := <-w.ready:
+			return got.decision, got.err
+		case <-late:
+			if d, err, isOver := p.leave(w, wanted.rule); isOver {
+				return d, err
+			}
+		case <-ctx.Done():
+			return p.giveUp(ctx, w, wanted.rule)
+		}
 	}
-	return p.giveUp(ctx, w, wanted.rule)
 }
 
-// giveUp ends the wait of a caller without a permit.
+// leave ends the wait of a caller whose time is over. That of a whole timeout lasts until the end
+// of the first fetch, which began no later.
+func (p *prefetcher) leave(w *permitWaiter, rule *Rule) (Decision, error, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.smaller == nil && !w.isShort || len(w.ready) > 0 {
+		return Decision{}, nil, false
+	}
+	w.isGone = true
+	late := notSent(ReasonOverloaded, "no prefetched permit before the deadline")
+	late.isSent = true
+	d, err := w.without(rule, late)
+	return d, err, true
+}
+
+// giveUp ends the wait of a caller whose context ended.
 func (p *prefetcher) giveUp(ctx context.Context, w *permitWaiter, rule *Rule) (Decision, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,11 +168,12 @@ func (p *prefetcher) giveUp(ctx context.Context, w *permitWaiter, rule *Rule) (D
 	default:
 	}
 	w.isGone = true
-	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
 		return Decision{}, err
 	}
 	return w.without(rule, &Unavailable{
-		Reason: ReasonTimeout, message: "no prefetched permit before the deadline", isSent: true,
+		Reason: ReasonTimeout, message: "no prefetched permit before the caller's deadline",
+		isSent: true,
 	})
 }
 
@@ -213,7 +237,7 @@ func (p *prefetcher) share(f *fetch, grant Decision) {
 			isFirst = false
 		case kept.left > 0:
 			w.ready <- permit{decision: kept.spend(now)}
-		case w.smaller != nil:
+		case w.smaller != nil || !now.Before(w.deadline):
 			w.ready <- permit{decision: noneLeft(f.rule, grant)}
 		default:
 			w.smaller = &grant

@@ -22,20 +22,29 @@ func (m *moving) Load(context.Context) error { return nil }
 type movingConn struct {
 	node string
 	uses int
+	last string
 }
 
-func (c *movingConn) Do(_ context.Context, words []string) (any, error) {
+func (c *movingConn) Send(words []string) error {
 	c.uses++
+	if c.node != "old" && c.uses > 2 {
+		return ErrNotSent
+	}
+	c.last = words[0]
+	return nil
+}
+
+func (c *movingConn) Receive() (any, error) {
 	switch {
 	case c.node == "old":
 		return nil, ServerError("ASK 1 new")
-	case c.uses > 2:
-		return nil, ErrNotSent
-	case words[0] == "ASKING":
+	case c.last == "ASKING":
 		return "OK", nil
 	}
 	return []any{int64(1), int64(9), int64(8), int64(0), int64(1)}, nil
 }
+
+func (c *movingConn) Interrupt() {}
 
 func (c *movingConn) Close() error { return nil }
 

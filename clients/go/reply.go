@@ -13,16 +13,15 @@ func notADecision() error {
 	return &CommandRejected{Kind: "PROTOCOL", Message: "the reply is not a decision"}
 }
 
-// integers returns the first count integers of a reply.
-func integers(reply []any, count int) ([]int64, error) {
+// integers returns the first count integers of a reply, at most seven.
+func integers(reply []any, count int) (all [7]int64, err error) {
 	if len(reply) < count {
-		return nil, notADecision()
+		return all, notADecision()
 	}
-	all := make([]int64, count)
-	for at := range all {
+	for at := range count {
 		number, ok := reply[at].(int64)
 		if !ok {
-			return nil, notADecision()
+			return all, notADecision()
 		}
 		all[at] = number
 	}
@@ -74,6 +73,7 @@ func readDecision(reply any, a *ask) (Decision, error) {
 		Allowed: n[0] > 0, Limit: n[1], Remaining: n[2], Granted: granted,
 		RetryAfter: afterMillis(n[3]), ResetAfter: afterMillis(n[4]), Source: SourceServer,
 	}, a.rule)
+	d.Banned = d.Never && !d.Allowed && !a.isTooLarge(d.Limit)
 	if isPolicy {
 		d.WouldAllow, d.WouldRetryAfter = n[5] > 0, afterMillis(n[6])
 		if d.WouldRetryAfter < 0 {
@@ -122,7 +122,7 @@ func readSeveral(reply any, asks []*ask) (Decision, error) {
 		return Decision{}, err
 	}
 	whole.Rows, whole.Deciding, whole.WouldAllow = rows, deciding, true
-	whole.Granted = rows[deciding].Granted
+	whole.Granted, whole.Banned = rows[deciding].Granted, rows[deciding].Banned
 	for _, row := range rows {
 		if !row.WouldAllow {
 			whole.WouldAllow = false

@@ -88,6 +88,8 @@ type Rule struct {
 	count      Count
 	// local decides in this process; nil if the kind cannot.
 	local algorithm.Algorithm
+	// whole is local with the whole limit.
+	whole algorithm.Algorithm
 }
 
 // Name returns the name, which is part of the keys and of the headers.

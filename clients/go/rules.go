@@ -208,6 +208,7 @@ func made(rule *Rule, options []RuleOption) (*Rule, error) {
 	rule.command = "RL." + rule.words[0]
 	rule.text = joined(rule.words)
 	rule.local = rule.decider().localAlgorithm(rule.localShare)
+	rule.whole = rule.decider().localAlgorithm(1)
 	if rule.onError == Local && rule.local == nil {
 		return nil, noLocal(rule)
 	}

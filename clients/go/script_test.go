@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing/synctest"
 	"time"
 )
 
@@ -22,14 +23,15 @@ type script struct {
 	generation int
 	isOver     bool
 	open       map[*scriptedConn]bool
-	// gate is closed when the calls of an instant have all begun.
-	gate chan struct{}
+	// gate is closed when the calls of an instant have all begun, running when the process runs,
+	// and ticking when its timers do.
+	gate, running, ticking chan struct{}
 }
 
 func newScript() *script {
 	s := &script{byKey: map[string][]any{}, open: map[*scriptedConn]bool{}}
-	s.gate = make(chan struct{})
-	close(s.gate)
+	s.gate = closedAlready
+	s.running, s.ticking = closedAlready, closedAlready
 	return s
 }
 
@@ -47,6 +49,37 @@ func (s *script) waitForGate() {
 	gate := s.gate
 	s.mu.Unlock()
 	<-gate
+}
+
+// pause stops the process for some time. Then it reads what has arrived before its timers run.
+func (s *script) pause(d time.Duration) {
+	running, ticking := make(chan struct{}), make(chan struct{})
+	s.mu.Lock()
+	s.running, s.ticking = running, ticking
+	s.mu.Unlock()
+	time.Sleep(d)
+	close(running)
+	synctest.Wait()
+	close(ticking)
+	synctest.Wait()
+}
+
+func (s *script) waitToRun() {
+	s.mu.Lock()
+	running := s.running
+	s.mu.Unlock()
+	<-running
+}
+
+// afterFunc is time.AfterFunc of a process that may pause.
+func (s *script) afterFunc(d time.Duration, f func()) *time.Timer {
+	return time.AfterFunc(d, func() {
+		s.mu.Lock()
+		ticking := s.ticking
+		s.mu.Unlock()
+		<-ticking
+		f()
+	})
 }
 
 // add adds answers, for the commands with this key unless it is empty.
@@ -83,19 +116,34 @@ func (s *script) seen() seen {
 	return seen{slices.Clone(s.sent), slices.Clone(s.unexpected), s.dials, s.generation}
 }
 
-func (s *script) Dial(context.Context, string) (Conn, error) {
+func (s *script) Dial(ctx context.Context, _ string) (Conn, error) {
 	s.waitForGate()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.dials++
-	if s.isOver || len(s.items) > 0 && s.items[0] == "refuse" {
-		if !s.isOver {
-			s.items = s.items[1:]
-		}
+	var item any
+	if len(s.items) > 0 {
+		item = s.items[0]
+	}
+	slow, isSlow := item.(object)
+	took, isDial := slow["dial_ms"].(float64)
+	if (isSlow && isDial || item == "refuse") && !s.isOver {
+		s.items = s.items[1:]
+	}
+	isRefused := s.isOver || item == "refuse"
+	s.mu.Unlock()
+	if isRefused {
 		return nil, errors.New("connection refused")
 	}
+	if isDial && !sleep(ctx, time.Duration(took)*time.Millisecond) {
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.opened++
-	c := &scriptedConn{script: s, number: s.opened, closed: make(chan struct{})}
+	c := &scriptedConn{
+		script: s, number: s.opened, closed: make(chan struct{}),
+		interrupted: make(chan struct{}, 1),
+	}
 	s.open[c] = true
 	return c, nil
 }
@@ -139,6 +187,11 @@ type scriptedConn struct {
 	number int
 	once   sync.Once
 	closed chan struct{}
+	// interrupted ends a Receive.
+	interrupted chan struct{}
+	// item answers the command at the instant due.
+	item any
+	due  time.Time
 }
 
 func (c *scriptedConn) close() { c.once.Do(func() { close(c.closed) }) }
@@ -151,39 +204,50 @@ func (c *scriptedConn) Close() error {
 	return nil
 }
 
-func (c *scriptedConn) Do(ctx context.Context, words []string) (any, error) {
+func (c *scriptedConn) Send(words []string) error {
 	select {
 	case <-c.closed:
-		return nil, ErrNotSent
+		return ErrNotSent
 	default:
 	}
 	c.script.waitForGate()
-	item := c.script.answer(c, words)
-	delay := time.Duration(-1)
-	if late, ok := item.(object); ok && late["delay_ms"] != nil {
-		delay = time.Duration(late["delay_ms"].(float64) * float64(time.Millisecond))
-		item = late["reply"]
+	c.item, c.due = c.script.answer(c, words), time.Now()
+	if late, ok := c.item.(object); ok && late["delay_ms"] != nil {
+		delay := time.Duration(late["delay_ms"].(float64) * float64(time.Millisecond))
+		c.item, c.due = late["reply"], c.due.Add(delay)
 	}
-	switch text, _ := item.(string); text {
-	case "lost", "close":
-		c.close()
+	if c.item == "silent" {
+		c.due = c.due.Add(24 * time.Hour)
+	}
+	return nil
+}
+
+func (c *scriptedConn) Receive() (any, error) {
+	timer := time.NewTimer(time.Until(c.due))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.closed:
 		return nil, io.EOF
-	case "silent":
-		delay = time.Hour
-	}
-	if delay >= 0 {
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-c.closed:
-			return nil, io.EOF
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	case <-c.interrupted:
+		if time.Now().Before(c.due) {
+			return nil, ErrInterrupted
 		}
 	}
-	if failure, ok := item.(object); ok {
+	c.script.waitToRun()
+	if c.item == "lost" || c.item == "close" {
+		c.close()
+		return nil, io.EOF
+	}
+	if failure, ok := c.item.(object); ok {
 		return nil, ServerError(failure["error"].(string))
 	}
-	return replyOf(item), nil
+	return replyOf(c.item), nil
+}
+
+func (c *scriptedConn) Interrupt() {
+	select {
+	case c.interrupted <- struct{}{}:
+	default:
+	}
 }

@@ -46,18 +46,16 @@ func (l *Limiter) CheckAll(
 	if err != nil {
 		return Decision{}, err
 	}
-	denials := l.denials
-	for _, a := range asks {
-		if a.isHeld() {
-			denials = nil
-		}
+	if c.isHolding() {
+		return l.ending.abandoning(ctx, c, false, func() (Decision, error) {
+			return l.several(ctx, EventCheck, c, false)
+		})
 	}
-	if denied, ok := denials.get(c); ok {
+	c.isKnowable = true
+	if denied, ok := l.denials.cache.get(c); ok {
 		return l.decider.counted(EventCheck, denied, asks, time.Time{}), nil
 	}
-	return l.ending.abandoning(ctx, asks, false, func() (Decision, error) {
-		return l.several(ctx, EventCheck, asks, c, denials)
-	})
+	return l.several(ctx, EventCheck, c, true)
 }
 
 // PeekAll returns the decision that CheckAll would make. It takes nothing.
@@ -72,25 +70,24 @@ func (l *Limiter) PeekAll(
 	if err != nil {
 		return Decision{}, err
 	}
-	return l.several(ctx, EventPeek, asks, c, nil)
+	c.isKnowable = !c.isHolding()
+	return l.several(ctx, EventPeek, c, false)
 }
 
 // several sends a call of several items and decides it.
 func (l *Limiter) several(
-	ctx context.Context, kind EventKind, asks []*ask, c *call, denials *denialCache,
+	ctx context.Context, kind EventKind, c *call, isCached bool,
 ) (Decision, error) {
-	return l.decider.decided(kind, asks, func() (Decision, error) {
-		asked := denials.asked()
-		reply, err := l.x.send(ctx, c)
+	return l.decider.decided(kind, c, func() (Decision, error) {
+		of := c
+		if !isCached {
+			of = nil
+		}
+		d, err := l.sent(ctx, c, of)
 		if err != nil {
-			if denial, ok := tooManyDenial(err, asks); ok {
+			if denial, ok := tooManyDenial(err, c.asks); ok {
 				return denial, nil
 			}
-			return Decision{}, err
-		}
-		d, err := readSeveral(reply, asks)
-		if err == nil {
-			denials.put(c, d, asked)
 		}
 		return d, err
 	})
@@ -98,7 +95,8 @@ func (l *Limiter) several(
 
 // CheckEach checks one item after the other, for keys of different slots. If one denies, or the
 // call fails or is cancelled, it refunds what the earlier ones took. Until then other callers
-// cannot use those units. Leases, reservations and backoffs have no refunds, and are refused.
+// cannot use those units. The calls have one timeout in all. Leases, reservations and backoffs have
+// no refunds, and are refused.
 func (l *Limiter) CheckEach(
 	ctx context.Context, items []Item, opts ...CallOption,
 ) (Decision, error) {
@@ -117,20 +115,28 @@ func (l *Limiter) CheckEach(
 		costs[at] = a.cost
 	}
 	var rows []Decision
+	waiting := &budget{left: l.options.timeout}
+	sharing := append(slices.Clone(opts), waiting.shared)
 	for _, item := range items {
-		row, err := l.Check(ctx, item, opts...)
+		row, err := l.Check(ctx, item, sharing...)
 		if err != nil {
 			l.giveBack(ctx, items, rows, opts)
 			return Decision{}, err
 		}
 		rows = append(rows, row)
 		if !row.Allowed {
-			l.giveBack(ctx, items, rows, opts)
+			// Too many calls would be more with refunds.
+			if row.Reason != ReasonOverloaded {
+				l.giveBack(ctx, items, rows, opts)
+			}
 			break
 		}
 	}
 	return combined(rows, costs), nil
 }
+
+// shared is the option of the calls that share the time.
+func (b *budget) shared(o *callOptions) { o.budget = b }
 
 // giveBack refunds, once, what the rows took. A row that only shadow mode allowed took nothing. The
 // end of ctx does not end it.
@@ -154,21 +160,27 @@ func (l *Limiter) refundOf(
 // Wait checks until the call is allowed: after a denial it sleeps for RetryAfter and checks again.
 // In a leaky bucket it then sleeps until the call's turn. If a sleep would end later than longest
 // after now, it takes nothing and returns a denial. A decision without an answer, and one that is
-// never allowed, returns at once.
+// never allowed, returns at once. The calls have one timeout in all, its sleeps apart; if that is
+// over, Wait returns the last denial.
 func (l *Limiter) Wait(
 	ctx context.Context, item Item, longest time.Duration, opts ...CallOption,
 ) (Decision, error) {
 	if longest < 0 {
 		return Decision{}, invalid("longest", "a duration of at least 0")
 	}
+	if err := l.isUsable(ctx); err != nil {
+		return Decision{}, err
+	}
 	until := time.Now().Add(longest)
+	waiting := &budget{left: l.options.timeout}
+	opts = append(slices.Clone(opts), waiting.shared)
 	for {
 		d, err := l.Check(ctx, item, opts...)
 		if err != nil || d.RetryAfter == 0 {
 			return d, err
 		}
 		fits := !d.Never && d.RetryAfter <= time.Until(until)
-		if !d.Allowed && (!fits || d.Source == SourceError) {
+		if !d.Allowed && (!fits || d.Source == SourceError || waiting.left <= 0) {
 			return d, nil
 		}
 		hasPlace := d.Allowed && !d.Degraded
@@ -184,6 +196,7 @@ func (l *Limiter) Wait(
 		if d.Allowed {
 			return d, nil
 		}
+		waiting.denial = &d
 	}
 }
 

@@ -209,7 +209,8 @@ func field(d Decision, name string) any {
 	return map[string]any{
 		"allowed": d.Allowed, "limit": float64(d.Limit), "remaining": float64(d.Remaining),
 		"granted": float64(d.Granted), "retry_after_ms": ms(d.RetryAfter),
-		"reset_after_ms": ms(d.ResetAfter), "never": d.Never, "would_allow": d.WouldAllow,
+		"reset_after_ms": ms(d.ResetAfter), "never": d.Never, "banned": d.Banned,
+		"would_allow":          d.WouldAllow,
 		"would_retry_after_ms": ms(d.WouldRetryAfter), "rule": d.Rule,
 		"deciding": float64(d.Deciding), "source": string(d.Source), "degraded": d.Degraded,
 		"reason": reason,

@@ -76,11 +76,15 @@ func newRunner(t *testing.T, of timeline) *runner {
 	for _, one := range of.Rules {
 		r.rules[one["name"].(string)] = Must(ruleOf(one))
 	}
-	limiter, err := New(r.script, optionsOf(t, of.Options)...)
+	opts, err := optionsOf(of.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter.x.jitter = func() float64 { return 1 }
+	limiter, err := New(r.script, append(opts, WithLogErrors(false))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter.x.jitter, limiter.x.afterFunc = func() float64 { return 1 }, r.script.afterFunc
 	r.limiter = limiter
 	return r
 }
@@ -90,35 +94,42 @@ func (r *runner) guard(id string) guard {
 	return held.(guard)
 }
 
-func optionsOf(t *testing.T, given object) []Option {
+// optionsOf returns the options of a limiter as cases.json writes them.
+func optionsOf(given object) ([]Option, error) {
 	o := defaults()
-	number := func(value any) int { return int(value.(float64)) }
-	ms := func(value any) time.Duration { return time.Duration(number(value)) * time.Millisecond }
+	var all []Option
 	for name, value := range given {
+		number, _ := value.(float64)
+		count, ms := int(number), time.Duration(number*float64(time.Millisecond))
 		switch name {
 		case "timeout_ms":
-			o.timeout = ms(value)
+			all = append(all, WithTimeout(ms))
+		case "silence_ms":
+			all = append(all, WithSilence(ms))
 		case "on_error":
-			o.onError = OnError(value.(string))
+			all = append(all, WithOnError(OnError(value.(string))))
 		case "max_in_flight":
-			o.maxInFlight = number(value)
+			all = append(all, WithMaxInFlight(count))
+		case "max_waiting":
+			all = append(all, WithMaxWaiting(count))
+		case "known_denials":
+			all = append(all, WithKnownDenials(count))
 		case "breaker_failures":
-			o.breakerFailures = number(value)
+			o.breakerFailures = count
 		case "breaker_pause_ms":
-			o.breakerPause = ms(value)
+			o.breakerPause = ms
 		case "denial_cache":
-			o.denialCache = number(value)
+			o.denialCache = count
 		case "denial_cache_max_ms":
-			o.denialCacheMax = ms(value)
+			o.denialCacheMax = ms
 		default:
-			t.Fatalf("the option %s", name)
+			return nil, errors.New("the option " + name)
 		}
 	}
-	return []Option{
-		WithTimeout(o.timeout), WithOnError(o.onError), WithMaxInFlight(o.maxInFlight),
-		WithBreaker(o.breakerFailures, o.breakerPause),
-		WithDenialCache(o.denialCache, o.denialCacheMax),
-	}
+	return append(all, WithBreaker(o.breakerFailures, o.breakerPause),
+		option(func(of *options) {
+			of.denialCache, of.denialCacheMax = o.denialCache, o.denialCacheMax
+		})), nil
 }
 
 func (r *runner) run(steps []object) {
@@ -328,6 +339,9 @@ func (o result) field(name string) any {
 	case name == "raises":
 		if o.err == nil {
 			return nil
+		}
+		if o.err == ErrClosed {
+			return "Closed"
 		}
 		return reflect.TypeOf(o.err).Elem().Name()
 	case name == "reason" && errors.As(o.err, &away):

@@ -34,9 +34,13 @@ func (w watched) Dial(ctx context.Context, node string) (throttle.Conn, error) {
 	return watchedConn{conn, w.act}, nil
 }
 
-func (w watchedConn) Do(ctx context.Context, words []string) (any, error) {
+func (w watchedConn) Send(words []string) error {
 	w.act()
-	reply, err := w.Conn.Do(ctx, words)
+	return w.Conn.Send(words)
+}
+
+func (w watchedConn) Receive() (any, error) {
+	reply, err := w.Conn.Receive()
 	w.act()
 	return reply, err
 }

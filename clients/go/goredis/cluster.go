@@ -202,11 +202,20 @@ func (c *cluster) slotsFrom(ctx context.Context, node string) ([]slotRange, erro
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	reply, err := conn.Do(ctx, []string{"CLUSTER", "SLOTS"})
+	reply, err := ask(ctx, conn, "CLUSTER", "SLOTS")
 	if err != nil {
 		return nil, err
 	}
 	return readSlots(reply, node)
+}
+
+// ask sends a command once and returns its reply. The end of the context closes the connection.
+func ask(ctx context.Context, conn throttle.Conn, words ...string) (any, error) {
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.Send(words); err != nil {
+		return nil, err
+	}
+	return conn.Receive()
 }
 
 // rangesOf returns the slots that a function of the program returned.

@@ -1,9 +1,9 @@
 package goredis
 
 import (
-	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -27,7 +27,6 @@ const commandKept = 1 << 12
 type conn struct {
 	client *redis.Client
 	wire   *wire
-	reader *bufio.Reader
 	// command is memory for the bytes of a command.
 	command []byte
 	// isTaken says whether the pool has the connection.
@@ -35,7 +34,7 @@ type conn struct {
 	// isOpen says whether the login succeeded.
 	isOpen atomic.Bool
 	// isExpired says whether no further call may use it: the credentials of the login were
-	// replaced, or a cancelled call closes it.
+	// replaced.
 	isExpired atomic.Bool
 	// endsAt is the end of its life, unless it is zero. usedAt is the last call, zero before the
 	// first. It is not used after it was idle for idleMax, unless that is below 0.
@@ -47,7 +46,6 @@ type conn struct {
 // that run after its end.
 func newConn(raw net.Conn, options *redis.Options, leaving *sync.WaitGroup) *conn {
 	c := &conn{wire: newWire(raw), idleMax: options.ConnMaxIdleTime}
-	c.reader = bufio.NewReaderSize(c.wire, 1<<12)
 	if c.idleMax == 0 {
 		c.idleMax = idleDefault
 	}
@@ -120,66 +118,47 @@ func (c *conn) open(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.wire.Close() })
 	err := c.client.Ping(ctx).Err()
 	var said redis.Error
+	isReply := errors.As(err, &said)
 	switch {
 	case !stop():
-		return ctx.Err()
-	case errors.As(err, &said) && c.isOpen.Load():
-		return nil
-	case errors.As(err, &said):
+		return fmt.Errorf("connected, not logged in: %w", ctx.Err())
+	case isReply && !c.isOpen.Load():
 		return throttle.ServerError(said.Error())
+	case err != nil && !isReply:
+		return fmt.Errorf("connected, not logged in: %w", err)
 	}
-	return err
+	// The login had the deadline of the dial.
+	return c.wire.SetDeadline(time.Time{})
 }
 
-// Do sends a command once.
-func (c *conn) Do(ctx context.Context, words []string) (any, error) {
+// Send writes a command once.
+func (c *conn) Send(words []string) error {
 	now := time.Now()
 	isOld := c.isExpired.Load() || !c.endsAt.IsZero() && now.After(c.endsAt)
 	isIdle := c.idleMax > 0 && now.Sub(c.usedAt) > c.idleMax
 	// A new one carries at least one call.
 	isOver := !c.usedAt.IsZero() && (isOld || isIdle)
 	// Bytes behind the last reply would be read as that of this command.
-	if isOver || c.reader.Buffered() > 0 || c.wire.check() != nil {
-		return nil, throttle.ErrNotSent
+	if isOver || c.wire.hasMore() || c.wire.check() != nil {
+		return throttle.ErrNotSent
 	}
 	c.usedAt = now
-	reply, err := c.exchange(ctx, words)
-	if err != nil && ctx.Err() != nil {
-		var said throttle.ServerError
-		if !errors.As(err, &said) {
-			return nil, ctx.Err()
-		}
-	}
-	return reply, err
-}
-
-// exchange writes a command and reads its reply.
-func (c *conn) exchange(ctx context.Context, words []string) (any, error) {
-	// The deadline is that of the socket. Only a cancellation must interrupt it.
-	deadline, _ := ctx.Deadline()
-	if err := c.wire.setDeadline(deadline); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			_ = c.wire.Close()
-		}
-	})
-	defer func() {
-		if !stop() && errors.Is(ctx.Err(), context.Canceled) {
-			// It may be closed at any later moment, when it would carry another call.
-			c.isExpired.Store(true)
-		}
-	}()
 	bytes := appendCommand(c.command[:0], words)
 	if cap(bytes) <= commandKept {
 		c.command = bytes
 	}
-	if _, err := c.wire.Write(bytes); err != nil {
-		return nil, err
-	}
-	return readReply(c.reader, 0)
+	_, err := c.wire.Write(bytes)
+	return err
 }
+
+// Receive waits for the next reply.
+func (c *conn) Receive() (any, error) { return c.wire.reply() }
+
+// HasRead returns true: the login ends with a reply.
+func (c *conn) HasRead() bool { return true }
+
+// Interrupt ends the wait for a reply.
+func (c *conn) Interrupt() { c.wire.interrupt() }
 
 // Close closes the connection at once.
 func (c *conn) Close() error {

@@ -3,10 +3,10 @@ package goredis
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,35 +18,43 @@ import (
 	"redis-throttle.invalid/go/internal/live"
 )
 
-func TestLends_no_connection_that_a_cancellation_closes(t *testing.T) {
+func TestGoes_on_with_a_reply_after_an_interruption(t *testing.T) {
 	server := start(t, live.Module(t)...)
-	dialer := Adapt(server.rdb)
-	var conn throttle.Conn
-	for range 5_000 {
-		if conn == nil {
-			var err error
-			if conn, err = dialer.Dial(context.Background(), ""); err != nil {
-				t.Fatal(err)
-			}
+	conn, err := Adapt(server.rdb).Dial(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for at := range 500 {
+		word := strconv.Itoa(at)
+		if err := conn.Send([]string{"ECHO", word}); err != nil {
+			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		go cancel()
-		_, err := conn.Do(ctx, []string{"ECHO", "a"})
-		if err == nil {
-			// It was answered, so another call gets the connection.
-			var reply any
-			reply, err = conn.Do(context.Background(), []string{"ECHO", "b"})
-			if err != nil && err != throttle.ErrNotSent || err == nil && reply != "b" {
-				t.Fatal(reply, err)
-			}
+		// It may end this Receive, or the next one, which then carries another command.
+		go conn.Interrupt()
+		reply, err := conn.Receive()
+		for err == throttle.ErrInterrupted {
+			reply, err = conn.Receive()
 		}
-		if err != nil {
-			_ = conn.Close()
-			conn = nil
+		if err != nil || reply != word {
+			t.Fatal(reply, err)
 		}
 	}
-	if conn != nil {
-		_ = conn.Close()
+	server.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE")
+	if err := conn.Send([]string{"SET", "late", "1"}); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Millisecond, conn.Interrupt)
+	if reply, err := conn.Receive(); err != throttle.ErrInterrupted {
+		t.Fatal(reply, err)
+	}
+	server.rdb.Do(t.Context(), "CLIENT", "UNPAUSE")
+	reply, err := conn.Receive()
+	for err == throttle.ErrInterrupted {
+		reply, err = conn.Receive()
+	}
+	if err != nil || reply != "OK" {
+		t.Fatal(reply, err)
 	}
 }
 
@@ -101,6 +109,7 @@ func TestReads_no_reply_that_another_call_left(t *testing.T) {
 type dripping struct {
 	net.Conn
 	until, deadline time.Time
+	sent            int
 }
 
 func (d *dripping) SetReadDeadline(deadline time.Time) error {
@@ -114,19 +123,20 @@ func (d *dripping) Read(into []byte) (int, error) {
 	switch now := time.Now(); {
 	case now.After(d.until):
 		return 0, io.EOF
-	case now.After(d.deadline):
+	case !d.deadline.IsZero() && now.After(d.deadline):
 		return 0, os.ErrDeadlineExceeded
 	}
-	return copy(into, "a"), nil
+	const begin = "$1048576\r\n"
+	into[0] = begin[d.sent%len(begin)]
+	d.sent++
+	return 1, nil
 }
 
 func TestEnds_a_reply_that_arrives_byte_by_byte(t *testing.T) {
 	w := newWire(&dripping{until: time.Now().Add(time.Minute)})
-	if err := w.setDeadline(time.Now().Add(time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, w); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("the deadline did not end it:", err)
+	w.interrupt()
+	if _, err := w.reply(); err != throttle.ErrInterrupted {
+		t.Error("the interruption did not end it:", err)
 	}
 }
 

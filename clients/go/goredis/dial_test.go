@@ -54,7 +54,7 @@ func TestDecides_and_closes_while_a_function_of_the_program_hangs(t *testing.T) 
 		}
 		began := time.Now()
 		d := check(t, limiter, gcra(t, 1).Of("a"))
-		if d.Reason != throttle.ReasonTimeout {
+		if d.Reason != throttle.ReasonConnection {
 			t.Error(name, d)
 		}
 		if err := limiter.Close(t.Context()); err != nil || time.Since(began) > 5*time.Second {

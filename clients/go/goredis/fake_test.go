@@ -68,8 +68,8 @@ func (w *twins) both(name string, ask func(*throttle.Limiter) (any, error)) {
 // send sends the same words to both, and compares the replies.
 func (w *twins) send(words ...string) {
 	w.t.Helper()
-	wanted, problem := w.conns[0].Do(w.t.Context(), words)
-	got, err := w.conns[1].Do(w.t.Context(), words)
+	wanted, problem := ask(w.t.Context(), w.conns[0], words...)
+	got, err := ask(w.t.Context(), w.conns[1], words...)
 	if !reflect.DeepEqual(got, wanted) || fmt.Sprint(err) != fmt.Sprint(problem) {
 		w.t.Fatalf("%v:\nfake   %v, %v\nserver %v, %v", words, got, err, wanted, problem)
 	}

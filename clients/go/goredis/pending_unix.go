@@ -10,7 +10,7 @@ import (
 // pending looks at an idle socket.
 type pending struct {
 	socket     syscall.RawConn
-	peek       func(fd uintptr) bool
+	peek       func(fd uintptr)
 	hasArrived bool
 	err        error
 }
@@ -18,7 +18,7 @@ type pending struct {
 func newPending(socket syscall.RawConn) *pending {
 	p := &pending{socket: socket}
 	// Made once, because a call would otherwise allocate it.
-	p.peek = func(fd uintptr) bool {
+	p.peek = func(fd uintptr) {
 		var one [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
@@ -30,7 +30,6 @@ func newPending(socket syscall.RawConn) *pending {
 		default:
 			p.hasArrived = true
 		}
-		return true
 	}
 	return p
 }
@@ -38,7 +37,7 @@ func newPending(socket syscall.RawConn) *pending {
 // look returns whether bytes have arrived, or an error if the socket is closed.
 func (p *pending) look() (hasArrived bool, err error) {
 	p.hasArrived, p.err = false, nil
-	if err := p.socket.Read(p.peek); err != nil {
+	if err := p.socket.Control(p.peek); err != nil {
 		return false, err
 	}
 	return p.hasArrived, p.err

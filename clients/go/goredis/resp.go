@@ -1,9 +1,8 @@
 package goredis
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
-	"io"
 	"strconv"
 
 	throttle "redis-throttle.invalid/go"
@@ -14,9 +13,14 @@ const (
 	bulkMax  = 1 << 20
 	arrayMax = 1 << 17
 	depthMax = 8
+	lineMax  = 1 << 12
+	replyMax = 1 << 25
 )
 
-var errNoReply = errors.New("the bytes are no reply of RESP2")
+var (
+	errNoReply    = errors.New("the bytes are no reply of RESP2")
+	errIncomplete = errors.New("the reply is not complete")
+)
 
 // appendCommand appends a command as RESP2 writes it.
 func appendCommand(to []byte, words []string) []byte {
@@ -32,38 +36,54 @@ func appendCount(to []byte, kind byte, count int) []byte {
 	return append(strconv.AppendInt(append(to, kind), int64(count), 10), "\r\n"...)
 }
 
-// readReply reads a reply: an int64, a string, nil, or a []any of these. An error reply is a
-// [throttle.ServerError], also inside of an array.
-func readReply(from *bufio.Reader, depth int) (any, error) {
-	line, err := from.ReadSlice('\n')
+// decode returns the reply at the beginning of some bytes, and its length: an int64, a string, nil,
+// or a []any of these. An error reply is a [throttle.ServerError], also inside of an array. It
+// returns errIncomplete if more bytes must follow.
+func decode(from []byte) (any, int, error) { return decodeAt(from, 0, 0) }
+
+// decodeAt returns a reply that begins at an index, and the index behind it.
+func decodeAt(from []byte, at, depth int) (any, int, error) {
+	line, next, err := lineAt(from, at)
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	if len(line) < 3 || line[len(line)-2] != '\r' || depth > depthMax {
-		return nil, errNoReply
+	if len(line) < 1 || depth > depthMax {
+		return nil, at, errNoReply
 	}
-	kind, line := line[0], line[1:len(line)-2]
+	kind, line := line[0], line[1:]
 	switch kind {
 	case '+':
-		return string(line), nil
+		return string(line), next, nil
 	case '-':
-		return nil, throttle.ServerError(line)
+		return nil, next, throttle.ServerError(line)
 	case ':', '$', '*':
 	default:
-		return nil, errNoReply
+		return nil, at, errNoReply
 	}
 	number, ok := integer(line)
 	switch {
 	case !ok:
-		return nil, errNoReply
+		return nil, at, errNoReply
 	case kind == ':':
-		return number, nil
+		return number, next, nil
 	case number == -1:
-		return nil, nil
+		return nil, next, nil
 	case kind == '$':
-		return readBulk(from, number)
+		return bulkAt(from, next, number)
 	}
-	return readArray(from, number, depth)
+	return arrayAt(from, next, number, depth)
+}
+
+// lineAt returns a line without its end, and the index behind it.
+func lineAt(from []byte, at int) ([]byte, int, error) {
+	length := bytes.IndexByte(from[at:min(len(from), at+lineMax)], '\n')
+	switch {
+	case length < 0 && len(from)-at < lineMax:
+		return nil, at, errIncomplete
+	case length < 1 || from[at+length-1] != '\r':
+		return nil, at, errNoReply
+	}
+	return from[at : at+length-1], at + length + 1, nil
 }
 
 // integer returns the number of a line. It does not allocate, as strconv would.
@@ -88,36 +108,34 @@ func integer(line []byte) (int64, bool) {
 	return int64(number), number < 1<<63
 }
 
-func readBulk(from *bufio.Reader, length int64) (any, error) {
+func bulkAt(from []byte, at int, length int64) (any, int, error) {
 	if length < 0 || length > bulkMax {
-		return nil, errNoReply
+		return nil, at, errNoReply
 	}
-	bulk := make([]byte, length+2)
-	if _, err := io.ReadFull(from, bulk); err != nil {
-		return nil, err
+	end := at + int(length)
+	switch {
+	case len(from) < end+2:
+		return nil, at, errIncomplete
+	case string(from[end:end+2]) != "\r\n":
+		return nil, at, errNoReply
 	}
-	if string(bulk[length:]) != "\r\n" {
-		return nil, errNoReply
-	}
-	return string(bulk[:length]), nil
+	return string(from[at:end]), end + 2, nil
 }
 
-func readArray(from *bufio.Reader, length int64, depth int) (any, error) {
+func arrayAt(from []byte, at int, length int64, depth int) (any, int, error) {
 	if length < 0 || length > arrayMax {
-		return nil, errNoReply
+		return nil, at, errNoReply
 	}
 	// The server says the length before it sends the elements.
 	all := make([]any, 0, min(length, 32))
 	for range length {
-		one, err := readReply(from, depth+1)
-		var said throttle.ServerError
-		switch {
-		case errors.As(err, &said):
+		one, next, err := decodeAt(from, at, depth+1)
+		if said, ok := err.(throttle.ServerError); ok {
 			one = said
-		case err != nil:
-			return nil, err
+		} else if err != nil {
+			return nil, at, err
 		}
-		all = append(all, one)
+		all, at = append(all, one), next
 	}
-	return all, nil
+	return all, at, nil
 }

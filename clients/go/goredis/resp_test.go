@@ -1,8 +1,6 @@
 package goredis
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"reflect"
 	"strings"
@@ -12,7 +10,8 @@ import (
 )
 
 func decoded(text string) (any, error) {
-	return readReply(bufio.NewReader(strings.NewReader(text)), 0)
+	reply, _, err := decode([]byte(text))
+	return reply, err
 }
 
 func TestReads_each_type_of_a_reply(t *testing.T) {
@@ -51,19 +50,30 @@ func TestRefuses_bytes_that_are_no_reply(t *testing.T) {
 	}
 }
 
+func TestReads_a_reply_that_arrives_in_parts(t *testing.T) {
+	const text = "*3\r\n:12\r\n*1\r\n$2\r\nab\r\n-ERR no\r\n"
+	for length := range len(text) {
+		if got, _, err := decode([]byte(text[:length])); err != errIncomplete {
+			t.Errorf("%q: %#v, %v", text[:length], got, err)
+		}
+	}
+	if _, length, err := decode([]byte(text + ":1\r\n")); err != nil || length != len(text) {
+		t.Error(length, err)
+	}
+}
+
 // FuzzDecoder reads bytes of any shape, which must not panic.
 func FuzzDecoder(f *testing.F) {
 	f.Add([]byte("*2\r\n:1\r\n$-1\r\n"))
 	f.Add([]byte("*3\r\n+OK\r\n-ERR no\r\n$1\r\na\r\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		from := bufio.NewReader(bytes.NewReader(text))
 		for {
-			if _, err := readReply(from, 0); err != nil {
-				var said throttle.ServerError
-				if !errors.As(err, &said) {
-					return
-				}
+			_, length, err := decode(text)
+			var said throttle.ServerError
+			if err != nil && !errors.As(err, &said) {
+				return
 			}
+			text = text[length:]
 		}
 	})
 }

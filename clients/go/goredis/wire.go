@@ -6,8 +6,11 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	throttle "redis-throttle.invalid/go"
 )
 
 // arrived is the time in which bytes that have arrived are read.
@@ -23,14 +26,17 @@ type wire struct {
 	secure *tls.Conn
 	// pending is nil if the socket cannot be looked at.
 	pending *pending
-	// isLate says whether the deadline of the call has passed.
-	isLate bool
+	// isInterrupted says whether the next read must not wait.
+	isInterrupted atomic.Bool
+	// bytes has what arrived, from start to end.
+	bytes      []byte
+	start, end int
 	// one is memory for a byte that should not be there.
 	one [1]byte
 }
 
 func newWire(conn net.Conn) *wire {
-	w := &wire{Conn: conn}
+	w := &wire{Conn: conn, bytes: make([]byte, 1<<12)}
 	raw := conn
 	if secure, ok := conn.(*tls.Conn); ok {
 		w.secure, raw = secure, secure.NetConn()
@@ -51,34 +57,78 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// setDeadline sets the deadline of a call.
-func (w *wire) setDeadline(deadline time.Time) error {
-	w.isLate = false
-	return w.SetDeadline(deadline)
+// interrupt ends a read that waits, or the next one.
+func (w *wire) interrupt() {
+	w.isInterrupted.Store(true)
+	_ = w.SetReadDeadline(past)
 }
 
-// Read reads like the socket, and after its deadline for a moment more: a busy program may look at
-// the socket late, and what arrived in time counts. What arrives byte by byte does not go on.
-func (w *wire) Read(into []byte) (int, error) {
-	n, err := w.Conn.Read(into)
-	if n > 0 || w.isLate || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
+// hasMore returns true if bytes arrived behind the last reply.
+func (w *wire) hasMore() bool { return w.start < w.end }
+
+// reply waits for a reply. After an interruption it first reads what has arrived, because a busy
+// program may look at the socket late, and then returns [throttle.ErrInterrupted]. Bytes that
+// arrive one by one do not go on.
+func (w *wire) reply() (any, error) {
+	isLooking := false
+	for {
+		reply, length, err := decode(w.bytes[w.start:w.end])
+		if err != errIncomplete {
+			if w.start += length; w.start == w.end {
+				w.start, w.end = 0, 0
+			}
+			if isLooking {
+				_ = w.SetReadDeadline(time.Time{})
+			}
+			return reply, err
+		}
+		if err := w.makeRoom(); err != nil {
+			return nil, err
+		}
+		if w.isInterrupted.Swap(false) {
+			isLooking = true
+			if err := w.SetReadDeadline(time.Now().Add(arrived)); err != nil {
+				return nil, err
+			}
+		}
+		n, err := w.Read(w.bytes[w.end:])
+		w.end += n
+		switch isLate := errors.Is(err, os.ErrDeadlineExceeded); {
+		case n > 0 && (err == nil || isLate):
+		case !isLate && err != nil:
+			return nil, err
+		case !isLooking:
+			// The deadline came after the mark of its interruption was read.
+			w.isInterrupted.Store(true)
+		case !w.isInterrupted.Load():
+			if err := w.SetReadDeadline(time.Time{}); err != nil {
+				return nil, err
+			}
+			return nil, throttle.ErrInterrupted
+		}
 	}
-	w.isLate = true
-	if err := w.SetReadDeadline(time.Now().Add(arrived)); err != nil {
-		return 0, err
+}
+
+// makeRoom makes room for further bytes of a reply.
+func (w *wire) makeRoom() error {
+	if w.start > 0 {
+		w.end = copy(w.bytes, w.bytes[w.start:w.end])
+		w.start = 0
 	}
-	return w.Conn.Read(into)
+	switch {
+	case w.end < len(w.bytes):
+	case w.end >= replyMax:
+		return errNoReply
+	default:
+		w.bytes = append(w.bytes, make([]byte, len(w.bytes))...)
+	}
+	return nil
 }
 
 // check returns an error if the server closed the connection while it was idle. It sends nothing.
 func (w *wire) check() error {
 	if w.pending == nil {
 		return nil
-	}
-	// The deadline of the last call may have passed.
-	if err := w.SetReadDeadline(time.Time{}); err != nil {
-		return err
 	}
 	hasArrived, err := w.pending.look()
 	switch {

@@ -104,13 +104,20 @@ func (s *Server) Calls() [][]string {
 
 // Dial implements [throttle.Dialer]. It always succeeds.
 func (s *Server) Dial(context.Context, string) (throttle.Conn, error) {
-	return &conn{server: s, closed: make(chan struct{})}, nil
+	return &conn{
+		server: s, closed: make(chan struct{}), interrupted: make(chan struct{}, 1),
+	}, nil
 }
 
 type conn struct {
-	server *Server
-	closed chan struct{}
-	once   sync.Once
+	server      *Server
+	closed      chan struct{}
+	once        sync.Once
+	interrupted chan struct{}
+	// reply and err answer the command; hanging is closed when they may be read.
+	reply   any
+	err     error
+	hanging chan struct{}
 }
 
 // Close implements [throttle.Conn].
@@ -119,24 +126,42 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Do implements [throttle.Conn].
-func (c *conn) Do(ctx context.Context, words []string) (any, error) {
+// Send implements [throttle.Conn].
+func (c *conn) Send(words []string) error {
 	select {
 	case <-c.closed:
-		return nil, throttle.ErrNotSent
+		return throttle.ErrNotSent
 	default:
 	}
-	reply, hanging, err := c.server.run(words)
-	if hanging == nil {
-		return reply, err
+	c.reply, c.hanging, c.err = c.server.run(words)
+	return nil
+}
+
+// Receive implements [throttle.Conn].
+func (c *conn) Receive() (any, error) {
+	if c.hanging == nil {
+		return c.reply, c.err
 	}
 	select {
-	case <-hanging:
-		return reply, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-c.hanging:
+		return c.reply, c.err
+	default:
+	}
+	select {
+	case <-c.hanging:
+		return c.reply, c.err
+	case <-c.interrupted:
+		return nil, throttle.ErrInterrupted
 	case <-c.closed:
 		return nil, errors.New("connection closed")
+	}
+}
+
+// Interrupt implements [throttle.Conn].
+func (c *conn) Interrupt() {
+	select {
+	case c.interrupted <- struct{}{}:
+	default:
 	}
 }
 

@@ -3,9 +3,10 @@
 //
 //	import redis_rate "redis-throttle.invalid/go/goredis/redisrate"
 //
-// A call is sent once and ends after 100 ms, unless [NewLimiter] gets another time-out. Without an
-// answer it is an error, as in redis_rate. The state is another one, under other keys: while a
-// program of each runs, a key has twice its limit.
+// A call is sent once. It ends after 1 s, or when the server has sent nothing for 100 ms, unless
+// [NewLimiter] gets other times. Without an answer it is an error, as in redis_rate, unless the key
+// is known to be denied. The state is another one, under other keys: while a program of each runs, a
+// key has twice its limit.
 package redisrate
 
 import (

@@ -103,6 +103,11 @@ func (b *Bucket) until(parts int64) time.Duration {
 	return Millis((parts + b.Drain - 1) / b.Drain)
 }
 
+// FullAfter returns the state of a bucket that is full again some time after an instant.
+func (b *Bucket) FullAfter(at int64, reset time.Duration) any {
+	return level{min(int64(reset), levelMax/b.Drain) * b.Drain, at}
+}
+
 // Decide implements [Algorithm].
 func (b *Bucket) Decide(state any, now, cost int64) Verdict {
 	used := b.now(state, now)
