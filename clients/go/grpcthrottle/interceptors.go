@@ -2,7 +2,9 @@ package grpcthrottle
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc"
 	throttle "redis-throttle.invalid/go"
@@ -31,6 +33,21 @@ func (l *Limits) Stream(
 	})
 }
 
+// leavable is the context of a call whose end is a cancellation, also at its deadline. A client
+// chooses that: it must not reach OnError by a short one.
+type leavable struct{ context.Context }
+
+// Deadline returns none.
+func (leavable) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Err returns [context.Canceled] after the end.
+func (l leavable) Err() error {
+	if l.Context.Err() != nil {
+		return context.Canceled
+	}
+	return nil
+}
+
 // around runs the handler of a call that the rules allow, and returns its error.
 func (l *Limits) around(ctx context.Context, call Call, handler func() error) error {
 	if l == nil || l.limiter == nil {
@@ -44,15 +61,17 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 		return noSubject()
 	}
 	items := l.items(ctx, call, subject)
-	// A client chooses its deadline: it must not reach OnError by a short one.
-	decision, release, err := l.take(context.WithoutCancel(ctx), items)
+	decision, release, err := l.take(leavable{ctx}, items)
+	if ended := ctx.Err(); ended != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		if err == nil {
+			release()
+		}
+		return statusOf(ended)
+	}
 	if err != nil {
 		return statusOf(err)
 	}
 	defer release()
-	if err := ctx.Err(); err != nil {
-		return statusOf(err)
-	}
 	// A panic of the handler is a failure with this status.
 	status := 500
 	defer func() { l.giveBack(items, decision, status) }()

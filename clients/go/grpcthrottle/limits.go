@@ -8,12 +8,13 @@
 //		grpc.ChainUnaryInterceptor(limits.Unary), grpc.ChainStreamInterceptor(limits.Stream))
 //
 // A stream is one call. A denied call does not reach its handler. Its status is ResourceExhausted
-// with a RetryInfo; without one, if a retry never helps. If OnError denied, it is Unavailable.
+// with a RetryInfo; without one, if a retry never helps. That of a banned subject is
+// PermissionDenied. If OnError denied, it is Unavailable.
 //
-// The limiter's timeout bounds a decision. The client's deadline does not: a client that chose a
-// short one would get by the limits of a rule that allows without an answer. A lease is held until
-// its handler returns, also if it is lost meanwhile; a stream that must end then takes its own with
-// [throttle.Limiter.Lease].
+// A call that its client leaves ends, also at the client's deadline, and does not reach its
+// handler: a client that chose a short one would else get by the limits of a rule that allows
+// without an answer. A lease is held until its handler returns, also if it is lost meanwhile; a
+// stream that must end then takes its own with [throttle.Limiter.Lease].
 package grpcthrottle
 
 import (

@@ -46,8 +46,11 @@ func statusOf(cause error) error {
 
 func statusOfDenial(d throttle.Decision) *status.Status {
 	code := codes.ResourceExhausted
-	if d.Source == throttle.SourceError {
+	switch {
+	case d.Source == throttle.SourceError:
 		code = codes.Unavailable
+	case d.Banned:
+		code = codes.PermissionDenied
 	}
 	plain := status.New(code, d.Problem().Detail)
 	if d.Never {
