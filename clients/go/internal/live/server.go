@@ -72,6 +72,48 @@ func Run(t *testing.T, arguments ...string) string {
 	return addr
 }
 
+// Delay forwards connections to a server until the test ends, holds each part of a reply for some
+// time, and returns the address to dial.
+func Delay(t *testing.T, target string, hold time.Duration) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go forward(server, client, 0)
+			go forward(client, server, hold)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func forward(to, from net.Conn, hold time.Duration) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	part := make([]byte, 1<<12)
+	for {
+		n, err := from.Read(part)
+		if err != nil {
+			return
+		}
+		time.Sleep(hold)
+		if _, err := to.Write(part[:n]); err != nil {
+			return
+		}
+	}
+}
+
 // Await polls until a condition is true.
 func Await(t *testing.T, what string, isTrue func() bool) {
 	t.Helper()
