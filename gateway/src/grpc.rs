@@ -5,7 +5,7 @@ mod asking;
 mod codec;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -13,18 +13,23 @@ use std::time::{Duration, Instant};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::HeaderValue;
-use tokio::sync::{oneshot, watch};
-use tokio_stream::StreamExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::server::{Grpc, NamedService, UnaryService};
-use tonic::transport::{self, Server};
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
-use tower::util::MapResponseLayer;
+use tower::ServiceExt as _;
 
 use crate::deciding::{Asked, Decider};
-use crate::listening::{CLOSED_WITHIN, Connections, may_be_cut};
+use crate::listening::{Connection, Connections, is_true, serve_until};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
@@ -33,6 +38,7 @@ use codec::Codec;
 
 /// The largest message that is read. The bounds of its parts are smaller.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// The age at which a connection ends, by default, before [`jittered`] changes it.
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// The time for the first bytes of a connection: a proxy sends them at once.
 const PREFACE: Duration = Duration::from_secs(5);
@@ -67,7 +73,8 @@ impl Service {
     }
 
     /// Sets the age at which a connection is closed, so that further gateways behind one address
-    /// get their part of the calls. The default is 300 s.
+    /// get their part of the calls. Each has an age of its own, at most a tenth shorter or longer.
+    /// The default is 300 s.
     #[must_use]
     pub fn connection_age(self, connection_age: Duration) -> Self {
         Self { connection_age, ..self }
@@ -164,7 +171,7 @@ impl UnaryService<RateLimitRequest> for Served {
 
 /// Returns the status of a message beyond the bound as that of any other bound. The service sees
 /// no such message.
-fn bounded<B>(metrics: &Metrics, mut response: http::Response<B>) -> http::Response<B> {
+fn bounded(metrics: &Metrics, mut response: http::Response<Body>) -> http::Response<Body> {
     let status = response.headers_mut().get_mut("grpc-status");
     if let Some(status) = status.filter(|status| **status == OUT_OF_RANGE) {
         *status = INVALID_ARGUMENT;
@@ -173,53 +180,68 @@ fn bounded<B>(metrics: &Metrics, mut response: http::Response<B>) -> http::Respo
     response
 }
 
-/// Serves until `ended`, then finishes the calls that have begun. Does not wait for the messages of
-/// others.
-///
-/// # Errors
-/// The reason that the listener failed.
+/// Answers a request within its `grpc-timeout`. At the deadline the call is dropped, as after a
+/// reset by the peer.
+async fn answered(
+    routes: Routes,
+    metrics: Arc<Metrics>,
+    request: http::Request<Incoming>,
+) -> Result<http::Response<Body>, Infallible> {
+    let text = request.headers().get("grpc-timeout").and_then(|text| text.to_str().ok());
+    let patience = text.and_then(asking::patience).map_or(CALL, |patience| patience.min(CALL));
+    let Ok(response) = timeout(patience, routes.oneshot(request)).await else {
+        return Ok(Status::deadline_exceeded("the deadline of the call has passed").into_http());
+    };
+    Ok(bounded(&metrics, response?))
+}
+
+/// Serves until `stopped` is true, then finishes the calls that have begun. Does not wait for the
+/// messages of others.
 pub async fn serve(
     incoming: impl Into<Connections>,
     service: Service,
-    ended: impl Future<Output = ()>,
-) -> Result<(), transport::Error> {
+    stopped: watch::Receiver<bool>,
+) {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<Served>().await;
-    let incoming = incoming.into();
-    let close = incoming.close();
-    let incoming = incoming.map(|next| next.map(|one| one.silent_at_most(PREFACE, PREFACE_BYTES)));
-    let (closed, is_closed) = oneshot::channel();
-    let draining = async move {
-        ended.await;
+    let routes = Routes::new(health_service).add_service(Served(service.clone())).prepare();
+    let stop = async {
+        is_true(stopped).await;
         health.set_not_serving::<Served>().await;
         health.set_service_status("", ServingStatus::NotServing).await;
-        // A proxy that is told to move on connects again at once, and must be refused by then.
-        // `incoming` ends when the listener is closed, unless a handshake takes longer.
-        close.notify_one();
-        let _ = closed.send(());
-        tokio::time::sleep(CLOSED_WITHIN).await;
     };
-    let calls = service.calls.clone();
-    let cut = async {
-        let _ = is_closed.await;
-        tokio::time::sleep(CLOSED_WITHIN).await;
-        may_be_cut(&calls).await;
+    let serve = |stream: Connection, ended| {
+        let stream = stream.silent_at_most(PREFACE, PREFACE_BYTES);
+        connection(stream, routes.clone(), service.clone(), ended)
     };
-    let (age, metrics) = (service.connection_age, service.metrics.clone());
-    let served = Server::builder()
-        // Without a grace: with one, tonic 0.14 cuts a connection with its calls after both times.
-        // A call here ends by its own deadline.
-        .max_connection_age(age)
-        // An old connection ends once the peer agrees: find out if it is silent.
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .max_concurrent_streams(STREAMS_MAX)
-        .timeout(CALL)
-        .layer(MapResponseLayer::new(move |response| bounded(&metrics, response)))
-        .add_service(health_service)
-        .add_service(Served(service))
-        .serve_with_incoming_shutdown(incoming, draining);
-    tokio::select! {
-        served = served => served,
-        () = cut => Ok(()),
-    }
+    incoming.into().serve_each(stop, serve).await;
 }
+
+/// Serves a connection until it ends, is old, or `ended` is true.
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    routes: Routes,
+    service: Service,
+    ended: watch::Receiver<bool>,
+) {
+    let metrics = service.metrics.clone();
+    let answer = move |request| answered(routes.clone(), metrics.clone(), request);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    // An old connection ends once the peer agrees: find out if it is silent.
+    builder.keep_alive_interval(KEEPALIVE);
+    let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+    let old = sleep(jittered(service.connection_age));
+    serve_until(connection, old, ended, &service.calls).await;
+}
+
+/// Returns a random time, at most a tenth shorter or longer, so that connections that were opened
+/// together do not end together.
+fn jittered(time: Duration) -> Duration {
+    // The hash of nothing, with a random key: the standard library has no other random number.
+    let random = RandomState::new().build_hasher().finish() % 2_001;
+    time.mul_f64(0.9 + random as f64 / 10_000.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -18,8 +18,8 @@ mod request;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::future::pending;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,11 +31,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::timeout_at;
 
 use crate::deciding::{Answer as Decided, Asked, Decider, Hits};
-use crate::listening::{CLOSED_WITHIN, Connection, Connections, may_be_cut};
+use crate::listening::{Connection, Connections, is_true, serve_until};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
@@ -161,37 +159,15 @@ pub async fn serve(
     service: Service,
     stopped: watch::Receiver<bool>,
 ) {
-    let mut incoming = incoming.into();
-    let mut open = JoinSet::new();
-    let (end, ended) = watch::channel(false);
-    let begin = |stream: Connection| {
+    let serve = |stream: Connection, ended| {
         let (peer, service) = (stream.peer(), service.clone());
-        connection(stream, peer, service, stopped.clone(), ended.clone())
+        connection(stream, peer, service, stopped.clone(), ended)
     };
-    let mut stop = pin!(is_true(stopped.clone()));
-    loop {
-        tokio::select! {
-            () = &mut stop => break,
-            Some(_) = open.join_next() => {}
-            Some(stream) = incoming.next() => {
-                open.spawn(begin(stream));
-            }
-        }
-    }
-    // A proxy whose connection ends connects again at once, and must be refused by then.
-    incoming.close().notify_one();
-    let until = Instant::now() + CLOSED_WITHIN;
-    while let Ok(Some(stream)) = timeout_at(until.into(), incoming.next()).await {
-        open.spawn(begin(stream));
-    }
-    drop(incoming);
-    end.send_replace(true);
-    while open.join_next().await.is_some() {}
+    incoming.into().serve_each(is_true(stopped.clone()), serve).await;
 }
 
-/// Serves a connection until it ends; once `ended` is true, until its request is answered. Half a
-/// request is not waited for. Health fails once `stopped` is true. A peer on a unix socket has no
-/// address.
+/// Serves a connection until it ends; once `ended` is true, until its request is answered. Health
+/// fails once `stopped` is true. A peer on a unix socket has no address.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<IpAddr>,
@@ -214,21 +190,8 @@ async fn connection(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
     builder.max_headers(FIELDS_MAX).max_header_size(HEAD_BYTES_MAX).max_buf_size(HEAD_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = is_true(ended) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    tokio::select! {
-        _ = connection => {}
-        () = may_be_cut(&calls) => {}
-    }
-}
-
-/// Waits until a value is true.
-async fn is_true(mut watched: watch::Receiver<bool>) {
-    let _ = watched.wait_for(|is_true| *is_true).await;
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    serve_until(connection, pending(), ended, &calls).await;
 }
 
 #[cfg(test)]

@@ -6,22 +6,23 @@
 
 use std::fmt;
 use std::fs::{self, Permissions};
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::time::{Sleep, sleep, timeout};
-use tokio_stream::Stream;
-use tonic::transport::server::Connected;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
 use crate::log::{Level, event};
 use crate::tls::Tls;
@@ -29,7 +30,7 @@ use crate::tls::Tls;
 /// The most connections of a listener at a time; others wait.
 const CONNECTIONS_MAX: usize = 4_096;
 /// The time for handshakes to end before the other connections are told to move on.
-pub const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// The time for the answer of the last call to be written.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 /// The time for a TLS handshake.
@@ -245,16 +246,35 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Returns the next connection.
-    pub async fn next(&mut self) -> Option<Connection> {
-        self.ready.recv().await
-    }
-
-    /// Returns what closes the listener when it is notified. The connections that it has accepted
-    /// are still returned, then none.
-    #[must_use]
-    pub fn close(&self) -> Arc<Notify> {
-        self.close.clone()
+    /// Passes each connection to `serve` until `stop` ends, then closes the listener. Each gets a
+    /// value that becomes true when it has to move on. Returns when all have ended.
+    pub(crate) async fn serve_each<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        stop: impl Future<Output = ()>,
+        serve: impl Fn(Connection, watch::Receiver<bool>) -> F,
+    ) {
+        let mut open = JoinSet::new();
+        let (end, ended) = watch::channel(false);
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = open.join_next() => {}
+                Some(connection) = self.ready.recv() => {
+                    open.spawn(serve(connection, ended.clone()));
+                }
+            }
+        }
+        // A proxy whose connection ends connects again at once, and must be refused by then. The
+        // connections that the listener has accepted are still served.
+        self.close.notify_one();
+        let until = Instant::now() + CLOSED_WITHIN;
+        while let Ok(Some(connection)) = timeout_at(until, self.ready.recv()).await {
+            open.spawn(serve(connection, ended.clone()));
+        }
+        drop(self);
+        end.send_replace(true);
+        while open.join_next().await.is_some() {}
     }
 }
 
@@ -275,20 +295,38 @@ impl From<TcpListener> for Connections {
     }
 }
 
-impl Stream for Connections {
-    type Item = io::Result<Connection>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.ready.poll_recv(context).map(|next| next.map(Ok))
+/// Serves a connection until it ends. Once `old` ends or `ended` is true, it takes no further
+/// requests, and ends when those that it has are answered. After `ended`, half a request is not
+/// waited for. Each request that is read holds a receiver of `calls`.
+pub(crate) async fn serve_until(
+    connection: impl GracefulConnection,
+    old: impl Future<Output = ()>,
+    ended: watch::Receiver<bool>,
+    calls: &watch::Sender<()>,
+) {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = old => {}
+        () = is_true(ended.clone()) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let cut = async {
+        is_true(ended).await;
+        // Most connections end by themselves.
+        sleep(CLOSED_WITHIN).await;
+        calls.closed().await;
+        sleep(WRITTEN_WITHIN).await;
+    };
+    tokio::select! {
+        _ = connection => {}
+        () = cut => {}
     }
 }
 
-/// Waits until connections that were told to move on may be cut: for a second, in which most end by
-/// themselves, and until all receivers of `calls` are dropped. Each call that is read holds one.
-pub(crate) async fn may_be_cut(calls: &watch::Sender<()>) {
-    sleep(CLOSED_WITHIN).await;
-    calls.closed().await;
-    sleep(WRITTEN_WITHIN).await;
+/// Waits until a value is true.
+pub(crate) async fn is_true(mut watched: watch::Receiver<bool>) {
+    let _ = watched.wait_for(|is_true| *is_true).await;
 }
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -327,12 +365,6 @@ impl Connection {
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
 }
 
 impl AsyncRead for Connection {

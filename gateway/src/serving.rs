@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::arguments::Arguments;
 use crate::config::{Configuration, Remark};
 use crate::deciding::Decider;
-use crate::listening::{Address, Connections, Listener};
+use crate::listening::{Address, Listener};
 use crate::log::{Level, event};
 use crate::metrics::Metrics;
 use crate::tls::{Certificate, Protocol};
@@ -25,7 +25,7 @@ use crate::{availability, grpc, http};
 const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The services that run.
-type Services = JoinSet<Result<(), String>>;
+type Services = JoinSet<()>;
 
 /// The signals for which the program waits.
 #[derive(Debug)]
@@ -157,23 +157,12 @@ impl Listeners {
         if let Some(listener) = self.grpc {
             let (live, decider, metrics) = parts();
             let service = grpc::Service::new(live, decider, metrics);
-            let mut stopped = stopped.clone();
-            services.spawn(async move {
-                let stop = async {
-                    let _ = stopped.wait_for(|stopped| *stopped).await;
-                };
-                let served = grpc::serve(Connections::from(listener), service, stop).await;
-                served.map_err(|error| error.to_string())
-            });
+            services.spawn(grpc::serve(listener, service, stopped.clone()));
         }
         if let Some(listener) = self.http {
             let (live, decider, metrics) = parts();
             let service = http::Service::new(live, decider, metrics);
-            let stopped = stopped.clone();
-            services.spawn(async move {
-                http::serve(Connections::from(listener), service, stopped).await;
-                Ok(())
-            });
+            services.spawn(http::serve(listener, service, stopped.clone()));
         }
         services
     }
@@ -189,7 +178,7 @@ async fn ended(mut terminate: Signal, mut interrupt: Signal) {
 /// Waits until a service fails, or until all have ended.
 async fn first_failure(services: &mut Services) -> Result<(), String> {
     while let Some(served) = services.join_next().await {
-        served.map_err(|error| error.to_string())??;
+        served.map_err(|error| error.to_string())?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use redis_throttle_gateway::metrics::Metrics;
 use redis_throttle_gateway::watching::Live;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Code as Status, Request};
@@ -48,7 +48,7 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     pub address: SocketAddr,
     pub serving: JoinHandle<()>,
-    end: Option<oneshot::Sender<()>>,
+    stop: watch::Sender<bool>,
     _folder: TempDir,
 }
 
@@ -69,18 +69,15 @@ impl Gateway {
         let service = Service::new(live, decider, metrics.clone()).connection_age(connection_age);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (end, ended) = oneshot::channel::<()>();
-        let served = serve(listener, service, async {
-            let _ = ended.await;
-        });
-        let serving = tokio::spawn(async move { served.await.unwrap() });
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(serve(listener, service, stopped));
         let client = Client::connect(format!("http://{address}")).await.unwrap();
-        Self { client, metrics, address, serving, end: Some(end), _folder: folder }
+        Self { client, metrics, address, serving, stop, _folder: folder }
     }
 
     /// Asks the gateway to end.
-    pub fn end(&mut self) {
-        let _ = self.end.take().map(|end| end.send(()));
+    pub fn end(&self) {
+        self.stop.send_replace(true);
     }
 
     /// Asks without hits of the request.

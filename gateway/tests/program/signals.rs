@@ -134,7 +134,8 @@ async fn call_without_message_ends_after_a_while() {
     let gateway = Gateway::start("redis://127.0.0.1:1", &[]);
     let channel = channel(TcpStream::connect(gateway.grpc()).await.unwrap()).await.unwrap();
     let ended = timeout(Duration::from_secs(30), call_without_message(channel)).await;
-    assert!(ended.expect("the call ends").is_err());
+    let status = ended.expect("the call ends").unwrap_err();
+    assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
 }
 
 #[tokio::test]
