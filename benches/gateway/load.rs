@@ -17,8 +17,8 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// Envoy's default time-out.
-const TIMEOUT: &str = "20m";
+/// The time-out of Envoy in the example.
+const TIMEOUT: &str = "250m";
 const USERS: usize = 1_000;
 
 /// The load of a job.

@@ -264,7 +264,7 @@ fn page(environment: &str, results: &str) -> String {
         "# The gateway next to a bare service
 
 `make bench-gateway` wrote this page. It sends Envoy's requests, each with one descriptor of two
-entries, over {CONNECTIONS} HTTP/2 connections with Envoy's time-out of 20 ms. The gateway sends one
+entries, over {CONNECTIONS} HTTP/2 connections with a time-out of 250 ms. The gateway sends one
 `RL.GCRA` for each and allows it, with its status and header fields. The bare service is tonic
 alone: it returns a copy of one of these answers. The load, both services and the server share the
 machine, and the services take turns.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--htt
   --tls-certificate FILE  TLS on both: the certificate and its chain (PEM), read again on change
   --tls-key FILE          the key of the certificate (PEM), read again on change
   --tls-client-ca FILE    only for clients with a certificate of these authorities (PEM)
-  --timeout-ms N          time for an answer of the server, 1 to 1000 (default 10)
+  --timeout-ms N          the most that a call to the server takes, 1 to 3600000 (default 200)
   --prefix TEXT           the beginning of keys (default rl)
   --hash-tag WHICH        what keys have in braces: value (the first captured one; default in a
                           cluster), domain, or none (default on one server)
@@ -52,6 +53,8 @@ variable REDIS_THROTTLE_SERVERS to URLs separated by blanks.
 const GRPC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
+/// The times that the client takes, in milliseconds.
+const MS: RangeInclusive<u64> = 1..=3_600_000;
 
 /// The settings of the gateway.
 #[derive(Debug, Clone)]
@@ -70,7 +73,7 @@ pub struct Arguments {
     pub tls: Option<Files>,
     /// The form of log lines.
     pub log: Format,
-    /// The time for an answer of the server.
+    /// The most that a call to the server takes.
     pub timeout: Duration,
     /// The beginning of keys.
     pub prefix: String,
@@ -165,7 +168,7 @@ impl Draft {
             key: None,
             client_ca: None,
             log: None,
-            timeout_ms: 10,
+            timeout_ms: 200,
             prefix: "rl".to_owned(),
             tags: None,
             prefetch: 1,
@@ -194,7 +197,7 @@ impl Draft {
             "--tls-key" => self.key = Some(value()?.into()),
             "--tls-client-ca" => self.client_ca = Some(value()?.into()),
             "--log" => self.log = Some(format(&value()?)?),
-            "--timeout-ms" => self.timeout_ms = number(name, &value()?, 1..=1000)?,
+            "--timeout-ms" => self.timeout_ms = number(name, &value()?, MS)?,
             "--prefix" => self.prefix = value()?,
             "--hash-tag" => self.tags = Some(tags(&value()?)?),
             "--prefetch" => self.prefetch = number(name, &value()?, 1..=10_000)?,
@@ -289,7 +292,7 @@ fn format(text: &str) -> Result<Format, String> {
     }
 }
 
-fn number(name: &str, text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+fn number(name: &str, text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("{name} takes {} to {}", range.start(), range.end()))
 }
@@ -319,11 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn defaults_listen_on_loopback_and_wait_10_ms() {
+    fn defaults_listen_on_loopback_and_wait_200_ms() {
         let one = run("--server redis://a --config limits");
         let both = ["127.0.0.1:8081", "127.0.0.1:8080"].map(|text| Some(text.parse().unwrap()));
         assert_eq!([one.grpc, one.http], both);
-        assert_eq!((one.timeout, one.tags), (Duration::from_millis(10), Tags::None));
+        assert_eq!((one.timeout, one.tags), (Duration::from_millis(200), Tags::None));
         assert!(!one.is_cluster);
         let many = run("--server redis://a --server=redis://b --config limits");
         assert_eq!((many.servers.len(), many.tags, many.is_cluster), (2, Tags::Value, true));
@@ -369,7 +372,9 @@ mod tests {
                 "--tls-key a --tls-certificate b --config c --check --http unix:d",
                 "TLS needs --grpc or --http with an IP address",
             ),
-            ("--timeout-ms 0", "--timeout-ms takes 1 to 1000"),
+            ("--timeout-ms 0", "--timeout-ms takes 1 to 3600000"),
+            ("--timeout-ms -1", "--timeout-ms takes 1 to 3600000"),
+            ("--timeout-ms 99999999999999999999", "--timeout-ms takes 1 to 3600000"),
             ("--threads 0", "--threads takes 1 to 1024"),
             ("--hash-tag user", "--hash-tag takes value, domain or none"),
             (

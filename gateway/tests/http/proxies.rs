@@ -19,7 +19,7 @@ const NGINX_CLOSED: Closing = &[("error_page 502 504 = @open;", "")];
 const CADDY_CLOSED: Closing = &[
     ("127.0.0.1:8080 127.0.0.1:8079", "127.0.0.1:8080"),
     ("lb_policy first", ""),
-    ("lb_try_duration 250ms", ""),
+    ("lb_try_duration 500ms", ""),
     ("lb_try_interval 1ms", ""),
     ("fail_duration 2s", ""),
     ("# handle_errors {", "handle_errors {"),
@@ -162,7 +162,8 @@ impl Ports {
             text = text.replace(old, new);
         }
         // A busy machine must not make the gateway seem away.
-        text = text.replace("100ms", "10s").replace("timeout = 300", "timeout = 30000");
+        text = text.replace("100ms", "10s").replace("250ms", "10s");
+        text = text.replace("timeout = 500", "timeout = 30000");
         let at = |port: u16| format!("127.0.0.1:{port}");
         text.replace("127.0.0.1:8080", &at(self.gateway))
             .replace("127.0.0.1:3000", &at(self.application))

@@ -26,7 +26,7 @@ pub struct Changes {
 /// Makes a busy machine not seem away. Every limit is asked for at the server, as its clock may be
 /// frozen.
 pub const PATIENT: Changes = Changes {
-    envoy: &[("0.02s", "10s")],
+    envoy: &[("0.25s", "10s")],
     limits: &[],
     arguments: &["--timeout-ms", "1000", "--denial-cache", "0"],
 };

@@ -82,7 +82,7 @@ async fn printed_lines_do_what_they_say() {
     for _ in 0..30 {
         denied += u32::from(search().await.status == 429);
     }
-    // One more passes every three seconds, and each that a busy machine gives more than 20 ms.
+    // One more passes every three seconds, and each that a busy machine gives more than 200 ms.
     assert!((1..=10).contains(&denied), "{denied}");
     signal("TERM", script.server());
     until("searches pass", async || search().await.status == 200).await;
