@@ -5,8 +5,8 @@
 //
 // A call is sent once. It ends after 1 s, or when the server has sent nothing for 100 ms, unless
 // [NewLimiter] gets other times. Without an answer it is an error, as in redis_rate, unless the key
-// is known to be denied. The state is another one, under other keys: while a program of each runs, a
-// key has twice its limit.
+// is known to be denied. The state is another one, under other keys: while a program of each runs,
+// a key has twice its limit.
 package redisrate
 
 import (
