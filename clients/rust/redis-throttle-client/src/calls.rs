@@ -235,10 +235,9 @@ impl Calls {
         if budget.is_zero() {
             return Err(Error::unavailable(Reason::Overloaded));
         }
-        if lane != Lane::Part && self.breaker.is_open(now) {
-            if !(lane == Lane::Hold && self.is_up()) {
-                return Err(Error::unavailable(Reason::Circuit));
-            }
+        let passes = lane == Lane::Part || (lane == Lane::Hold && self.is_up());
+        if !passes && self.breaker.is_open(now) {
+            return Err(Error::unavailable(Reason::Circuit));
         }
         self.keep_time(now, budget, effects);
         let is_full = self.placed + self.waiting >= self.places + self.waiting_max;

@@ -158,6 +158,15 @@ impl Decision {
         Self { limit, ..Self::without_answer(terms.name.clone(), allowed, retry_after) }
     }
 
+    /// Takes the numbers of another decision on the same call.
+    pub(crate) fn assign(&mut self, other: &Self) {
+        (self.allowed, self.banned, self.would_allow) =
+            (other.allowed, other.banned, other.would_allow);
+        (self.limit, self.remaining, self.granted) = (other.limit, other.remaining, other.granted);
+        (self.retry_after, self.reset_after) = (other.retry_after, other.reset_after);
+        (self.would_retry_after, self.window) = (other.would_retry_after, other.window);
+    }
+
     /// Creates the decision on several rules, with the row at `at` as the deciding one.
     pub(crate) fn of_rows(at: usize, rows: Vec<Self>) -> Self {
         Self { rows: rows.clone(), deciding: at, ..rows[at].clone() }

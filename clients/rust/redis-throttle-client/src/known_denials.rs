@@ -146,8 +146,7 @@ impl KnownDenials {
                 (denial.rule, denial.leave) = (call.rule.clone(), call.leave);
             }
             (denial.cost, denial.began) = (cost, began);
-            let (rule, rows) = (denial.row.rule.clone(), Vec::new());
-            denial.row = Decision { rule, rows, ..*row };
+            denial.row.assign(row);
             let was_local = std::mem::take(&mut denial.is_local);
             drop(known);
             self.end_local(&call.key, was_local);

@@ -250,13 +250,15 @@ impl Rule {
 
     /// Returns true if the server reads both rules the same way, whatever their names.
     pub(crate) fn has_words_of(&self, other: &Self) -> bool {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return true;
+        }
         let (one, two) = (&*self.0, &*other.0);
         let have_same_default = match (&one.default, &two.default) {
             (Some(one), Some(two)) => one.has_words_of(two),
             (one, two) => one.is_none() && two.is_none(),
         };
-        Arc::ptr_eq(&self.0, &other.0)
-            || (one.words == two.words && one.options == two.options && have_same_default)
+        one.words == two.words && one.options == two.options && have_same_default
     }
 
     /// Returns the rule's first word, which names the algorithm.
