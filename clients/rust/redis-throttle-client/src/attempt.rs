@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::clock;
 
@@ -79,8 +78,8 @@ impl<T> Attempts<T> {
         self.under_way.as_ref().is_some_and(|last| Arc::ptr_eq(last, attempt))
     }
 
-    /// Ends an attempt. After a failure, the next one begins `pause` later. If another attempt began
-    /// since, the result is out of date.
+    /// Ends an attempt. After a failure, the next one begins `pause` later. If another attempt has
+    /// begun, the result is out of date.
     pub fn end(
         &mut self,
         attempt: &Arc<Attempt<T>>,
@@ -100,17 +99,9 @@ impl<T> Attempts<T> {
     }
 }
 
-/// Returns a random duration that is shorter or longer by up to the part `jitter`, so that
-/// processes that lost their server together do not return together.
-pub(crate) fn jittered(pause: Duration, jitter: f64) -> Duration {
-    let random = f64::from(Uuid::new_v4().as_bytes()[0]) / f64::from(u8::MAX);
-    pause.mul_f64(1.0 + jitter * (2.0 * random - 1.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Options;
 
     #[tokio::test(start_paused = true)]
     async fn attempt_that_outlasts_the_longest_one_holds_no_later_caller() {
@@ -127,14 +118,5 @@ mod tests {
         assert!(first.wait().await.is_none());
         let (joined, is_new) = attempts.join(longest).unwrap();
         assert!(!is_new && Arc::ptr_eq(&joined, &second));
-    }
-
-    #[test]
-    fn pause_is_changed_by_at_most_a_fifth() {
-        let Options { jitter, breaker_pause, .. } = Options::default();
-        let pauses: Vec<_> = (0..100).map(|_| jittered(breaker_pause * 10, jitter)).collect();
-        let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
-        assert!(*least >= Duration::from_secs(8) && *most <= Duration::from_secs(12));
-        assert!(*most - *least > Duration::from_secs(2), "{least:?} to {most:?}");
     }
 }

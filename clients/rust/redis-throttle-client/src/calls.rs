@@ -4,8 +4,11 @@
 //! One timer per node ends calls and finds that the node is silent. It runs while a call waits, so
 //! that a call that is answered at once needs none of its own.
 
+mod commands;
+mod connections;
+mod timer;
+
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -15,12 +18,13 @@ use slab::Slab;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::attempt::jittered;
 use crate::breaker::{Breaker, Tally};
-use crate::connection::Connection;
 use crate::link::Link;
 use crate::run_clock::RunClock;
 use crate::{Error, Options, Reason, clock};
+#[cfg(feature = "cluster")]
+pub(crate) use connections::jittered;
+pub(crate) use connections::undialled;
 
 /// The shortest time that a dial may take.
 const DIAL_MIN: Duration = Duration::from_secs(1);
@@ -218,8 +222,6 @@ impl Calls {
         self.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link))
     }
 
-    // -- the way of a call --
-
     /// Begins a call: it has its turn, or stands in line. `budget` is the time that it has. Its
     /// command is sent at once if `sends` is true and the connection is not idle.
     pub fn enter(
@@ -366,78 +368,6 @@ impl Calls {
         call.ended.clone()
     }
 
-    /// Records that the command of a call is sent, and returns the connection. `None` if there is
-    /// none: the call then waits for a dial.
-    ///
-    /// # Errors
-    /// The end of the call, or the failure after which no dial is due yet.
-    pub fn send(
-        &mut self,
-        id: usize,
-        now: Instant,
-        effects: &mut Effects,
-    ) -> Result<Option<Arc<Link>>, Error> {
-        if let Some(error) = &self.calls[id].ended {
-            return Err(error.clone());
-        }
-        let Some(link) = self.link.clone().filter(|link| link.is_up()) else {
-            self.start_dial(now, effects).map_err(undialled)?;
-            self.stand(id);
-            return Ok(None);
-        };
-        let run = self.clock.read(now);
-        let call = &mut self.calls[id];
-        let mut until = call.began_run + call.budget;
-        let is_short = self.short_sent.is_some_and(|until| now < until);
-        if call.is_probe || (is_short && call.lane == Lane::Call) {
-            until = until.min(run + self.silence);
-        }
-        call.stage = Stage::Sent { link: link.clone(), until: Some(until) };
-        if call.lane != Lane::Ready {
-            if self.unanswered == 0 {
-                self.heard = run;
-            }
-            self.unanswered += 1;
-        }
-        Ok(Some(link))
-    }
-
-    /// Records the reply to a call's command, perhaps a late one. The call has its turn again.
-    pub fn hear(&mut self, id: usize, now: Instant) {
-        let call = &mut self.calls[id];
-        let Stage::Sent { link, .. } = std::mem::replace(&mut call.stage, Stage::Turn) else {
-            return;
-        };
-        link.answer();
-        if call.ended.is_some() {
-            call.ended = None;
-        }
-        self.used = now;
-        if self.is_current(&link) {
-            self.heard = self.clock.read(now);
-            self.unanswered -= usize::from(self.calls[id].lane != Lane::Ready);
-            if self.hung.as_ref().is_some_and(|hung| Arc::ptr_eq(hung, &link)) {
-                self.hung = None;
-            }
-        }
-    }
-
-    /// Leaves the command of a call, which was sent, without a caller: it keeps its place until its
-    /// reply is read. Returns the run time that the call took. `None` if its connection has ended.
-    pub fn drain(&mut self, id: usize, now: Instant) -> Option<Duration> {
-        let took = self.took(id, now);
-        let call = &mut self.calls[id];
-        let Stage::Sent { link, until } = &mut call.stage else { return None };
-        if !link.is_up() {
-            return None;
-        }
-        (*until, call.waker, call.ended) = (None, None, None);
-        if std::mem::take(&mut call.is_probe) {
-            self.breaker.end_probe();
-        }
-        Some(took)
-    }
-
     /// Returns the run time that a call has taken so far.
     pub fn took(&self, id: usize, now: Instant) -> Duration {
         self.clock.read(now).saturating_sub(self.calls[id].began_run)
@@ -497,341 +427,5 @@ impl Calls {
     /// Returns true if no call waits for a reply. Those whose callers have gone do not count.
     pub fn is_quiet(&self) -> bool {
         self.calls.iter().all(|(_, call)| matches!(call.stage, Stage::Sent { until: None, .. }))
-    }
-
-    // -- connections --
-
-    fn dial_due(&self) -> Option<Instant> {
-        self.refused.as_ref().map(|(due, _)| *due)
-    }
-
-    /// Starts a dial, unless one is under way.
-    ///
-    /// # Errors
-    /// The last failure, during the pause after it.
-    fn start_dial(&mut self, now: Instant, effects: &mut Effects) -> Result<(), RedisError> {
-        if self.dial.is_some() {
-            return Ok(());
-        }
-        if let Some((due, error)) = &self.refused
-            && now < *due
-        {
-            return Err(error.clone());
-        }
-        self.dials += 1;
-        let until = self.clock.read(now) + self.dial_max;
-        let (number, generation) = (self.dials, self.generation);
-        self.dial = Some(DialUnderWay { number, generation, until, task: None });
-        effects.dial = Some(number);
-        Ok(())
-    }
-
-    /// Starts a dial for the calls in line. During the pause after a failed one they end.
-    fn dial_for_line(&mut self, now: Instant, effects: &mut Effects) {
-        if self.line.is_empty() {
-            return;
-        }
-        if let Err(error) = self.start_dial(now, effects) {
-            let error = undialled(error);
-            for id in self.line.values() {
-                ends(&mut self.calls[*id], error.clone(), effects);
-            }
-        }
-    }
-
-    /// Records the task of a dial.
-    pub fn dials_in(&mut self, number: u64, task: AbortHandle) {
-        if let Some(dial) = self.dial.as_mut().filter(|dial| dial.number == number) {
-            dial.task = Some(task);
-        }
-    }
-
-    /// Ends a dial. Its connection has no use if another dial began, or its generation retired.
-    pub fn dialled(
-        &mut self,
-        number: u64,
-        outcome: Result<Box<dyn Connection>, RedisError>,
-        now: Instant,
-        effects: &mut Effects,
-    ) {
-        let Some(dial) = self.dial.take_if(|dial| dial.number == number) else { return };
-        let run = self.clock.read(now);
-        let is_first = !std::mem::replace(&mut self.has_dialled, true);
-        match outcome {
-            Ok(_) if dial.generation != self.generation => self.dial_for_line(now, effects),
-            Ok(connection) => {
-                (self.refused, self.unanswered, self.used) = (None, 0, now);
-                self.link = Some(Arc::new(Link::new(connection, dial.generation)));
-                for id in self.line.values().copied().collect::<Vec<_>>() {
-                    let call = &mut self.calls[id];
-                    if is_first && call.lane != Lane::Ready {
-                        (call.began, call.began_run) = (now, run);
-                    }
-                    if call.has_place || call.lane != Lane::Call {
-                        effects.wakers.extend(call.waker.take());
-                        self.place(id);
-                    }
-                }
-                self.grant(effects);
-                for id in self.line.values() {
-                    self.calls[*id].is_crowded = true;
-                }
-            }
-            Err(error) => {
-                let pause = jittered(self.pause.min(DIAL_PAUSE_MAX), self.jitter);
-                self.refused = Some((now + pause, error.clone()));
-                let error = undialled(error);
-                let mut probes = false;
-                for id in self.line.values() {
-                    let call = &mut self.calls[*id];
-                    probes |= std::mem::take(&mut call.is_probe);
-                    ends(call, error.clone(), effects);
-                }
-                match (&error, probes) {
-                    (Error::Unavailable { .. }, true) => self.breaker.fail_probe(self.dial_due()),
-                    (Error::Unavailable { .. }, false) => self.breaker.fail(now),
-                    _ => self.breaker.answer(),
-                }
-                self.end_probe_of(probes);
-            }
-        }
-    }
-
-    /// Removes a connection that was lost. That is a failure if it has answered nothing yet, unless
-    /// it was lost while idle.
-    pub fn lose(&mut self, link: &Arc<Link>, was_idle: bool, now: Instant, effects: &mut Effects) {
-        if link.end() && !was_idle && !link.has_answered() {
-            let mut on_it = self.calls.iter_mut().filter(|(_, call)| call.is_on(link));
-            let probes = on_it.any(|(_, call)| std::mem::take(&mut call.is_probe));
-            match probes {
-                true => self.breaker.fail_probe(self.dial_due()),
-                false => self.breaker.fail(now),
-            }
-        }
-        if self.is_current(link) {
-            self.drop_link(Reason::Connection, effects);
-            self.dial_for_line(now, effects);
-        }
-    }
-
-    /// Retires the generation of a connection: the calls on it end, and a dial that began before
-    /// this instant has no use. Returns true the first time.
-    pub fn retire(&mut self, link: &Arc<Link>, effects: &mut Effects) -> bool {
-        if self.generation > link.generation {
-            return false;
-        }
-        self.generation = link.generation + 1;
-        link.end();
-        self.drop_link(Reason::Connection, effects);
-        true
-    }
-
-    /// Retires as [`retire`](Calls::retire) does, and starts a dial for the calls in line.
-    pub fn retire_and_dial(
-        &mut self,
-        link: &Arc<Link>,
-        now: Instant,
-        effects: &mut Effects,
-    ) -> bool {
-        let first = self.retire(link, effects);
-        if first && !self.is_up() {
-            self.dial_for_line(now, effects);
-        }
-        first
-    }
-
-    /// Drops the connection, and ends the calls on it.
-    fn drop_link(&mut self, reason: Reason, effects: &mut Effects) {
-        let Some(link) = self.link.take() else { return };
-        link.end();
-        for (_, call) in &mut self.calls {
-            if call.is_on(&link) {
-                ends(call, Error::unavailable(reason), effects);
-            }
-        }
-        (self.unanswered, self.hung) = (0, None);
-        self.lost = self.clock.read(clock::now());
-        effects.ended.push(link);
-    }
-
-    // -- the timer --
-
-    /// Starts the timer if none runs, if it is later than a call's deadline, or if its runtime does
-    /// not run any more.
-    pub fn keep_time(&mut self, now: Instant, budget: Duration, effects: &mut Effects) {
-        let tick = self.silence / TICKS_IN_SILENCE;
-        let planned = budget.min(tick);
-        let in_time = self
-            .clock
-            .fires_at()
-            .is_some_and(|at| at <= now + planned && now.saturating_duration_since(at) <= OVERDUE);
-        if !in_time {
-            self.timer += 1;
-            self.clock.plan(now, Some(planned));
-            effects.timer = Some(self.timer);
-        }
-    }
-
-    /// Returns true if calls wait without a timer, because its runtime has shut down.
-    pub fn lacks_timer(&self) -> bool {
-        self.clock.fires_at().is_none()
-    }
-
-    /// Returns the instant at which a timer fires. `None` if another one has replaced it, or no
-    /// call waits.
-    pub fn fires_at(&self, timer: u64) -> Option<Instant> {
-        self.clock.fires_at().filter(|_| timer == self.timer)
-    }
-
-    /// Stops a timer whose runtime shuts down, and wakes the calls, which start another one.
-    pub fn stop_timer(&mut self, timer: u64, now: Instant, effects: &mut Effects) {
-        if timer == self.timer {
-            self.clock.plan(now, None);
-            effects.wakers.extend(self.calls.iter_mut().filter_map(|(_, call)| call.waker.take()));
-        }
-    }
-
-    /// Returns true if the timer, which fires now, ends anything.
-    pub fn is_due(&self, now: Instant) -> bool {
-        let run = self.clock.read(now);
-        let ends = |call: &Call| call.ended.is_none() && self.is_over(call, run, now);
-        self.is_silent(run)
-            || self.dial.as_ref().is_some_and(|dial| run >= dial.until)
-            || self.calls.iter().any(|(_, call)| ends(call))
-    }
-
-    fn is_silent(&self, run: Duration) -> bool {
-        self.unanswered > 0 && run >= self.heard + self.silence
-    }
-
-    fn is_over(&self, call: &Call, run: Duration, now: Instant) -> bool {
-        let (until, cap) = self.deadline(call);
-        until.is_some_and(|until| run >= until) || cap.is_some_and(|cap| now >= cap)
-    }
-
-    /// Returns the run time and the instant at which a call ends.
-    fn deadline(&self, call: &Call) -> (Option<Duration>, Option<Instant>) {
-        let whole = call.began_run + call.budget;
-        let until = match &call.stage {
-            Stage::Sent { until: None, .. } => return (None, None),
-            Stage::Sent { until: Some(until), .. } => *until,
-            Stage::Turn => whole,
-            Stage::Line(_) if self.is_up() => whole.min(call.began_run + call.patience),
-            // The first dial ends by itself.
-            Stage::Line(_) if !self.has_dialled && call.lane != Lane::Ready => return (None, None),
-            Stage::Line(_) if call.lane == Lane::Ready => whole,
-            Stage::Line(_) => whole.min(call.began_run.max(self.lost) + self.silence),
-        };
-        (Some(until), Some(call.began + call.budget.max(self.timeout) * TIMEOUTS_MAX))
-    }
-
-    /// Ends what is over, and plans the timer again. Returns false if no call waits.
-    pub fn fire(&mut self, now: Instant, effects: &mut Effects) -> bool {
-        self.clock.plan(now, None);
-        let run = self.clock.read(now);
-        if let Some(dial) = &self.dial
-            && run >= dial.until
-        {
-            let late = io::Error::from(io::ErrorKind::TimedOut).into();
-            effects.overdue.clone_from(&dial.task);
-            self.dialled(dial.number, Err(late), now, effects);
-        }
-        if self.is_silent(run) {
-            self.fall_silent(run, now, effects);
-        }
-        let over: Vec<_> = self
-            .calls
-            .iter()
-            .filter(|(_, call)| call.ended.is_none() && self.is_over(call, run, now))
-            .map(|(id, _)| id)
-            .collect();
-        for id in over {
-            self.end_late(id, now, effects);
-        }
-        if self.calls.is_empty() && self.dial.is_none() {
-            return false;
-        }
-        let mut next = self.silence / TICKS_IN_SILENCE;
-        let mut sooner = |until: Option<Duration>| {
-            next = next.min(until.map_or(next, |until| until.saturating_sub(run)));
-        };
-        sooner(self.dial.as_ref().map(|dial| dial.until));
-        sooner((self.unanswered > 0).then_some(self.heard + self.silence));
-        for (_, call) in self.calls.iter().filter(|(_, call)| call.ended.is_none()) {
-            sooner(self.deadline(call).0);
-        }
-        self.clock.plan(now, Some(next));
-        true
-    }
-
-    /// Ends the calls to a node that does not answer, and its generation: one failure. That of a
-    /// probe stays, because a later reply closes the breaker.
-    fn fall_silent(&mut self, run: Duration, now: Instant, effects: &mut Effects) {
-        let Some(link) = self.link.clone() else { return };
-        let timeout = || Error::unavailable(Reason::Timeout);
-        let probes = self.calls.iter().any(|(_, call)| call.is_probe && call.is_on(&link));
-        if probes || self.hung.is_some() {
-            for (_, call) in &mut self.calls {
-                let drains = matches!(call.stage, Stage::Sent { until: None, .. });
-                if call.is_on(&link) && call.lane != Lane::Ready && !drains {
-                    call.is_probe = false;
-                    ends(call, timeout(), effects);
-                }
-            }
-            self.hung = Some(link);
-            self.heard = run;
-            self.breaker.fail_probe(self.dial_due());
-            return;
-        }
-        for id in self.line.values() {
-            let call = &mut self.calls[*id];
-            if run.saturating_sub(call.began_run) >= self.silence {
-                ends(call, timeout(), effects);
-            }
-        }
-        self.generation += 1;
-        self.drop_link(Reason::Timeout, effects);
-        self.breaker.fail(now);
-        self.dial_for_line(now, effects);
-    }
-
-    /// Ends a call that has waited too long, while the node is not silent.
-    fn end_late(&mut self, id: usize, now: Instant, effects: &mut Effects) {
-        let is_up = self.is_up();
-        let until = now + self.pause;
-        let call = &mut self.calls[id];
-        let reason = match &call.stage {
-            Stage::Line(_) if !is_up => Reason::Connection,
-            Stage::Line(_) => {
-                self.short_in_line = Some(until);
-                Reason::Overloaded
-            }
-            Stage::Sent { link, .. } if call.is_probe => {
-                self.hung = Some(link.clone());
-                Reason::Timeout
-            }
-            Stage::Sent { .. } if call.lane == Lane::Ready => Reason::Timeout,
-            Stage::Sent { .. } => {
-                if call.lane == Lane::Call {
-                    self.short_sent = Some(until);
-                }
-                Reason::Overloaded
-            }
-            Stage::Turn => Reason::Overloaded,
-        };
-        if reason == Reason::Timeout && std::mem::take(&mut call.is_probe) {
-            self.breaker.fail_probe(self.refused.as_ref().map(|(due, _)| *due));
-        }
-        ends(&mut self.calls[id], Error::unavailable(reason), effects);
-    }
-}
-
-/// Returns the error of a call for which no connection could be opened, or no slots be read.
-pub(crate) fn undialled(error: RedisError) -> Error {
-    match Error::from(error) {
-        Error::Unavailable { source, .. } => {
-            Error::Unavailable { reason: Reason::Connection, source }
-        }
-        rejected => rejected,
     }
 }

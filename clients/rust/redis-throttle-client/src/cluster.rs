@@ -14,9 +14,9 @@ use redis::{
 };
 use tokio::time::Instant;
 
-use crate::attempt::{Attempt, Attempts, jittered};
+use crate::attempt::{Attempt, Attempts};
 use crate::breaker::Breaker;
-use crate::calls::undialled;
+use crate::calls::{jittered, undialled};
 use crate::connection::Command;
 use crate::node::Node;
 use crate::{Error, Options, Reason, clock};

@@ -78,9 +78,9 @@ impl Limiter {
         rows
     }
 
-    /// Returns true if this process keeps the whole limit of a call that `on_error` would allow: the
-    /// server answers other calls, or it denied the key and the retry time is over. In that case the
-    /// limit begins as the denial left it.
+    /// Returns true if this process keeps the whole limit of a call that `on_error` would allow:
+    /// the server answers other calls, or it denied the key and the retry time is over. In that
+    /// case the limit begins as the denial left it.
     fn keeps_limit(
         &self,
         local: &mut LocalLimiter,

@@ -4,6 +4,7 @@ mod address;
 mod admission;
 mod admit;
 mod argument;
+#[cfg(feature = "cluster")]
 mod attempt;
 mod backend;
 mod breaker;

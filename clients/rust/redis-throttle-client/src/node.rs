@@ -3,9 +3,11 @@
 //!
 //! A command whose caller has gone drains: a task of its own reads the reply.
 
+mod flight;
+mod tasks;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,19 +17,19 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::breaker::Tally;
 use crate::calls::{Calls, Effects, Lane};
-use crate::connection::{Command, Connection, Dial, OwnedReply, Sent};
-use crate::known_denials::{Kept, Late};
+use crate::connection::{Command, Dial};
+use crate::known_denials::Late;
 use crate::link::Link;
 use crate::{Error, Options, Reason, clock};
+use flight::Flight;
+use tasks::{DialTask, Timer};
 
 /// The number of renewals and ends to a node at a time, in addition to `max_in_flight`.
 const HOLD_CALLS_MAX: usize = 8;
-/// The turns of the scheduler in which the driver reads what has arrived, and callers see it.
-const TURNS_TO_READ: usize = 3;
 /// The time after which a call in line looks whether the timer still runs.
 const TIMER_CHECK: Duration = Duration::from_secs(1);
 
@@ -139,6 +141,7 @@ impl Node {
     }
 
     /// Returns true if a connection is up.
+    #[cfg(feature = "cluster")]
     pub fn is_up(&self) -> bool {
         self.calls().is_up()
     }
@@ -180,7 +183,8 @@ impl Node {
         Ok(pass)
     }
 
-    /// Sends a command that is part of a call, or of none, and waits at most `budget` for the reply.
+    /// Sends a command that is part of a call, or of none, and waits at most `budget` for the
+    /// reply.
     pub async fn command(
         self: &Arc<Self>,
         command: &Command<'_>,
@@ -392,183 +396,5 @@ impl Node {
         let fault = Fault::from(error);
         // The replies of a replica are one failure.
         if is_replica && !first { Fault::uncounted(fault.error) } else { fault }
-    }
-}
-
-/// A command that was sent. If its caller goes, it drains.
-struct Flight<'a> {
-    pass: &'a Pass,
-    link: Arc<Link>,
-    reply: Option<OwnedReply>,
-    sent: Option<&'a Sent>,
-    late: Option<&'a Late<'a>>,
-}
-
-impl Flight<'_> {
-    /// Waits for the reply.
-    ///
-    /// # Errors
-    /// The end of the call.
-    async fn answer(&mut self) -> Result<Result<Value, RedisError>, Error> {
-        poll_fn(|context| {
-            let Some(reply) = &mut self.reply else { return Poll::Pending };
-            match reply.as_mut().poll(context) {
-                Poll::Ready(answer) => {
-                    self.reply = None;
-                    let is_answered = !answer.as_ref().is_err_and(is_loss);
-                    self.pass.is_answered.store(is_answered, Ordering::Relaxed);
-                    Poll::Ready(Ok(answer))
-                }
-                Poll::Pending => self.pass.poll_end(context).map(Err),
-            }
-        })
-        .await
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        let Some(reply) = self.reply.take() else { return };
-        let node = &self.pass.node;
-        let Ok(runtime) = Handle::try_current() else { return };
-        let Some(took) = node.calls().drain(self.pass.id, clock::now()) else { return };
-        // A call's command drains once: nothing is sent after that.
-        let _ = self.pass.drained.set(took);
-        if let Some(sent) = self.sent {
-            sent.begin_draining();
-        }
-        let draining = Draining {
-            node: node.clone(),
-            id: self.pass.id,
-            link: self.link.clone(),
-            sent: self.sent.cloned(),
-            tally: Tally::Nothing,
-            is_answered: false,
-        };
-        runtime.spawn(draining.run(reply, self.late.map(Late::kept)));
-    }
-}
-
-/// A command whose caller has gone.
-struct Draining {
-    node: Arc<Node>,
-    id: usize,
-    link: Arc<Link>,
-    sent: Option<Sent>,
-    tally: Tally,
-    is_answered: bool,
-}
-
-impl Draining {
-    async fn run(mut self, mut reply: OwnedReply, late: Option<Kept>) {
-        let (node, id) = (self.node.clone(), self.id);
-        let answer = poll_fn(|context| {
-            if let Poll::Ready(answer) = reply.as_mut().poll(context) {
-                return Poll::Ready(Some(answer));
-            }
-            node.calls().ended(id, context.waker()).map_or(Poll::Pending, |_| Poll::Ready(None))
-        })
-        .await;
-        let Some(answer) = answer else { return };
-        self.is_answered = !answer.as_ref().is_err_and(is_loss);
-        match answer {
-            Ok(value) => {
-                self.tally = Tally::Answered;
-                if let Some(sent) = self.sent.as_ref().filter(|_| is_denial(&value)) {
-                    sent.set(false);
-                }
-                if let Some(late) = late {
-                    late.remember(&value);
-                }
-            }
-            Err(error) => {
-                if let Some(sent) = self.sent.as_ref().filter(|_| !is_loss(&error)) {
-                    sent.set(false);
-                }
-                self.tally = node.refused(&self.link, error).tally;
-            }
-        }
-    }
-}
-
-impl Drop for Draining {
-    fn drop(&mut self) {
-        let (id, tally, now) = (self.id, (self.tally, self.is_answered), clock::now());
-        self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
-        if let Some(sent) = &self.sent {
-            sent.end_draining();
-        }
-    }
-}
-
-/// Returns true if a reply denies the call: its first integer is 0.
-fn is_denial(reply: &Value) -> bool {
-    matches!(reply, Value::Array(values) if values.first() == Some(&Value::Int(0)))
-}
-
-/// The timer of a node. Dropping it has the calls start another one: its runtime may have shut
-/// down.
-struct Timer {
-    node: Arc<Node>,
-    number: u64,
-}
-
-impl Timer {
-    async fn run(self) {
-        let node = &self.node;
-        loop {
-            let Some(at) = node.calls().fires_at(self.number) else { return };
-            sleep_until(at).await;
-            let is_due = node.calls().is_due(clock::now());
-            if is_due {
-                // The program may have been busy for longer than the deadline: let the driver read
-                // the replies that have arrived.
-                for _ in 0..TURNS_TO_READ {
-                    tokio::task::yield_now().await;
-                }
-            }
-            let goes_on = node.change(|calls, effects| {
-                calls.fires_at(self.number).is_some() && calls.fire(clock::now(), effects)
-            });
-            if !goes_on {
-                return;
-            }
-        }
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        let now = clock::now();
-        self.node.change(|calls, effects| calls.stop_timer(self.number, now, effects));
-    }
-}
-
-/// A dial under way, in a task of its own, because the connection serves later calls too. Dropping
-/// it ends the dial for its callers, even if its task did not finish because the runtime shut down.
-struct DialTask {
-    node: Arc<Node>,
-    number: u64,
-    ended: bool,
-}
-
-impl DialTask {
-    async fn run(mut self) {
-        let dialled = self.node.dialler.dial().await;
-        self.end(dialled);
-    }
-
-    fn end(&mut self, dialled: Result<Box<dyn Connection>, RedisError>) {
-        self.ended = true;
-        let (number, now) = (self.number, clock::now());
-        self.node.change(|calls, effects| calls.dialled(number, dialled, now, effects));
-    }
-}
-
-impl Drop for DialTask {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.end(Err(io::Error::other("the dial was given up").into()));
-        }
     }
 }
