@@ -30,6 +30,11 @@ final class Denials {
     return isKept ? new Asked(loop.nanos(), ++turn) : NOTHING_KEPT;
   }
 
+  /** Returns the moment for {@link #note} of a call that has waited, when it is sent. */
+  Asked sent(Asked asked) {
+    return isKept ? new Asked(loop.nanos(), asked.turn) : asked;
+  }
+
   /**
    * Notes the server's decision.
    *

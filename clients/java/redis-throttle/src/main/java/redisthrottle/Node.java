@@ -46,8 +46,6 @@ final class Node implements RunClock.Owner, Link.Owner {
   /** True if {@link #probe} has ended without an answer. Its command stays until the next probe. */
   private boolean isSuspect;
 
-  private boolean isReading;
-
   /** A time after an end without an answer, in which calls wait less. */
   private final class Patience {
     private boolean isShort;
@@ -77,7 +75,7 @@ final class Node implements RunClock.Owner, Link.Owner {
     this.silenceNs = options.silence().toNanos();
     this.breaker = new Breaker(loop, options.breakerFailures, options.breakerPause.toNanos());
     this.slots = new Slots(loop);
-    this.clock = new RunClock(loop, Math.max(1, silenceNs / 4), this);
+    this.clock = new RunClock(loop, Math.max(1, silenceNs / 4), options.timeout.toNanos(), this);
     this.link = new Link(terms, name, clock, this);
     this.inLine = new Patience();
     this.forReply = new Patience();
@@ -262,33 +260,16 @@ final class Node implements RunClock.Owner, Link.Owner {
   }
 
   @Override
-  public void tick(long run) {
-    if (!clock.isDue(run)) {
-      return;
-    }
-    if (isReading) {
-      // The driver does not read: a process that hardly runs does not keep its callers for ever.
-      if (clock.isTooLate()) {
-        expire(run);
-      }
-      return;
-    }
-    isReading = true;
-    link.whenRead(
-        () ->
-            loop.execute(
-                () -> {
-                  isReading = false;
-                  expire(run);
-                }));
+  public void whenRead(Runnable act) {
+    link.whenRead(act);
   }
 
-  private void expire(long run) {
+  @Override
+  public void tick(long run) {
     if (silentAt() <= run) {
       silence();
     }
     clock.expire(run);
-    clock.replan();
   }
 
   /** Ends the calls in flight. Those in line that have waited as long end too. */

@@ -193,7 +193,11 @@ final class Pending extends RunClock.Due {
   /** Called when the command is sent. */
   void sent(boolean isShort) {
     stage = Stage.SENT;
-    sentAt = hasWaited ? node.clock.nanos() : beganAt;
+    sentAt = beganAt;
+    if (hasWaited) {
+      sentAt = node.clock.nanos();
+      sender.sends();
+    }
     boolean isLimited = isShort && isCounted && !isPatient;
     long most = isLimited ? exchange.silenceNs : RunClock.NEVER;
     limit(Math.min(beganAt + timeoutNs, after(sentAt, most)));

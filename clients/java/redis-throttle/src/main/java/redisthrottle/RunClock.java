@@ -8,7 +8,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * Counts the time in which the process ran while something waited for a node, and holds the
  * deadlines in that time. They share one timer, because nearly all calls end before their deadline.
- * A pause of the process counts as one tick.
+ * Each tick passes through the thread of the driver, so that a pause of the process, or of that
+ * thread alone, counts as one tick, and what has arrived is read before a deadline ends anything.
  */
 final class RunClock {
   /** The deadline of what has none. */
@@ -40,18 +41,26 @@ final class RunClock {
     /** Returns the instant at which the node is silent; {@link #NEVER} if nothing is unanswered. */
     long silentAt();
 
+    /** Runs an act once what has arrived was read. */
+    void whenRead(Runnable act);
+
     /** Called at each tick, at an instant in run time. */
     void tick(long run);
   }
 
   private final Loop loop;
   private final long tickNs;
+  private final long timeoutNs;
   private final Owner owner;
 
   /** All that waits, in no order. */
   private final List<Due> due = new ArrayList<>();
 
+  /** Cancels the timer; null while none runs. */
   private @Nullable Runnable stop;
+
+  /** True from the timer until what has arrived is read. */
+  private boolean isReading;
 
   /** The run time at {@code countedAt}. */
   private long run;
@@ -61,9 +70,10 @@ final class RunClock {
   /** The time from {@code countedAt} to the timer. */
   private long planned;
 
-  RunClock(Loop loop, long tickNs, Owner owner) {
+  RunClock(Loop loop, long tickNs, long timeoutNs, Owner owner) {
     this.loop = loop;
     this.tickNs = tickNs;
+    this.timeoutNs = timeoutNs;
     this.owner = owner;
   }
 
@@ -113,7 +123,7 @@ final class RunClock {
   void wake(long at) {
     if (stop == null) {
       start();
-    } else if (at < run + planned) {
+    } else if (at < run + planned && !isReading) {
       stop.run();
       count();
       plan();
@@ -142,11 +152,25 @@ final class RunClock {
   }
 
   private void fire() {
+    isReading = true;
+    stop = loop.after(timeoutNs, this::tooLate);
+    owner.whenRead(() -> loop.execute(this::read));
+  }
+
+  /** Ends what has waited too long by the clock while the driver's thread does not run. */
+  private void tooLate() {
+    stop = loop.after(timeoutNs, this::tooLate);
+    expire(-1);
+  }
+
+  private void read() {
+    isReading = false;
+    if (stop != null) {
+      stop.run();
+    }
     count();
     owner.tick(run);
-    if (stop == null) {
-      plan();
-    }
+    replan();
   }
 
   private long earliest() {
@@ -155,31 +179,6 @@ final class RunClock {
       earliest = Math.min(earliest, one.endsAt);
     }
     return earliest;
-  }
-
-  /** Returns true if something is due at an instant in run time, or has waited too long. */
-  boolean isDue(long at) {
-    if (owner.silentAt() <= at) {
-      return true;
-    }
-    long now = loop.nanos();
-    for (Due one : due) {
-      if (isOver(one, at, now)) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  /** Returns true if something has waited too long by the clock. */
-  boolean isTooLate() {
-    long now = loop.nanos();
-    for (Due one : due) {
-      if (isTooLate(one, now)) {
-        return true;
-      }
-    }
-    return false;
   }
 
   private static boolean isTooLate(Due one, long now) {
