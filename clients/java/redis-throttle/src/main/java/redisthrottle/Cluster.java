@@ -182,7 +182,7 @@ final class Cluster implements Routes {
   /** Reads the slot map. All callers that wait share one reading. */
   private CompletableFuture<SlotMap> read() {
     if (isClosed) {
-      return CompletableFuture.failedFuture(Core.closedError());
+      return CompletableFuture.failedFuture(Closing.error());
     }
     if (reading != null) {
       return reading.join();

@@ -4,12 +4,8 @@ import static redisthrottle.Checks.invalid;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Collections;
-import java.util.Iterator;
 import java.util.List;
-import java.util.Set;
 import java.util.UUID;
-import java.util.WeakHashMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.function.DoubleSupplier;
@@ -32,18 +28,9 @@ final class Core {
   final Ending ending;
   final Holding holding;
 
-  /** Aborted when the limiter closes. */
-  final Signal whenClosed = new Signal();
-
-  private final Connector connector;
+  final Closing closing;
   private final Routes routes;
   private final Entry entry;
-
-  /** The leases and admissions that have not ended, as long as the program has them. */
-  private final Set<Guard> guards = Collections.newSetFromMap(new WeakHashMap<>());
-
-  private volatile boolean isClosed;
-  private final CompletableFuture<Void> closed = new CompletableFuture<>();
 
   Core(
       Connector connector,
@@ -51,7 +38,6 @@ final class Core {
       Supplier<Clock> clock,
       DoubleSupplier jitter,
       Executor executor) {
-    this.connector = connector;
     this.options = options;
     this.keys = new Keys(options.prefix, options.isTagged, options.hmacSecret);
     this.loop = new Loop(clock.get());
@@ -65,6 +51,7 @@ final class Core {
     this.stocks = new Prefetcher(loop);
     this.ending = new Ending(exchange, decider, denials);
     this.holding = new Holding(loop, ending);
+    this.closing = new Closing(this, connector);
   }
 
   Entry entry() {
@@ -76,20 +63,8 @@ final class Core {
     loop.execute(routes::dial);
   }
 
-  /** Returns the error of a call after the end. */
-  static IllegalStateException closedError() {
-    return new IllegalStateException("the limiter is closed");
-  }
-
-  /** Throws if a call may not begin. */
-  private void begin() {
-    if (isClosed) {
-      throw closedError();
-    }
-  }
-
   Ask ask(Item given, CallOptions call) {
-    begin();
+    closing.check();
     return known(given, call);
   }
 
@@ -113,7 +88,7 @@ final class Core {
   }
 
   List<Ask> asks(List<Item> items, CallOptions call) {
-    begin();
+    closing.check();
     List<Ask> asks = new ArrayList<>();
     for (Item item : Checks.present("items", items)) {
       Ask ask = ask(Checks.present("items", item), call);
@@ -168,8 +143,8 @@ final class Core {
    * Takes a permit of a fetch. Other callers may share the fetch, so this caller does not end it.
    */
   private CompletableFuture<Decision> fetched(Ask ask, Call plain, int batch, Signal signal) {
-    if (isClosed) {
-      return CompletableFuture.failedFuture(closedError());
+    if (closing.hasBegun()) {
+      return CompletableFuture.failedFuture(Closing.error());
     }
     Prefetcher.Wanted wanted =
         new Prefetcher.Wanted(
@@ -208,7 +183,7 @@ final class Core {
 
   /** Charges or refunds an item. */
   Work<Decision> settled(EventKind kind, Item item, CallOptions given) {
-    begin();
+    closing.check();
     return givenBack(kind, item, given);
   }
 
@@ -350,7 +325,7 @@ final class Core {
         signal -> {
           long askedAt = loop.nanos();
           return taking(EventKind.LEASE, call, asks, false, false, signal)
-              .thenApply(d -> kept(holding.lease(this, ask, granted(d), askedAt)));
+              .thenApply(d -> closing.kept(holding.lease(this, ask, closing.granted(d), askedAt)));
         },
         lease -> lease.releaseAsync());
   }
@@ -364,35 +339,15 @@ final class Core {
         signal -> {
           long askedAt = loop.nanos();
           return taking(EventKind.CHECK, call, asks, true, true, signal)
-              .thenApply(d -> kept(holding.admission(this, asks, granted(d), id, askedAt)));
+              .thenApply(
+                  d ->
+                      closing.kept(holding.admission(this, asks, closing.granted(d), id, askedAt)));
         },
         admission -> admission.finishAsync());
   }
 
-  /** Keeps a guard for {@link #close}, which may have come first. */
-  private <T extends Guard> T kept(T guard) {
-    if (isClosed) {
-      guard.end();
-      throw closedError();
-    }
-    guards.add(guard);
-    return guard;
-  }
-
-  /** Called when a guard has ended. */
-  void ended(Guard guard) {
-    guards.remove(guard);
-  }
-
-  private Decision granted(Decision d) {
-    if (!d.allowed()) {
-      throw isClosed ? closedError() : new DeniedException(d);
-    }
-    return d;
-  }
-
   Work<Backend> ready() {
-    begin();
+    closing.check();
     Call call = Call.probe(keys.key("ready", "ready", null));
     long withinNs = options.patience(true).toNanos();
     return signal ->
@@ -438,57 +393,5 @@ final class Core {
     denials.forgetCached(ask.key());
     decider.refundLocal(ask.withCost(row.granted(), false), reason);
     return true;
-  }
-
-  /**
-   * Closes the limiter: ends what is held, and waits for calls that were sent, for at most the
-   * time-out. A second call waits for the first.
-   */
-  CompletableFuture<Void> close() {
-    loop.execute(
-        () -> {
-          if (isClosed) {
-            return;
-          }
-          isClosed = true;
-          whenClosed.abort();
-          CompletableFuture<Boolean> idle = exchange.finish();
-          Runnable stop = loop.after(exchange.timeoutNs, () -> idle.complete(false));
-          ending.close();
-          List.copyOf(guards).forEach(Guard::end);
-          stocks.drain().thenCompose(unspent -> refunded(unspent.iterator()));
-          idle.whenComplete(
-              (isIdle, error) -> {
-                stop.run();
-                closeAll();
-              });
-          // As a task: the ends of the guards begin as tasks.
-          loop.execute(exchange::checkIdle);
-        });
-    return closed;
-  }
-
-  /** Refunds one at a time: more than the in-flight bound at once would not be sent. */
-  private CompletableFuture<Boolean> refunded(Iterator<Prefetcher.Unspent> unspent) {
-    if (!unspent.hasNext()) {
-      return CompletableFuture.completedFuture(true);
-    }
-    Prefetcher.Unspent next = unspent.next();
-    Call call = Call.one("REFUND", Ask.of(next.rule(), next.key(), "", next.units()));
-    return decider
-        .answer(call, Signal.NONE, List.of())
-        .handle((reply, error) -> true)
-        .thenCompose(done -> refunded(unspent));
-  }
-
-  private void closeAll() {
-    exchange.close();
-    decider.close();
-    try {
-      connector.close();
-    } finally {
-      loop.close();
-      closed.complete(null);
-    }
   }
 }

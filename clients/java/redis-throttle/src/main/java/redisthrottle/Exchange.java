@@ -41,7 +41,7 @@ final class Exchange {
   /** Sends a call. Fails with a rejection, an {@link UnavailableException}, or a cancellation. */
   CompletableFuture<@Nullable Object> send(Call call, Turn sender, Signal signal) {
     if (isClosing && signal != Signal.NONE) {
-      return CompletableFuture.failedFuture(Core.closedError());
+      return CompletableFuture.failedFuture(Closing.error());
     }
     long left = signal.left(timeoutNs);
     if (left <= 0) {
@@ -55,7 +55,7 @@ final class Exchange {
   /** Sends the call of {@code ready}. */
   CompletableFuture<@Nullable Object> sendReady(Call call, long withinNs, Signal signal) {
     return isClosing
-        ? CompletableFuture.failedFuture(Core.closedError())
+        ? CompletableFuture.failedFuture(Closing.error())
         : begin(call, Turn.NONE, signal, Pending.Kind.READY, withinNs);
   }
 
@@ -139,7 +139,7 @@ final class Exchange {
   /** Ends the calls in line, and takes no further ones. Completes when all others have ended. */
   CompletableFuture<Boolean> finish() {
     isClosing = true;
-    routes.nodes().forEach(node -> node.closeLine(Core.closedError()));
+    routes.nodes().forEach(node -> node.closeLine(Closing.error()));
     CompletableFuture<Boolean> ended = new CompletableFuture<>();
     idle = ended;
     return ended;

@@ -29,7 +29,7 @@ abstract class Guard {
     }
     core.loop.execute(
         () -> {
-          core.ended(this);
+          core.closing.ended(this);
           sendEnds().whenComplete((done, error) -> first.complete(null));
         });
     return first;

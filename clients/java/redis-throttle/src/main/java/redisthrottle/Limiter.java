@@ -361,11 +361,11 @@ public final class Limiter implements AutoCloseable {
    */
   @Override
   public void close() {
-    entry.awaitEnd(core.close());
+    entry.awaitEnd(core.closing.close());
   }
 
   /** Closes the limiter as {@link #close} does. */
   public CompletionStage<Void> closeAsync() {
-    return entry.outside(core.close());
+    return entry.outside(core.closing.close());
   }
 }

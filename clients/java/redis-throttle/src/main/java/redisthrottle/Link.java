@@ -192,7 +192,7 @@ final class Link {
   /** Returns the error of a call that needs a dial while none may begin; null if one may. */
   @Nullable RuntimeException refused() {
     if (isClosed) {
-      return Core.closedError();
+      return Closing.error();
     }
     long left = dialAgainAt - loop.nanos();
     if (dial != null || !isPausing || left <= 0) {

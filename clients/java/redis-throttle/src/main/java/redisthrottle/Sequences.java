@@ -157,7 +157,7 @@ final class Sequences {
     CompletableFuture<Boolean> slept = new CompletableFuture<>();
     Runnable stop = core.loop.after(d.retryAfter().toNanos(), () -> slept.complete(true));
     Runnable unclose =
-        core.whenClosed.whenAborted(
+        core.closing.signal.whenAborted(
             () -> slept.completeExceptionally(new IllegalStateException("the limiter is closed")));
     Runnable unfollow =
         signal.whenAborted(
