@@ -514,9 +514,8 @@ class Calls:
 
     def _prefetch(self, rule: Rule) -> int:
         """Returns the number of permits that one call fetches under this rule."""
-        if not rule.takes_prefetch:
-            return 1
-        return rule.prefetch or self.options.prefetch
+        many = rule.prefetch or self.options.prefetch
+        return many if many > 1 and rule.takes_prefetch else 1
 
     def keyed(self, items: Sequence[Item], tag: str | None) -> list[Keyed]:
         """Returns the items with their keys."""

@@ -88,28 +88,29 @@ class KnownDenials:
         """
         if not self._entries and decision.allowed:
             return decision
-        is_fresh = decision.allowed or drops == self.drops(items)
-        if not decision.rows:
-            self._learn(items[0], decision, began, is_fresh, partial)
-        for keyed, row in zip(items, decision.rows, strict=False):
-            self._learn(keyed, row, began, is_fresh, partial)
+        if decision.allowed or drops == self.drops(items):
+            if decision.rows:
+                for keyed, row in zip(items, decision.rows, strict=True):
+                    self._learn(keyed, row, began, partial)
+            else:
+                self._learn(items[0], decision, began, partial)
         return decision
 
-    def _learn(
-        self, keyed: Keyed, row: Decision, began: float, is_fresh: bool, partial: bool
-    ) -> None:
-        if not row.allowed:
-            if is_fresh and row.retry_after_ms > 0:
-                self._remember(keyed, row, 1 if partial else keyed.item.units, began)
-            return
-        entry, cost = self._entries.get(keyed.key), row.granted if partial else keyed.item.units
-        if entry is not None and entry.cost <= cost and entry.is_of(keyed.item):
-            self._forget(keyed.key)
-
-    def _remember(self, keyed: Keyed, denial: Decision, cost: int, began: float) -> None:
+    def _learn(self, keyed: Keyed, row: Decision, began: float, partial: bool) -> None:
         item, key = keyed
-        old = self._entries.get(key)
-        entry = _Entry(item, cost, denial, began)
+        entry = self._entries.get(key)
+        if not row.allowed:
+            if row.retry_after_ms > 0:
+                self._remember(keyed, row, 1 if partial else item.units, began, entry)
+        elif entry is not None:
+            cost = row.granted if partial else item.units
+            if entry.cost <= cost and entry.is_of(item):
+                self._forget(key)
+
+    def _remember(
+        self, keyed: Keyed, denial: Decision, cost: int, began: float, old: _Entry | None
+    ) -> None:  # fmt: skip
+        item, key = keyed
         if old is None or key in self._are_local:
             with self._lock:
                 self._evict(key)
@@ -118,7 +119,7 @@ class KnownDenials:
         elif old.cost < cost and began < old.retry_at and old.is_of(item):
             # That of a smaller cost denies this one too.
             return
-        self._entries[key] = entry
+        self._entries[key] = _Entry(item, cost, denial, began)
 
     def _evict_some(self) -> None:
         """Evicts a tenth at once, so that a new key costs constant time on average."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from ._decision import Decision, retry_ms
+from ._decision import FOREVER_MS, Decision, retry_ms
 from ._durations import Duration, duration_text, duration_us
 from ._errors import CommandRejected, InvalidArgument, ProtocolError
 from ._rules import Item, Rule
@@ -221,7 +222,12 @@ def as_script(args: Args, call: str, script: str) -> Args:
 
 
 def packed(args: Args) -> bytes:
-    """Returns the bytes of a call."""
+    """Returns the bytes of a call. Those of frequent calls are packed once."""
+    # The text of a library or a script is not kept.
+    return _known(args) if args[0].startswith("RL.") else _packed(args)
+
+
+def _packed(args: Args) -> bytes:
     # The driver packs any client's words of any type, which takes several times as long.
     words = [f"*{len(args)}\r\n", *[f"${len(word)}\r\n{word}\r\n" for word in args]]
     text = "".join(words)
@@ -229,6 +235,9 @@ def packed(args: Args) -> bytes:
         sized = [f"${len(word.encode())}\r\n{word}\r\n" for word in args]
         text = "".join([words[0], *sized])
     return text.encode()
+
+
+_known = lru_cache(maxsize=1000)(_packed)
 
 
 def key_of(args: Args) -> str:
@@ -262,10 +271,11 @@ def decision(item: Item, reply: object, *, partial: bool = False) -> Decision:
         would, would_retry = granted, retry
     if not 0 <= granted <= (units if partial else 1) or remaining < 0 or retry < -1:
         raise ProtocolError("the reply is no decision")
+    is_banned = retry < 0 and not granted and _is_ban(item, limit, partial=partial)
     return Decision(
-        granted > 0, limit, remaining, retry_ms(retry), reset, rule.name, "server", False,
-        would > 0, retry_ms(would_retry), granted if partial else granted * units, rule.window_us,
-        banned=retry < 0 and not granted and _is_ban(item, limit, partial=partial),
+        granted > 0, limit, remaining, retry if retry >= 0 else FOREVER_MS, reset, rule.name,
+        "server", False, would > 0, would_retry if would_retry >= 0 else FOREVER_MS,
+        granted if partial else granted * units, rule.window_us, (), 0, None, is_banned,
     )  # fmt: skip
 
 

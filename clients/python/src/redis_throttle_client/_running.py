@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ._asking import Asking
 from ._deadline import Deadline, instant
-from ._steps import Send, Start, Step, Steps, Turn, Wait
+from ._steps import Send, Sleep, Start, Step, Steps, Turn, Wait
 from ._tasks import Tasks
 from ._transport import AsyncTransport, Transport
 
@@ -31,7 +31,10 @@ class Running:
             step = next(steps)
             while True:
                 try:
-                    came = self._do(step)
+                    if isinstance(step, Send):
+                        came = self._transport.call(step.node, step.args, step.call)
+                    else:
+                        came = self._do(step)
                 except BaseException as error:
                     step = steps.throw(error)
                 else:
@@ -40,9 +43,7 @@ class Running:
             result: T = end.value
             return result
 
-    def _do(self, step: Step) -> Any:
-        if isinstance(step, Send):
-            return self._transport.call(step.node, step.args, step.call)
+    def _do(self, step: Start | Wait | Turn | Sleep) -> Any:
         if isinstance(step, Start):
             try:
                 return self.run(step.steps)

@@ -63,7 +63,9 @@ class Teller:
                 self._counts["local"] += 1
         if count:
             log.warning(_LOG, count, decision.reason)
-        return self.told(kind, decision, rule, subject, began)
+        if self._hooks:
+            self.tell(kind, decision, rule, subject, began)
+        return decision
 
     def _count_unlogged(self, reason: str) -> int:
         """Returns the number of decisions to log now: at most one line a second per reason."""
