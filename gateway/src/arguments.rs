@@ -29,6 +29,8 @@ Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--htt
   --tls-key FILE          the key of the certificate (PEM), read again on change
   --tls-client-ca FILE    only for clients with a certificate of these authorities (PEM)
   --timeout-ms N          the most that a call to the server takes, 1 to 3600000 (default 200)
+  --silence-ms N          a server that sends nothing for so long does not answer, at most
+                          --timeout-ms (default 50; --timeout-ms, if only that is given)
   --prefix TEXT           the beginning of keys (default rl)
   --hash-tag WHICH        what keys have in braces: value (the first captured one; default in a
                           cluster), domain, or none (default on one server)
@@ -55,6 +57,9 @@ const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
 /// The times that the client takes, in milliseconds.
 const MS: RangeInclusive<u64> = 1..=3_600_000;
+/// Shorter than the 0.25 s that the proxies of the examples wait.
+const TIMEOUT_MS: u64 = 200;
+const SILENCE_MS: u64 = 50;
 
 /// The settings of the gateway.
 #[derive(Debug, Clone)]
@@ -75,6 +80,8 @@ pub struct Arguments {
     pub log: Format,
     /// The most that a call to the server takes.
     pub timeout: Duration,
+    /// The time after which a server that sends nothing does not answer.
+    pub silence: Duration,
     /// The beginning of keys.
     pub prefix: String,
     /// The hash tags of keys.
@@ -113,7 +120,8 @@ struct Draft {
     key: Option<PathBuf>,
     client_ca: Option<PathBuf>,
     log: Option<Format>,
-    timeout_ms: u64,
+    timeout_ms: Option<u64>,
+    silence_ms: Option<u64>,
     prefix: String,
     tags: Option<Tags>,
     prefetch: u64,
@@ -168,7 +176,8 @@ impl Draft {
             key: None,
             client_ca: None,
             log: None,
-            timeout_ms: 200,
+            timeout_ms: None,
+            silence_ms: None,
             prefix: "rl".to_owned(),
             tags: None,
             prefetch: 1,
@@ -197,7 +206,8 @@ impl Draft {
             "--tls-key" => self.key = Some(value()?.into()),
             "--tls-client-ca" => self.client_ca = Some(value()?.into()),
             "--log" => self.log = Some(format(&value()?)?),
-            "--timeout-ms" => self.timeout_ms = number(name, &value()?, MS)?,
+            "--timeout-ms" => self.timeout_ms = Some(number(name, &value()?, MS)?),
+            "--silence-ms" => self.silence_ms = Some(number(name, &value()?, MS)?),
             "--prefix" => self.prefix = value()?,
             "--hash-tag" => self.tags = Some(tags(&value()?)?),
             "--prefetch" => self.prefetch = number(name, &value()?, 1..=10_000)?,
@@ -230,6 +240,7 @@ impl Draft {
         if tls.is_some() && !is_tcp(&grpc) && !is_tcp(&http) {
             return Err("TLS needs --grpc or --http with an IP address".to_owned());
         }
+        let (timeout, silence) = times(self.timeout_ms, self.silence_ms)?;
         Ok(Arguments {
             config: self.config.ok_or(none)?,
             servers: self.servers,
@@ -238,7 +249,8 @@ impl Draft {
             http,
             tls,
             log: self.log.unwrap_or_else(Format::of_stderr),
-            timeout: Duration::from_millis(self.timeout_ms),
+            timeout,
+            silence,
             prefix: self.prefix,
             tags: self.tags.unwrap_or(tags),
             prefetch: self.prefetch,
@@ -284,6 +296,19 @@ fn files(
     }
 }
 
+/// Returns the most that a call takes, and the time after which a server does not answer.
+fn times(timeout_ms: Option<u64>, silence_ms: Option<u64>) -> Result<(Duration, Duration), String> {
+    let timeout = timeout_ms.unwrap_or(TIMEOUT_MS);
+    let silence = silence_ms.or(timeout_ms).unwrap_or(SILENCE_MS);
+    if silence > timeout {
+        return Err(format!(
+            "--silence-ms takes at most --timeout-ms: --silence-ms is {silence}, --timeout-ms is \
+             {timeout}"
+        ));
+    }
+    Ok((Duration::from_millis(timeout), Duration::from_millis(silence)))
+}
+
 fn format(text: &str) -> Result<Format, String> {
     match text {
         "json" => Ok(Format::Json),
@@ -326,12 +351,22 @@ mod tests {
         let one = run("--server redis://a --config limits");
         let both = ["127.0.0.1:8081", "127.0.0.1:8080"].map(|text| Some(text.parse().unwrap()));
         assert_eq!([one.grpc, one.http], both);
-        assert_eq!((one.timeout, one.tags), (Duration::from_millis(200), Tags::None));
+        let ms = Duration::from_millis;
+        assert_eq!((one.timeout, one.silence, one.tags), (ms(200), ms(50), Tags::None));
         assert!(!one.is_cluster);
         let many = run("--server redis://a --server=redis://b --config limits");
         assert_eq!((many.servers.len(), many.tags, many.is_cluster), (2, Tags::Value, true));
         let one = run("--server redis://a --config limits --cluster");
         assert_eq!((one.servers.len(), one.tags, one.is_cluster), (1, Tags::Value, true));
+    }
+
+    #[test]
+    fn silence_follows_a_timeout_that_is_given_alone() {
+        let table = [("--timeout-ms 10", [10, 10]), ("--silence-ms 60 --timeout-ms 70", [70, 60])];
+        for (words, expected) in table {
+            let one = run(&format!("--server redis://a --config limits {words}"));
+            assert_eq!([one.timeout, one.silence], expected.map(Duration::from_millis), "{words}");
+        }
     }
 
     #[test]
@@ -375,6 +410,12 @@ mod tests {
             ("--timeout-ms 0", "--timeout-ms takes 1 to 3600000"),
             ("--timeout-ms -1", "--timeout-ms takes 1 to 3600000"),
             ("--timeout-ms 99999999999999999999", "--timeout-ms takes 1 to 3600000"),
+            ("--silence-ms -1", "--silence-ms takes 1 to 3600000"),
+            ("--silence-ms 3600001", "--silence-ms takes 1 to 3600000"),
+            (
+                "--config limits --check --silence-ms 201",
+                "--silence-ms takes at most --timeout-ms: --silence-ms is 201, --timeout-ms is 200",
+            ),
             ("--threads 0", "--threads takes 1 to 1024"),
             ("--hash-tag user", "--hash-tag takes value, domain or none"),
             (

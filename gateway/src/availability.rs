@@ -2,44 +2,24 @@
 
 use std::time::Duration;
 
-use redis_throttle_client::redis::{ErrorKind, ServerErrorKind};
-use redis_throttle_client::{Error, Limiter, Reason};
-use tokio::time::{Instant, sleep};
+use redis_throttle_client::Limiter;
+use tokio::time::sleep;
 
 use crate::log::{Level, event};
 use crate::refusals::hinted;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// The time for the first answer.
-const FIRST: Duration = Duration::from_secs(2);
-/// The pause before the first call is tried again.
-const AGAIN: Duration = Duration::from_millis(50);
 /// The answers after which the server counts as back: one node of a cluster may answer while
 /// another one is away.
 const ANSWERS: u32 = 3;
 
-/// Opens the first connection. It may take longer than a call, which is tried again if it is late,
-/// for the longer of two seconds and two calls. Returns true if the server is away.
-pub(crate) async fn is_away(limiter: &Limiter, timeout: Duration) -> bool {
-    let end = Instant::now() + FIRST.max(timeout.saturating_mul(2));
-    loop {
-        let Err(error) = limiter.ready().await else { return false };
-        let is_late =
-            matches!(error, Error::Unavailable { reason: Reason::Timeout | Reason::Circuit, .. });
-        if !is_late || Instant::now() >= end {
-            let is_moved = is_moved(&error);
-            let event = event(Level::Error, "server_away").with("message", error);
-            hinted(event, is_moved).write();
-            return true;
-        }
-        sleep(AGAIN).await;
-    }
-}
-
-/// Returns true if a node of a cluster has named another one.
-fn is_moved(error: &Error) -> bool {
-    let Error::Unavailable { source: Some(source), .. } = error else { return false };
-    source.kind() == ErrorKind::Server(ServerErrorKind::Moved)
+/// Opens the first connection. Returns true if the server is away.
+pub(crate) async fn is_away(limiter: &Limiter) -> bool {
+    let Err(error) = limiter.ready().await else { return false };
+    let message = error.to_string();
+    let event = event(Level::Error, "server_away").with("message", &message);
+    hinted(event, &message).write();
+    true
 }
 
 /// Follows the circuit breaker. Sends calls only while the server is away. Never returns.

@@ -109,11 +109,12 @@ impl Decider {
         Ok(answer)
     }
 
-    /// Returns the time for all calls of a request. It is longer than that of one call if the proxy
-    /// waits that long: the limiter, which ends a call itself, then counts it for its breaker.
+    /// Returns the time for all calls of a request. If the proxy waits that long, it is the most
+    /// that one call takes when the process is held up: the limiter, which knows how long the
+    /// process ran, then ends the call.
     fn within(&self, patience: Option<Duration>) -> Duration {
         let most = patience.map_or(Duration::MAX, |patience| patience.saturating_sub(WAY_BACK));
-        most.min(self.timeout.saturating_mul(2)).max(SHORTEST)
+        most.min(self.timeout.saturating_mul(3)).max(SHORTEST)
     }
 
     async fn check(

@@ -81,6 +81,7 @@ fn shown(
 fn limiter(server: Server, arguments: &Arguments) -> Result<Limiter, String> {
     let options = Options::default()
         .timeout(arguments.timeout)
+        .silence(arguments.silence)
         .max_in_flight(IN_FLIGHT_MAX)
         .prefix(arguments.prefix.as_str())
         .prefetch(arguments.prefetch)

@@ -23,15 +23,14 @@ pub(crate) fn log_refusals(
             .with("outcome", "rejected")
             .traced(traceparent)
             .with("message", message);
-        // The name that redis-rs gives to CROSSSLOT.
-        let is_of_cluster = message.contains("CrossSlot");
-        hinted(event, is_of_cluster).write_bounded();
+        hinted(event, message).write_bounded();
     }
 }
 
 /// Adds what to do if a node of a cluster has refused a call as a server of its own.
-pub(crate) fn hinted(event: Event, is_of_cluster: bool) -> Event {
-    if is_of_cluster {
+pub(crate) fn hinted(event: Event, message: &str) -> Event {
+    // redis-rs names CROSSSLOT so. The other words are the client's, for MOVED.
+    if message.contains("CrossSlot") || message.contains("node of a cluster") {
         event.with("hint", "for a node of a cluster, pass --cluster")
     } else {
         event

@@ -72,7 +72,7 @@ pub async fn serve(
     // Before the first request, which would otherwise be decided without the server.
     let is_away = tokio::select! {
         () = &mut ended => return Ok(()),
-        is_away = availability::is_away(&limiter, arguments.timeout) => is_away,
+        is_away = availability::is_away(&limiter) => is_away,
     };
     tokio::spawn(availability::follow(limiter.clone(), is_away));
     let (timeout, tags) = (arguments.timeout, arguments.tags);

@@ -57,7 +57,7 @@ async fn deadline_leaves_time_for_the_way_back() {
     let limiter = Limiter::new(redis_throttle_client::redis::Client::open("redis://a").unwrap());
     let ms = Duration::from_millis;
     let decider = Decider::new(limiter, ms(10), Tags::None, false);
-    let table = [(None, 20), (Some(1000), 20), (Some(20), 15), (Some(12), 7), (Some(5), 1)];
+    let table = [(None, 30), (Some(1000), 30), (Some(20), 15), (Some(12), 7), (Some(5), 1)];
     for (patience, within) in table {
         assert_eq!(decider.within(patience.map(ms)), ms(within), "{patience:?}");
     }
