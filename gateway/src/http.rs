@@ -1,7 +1,7 @@
 //! The HTTP server: forward-auth, metrics and health.
 //!
 //! ```text
-//! /check/DOMAIN       200, or 429 if denied
+//! /check/DOMAIN       200, or 429 if denied, or 403 if banned
 //! /check403/DOMAIN    200, or 403 if denied: for nginx
 //! /metrics            the metrics, as OpenMetrics
 //! /healthcheck        200, or 503 while the gateway stops

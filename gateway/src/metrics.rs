@@ -104,7 +104,7 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("redis_throttle_gateway");
         // The registry adds `_total` to the names of counters, and a full stop to each text.
         own.register("requests", "Requests that met a limit, by its outcome", requests.clone());
-        let text = "Requests that on_error decided without an answer of the server";
+        let text = "Requests that were decided without an answer of the server";
         own.register("degraded", text, degraded.clone());
         own.register("refused", "Requests without a decision", refused.clone());
         let text = "Time from a request to its answer";
@@ -126,7 +126,7 @@ impl Metrics {
         for row in &answer.rows {
             let (Some(limit), Some(outcome)) = (&row.limit, outcome(row)) else { continue };
             let named = [("domain", domain.name.clone()), ("rule", limit.name.clone())];
-            if row.outcome == Outcome::Away {
+            if row.is_degraded() {
                 self.degraded.get_or_create(&named).inc();
             }
             self.requests.get_or_create(&(named, [("outcome", outcome)])).inc();
@@ -172,7 +172,9 @@ fn outcome(row: &Row) -> Option<&'static str> {
         Outcome::Decided(decision) => !decision.allowed,
     };
     let is_shadow = row.limit.as_ref().is_some_and(|limit| limit.shadow);
+    let is_banned = matches!(&row.outcome, Outcome::Decided(decision) if decision.banned);
     Some(match (is_denied, row.allowed) {
+        (true, false) if is_banned => "banned",
         (true, false) => "denied",
         (true, true) if is_shadow => "shadow",
         // A charge denies the next request, not this one.

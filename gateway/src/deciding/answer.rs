@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redis_throttle_client::{Decision, Error, HeaderStyle, Problem};
+use redis_throttle_client::{Decision, Error, HeaderStyle, Problem, Source};
 
 use crate::config::{Limit, OnError, Unit};
 use crate::matching::Demand;
@@ -23,7 +23,7 @@ pub enum Outcome {
     Unlimited,
     /// The limit allows nothing.
     Blocked(Unit),
-    /// The server decided.
+    /// The server decided, or the limiter by what it knows of the key.
     Decided(Box<Decision>),
     /// The server gave no answer, or refused the call: the limit's `on_error` decided.
     Away,
@@ -40,6 +40,18 @@ pub struct Row {
     pub allowed: bool,
     /// True if the units were only charged or refunded.
     is_change: bool,
+}
+
+impl Row {
+    /// Returns true if the server gave no answer.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        match &self.outcome {
+            Outcome::Away => true,
+            Outcome::Decided(decision) => decision.degraded,
+            Outcome::Free | Outcome::Unlimited | Outcome::Blocked(_) => false,
+        }
+    }
 }
 
 /// The answer to a request.
@@ -117,7 +129,8 @@ impl Answer {
         for at in rows {
             let Some(row) = self.rows.get_mut(*at) else { continue };
             let Some(limit) = &row.limit else { continue };
-            let (outcome, allowed) = match decision.filter(|decision| !decision.degraded) {
+            let decision = decision.filter(|decision| decision.source != Source::Error);
+            let (outcome, allowed) = match decision {
                 // The work is done: a charge denies the next request, not this one.
                 Some(decided) => {
                     (Outcome::Decided(Box::new(decided.clone())), decided.allowed || row.is_change)

@@ -12,15 +12,16 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 const PROBLEM: &str = "application/problem+json";
 
-/// Returns the answer to a check. `denied` is the status of every denial: a proxy takes another one
-/// for a failure of the gateway.
+/// Returns the answer to a check. `denied` is the status of every denial except a ban: a proxy takes
+/// another one for a failure of the gateway.
 pub(super) fn of_decided(decided: &Decided, denied: StatusCode) -> Answer {
     let answer = match decided.problem() {
         None => text(StatusCode::OK, ""),
-        Some(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => {
-            typed(StatusCode::SERVICE_UNAVAILABLE, PROBLEM, problem.to_json())
+        Some(problem) => {
+            let own = [StatusCode::FORBIDDEN, StatusCode::SERVICE_UNAVAILABLE];
+            let status = own.into_iter().find(|own| problem.status == *own).unwrap_or(denied);
+            typed(status, PROBLEM, problem.to_json())
         }
-        Some(problem) => typed(denied, PROBLEM, problem.to_json()),
     };
     with_fields(decided.headers(), answer)
 }

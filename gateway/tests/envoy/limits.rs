@@ -161,6 +161,20 @@ async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
 }
 
 #[tokio::test]
+async fn banned_caller_is_over_the_limit() {
+    let limits = "limits:\n- {match: {user: '*'}, policy: users, default: FIXED 9 1h}\n";
+    let (server, gateway) = started(limits).await;
+    server.run(&["RL.POLICY", "SET", "users", "BLOCK", "FIXED", "9", "1h"]).await;
+    let denied = gateway.ask(&[of("user", "u")]).await;
+    assert_eq!(left(&denied), [(false, 0)]);
+    assert_eq!((is_ok(&denied), header(&denied, "Retry-After")), (false, None));
+    let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
+    assert_eq!(body["title"], "Forbidden");
+    let shown = gateway.metrics.text();
+    assert!(shown.contains(r#"rule="users",outcome="banned"} 1"#), "{shown}");
+}
+
+#[tokio::test]
 async fn keys_of_a_cluster_have_the_tag_of_their_value() {
     let server = Server::cluster_of_one().await;
     let setup = Setup { tags: Tags::Value, ..Setup::default() };

@@ -31,6 +31,7 @@ limits:
   - {name: strict, match: {client: '*', path: /strict}, rule: FIXED 3 1h, on_error: deny}
   - {name: each, match: {client: '*', path: '*'}, rule: FIXED 3 1h}
   - {name: host, match: {host: shop.example}, rule: FIXED 1 1h}
+  - {name: caller, match: {user: eve}, policy: callers, default: FIXED 9 1h}
   - {name: user, match: {user: '*'}, rule: FIXED 1 1h}
 ";
 
@@ -106,6 +107,28 @@ async fn check_answers_by_the_decision() {
     ] {
         assert!(shown.contains(&format!("redis_throttle_gateway_{line}\n")), "{line}:\n{shown}");
     }
+    served.end().await;
+}
+
+#[tokio::test]
+async fn banned_caller_is_forbidden() {
+    let served = Served::start().await;
+    served.redis.run(&["RL.POLICY", "SET", "callers", "BLOCK", "FIXED", "9", "1h"]).await;
+    let fields = [
+        ("X-Forwarded-For", "203.0.113.9"),
+        ("X-Forwarded-Host", "a"),
+        ("X-Forwarded-Uri", "/"),
+        ("X-User", "eve"),
+    ];
+    for path in ["/check/web", "/check403/web"] {
+        let reply = get(served.port, path, &fields).await;
+        let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
+        assert_eq!((reply.status, &problem["title"]), (403, &"Forbidden".into()), "{path}");
+        assert_eq!(reply.field("retry-after"), "");
+    }
+    let shown = get(served.port, "/metrics", &[]).await.body;
+    let line = r#"requests_total{domain="web",rule="caller",outcome="banned"} 2"#;
+    assert!(shown.contains(line), "{shown}");
     served.end().await;
 }
 

@@ -71,6 +71,11 @@ async fn keeps_the_limits(program: &str, closed: Closing) {
     assert_eq!((posted.status, &*posted.body), (200, "POST /post 4"), "{program}");
     keeps_the_limits_of_odd_requests(program, &open).await;
 
+    served.redis.run(&["RL.POLICY", "SET", "callers", "BLOCK", "FIXED", "9", "1h"]).await;
+    let banned = send(open.port, ("GET", "/eve"), &[("X-User", "eve")], "").await.unwrap();
+    // nginx learns of a ban as of any other denial.
+    assert_eq!(banned.status, if program == "nginx" { 429 } else { 403 }, "{program}");
+
     served.redis.end();
     assert_eq!(open.get("/strict").await.status, 503, "{program}");
     assert_eq!(open.get("/loose").await.status, 200, "{program}");
