@@ -45,6 +45,11 @@ const PREFACE: Duration = Duration::from_secs(5);
 const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// The most calls of a connection at a time. Envoy's own default is the same.
 const STREAMS_MAX: u32 = 1_024;
+/// The most calls that a peer begins and resets before the gateway has seen them; beyond it the
+/// connection is closed. With the library's 20, one client of Envoy that aborts its requests would
+/// end the calls of all others, which share the connection, and Envoy would let them pass. What
+/// is read before the gateway looks at its calls holds fewer.
+const RESETS_MAX: usize = 16_384;
 /// The time for a call, so that half a message keeps no memory. A decision has a shorter one.
 const CALL: Duration = Duration::from_secs(5);
 /// The time between two questions whether the peer is there. It has 20 s to answer.
@@ -228,6 +233,7 @@ async fn connection(
     let answer = move |request| answered(routes.clone(), metrics.clone(), request);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    builder.max_pending_accept_reset_streams(RESETS_MAX);
     // An old connection ends once the peer agrees: find out if it is silent.
     builder.keep_alive_interval(KEEPALIVE);
     let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));

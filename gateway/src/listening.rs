@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
 use crate::log::{Level, event};
@@ -37,6 +38,10 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The rights of a socket's file.
 const SOCKET_MODE: u32 = 0o666;
+/// The bytes that count as one step of a connection's task, which has 128 before others run. A read
+/// of any length is one step to the runtime, so a peer that sends without a pause would keep the
+/// replies of the server from being read, as if it were silent.
+const STEP_BYTES: usize = 512;
 /// The pause after a connection could not be accepted, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -375,8 +380,14 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let length = buffer.filled().len() - before;
+        for _ in 0..length / STEP_BYTES {
+            if let Poll::Ready(step) = poll_proceed(context) {
+                step.made_progress();
+            }
+        }
         let Some((time, expected)) = &mut self.silence else { return read };
-        *expected = expected.saturating_sub(buffer.filled().len() - before);
+        *expected = expected.saturating_sub(length);
         if *expected == 0 {
             self.silence = None;
         } else if read.is_pending() && time.as_mut().poll(context).is_ready() {

@@ -8,6 +8,7 @@ mod server;
 mod signals;
 mod sockets;
 mod started;
+mod storm;
 mod tls;
 mod wire;
 
