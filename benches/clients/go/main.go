@@ -4,6 +4,7 @@
 // `bench SOCKET` prints its contestants as one line of JSON, then answers each job on standard
 // input with one line. Jobs of the scenarios `local` and `forget` are answered with the median of
 // one call. All contestants use the same driver and the same loop; each job has its own client.
+// `bench pressure HOST:PORT` answers the jobs of pressure.go instead.
 package main
 
 import (
@@ -277,6 +278,12 @@ func named() map[string]string {
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "pressure" {
+		if err := pressure(os.Args[2]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if len(os.Args) != 2 {
 		log.Fatal("usage: bench SOCKET")
 	}

@@ -5,6 +5,9 @@
 //! a Lua script through redis-rs that counts in a fixed window, the most common and the cheapest
 //! kind of limit. Both use the same driver, one multiplexed connection per job, and the same loop.
 //! Jobs of the scenarios `local` and `forget` are answered with the median of one call.
+//! `bench-rust-client pressure HOST:PORT` answers the jobs of `pressure.rs` instead.
+
+mod pressure;
 
 use std::future::Future;
 use std::io::{BufRead, Write};
@@ -262,6 +265,9 @@ async fn loaded(
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
     let socket = std::env::args().nth(1).ok_or("usage: bench-rust-client SOCKET")?;
+    if let Some(address) = std::env::args().nth(2).filter(|_| socket == "pressure") {
+        return pressure::answer(&address).await;
+    }
     let driver = concat!("redis-rs ", "1.8");
     let version = env!("CARGO_PKG_VERSION");
     let contestants = json!({
