@@ -222,16 +222,20 @@ def bars_table(found: list[Bar]) -> str:
     return aligned(["", "figure", "is", "bar", ""], rows)
 
 
-def conditions(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
-    """Returns the table of the conditions of the measurement."""
+def machine(server: str) -> Table:
+    """Returns the first rows of a table of conditions: the date, the server and the machine."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     model = re.search(r"model name\s*: (.*)", text)
     cpu = model[1] if model else platform.machine()
-    rows = [["date", datetime.datetime.now(datetime.UTC).date().isoformat()],
-            ["server", f"{server}, on a unix socket"],
-            ["CPU", f"{cpu}, {os.cpu_count()} cores"],
-            ["rounds", f"{rounds}, each job {load}"]]  # fmt: skip
+    return [["date", datetime.datetime.now(datetime.UTC).date().isoformat()],
+            ["server", server],
+            ["CPU", f"{cpu}, {os.cpu_count()} cores"]]  # fmt: skip
+
+
+def conditions(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
+    """Returns the table of the conditions of the measurement."""
+    rows = [*machine(f"{server}, on a unix socket"), ["rounds", f"{rounds}, each job {load}"]]
     for language, results in all_results.items():
         rows += [[f"{language}: {name}", what] for name, what in results.contestants.items()]
     return aligned(["what", "which"], rows)

@@ -248,7 +248,7 @@ def main() -> None:
             sys.exit(f"redis-throttle: unknown language {name}: expected {', '.join(PROGRAMS)}")
     busy = os.getloadavg()[0]
     module = str(Path(chosen.module).resolve())
-    with on_cores(slice(0, 1), lambda: Server(chosen.server, module)) as server:
+    with on_cores(slice(0, 1), lambda: Server([chosen.server], module)) as server:
         page = measured(chosen, languages, server, busy)
     print(page[page.index("| what") :])
     if not chosen.print and languages == list(PROGRAMS):

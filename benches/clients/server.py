@@ -8,19 +8,24 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 
 class Server:
-    """A server with the module, which listens only on a unix socket."""
+    """A server with the module, which listens on a unix socket, and on a port if it is not 0.
 
-    def __init__(self, program: str, module: str) -> None:
-        self._program = program
+    `program` is the program with the words before the options of the server.
+    """
+
+    def __init__(self, program: Sequence[str], module: str, port: int = 0) -> None:
+        self._program = " ".join(program)
         self._directory = tempfile.TemporaryDirectory(prefix="rl-bench-")
         self.path = f"{self._directory.name}/s"
-        command = [program, "--port", "0", "--unixsocket", self.path, "--save", "", "--appendonly",
-                   "no", "--dir", self._directory.name, "--loadmodule", module]  # fmt: skip
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        command = [*program, "--bind", "127.0.0.1", "--port", str(port), "--unixsocket", self.path,
+                   "--save", "", "--appendonly", "no", "--enable-debug-command", "local",
+                   "--dir", self._directory.name, "--loadmodule", module]  # fmt: skip
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self._connection = self._connect()
         self._replies = self._connection.makefile("rb")
 
@@ -32,7 +37,7 @@ class Server:
                 connection.connect(self.path)
                 return connection
             connection.close()
-            if self._process.poll() is not None or time.monotonic() > end:
+            if self.process.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"{self._program} did not start with the module")
             time.sleep(0.05)
 
@@ -91,8 +96,8 @@ class Server:
     def close(self) -> None:
         """Ends the server."""
         self._connection.close()
-        self._process.terminate()
-        self._process.wait()
+        self.process.terminate()
+        self.process.wait()
         self._directory.cleanup()
 
 

@@ -4,6 +4,9 @@
 //! `make bench-gateway` runs it and writes `docs/bench/gateway.md`. The services are processes of
 //! their own, and take turns: the ratio is the median of the ratios within a round. `RL_MODULE` is
 //! the module, `RL_SERVER` the server, `ROUNDS` the number of rounds.
+//!
+//! `load ADDRESS callers|rate NUMBER SECONDS` loads a gateway that runs, for `make bench-clients
+//! ONLY=pressure`. It prints the requests, those without an answer that allows them, and the seconds.
 
 mod bare;
 mod load;
@@ -111,6 +114,11 @@ fn main() {
             bare::serve(address(2), answer.expect("the gateway's answer")).await;
         });
     }
+    if words.first().is_some_and(|word| word == "load") {
+        let measured = loaded(address(1), &words[2], &words[3], &words[4]);
+        let seconds = measured.elapsed.as_secs_f64();
+        return println!("{} {} {seconds}", measured.took.len(), measured.failed);
+    }
     let rounds = env::var("ROUNDS").ok().filter(|text| !text.is_empty());
     let rounds: usize = rounds.map_or(5, |text| text.parse().expect("ROUNDS is a number"));
     let busy = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -133,6 +141,19 @@ fn main() {
     let load =
         format!("{rounds}, each job {} s; load of the machine before {busy}", SPAN.as_secs());
     fs::write(PAGE, page(&environment(&version, load), &results)).expect("the page");
+}
+
+/// Loads a gateway.
+fn loaded(address: SocketAddr, kind: &str, number: &str, seconds: &str) -> Measured {
+    let number: u32 = number.parse().expect("a number");
+    let load = match kind {
+        "rate" => Load::Rate(number),
+        _ => Load::Callers(number as usize),
+    };
+    let runtime = Runtime::new().expect("threads");
+    let caller = runtime.block_on(Caller::open(address, CONNECTIONS));
+    let span = Duration::from_secs(seconds.parse().expect("a number"));
+    caller.run(runtime.handle(), load, span)
 }
 
 /// Starts the server, the gateway and the bare service.
