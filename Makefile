@@ -12,6 +12,8 @@ ONLY ?=
 UPDATE ?=
 CHECK ?=
 SERVERS ?=
+LANGUAGES ?=
+ROWS ?=
 
 # Builds go to $CARGO_TARGET_DIR if it is set. Paths are absolute, because some suites change the folder.
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -27,7 +29,7 @@ servers := .cache/servers
 
 # Cargo's folder, in case the shell was opened before rustup added it to PATH.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
-export SERVER ROUNDS ONLY UPDATE
+export SERVER ROUNDS ONLY UPDATE LANGUAGES ROWS
 
 # `make dist` packs these builds, so all have the same flags.
 release := RUSTFLAGS="$$(scripts/release-flags.sh)" cargo
@@ -240,11 +242,11 @@ bench-instructions: ## compare instruction counts with the baseline; UPDATE=1 wr
 	RL_MODULE='$(target)/instructions/release/libredis_throttle.so' \
 		$(bench) --package redis-throttle-benches --bench instructions
 
-bench-clients: ## compare the clients with other ways, ROUNDS=5, and write docs/bench/clients.md
+bench-clients: ## compare the clients with other ways, ROUNDS=5; ONLY=pressure measures limits under pressure
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
-	@$(for_clients) bench
-	$(for_clients) run python3 benches/clients/run.py
+	@$(for_clients) bench $(filter pressure,$(ONLY))
+	$(for_clients) run python3 benches/clients/$(or $(filter pressure,$(ONLY)),run).py
 
 bench-gateway: ## compare the gateway with a bare gRPC service and write docs/bench/gateway.md
 	@scripts/install-prerequisites.sh rust build server

@@ -6,7 +6,8 @@
 #   scripts/clients.sh fetch [LANGUAGE...]      downloads the packages of all that is below, but of the
 #                                               benchmark; the others do it by themselves if need be
 #   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
-#   scripts/clients.sh bench                    fetches and builds the benchmark's packages
+#   scripts/clients.sh bench [pressure]         fetches and builds the benchmark's packages; for the
+#                                               pressure, also the example applications and the gateway
 #   scripts/clients.sh fuzz SECONDS             sends made-up replies to the decoder of the Go client
 #   scripts/clients.sh pack FOLDER              packs a wheel and its sources, an npm package and the crates
 #   scripts/clients.sh venv FOLDER REQUIREMENTS [PACKAGE...]
@@ -427,6 +428,12 @@ bench() {
     (cd benches/clients/go && step go build -o "$binary" .)
     use_java
     package_java bench-java-client
+    [ "${1:-}" = pressure ] || return 0
+    for language in python node rust go java; do
+        ("example_$language")
+    done
+    # Also builds the gateway.
+    step cargo bench --locked --package redis-throttle-gateway --bench gateway --no-run
 }
 
 verb=${1:-}
