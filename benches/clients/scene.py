@@ -224,7 +224,7 @@ class Scene:
     def begin(self, **job: Any) -> None:
         """Begins a job. It has one key under a limit that it does not reach, if not said."""
         plain = {"name": "k", "rule": UNREACHED, "keys": 1, "callers": 1, "seconds": 0, "rate": 0,
-                 "peek_every": 0}  # fmt: skip
+                 "burst": 0, "peek_every": 0}  # fmt: skip
         assert self.program.stdin is not None
         self.program.stdin.write(json.dumps({**plain, **job}) + "\n")
         self.program.stdin.flush()

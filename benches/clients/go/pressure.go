@@ -30,6 +30,7 @@ type pressureJob struct {
 	Callers   int     `json:"callers"`
 	Seconds   float64 `json:"seconds"`
 	Rate      float64 `json:"rate"`
+	Burst     int64   `json:"burst"`
 	PeekEvery int64   `json:"peek_every"`
 }
 
@@ -75,7 +76,7 @@ func (j *pressureJob) run(limiter *throttle.Limiter) (map[string]any, error) {
 	var running sync.WaitGroup
 	if j.Rate > 0 {
 		for number := range j.Calls {
-			due := time.Duration(float64(number) / j.Rate * float64(time.Second))
+			due := time.Duration(float64(number-j.Burst) / j.Rate * float64(time.Second))
 			time.Sleep(due - time.Since(began))
 			running.Go(func() { call(number) })
 		}

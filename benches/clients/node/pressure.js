@@ -17,7 +17,7 @@ const client =
 client.on('error', () => {}); // the limiter reports it
 
 async function run(job, limiter) {
-  const { name, keys, calls, callers, seconds, rate, peek_every: peekEvery } = job;
+  const { name, keys, calls, callers, seconds, rate, burst, peek_every: peekEvery } = job;
   const { kind, limit, rate: refill, period_s: period } = job.rule;
   const rule =
     kind === 'fixed' ? fixed('bench', limit, period) : gcra('bench', limit, refill, period);
@@ -51,7 +51,7 @@ async function run(job, limiter) {
   const started = [];
   if (rate > 0) {
     for (let number = 0; number < calls; number += 1) {
-      const wait = (number / rate) * 1000 - (performance.now() - begin);
+      const wait = ((number - burst) / rate) * 1000 - (performance.now() - begin);
       if (wait > 0) await sleep(wait);
       started.push(call(number));
     }

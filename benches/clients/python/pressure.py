@@ -3,12 +3,13 @@
     pressure.py HOST:PORT [asyncio]
 
 Answers each job on standard input with one line. A job is `{"name", "rule": {"kind", "limit",
-"rate", "period_s"}, "keys", "calls", "callers", "seconds", "rate", "peek_every"}`. `callers` make
-the calls one after the other, until `calls` were made or `seconds` are over. With `rate`, each call
-begins when it is due. Call number `n` is of the key `n % keys`, and every `peek_every`th is a
-`peek`. The answer is `{"began_ms", "calls"}`: the Unix time, and for each outcome a list of the
-beginning and the duration of each call, in microseconds. The limiter has its default options and
-begins with the first job. All programs of this benchmark have these jobs and answers.
+"rate", "period_s"}, "keys", "calls", "callers", "seconds", "rate", "burst", "peek_every"}`.
+`callers` make the calls one after the other, until `calls` were made or `seconds` are over. With
+`rate`, each call begins when it is due, after a `burst` of calls that are due at once. Call number
+`n` is of the key `n % keys`, and every `peek_every`th is a `peek`. The answer is `{"began_ms",
+"calls"}`: the Unix time, and for each outcome a list of the beginning and the duration of each
+call, in microseconds. The limiter has its default options and begins with the first job. All
+programs of this benchmark have these jobs and answers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Job:
     def due(self) -> Iterator[tuple[int, float]]:
         """Yields the number of each call, and the seconds until it is due."""
         for number in range(self.given["calls"]):
-            yield number, max(0.0, number / self.given["rate"] - self.now_us() / 1e6)
+            due_s = (number - self.given["burst"]) / self.given["rate"]
+            yield number, max(0.0, due_s - self.now_us() / 1e6)
 
     def subject(self, number: int) -> str:
         """Returns the subject of a call."""

@@ -43,6 +43,7 @@ struct Job {
     callers: u64,
     seconds: f64,
     rate: f64,
+    burst: u64,
     peek_every: u64,
 }
 
@@ -113,7 +114,8 @@ async fn run(line: &str, limiter: &Limiter) -> Result<serde_json::Value, Failure
     let mut tasks = JoinSet::new();
     if running.job.rate > 0.0 {
         for number in 0..running.job.calls {
-            let due = running.began + Duration::from_secs_f64(number as f64 / running.job.rate);
+            let paced = number.saturating_sub(running.job.burst);
+            let due = running.began + Duration::from_secs_f64(paced as f64 / running.job.rate);
             tokio::time::sleep_until(due.into()).await;
             let running = running.clone();
             tasks.spawn(async move { vec![running.call(number).await] });

@@ -60,6 +60,7 @@ public final class Pressure {
       int callers,
       double seconds,
       double rate,
+      long burst,
       @JsonProperty("peek_every") long peekEvery) {}
 
   private Pressure(Work job, Limiter limiter) {
@@ -101,7 +102,7 @@ public final class Pressure {
     if (job.rate() > 0) {
       for (long number = 0; number < job.calls(); number++) {
         long call = number;
-        LockSupport.parkNanos((long) (number / job.rate() * 1e9) - nowUs() * 1000);
+        LockSupport.parkNanos((long) ((number - job.burst()) / job.rate() * 1e9) - nowUs() * 1000);
         started.add(
             isAsync ? callAsync(call) : CompletableFuture.runAsync(() -> call(call), THREADS));
       }
