@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +14,18 @@ from .conftest import ROOT, Server
 
 pytestmark = pytest.mark.live
 BENCH = ROOT / "benches/clients/python/bench.py"
+PRESSURE = ROOT / "benches/clients/python/pressure.py"
 JOB = {
     "seconds": 0.1, "in_flight": 4, "limit": 10**9, "period_s": 60, "denial_cache": False,
     "prefetch": 1,
 }  # fmt: skip
 
 
-def answers(server: Server, jobs: list[dict[str, Any]], *mode: str) -> list[dict[str, Any]]:
-    """Returns the first line and the answer to each job."""
+def answers(jobs: list[dict[str, Any]], program: Path, *words: str) -> list[dict[str, Any]]:
+    """Returns the lines that a program prints."""
     found = subprocess.run(
-        [sys.executable, str(BENCH), server.path, *mode],
-        input="".join(json.dumps(JOB | job) + "\n" for job in jobs),
+        [sys.executable, str(program), *words],
+        input="".join(json.dumps(job) + "\n" for job in jobs),
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     return [json.loads(line) for line in found.stdout.splitlines()]
@@ -34,21 +36,14 @@ def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
     shared_server.command("FLUSHALL")
     shared_server.command("RL.DEBUG", "CLOCK", "RESUME")
     before = shared_server.counted("fixed")
+    jobs: list[dict[str, Any]] = [
+        {"contestant": "ours", "scenario": "check", "key": "a"},
+        {"contestant": "limits", "scenario": "check", "key": "b"},
+        {"contestant": "ours", "scenario": "flood", "key": "c", "limit": 5, "denial_cache": True},
+        {"contestant": "ours", "scenario": "hot", "key": "d", "prefetch": 10},
+    ]
     hello, check, usual, flood, hot = answers(
-        shared_server,
-        [
-            {"contestant": "ours", "scenario": "check", "key": "a"},
-            {"contestant": "limits", "scenario": "check", "key": "b"},
-            {
-                "contestant": "ours",
-                "scenario": "flood",
-                "key": "c",
-                "limit": 5,
-                "denial_cache": True,
-            },
-            {"contestant": "ours", "scenario": "hot", "key": "d", "prefetch": 10},
-        ],
-        *mode,
+        [JOB | job for job in jobs], BENCH, shared_server.path, *mode
     )
     assert hello["language"].startswith("python")
     assert list(hello["contestants"]) == ["ours", "limits"]
@@ -62,3 +57,24 @@ def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
     # Calls that reach the server: all of `check`; in the flood, five allowed calls and the first
     # denials; for the hot key, one fetch for every ten calls and one for each of the four callers.
     assert reached <= check["calls"] + 5 + 4 + hot["calls"] / 10 + 4
+
+
+@pytest.mark.parametrize("mode", [[], ["asyncio"]])
+def test_a_job_under_pressure_reports_every_call(shared_server: Server, mode: list[str]) -> None:
+    shared_server.command("FLUSHALL")
+    shared_server.command("RL.DEBUG", "CLOCK", "RESUME")
+    rule = {"kind": "fixed", "limit": 5, "rate": 0, "period_s": 3600}
+    plain = {"rule": rule, "calls": 20, "callers": 4, "seconds": 0, "burst": 2, "peek_every": 0}
+    jobs = [
+        plain | {"name": "herd", "keys": 2, "rate": 0},
+        plain | {"name": "paced", "keys": 1, "rate": 100, "peek_every": 20},
+    ]
+    address = f"127.0.0.1:{shared_server.port}"
+    herd, paced = (answer["calls"] for answer in answers(jobs, PRESSURE, address, *mode))
+    # Two numbers for each call.
+    assert len(herd["allowed server"]) == 2 * 10
+    assert sum(map(len, herd.values())) == 2 * 20
+    assert len(paced["peek allowed server"]) == 2
+    assert sum(map(len, paced.values())) == 2 * 20
+    # The last call was due 17 intervals after the burst.
+    assert max(began for calls in paced.values() for began in calls[::2]) >= 170_000
