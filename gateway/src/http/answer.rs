@@ -12,8 +12,8 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 const PROBLEM: &str = "application/problem+json";
 
-/// Returns the answer to a check. `denied` is the status of every denial except a ban: a proxy takes
-/// another one for a failure of the gateway.
+/// Returns the answer to a check. `denied` is the status of every denial except a ban: a proxy
+/// takes another one for a failure of the gateway.
 pub(super) fn of_decided(decided: &Decided, denied: StatusCode) -> Answer {
     let answer = match decided.problem() {
         None => text(StatusCode::OK, ""),

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::Failure;
+/// An error of any kind, which ends the program.
+type Failure = Box<dyn std::error::Error>;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
