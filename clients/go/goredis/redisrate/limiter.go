@@ -115,7 +115,8 @@ func (l *Limiter) usable() (*throttle.Limiter, error) {
 	return l.limiter, l.err
 }
 
-// check decides a call. Without an answer it returns the error.
+// check decides a call. Without an answer it returns the error, unless the key is known to be
+// denied.
 func (l *Limiter) check(
 	ctx context.Context, key string, limit Limit, n int, opts ...throttle.CallOption,
 ) (throttle.Decision, error) {
@@ -128,7 +129,7 @@ func (l *Limiter) check(
 		return throttle.Decision{}, err
 	}
 	d, err := limiter.Check(ctx, rule.Of(key).Cost(int64(n)), opts...)
-	if err == nil {
+	if err == nil && d.Source == throttle.SourceError {
 		err = d.Err()
 	}
 	return d, err

@@ -100,6 +100,26 @@ func TestReturns_an_error_without_an_answer_and_takes_nothing(t *testing.T) {
 	}
 }
 
+func TestDenies_a_key_that_was_denied_without_an_answer(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: live.Start(t)})
+	defer rdb.Close()
+	limiter := limiterOf(t, rdb, throttle.WithTimeout(50*time.Millisecond))
+	live.Await(t, "a denial by the server", func() bool {
+		got, err := limiter.Allow(ctx, "a", redisrate.PerHour(1))
+		return err == nil && got.Allowed == 0
+	})
+	if err := rdb.Do(ctx, "CLIENT", "PAUSE", "60000", "WRITE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := limiter.Allow(ctx, "a", redisrate.PerHour(1))
+	if err != nil || got.Allowed != 0 || got.RetryAfter < 59*time.Minute {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := limiter.Allow(ctx, "b", redisrate.PerHour(1)); err == nil {
+		t.Errorf("another key: %+v", got)
+	}
+}
+
 func TestReturns_an_error_for_each_mistake(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	defer rdb.Close()
