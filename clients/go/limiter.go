@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// readyMin is the shortest time that Ready may take.
+const readyMin = 5 * time.Second
+
 // Limiter decides calls under rules. Its methods may be called by several goroutines at once.
 type Limiter struct {
 	options  *options
@@ -201,42 +204,6 @@ func (l *Limiter) sent(ctx context.Context, c, of *call) (Decision, error) {
 		l.denials.cache.put(of, c.decision, c.asked)
 	}
 	return c.decision, c.err
-}
-
-// prefetchOf returns the number of permits that a call fetches.
-func (l *Limiter) prefetchOf(a *ask) int64 {
-	batch := a.rule.prefetch
-	if batch == 0 {
-		batch = l.options.prefetch
-	}
-	if !a.isPlain() || !a.rule.isPrefetchable() {
-		return 1
-	}
-	return batch
-}
-
-// fetched takes a permit of a fetch. Other callers may share the fetch, so this caller's context
-// does not end it.
-func (l *Limiter) fetched(
-	ctx context.Context, a *ask, plain *call, batch int64,
-) (Decision, error) {
-	send := func(permits int64) (Decision, error) {
-		whole := *a
-		whole.cost, whole.partial, whole.budget = permits, true, nil
-		c := oneCall("CHECK", &whole)
-		c.isKnowable = true
-		l.decider.begin(c)
-		d, err := l.sent(context.WithoutCancel(ctx), c, plain)
-		if err == errDeniedBefore {
-			return *c.denied, nil
-		}
-		return d, err
-	}
-	w := &permitWaiter{deadline: time.Now().Add(l.options.timeout)}
-	if a.budget != nil {
-		w.deadline, w.isShort = time.Now().Add(a.budget.left), true
-	}
-	return l.stocks.take(ctx, w, &fetch{key: a.key, rule: a.rule, batch: batch, send: send})
 }
 
 // Peek returns the decision that Check would make. It takes nothing.

@@ -1,0 +1,141 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// dialsMax is the maximum number of dials at a time. The first dial is alone.
+	dialsMax = 8
+	// dialMin is the shortest time that a dial may take before it counts as failed.
+	dialMin = time.Second
+	// dialPauseMax is the longest pause after a failed dial.
+	dialPauseMax = time.Second
+)
+
+// refusal returns the error of a call that needs a dial while none may begin.
+func (p *pool) refusal(now time.Time) error {
+	if p.isClosed {
+		return notSent(ReasonConnection, "not sent: the connections to the node are closed")
+	}
+	left := p.dialAgainAt.Sub(now)
+	if p.dialling > 0 || p.open > 0 || left <= 0 {
+		return nil
+	}
+	var rejected *CommandRejected
+	if errors.As(p.refused, &rejected) {
+		return p.refused
+	}
+	text := fmt.Sprintf("not sent: the server is dialled again in %v", left)
+	return notSent(ReasonConnection, text)
+}
+
+// dialMore starts the dials that the waiting calls need.
+func (p *pool) dialMore(n *node, now time.Time) {
+	if p.isUnwanted() || p.isClosed || now.Before(p.dialAgainAt) {
+		return
+	}
+	for p.dialling < min(p.urgent.length+p.line.length, p.room(n)) {
+		if p.dialling == 0 {
+			p.isCounted = false
+		}
+		p.dialling++
+		longest := p.dialLongest(n)
+		if !n.x.tasks.run(func(ctx context.Context) { n.dial(ctx, longest) }) {
+			p.dialling--
+			return
+		}
+	}
+}
+
+// spare returns the number of calls that lack only a connection which may be dialled.
+func (p *pool) spare(n *node, now time.Time) int {
+	if now.Before(p.dialAgainAt) {
+		return 0
+	}
+	return max(0, min(openMax, n.x.options.maxInFlight)-p.open)
+}
+
+// room returns the number of connections that may be dialled at once.
+func (p *pool) room(n *node) int {
+	most, ramp := min(openMax, n.x.options.maxInFlight), dialsMax
+	if p.urgent.first != nil {
+		most += leaseSlots
+	}
+	if p.open == 0 {
+		ramp = 1
+	}
+	return min(ramp, most-p.open)
+}
+
+// dialLongest returns the longest time of a dial: that of Ready, if it waits.
+func (p *pool) dialLongest(n *node) time.Duration {
+	longest := max(dialMin, n.x.options.timeout)
+	for t := p.line.first; t != nil && !p.wasDialled; t = t.next {
+		longest = max(longest, t.call.limit)
+	}
+	return longest
+}
+
+// dial opens a connection for the calls that wait.
+func (n *node) dial(ctx context.Context, longest time.Duration) {
+	ctx, stop := context.WithTimeout(ctx, longest)
+	defer stop()
+	conn, err := n.x.dialOnce(ctx, n.name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, now := &n.pool, time.Now()
+	p.dialling--
+	if err != nil {
+		p.failDial(n, err, now)
+		return
+	}
+	p.dialAgainAt, p.refused = time.Time{}, nil
+	p.open++
+	heardAt := n.clock.now(now)
+	if login, ok := conn.(interface{ HasRead() bool }); ok && login.HasRead() {
+		n.heard = heardAt
+	}
+	if !p.wasDialled {
+		p.wasDialled = true
+		n.restart(now)
+	}
+	l := &link{conn: conn, generation: p.generation, heardAt: heardAt, interrupt: conn.Interrupt}
+	p.put(n, l, now)
+	p.dialMore(n, now)
+}
+
+// restart gives the calls that waited for the first dial their whole time.
+func (n *node) restart(now time.Time) {
+	run := n.clock.now(now)
+	for t := n.pool.line.first; t != nil; t = t.next {
+		t.arrivedAt, t.dueAt, t.wallEnd = run, run+t.limit, now.Add(wallFactor*t.limit)
+		n.setPatience(t, now)
+	}
+}
+
+// failDial notes a dial that ended without a connection. The dials under way are one failure.
+func (p *pool) failDial(n *node, err error, now time.Time) {
+	p.wasDialled = true
+	// Many processes lose the same server at once and should not all dial it at once.
+	pause := min(n.x.options.breakerPause, dialPauseMax)
+	p.dialAgainAt = now.Add(time.Duration(float64(pause) * n.x.jitter()))
+	p.refused = err
+	var rejected *CommandRejected
+	switch {
+	case errors.As(err, &rejected):
+		n.answer()
+	case !p.isCounted:
+		p.isCounted = true
+		n.breaker.fail(now)
+	}
+	if p.open == 0 {
+		p.endLine(func(*turn) error { return err })
+	}
+}
+
+func jitter() float64 { return 0.8 + 0.4*rand.Float64() }

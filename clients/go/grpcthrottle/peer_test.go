@@ -1,0 +1,38 @@
+package grpcthrottle_test
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/grpcthrottle"
+)
+
+func TestKeys_a_call_by_the_address_of_its_client(t *testing.T) {
+	trusted, err := throttle.TrustProxies("10.0.0.0/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := grpcthrottle.ByPeer(trusted)
+	at := func(addr net.Addr) context.Context {
+		return peer.NewContext(t.Context(), &peer.Peer{Addr: addr})
+	}
+	behind := metadata.NewIncomingContext(at(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 9}),
+		metadata.Pairs("x-forwarded-for", "203.0.113.7"))
+	for subject, ctx := range map[string]context.Context{
+		"192.0.2.1":   at(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 9}),
+		"203.0.113.7": behind,
+	} {
+		if got := key(ctx, grpcthrottle.Call{}); got != subject {
+			t.Errorf("%q, not %q", got, subject)
+		}
+	}
+	for _, ctx := range []context.Context{t.Context(), at(&net.UnixAddr{Net: "unix", Name: "@"})} {
+		if got := key(ctx, grpcthrottle.Call{}); got != "" {
+			t.Errorf("%q of a peer without an address", got)
+		}
+	}
+}
