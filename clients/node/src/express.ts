@@ -50,7 +50,8 @@ export type ExpressMiddleware = (
 /**
  * Limits the requests that pass through it. The middleware answers a denied request itself. An
  * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
- * are released when the response ends or the client disconnects.
+ * are released when the response ends or the client disconnects. A client that leaves before the
+ * decision cancels its call, and `next` is not called.
  *
  * The functions get Express's `Request` and `Response`; with another framework, name its types.
  */
@@ -70,9 +71,15 @@ export function rateLimit<
     response: Outgoing,
     next: (error?: unknown) => void,
   ): Promise<void> {
+    const gone = new AbortController();
+    const leave = () => gone.abort(new Error('the client has left'));
     try {
       if (marker !== undefined) clean(request, marker);
-      const { decision, headers, problem, leases, needsLease, onHead } = await decide(request);
+      if (response.destroyed || response.closed) leave();
+      else response.once('close', leave);
+      const outcome = await decide(request, gone.signal);
+      response.off('close', leave);
+      const { decision, headers, problem, leases, needsLease, onHead } = outcome;
       releaseAfter(response, leases);
       if (onHead !== undefined) callAtHead(response, onHead);
       // If this middleware skips the request, the decision of an earlier middleware stays.
@@ -100,7 +107,8 @@ export function rateLimit<
         return;
       }
     } catch (error) {
-      next(error);
+      // A client that has left gets no response, not even that of an error handler.
+      if (!gone.signal.aborted) next(error);
       return;
     }
     next();

@@ -42,7 +42,8 @@ export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
 
 /**
  * Limits the requests that pass through it. The decision is in `context.get('rateLimit')`. Leases
- * are released when the body of the response ends or the client disconnects.
+ * are released when the body of the response ends or the client disconnects. A client that leaves
+ * before the decision cancels its call.
  */
 export function rateLimit<Context extends ContextLike = HonoContext>(
   options: HonoOptions<Context>,
@@ -58,9 +59,13 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
 
   return async function rateLimitMiddleware(context, next) {
     if (degradedHeader !== undefined) clean(context, degradedHeader.toLowerCase());
-    const { decision, headers, problem, leases, onHead } = await decide(context);
-    if (degradedHeader !== undefined && decision?.degraded) mark(context, degradedHeader, true);
     const client = context.req.raw.signal;
+    const outcome = await decide(context, client).catch((error) => {
+      if (!client.aborted) throw error;
+    });
+    if (outcome === undefined) return new Response(null, { status: GONE });
+    const { decision, headers, problem, leases, onHead } = outcome;
+    if (degradedHeader !== undefined && decision?.degraded) mark(context, degradedHeader, true);
     const leave = () => onHead?.({ status: GONE });
     if (onHead !== undefined) client.addEventListener('abort', leave, { once: true });
     try {

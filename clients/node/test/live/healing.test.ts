@@ -19,7 +19,7 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
     server = await serve();
     between = await proxy(server.port);
     opened = await open([between.port]);
-    limiter = new Limiter(opened.client, { breakerFailures: 2 });
+    limiter = new Limiter(opened.client, { breakerFailures: 2, logErrors: false });
     await until('it decides', async () => (await limiter.check(api, '0')).source === 'server');
   });
   afterEach(async () => {
@@ -75,7 +75,7 @@ describe.each([...clients, ...Object.entries(pools)])('%s behind a proxy', (_, o
   });
 
   it('retires a silent connection although all callers give up early', async () => {
-    const strict = new Limiter(opened.client, { breakerFailures: 1, maxInFlight: 1 });
+    const strict = new Limiter(opened.client, { maxInFlight: 1 });
     await strict.check(api, '1');
     const before = between.accepted;
     between.silence();

@@ -54,6 +54,8 @@ export interface Server {
   stop(): Promise<void>;
   /** Starts the server without data on the same port. */
   start(): Promise<void>;
+  /** Sends a signal to the process. */
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void;
 }
 
 export async function freePort(): Promise<number> {
@@ -149,6 +151,7 @@ export async function serveFor(backend: Backend, ...options: string[]): Promise<
     admin,
     clock,
     start,
+    signal: (name) => void child?.kill(name),
     stop: async () => {
       await end();
       rmSync(folder, { recursive: true, force: true });
