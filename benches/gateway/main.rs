@@ -6,7 +6,8 @@
 //! the module, `RL_SERVER` the server, `ROUNDS` the number of rounds.
 //!
 //! `load ADDRESS callers|rate NUMBER SECONDS` loads a gateway that runs, for `make bench-clients
-//! ONLY=pressure`. It prints the requests, those without an answer that allows them, and the seconds.
+//! ONLY=pressure`. It prints the requests, those without an answer that allows them, and the
+//! seconds.
 
 mod bare;
 mod load;

@@ -102,7 +102,7 @@ export class Decider {
   }
 
   /**
-   * Decides by a known denial or by `onError` if the server was unavailable. Throws any other error.
+   * Decides by a known denial or by `onError` if the server was unavailable. Throws other errors.
    */
   without(asks: readonly Ask[], error: unknown, { isPeek, isKnown, askedAtMs }: Terms): Decision {
     this.noteRejection(asks, error, askedAtMs);

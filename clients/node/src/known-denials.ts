@@ -85,7 +85,7 @@ export class KnownDenials {
       if ('rule' in asks) this.note(asks, decisionOf(reply, asks), beganMs, turn);
       else this.noteAll(asks, allDecisionOf(reply, asks), beganMs, turn);
     } catch {
-      // It is not a decision, and nobody waits for one.
+      // It is not a decision, and no caller waits for one.
     }
   }
 

@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_millis(1);
 const OVERDUE: Duration = Duration::from_millis(500);
 /// The parts of `silence` in which the timer fires.
 const TICKS_IN_SILENCE: u32 = 4;
-/// The wall clock ends a call after so many timeouts, even if the process hardly runs.
+/// The wall clock ends a call after this number of timeouts, even if the process hardly runs.
 const TIMEOUTS_MAX: u32 = 3;
 
 /// The kind of a call, which decides the bounds that apply to it.
