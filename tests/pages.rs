@@ -245,7 +245,7 @@ fn pages_of_the_clients_have_the_same_sections() {
             "Install",
             "Quick start",
             "Options",
-            "When the server is away",
+            "Under pressure",
             "Without the module",
             "Admissions",
             "Leases",

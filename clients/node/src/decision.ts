@@ -5,8 +5,8 @@ import { isSame, type Rule } from './rules.js';
 
 /**
  * The source of a decision. `server`: the server decided. `local`: this process decided, by a
- * prefetched permit, a denial that it remembers or `onError: 'local'`. `error`: there was no answer and
- * `onError` decided, so the decision says nothing about the caller's usage.
+ * prefetched permit, a denial that it remembers or `onError: 'local'`. `error`: there was no answer
+ * and `onError` decided, so the decision says nothing about the caller's usage.
  */
 export type Source = 'server' | 'local' | 'error';
 
@@ -149,8 +149,8 @@ export class Decision {
 
   /**
    * Returns the problem (RFC 9457) of a denial: the body to send as `application/problem+json`. Its
-   * `status` is 429; 413 if `never`, or 403 if `banned`; 503 if `onError` denied. It names rules, never a key or a
-   * subject.
+   * `status` is 429; 413 if `never`, or 403 if `banned`; 503 if `onError` denied. It names rules,
+   * never a key or a subject.
    */
   problem(): Problem {
     return problemOf(this);

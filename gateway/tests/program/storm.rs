@@ -86,7 +86,7 @@ async fn send(
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let request = http::Request::post(format!("http://gateway/{SERVICE_NAME}/ShouldRateLimit"))
         .header("content-type", "application/grpc")
-        .header(http::header::TE, "trailers")
+        .header("te", "trailers")
         .body(())
         .unwrap();
     let (answer, mut body) = requests.clone().ready().await?.send_request(request, false)?;

@@ -95,7 +95,7 @@ export class Generations<Client extends Emitter> {
     if (this.driver.isEnded?.()) return away('the client was closed');
     const leftMs = this.#dialAgainAtMs - this.terms.run.clock.nowMs();
     if (leftMs <= 0) return undefined;
-    const text = `not sent: not connected, and the server is dialled again in ${Math.ceil(leftMs)} ms`;
+    const text = `not sent: not connected, the server is dialled again in ${Math.ceil(leftMs)} ms`;
     return this.#refusal ?? new NotSentError('connection', text);
   }
 
