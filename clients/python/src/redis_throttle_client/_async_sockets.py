@@ -126,7 +126,7 @@ class _Pool(Traffic[_Link, _Waiter]):
             raise
         if isinstance(found, Exception):
             raise found
-        call.left_s = waiter.ends - self.now(self.loop.time())
+        self.end_wait(waiter, self.loop.time())
         return found
 
     async def _exchange(self, link: _Link, args: tuple[str, ...], *, asking: bool) -> Any:

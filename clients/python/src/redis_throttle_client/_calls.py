@@ -418,7 +418,9 @@ class Calls:
         if caches and self._known.is_used:
             known, seen = self._known, self._known.drops(items)
             call.known = lambda: known.under_pressure(items, self.clock(), partial=partial)
-            call.read = lambda reply: known.learn(items, read(reply), asked, seen, partial=partial)
+            call.read = lambda reply: known.learn(
+                items, read(reply), asked + call.waited_s, seen, partial=partial
+            )
         else:
             call.read = read
         try:

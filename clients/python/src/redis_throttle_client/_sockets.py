@@ -143,6 +143,8 @@ class _Link(Link):
         self._connection = connection
         # Looks at the time for the call on this connection.
         self.look: Callable[[], float] = lambda: 0.0
+        # Notes that a command has been sent, which was to be sent at an instant.
+        self.on_sent: Callable[[float], None] = lambda at: None
         self._socket = connection._sock
         self._timed = _Timed(self._socket)
         connection._sock = self._timed
@@ -163,6 +165,7 @@ class _Link(Link):
             if asking:
                 timed.sendall(packed(("ASKING",)))
             timed.sendall(packed(args))
+            self.on_sent(at)
             return self.read()
         finally:
             timed.end()
@@ -255,6 +258,8 @@ class _Pool(Traffic[_Link, _Waiter]):
     ) -> None:  # fmt: skip
         super().__init__(bounds, breaker)
         self._make, self._lock = make, lock
+        # The next look, which the first thread makes whose wait ends.
+        self._looks_at = 0.0
 
     def _dial(self, dialling: Dialling, patience_s: float) -> bool:
         try:
@@ -277,6 +282,7 @@ class _Pool(Traffic[_Link, _Waiter]):
                 login.end()
             link = _Link(connection)
             link.look = partial(self.look_for, link)
+            link.on_sent = partial(self.sent, link)
         except Exception as error:
             with self._lock:
                 self.dial_failed(dialling, error, time.monotonic())
@@ -289,11 +295,21 @@ class _Pool(Traffic[_Link, _Waiter]):
 
         Raises the error of the call on ``link`` if that has ended.
         """
-        with self._lock:
-            slice_s = self.look(time.monotonic())
+        at = time.monotonic()
+        if at >= self._looks_at - _LEAST_S:
+            with self._lock:
+                if at >= self._looks_at - _LEAST_S:
+                    at = time.monotonic()
+                    self._looks_at = at + self.look(at)
         if link is not None and link.error is not None:
             raise link.error
-        return max(_LEAST_S, slice_s)
+        return max(_LEAST_S, self._looks_at - at)
+
+    def sent(self, link: _Link, began: float) -> None:
+        """Notes when a command was sent, if this thread has waited for the interpreter before."""
+        at = time.monotonic()
+        if at - began > _LEAST_S:
+            link.sent = self.now(at)
 
     def _is_usable(self, link: _Link) -> bool:
         return link.is_usable
@@ -373,7 +389,7 @@ class Sockets:
             found = self._wait(waiter)
             with self._lock:
                 at = time.monotonic()
-                call.left_s = waiter.ends - pool.now(at)
+                pool.end_wait(waiter, at)
                 if not isinstance(found, _Link):
                     return found
                 # Otherwise it was closed before this thread ran.

@@ -17,6 +17,8 @@ class Call:
     ``left_s`` is in run time. It does not shrink while the call waits for the first dial to a node.
     """
 
+    # The time that the call has waited before it was sent.
+    waited_s = 0.0
     # Returns the known denial of the call, if there is one. It is asked for under pressure.
     known: Callable[[], Any] | None = None
     # Reads the reply. The transport calls it once, before another call takes the connection.

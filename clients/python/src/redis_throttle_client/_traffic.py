@@ -90,6 +90,7 @@ class Waiter:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.joined = self.ends = self.gives_up = self.ends_at = 0.0
+        self.joined_at = 0.0
         # False for a call that lacks only a connection, and waits for a dial.
         self.is_in_line = True
 
@@ -137,8 +138,8 @@ class Traffic(Generic[L, W]):
         self._line_due = _NEVER
         # Until these instants calls have little patience, in line and for their replies.
         self._short_line_at = self._short_reply_at = -_NEVER
-        # False until a dial has ended.
-        self._has_dialled = False
+        # False until a dial has ended, and until one of this generation has opened a connection.
+        self._has_dialled = self._has_opened = False
         self._dial_at, self._refusal, self._stage = -_NEVER, Exception(), ""
         self.is_closed = False
 
@@ -256,6 +257,7 @@ class Traffic(Generic[L, W]):
         if in_line >= self.bounds.max_waiting and not call.is_kept and waiter.is_in_line:
             raise counted(f"{self.bounds.max_waiting} calls wait in line already", "overloaded")
         (self._kept if call.is_kept else self._line).append(waiter)
+        waiter.joined_at = at
         self._begin_wait(waiter, self.now(at), at)
         self._dial_more(at)
 
@@ -268,6 +270,11 @@ class Traffic(Generic[L, W]):
         waiter.joined, waiter.ends = now, now + call.left_s
         waiter.gives_up, waiter.ends_at = now + patience_s, at + 3 * call.left_s
         self._line_due = min(self._line_due, self._ends_of(waiter))
+
+    def end_wait(self, waiter: W, at: float) -> None:
+        """Takes the time that a call has waited in line from that which it has left."""
+        waiter.call.left_s = waiter.ends - self.now(at)
+        waiter.call.waited_s += at - waiter.joined_at
 
     def leave(self, waiter: W) -> None:
         """Removes a cancelled call from the line."""
@@ -377,6 +384,7 @@ class Traffic(Generic[L, W]):
     def retire(self, at: float, error: Exception | None = None) -> None:
         """Closes the connections of this generation, and ends their calls with an error."""
         self.generation += 1
+        self._has_opened = False
         self._dial_at = -_NEVER
         # What these open is too old.
         for dialling in self.dials:
@@ -414,14 +422,14 @@ class Traffic(Generic[L, W]):
     def _dial_more(self, at: float) -> None:
         """Opens connections for the calls in line.
 
-        The first connection shows if the node answers, and all calls wait for it.
+        The first connection of a generation shows if the node answers, and all calls wait for it.
         """
         most = self._most + (LEASE_SLOTS if self._kept else 0)
         while (
             at >= self._dial_at - _SAME_S
             and len(self.dials) < min(self.waiting, MOST_DIALS)
             and len(self.links) + len(self.dials) < most
-            and (self.links or not self.dials)
+            and (self._has_opened or not self.dials)
         ):
             call = (self._line or self._kept)[-1].call
             patience_s = max(self.bounds.dial_s, call.dial_s)
@@ -440,6 +448,7 @@ class Traffic(Generic[L, W]):
         now = self.now(at)
         link.generation, link.heard = self.generation, now
         self.links.add(link)
+        self._has_opened = True
         if is_heard:
             self._heard = now
         if not self._has_dialled:
@@ -529,14 +538,15 @@ class Traffic(Generic[L, W]):
 
     def _silent_at(self) -> float:
         """Returns the instant at which the node is silent."""
+        sent = _NEVER
         for link in self.in_flight:
             call = link.call
             # A probe has its own end, and its command waits for the next one.
             is_exempt = call is None or call.is_probe or call.is_patient
             # One that was overtaken is closed alone.
             if not is_exempt and link.overtaken == _NEVER:
-                return max(self._heard, link.sent) + self.bounds.silence_s
-        return _NEVER
+                sent = min(sent, link.sent)
+        return max(self._heard, sent) + self.bounds.silence_s
 
     def _look_at_replies(self, now: float, at: float) -> None:
         # A call whose time is over as well may have been sent a moment after it began.
