@@ -6,7 +6,7 @@
 import { whenAborted } from './aborting.js';
 import type { Connection, Waiting } from './drivers/connection.js';
 import { CommandRejectedError, classified, InvalidArgumentError, NotSentError } from './errors.js';
-import { Command, type Link, type Node, type Nodes } from './nodes.js';
+import type { Command, Link, List, Node, Nodes } from './nodes.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
@@ -258,7 +258,11 @@ export class Backends implements Connection {
 }
 
 /** A command of a search, in flight to a node like those of calls. It takes no place. */
-class SearchCommand extends Command {
+class SearchCommand extends UntilGivenUp implements Command {
+  list: List | undefined;
+  before: Command | undefined;
+  after: Command | undefined;
+  sentMs: number | undefined;
   readonly endsAtMs = Number.POSITIVE_INFINITY;
   readonly latestMs = Number.POSITIVE_INFINITY;
   #node: Node | undefined;

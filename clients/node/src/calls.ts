@@ -10,9 +10,10 @@ import {
   UnavailableError,
 } from './errors.js';
 import type { KnownDenials } from './known-denials.js';
-import { type Link, type Node, type Nodes, Queued } from './nodes.js';
+import type { Command, Link, List, Node, Nodes, Queued } from './nodes.js';
 import type { Call } from './protocol.js';
 import { ROUNDING_MS } from './run-clock.js';
+import { UntilGivenUp } from './waiting.js';
 
 /** The time for the waiting of several calls together. */
 export class Budget {
@@ -177,7 +178,15 @@ type Resolve = (reply: unknown) => void;
 type Reject = (reason: unknown) => void;
 
 /** A call: in line, then in flight until it is answered or its connection closes. */
-class Pending extends Queued {
+class Pending extends UntilGivenUp implements Queued {
+  list: List | undefined;
+  before: Command | undefined;
+  after: Command | undefined;
+  sentMs: number | undefined;
+  isPressed = false;
+  joinedMs: number | undefined;
+  patienceMs: number | undefined;
+  beganMs: number | undefined;
   #node!: Node;
   #isProbe = false;
   /** The connection on which it was sent; undefined before that. */

@@ -84,7 +84,7 @@ export class Decider {
   /** @param askedAtMs Undefined if no call was sent. */
   counted(
     decision: Decision,
-    asks: readonly Ask[],
+    asked: Ask | readonly Ask[],
     askedAtMs: number | undefined,
     kind: 'check' | 'peek' | 'lease' = 'check',
   ): Decision {
@@ -93,6 +93,8 @@ export class Decider {
       if (decision.degraded) this.counters.degraded += 1;
       else if (decision.source === 'local') this.counters.local += 1;
     }
+    if (this.hooks.isEmpty) return decision;
+    const asks = 'rule' in asked ? [asked] : asked;
     this.tell({ kind, decision, asks, askedAtMs });
     return decision;
   }

@@ -31,7 +31,8 @@ export class Forgotten {
 
   /** Returns true if the key was forgotten after this turn. */
   hasSince(key: string, turn: number): boolean {
-    return turn < (this.#turns.get(key) ?? this.#oldestTurn);
+    // Nearly always no key was forgotten since.
+    return turn < this.turn && turn < (this.#turns.get(key) ?? this.#oldestTurn);
   }
 }
 

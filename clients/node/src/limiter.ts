@@ -127,10 +127,10 @@ export class Limiter {
     const denials = partial || rule.kind === 'lease' ? undefined : this.#denials;
     const permit = fromStock ? this.#stocks.spend(key, rule) : undefined;
     const decider = this.#decider;
-    if (permit !== undefined) return decider.counted(permit, [ask], undefined);
+    if (permit !== undefined) return decider.counted(permit, ask, undefined);
     const call = protocol.single('check', ask);
     const denied = denials?.get(call);
-    if (denied !== undefined) return decider.counted(denied, [ask], undefined);
+    if (denied !== undefined) return decider.counted(denied, ask, undefined);
     const asked = denials?.asked();
     const askedAtMs = this.#clock.nowMs();
     const { turn } = this.#known;
@@ -148,7 +148,7 @@ export class Limiter {
     } catch (error) {
       decision = decider.without([ask], error, { isPeek: false, isKnown: true, askedAtMs });
     }
-    return decider.counted(decision, [ask], askedAtMs);
+    return decider.counted(decision, ask, askedAtMs);
   }
 
   /** Returns the decision that `check` would make. Takes nothing. */

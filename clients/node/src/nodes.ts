@@ -14,7 +14,6 @@ import {
 } from './errors.js';
 import { LeaseSlots } from './lease-slots.js';
 import type { RunClock } from './run-clock.js';
-import { UntilGivenUp } from './waiting.js';
 
 export interface NodeOptions {
   timeoutMs: number;
@@ -26,7 +25,7 @@ export interface NodeOptions {
 }
 
 /** Commands in order of arrival. A command is in one list at a time. */
-class List {
+export class List {
   first: Command | undefined;
   #last: Command | undefined;
   size = 0;
@@ -69,8 +68,12 @@ export interface Link {
 
 const newLink = (): Link => ({ hasAnswered: false, hasFailed: false });
 
-/** A command for a node. It waits for a place or a connection, and then for its reply. */
-export abstract class Command extends UntilGivenUp {
+/**
+ * A command for a node. It waits for a place or a connection, and then for its reply. An interface,
+ * because each further class would cost each call time.
+ */
+export interface Command {
+  /** The list that it is in, and its neighbours there. */
   list: List | undefined;
   before: Command | undefined;
   after: Command | undefined;
@@ -78,29 +81,30 @@ export abstract class Command extends UntilGivenUp {
    * The run time at which it was sent; undefined while it is not on its way, or while its silence
    * says nothing.
    */
-  sentMs: number | undefined;
-
+  readonly sentMs: number | undefined;
   /** The run time at which it ends by itself. */
-  abstract readonly endsAtMs: number;
+  readonly endsAtMs: number;
   /** The instant at which it ends in any case. */
-  abstract readonly latestMs: number;
+  readonly latestMs: number;
 
   /** Called when its time is over. */
-  abstract expire(): void;
+  expire(): void;
   /** Ends its caller. The command itself stays, and its reply may still arrive. */
-  abstract giveUp(error: UnavailableError): void;
+  giveUp(error: UnavailableError): void;
   /** Called when its connection is closed: no reply will arrive. */
-  abstract lose(error: UnavailableError): void;
+  lose(error: UnavailableError): void;
 }
 
 /** A command that may stand in line. */
-export abstract class Queued extends Command {
+export interface Queued extends Command {
   /** True if it takes one of the `maxInFlight` places. */
-  abstract readonly isCounted: boolean;
+  readonly isCounted: boolean;
   /** The time after which a dial for it fails, in ms; undefined for the usual time. */
-  abstract readonly dialMs: number | undefined;
+  readonly dialMs: number | undefined;
+  /** The time of the call, in ms. */
+  readonly timeMs: number;
   /** True if it found no place when it came. */
-  isPressed = false;
+  isPressed: boolean;
   /** The run time at which it began to wait; undefined if it was sent at once. */
   joinedMs: number | undefined;
   /** The run time at which its patience ends, if that is earlier than its time. */
@@ -108,16 +112,14 @@ export abstract class Queued extends Command {
   /** The run time at which its time began; undefined until its node was dialled first. */
   beganMs: number | undefined;
 
-  /** The time of the call, in ms. */
-  abstract readonly timeMs: number;
   /** Begins its time after the first dial to its node. Otherwise it began at its arrival. */
-  abstract begin(ranMs: number, nowMs: number): void;
+  begin(ranMs: number, nowMs: number): void;
   /** Called when it has a place and a connection. */
-  abstract send(ranMs: number, nowMs: number): void;
+  send(ranMs: number, nowMs: number): void;
   /** Called when it ends before it was sent. */
-  abstract refuse(error: RateLimitError): void;
+  refuse(error: RateLimitError): void;
   /** Ends it by a known denial, if there is one. Returns true if it did. */
-  abstract deny(nowMs: number): boolean;
+  deny(nowMs: number): boolean;
 }
 
 /** The calls to one node. */
@@ -325,7 +327,8 @@ export class Node {
 
   /** Called when a command was answered: by a decision, a rejection or another error reply. */
   hears(link: Link): void {
-    this.#heardMs = this.run.nowMs();
+    // What is sent later is younger anyway, so a lone command needs no look at the clock.
+    if (this.#flying.size + this.#stale.size > 1) this.#heardMs = this.run.nowMs();
     link.hasAnswered = true;
   }
 

@@ -120,6 +120,9 @@ class Stepping implements Connection {
     this.onStep();
     return this.inner.send(call, waiting).finally(() => this.onStep());
   }
+  connect(node: string | undefined): Promise<unknown> {
+    return this.inner.connect?.(node) ?? Promise.resolve();
+  }
   retire(node: string | undefined): boolean {
     return this.inner.retire?.(node) ?? false;
   }

@@ -160,7 +160,8 @@ describe.each(drivers)('%s', (_, driver, options) => {
       if (decision.source === 'server') continue; // This call came before the sleep.
       late.push(lateMs);
       expect(decision).toMatchObject({ allowed: true, source: 'error' });
-      expect(decision.error).toMatchObject({ reason: 'timeout' });
+      // A later call finds the connection closed, and the dial gets no answer either.
+      expect(['timeout', 'connection']).toContain(decision.reason);
     }
     expect(Math.min(...late)).toBeLessThan(50);
     await hung;
@@ -175,24 +176,15 @@ describe.each(drivers)('%s', (_, driver, options) => {
     }
   });
 
-  it('gets answers after a burst whose deadline passed before it was written', async () => {
-    const deadlines: (() => void)[] = [];
-    const clock = { nowMs: () => 0, after: (_: number, end: () => void) => stopping(end) };
-    const stopping = (end: () => void) => {
-      deadlines.push(end);
-      return () => {};
-    };
-    const hurried = new Limiter(opened.client, { clock, breakerFailures: 1000 });
-    await hurried.ready();
-    deadlines.length = 0;
-    const burst = Array.from({ length: 20 }, (_, at) => hurried.check(api, `${at}`));
-    // Simulate a busy event loop: the deadlines pass before the driver writes.
-    for (const end of deadlines) end();
-    // The first of them drops the connection of the others.
-    const reasons = (await Promise.all(burst)).map(({ reason }) => reason);
-    expect(reasons).toEqual(['timeout', ...Array(19).fill('connection')]);
-    expect(await hurried.check(api, 'after')).toMatchObject({ source: 'server', remaining: 5 });
-    await hurried.close();
+  it('decides a burst by the server although the event loop is blocked for long', async () => {
+    const quick = new Limiter(opened.client);
+    await quick.ready();
+    const burst = Array.from({ length: 20 }, (_, at) => quick.check(api, `${at}`));
+    const end = performance.now() + 1500;
+    while (performance.now() < end);
+    const sources = (await Promise.all(burst)).map(({ source }) => source);
+    expect(new Set(sources)).toEqual(new Set(['server']));
+    await quick.close();
   });
 
   it('does not send, when the server is back, calls made while it was down', async () => {

@@ -133,7 +133,8 @@ describe('examples/express', () => {
     const url = await listen({});
     await fetch(url);
     const before = performance.now();
-    for (let call = 0; call < 10; call += 1) await fetch(url);
+    // After a denial, the address would stay denied while the server is down.
+    for (let call = 0; call < 9; call += 1) await fetch(url);
     const tenMs = performance.now() - before;
     await server.stop();
     const [first, lateMs] = await beyondTimeout(() => fetch(url));
