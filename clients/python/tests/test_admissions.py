@@ -243,6 +243,7 @@ def test_an_end_waits_for_one_deadline_of_each_item(monkeypatch: pytest.MonkeyPa
 
     clock = Clock()
     monkeypatch.setattr("redis_throttle_client._sockets.time", clock)
+    monkeypatch.setattr("redis_throttle_client._timed_socket.time", clock)
     client = scripted_sync_client("redis", script, clock)
     limiter = Limiter(
         client, clock=clock.monotonic, sleep=clock.sleep, timeout_ms=100, breaker_failures=1000

@@ -21,11 +21,10 @@ from redis_throttle_client import Unavailable
 from redis_throttle_client._breaker import Breakers
 from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTransport
 from redis_throttle_client._dial import Dial
-from redis_throttle_client._options import Options
+from redis_throttle_client._options import Bounds, Options
 from redis_throttle_client._slots import Address
 from redis_throttle_client._sockets import Sockets, _Link
 from redis_throttle_client._steps import Call
-from redis_throttle_client._traffic import Bounds
 
 from .conftest import Server
 from .nodes import AWAY, A, B, C, Nodes, told

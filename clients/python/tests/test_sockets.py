@@ -18,11 +18,11 @@ from redis_throttle_client import AsyncLimiter, Limiter, LimiterClosed, Unavaila
 from redis_throttle_client._async_sockets import AsyncSockets
 from redis_throttle_client._breaker import Breakers
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS
-from redis_throttle_client._options import Options
+from redis_throttle_client._options import Bounds, Options
 from redis_throttle_client._protocol import packed
-from redis_throttle_client._sockets import _Link, _Timed
+from redis_throttle_client._sockets import _Link
 from redis_throttle_client._steps import Call
-from redis_throttle_client._traffic import Bounds
+from redis_throttle_client._timed_socket import TimedSocket
 
 from .conftest import Server, until
 
@@ -150,7 +150,7 @@ def test_a_reply_of_integers_is_read_at_once_and_others_are_left_to_the_driver(
 ) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        timed = _Timed(ours)
+        timed = TimedSocket(ours)
         timed.begin(lambda: 60, 60, time.monotonic())
         theirs.sendall(reply)
         theirs.shutdown(socket.SHUT_WR)

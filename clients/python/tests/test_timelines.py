@@ -361,7 +361,7 @@ def is_sequential(timeline: dict[str, Any]) -> bool:
     return not any(CONCURRENT & set(step) for step in timeline["steps"])
 
 
-JITTER = "redis_throttle_client._traffic.random.uniform"
+JITTER = "redis_throttle_client._connections.random.uniform"
 
 
 @pytest.fixture(autouse=True)
@@ -404,6 +404,7 @@ def test_sequential_timelines_follow_the_shared_cases_with_the_sync_limiter(
     pytest.importorskip(driver)
     clock = Clock()
     monkeypatch.setattr("redis_throttle_client._sockets.time", clock)
+    monkeypatch.setattr("redis_throttle_client._timed_socket.time", clock)
     SyncRunner(timeline, driver, clock).run()
 
 

@@ -7,6 +7,7 @@ from ._admission import (
     AsyncReservation,
     Reservation,
 )
+from ._async_limiter import AsyncLimiter
 from ._backends import Backend, BackendOption
 from ._decision import Decision, Denied, HeaderStyle, Source
 from ._durations import Duration
@@ -20,7 +21,7 @@ from ._errors import (
 )
 from ._json_log import json_log
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
 from ._outcome import Count, Outcome
 from ._rules import (

@@ -8,12 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ._breaker import Breaker, Breakers
+from ._connections import Dialling
 from ._dial import Dial, Login, Node
 from ._errors import LimiterClosed, counted, is_reply, lost, repeated, retires
 from ._fork import forgets
+from ._line import Waiter
+from ._link import Link
+from ._options import Bounds
 from ._protocol import packed
 from ._steps import Call
-from ._traffic import Bounds, Dialling, Link, Traffic, Waiter
+from ._traffic import Traffic
 
 # The turns of the loop that it takes to read a reply, to parse it, and to wake the caller.
 _TURNS = 4

@@ -16,11 +16,11 @@ from ._breaker import Breakers
 from ._dial import Dial, Node
 from ._errors import LimiterClosed, Unavailable, counted, retires
 from ._fork import forgets
+from ._options import Bounds
 from ._protocol import key_of
 from ._slots import READ, READ_PAUSE_S, Address, Slots
 from ._sockets import Sockets, ask_once
 from ._steps import Call
-from ._traffic import Bounds
 
 _MAP_IS_OLD = ("CLUSTERDOWN", "The cluster is down", "Hash slot not served")
 _MOST_REDIRECTIONS = 3

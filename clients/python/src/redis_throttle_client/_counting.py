@@ -6,10 +6,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ._async_limiter import AsyncLimiter
 from ._calls import Calls
 from ._decision import Decision
 from ._lease import AsyncLease, Lease
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._outcome import Outcome, counts
 from ._rules import Item, Rule
 from ._steps import Steps

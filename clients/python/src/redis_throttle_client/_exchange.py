@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from ._async_limiter import AsyncLimiter
 from ._counting import Decided, refund_soon
 from ._decision import HeaderStyle
 from ._http import added
 from ._lease import AsyncLease, release_all
-from ._limiter import AsyncLimiter
 from ._outcome import Outcome
 
 Scope = MutableMapping[str, Any]

@@ -9,6 +9,7 @@ from typing import Literal, TypedDict, Unpack
 
 from ._backends import BackendOption, checked_backend
 from ._decision import Decision
+from ._dial import MOST_DIAL_S
 from ._errors import InvalidArgument, ThrottleError
 from ._rules import OnError, Rule, checked_on_error, checked_prefetch
 
@@ -150,3 +151,32 @@ class Options:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise InvalidArgument(f"{name}: expected an integer from {least} to {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The times and numbers that the options of a limiter set for each node."""
+
+    timeout_s: float
+    silence_s: float
+    pause_s: float
+    max_in_flight: int
+    max_waiting: int
+
+    @classmethod
+    def of(cls, options: Options) -> Bounds:
+        """Returns those of the options."""
+        return cls(
+            options.timeout_ms / 1000, options.silence_ms / 1000, options.breaker_pause_ms / 1000,
+            options.max_in_flight, options.max_waiting,
+        )  # fmt: skip
+
+    @property
+    def tick_s(self) -> float:
+        """The longest time between two looks at the calls that wait."""
+        return self.silence_s / 4
+
+    @property
+    def dial_s(self) -> float:
+        """The time of a dial."""
+        return max(MOST_DIAL_S, self.timeout_s)

@@ -10,11 +10,12 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeVar
 
 from ._address import ClientAddress
+from ._async_limiter import AsyncLimiter
 from ._counting import RequestItems
 from ._decision import STYLES, Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._http import OnDenied, Request, Response, denial
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._protocol import MOST_RULES
 from ._rules import Item, Rule, checked_on_error
 

@@ -10,8 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import _protocol
+from ._deciding import Deciding
 from ._decision import Decision
-from ._rules import MAX_PREFETCH, Rule
+from ._dial import MOST_DIAL_S
+from ._errors import ThrottleError, Unavailable, counted
+from ._protocol import Keyed
+from ._rules import MAX_PREFETCH, Item, Rule
+from ._steps import Call, Start, Steps, Wait
 
 
 @dataclass(slots=True)
@@ -296,3 +302,106 @@ def none_left(rule: Rule, grant: Decision) -> Decision:
         grant, allowed=False, remaining=0, retry_after_ms=retry_ms, source="local",
         would_allow=False, would_retry_after_ms=retry_ms, granted=0,
     )  # fmt: skip
+
+
+class Prefetching(Deciding):
+    """The calls that spend prefetched permits, and those that fetch them."""
+
+    def begin(self) -> None:
+        """The same as :meth:`Deciding.begin`, without the permits of the parent."""
+        super().begin()
+        self._grants = Grants()
+
+    def spend(self, rule: Rule, subject: str, tag: str | None) -> Decision | None:
+        """Spends a prefetched permit without any step: this is the most frequent call."""
+        if self._prefetch(rule) == 1:
+            return None
+        began = self.clock()
+        spent = self._grants.spend(self.key(rule, subject, tag), rule, began)
+        return None if spent is None else self.teller.decided("check", spent, rule, subject, began)
+
+    def give_back(self) -> Steps[None]:
+        """Refunds prefetched permits that were not used, also those of pending calls."""
+        for fetch in self._grants.close(self._here()):
+            yield Wait(fetch.ended, self.timeout_s, is_timed=True)
+        for key, rule, permits in self._grants.drain(self.clock()):
+            with contextlib.suppress(ThrottleError):
+                unused = Item(rule, "unused", permits)
+                args = _protocol.named("REFUND", unused, key)
+                yield from self.asking.ask(args, self.asking.call())
+
+    def _prefetch(self, rule: Rule) -> int:
+        """Returns the number of permits that one call fetches under this rule."""
+        many = rule.prefetch or self.options.prefetch
+        return many if many > 1 and rule.takes_prefetch else 1
+
+    def _fetched(self, keyed: Keyed, began: float, call: Call) -> Steps[Decision]:
+        """Waits for a permit from a fetch that serves several callers."""
+        (item, key), rule = keyed, keyed.item.rule
+        denied = self._denials.get(_protocol.check(item, key), began)
+        if denied is not None:
+            return denied
+        until, smaller = began + call.left_s, None
+        new = self._new_fetch(rule, began)
+        came = self._grants.join(key, new, began)
+        while isinstance(came, Fetch):
+            fetch, begins = came, came is new
+            try:
+                if begins:
+                    yield Start(self._fetch(keyed, fetch), fetch.ended)
+                # The first fetch has a timer of its own, which a first dial prolongs.
+                timeout_s = max(0.0, until - self.clock())
+                if smaller is None:
+                    timeout_s += max(MOST_DIAL_S, self.timeout_s)
+                yield Wait(fetch.ended, timeout_s, is_timed=smaller is not None)
+            except BaseException:
+                self._grants.leave(key, fetch)
+                raise
+            now = self.clock()
+            call.left_s = until - now
+            error = fetch.error or counted("no permit in time", "overloaded")
+            if not isinstance(error, Unavailable):
+                if not begins:
+                    self.teller.count("rejected")
+                raise error
+            new = self._new_fetch(rule, now)
+            repeats = smaller is None and now < until
+            share = self._grants.share(key, fetch, now, new if repeats else None)
+            if share is None:
+                if smaller is not None and not fetch.has_ended:
+                    return none_left(rule, smaller)
+                return self._fallback([keyed], error)
+            came, smaller = share, fetch.decision
+        return came
+
+    def _new_fetch(self, rule: Rule, now: float) -> Fetch:
+        return Fetch(rule, self._here(), now + self.timeout_s, self._event())
+
+    def _fetch(self, keyed: Keyed, fetch: Fetch) -> Steps[None]:
+        """Fetches the permits of all waiters, or more, within a full timeout."""
+        asked, (item, key) = self.clock(), keyed
+        # If the fetch is denied, cache that denial for single calls, which would be denied too.
+        one, call = _protocol.check(item, key), self.asking.call()
+        drops, known, seen = self._denials.drops(one), self._known, self._known.drops([keyed])
+        came: Decision | Exception = Unavailable("the program is ending")
+        try:
+            many = item.cost(self._grants.send(key, fetch, self._prefetch(item.rule)))
+            args = _protocol.check(many, key, partial=True)
+
+            def read(reply: object) -> Decision:
+                decision = _protocol.decision(many, reply, partial=True)
+                if known.is_used:
+                    known.learn([Keyed(many, key)], decision, asked, seen, partial=True)
+                return decision
+
+            call.read = read
+            if known.is_used:
+                call.known = lambda: known.under_pressure([keyed], self.clock())
+            decision: Decision = yield from self.ask(args, call)
+            came = decision
+            if decision.source == "server":
+                self._denials.put(one, decision, asked, drops)
+        except Exception as error:
+            came = error
+        finally:
+            self._grants.end(key, fetch, asked, came)

@@ -12,127 +12,22 @@ from functools import partial
 from typing import Any
 
 from ._breaker import Breaker, Breakers
+from ._connections import Dialling
 from ._dial import Dial, Login, Node
 from ._errors import LimiterClosed, counted, is_reply, lost, repeated, retires
 from ._fork import forgets
+from ._line import Waiter
+from ._link import Link
+from ._options import Bounds
 from ._protocol import packed
 from ._steps import Call
-from ._traffic import Bounds, Dialling, Link, Traffic, Waiter
+from ._timed_socket import LEAST_S, TimedSocket
+from ._traffic import Traffic
 
 # Made once: to combine flags takes longer than the call. Windows has no polled sockets.
 _PEEK = int(socket.MSG_PEEK) | int(getattr(socket, "MSG_DONTWAIT", 0))
-# The most bytes of one reading.
-_MOST_BYTES = 65_536
-# The shortest wait, and the longest one of a send on a socket that is not polled.
-_LEAST_S, _SEND_S = 0.001, 1.0
 # The pause between two looks of a limiter that is being closed.
 _QUIET_S = 0.001
-
-
-class _Timed:
-    """A socket whose reads end when its call has ended, also if signals interrupt them."""
-
-    def __init__(self, plain: Any) -> None:
-        self._socket = plain
-        # Bytes that were read, but not by the driver, which reads them first.
-        self._unread = b""
-        # Looks at the time, and returns that until the next look. Raises the error of a call that
-        # has ended. None: nothing waits.
-        self._look: Callable[[], float] | None = None
-        self._slice_s, self._looks_at = 0.0, 0.0
-        # TLS sockets and those of gevent and eventlet wait by themselves, by Python's timeouts.
-        # Other sockets are polled: one system call to send, and two to read.
-        self.is_polled = type(plain).__module__ == "socket" and hasattr(select, "poll")
-        if self.is_polled:
-            plain.setblocking(False)
-            self._readable, self._writable = select.poll(), select.poll()
-            self._readable.register(plain, select.POLLIN)
-            self._writable.register(plain, select.POLLOUT)
-
-    def begin(self, look: Callable[[], float], slice_s: float, at: float) -> None:
-        """Begins to wait, with a look at the time after each ``slice_s``."""
-        self._look, self._slice_s, self._looks_at = look, slice_s, at + slice_s
-
-    def end(self) -> None:
-        """Ends that. The driver may look for unexpected data without a wait."""
-        self._look = None
-
-    def _pause(self) -> None:
-        """Looks at the time after a slice in which nothing came."""
-        if self._look is None:
-            raise TimeoutError("nothing has arrived")
-        self._slice_s = max(_LEAST_S, self._look())
-        self._looks_at = time.monotonic() + self._slice_s
-
-    def _read(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        while True:
-            if self.is_polled:
-                while not self._readable.poll(0 if self._look is None else self._slice_s * 1000):
-                    self._pause()
-            else:
-                self._socket.settimeout(_LEAST_S if self._look is None else self._slice_s)
-            try:
-                return read(*args)
-            except BlockingIOError:
-                pass
-            except TimeoutError:
-                # Of a socket that is not polled.
-                self._pause()
-
-    def _read_more(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Reads the rest of a reply, which may arrive byte by byte."""
-        if self._look is not None and time.monotonic() >= self._looks_at:
-            self._pause()
-        return self._read(read, args)
-
-    def recv(self, *args: Any) -> Any:
-        """Reads bytes."""
-        if self._unread:
-            most = args[0]
-            unread, self._unread = self._unread[:most], self._unread[most:]
-            return unread
-        return self._read_more(self._socket.recv, args)
-
-    def recv_into(self, *args: Any) -> Any:
-        """Reads bytes into a buffer."""
-        if self._unread:
-            unread = self.recv(len(args[0]))
-            args[0][: len(unread)] = unread
-            return len(unread)
-        return self._read_more(self._socket.recv_into, args)
-
-    def integers(self) -> list[int] | None:
-        """Reads a reply and returns its integers; None, without reading it, if it is another one.
-
-        Most replies have a few integers. The driver takes several times as long to read them.
-        """
-        read = self._read(self._socket.recv, (_MOST_BYTES,))
-        if read[:1] == b"*" and read[-2:] == b"\r\n":
-            size, *integers = read[1:-2].split(b"\r\n:")
-            with contextlib.suppress(ValueError):
-                if int(size) == len(integers):
-                    return list(map(int, integers))
-        self._unread = read
-        return None
-
-    def sendall(self, data: Any) -> None:
-        """Sends all bytes."""
-        if not self.is_polled:
-            # A send that was interrupted cannot be continued.
-            self._socket.settimeout(None if self._look is None else _SEND_S)
-            self._socket.sendall(data)
-            return
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[self._socket.send(left) :]
-            except BlockingIOError:
-                # Python repeats an interrupted poll with the time that is left.
-                while not self._writable.poll(self._slice_s * 1000):
-                    self._pause()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
 
 
 class _Link(Link):
@@ -146,7 +41,7 @@ class _Link(Link):
         # Notes that a command has been sent, which was to be sent at an instant.
         self.on_sent: Callable[[float], None] = lambda at: None
         self._socket = connection._sock
-        self._timed = _Timed(self._socket)
+        self._timed = TimedSocket(self._socket)
         connection._sock = self._timed
         # Lets the parser read from the timed socket.
         connection._parser.on_connect(connection)
@@ -229,7 +124,7 @@ def ask_once(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -
 
     try:
         connection.connect()
-        return _Link(connection).exchange(args, look, max(_LEAST_S, look()), time.monotonic())
+        return _Link(connection).exchange(args, look, max(LEAST_S, look()), time.monotonic())
     finally:
         connection.disconnect()
 
@@ -296,19 +191,19 @@ class _Pool(Traffic[_Link, _Waiter]):
         Raises the error of the call on ``link`` if that has ended.
         """
         at = time.monotonic()
-        if at >= self._looks_at - _LEAST_S:
+        if at >= self._looks_at - LEAST_S:
             with self._lock:
-                if at >= self._looks_at - _LEAST_S:
+                if at >= self._looks_at - LEAST_S:
                     at = time.monotonic()
                     self._looks_at = at + self.look(at)
         if link is not None and link.error is not None:
             raise link.error
-        return max(_LEAST_S, self._looks_at - at)
+        return max(LEAST_S, self._looks_at - at)
 
     def sent(self, link: _Link, began: float) -> None:
         """Notes when a command was sent, if this thread has waited for the interpreter before."""
         at = time.monotonic()
-        if at - began > _LEAST_S:
+        if at - began > LEAST_S:
             link.sent = self.now(at)
 
     def _is_usable(self, link: _Link) -> bool:

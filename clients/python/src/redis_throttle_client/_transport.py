@@ -10,9 +10,9 @@ from ._breaker import Breakers
 from ._cluster import AsyncClusterTransport, ClusterTransport
 from ._dial import Node
 from ._errors import InvalidArgument
+from ._options import Bounds
 from ._sockets import ServerTransport
 from ._steps import Call
-from ._traffic import Bounds
 
 
 class Transport(Protocol):

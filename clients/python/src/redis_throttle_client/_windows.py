@@ -13,10 +13,11 @@ from limits import RateLimitItem
 from limits.storage import MemoryStorage
 from limits.util import WindowStats
 
+from ._async_limiter import AsyncLimiter
 from ._cluster import AsyncClusterTransport, ClusterTransport
 from ._decision import Decision
 from ._errors import InvalidArgument, Unavailable
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._rules import MAX_UNITS, OnError, Rule, fixed, gcra, sliding, sliding_log
 from ._steps import Steps
 

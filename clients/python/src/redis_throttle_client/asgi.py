@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from ._async_limiter import AsyncLimiter
 from ._counting import take_async
 from ._decision import Decision
 from ._errors import InvalidArgument
@@ -24,7 +25,6 @@ from ._http import (
     RulesArgument,
     SkipFunction,
 )
-from ._limiter import AsyncLimiter
 from ._plan import Plan, resolved_async
 
 __all__ = [

@@ -16,12 +16,12 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response, routing
 
+from ._async_limiter import AsyncLimiter
 from ._counting import take_async
 from ._decision import Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._exchange import App, Exchange, Receive, Scope, Send
 from ._http import denial, problem
-from ._limiter import AsyncLimiter
 from ._plan import Plan, resolved_async
 from ._problem import TITLES
 from ._rules import Rule

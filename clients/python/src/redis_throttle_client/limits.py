@@ -26,9 +26,10 @@ from limits.storage.base import TimestampedSlidingWindow
 from limits.strategies import STRATEGIES, RateLimiter
 from limits.util import WindowStats
 
+from ._async_limiter import AsyncLimiter
 from ._calls import READY_S
 from ._errors import InvalidArgument, ThrottleError
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._rules import OnError
 from ._windows import Windows
 

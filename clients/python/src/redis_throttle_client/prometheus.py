@@ -10,9 +10,10 @@ import weakref
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
+from ._async_limiter import AsyncLimiter
 from ._decision import Decision
 from ._fork import forgets
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._options import DecisionEvent
 
 __all__ = ["metrics"]

@@ -17,9 +17,10 @@ import asyncio
 import math
 from typing import Any
 
+from ._async_limiter import AsyncLimiter
 from ._durations import duration_us
 from ._errors import PASSING, CommandRejected, Unavailable
-from ._limiter import AsyncLimiter, Limiter
+from ._limiter import Limiter
 from ._local import Limits, LocalLimiter
 from ._protocol import default_of, units_to_leave
 from ._reservations import Reservations
