@@ -4,9 +4,10 @@
  * not run.
  */
 import { whenAborted } from './aborting.js';
+import type { Command, Link, List } from './commands.js';
 import type { Connection, Waiting } from './drivers/connection.js';
 import { CommandRejectedError, classified, InvalidArgumentError, NotSentError } from './errors.js';
-import type { Command, Link, List, Node, Nodes } from './nodes.js';
+import type { Node, Nodes } from './nodes.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 

@@ -1,6 +1,8 @@
 /** Sends each call once: through the line of its node, within its time. */
 import { whenAborted } from './aborting.js';
 import type { Backends } from './backends.js';
+import type { Budget } from './budget.js';
+import type { Command, Link, List, Queued } from './commands.js';
 import {
   ClosedError,
   CommandRejectedError,
@@ -10,22 +12,9 @@ import {
   UnavailableError,
 } from './errors.js';
 import type { KnownDenials } from './known-denials.js';
-import type { Command, Link, List, Node, Nodes, Queued } from './nodes.js';
+import type { Node, Nodes } from './nodes.js';
 import type { Call } from './protocol.js';
-import { ROUNDING_MS } from './run-clock.js';
 import { UntilGivenUp } from './waiting.js';
-
-/** The time for the waiting of several calls together. */
-export class Budget {
-  /** False until the first dial to the node of the first call has ended. */
-  hasBegun = false;
-
-  constructor(public leftMs: number) {}
-
-  get isOver(): boolean {
-    return this.leftMs < ROUNDING_MS;
-  }
-}
 
 /** What few calls have. */
 export interface Extras {

@@ -2,7 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { type Admission, Reservation } from './admission.js';
 import { type Backend, Backends } from './backends.js';
-import { Budget, Calls, type Extras } from './calls.js';
+import { Budget } from './budget.js';
+import { Calls, type Extras } from './calls.js';
 import { checkedEach } from './check-each.js';
 import type { Clock } from './clock.js';
 import { Decider } from './decider.js';

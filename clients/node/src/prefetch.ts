@@ -3,7 +3,7 @@
  * dropped at the reset time of their grant, because the server then allows those units again.
  */
 import { whenAborted } from './aborting.js';
-import { Budget } from './calls.js';
+import { Budget } from './budget.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { NotSentError, UnavailableError } from './errors.js';
 import { microseconds } from './numbers.js';
