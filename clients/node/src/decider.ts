@@ -2,6 +2,7 @@
 import type { Calls, Extras } from './calls.js';
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
+import type { DenialCache } from './denial-cache.js';
 import { ErrorLog } from './error-log.js';
 import { CommandRejectedError, UnavailableError, type UnavailableReason } from './errors.js';
 import type { Keys } from './keys.js';
@@ -10,7 +11,7 @@ import { type LocalAsk, LocalLimiter } from './local.js';
 import { Hooks, type Told } from './on-decision.js';
 import { isLocal, withoutAnswer } from './on-error.js';
 import type { OnDecision } from './options.js';
-import { type Ask, type Call, isHeld } from './protocol.js';
+import { type Ask, allDecisionOf, type Call, isHeld, tooManyOf } from './protocol.js';
 import type { OnError } from './rules.js';
 
 interface DeciderOptions {
@@ -79,6 +80,31 @@ export class Decider {
       decision = this.without(asks, error, { isPeek: kind === 'peek', isKnown, askedAtMs });
     }
     return this.counted(decision, asks, askedAtMs, kind);
+  }
+
+  /** Decides a call of several items, as `decided` does. A server with too many calls denies it. */
+  several(
+    kind: 'check' | 'peek',
+    asks: readonly Ask[],
+    call: Call,
+    extras: Extras,
+    denials: DenialCache | undefined,
+  ): Promise<Decision> {
+    const isKnown = call.asks !== undefined;
+    return this.decided(kind, asks, isKnown, async () => {
+      const asked = denials?.asked();
+      const [askedAtMs, { turn }] = [this.clock.nowMs(), this.known];
+      try {
+        const decision = allDecisionOf(await this.calls.send(call, extras), asks);
+        if (isKnown) this.known.noteAll(asks, decision, askedAtMs, turn);
+        if (asked !== undefined) denials?.put(call, decision, asked);
+        return decision;
+      } catch (error) {
+        const denial = tooManyOf(error, asks);
+        if (denial === undefined) throw error;
+        return denial;
+      }
+    });
   }
 
   /** @param askedAtMs Undefined if no call was sent. */

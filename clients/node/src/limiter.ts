@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { type Admission, Reservation } from './admission.js';
 import { type Backend, Backends } from './backends.js';
 import { Budget } from './budget.js';
-import { Calls, type Extras } from './calls.js';
+import { Calls } from './calls.js';
+import { Changing } from './changing.js';
 import { checkedEach } from './check-each.js';
 import type { Clock } from './clock.js';
 import { Decider } from './decider.js';
@@ -11,7 +12,7 @@ import { type Decision, DeniedError } from './decision.js';
 import { DenialCache } from './denial-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
 import { Ending } from './ending.js';
-import { ClosedError, InvalidArgumentError, mayHaveRun, UnavailableError } from './errors.js';
+import { ClosedError, InvalidArgumentError } from './errors.js';
 import { Holding } from './holding.js';
 import { Keys } from './keys.js';
 import { KnownDenials } from './known-denials.js';
@@ -31,17 +32,15 @@ import {
   type WaitOptions,
   withDefaults,
 } from './options.js';
-import { Prefetcher } from './prefetch.js';
+import { Permits } from './permits.js';
 import * as protocol from './protocol.js';
-import { type Duration, type Item, isPrefetchable, type OnError, type Rule } from './rules.js';
+import { answered } from './ready.js';
+import type { Duration, Item, OnError, Rule } from './rules.js';
 import { RunClock } from './run-clock.js';
 import { waited } from './wait.js';
 
 /** The number of ticks in the silence of a node. */
 const TICKS = 4;
-
-/** The shortest time of `ready`, in ms. */
-const READY_MIN_MS = 5000;
 
 export class Limiter {
   readonly #backends: Backends;
@@ -56,14 +55,14 @@ export class Limiter {
   readonly #ending: Ending;
   readonly #holding: Holding;
   readonly #denials: DenialCache | undefined;
-  readonly #stocks: Prefetcher;
-  readonly #prefetch: number;
+  readonly #permits: Permits;
+  readonly #changing: Changing;
   #closed: Promise<void> | undefined;
 
   /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
   constructor(client: Client, options: LimiterOptions = {}) {
     const checked = withDefaults(options);
-    const { timeoutMs, silenceMs, onError, prefetch, clock } = checked;
+    const { timeoutMs, silenceMs, onError, clock } = checked;
     this.#keys = new Keys(checked);
     const run = new RunClock(clock, silenceMs / TICKS);
     const terms = { run, timeoutMs, silenceMs, pauseMs: checked.breakerPauseMs };
@@ -85,8 +84,10 @@ export class Limiter {
       ofLess: this.#known,
     });
     this.#holding = new Holding(this.#ending, clock);
-    this.#stocks = new Prefetcher(run);
-    this.#prefetch = prefetch;
+    const memory = { known: this.#known, denials: this.#denials };
+    this.#permits = new Permits(this.#calls, this.#decider, run, memory, checked);
+    const { stocks } = this.#permits;
+    this.#changing = new Changing(this.#decider, clock, { ...memory, stocks });
   }
 
   /** @internal The clock of the limiter. */
@@ -124,9 +125,9 @@ export class Limiter {
     signal?.throwIfAborted();
     const ask = { rule, key, subject, cost, partial, leave };
     const isPlain = cost === 1 && !partial && leave === undefined;
-    const fromStock = isPlain && this.#prefetchOf(rule) > 1;
+    const fromStock = isPlain && this.#permits.perFetchOf(rule) > 1;
     const denials = partial || rule.kind === 'lease' ? undefined : this.#denials;
-    const permit = fromStock ? this.#stocks.spend(key, rule) : undefined;
+    const permit = fromStock ? this.#permits.stocks.spend(key, rule) : undefined;
     const decider = this.#decider;
     if (permit !== undefined) return decider.counted(permit, ask, undefined);
     const call = protocol.single('check', ask);
@@ -138,7 +139,7 @@ export class Limiter {
     let decision: Decision;
     // The same as `decided`, but without another function call: nearly all calls take this path.
     try {
-      if (fromStock) decision = await this.#stock(ask, signal, budget);
+      if (fromStock) decision = await this.#permits.take(ask, signal, budget);
       else {
         const extras =
           signal === undefined && budget === undefined ? undefined : { signal, budget };
@@ -172,12 +173,14 @@ export class Limiter {
    * the call.
    */
   async refund(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
-    return this.#settle('refund', rule, subject, options, undefined);
+    const ask = this.#asked(rule, subject, options);
+    return this.#changing.settle('refund', ask, options.signal);
   }
 
   /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
   async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
-    return this.#settle('charge', rule, subject, options, undefined);
+    const ask = this.#asked(rule, subject, options);
+    return this.#changing.settle('charge', ask, options.signal);
   }
 
   /** Deletes the state of a subject under a rule. Returns true if there was one. */
@@ -187,7 +190,7 @@ export class Limiter {
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
     const ask = this.#asked(rule, subject, options);
-    const reply = await this.#forgetting(ask, protocol.forget(ask.key), options.signal);
+    const reply = await this.#changing.send(ask, protocol.forget(ask.key), options.signal);
     return protocol.replyInteger(reply) > 0;
   }
 
@@ -205,21 +208,7 @@ export class Limiter {
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<void> {
     const ask = this.#asked(rule, subject, options);
-    await this.#forgetting(ask, protocol.block(ask.key, duration), options.signal);
-  }
-
-  /** Sends a call, before and after which this process forgets what it knows of the key. */
-  async #forgetting(
-    ask: protocol.Ask,
-    call: protocol.Call,
-    signal: AbortSignal | undefined,
-  ): Promise<unknown> {
-    const here = [this.#denials, this.#known, this.#stocks];
-    for (const memory of here) memory?.forget(ask.key);
-    const reply = await this.#decider.answer(call, { signal }, [ask]);
-    // Forget again, because calls in flight may have stored results in the meantime.
-    for (const memory of here) memory?.forget(ask.key);
-    return reply;
+    await this.#changing.send(ask, protocol.block(ask.key, duration), options.signal);
   }
 
   /**
@@ -229,13 +218,14 @@ export class Limiter {
   async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
     const asks = this.#askedAll(items, options);
     const call = protocol.all(asks);
-    const denials = asks.some(protocol.isHeld) ? undefined : this.#denials;
+    const isHeld = asks.some(protocol.isHeld);
+    const denials = isHeld ? undefined : this.#denials;
     const denied = denials?.get(call);
     if (denied !== undefined) return this.#decider.counted(denied, asks, undefined);
     const { signal } = options;
-    if (!asks.some(protocol.isHeld)) return this.#several('check', asks, call, { signal }, denials);
+    if (!isHeld) return this.#decider.several('check', asks, call, { signal }, denials);
     return this.#ending.abandoning(asks, false, (onLate) =>
-      this.#several('check', asks, call, { signal, onLate }, undefined),
+      this.#decider.several('check', asks, call, { signal, onLate }, undefined),
     );
   }
 
@@ -243,7 +233,7 @@ export class Limiter {
   async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
     const asks = this.#askedAll(items, options);
     const { signal } = options;
-    return this.#several('peek', asks, protocol.all(asks, true), { signal }, undefined);
+    return this.#decider.several('peek', asks, protocol.all(asks, true), { signal }, undefined);
   }
 
   /**
@@ -260,7 +250,7 @@ export class Limiter {
     const call = { ...protocol.all(asks), asks: undefined };
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning(asks, true, (onLate) =>
-      this.#several('check', asks, call, { signal, onLate }, undefined),
+      this.#decider.several('check', asks, call, { signal, onLate }, undefined),
     );
     if (!decision.allowed) throw new DeniedError(decision);
     return this.#holding.admission(asks, decision, id, askedAtMs);
@@ -304,8 +294,10 @@ export class Limiter {
       clock: this.#clock,
       check: (rule: Rule, subject: string, options: CheckOptions) =>
         this.#check(rule, subject, options, budget),
-      refund: (rule: Rule, subject: string, options: CallOptions) =>
-        this.#settle('refund', rule, subject, options, budget),
+      refund: async (rule: Rule, subject: string, options: CallOptions) => {
+        const ask = this.#asked(rule, subject, options);
+        return this.#changing.settle('refund', ask, options.signal, budget);
+      },
     };
   }
 
@@ -361,7 +353,7 @@ export class Limiter {
   putBack(rule: Rule, subject: string, row: Decision, tag: string | undefined): boolean {
     const key = this.#keys.key(rule.name, subject, tag);
     this.#denials?.forget(key);
-    if (!row.degraded) return this.#stocks.putBack(key, rule, this.#prefetchOf(rule));
+    if (!row.degraded) return this.#permits.putBack(key, rule);
     this.#decider.refundLocal({ rule, key, cost: row.granted }, row.reason);
     return true;
   }
@@ -375,17 +367,8 @@ export class Limiter {
    * UnavailableError if the server gives no answer. Its text says how far the call came.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
-    const { signal } = options;
-    const patienceMs = Math.max(READY_MIN_MS, this.#timeoutMs);
-    const call = protocol.probe(this.#keys.key('ready', 'ready'));
-    try {
-      await this.#decider.answer(call, { signal, patienceMs });
-    } catch (error) {
-      if (!mayHaveRun(error)) throw error;
-      const { reason, message, cause } = error as UnavailableError;
-      const came = 'connected, logged in, no reply to RL.PEEK';
-      throw new UnavailableError(reason, `${message}: ${came}`, { cause });
-    }
+    const key = this.#keys.key('ready', 'ready');
+    await answered(this.#decider, key, this.#timeoutMs, options.signal);
     return this.#backends.answering;
   }
 
@@ -418,18 +401,8 @@ export class Limiter {
 
   /** Ends what lasts, and waits for it and for the calls in flight. */
   async #finish(): Promise<void> {
-    await Promise.all([this.#holding.close(), this.#calls.idle(), this.#refundStocks()]);
+    await Promise.all([this.#holding.close(), this.#calls.idle(), this.#permits.refund()]);
     await this.#ending.settled();
-  }
-
-  async #refundStocks(): Promise<void> {
-    const stocks = await this.#stocks.drain();
-    const refunds = stocks.map(({ rule, key, units }) =>
-      this.#calls
-        .sendAtClose(protocol.single('refund', { rule, key, cost: units }))
-        .catch((error) => this.#decider.noteRejection([], error, 0)),
-    );
-    await Promise.all(refunds);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -447,11 +420,6 @@ export class Limiter {
     return this.#keys.key(rule.name, subject, tag);
   }
 
-  #prefetchOf(rule: Rule): number {
-    const prefetch = rule.prefetch ?? this.#prefetch;
-    return prefetch > 1 && isPrefetchable(rule) ? prefetch : 1;
-  }
-
   #asked(rule: Rule, subject: string, { cost, leave, tag }: PeekOptions): protocol.Ask {
     return { rule, key: this.#keyOf(rule, subject, tag), subject, cost, leave };
   }
@@ -464,71 +432,5 @@ export class Limiter {
       const { rule, subject, units: cost, spare: leave, ttl } = item;
       return { ...this.#asked(rule, subject, { cost, leave, tag }), id, ttl };
     });
-  }
-
-  #several(
-    kind: 'check' | 'peek',
-    asks: readonly protocol.Ask[],
-    call: protocol.Call,
-    extras: Extras,
-    denials: DenialCache | undefined,
-  ): Promise<Decision> {
-    const isKnown = call.asks !== undefined;
-    return this.#decider.decided(kind, asks, isKnown, async () => {
-      const asked = denials?.asked();
-      const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
-      try {
-        const decision = protocol.allDecisionOf(await this.#calls.send(call, extras), asks);
-        if (isKnown) this.#known.noteAll(asks, decision, askedAtMs, turn);
-        if (asked !== undefined) denials?.put(call, decision, asked);
-        return decision;
-      } catch (error) {
-        const denial = protocol.tooManyOf(error, asks);
-        if (denial === undefined) throw error;
-        return denial;
-      }
-    });
-  }
-
-  async #settle(
-    verb: 'refund' | 'charge',
-    rule: Rule,
-    subject: string,
-    options: CallOptions,
-    budget: Budget | undefined,
-  ): Promise<Decision> {
-    const ask = this.#asked(rule, subject, options);
-    const askedAtMs = this.#clock.nowMs();
-    const { signal } = options;
-    const call = protocol.single(verb, ask);
-    // After a charge, the server would still deny what it has denied before.
-    const here = [this.#denials, verb === 'refund' ? this.#known : undefined];
-    for (const memory of here) memory?.forget(ask.key);
-    const reply = await this.#decider.answer(call, { signal, budget }, [ask]);
-    for (const memory of here) memory?.forget(ask.key);
-    const decision = protocol.settledOf(reply, rule);
-    this.#decider.tell({ kind: verb, decision, asks: [ask], askedAtMs });
-    return decision;
-  }
-
-  /** Takes a permit from a fetch. Other callers may share the fetch, so no signal ends it. */
-  #stock(
-    ask: protocol.Ask,
-    signal: AbortSignal | undefined,
-    budget: Budget | undefined,
-  ): Promise<Decision> {
-    const prefetch = this.#prefetchOf(ask.rule);
-    const fetch = async (cost: number, time: Budget) => {
-      const whole = { ...ask, cost, partial: true };
-      const asked = this.#denials?.asked();
-      const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
-      const reply = await this.#calls.send(protocol.single('check', whole), { budget: time });
-      const decision = protocol.decisionOf(reply, whole);
-      this.#known.note(whole, decision, askedAtMs, turn);
-      if (asked !== undefined) this.#denials?.put(protocol.single('check', ask), decision, asked);
-      return decision;
-    };
-    const limits = { prefetch, timeoutMs: this.#timeoutMs, budget, signal };
-    return this.#stocks.take(ask, limits, fetch);
   }
 }
