@@ -77,12 +77,8 @@ LANGUAGES = [
 
 
 def example(name: str, *command: str) -> Language:
-    """Returns an example application, which limits a request by its API key.
-
-    Its limiter has the default time for a call, and the same for silence.
-    """
-    settings = ["env", "REDIS_URL=redis://{address}", "HOST=127.0.0.1", "PORT={http}",
-                "TIMEOUT_MS=1000"]  # fmt: skip
+    """Returns an example application, which limits a request by its API key."""
+    settings = ["env", "REDIS_URL=redis://{address}", "HOST=127.0.0.1", "PORT={http}"]
     return Language(name, [*settings, *command], path="/me")
 
 
