@@ -22,9 +22,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import rows
+from figures import Figure, Figures
 from proxy import Proxies
 from report import aligned, machine
-from rows import Figure, Figures, Row
+from rows import Row
 from scene import LANGUAGES, ROOT, SERVICES, Failure, Language, Tools, cores
 from server import Server
 
