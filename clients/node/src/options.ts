@@ -232,7 +232,7 @@ export interface Counters {
   readonly rejected: number;
   /**
    * The ends of admissions that failed: a charge, a refund, a commit, a cancellation or a release
-   * that got no answer or was refused; and those of leases that got no answer by the end of `close`.
+   * that got no answer or was refused; and ends of leases without an answer by the end of `close`.
    */
   readonly unsettled: number;
 }
