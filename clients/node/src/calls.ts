@@ -268,6 +268,8 @@ class Pending extends UntilGivenUp implements Queued {
     const isUsual = this.isCounted && patienceMs === undefined;
     this.patienceMs = isUsual ? this.#node.patienceOf(ranMs, nowMs) : undefined;
     this.#link = this.#node.sends(this, this.isCounted, ranMs, nowMs);
+    // Only the rest of a budget may be shorter than a silence.
+    if (this.extras.budget !== undefined) this.calls.nodes.run.wake(this.endsAtMs, nowMs);
   }
 
   waits(name?: string | undefined): void {
