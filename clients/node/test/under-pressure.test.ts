@@ -200,18 +200,24 @@ describe('a banned caller', () => {
 describe('a client that leaves before the decision', () => {
   it('cancels its call, and neither the application nor the error handler runs', async () => {
     const { server, limiter } = over({ maxInFlight: 1 });
-    let served = 0;
-    const app = limited({ limiter, rules: api }, (_, response) => {
+    let [arrived, gone, served] = [0, 0, 0];
+    const app = express().use((_, response, next) => {
+      arrived += 1;
+      response.once('close', () => {
+        gone += 1;
+      });
+      next();
+    });
+    const answer: express.RequestHandler = (_, response) => {
       served += 1;
       response.send('ok');
-    });
-    const url = await listen(app);
+    };
+    const url = await listen(app.use(limited({ limiter, rules: api }, answer)));
     server.hang();
-    const [first, second] = [sent(url), sent(url)];
-    await until(() => server.calls.length === 1);
-    first.destroy();
-    second.destroy();
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    const clients = [sent(url), sent(url)];
+    await until(() => arrived === 2 && server.calls.length === 1);
+    for (const client of clients) client.destroy();
+    await until(() => gone === 2);
     server.answer();
     const response = await fetch(url);
     expect(response.status).toBe(200);
