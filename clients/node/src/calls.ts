@@ -186,6 +186,8 @@ class Pending extends UntilGivenUp implements Queued {
   #begunAtMs: number | undefined;
   /** True while it waits for a connection after a redirection. */
   #isDialling = false;
+  /** The instant at which it was sent, if it had waited in line. */
+  #flewAtMs: number | undefined;
   /** The run time at which a call of `ready` was sent, whose silence says nothing. */
   #quietMs: number | undefined;
   /** The instant at which its caller came, and the turn of the known denials at that instant. */
@@ -265,6 +267,7 @@ class Pending extends UntilGivenUp implements Queued {
     const { patienceMs } = this.extras;
     if (patienceMs === undefined) this.sentMs = ranMs;
     else this.#quietMs = ranMs;
+    if (this.joinedMs !== undefined) this.#flewAtMs = nowMs;
     const isUsual = this.isCounted && patienceMs === undefined;
     this.patienceMs = isUsual ? this.#node.patienceOf(ranMs, nowMs) : undefined;
     this.#link = this.#node.sends(this, this.isCounted, ranMs, nowMs);
@@ -314,6 +317,7 @@ class Pending extends UntilGivenUp implements Queued {
     this.#isOver = true;
     this.#node.hears(this.#link as Link);
     this.#node.breaker.answered();
+    if (this.#flewAtMs !== undefined) this.calls.known.waited(reply, this.#flewAtMs);
     if (this.ended) this.#late(reply);
     else {
       this.#finish();

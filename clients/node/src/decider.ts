@@ -95,8 +95,9 @@ export class Decider {
       const asked = denials?.asked();
       const [askedAtMs, { turn }] = [this.clock.nowMs(), this.known];
       try {
-        const decision = allDecisionOf(await this.calls.send(call, extras), asks);
-        if (isKnown) this.known.noteAll(asks, decision, askedAtMs, turn);
+        const reply = await this.calls.send(call, extras);
+        const decision = allDecisionOf(reply, asks);
+        if (isKnown) this.known.noteAll(asks, decision, reply, askedAtMs, turn);
         if (asked !== undefined) denials?.put(call, decision, asked);
         return decision;
       } catch (error) {

@@ -18,7 +18,7 @@ interface Entry {
   /** The cost that was denied: 1 for a partial call, which would have taken one unit. */
   cost: number;
   row: Decision;
-  /** The instant at which the call began, in ms. */
+  /** The instant at which the call was sent, in ms. */
   beganMs: number;
   /** The state of the key in this process, once the denial is over. */
   kept: Kept | undefined;
@@ -27,6 +27,8 @@ interface Entry {
 export class KnownDenials {
   readonly #entries = new Map<string, Entry>();
   readonly #forgotten = new Forgotten();
+  /** The instants at which calls that had waited were sent, by their replies. */
+  readonly #sentMs = new WeakMap<object, number>();
 
   /**
    * @param size The maximum number of keys.
@@ -43,12 +45,19 @@ export class KnownDenials {
     return this.#forgotten.turn;
   }
 
+  /** Notes when a call was sent that had waited before. The times of its reply run from then. */
+  waited(reply: unknown, sentMs: number): void {
+    if (typeof reply === 'object' && reply !== null) this.#sentMs.set(reply, sentMs);
+  }
+
   /**
    * Stores a denial, or removes the entry that an allowed call has proved wrong.
    *
+   * @param reply The reply that has the row.
+   * @param askedMs The instant at which the call was sent, unless it had to wait.
    * @param turn The turn before the call was sent.
    */
-  note(ask: Ask, row: Decision, beganMs: number, turn: number): void {
+  note(ask: Ask, row: Decision, reply: unknown, askedMs: number, turn: number): void {
     if (row.source !== 'server') return;
     const { key, cost = 1, partial } = ask;
     if (row.allowed) {
@@ -59,6 +68,7 @@ export class KnownDenials {
     }
     if (this.size === 0 || isHeld(ask) || this.#forgotten.hasSince(key, turn)) return;
     const units = partial ? 1 : cost;
+    const beganMs = this.#sentMs.get(reply as object) ?? askedMs;
     const known = this.#entries.get(key);
     if (known === undefined) {
       this.#entries.set(key, { ask, cost: units, row, beganMs, kept: undefined });
@@ -74,16 +84,22 @@ export class KnownDenials {
     known.kept = undefined;
   }
 
-  noteAll(asks: readonly Ask[], { rows }: Decision, beganMs: number, turn: number): void {
-    for (const [at, row] of rows.entries()) this.note(asks[at] as Ask, row, beganMs, turn);
+  noteAll(
+    asks: readonly Ask[],
+    { rows }: Decision,
+    reply: unknown,
+    askedMs: number,
+    turn: number,
+  ): void {
+    for (const [at, row] of rows.entries()) this.note(asks[at] as Ask, row, reply, askedMs, turn);
   }
 
   /** Notes a reply whose caller has gone. */
-  noteLate({ asks }: Call, reply: unknown, beganMs: number, turn: number): void {
+  noteLate({ asks }: Call, reply: unknown, askedMs: number, turn: number): void {
     if (asks === undefined) return;
     try {
-      if ('rule' in asks) this.note(asks, decisionOf(reply, asks), beganMs, turn);
-      else this.noteAll(asks, allDecisionOf(reply, asks), beganMs, turn);
+      if ('rule' in asks) this.note(asks, decisionOf(reply, asks), reply, askedMs, turn);
+      else this.noteAll(asks, allDecisionOf(reply, asks), reply, askedMs, turn);
     } catch {
       // It is not a decision, and no caller waits for one.
     }

@@ -143,8 +143,9 @@ export class Limiter {
       else {
         const extras =
           signal === undefined && budget === undefined ? undefined : { signal, budget };
-        decision = protocol.decisionOf(await this.#calls.send(call, extras, askedAtMs), ask);
-        this.#known.note(ask, decision, askedAtMs, turn);
+        const reply = await this.#calls.send(call, extras, askedAtMs);
+        decision = protocol.decisionOf(reply, ask);
+        this.#known.note(ask, decision, reply, askedAtMs, turn);
         if (asked !== undefined) denials?.put(call, decision, asked);
       }
     } catch (error) {
@@ -160,8 +161,9 @@ export class Limiter {
     const { signal } = options;
     return this.#decider.decided('peek', [ask], true, async () => {
       const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
-      const decision = protocol.decisionOf(await this.#calls.send(call, { signal }), ask);
-      this.#known.note(ask, decision, askedAtMs, turn);
+      const reply = await this.#calls.send(call, { signal });
+      const decision = protocol.decisionOf(reply, ask);
+      this.#known.note(ask, decision, reply, askedAtMs, turn);
       return decision;
     });
   }

@@ -50,7 +50,7 @@ export class Permits {
       const [askedAtMs, { turn }] = [this.run.clock.nowMs(), known];
       const reply = await this.calls.send(single('check', whole), { budget: time });
       const decision = decisionOf(reply, whole);
-      known.note(whole, decision, askedAtMs, turn);
+      known.note(whole, decision, reply, askedAtMs, turn);
       if (asked !== undefined) denials?.put(single('check', ask), decision, asked);
       return decision;
     };
