@@ -103,7 +103,8 @@ async def test_a_late_reply_is_not_returned_to_another_call_in_asyncio(
                 task.cancel()
         found = await asyncio.gather(*asked, return_exceptions=True)
         ends = {type(one) if isinstance(one, BaseException) else one.source for one in found}
-        assert ends == ({"error"} if how == "timed out" else {asyncio.CancelledError})
+        # Calls that wait for a connection longer than half of their time are overloaded.
+        assert ends <= ({"error", "local"} if how == "timed out" else {asyncio.CancelledError})
         own_server.answer_again()
         limits = list(range(11, 31))
         right = 0
