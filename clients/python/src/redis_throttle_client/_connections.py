@@ -39,6 +39,8 @@ class Connections(Line[L, W]):
         # sending.
         self.idle: list[L] = []
         self.in_flight: dict[L, None] = {}
+        # Those of them that were sent after all that are answered.
+        self._fresh: dict[L, None] = {}
         self.dials: set[Dialling] = set()
         # The number of calls that have a place, those with slots of their own apart.
         self._placed = 0
@@ -142,9 +144,13 @@ class Connections(Line[L, W]):
             self._line_due = -NEVER
         self._dial_more(at)
 
+    def _forget(self, link: L) -> None:
+        self.in_flight.pop(link, None)
+        self._fresh.pop(link, None)
+
     def lose(self, link: L, error: Exception, at: float) -> None:
         """Notes that a connection was lost, and the command on it."""
-        self.in_flight.pop(link, None)
+        self._forget(link)
         call, link.call = link.call, None
         if link in self.links:
             if not link.has_answered:
@@ -181,7 +187,7 @@ class Connections(Line[L, W]):
             if link.drains:
                 self.lose(link, link.error, at)
             else:
-                self.in_flight.pop(link, None)
+                self._forget(link)
                 self._interrupt(link)
         self._lost = self.now(at)
         self._line_due = -NEVER

@@ -16,6 +16,7 @@ from ._rules import Item, Rule
 Args = tuple[str, ...]
 Settling = Literal["refund", "charge", "commit", "cancel"]
 MOST_RULES = 16
+_OF_SEVERAL = ("RL.ALL", "RL.PEEKALL")
 _MOST_ID_BYTES = 128
 _MOST_RESERVATION_ID_BYTES = 64
 
@@ -222,22 +223,26 @@ def as_script(args: Args, call: str, script: str) -> Args:
 
 
 def packed(args: Args) -> bytes:
-    """Returns the bytes of a call. Those of frequent calls are packed once."""
-    # The text of a library or a script is not kept.
-    return _known(args) if args[0].startswith("RL.") else _packed(args)
+    """Returns the bytes of a call. What precedes and follows the key of a rule is packed once."""
+    if not args[0].startswith("RL.") or args[0] in _OF_SEVERAL:
+        return _packed(args, len(args))
+    before, after = _around(args[0], args[2:])
+    key = args[1].encode()
+    return b"%b$%d\r\n%b\r\n%b" % (before, len(key), key, after)
 
 
-def _packed(args: Args) -> bytes:
+@lru_cache(maxsize=1000)
+def _around(command: str, words: Args) -> tuple[bytes, bytes]:
+    return _packed((command,), len(words) + 2), _packed(words, 0)
+
+
+def _packed(words: Args, size: int) -> bytes:
     # The driver packs any client's words of any type, which takes several times as long.
-    words = [f"*{len(args)}\r\n", *[f"${len(word)}\r\n{word}\r\n" for word in args]]
-    text = "".join(words)
+    head = f"*{size}\r\n" if size else ""
+    text = "".join([head, *[f"${len(word)}\r\n{word}\r\n" for word in words]])
     if not text.isascii():
-        sized = [f"${len(word.encode())}\r\n{word}\r\n" for word in args]
-        text = "".join([words[0], *sized])
+        text = "".join([head, *[f"${len(word.encode())}\r\n{word}\r\n" for word in words]])
     return text.encode()
-
-
-_known = lru_cache(maxsize=1000)(_packed)
 
 
 def key_of(args: Args) -> str:

@@ -38,7 +38,7 @@ class _Link(Link):
         self._connection = connection
         # Looks at the time for the call on this connection.
         self.look: Callable[[], float] = lambda: 0.0
-        # Notes that a command has been sent, which was to be sent at an instant.
+        # Corrects the instant at which a command was sent.
         self.on_sent: Callable[[float], None] = lambda at: None
         self._socket = connection._sock
         self._timed = TimedSocket(self._socket)
@@ -60,7 +60,9 @@ class _Link(Link):
             if asking:
                 timed.sendall(packed(("ASKING",)))
             timed.sendall(packed(args))
-            self.on_sent(at)
+            if (sent := time.monotonic()) - at > LEAST_S:
+                # This thread has waited for the interpreter before.
+                self.on_sent(sent)
             return self.read()
         finally:
             timed.end()
@@ -177,7 +179,7 @@ class _Pool(Traffic[_Link, _Waiter]):
                 login.end()
             link = _Link(connection)
             link.look = partial(self.look_for, link)
-            link.on_sent = partial(self.sent, link)
+            link.on_sent = partial(self.sent_at, link)
         except Exception as error:
             with self._lock:
                 self.dial_failed(dialling, error, time.monotonic())
@@ -200,11 +202,9 @@ class _Pool(Traffic[_Link, _Waiter]):
             raise link.error
         return max(LEAST_S, self._looks_at - at)
 
-    def sent(self, link: _Link, began: float) -> None:
-        """Notes when a command was sent, if this thread has waited for the interpreter before."""
-        at = time.monotonic()
-        if at - began > LEAST_S:
-            link.sent = self.now(at)
+    def sent_at(self, link: _Link, at: float) -> None:
+        """Corrects the instant at which a command was sent."""
+        link.sent = self.now(at)
 
     def _is_usable(self, link: _Link) -> bool:
         return link.is_usable

@@ -82,16 +82,20 @@ class Traffic(Connections[L, W]):
         link.ends, link.ends_at = now + call.left_s, at + 3 * call.left_s
         if not call.is_kept and (call.is_probe or at < self._short_reply_at):
             link.ends = min(link.ends, now + self.bounds.silence_s)
-        self.in_flight[link] = None
+        self.in_flight[link] = self._fresh[link] = None
 
     def answer(self, link: L, reply: Any, at: float) -> None:
         """Notes the reply to a command, or an error reply. Its connection is free afterwards."""
-        self.in_flight.pop(link, None)
+        self._forget(link)
         call, link.call = link.call, None
         self._heard = link.heard = now = self.now(at)
         link.has_answered = True
-        if self.in_flight:
-            self._overtake(link.sent, now)
+        while self._fresh:
+            first = next(iter(self._fresh))
+            if first.sent >= link.sent:
+                break
+            first.overtaken = now
+            del self._fresh[first]
         if call is None:
             return
         call.left_s -= now - link.sent
@@ -105,13 +109,6 @@ class Traffic(Connections[L, W]):
                 call.result = result
         if call.drains:
             self._tell_late(call, result)
-
-    def _overtake(self, sent: float, now: float) -> None:
-        """Notes that a command was answered before those that were sent earlier."""
-        for other in self.in_flight:
-            if other.sent >= sent:
-                break
-            other.overtaken = min(other.overtaken, now)
 
     def abandon(self, link: L) -> None:
         """Notes that the caller of a command in flight has gone, which drains now."""
@@ -157,12 +154,11 @@ class Traffic(Connections[L, W]):
     def _silent_at(self) -> float:
         """Returns the instant at which the node is silent."""
         sent = NEVER
-        for link in self.in_flight:
+        # A command that was overtaken is closed alone.
+        for link in self._fresh:
             call = link.call
             # A probe has its own end, and its command waits for the next one.
-            is_exempt = call is None or call.is_probe or call.is_patient
-            # One that was overtaken is closed alone.
-            if not is_exempt and link.overtaken == NEVER:
+            if call is not None and not (call.is_probe or call.is_patient):
                 sent = min(sent, link.sent)
         return max(self._heard, sent) + self.bounds.silence_s
 
@@ -202,7 +198,7 @@ class Traffic(Connections[L, W]):
         if link.drains:
             self.lose(link, link.error, at)
         else:
-            self.in_flight.pop(link, None)
+            self._forget(link)
             self._interrupt(link)
 
     def _end_late(self, link: L, call: Call, now: float, at: float) -> None:
