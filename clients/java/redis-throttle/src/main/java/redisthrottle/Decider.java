@@ -141,7 +141,8 @@ final class Decider {
   }
 
   /**
-   * Returns what decides a rule in this process; null if it has no state here.
+   * Returns what decides a rule in this process; null if it has no state here. A plain rule of an
+   * overloaded call has one, also next to leases and reservations, which have none.
    *
    * @param isKnown true if denials of the call are remembered
    */
@@ -151,14 +152,15 @@ final class Decider {
       Algorithm local = Checks.present("onError", ask.rule().local);
       return new LocalLimiter.Share(ask, local, false, null);
     }
-    if (!isKnown || onError == OnError.DENY) {
+    boolean isOverloaded = reason == Reason.OVERLOADED;
+    if (onError == OnError.DENY || ask.isHeld() || !isKnown && !isOverloaded) {
       return null;
     }
     KnownDenials.Known denied = known.continued(ask);
     Algorithm whole = null;
     if (denied != null) {
       whole = denied.algorithm();
-    } else if (reason == Reason.OVERLOADED) {
+    } else if (isOverloaded) {
       whole = ask.rule().whole();
     }
     return whole == null ? null : new LocalLimiter.Share(ask, whole, true, denied);
