@@ -45,13 +45,16 @@ final class Breaker {
   }
 
   /**
-   * Counts a failure. The pause of a failed probe begins with the probe.
+   * Counts a failure. The last one that is needed opens the breaker; later ones do not prolong its
+   * pause. The pause of a failed probe begins with the probe.
    *
    * @param notBefore the earliest instant of the next probe
    */
   void failed(long notBefore) {
     failures++;
-    long end = (isProbing ? probeBeganAt : loop.nanos()) + pauseNs;
-    closedAt = end - notBefore < 0 ? notBefore : end;
+    if (isProbing || failures == failuresMax) {
+      long end = (isProbing ? probeBeganAt : loop.nanos()) + pauseNs;
+      closedAt = end - notBefore < 0 ? notBefore : end;
+    }
   }
 }
