@@ -202,6 +202,26 @@ class CallsTest {
   }
 
   @Test
+  void a_reply_of_a_cluster_to_a_client_of_one_server_names_the_cluster_client() {
+    for (String kind : List.of("MOVED", "ASK")) {
+      String reply = kind + " 42 127.0.0.1:7001";
+      Memory memory =
+          new Memory(
+              words -> CompletableFuture.failedFuture(new ServerErrorException(reply, null)));
+      try (Limiter limiter = builder(memory).breaker(1, Duration.ofHours(1)).build()) {
+        CommandRejectedException thrown =
+            assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
+        assertEquals(kind, thrown.kind());
+        assertEquals(
+            "the server is a node of a cluster: use the cluster client (" + reply + ")",
+            thrown.getMessage());
+        assertEquals(1, memory.sent.size());
+        assertEquals(0, limiter.openBreakers());
+      }
+    }
+  }
+
+  @Test
   void a_driver_that_throws_is_a_lost_connection() {
     Memory memory =
         new Memory(
