@@ -86,6 +86,21 @@ class ThrottleWebFilterTest {
   }
 
   @Test
+  void answers_403_to_a_banned_caller() {
+    redis.send("RL.POLICY", "SET", "search", "FIXED", "9", "60");
+    redis.send("RL.POLICY", "SET", "search@evil", "BLOCK");
+    Rule search = Rule.policy("search").variants("evil");
+    try (Web web = Web.serve(filter().rule(search).key(exchange -> "a").build())) {
+      HttpResponse<String> denied = web.get("/");
+      assertEquals(403, denied.statusCode());
+      assertEquals("application/problem+json", field(denied, "Content-Type"));
+      assertTrue(denied.body().contains("\"title\":\"Forbidden\""), denied.body());
+      assertEquals("", field(denied, "Retry-After"));
+      assertEquals(0, web.served.size());
+    }
+  }
+
+  @Test
   void tells_the_application_the_decision() {
     Rule day = Rule.fixed("decision", 5, DAY);
     ThrottleWebFilterBuilder options = filter().rule(day);
