@@ -28,8 +28,8 @@ pub(crate) use connections::undialled;
 
 /// The shortest time that a dial may take.
 const DIAL_MIN: Duration = Duration::from_secs(1);
-/// The longest pause after a failed dial.
-const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The longest pause after a failed dial, or a failed reading of a cluster's slots.
+pub(crate) const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The time that `ready` has at least, its dial included.
 pub(crate) const READY_MIN: Duration = Duration::from_secs(5);
 /// The time without a call after which a connection is asked whether it is closed.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::attempt::{Attempt, Attempts};
 use crate::breaker::Breaker;
-use crate::calls::{jittered, undialled};
+use crate::calls::{DIAL_PAUSE_MAX, jittered, undialled};
 use crate::connection::Command;
 use crate::node::Node;
 use crate::{Error, Options, Reason, clock};
@@ -370,7 +370,7 @@ impl Reading {
     fn end(&mut self, outcome: Result<(), RedisError>) {
         self.ended = true;
         let Options { breaker_pause, jitter, .. } = self.slots.options;
-        let pause = jittered(breaker_pause, jitter);
+        let pause = jittered(breaker_pause.min(DIAL_PAUSE_MAX), jitter);
         self.slots.has_read.store(true, Ordering::Release);
         self.slots.state().readings.end(&self.attempt, Some(outcome), pause);
     }
