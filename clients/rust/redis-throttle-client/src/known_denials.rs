@@ -27,7 +27,7 @@ struct Known {
     leave: Option<Leave>,
     cost: u64,
     row: Decision,
-    began: Instant,
+    sent_at: Instant,
     /// Whether this process keeps the limit of the key, because the retry time is over.
     is_local: bool,
 }
@@ -43,7 +43,7 @@ impl Known {
     }
 
     fn ends_within(&self, life: Duration, now: Instant) -> bool {
-        whole_ms(now - self.began) >= self.row.retry_after.min(life)
+        whole_ms(now - self.sent_at) >= self.row.retry_after.min(life)
     }
 }
 
@@ -91,7 +91,8 @@ impl KnownDenials {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Records an answer of the server, with a row for each call.
+    /// Records an answer of the server, with a row for each call. `since` is the moment at which
+    /// the command was sent.
     pub fn answer(&self, calls: &[Keyed<'_>], decision: &Decision, since: Since) {
         let one = std::slice::from_ref(decision);
         let rows = if decision.rows.is_empty() { one } else { &decision.rows };
@@ -137,15 +138,15 @@ impl KnownDenials {
         if !self.forgotten.is_fresh(std::iter::once(&*call.key), since) {
             return;
         }
-        let (cost, began) = (cost_of(call), since.at);
+        let (cost, sent_at) = (cost_of(call), since.at);
         if let Some(denial) = known.get_mut(&call.key) {
-            if denial.cost < cost && denial.is_of(call) && !denial.ends_within(LIFE_MAX, began) {
+            if denial.cost < cost && denial.is_of(call) && !denial.ends_within(LIFE_MAX, sent_at) {
                 return;
             }
             if !denial.is_of(call) {
                 (denial.rule, denial.leave) = (call.rule.clone(), call.leave);
             }
-            (denial.cost, denial.began) = (cost, began);
+            (denial.cost, denial.sent_at) = (cost, sent_at);
             denial.row.assign(row);
             let was_local = std::mem::take(&mut denial.is_local);
             drop(known);
@@ -156,7 +157,7 @@ impl KnownDenials {
             evict(&mut known, self.max.div_ceil(EVICTED_PART));
         }
         let (rule, leave, row) = (call.rule.clone(), call.leave, row.clone());
-        known.insert(call.key.clone(), Known { rule, leave, cost, row, began, is_local: false });
+        known.insert(call.key.clone(), Known { rule, leave, cost, row, sent_at, is_local: false });
         self.count.store(known.len(), Ordering::Release);
     }
 
@@ -207,7 +208,7 @@ impl KnownDenials {
         let known = self.known();
         let row = |call: &Keyed<'_>| {
             let known = known.get(&call.key).filter(|known| known.denies(call))?;
-            let passed = whole_ms(now - known.began);
+            let passed = whole_ms(now - known.sent_at);
             (!known.ends_within(life, now)).then(|| aged(&known.row, passed))
         };
         let rows: Vec<_> = calls.iter().map(row).collect();
@@ -234,7 +235,7 @@ impl KnownDenials {
         }
         let mut known = self.known();
         let known = known.get_mut(&call.key).filter(|known| known.is_of(call))?;
-        let reset_after = known.row.reset_after.saturating_sub(now - known.began);
+        let reset_after = known.row.reset_after.saturating_sub(now - known.sent_at);
         let is_over = known.ends_within(LIFE_MAX, now);
         is_over.then(|| Over { reset_after, is_new: !std::mem::replace(&mut known.is_local, true) })
     }
@@ -242,7 +243,7 @@ impl KnownDenials {
 
 /// Removes the denials whose retry times end first.
 fn evict(known: &mut HashMap<String, Known>, count: usize) {
-    let ends = |known: &Known| known.began.checked_add(known.row.retry_after);
+    let ends = |known: &Known| known.sent_at.checked_add(known.row.retry_after);
     let mut all: Vec<_> = known
         .iter()
         .map(|(key, known)| (ends(known).is_none(), ends(known), key.clone()))
@@ -280,7 +281,8 @@ struct KeptCall {
 }
 
 impl Late<'_> {
-    pub fn kept(&self) -> Kept {
+    /// Returns the calls of a command that was sent at that moment.
+    pub fn kept(&self, sent_at: Instant) -> Kept {
         let kept = |call: &Keyed<'_>| KeptCall {
             rule: call.rule.clone(),
             key: call.key.clone(),
@@ -289,7 +291,9 @@ impl Late<'_> {
             partial: call.partial,
         };
         let calls = self.calls.iter().map(kept).collect();
-        Kept { known: self.known.clone(), calls, is_all: self.is_all, since: self.since }
+        let mut since = self.since;
+        since.at = sent_at;
+        Kept { known: self.known.clone(), calls, is_all: self.is_all, since }
     }
 }
 
