@@ -63,7 +63,7 @@ impl Limiter {
         let asked = self.asked(&items, &calls, &mut command, false);
         let (kind, decided) = if let [call] = &calls[..] {
             let (calls, budget) = (std::slice::from_ref(call), &self.budget());
-            let ask = Ask { command: &command, calls, is_all: false, began, budget };
+            let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
             (EventKind::Lease, self.decide(&ask, false, false).await)
         } else {
             (EventKind::Check, self.decide_all(&command, &calls, began).await)
@@ -105,7 +105,7 @@ impl Limiter {
         let mut command = protocol::check_all(&calls, false)?;
         let asked = self.asked(&items, &calls, &mut command, true);
         let (command, budget) = (&command, &self.budget());
-        let ask = Ask { command, calls: &calls, is_all: true, began, budget };
+        let ask = Ask { command, calls: &calls, is_all: true, admits: true, began, budget };
         let decided = self.decide(&ask, false, false).await;
         match self.told_all(EventKind::Check, decided, &items, began) {
             Ok(decision) => {

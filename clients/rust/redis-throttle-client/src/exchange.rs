@@ -1,5 +1,6 @@
 //! The life of a call: its node, its turn, its command, its reply.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::calls::Lane;
 use crate::connection::Command;
 use crate::forgotten::Since;
 use crate::item::Keyed;
-use crate::known_denials::Late;
+use crate::known_denials::{KnownDenials, Late};
 use crate::node::Pass;
 use crate::{Backend, Decision, Error, Limiter, Reason, Source, clock, reply};
 
@@ -49,8 +50,18 @@ pub(crate) struct Ask<'a> {
     pub calls: &'a [Keyed<'a>],
     /// Whether the command is one for several rules.
     pub is_all: bool,
+    /// Whether the command admits work: then it has no known denials.
+    pub admits: bool,
     pub began: Instant,
     pub budget: &'a Budget,
+}
+
+impl Ask<'_> {
+    /// Returns true if known denials decide the calls, and the server's denials of them are
+    /// remembered.
+    fn knows(&self) -> bool {
+        !self.admits && !self.calls.iter().any(Keyed::is_held)
+    }
 }
 
 /// The answer to a command.
@@ -85,7 +96,7 @@ impl Limiter {
         budget: &Budget,
         read: impl FnOnce(&Value) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let ask = Ask { command, calls: &[], is_all: false, began, budget };
+        let ask = Ask { command, calls: &[], is_all: false, admits: false, began, budget };
         let answer = self.exchange(&ask, None, lane).await.and_then(|answer| match answer {
             Answer::Reply(reply, _) => read(&reply),
             Answer::Known(_) => unreachable!("a command without calls has no denials"),
@@ -128,8 +139,8 @@ impl Limiter {
             }
             Err(error) => Err(error),
         };
-        if let Ok(decision) = &answer {
-            self.0.known.answer(ask.calls, decision, since);
+        if let (Ok(decision), Some(known)) = (&answer, self.known_of(ask)) {
+            known.answer(ask.calls, decision, since);
         }
         self.count_rejection(answer)
     }
@@ -154,7 +165,8 @@ impl Limiter {
                 Ok(decision)
             }
             Err(Error::Unavailable { reason, .. }) => {
-                Ok(self.without_answer(ask.calls, ask.is_all, reason, peeks))
+                let known = self.known_of(ask).map(|known| &**known);
+                Ok(self.without_answer((ask.calls, ask.is_all), known, reason, peeks))
             }
             Err(error) => Err(error),
         }
@@ -168,8 +180,13 @@ impl Limiter {
         })
     }
 
+    /// Returns the known denials, if they apply.
+    fn known_of(&self, ask: &Ask<'_>) -> Option<&Arc<KnownDenials>> {
+        Some(&self.0.known).filter(|_| ask.knows())
+    }
+
     fn under_pressure(&self, ask: &Ask<'_>) -> Option<Answer> {
-        let denial = self.0.known.under_pressure(ask.calls, ask.is_all, clock::now());
+        let denial = self.known_of(ask)?.under_pressure(ask.calls, ask.is_all, clock::now());
         denial.map(Answer::Known)
     }
 
@@ -179,10 +196,10 @@ impl Limiter {
         since: Option<Since>,
         lane: Lane,
     ) -> Result<Answer, Error> {
-        let Ask { command, calls, is_all, began, budget } = *ask;
+        let Ask { command, calls, is_all, began, budget, .. } = *ask;
         let mut node = self.0.nodes.find(command.key(), began).await?;
-        let since = since.filter(|_| !calls.iter().any(Keyed::is_held));
-        let late = since.map(|since| Late { known: &self.0.known, calls, is_all, since });
+        let late = since.zip(self.known_of(ask));
+        let late = late.map(|(since, known)| Late { known, calls, is_all, since });
         let (mut asking, mut now) = (false, self.0.nodes.begin(began));
         for hop in 1.. {
             let sends = self.0.backends.found() != Backend::Auto;

@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::item::Keyed;
+use crate::known_denials::KnownDenials;
 use crate::local::{LocalLimiter, local_decision};
 use crate::{Decision, Limiter, OnError, Reason, Rule, clock};
 
@@ -12,30 +13,25 @@ impl Limiter {
         rule.terms().on_error.unwrap_or(self.0.options.on_error)
     }
 
-    /// Decides calls without an answer from the server: by known denials, or else by `on_error`.
+    /// Decides calls without an answer from the server: by known denials, unless the calls have
+    /// none, or else by `on_error`. `is_all`: the command is one for several rules.
     pub(crate) fn without_answer(
         &self,
-        calls: &[Keyed<'_>],
-        is_all: bool,
+        (calls, is_all): (&[Keyed<'_>], bool),
+        known: Option<&KnownDenials>,
         reason: Reason,
         peek: bool,
     ) -> Decision {
-        match self.0.known.without_answer(calls, is_all, reason, clock::now()) {
-            Some(denial) => denial,
-            None if is_all => self.fallback_all(calls, reason, peek),
-            None => self.fallback(&calls[0], reason, peek),
+        let now = clock::now();
+        if let Some(denial) = known.and_then(|it| it.without_answer(calls, is_all, reason, now)) {
+            return denial;
         }
+        let mut rows = self.fallback_rows(calls, known, reason, peek);
+        if is_all { self.strictest(calls, rows) } else { rows.remove(0) }
     }
 
-    /// Decides a call without an answer from the server, by the `on_error` of its rule.
-    fn fallback(&self, call: &Keyed<'_>, reason: Reason, peek: bool) -> Decision {
-        self.fallback_rows(std::slice::from_ref(call), reason, peek).remove(0)
-    }
-
-    /// Decides without an answer from the server, by the strictest `on_error` of the rules. The
-    /// decision has a row for each.
-    fn fallback_all(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Decision {
-        let rows = self.fallback_rows(calls, reason, peek);
+    /// Decides by the strictest `on_error` of the rules. The decision has a row for each.
+    fn strictest(&self, calls: &[Keyed<'_>], rows: Vec<Decision>) -> Decision {
         let rank = |at: &usize| {
             let row = &rows[*at];
             let on_error = self.on_error_of(calls[*at].rule);
@@ -45,12 +41,18 @@ impl Limiter {
         Decision::of_rows(deciding, rows)
     }
 
-    fn fallback_rows(&self, calls: &[Keyed<'_>], reason: Reason, peek: bool) -> Vec<Decision> {
+    fn fallback_rows(
+        &self,
+        calls: &[Keyed<'_>],
+        known: Option<&KnownDenials>,
+        reason: Reason,
+        peek: bool,
+    ) -> Vec<Decision> {
         let now_us = self.local_now_us();
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
         let mut row = |call: &Keyed<'_>, cost, peek| {
             let row = match self.on_error_of(call.rule) {
-                OnError::Allow if self.keeps_limit(&mut local, call, reason, now_us) => {
+                OnError::Allow if keeps_limit(&mut local, call, known, reason, now_us) => {
                     local_decision(&mut local, call, (cost, 1.0), now_us, peek)
                 }
                 OnError::Allow => Decision::without_state(call.rule, true, Duration::ZERO),
@@ -78,26 +80,6 @@ impl Limiter {
         rows
     }
 
-    /// Returns true if this process keeps the whole limit of a call that `on_error` would allow:
-    /// the server answers other calls, or it denied the key and the retry time is over. In that
-    /// case the limit begins as the denial left it.
-    fn keeps_limit(
-        &self,
-        local: &mut LocalLimiter,
-        call: &Keyed<'_>,
-        reason: Reason,
-        now_us: u64,
-    ) -> bool {
-        if call.is_held() || call.rule.can_follow(OnError::Local).is_err() {
-            return false;
-        }
-        let over = self.0.known.over(call, clock::now());
-        if let Some(over) = over.as_ref().filter(|over| over.is_new) {
-            local.begin(call.rule, &call.key, over.reset_after, now_us);
-        }
-        over.is_some() || reason == Reason::Overloaded
-    }
-
     /// Returns the share of the limit that this process keeps under a rule.
     pub(crate) fn local_share_of(&self, rule: &Rule) -> f64 {
         if self.on_error_of(rule) == OnError::Local { rule.terms().local_share } else { 1.0 }
@@ -109,4 +91,24 @@ impl Limiter {
         let passed_us = (clock::now() - self.0.made).as_micros();
         u64::try_from(passed_us).unwrap_or(u64::MAX).saturating_add(1)
     }
+}
+
+/// Returns true if this process keeps the whole limit of a call that `on_error` would allow: the
+/// server answers other calls, or it denied the key and the retry time is over. In that case the
+/// limit begins as the denial left it.
+fn keeps_limit(
+    local: &mut LocalLimiter,
+    call: &Keyed<'_>,
+    known: Option<&KnownDenials>,
+    reason: Reason,
+    now_us: u64,
+) -> bool {
+    if call.is_held() || call.rule.can_follow(OnError::Local).is_err() {
+        return false;
+    }
+    let over = known.and_then(|known| known.over(call, clock::now()));
+    if let Some(over) = over.as_ref().filter(|over| over.is_new) {
+        local.begin(call.rule, &call.key, over.reset_after, now_us);
+    }
+    over.is_some() || reason == Reason::Overloaded
 }

@@ -96,7 +96,7 @@ impl KnownDenials {
     pub fn answer(&self, calls: &[Keyed<'_>], decision: &Decision, since: Since) {
         let one = std::slice::from_ref(decision);
         let rows = if decision.rows.is_empty() { one } else { &decision.rows };
-        if self.max == 0 || calls.iter().any(Keyed::is_held) {
+        if self.max == 0 {
             return;
         }
         for (call, row) in calls.iter().zip(rows) {
@@ -202,7 +202,7 @@ impl KnownDenials {
         life: Duration,
         now: Instant,
     ) -> Option<Decision> {
-        if self.is_empty() || calls.iter().any(Keyed::is_held) {
+        if self.is_empty() {
             return None;
         }
         let known = self.known();
@@ -230,7 +230,7 @@ impl KnownDenials {
     /// Returns the end of the denial of a call's key, if its retry time is over and the server has
     /// not answered since.
     pub fn over(&self, call: &Keyed<'_>, now: Instant) -> Option<Over> {
-        if self.is_empty() || call.is_held() {
+        if self.is_empty() {
             return None;
         }
         let mut known = self.known();

@@ -119,7 +119,7 @@ impl Limiter {
         } else {
             let command = protocol::check(&call)?;
             let calls = std::slice::from_ref(&call);
-            let ask = Ask { command: &command, calls, is_all: false, began, budget };
+            let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
             self.decide(&ask, true, false).await
         };
         self.told(EventKind::Check, decided, &item, began)
@@ -135,7 +135,7 @@ impl Limiter {
         let call = self.keyed_item(&item)?;
         let command = protocol::named(Verb::Peek, &call)?;
         let (calls, budget) = (std::slice::from_ref(&call), &self.budget());
-        let ask = Ask { command: &command, calls, is_all: false, began, budget };
+        let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
         let decided = self.decide(&ask, false, true).await;
         self.told(EventKind::Peek, decided, &item, began)
     }

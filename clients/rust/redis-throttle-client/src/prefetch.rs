@@ -361,7 +361,10 @@ impl Limiter {
         match kept {
             Err(Error::Unavailable { reason, .. }) => Ok(match smaller {
                 Some(grant) => none_left(call.rule, grant),
-                None => self.without_answer(std::slice::from_ref(call), false, reason, false),
+                None => {
+                    let calls = (std::slice::from_ref(call), false);
+                    self.without_answer(calls, Some(&self.0.known), reason, false)
+                }
             }),
             kept => {
                 // The fetch counts the error for the caller that started it. Count it for other
@@ -423,7 +426,7 @@ impl Fetching {
         let since = inner.forgotten.since(*asked);
         let calls = std::slice::from_ref(&many);
         let (command, began, budget) = (&command, *asked, &self.fetch.budget);
-        let ask = Ask { command, calls, is_all: false, began, budget };
+        let ask = Ask { command, calls, is_all: false, admits: false, began, budget };
         let decision = self.limiter.ask_for_decision(&ask).await?;
         if decision.source == Source::Server {
             inner.denials.put(&protocol::check(&one)?, &decision, since);

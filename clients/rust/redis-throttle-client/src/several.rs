@@ -40,7 +40,7 @@ impl Limiter {
         let calls = self.keyed(items, tag)?;
         let command = protocol::check_all(&calls, true)?;
         let (command, budget) = (&command, &self.budget());
-        let ask = Ask { command, calls: &calls, is_all: true, began, budget };
+        let ask = Ask { command, calls: &calls, is_all: true, admits: false, began, budget };
         let decided = self.decide(&ask, false, true).await;
         self.told_all(EventKind::Peek, decided, items, began)
     }
@@ -62,7 +62,8 @@ impl Limiter {
         began: Instant,
     ) -> Result<Decision, Error> {
         let caches = !calls.iter().any(Keyed::is_held);
-        let ask = Ask { command, calls, is_all: true, began, budget: &self.budget() };
+        let ask =
+            Ask { command, calls, is_all: true, admits: false, began, budget: &self.budget() };
         self.decide(&ask, caches, false).await
     }
 

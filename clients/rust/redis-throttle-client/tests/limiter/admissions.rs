@@ -8,7 +8,7 @@ use redis_throttle_client::{
     RuleOrItem,
 };
 
-use crate::{api, commands, ms};
+use crate::{allowed, api, commands, first_denied, ms, times};
 
 fn month() -> Rule {
     Rule::quota("month", 1000, QuotaUnit::Month).unwrap()
@@ -199,4 +199,21 @@ async fn local_limits_decide_an_admission_with_all_its_options() {
     assert_eq!((part.granted, part.remaining), (1, 1));
     assert!(!limiter.check(day.of("a").cost(9).partial().leave(1)).await.unwrap().allowed);
     assert!(limiter.check(day.of("a").leave(10)).await.unwrap().never());
+}
+
+#[tokio::test(start_paused = true)]
+async fn admission_leaves_no_known_denial_and_uses_none() {
+    let server = FakeServer::new();
+    let limiter = server.limiter();
+    let [hour, day] = ["hour", "day"].map(|name| Rule::fixed(name, 1, "1d").unwrap());
+    let admitted = limiter.admit(&[hour.of("42")], None).await.unwrap();
+    let denied = limiter.admit(&[hour.of("42")], None).await.unwrap_err();
+    assert!(matches!(denied, Error::Denied(_)), "{denied}");
+    assert_eq!(allowed(&times(&limiter, &day, 2).await), first_denied(1));
+    server.go_away();
+    assert!(limiter.check(hour.of("42")).await.unwrap().allowed);
+    let without_answer = limiter.admit(&[day.of("42")], None).await.unwrap();
+    assert!(without_answer.decision().degraded);
+    assert!(!limiter.check(day.of("42")).await.unwrap().allowed);
+    drop((admitted, without_answer));
 }
