@@ -13,6 +13,9 @@ const logPause = time.Second
 // errorLog logs the decisions without an answer: the first of a reason at once, the others with
 // their number, once a second. It writes no key and no subject. A nil log writes nothing.
 type errorLog struct {
+	// writing is held while a timer writes, so that nothing is written after the close.
+	writing sync.Mutex
+
 	mu      sync.Mutex
 	reasons map[Reason]*unlogged
 	isOver  bool
@@ -57,6 +60,8 @@ func (l *errorLog) isFirst(reason Reason) bool {
 
 // flush writes a line of the decisions since the last one. Without any, the next is logged at once.
 func (l *errorLog) flush(reason Reason) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	if count := l.rest(reason); count > 0 {
 		write(reason, count)
 	}
@@ -85,6 +90,8 @@ func (l *errorLog) close() {
 	if l == nil {
 		return
 	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isOver = true
