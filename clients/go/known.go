@@ -34,7 +34,8 @@ type knownDenial struct {
 	text, leave string
 	cost        int64
 	row         Decision
-	began       time.Time
+	// sentAt is the moment at which the denied call was sent.
+	sentAt time.Time
 	// state is that of the rule in this process, after the retry time. The mutex of the local
 	// limiter guards it.
 	state any
@@ -49,15 +50,15 @@ func newKnownDenials(o *options, f *forgotten) *knownDenials {
 
 // retryEnd returns the end of the retry time, in nanoseconds since 1970.
 func (d *knownDenial) retryEnd() int64 {
-	if d.row.RetryAfter > math.MaxInt64-time.Duration(d.began.UnixNano()) {
+	if d.row.RetryAfter > math.MaxInt64-time.Duration(d.sentAt.UnixNano()) {
 		return math.MaxInt64
 	}
-	return d.began.UnixNano() + int64(d.row.RetryAfter)
+	return d.sentAt.UnixNano() + int64(d.row.RetryAfter)
 }
 
 // isUsable returns true if the retry time is not over and the denial is not too old.
 func (d *knownDenial) isUsable(now time.Time, longest time.Duration) bool {
-	return now.Sub(d.began) < min(d.row.RetryAfter, longest)
+	return now.Sub(d.sentAt) < min(d.row.RetryAfter, longest)
 }
 
 // isOf returns true if the denial is that of an ask's words.
@@ -97,7 +98,7 @@ func (k *knownDenials) deny(c *call, now time.Time, longest time.Duration) (Deci
 			!found.isUsable(now, longest) {
 			continue
 		}
-		row := found.row.aged(now.Sub(found.began).Truncate(time.Millisecond))
+		row := found.row.aged(now.Sub(found.sentAt).Truncate(time.Millisecond))
 		if len(c.asks) == 1 {
 			return row, true
 		}
@@ -149,12 +150,12 @@ func (k *knownDenials) note(c *call) {
 		if len(d.Rows) > 0 {
 			row = &d.Rows[at]
 		}
-		k.noteRow(a, row, c.asked)
+		k.noteRow(a, row, c)
 	}
 	k.count.Store(int64(len(k.denials)))
 }
 
-func (k *knownDenials) noteRow(a *ask, row *Decision, asked asked) {
+func (k *knownDenials) noteRow(a *ask, row *Decision, c *call) {
 	found := k.denials[a.key]
 	switch {
 	case row.Allowed && found == nil:
@@ -162,7 +163,7 @@ func (k *knownDenials) noteRow(a *ask, row *Decision, asked asked) {
 		if found.isOf(a) && found.cost <= a.knownCost() {
 			delete(k.denials, a.key)
 		}
-	case row.RetryAfter <= 0 || k.forgotten.isAfter(a.key, asked.turn):
+	case row.RetryAfter <= 0 || k.forgotten.isAfter(a.key, c.asked.turn):
 	case found != nil && found.isOf(a) && found.cost < a.knownCost() &&
 		found.isUsable(time.Now(), knownLongest):
 		// That of the smaller cost denies more calls.
@@ -173,7 +174,7 @@ func (k *knownDenials) noteRow(a *ask, row *Decision, asked asked) {
 		kept := *row
 		kept.Rows = nil
 		k.denials[a.key] = &knownDenial{
-			text: a.rule.text, leave: a.leave, cost: a.knownCost(), row: kept, began: asked.at,
+			text: a.rule.text, leave: a.leave, cost: a.knownCost(), row: kept, sentAt: c.sentAt,
 		}
 	}
 }
