@@ -188,9 +188,10 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 }
 
 // isWhole returns true if this process keeps the whole limit of a rule whose OnError is Allow: the
-// server denied the key before, or there are too many calls.
+// server denied the key before, or there are too many calls. A lease or a reservation is never
+// decided here.
 func (d *decider) isWhole(c *call, a *ask, away *Unavailable, now time.Time) bool {
-	if a.rule.whole == nil || c.isHolding() {
+	if a.rule.whole == nil || a.isHeld() {
 		return false
 	}
 	if c.isKnowable {
