@@ -22,8 +22,17 @@ func (b *breaker) isOpen(now time.Time) bool {
 	return b.isTripped() && (b.isProbing || now.Before(b.probeAt))
 }
 
-// fail counts a failure. The pause of an open breaker begins at the given instant.
-func (b *breaker) fail(from time.Time) {
+// fail counts a failure. The last one of those in a row opens the breaker. Later ones do not
+// prolong its pause, except while a probe is in flight.
+func (b *breaker) fail(now time.Time) {
 	b.failures++
-	b.probeAt = from.Add(b.pause)
+	switch {
+	case b.failures == b.failuresMax:
+		b.probeAt = now.Add(b.pause)
+	case b.isProbing:
+		b.reopen()
+	}
 }
+
+// reopen begins another pause at the begin of the probe, which failed.
+func (b *breaker) reopen() { b.probeAt = b.probeBegan.Add(b.pause) }

@@ -85,6 +85,32 @@ func TestOpen_breakers_and_added_hooks_see_an_outage(t *testing.T) {
 	}
 }
 
+func TestFailure_during_the_pause_does_not_prolong_it(t *testing.T) {
+	opts := []Option{WithBreaker(1, time.Second), WithSilence(time.Second)}
+	inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+		const loading = "LOADING the dataset"
+		s.add([]any{
+			object{"delay_ms": 100.0, "reply": object{"error": loading}},
+			object{"delay_ms": 600.0, "reply": object{"error": loading}},
+			[]any{1.0, 10.0, 9.0, 0.0, 6000.0},
+		}, "")
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() { mustCheck(t, limiter, context.Background()) })
+			synctest.Wait()
+		}
+		time.Sleep(1099 * time.Millisecond)
+		if d := mustCheck(t, limiter, context.Background()); d.Reason != ReasonCircuit {
+			t.Error(d)
+		}
+		time.Sleep(time.Millisecond)
+		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
+			t.Error(d)
+		}
+		all.Wait()
+	})
+}
+
 // logged is a text that several goroutines write, as a timer of the limiter does.
 type logged struct {
 	mu   sync.Mutex

@@ -57,7 +57,9 @@ func (n *node) fallSilent(now time.Time) {
 		n.breaker.fail(now)
 		n.pool.retire(n, n.pool.generation, now)
 	} else {
-		n.breaker.fail(n.breaker.probeBegan)
+		// Its caller may have gone.
+		n.breaker.fail(now)
+		n.breaker.reopen()
 		n.probe, n.staleGeneration = nil, n.pool.generation
 		for l := n.busy.first; l != nil; l = l.next {
 			l.isStale = true
