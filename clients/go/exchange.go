@@ -36,6 +36,9 @@ type exchange struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
+	// reading is the reading of the slot map that calls wait for. wasRead says whether one ended.
+	reading *mapReading
+	wasRead bool
 	// isReading says whether the slot map is being read again; it is not before readAgainAt.
 	isReading   bool
 	readAgainAt time.Time
@@ -108,76 +111,6 @@ func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (an
 	return x.deliver(t, n, c)
 }
 
-// locate returns the node of a key. In a cluster it may have to read the slot map first.
-func (x *exchange) locate(t *turn, key string) (*node, error) {
-	if x.router == nil {
-		return x.single, nil
-	}
-	if name, ok := x.router.Node(key); ok {
-		return x.named(name), nil
-	}
-	if err := t.ctx.Err(); err != nil {
-		return nil, err
-	}
-	unknown := x.named("")
-	if err := unknown.beginReading(t); err != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithTimeout(t.ctx, t.limit)
-	defer stop()
-	err := x.router.Load(ctx)
-	name, ok := x.router.Node(key)
-	if ok {
-		err = nil
-	} else {
-		err = x.unmapped(t, ctx, err)
-	}
-	unknown.endReading(t, err)
-	if err != nil {
-		return nil, err
-	}
-	t.hasEntered = false
-	return x.named(name), nil
-}
-
-// beginReading begins to read the slot map, unless the breaker is open.
-func (n *node) beginReading(t *turn) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	t.node = n
-	return n.enter(t, t.readAt)
-}
-
-// endReading notes whether the slot map was read. The end of the caller is no failure.
-func (n *node) endReading(t *turn, err error) {
-	t.leave()
-	var away *Unavailable
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case err == nil || !errors.As(err, &away):
-		n.answer()
-	case t.ctx.Err() == nil:
-		n.breaker.fail(time.Now())
-	}
-}
-
-// unmapped returns the error of a call whose node is not known.
-func (x *exchange) unmapped(t *turn, ctx context.Context, err error) error {
-	var said ServerError
-	switch {
-	case errors.As(err, &said):
-		return x.classified(said)
-	case t.ctx.Err() != nil:
-		return t.cancelled(false)
-	case ctx.Err() != nil:
-		return notSent(ReasonConnection, "not sent: no slot map in time")
-	case err == nil:
-		err = errors.New("no node serves the slot of the key")
-	}
-	return &Unavailable{Reason: ReasonConnection, message: err.Error(), err: err}
-}
-
 func (x *exchange) deliver(t *turn, n *node, c *call) (any, error) {
 	if err := t.ctx.Err(); err != nil {
 		return nil, err
@@ -228,31 +161,6 @@ func redirected(address, from string) string {
 		return from[:max(0, strings.LastIndex(from, ":"))] + address
 	}
 	return address
-}
-
-// refresh reads the slot map again, at most once in the limiter's timeout.
-func (x *exchange) refresh() {
-	if x.router == nil {
-		return
-	}
-	x.tasks.run(func(ctx context.Context) {
-		x.mu.Lock()
-		if x.isReading || time.Now().Before(x.readAgainAt) {
-			x.mu.Unlock()
-			return
-		}
-		x.isReading = true
-		x.mu.Unlock()
-		ctx, stop := context.WithTimeout(ctx, max(dialMin, x.options.timeout))
-		defer stop()
-		err := x.router.Load(ctx)
-		x.mu.Lock()
-		x.isReading, x.readAgainAt = false, time.Now().Add(x.options.timeout)
-		x.mu.Unlock()
-		if err == nil {
-			x.forgetOthers(x.router.Primaries())
-		}
-	})
 }
 
 // openBreakers returns the number of nodes whose breaker is open.

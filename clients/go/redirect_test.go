@@ -2,7 +2,9 @@ package throttle
 
 import (
 	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -65,4 +67,46 @@ func TestReplaces_an_idle_connection_of_a_redirection(t *testing.T) {
 	if dialer.dials["new"] != 2 {
 		t.Error("dials:", dialer.dials)
 	}
+}
+
+// unmapped is a cluster whose nodes do not answer with the slot map.
+type unmapped struct{ moving }
+
+func (*unmapped) Node(string) (string, bool) { return "", false }
+
+func (*unmapped) Load(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestReading_of_the_slot_map_is_one_failure_for_all_callers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := New(&unmapped{}, WithBreaker(2, time.Minute), WithLogErrors(false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close(context.Background())
+		// The first reading has the time of a first dial. Later ones go on without their callers.
+		for _, longest := range []time.Duration{time.Second, 100 * time.Millisecond} {
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					d := mustCheck(t, limiter, context.Background())
+					if took := time.Since(began); d.Reason != ReasonConnection || took != longest {
+						t.Error(d, took)
+					}
+				})
+			}
+			all.Wait()
+			if open := limiter.OpenBreakers(); open != 0 {
+				t.Error("open breakers:", open)
+			}
+		}
+		time.Sleep(900 * time.Millisecond)
+		synctest.Wait()
+		if d := mustCheck(t, limiter, context.Background()); d.Reason != ReasonCircuit {
+			t.Error(d)
+		}
+	})
 }

@@ -1,0 +1,161 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// mapReading is one reading of the slot map, for all calls that wait for it.
+type mapReading struct {
+	ended chan struct{}
+	err   error
+	// isCounted says whether it was a failure. The mutex of the node without a name guards it.
+	isCounted bool
+}
+
+// locate returns the node of a key. In a cluster it may have to read the slot map first.
+func (x *exchange) locate(t *turn, key string) (*node, error) {
+	if x.router == nil {
+		return x.single, nil
+	}
+	if name, ok := x.router.Node(key); ok {
+		return x.named(name), nil
+	}
+	if err := t.ctx.Err(); err != nil {
+		return nil, err
+	}
+	unknown := x.named("")
+	if err := unknown.beginReading(t); err != nil {
+		return nil, err
+	}
+	r, patience := x.read(unknown, t)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-r.ended:
+	case <-t.ctx.Done():
+		t.leave()
+		return nil, t.cancelled(false)
+	case <-timer.C:
+		t.leave()
+		return nil, notSent(ReasonConnection, "not sent: no slot map in time")
+	}
+	name, ok := x.router.Node(key)
+	unknown.endReading(t, r, ok)
+	switch {
+	case ok:
+		t.hasEntered = false
+		return x.named(name), nil
+	case r.err != nil:
+		return nil, r.err
+	}
+	return nil, &Unavailable{
+		Reason: ReasonConnection, message: "no node serves the slot of the key",
+	}
+}
+
+// read returns the reading of the slot map that is under way, or begins one, and the longest time
+// for which a call waits for it, which for the first is that of a first dial.
+func (x *exchange) read(unknown *node, t *turn) (*mapReading, time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	patience := max(dialMin, t.limit)
+	if x.wasRead {
+		patience = min(t.limit, x.options.silence)
+	}
+	if x.reading != nil {
+		return x.reading, patience
+	}
+	r := &mapReading{ended: make(chan struct{}), err: ErrClosed}
+	x.reading = r
+	isStarted := x.tasks.run(func(ctx context.Context) {
+		ctx, stop := context.WithTimeout(ctx, max(dialMin, x.options.timeout))
+		defer stop()
+		r.err = x.unmapped(x.router.Load(ctx))
+		unknown.noteReading(r)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.reading, x.wasRead = nil, true
+		close(r.ended)
+	})
+	if !isStarted {
+		x.reading = nil
+		close(r.ended)
+	}
+	return r, patience
+}
+
+// beginReading begins to wait for the slot map, unless the breaker is open.
+func (n *node) beginReading(t *turn) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t.node = n
+	return n.enter(t, t.readAt)
+}
+
+// noteReading notes the end of a reading. It is one failure for all that wait.
+func (n *node) noteReading(r *mapReading) {
+	var away *Unavailable
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if errors.As(r.err, &away) {
+		r.isCounted = true
+		n.breaker.fail(time.Now())
+	}
+}
+
+// endReading ends a call's wait for a reading. A map without the key's slot is a failure, too: the
+// breaker bounds the number of readings.
+func (n *node) endReading(t *turn, r *mapReading, isFound bool) {
+	t.leave()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case r.isCounted:
+	case isFound || r.err != nil:
+		n.answer()
+	default:
+		r.isCounted = true
+		n.breaker.fail(time.Now())
+	}
+}
+
+// unmapped returns the error of a reading for its calls.
+func (x *exchange) unmapped(err error) error {
+	var said ServerError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &said):
+		return x.classified(said)
+	case errors.Is(err, context.DeadlineExceeded):
+		return notSent(ReasonConnection, "not sent: no slot map in time")
+	}
+	return &Unavailable{Reason: ReasonConnection, message: err.Error(), err: err}
+}
+
+// refresh reads the slot map again, at most once in the limiter's timeout.
+func (x *exchange) refresh() {
+	if x.router == nil {
+		return
+	}
+	x.tasks.run(func(ctx context.Context) {
+		x.mu.Lock()
+		if x.isReading || time.Now().Before(x.readAgainAt) {
+			x.mu.Unlock()
+			return
+		}
+		x.isReading = true
+		x.mu.Unlock()
+		ctx, stop := context.WithTimeout(ctx, max(dialMin, x.options.timeout))
+		defer stop()
+		err := x.router.Load(ctx)
+		x.mu.Lock()
+		x.isReading, x.readAgainAt = false, time.Now().Add(x.options.timeout)
+		x.mu.Unlock()
+		if err == nil {
+			x.forgetOthers(x.router.Primaries())
+		}
+	})
+}
