@@ -163,6 +163,22 @@ func TestLogs_the_decisions_without_an_answer_once_a_second(t *testing.T) {
 	}
 }
 
+func TestLogs_nothing_if_it_is_off(t *testing.T) {
+	for isOn, count := range map[bool]int{true: 1, false: 0} {
+		lines := logging(t)
+		opts := []Option{WithLogErrors(isOn)}
+		inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
+			s.add([]any{"refuse"}, "")
+			if d := mustCheck(t, limiter, context.Background()); !d.Degraded {
+				t.Error(d)
+			}
+		})
+		if got := strings.Count(lines.String(), "\n"); got != count {
+			t.Errorf("%d lines if it is %t: %s", got, isOn, lines)
+		}
+	}
+}
+
 func TestReady_says_how_far_it_came(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
 		ready := func(text string) {

@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,6 +69,19 @@ func TestReplaces_an_idle_connection_of_a_redirection(t *testing.T) {
 	if dialer.dials["new"] != 2 {
 		t.Error("dials:", dialer.dials)
 	}
+}
+
+func TestMOVED_names_the_cluster_client_to_a_client_of_one_server(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
+		s.add([]any{object{"error": "MOVED 42 127.0.0.1:7001"}}, "")
+		_, err := limiter.Check(context.Background(), testRule().Of("a"))
+		var rejected *CommandRejected
+		const text = "the server is a node of a cluster: use the cluster client " +
+			"(MOVED 42 127.0.0.1:7001)"
+		if !errors.As(err, &rejected) || !strings.Contains(err.Error(), text) {
+			t.Error(err)
+		}
+	})
 }
 
 // unmapped is a cluster whose nodes do not answer with the slot map.

@@ -98,6 +98,34 @@ func TestDenies_a_cost_above_the_limit_without_a_retry_delay(t *testing.T) {
 	}
 }
 
+// banning is a server that has blocked every caller.
+type banning struct{}
+
+func (banning) Dial(context.Context, string) (throttle.Conn, error) { return banning{}, nil }
+func (banning) Send([]string) error                                 { return nil }
+func (banning) Interrupt()                                          {}
+func (banning) Close() error                                        { return nil }
+
+func (banning) Receive() (any, error) {
+	return []any{int64(0), int64(10), int64(0), int64(-1), int64(0)}, nil
+}
+
+func TestDenies_a_banned_caller_with_PermissionDenied(t *testing.T) {
+	limiter, err := throttle.New(banning{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close(context.Background()) })
+	never := func(context.Context) error { t.Error("was served"); return nil }
+	client := serve(t, limitsOf(t, limiter, []*throttle.Rule{hourly(10)}), &service{check: never})
+	_, err = client.Check(from(t, "acme"), &request{})
+	said := status.Convert(err)
+	if said.Code() != codes.PermissionDenied || said.Message() != "This caller is blocked." ||
+		retryOf(err) != -1 {
+		t.Error(err, retryOf(err))
+	}
+}
+
 func TestNeeds_a_subject_unless_the_call_is_skipped(t *testing.T) {
 	isCheck := func(_ context.Context, call grpcthrottle.Call) bool {
 		return call.Method == "/grpc.health.v1.Health/Check"

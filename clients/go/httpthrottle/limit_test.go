@@ -246,3 +246,35 @@ func TestDenies_without_an_answer(t *testing.T) {
 		t.Error(w.Code, w.Header())
 	}
 }
+
+// banning is a server that has blocked every caller.
+type banning struct{}
+
+func (banning) Dial(context.Context, string) (throttle.Conn, error) { return banning{}, nil }
+func (banning) Send([]string) error                                 { return nil }
+func (banning) Interrupt()                                          {}
+func (banning) Close() error                                        { return nil }
+
+func (banning) Receive() (any, error) {
+	return []any{int64(0), int64(10), int64(0), int64(-1), int64(0)}, nil
+}
+
+func TestBanned_callers_are_answered_403(t *testing.T) {
+	limiter, err := throttle.New(banning{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Close(context.Background()) })
+	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
+	w := ask(limited(t, limiter, never, httpthrottle.Rule(gcra(t, "api"))), get())
+	var body throttle.Problem
+	err = json.Unmarshal(w.Body.Bytes(), &body)
+	want := throttle.Problem{
+		Type: "about:blank", Title: "Forbidden", Status: 403, Detail: "This caller is blocked.",
+	}
+	if err != nil || w.Code != 403 || body.Type != want.Type || body.Title != want.Title ||
+		body.Status != want.Status || body.Detail != want.Detail ||
+		w.Header().Get("Retry-After") != "" {
+		t.Error(w.Code, w.Header(), w.Body, err)
+	}
+}
