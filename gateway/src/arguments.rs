@@ -36,7 +36,8 @@ Usage: redis-throttle-gateway --server URL --config PATH [--grpc ADDRESS] [--htt
                           cluster), domain, or none (default on one server)
   --prefetch N            permits to fetch at once where a request has one rule, 1 to 10000
                           (default 1)
-  --denial-cache N        denials to keep in memory until their retry, at most 1 s (default 10000)
+  --denial-cache N        denials to keep in memory until their retry, at most 1 s, 0 to 1000000
+                          (default 10000)
   --threads N             threads that answer, 1 to 1024 (default: one for two cores)
   --log FORM              json or text, on standard error (default text on a terminal, else json)
   --check                 read the configuration, print the command of a sample request of each
@@ -57,6 +58,8 @@ const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const SERVERS: &str = "REDIS_THROTTLE_SERVERS";
 /// The times that the client takes, in milliseconds.
 const MS: RangeInclusive<u64> = 1..=3_600_000;
+/// The denials that the client keeps.
+const DENIALS: RangeInclusive<u64> = 0..=1_000_000;
 /// Shorter than the 0.25 s that the proxies of the examples wait.
 const TIMEOUT_MS: u64 = 200;
 const SILENCE_MS: u64 = 50;
@@ -212,7 +215,7 @@ impl Draft {
             "--hash-tag" => self.tags = Some(tags(&value()?)?),
             "--prefetch" => self.prefetch = number(name, &value()?, 1..=10_000)?,
             "--denial-cache" => {
-                let most = number(name, &value()?, 0..=10_000_000)?;
+                let most = number(name, &value()?, DENIALS)?;
                 self.denial_cache = usize::try_from(most).unwrap_or(usize::MAX);
             }
             "--threads" => {
@@ -416,6 +419,7 @@ mod tests {
                 "--config limits --check --silence-ms 201",
                 "--silence-ms takes at most --timeout-ms: --silence-ms is 201, --timeout-ms is 200",
             ),
+            ("--denial-cache 1000001", "--denial-cache takes 0 to 1000000"),
             ("--threads 0", "--threads takes 1 to 1024"),
             ("--hash-tag user", "--hash-tag takes value, domain or none"),
             (
