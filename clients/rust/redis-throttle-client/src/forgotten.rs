@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use lru::LruCache;
 use tokio::time::Instant;
 
-/// The moment at which a call began or was sent, by the clock, and the number of keys forgotten before
-/// it began.
+/// The moment at which a call began or was sent, by the clock, and the number of keys forgotten
+/// before it began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Since {
     pub at: Instant,
