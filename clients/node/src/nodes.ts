@@ -8,6 +8,7 @@ import { type Command, type Link, List, newLink, type Queued } from './commands.
 import type { Connection } from './drivers/connection.js';
 import {
   CommandRejectedError,
+  classified,
   DialError,
   NotSentError,
   type RateLimitError,
@@ -186,7 +187,8 @@ export class Node {
     this.#isDialling = true;
     dial.then(
       () => this.#connected(),
-      (error) => this.#unconnected(error),
+      // A cluster's own search for a node fails with an error of the driver.
+      (error) => this.#unconnected(classified(error)),
     );
   }
 
