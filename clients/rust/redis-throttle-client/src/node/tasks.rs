@@ -2,9 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::RedisError;
-use tokio::time::sleep_until;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::{sleep, sleep_until};
 
 use super::Node;
 use crate::clock;
@@ -12,6 +14,8 @@ use crate::connection::Connection;
 
 /// The turns of the scheduler in which the driver reads what has arrived, and callers see it.
 const TURNS_TO_READ: usize = 3;
+/// The time that other threads have for it.
+const TIME_TO_READ: Duration = Duration::from_millis(1);
 
 /// The timer of a node. Dropping it has the calls start another one: its runtime may have shut
 /// down.
@@ -28,11 +32,7 @@ impl Timer {
             sleep_until(at).await;
             let is_due = node.calls().is_due(clock::now());
             if is_due {
-                // The program may have been busy for longer than the deadline: let the driver read
-                // the replies that have arrived.
-                for _ in 0..TURNS_TO_READ {
-                    tokio::task::yield_now().await;
-                }
+                let_others_read().await;
             }
             let goes_on = node.change(|calls, effects| {
                 calls.fires_at(self.number).is_some() && calls.fire(clock::now(), effects)
@@ -41,6 +41,18 @@ impl Timer {
                 return;
             }
         }
+    }
+}
+
+/// Lets the driver read the replies that have arrived, and the callers see them: the program may
+/// have been busy for longer than a deadline.
+async fn let_others_read() {
+    // Another thread may run the driver, or the callers, while this one has nothing else to do.
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        sleep(TIME_TO_READ).await;
+    }
+    for _ in 0..TURNS_TO_READ {
+        tokio::task::yield_now().await;
     }
 }
 
