@@ -69,6 +69,10 @@ func (l *Limiter) Admit(
 	if err != nil {
 		return nil, err
 	}
+	if err := l.ending.begin(); err != nil {
+		return nil, err
+	}
+	defer l.ending.takers.Done()
 	d, err := l.ending.abandoning(ctx, c, true, func() (Decision, error) {
 		return l.several(ctx, EventCheck, c, false)
 	})

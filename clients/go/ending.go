@@ -55,6 +55,18 @@ func (e *ending) keep(ctx context.Context, held holder) bool {
 	return false
 }
 
+// begin lets a call take leases or reservations, unless the limiter closes. Close waits for its
+// takers.Done: what it took by then is kept or has been given back.
+func (e *ending) begin() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isClosed {
+		return ErrClosed
+	}
+	e.takers.Add(1)
+	return nil
+}
+
 // drop forgets what has ended.
 func (e *ending) drop(held holder) {
 	e.mu.Lock()
@@ -209,14 +221,6 @@ func (e *ending) abandoning(
 	if !c.isHolding() {
 		return decide()
 	}
-	e.mu.Lock()
-	if e.isClosed {
-		e.mu.Unlock()
-		return Decision{}, ErrClosed
-	}
-	e.takers.Add(1)
-	e.mu.Unlock()
-	defer e.takers.Done()
 	c.late = &late{}
 	d, err := decide()
 	isGivenUp := err != nil && c.isSent && ctx.Err() != nil && errors.Is(err, ctx.Err())

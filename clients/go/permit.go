@@ -42,6 +42,10 @@ func (l *Limiter) Lease(ctx context.Context, item Item, opts ...CallOption) (*Pe
 	if err != nil {
 		return nil, err
 	}
+	if err := l.ending.begin(); err != nil {
+		return nil, err
+	}
+	defer l.ending.takers.Done()
 	d, err := l.ending.abandoning(ctx, c, false, func() (Decision, error) {
 		return l.decider.decided(EventLease, c, func() (Decision, error) {
 			reply, err := l.x.send(ctx, c)

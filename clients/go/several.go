@@ -47,6 +47,10 @@ func (l *Limiter) CheckAll(
 		return Decision{}, err
 	}
 	if c.isHolding() {
+		if err := l.ending.begin(); err != nil {
+			return Decision{}, err
+		}
+		defer l.ending.takers.Done()
 		return l.ending.abandoning(ctx, c, false, func() (Decision, error) {
 			return l.several(ctx, EventCheck, c, false)
 		})
