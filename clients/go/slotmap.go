@@ -30,14 +30,18 @@ func (x *exchange) locate(t *turn, key string) (*node, error) {
 		return nil, err
 	}
 	r, patience := x.read(unknown, t)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-r.ended:
 	case <-t.ctx.Done():
 		t.leave()
 		return nil, t.cancelled(false)
-	case <-timer.C:
+	case <-late:
 		t.leave()
 		return nil, notSent(ReasonConnection, "not sent: no slot map in time")
 	}
@@ -56,11 +60,11 @@ func (x *exchange) locate(t *turn, key string) (*node, error) {
 }
 
 // read returns the reading of the slot map that is under way, or begins one, and the longest time
-// for which a call waits for it, which for the first is that of a first dial.
+// for which a call waits for it. That of the first, 0, ends with the reading, as with a first dial.
 func (x *exchange) read(unknown *node, t *turn) (*mapReading, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	patience := max(dialMin, t.limit)
+	patience := time.Duration(0)
 	if x.wasRead {
 		patience = min(t.limit, x.options.silence)
 	}
