@@ -29,7 +29,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::deciding::{Answer as Decided, Asked, Decider, Hits};
@@ -159,26 +158,25 @@ pub async fn serve(
     service: Service,
     stopped: watch::Receiver<bool>,
 ) {
-    let serve = |stream: Connection, ended| {
-        let (peer, service) = (stream.peer(), service.clone());
-        connection(stream, peer, service, stopped.clone(), ended)
-    };
+    let serve =
+        |stream: Connection, ended| connection(stream, service.clone(), stopped.clone(), ended);
     incoming.into().serve_each(is_true(stopped.clone()), serve).await;
 }
 
 /// Serves a connection until it ends; once `ended` is true, until its request is answered. Health
-/// fails once `stopped` is true. A peer on a unix socket has no address.
+/// fails once `stopped` is true. A connection that waits for a head may lose its place.
 async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Option<IpAddr>,
+    stream: Connection,
     service: Service,
     stopped: watch::Receiver<bool>,
     ended: watch::Receiver<bool>,
 ) {
     let calls = watch::Sender::new(());
-    let (stream, heads) = Heads::new(stream);
+    let (peer, place) = (stream.peer(), stream.place());
+    let (stream, heads) = Heads::new(stream, Some(place.clone()));
     let service = service_fn(|request: Request<Incoming>| {
         heads.fetch_add(1, Ordering::Relaxed);
+        place.arrived();
         let (service, request, call) = (service.clone(), request.map(drop), calls.subscribe());
         let serves = !*stopped.borrow();
         async move {

@@ -4,15 +4,17 @@
 //! Address -> Listener -> Connections -> Connection, whose TLS handshake is done
 //! ```
 
+mod address;
+mod places;
+
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,15 +22,19 @@ use std::time::Duration;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
 use crate::log::{Level, event};
 use crate::tls::Tls;
+pub use address::{Address, InvalidAddress};
+pub(crate) use places::Place;
+use places::Places;
 
-/// The most connections of a listener at a time; others wait.
+/// The most connections of a listener at a time. The next one takes the place of the connection
+/// that has waited longest for its peer, or waits itself if none does.
 const CONNECTIONS_MAX: usize = 4_096;
 /// The time for handshakes to end before the other connections are told to move on.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
@@ -44,40 +50,6 @@ const SOCKET_MODE: u32 = 0o666;
 const STEP_BYTES: usize = 512;
 /// The pause after a connection could not be accepted, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// An address to listen on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// An IP address with a port.
-    Tcp(SocketAddr),
-    /// The path of a unix socket.
-    Unix(PathBuf),
-}
-
-/// The text is no address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InvalidAddress;
-
-impl FromStr for Address {
-    type Err = InvalidAddress;
-
-    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err(InvalidAddress),
-            Some(path) => Ok(Self::Unix(path.into())),
-            None => text.parse().map(Self::Tcp).map_err(|_| InvalidAddress),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(formatter),
-            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
-        }
-    }
-}
 
 /// A socket that accepts connections.
 #[derive(Debug)]
@@ -158,11 +130,16 @@ impl Listener {
     }
 
     /// Accepts connections until no service takes them, or until it is to close.
-    async fn run(self, ready: mpsc::Sender<Connection>, close: Arc<Notify>) {
-        let open = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let next = async || {
-            let place = open.clone().acquire_owned().await.map_err(io::Error::other)?;
-            Ok::<_, io::Error>((self.accept().await?, place))
+    async fn run(self, most: usize, ready: mpsc::Sender<Connection>, close: Arc<Notify>) {
+        let places = Places::new(most);
+        // Kept while it waits for a place.
+        let mut arrived = None;
+        let mut next = async || {
+            if arrived.is_none() {
+                arrived = Some(self.accept().await?);
+            }
+            let place = places.take().await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>((arrived.take(), place))
         };
         loop {
             let accepted = tokio::select! {
@@ -171,7 +148,8 @@ impl Listener {
                 accepted = next() => accepted,
             };
             match accepted {
-                Ok((accepted, place)) => self.pass(accepted, place, &ready).await,
+                Ok((Some(accepted), place)) => self.pass(accepted, place, &ready).await,
+                Ok((None, _)) => {}
                 Err(error) => {
                     let event = event(Level::Error, "accept_failed").with("message", error);
                     event.write_bounded();
@@ -180,19 +158,14 @@ impl Listener {
             }
         }
         // The system has made these connections: their requests may be on the way.
-        while let Ok(Ok((accepted, place))) = timeout(Duration::ZERO, next()).await {
+        while let Ok(Ok((Some(accepted), place))) = timeout(Duration::ZERO, next()).await {
             self.pass(accepted, place, &ready).await;
         }
     }
 
     /// Passes a connection to the service; one with TLS after its handshake, for which the next
     /// connections do not wait.
-    async fn pass(
-        &self,
-        accepted: Accepted,
-        place: OwnedSemaphorePermit,
-        ready: &mpsc::Sender<Connection>,
-    ) {
+    async fn pass(&self, accepted: Accepted, place: Place, ready: &mpsc::Sender<Connection>) {
         let (stream, peer): (Box<dyn Io>, _) = match (self, accepted) {
             (Self::Tcp(_, Some(tls)), Accepted::Tcp(stream, peer)) => {
                 tokio::spawn(greeted(tls.clone(), stream, peer, place, ready.clone()));
@@ -225,11 +198,15 @@ async fn greeted(
     tls: Tls,
     stream: TcpStream,
     peer: IpAddr,
-    place: OwnedSemaphorePermit,
+    place: Place,
     ready: mpsc::Sender<Connection>,
 ) {
     let late = |_| Err(io::ErrorKind::TimedOut.into());
-    match timeout(HANDSHAKE, tls.accept(stream)).await.unwrap_or_else(late) {
+    let greeted = tokio::select! {
+        greeted = timeout(HANDSHAKE, tls.accept(stream)) => greeted.unwrap_or_else(late),
+        () = place.lost() => return,
+    };
+    match greeted {
         Ok(stream) => {
             let stream: Box<dyn Io> = Box::new(stream);
             let _ = ready.send(Connection::new(stream, Some(peer), place)).await;
@@ -251,6 +228,14 @@ pub struct Connections {
 }
 
 impl Connections {
+    /// Starts to accept connections, with a bound of their number.
+    pub(crate) fn at_most(most: usize, listener: Listener) -> Self {
+        let (ready, incoming) = mpsc::channel(1);
+        let close = Arc::new(Notify::new());
+        tokio::spawn(listener.run(most, ready, close.clone()));
+        Self { ready: incoming, close }
+    }
+
     /// Passes each connection to `serve` until `stop` ends, then closes the listener. Each gets a
     /// value that becomes true when it has to move on. Returns when all have ended.
     pub(crate) async fn serve_each<F: Future<Output = ()> + Send + 'static>(
@@ -260,13 +245,23 @@ impl Connections {
     ) {
         let mut open = JoinSet::new();
         let (end, ended) = watch::channel(false);
+        let spawn = |open: &mut JoinSet<()>, connection: Connection| {
+            let place = connection.place();
+            let served = serve(connection, ended.clone());
+            open.spawn(async move {
+                tokio::select! {
+                    () = served => {}
+                    () = place.lost() => {}
+                }
+            });
+        };
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 Some(_) = open.join_next() => {}
                 Some(connection) = self.ready.recv() => {
-                    open.spawn(serve(connection, ended.clone()));
+                    spawn(&mut open, connection);
                 }
             }
         }
@@ -275,7 +270,7 @@ impl Connections {
         self.close.notify_one();
         let until = Instant::now() + CLOSED_WITHIN;
         while let Ok(Some(connection)) = timeout_at(until, self.ready.recv()).await {
-            open.spawn(serve(connection, ended.clone()));
+            spawn(&mut open, connection);
         }
         drop(self);
         end.send_replace(true);
@@ -286,10 +281,7 @@ impl Connections {
 /// Starts to accept connections. Needs a runtime.
 impl From<Listener> for Connections {
     fn from(listener: Listener) -> Self {
-        let (ready, incoming) = mpsc::channel(1);
-        let close = Arc::new(Notify::new());
-        tokio::spawn(listener.run(ready, close.clone()));
-        Self { ready: incoming, close }
+        Self::at_most(CONNECTIONS_MAX, listener)
     }
 }
 
@@ -344,7 +336,7 @@ pub struct Connection {
     peer: Option<IpAddr>,
     /// The time for the first bytes of the peer, and their number.
     silence: Option<(Pin<Box<Sleep>>, usize)>,
-    _place: OwnedSemaphorePermit,
+    place: Arc<Place>,
 }
 
 impl fmt::Debug for Connection {
@@ -354,8 +346,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    fn new(stream: Box<dyn Io>, peer: Option<IpAddr>, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, peer, silence: None, _place: place }
+    fn new(stream: Box<dyn Io>, peer: Option<IpAddr>, place: Place) -> Self {
+        Self { stream, peer, silence: None, place: Arc::new(place) }
     }
 
     /// Limits the time until the peer has sent some bytes. Reading then fails, so that silent peers
@@ -363,6 +355,11 @@ impl Connection {
     #[must_use]
     pub fn silent_at_most(self, time: Duration, bytes: usize) -> Self {
         Self { silence: Some((Box::pin(sleep(time)), bytes)), ..self }
+    }
+
+    /// Returns the place, of which the connection waits for its peer until told otherwise.
+    pub(crate) fn place(&self) -> Arc<Place> {
+        self.place.clone()
     }
 
     /// Returns the address of the peer; a peer on a unix socket has none.
@@ -390,6 +387,7 @@ impl AsyncRead for Connection {
         *expected = expected.saturating_sub(length);
         if *expected == 0 {
             self.silence = None;
+            self.place.arrived();
         } else if read.is_pending() && time.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }

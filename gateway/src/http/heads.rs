@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::listening::Place;
+
 /// The time from the first byte of a head to its end, and from the start of a connection to the end
 /// of its first head.
 const HEAD: Duration = Duration::from_secs(10);
@@ -24,6 +26,8 @@ pub type Count = Arc<AtomicUsize>;
 #[derive(Debug)]
 pub struct Heads<S> {
     stream: S,
+    /// The place of the connection, which it may lose while it waits for a head.
+    place: Option<Arc<Place>>,
     read: Count,
     /// The number of heads when the time began.
     before: usize,
@@ -33,10 +37,10 @@ pub struct Heads<S> {
 
 impl<S> Heads<S> {
     /// Starts the time for the first head. The server increments the count after each head.
-    pub fn new(stream: S) -> (Self, Count) {
+    pub fn new(stream: S, place: Option<Arc<Place>>) -> (Self, Count) {
         let read = Count::default();
         let time = Some(Box::pin(sleep(HEAD)));
-        (Self { stream, read: read.clone(), before: 0, time }, read)
+        (Self { stream, place, read: read.clone(), before: 0, time }, read)
     }
 }
 
@@ -56,9 +60,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heads<S> {
         if buffer.filled().len() > before {
             self.time.get_or_insert_with(|| Box::pin(sleep(HEAD)));
         } else if result.is_pending()
-            && self.time.as_mut().is_some_and(|time| time.as_mut().poll(context).is_ready())
+            && let Some(time) = &mut self.time
         {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            if time.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            if let Some(place) = &self.place {
+                place.wait();
+            }
         }
         result
     }

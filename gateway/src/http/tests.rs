@@ -1,9 +1,17 @@
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
+use prometheus_client::registry::Registry;
+use redis_throttle_client::{Limiter, redis};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
-use tokio::time::{advance, sleep};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{advance, sleep, timeout};
 
 use super::*;
 use crate::config::Configuration;
+use crate::deciding::Tags;
+use crate::listening::Listener;
 
 const FILE: &str = "domain: web
 http:
@@ -123,7 +131,7 @@ fn path_has_one_form() {
 /// Serves one connection with plain answers, and returns the end of its peer.
 fn served() -> DuplexStream {
     let (peer, stream) = duplex(1024);
-    let (stream, heads) = Heads::new(stream);
+    let (stream, heads) = Heads::new(stream, None);
     tokio::spawn(async move {
         let service = service_fn(|_: Request<Incoming>| {
             heads.fetch_add(1, Ordering::Relaxed);
@@ -187,4 +195,75 @@ async fn idle_connection_stays_open_and_its_next_head_has_ten_seconds() {
     peer.write_all(b"GET").await.unwrap();
     advance(Duration::from_millis(100)).await;
     assert!(!is_open_after(&mut peer, Duration::from_secs(10)).await);
+}
+
+/// Serves over so many connections at a time, and returns the address.
+async fn served_over(connections: usize) -> SocketAddr {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("web.yaml");
+    std::fs::write(&file, FILE).unwrap();
+    let live = Live::load(file).unwrap();
+    let nowhere = redis::Client::open("redis://127.0.0.1:1").unwrap();
+    let decider = Decider::new(Limiter::new(nowhere), IDLE, Tags::None, false);
+    let service = Service::new(live, decider, Arc::new(Metrics::new(Registry::default())));
+    let (running, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        let _running = running;
+        let incoming = Connections::at_most(connections, Listener::Tcp(socket, None));
+        serve(incoming, service, stopped).await;
+    });
+    address
+}
+
+/// Much less than the time of a head, and enough for a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+async fn is_well(stream: &mut TcpStream) -> bool {
+    stream.write_all(b"GET /healthcheck HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut bytes = [0; 1024];
+    let length = timeout(SOON, stream.read(&mut bytes)).await.unwrap().unwrap();
+    bytes[..length].starts_with(b"HTTP/1.1 200 ")
+}
+
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    timeout(SOON, stream.read(&mut [0])).await.is_ok_and(|read| read.unwrap_or(0) == 0)
+}
+
+fn is_open(stream: &TcpStream) -> bool {
+    stream.try_read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+#[tokio::test]
+async fn new_connection_takes_the_place_of_the_longest_half_head() {
+    let address = served_over(4).await;
+    let connect = async || TcpStream::connect(address).await.unwrap();
+    let mut idle = connect().await;
+    assert!(is_well(&mut idle).await);
+    let mut halves = Vec::new();
+    for sent in [&b""[..], b"G", &REQUEST[..REQUEST.len() - 2]] {
+        let mut half = connect().await;
+        half.write_all(sent).await.unwrap();
+        halves.push(half);
+    }
+    let mut well = Vec::new();
+    for taken in 0..halves.len() {
+        let mut new = connect().await;
+        assert!(is_well(&mut new).await);
+        assert!(is_closed(&mut halves[taken]).await);
+        assert!(halves[taken + 1..].iter().all(is_open) && is_open(&idle));
+        well.push(new);
+    }
+    // Nobody owes a head: the next one waits until somebody does.
+    let mut next = connect().await;
+    next.write_all(REQUEST).await.unwrap();
+    assert!(is_well(&mut idle).await);
+    assert!(is_open(&next) && well.iter().all(is_open));
+    well[1].write_all(b"G").await.unwrap();
+    assert!(is_closed(&mut well[1]).await);
+    let mut bytes = [0; 1024];
+    let length = timeout(SOON, next.read(&mut bytes)).await.unwrap().unwrap();
+    assert!(bytes[..length].starts_with(b"HTTP/1.1 404 "));
+    assert!(is_well(&mut idle).await);
 }
