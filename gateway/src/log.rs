@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use log::{LevelFilter, Metadata, Record};
 
 /// The most lines in a second of an event that a caller can cause.
 const LINES_PER_SECOND: u32 = 10;
@@ -21,6 +22,8 @@ const LINES_PER_SECOND: u32 = 10;
 const VALUE_CHARS_MAX: usize = 1_000;
 /// The lines that wait to be written.
 const WAITING_MAX: usize = 1_024;
+/// The beginning of the targets of the client's lines.
+const CLIENT: &str = "redis_throttle_client";
 /// The time to write the last lines.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -158,9 +161,31 @@ fn is_traceparent(text: &str) -> bool {
     is_hex(version, 2) && version != "ff" && is_id(trace, 32) && is_id(span, 16) && is_hex(flags, 2)
 }
 
-/// Sets the form of lines. Call it before the first event; later calls change nothing.
+/// Sets the form of lines, and takes the warnings of the client. Call it before the first event;
+/// later calls change nothing.
 pub fn start(format: Format) {
     let _ = LOG.set(Log::new(format));
+    if ::log::set_logger(&OfClient).is_ok() {
+        ::log::set_max_level(LevelFilter::Warn);
+    }
+}
+
+/// Writes the warnings and errors of the client as events. Those of other libraries are left out,
+/// because they may hold values of a request.
+struct OfClient;
+
+impl ::log::Log for OfClient {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        about.level() <= ::log::Level::Warn && about.target().starts_with(CLIENT)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            event(Level::Warning, "client_warning").with("message", record.args()).write_bounded();
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 /// Waits, for at most a second, until the lines are written.
@@ -283,6 +308,21 @@ mod tests {
             assert!(!is_traceparent(text), "{text}");
         }
         assert!(event(Level::Info, "x").traced(Some(&long)).fields.is_empty());
+    }
+
+    #[test]
+    fn only_warnings_and_errors_of_the_client_are_taken() {
+        use ::log::{Level::*, Log as _};
+        let table = [
+            (Error, "redis_throttle_client", true),
+            (Warn, "redis_throttle_client::unanswered", true),
+            (Info, "redis_throttle_client", false),
+            (Warn, "rustls", false),
+        ];
+        for (level, target, is_taken) in table {
+            let about = Metadata::builder().level(level).target(target).build();
+            assert_eq!(OfClient.enabled(&about), is_taken, "{level} {target}");
+        }
     }
 
     #[test]

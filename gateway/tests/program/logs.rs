@@ -69,8 +69,17 @@ async fn server_away_and_back_are_logged_once_and_denials_are_not() {
     server.begin().await;
     gateway.event("server_back", 1).await;
     let all = gateway.lines();
-    let named: Vec<_> = all.iter().map(|line| &line["event"]).collect();
+    let (warnings, others): (Vec<_>, Vec<_>) =
+        all.iter().partition(|line| line["event"] == "client_warning");
+    let named: Vec<_> = others.iter().map(|line| &line["event"]).collect();
     assert_eq!(named, ["configuration_loaded", "server_away", "server_back"], "{all:?}");
+    // The client logs the decisions that it made without the server.
+    assert!(!warnings.is_empty(), "{all:?}");
+    for line in warnings {
+        assert_eq!(line["level"], "warning", "{line}");
+        let said = line["message"].as_str().unwrap();
+        assert!(said.contains(" calls decided without an answer: "), "{said}");
+    }
     assert!(!format!("{all:?}").contains("secret"));
 }
 
