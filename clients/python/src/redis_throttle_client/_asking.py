@@ -150,9 +150,11 @@ class Asking:
         if isinstance(reply, Decision):
             return reply
         breaker.answered()
-        if call.read is None:
+        # The function refers to the call: without this the two would be garbage that Python seeks.
+        read, call.read = call.read, None
+        if read is None:
             return reply
-        return call.read(reply) if call.result is None else call.result
+        return read(reply) if call.result is None else call.result
 
     def _failed(self, breaker: Breaker, error: Exception) -> ThrottleError:
         """Notes the error of a call, and returns it as one of this package."""

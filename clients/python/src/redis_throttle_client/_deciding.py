@@ -109,7 +109,7 @@ class Deciding:
             if cached is not None:
                 return cached
         if caches and self._known.is_used:
-            known, seen = self._known, self._known.drops(items)
+            known, seen = self._known, self._known.forgotten
             call.known = lambda: known.under_pressure(items, self.clock(), partial=partial)
             call.read = lambda reply: known.learn(
                 items, read(reply), asked + call.waited_s, seen, partial=partial
@@ -131,7 +131,7 @@ class Deciding:
         call, asked, known = self.asking.call(), self.clock(), self._known
         call.read = read
         if self._is_known(items):
-            seen = known.drops(items)
+            seen = known.forgotten
             call.known = lambda: known.under_pressure(items, self.clock())
             call.read = lambda reply: known.learn(items, read(reply), asked, seen)
         try:
@@ -176,7 +176,7 @@ class Deciding:
         """Drops the denials of a key that a call changes."""
         self._denials.drop(key)
         if kind == "refund":
-            self._known.drop(key)
+            self._known.forget(key)
 
 
 def _is_held(items: Sequence[Keyed]) -> bool:

@@ -62,64 +62,56 @@ class KnownDenials:
         """``young_ms`` is the age up to which a denial counts under pressure."""
         self._size, self._young_s = size, young_ms / 1000
         self._entries: dict[str, _Entry] = {}
-        self._drops = [0] * _SLOTS
+        # The number of keys that were forgotten, and what it was at the last one of a slot.
+        self.forgotten = 0
+        self._forgotten_at = [0] * _SLOTS
         # The limits that are kept in this process, and the keys of those whose denial is over.
         self._local, self._are_local = LocalLimiter(), set[str]()
         self._lock = threading.Lock()
-
-    @property
-    def is_used(self) -> bool:
-        """True if denials are remembered at all."""
-        return self._size > 0
-
-    def drops(self, items: Sequence[Keyed]) -> int:
-        """Returns a number that changes if a key is forgotten, and rarely otherwise."""
-        if len(items) == 1:
-            return self._drops[hash(items[0].key) % _SLOTS]
-        return sum(self._drops[hash(key) % _SLOTS] for _, key in items)
+        # True if denials are remembered at all.
+        self.is_used = size > 0
 
     def learn(
-        self, items: Sequence[Keyed], decision: Decision, began: float, drops: int, *,
+        self, items: Sequence[Keyed], decision: Decision, began: float, forgotten: int, *,
         partial: bool = False,
     ) -> Decision:  # fmt: skip
-        """Remembers what the server denied, and forgets what it allowed. Returns the decision.
+        """Remembers what the server denied, and drops what it allowed. Returns the decision.
 
-        ``drops`` is the number that :meth:`drops` returned when the call began.
+        ``forgotten`` is the number of keys that were forgotten when the call began.
         """
-        if not self._entries and decision.allowed:
-            return decision
-        if decision.allowed or drops == self.drops(items):
-            if decision.rows:
-                for keyed, row in zip(items, decision.rows, strict=True):
-                    self._learn(keyed, row, began, partial)
-            else:
-                self._learn(items[0], decision, began, partial)
+        if decision.rows:
+            for keyed, row in zip(items, decision.rows, strict=True):
+                self._learn(keyed, row, began, forgotten, partial)
+        elif self._entries or not decision.allowed:
+            self._learn(items[0], decision, began, forgotten, partial)
         return decision
 
-    def _learn(self, keyed: Keyed, row: Decision, began: float, partial: bool) -> None:
+    def _learn(
+        self, keyed: Keyed, row: Decision, began: float, forgotten: int, partial: bool
+    ) -> None:
         item, key = keyed
-        entry = self._entries.get(key)
-        if not row.allowed:
-            if row.retry_after_ms > 0:
-                self._remember(keyed, row, 1 if partial else item.units, began, entry)
-        elif entry is not None:
+        old = self._entries.get(key)
+        if row.allowed:
             cost = row.granted if partial else item.units
-            if entry.cost <= cost and entry.is_of(item):
-                self._forget(key)
-
-    def _remember(
-        self, keyed: Keyed, denial: Decision, cost: int, began: float, old: _Entry | None
-    ) -> None:  # fmt: skip
-        item, key = keyed
-        if old is None or key in self._are_local:
-            with self._lock:
-                self._evict(key)
-                if len(self._entries) >= self._size:
-                    self._evict_some()
+            if old is not None and old.cost <= cost and old.is_of(item):
+                self._drop(key)
+            return
+        # A key that was forgotten since then may have units again.
+        if row.retry_after_ms <= 0 or self._forgotten_at[hash(key) % _SLOTS] > forgotten:
+            return
+        cost = 1 if partial else item.units
+        if old is None or self._are_local:
+            self._make_room(key)
         elif old.cost < cost and began < old.retry_at and old.is_of(item):
             # That of a smaller cost denies this one too.
             return
-        self._entries[key] = _Entry(item, cost, denial, began)
+        self._entries[key] = _Entry(item, cost, row, began)
+
+    def _make_room(self, key: str) -> None:
+        with self._lock:
+            self._evict(key)
+            if len(self._entries) >= self._size:
+                self._evict_some()
 
     def _evict_some(self) -> None:
         """Evicts a tenth at once, so that a new key costs constant time on average."""
@@ -135,14 +127,15 @@ class KnownDenials:
             self._are_local.discard(key)
             self._local.forget(key)
 
-    def _forget(self, key: str) -> None:
+    def _drop(self, key: str) -> None:
         with self._lock:
             self._evict(key)
 
-    def drop(self, key: str) -> None:
-        """Forgets a changed key. Denials of pending calls are not remembered."""
+    def forget(self, key: str) -> None:
+        """Drops the denial of a changed key. Denials of pending calls are not remembered."""
         with self._lock:
-            self._drops[hash(key) % _SLOTS] += 1
+            self.forgotten += 1
+            self._forgotten_at[hash(key) % _SLOTS] = self.forgotten
             self._evict(key)
 
     # -- decisions -----------------------------------------------------------------------------

@@ -382,7 +382,7 @@ class Prefetching(Deciding):
         asked, (item, key) = self.clock(), keyed
         # If the fetch is denied, cache that denial for single calls, which would be denied too.
         one, call = _protocol.check(item, key), self.asking.call()
-        drops, known, seen = self._denials.drops(one), self._known, self._known.drops([keyed])
+        drops, known, seen = self._denials.drops(one), self._known, self._known.forgotten
         came: Decision | Exception = Unavailable("the program is ending")
         try:
             many = item.cost(self._grants.send(key, fetch, self._prefetch(item.rule)))
