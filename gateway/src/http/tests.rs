@@ -197,7 +197,7 @@ async fn idle_connection_stays_open_and_its_next_head_has_ten_seconds() {
     assert!(!is_open_after(&mut peer, Duration::from_secs(10)).await);
 }
 
-/// Serves over so many connections at a time, and returns the address.
+/// Serves over at most `connections` connections at a time, and returns the address.
 async fn served_over(connections: usize) -> SocketAddr {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
