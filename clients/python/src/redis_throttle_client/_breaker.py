@@ -58,7 +58,7 @@ class Breaker:
             now = self._clock()
             if self._probed_at is not None:
                 self._shut_until = max(self._probed_at + self._pause_s, now + due_s)
-            elif self._shut_until is not None or self._failed >= self._failures:
+            elif self._shut_until is None and self._failed >= self._failures:
                 self._shut_until = now + self._pause_s
 
 
