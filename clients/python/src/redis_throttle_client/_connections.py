@@ -235,10 +235,10 @@ class Connections(Line[L, W]):
         if is_heard:
             self._heard = now
         if not self._has_dialled:
-            self._has_dialled = True
             # Only now begins the time of the calls that have waited.
             for waiter in (*self._kept, *self._line):
                 self._begin_wait(waiter, now, at)
+            self._has_dialled = True
         self._line_due = -NEVER
         self.give(link, at)
         self._dial_more(at)

@@ -27,7 +27,7 @@ class Waiter:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.joined = self.ends = self.gives_up = self.ends_at = 0.0
+        self.joined = self.ends = self.gives_up = 0.0
         self.joined_at = 0.0
         # False for a call that lacks only a connection, and waits for a dial.
         self.is_in_line = True
@@ -85,7 +85,10 @@ class Line(Generic[L, W]):
             if at < self._short_line_at:
                 patience_s = min(patience_s, self.bounds.silence_s)
         waiter.joined, waiter.ends = now, now + call.left_s
-        waiter.gives_up, waiter.ends_at = now + patience_s, at + 3 * call.left_s
+        waiter.gives_up = now + patience_s
+        # Set once for all waits of the call, that for the first dial apart.
+        if not call.ends_at or not self._has_dialled:
+            call.ends_at = at + 3 * call.left_s
         self._line_due = min(self._line_due, self._ends_of(waiter))
 
     def end_wait(self, waiter: W, at: float) -> None:
@@ -121,7 +124,7 @@ class Line(Generic[L, W]):
         for line in (self._kept, self._line):
             for waiter in list(line) if self._has_dialled else ():
                 due = self._ends_of(waiter)
-                if now < due - SAME_S and at < waiter.ends_at:
+                if now < due - SAME_S and at < waiter.call.ends_at:
                     self._line_due = min(self._line_due, due)
                     continue
                 line.remove(waiter)

@@ -17,6 +17,8 @@ class Call:
     ``left_s`` is in run time. It does not shrink while the call waits for the first dial to a node.
     """
 
+    # The instant of the clock at which it ends in any case, set by the transport.
+    ends_at = 0.0
     # The time that the call has waited before it was sent.
     waited_s = 0.0
     # Returns the known denial of the call, if there is one. It is asked for under pressure.

@@ -79,7 +79,8 @@ class Traffic(Connections[L, W]):
         """Notes a command that is about to be sent."""
         call.may_have_run, now = True, self.now(at)
         link.call, link.error, link.sent, link.overtaken = call, None, now, NEVER
-        link.ends, link.ends_at = now + call.left_s, at + 3 * call.left_s
+        call.ends_at = call.ends_at or at + 3 * call.left_s
+        link.ends, link.ends_at = now + call.left_s, call.ends_at
         if not call.is_kept and (call.is_probe or at < self._short_reply_at):
             link.ends = min(link.ends, now + self.bounds.silence_s)
         self.in_flight[link] = self._fresh[link] = None
@@ -146,7 +147,7 @@ class Traffic(Connections[L, W]):
                 due, wall = min(due, link.ends), min(wall, link.ends_at)
         for line in (self._line, self._kept):
             if line:
-                wall = min(wall, line[0].ends_at if self._has_dialled else NEVER)
+                wall = min(wall, line[0].call.ends_at if self._has_dialled else NEVER)
         for dialling in self.dials:
             due = min(due, dialling.ends)
         return min(due - now, wall - at)
