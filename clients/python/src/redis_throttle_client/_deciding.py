@@ -133,7 +133,7 @@ class Deciding:
         if self._is_known(items):
             seen = known.forgotten
             call.known = lambda: known.under_pressure(items, self.clock())
-            call.read = lambda reply: known.learn(items, read(reply), asked, seen)
+            call.read = lambda reply: known.learn(items, read(reply), asked + call.waited_s, seen)
         try:
             decision: Decision = yield from self.ask(args, call)
         except Unavailable as error:
@@ -148,14 +148,19 @@ class Deciding:
         now, locals_of = self.clock(), dict[int, tuple[LocalLimiter, float]]()
         on_errors = [item.rule.on_error or self.options.on_error for item, _ in items]
         with self._lock:
-            if knows and not _is_held(items):
+            knows = knows and not _is_held(items)
+            if knows:
                 denial = self._known.without_answer(items, now, error.reason, partial=partial)
                 if denial is not None:
                     return denial
-                for at, keyed in enumerate(items):
-                    local = self._known.kept_locally(keyed, now, error.reason)
-                    if local is not None and on_errors[at] == "allow":
-                        on_errors[at], locals_of[at] = "local", (local, 1.0)
+            for at, keyed in enumerate(items):
+                if on_errors[at] != "allow" or keyed.item.is_held:
+                    continue
+                if not knows and error.reason != "overloaded":
+                    continue
+                local = self._known.kept_locally(keyed, now, error.reason)
+                if local is not None:
+                    on_errors[at], locals_of[at] = "local", (local, 1.0)
             return without_answer(
                 items, on_errors, error.reason, self.options.breaker_pause_ms,
                 lambda at: locals_of.get(at) or (self._local, items[at].item.rule.local_share),

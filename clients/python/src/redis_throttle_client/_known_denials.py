@@ -152,7 +152,7 @@ class KnownDenials:
             if entry is None or not entry.denies(item, partial=partial):
                 continue
             if now < entry.retry_at and now - entry.began < self._young_s:
-                rows[at] = aged(entry.denial, math.floor((now - entry.began) * 1000))
+                rows[at] = aged(entry.denial, _passed_ms(entry, now))
         return _denied(items, rows) if rows else None
 
     def without_answer(
@@ -164,7 +164,7 @@ class KnownDenials:
             entry = self._entries.get(key)
             if entry is None or not entry.denies(item, partial=partial) or now >= entry.ends_at:
                 continue
-            left = aged(entry.denial, math.floor((now - entry.began) * 1000))
+            left = aged(entry.denial, _passed_ms(entry, now))
             rows[at] = replace(left, degraded=True, reason=reason)
         return _denied(items, rows, reason) if rows else None
 
@@ -192,6 +192,11 @@ class KnownDenials:
         """Gives back units that this process granted."""
         with self._lock:
             self._local.settle(Limits.of(rule), key, -units, int(now * 1_000_000))
+
+
+def _passed_ms(entry: _Entry, now: float) -> int:
+    # Instants are sums of times, which floats cannot tell exactly.
+    return math.floor((now - entry.began) * 1000 + 0.001)
 
 
 def _denied(
