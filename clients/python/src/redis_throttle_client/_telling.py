@@ -53,29 +53,23 @@ class Teller:
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
     ) -> Decision:
         """Counts the decision and tells it to the hooks."""
-        count = 0
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
                 self._counts["degraded"] += 1
-                count = self._count_unlogged(decision.reason or "")
             elif decision.source == "local":
                 self._counts["local"] += 1
-        if count:
-            log.warning(_LOG, count, decision.reason)
-        if self._hooks:
-            self.tell(kind, decision, rule, subject, began)
-        return decision
+        return self.told(kind, decision, rule, subject, began)
 
-    def _count_unlogged(self, reason: str) -> int:
-        """Returns the number of decisions to log now: at most one line a second per reason."""
-        if not self._logs:
-            return 0
+    def _log(self, reason: str) -> None:
+        """Logs decisions without an answer: at most one line a second per reason."""
         now = self._clock()
-        at, count = self._logged.get(reason, (float("-inf"), 0))
-        is_due = now - at >= _LOG_PAUSE_S
-        self._logged[reason] = (now, 0) if is_due else (at, count + 1)
-        return count + 1 if is_due else 0
+        with self._lock:
+            at, count = self._logged.get(reason, (float("-inf"), 0))
+            is_due = now - at >= _LOG_PAUSE_S
+            self._logged[reason] = (now, 0) if is_due else (at, count + 1)
+        if is_due:
+            log.warning(_LOG, count + 1, reason)
 
     def close(self) -> None:
         """Logs the decisions that are not logged yet."""
@@ -89,7 +83,10 @@ class Teller:
         self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
     ) -> Decision:
         """Tells the decision to the hooks. Calls that take nothing are not counted."""
-        self.tell(kind, decision, rule, subject, began)
+        if decision.degraded and self._logs:
+            self._log(decision.reason or "")
+        if self._hooks:
+            self.tell(kind, decision, rule, subject, began)
         return decision
 
     def unsettled(
