@@ -458,3 +458,21 @@ def test_the_first_hit_of_a_process_waits_for_a_slow_dial(shared_server: Server)
     pool._make = slow
     assert GCRARateLimiter(storage).hit(TEN, "a")
     storage.limiter.close()
+
+
+def test_an_overloaded_fixed_window_is_counted_in_this_process() -> None:
+    server = FakeServer()
+    storage = ThrottleStorage(limiter=server.limiter(), on_error="allow")
+    strategy = FixedWindowRateLimiter(storage)
+    server._failure = Unavailable("too many calls", "overloaded")
+    assert [strategy.hit(TEN, "a") for _ in range(11)] == [True] * 10 + [False]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "allow"])
+def test_a_known_denial_denies_without_an_answer(on_error: Any) -> None:
+    server = FakeServer()
+    storage = ThrottleStorage(limiter=server.limiter(), on_error=on_error)
+    strategy = GCRARateLimiter(storage)
+    assert [strategy.hit(TEN, "a") for _ in range(11)] == [True] * 10 + [False]
+    server.fail()
+    assert not strategy.hit(TEN, "a")

@@ -16,7 +16,7 @@ from limits.util import WindowStats
 from ._async_limiter import AsyncLimiter
 from ._cluster import AsyncClusterTransport, ClusterTransport
 from ._decision import Decision
-from ._errors import InvalidArgument, Unavailable
+from ._errors import InvalidArgument, Reason, Unavailable
 from ._limiter import Limiter
 from ._rules import MAX_UNITS, OnError, Rule, fixed, gcra, sliding, sliding_log
 from ._steps import Steps
@@ -49,12 +49,12 @@ class Windows:
 
     @cached_property
     def _local(self) -> MemoryStorage:
-        """The counts of ``fixed-window`` under ``on_error="local"``."""
+        """The counts of ``fixed-window`` without an answer, if this process keeps the limit."""
         return MemoryStorage()
 
     def _answered(self, decision: Decision) -> Decision:
-        """Returns the decision. Raises if it is degraded and the framework handles such calls."""
-        if decision.degraded and self._on_error == "raise":
+        """Returns the decision. Raises if there is none and the framework handles such calls."""
+        if decision.source == "error" and self._on_error == "raise":
             raise Unavailable(f"no answer from the server for the rule {decision.rule}")
         return decision
 
@@ -73,7 +73,9 @@ class Windows:
             counted = yield from self._calls.settle("charge", rule, key, amount, None)
         except Unavailable as error:
             local = self._local.incr
-            return self._without(error, 0, MAX_UNITS + 1, lambda: local(key, expiry, amount))
+            return self._without(
+                error, error.reason, 0, MAX_UNITS + 1, lambda: local(key, expiry, amount)
+            )
         return MAX_UNITS - counted.remaining
 
     def get(self, key: str) -> Steps[int]:
@@ -82,7 +84,8 @@ class Windows:
             fixed("counts", MAX_UNITS, _LONGEST, on_error="deny"), key, 0
         )
         if decision.degraded:
-            return self._without(None, 0, MAX_UNITS + 1, lambda: self._local.get(key))
+            reason, local = decision.reason, self._local.get
+            return self._without(None, reason, 0, MAX_UNITS + 1, lambda: local(key))
         return MAX_UNITS - decision.remaining
 
     def get_expiry(self, key: str) -> Steps[float]:
@@ -94,16 +97,18 @@ class Windows:
         except Unavailable as error:
             retry_s = self._calls.options.breaker_pause_ms / 1000
             local = self._local.get_expiry
-            return self._without(error, now_s, now_s + retry_s, lambda: local(key))
+            return self._without(error, error.reason, now_s, now_s + retry_s, lambda: local(key))
         return now_s + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
 
     def _without(
-        self, error: Unavailable | None, allowed: T, denied: T, local: Callable[[], T]
+        self, error: Unavailable | None, reason: Reason | None, allowed: T, denied: T,
+        local: Callable[[], T],
     ) -> T:  # fmt: skip
         """Returns the count or the time by which ``fixed-window`` follows ``on_error``."""
         if self._on_error == "raise" and error is not None:
             raise error
-        if self._on_error == "local":
+        # A herd is counted in this process, although single calls would be allowed.
+        if self._on_error == "local" or (self._on_error == "allow" and reason == "overloaded"):
             return local()
         return allowed if self._on_error == "allow" else denied
 
@@ -213,8 +218,7 @@ class Windows:
 
     def clear(self, key: str) -> Steps[None]:
         """Resets the key under all strategies."""
-        if self._on_error == "local":
-            self._local.clear(key)
+        self._local.clear(key)
         for rule in NAMES:
             yield from self._calls.forget_key(self._calls.keys.key(rule, key))
 
