@@ -50,7 +50,7 @@ _SCHEMA = "RateLimitProblem"
 
 
 class RateLimited(HTTPException):
-    """Denies the request: 429, 413 or 503; or 400, if it has no subject.
+    """Denies the request: 403, 413, 429 or 503; or 400, if it has no subject.
 
     ``decision`` is the denial, None without a subject. The response is a problem (RFC 9457), unless
     the application has an exception handler of its own for this class.

@@ -48,8 +48,8 @@ RulesArgument = (
 
 
 class RateLimitError(APIException):
-    """Denies a request: 413 for a cost above the limit, 503 without an answer, 400 without a
-    subject.
+    """Denies a request: 403 for a ban, 413 for a cost above the limit, 503 without an answer, 400
+    without a subject.
 
     ``decision`` is the denial, None without a subject.
     """
@@ -120,7 +120,7 @@ class RateLimitThrottle(BaseThrottle):
         return None
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Returns False for a denial. Raises :class:`RateLimitError` for 400, 413 and 503."""
+        """Returns False for a denial. Raises :class:`RateLimitError` for 400, 403, 413 and 503."""
         address = RateLimitThrottle.key(self, request)
         asked = resolved(self._plan_of_self.items(request, address))
         if asked is None:
