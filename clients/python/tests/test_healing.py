@@ -262,7 +262,7 @@ async def test_a_server_that_loads_keeps_its_connections(shared_server: Server) 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("blocks_after", ["connect", "read_response"])
+@pytest.mark.parametrize("blocks_after", ["connect", "_connect"])
 async def test_a_busy_program_with_a_cold_pool_degrades_no_call(
     shared_server: Server, blocks_after: str
 ) -> None:
