@@ -113,15 +113,15 @@ class Asking:
         breaker = self.breakers.of(node)
         if call.is_kept and self._is_up(node):
             # It passes an open breaker.
-            call.is_probe = False
+            is_probe = False
         else:
             try:
-                call.is_probe = breaker.enter()
+                is_probe = breaker.enter()
             except Unavailable:
                 # A reply that has arrived for a caller that has gone closes the breaker.
                 self._catch_up(node)
-                call.is_probe = breaker.enter()
-        call.node, call.late = node, self._late
+                is_probe = breaker.enter()
+        call.is_probe, call.node, call.late = is_probe, node, self._late
         try:
             if call.left_s <= 0:
                 raise counted("no time is left for the call", "overloaded")
@@ -145,7 +145,8 @@ class Asking:
                 raise
             raise judged from error
         finally:
-            if call.is_probe:
+            # The call of a cancelled probe drains, and is no probe any more.
+            if is_probe:
                 breaker.leave()
         if isinstance(reply, Decision):
             return reply
