@@ -95,6 +95,22 @@ describe('a cluster', () => {
     expect((await limiter.check(api, first)).source).toBe('server');
   });
 
+  it.each([
+    ['no slots', []],
+    ['half of the slots', ['a:1']],
+  ])('is read again if a node knows %s', async (_, halves) => {
+    const cluster = new Cluster();
+    const limiter = cluster.limiter();
+    cluster.halves = halves as unknown as [string, string];
+    expect(await limiter.check(api, second)).toMatchObject({ reason: 'connection' });
+    cluster.halves = ['a:1', 'b:1'];
+    await cluster.clock.advance(1200);
+    // A call for an unknown slot has the map read, for the next one.
+    await limiter.check(api, second);
+    await cluster.clock.advance(1);
+    expect((await limiter.check(api, second)).source).toBe('server');
+  });
+
   it('keeps the connections to other nodes when a call to one times out', async () => {
     const cluster = new Cluster();
     const limiter = cluster.limiter();

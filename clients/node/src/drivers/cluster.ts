@@ -50,6 +50,7 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const address = this.nodeOf(call);
     if (address === undefined) {
+      this.#refresh();
       return Promise.reject(away('no node is known for the slot of this key'));
     }
     const client = this.#nodes.get(address)?.ready;
@@ -198,6 +199,8 @@ export class ClusterConnection<Client extends Emitter> implements Connection {
     const reply = await this.driver.send(client, call, waiting).catch((error) => {
       throw classified(error);
     });
+    // A node that was reset knows no slots, and would leave no node to ask.
+    if ((reply as unknown[]).length === 0) throw away(`${address} knows no slots`);
     return slotMapOf(reply, address, (one) => this.driver.translated(one));
   }
 
