@@ -161,10 +161,10 @@ fn median(mut took: Vec<Duration>) -> Duration {
     took[took.len() / 2]
 }
 
-/// Returns the response to `GET /` and its duration.
-fn timed(example: &Example) -> (String, Duration) {
+/// Returns the response to a request and its duration.
+fn timed(example: &Example, request: &str, fields: &str) -> (String, Duration) {
     let began = Instant::now();
-    (example.answer("GET /", ""), began.elapsed())
+    (example.answer(request, fields), began.elapsed())
 }
 
 /// Makes eleven calls that the server decides in time. Returns the eleventh response and the median
@@ -173,7 +173,7 @@ fn eleven(name: &str, example: &Example) -> (String, Duration) {
     let began = Instant::now();
     while began.elapsed() < DEADLINE {
         example.tell("FLUSHALL");
-        let mut answers: Vec<_> = (0..11).map(|_| timed(example)).collect();
+        let mut answers: Vec<_> = (0..11).map(|_| timed(example, "GET /", "")).collect();
         if answers.iter().any(|(answer, _)| answer.contains(r#""source":"error""#)) {
             continue;
         }
@@ -207,8 +207,10 @@ fn is_tried_as_the_page_says(name: &str) {
     assert!(body.contains(r#""violated-policies":["api"]"#), "{name}: {body}");
 
     example.stop_server();
+    let (response, _) = timed(&example, "GET /", "");
+    assert!(response.starts_with("HTTP/1.1 429 "), "{name}, denied before: {response}");
     let served = (0..11).map(|_| {
-        let (response, took) = timed(&example);
+        let (response, took) = timed(&example, "GET /me", "X-Api-Key: another\r\n");
         assert!(response.starts_with("HTTP/1.1 200 "), "{name}: {response}");
         took
     });
