@@ -166,7 +166,7 @@ func (n *node) finish(l *link, sent *call) {
 }
 
 // settle returns the reply of a command, or its error, and frees or closes its connection.
-// What the reply says about its keys is noted first: the next call in line may be denied by it.
+// It notes the reply for its keys first, because that may deny the next call in line.
 func (n *node) settle(l *link, t *turn, c *call, reply any, err error) (any, error) {
 	if err == nil && c.isKnowable {
 		c.decide(reply)

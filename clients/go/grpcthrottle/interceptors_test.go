@@ -98,20 +98,8 @@ func TestDenies_a_cost_above_the_limit_without_a_retry_delay(t *testing.T) {
 	}
 }
 
-// banning is a server that has blocked every caller.
-type banning struct{}
-
-func (banning) Dial(context.Context, string) (throttle.Conn, error) { return banning{}, nil }
-func (banning) Send([]string) error                                 { return nil }
-func (banning) Interrupt()                                          {}
-func (banning) Close() error                                        { return nil }
-
-func (banning) Receive() (any, error) {
-	return []any{int64(0), int64(10), int64(0), int64(-1), int64(0)}, nil
-}
-
 func TestDenies_a_banned_caller_with_PermissionDenied(t *testing.T) {
-	limiter, err := throttle.New(banning{})
+	limiter, err := throttle.New(live.Banning{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/httpthrottle"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // away is a server that cannot be reached.
@@ -247,20 +248,8 @@ func TestDenies_without_an_answer(t *testing.T) {
 	}
 }
 
-// banning is a server that has blocked every caller.
-type banning struct{}
-
-func (banning) Dial(context.Context, string) (throttle.Conn, error) { return banning{}, nil }
-func (banning) Send([]string) error                                 { return nil }
-func (banning) Interrupt()                                          {}
-func (banning) Close() error                                        { return nil }
-
-func (banning) Receive() (any, error) {
-	return []any{int64(0), int64(10), int64(0), int64(-1), int64(0)}, nil
-}
-
 func TestBanned_callers_are_answered_403(t *testing.T) {
-	limiter, err := throttle.New(banning{})
+	limiter, err := throttle.New(live.Banning{})
 	if err != nil {
 		t.Fatal(err)
 	}
