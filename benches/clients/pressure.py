@@ -27,7 +27,7 @@ from proxy import Proxies
 from report import aligned, machine
 from rows import Row
 from scene import LANGUAGES, ROOT, SERVICES, Failure, Language, Tools, cores
-from server import Server
+from server import Server, options_of
 
 PAGE = ROOT / "docs/bench/pressure.md"
 # Runs of calm rows at a time, and the pause between their beginnings, which is the time in which a
@@ -90,15 +90,9 @@ def values(figures: Figures) -> str:
 
 def options() -> argparse.Namespace:
     """Parses the command line. `make` passes the default values in environment variables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    environ = os.environ.get
-    module = environ("RL_MODULE", str(ROOT / "target/release/libredis_throttle.so"))
-    parser.add_argument("--server", default=environ("SERVER") or "redis-server")
-    parser.add_argument("--module", default=module)
-    parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS") or 5))
+    parser, environ = options_of(__doc__), os.environ.get
     parser.add_argument("--languages", default=environ("LANGUAGES") or "")
     parser.add_argument("--rows", default=environ("ROWS") or "")
-    parser.add_argument("--print", action="store_true", help="do not write the page")
     return parser.parse_args()
 
 

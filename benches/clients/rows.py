@@ -1,4 +1,4 @@
-"""What happens to a program in `pressure.py`, and what its calls are judged by."""
+"""Rows of `pressure.py`: the faults that a program meets, and the bounds of its calls."""
 
 from __future__ import annotations
 

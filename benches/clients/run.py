@@ -34,7 +34,7 @@ from report import (
     is_ours,
     report,
 )
-from server import Server
+from server import Server, options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/bench/clients.md"
@@ -203,15 +203,9 @@ def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
 
 def options() -> argparse.Namespace:
     """Parses the command line. `make` passes the default values in environment variables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    environ = os.environ.get
-    module = environ("RL_MODULE", str(ROOT / "target/release/libredis_throttle.so"))
-    parser.add_argument("--server", default=environ("SERVER") or "redis-server")
-    parser.add_argument("--module", default=module)
-    parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS") or 5))
+    parser, environ = options_of(__doc__), os.environ.get
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--only", default=environ("ONLY") or " ".join(PROGRAMS))
-    parser.add_argument("--print", action="store_true", help="do not write the page")
     return parser.parse_args()
 
 

@@ -147,7 +147,7 @@ def now_ms() -> float:
 
 @dataclass(frozen=True)
 class Tools:
-    """What all runs share: the server's program and module, and the cores.
+    """Settings that all runs share: the server's program and module, and the cores.
 
     `on_first` are the words before a command that runs on the first core.
     """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import re
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -105,3 +108,15 @@ def is_of_setup(command: str) -> bool:
     """Returns true for a command that a driver sends once per connection, never per call."""
     once = ("hello", "auth", "select", "ping", "quit", "reset", "command", "script", "client")
     return command.split("|")[0] in once
+
+
+def options_of(page: str) -> argparse.ArgumentParser:
+    """Returns a parser of the options of all benchmarks, for the program described by `page`."""
+    parser = argparse.ArgumentParser(description=page.splitlines()[0])
+    environ = os.environ.get
+    built = Path(__file__).resolve().parents[2] / "target/release/libredis_throttle.so"
+    parser.add_argument("--server", default=environ("SERVER") or "redis-server")
+    parser.add_argument("--module", default=environ("RL_MODULE", str(built)))
+    parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS") or 5))
+    parser.add_argument("--print", action="store_true", help="do not write the page")
+    return parser

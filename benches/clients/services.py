@@ -1,4 +1,4 @@
-"""What happens to example applications and to the gateway in `pressure.py`."""
+"""Rows of `pressure.py` for the example applications and the gateway."""
 
 from __future__ import annotations
 
