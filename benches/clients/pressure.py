@@ -31,8 +31,8 @@ from server import Server, options_of
 
 PAGE = ROOT / "docs/bench/pressure.md"
 # Runs of calm rows at a time, and the pause between their beginnings, which is the time in which a
-# program that starts takes a core.
-CALM_RUNS, CALM_PAUSE_S, CALM_PAUSE_JAVA_S = 8, 0.8, 2.5
+# program that starts takes a core. A JVM takes it for so long that its runs are alone.
+CALM_RUNS, CALM_PAUSE_S = 8, 0.8
 
 Key = tuple[str, str]
 
@@ -108,6 +108,12 @@ def chosen_words(name: str, text: str, known: list[str]) -> list[str]:
 Run = tuple[Row, Language]
 
 
+def is_calm(run: Run) -> bool:
+    """Returns true for a run that leaves the others next to it undisturbed."""
+    row, language = run
+    return row.calm and not language.name.startswith("java")
+
+
 def runs(languages: list[str], names: list[str]) -> Iterator[Run]:
     """Yields the runs of a round."""
     for row in rows.ROWS:
@@ -137,7 +143,7 @@ def measure_calm(tools: Tools, calm: list[Run], results: Results) -> None:
             future = pool.submit(measure, tools, run, results)
             future.add_done_callback(lambda _: free.release())
             started.append(future)
-            time.sleep(CALM_PAUSE_JAVA_S if "java" in run[1].name else CALM_PAUSE_S)
+            time.sleep(CALM_PAUSE_S)
         for future in as_completed(started):
             future.result()
 
@@ -183,9 +189,9 @@ def main() -> None:
     for number in range(1, chosen.rounds + 1):
         print(f"round {number} of {chosen.rounds}", file=sys.stderr)
         for run in planned:
-            if not run[0].calm:
+            if not is_calm(run):
                 measure(tools, run, results)
-        measure_calm(tools, [run for run in planned if run[0].calm], results)
+        measure_calm(tools, [run for run in planned if is_calm(run)], results)
     text = page(version, chosen.rounds, busy, results)
     print(text[text.index("| what") :])
     if not chosen.print and languages == all_languages and names == all_rows:
