@@ -34,8 +34,8 @@ type knownDenial struct {
 	text, leave string
 	cost        int64
 	row         Decision
-	// sentAt is the moment at which the denied call was sent.
-	sentAt time.Time
+	// readAt is the moment at which the denial was read.
+	readAt time.Time
 	// state is that of the rule in this process, after the retry time. The mutex of the local
 	// limiter guards it.
 	state any
@@ -50,15 +50,15 @@ func newKnownDenials(o *options, f *forgotten) *knownDenials {
 
 // retryEnd returns the end of the retry time, in nanoseconds since 1970.
 func (d *knownDenial) retryEnd() int64 {
-	if d.row.RetryAfter > math.MaxInt64-time.Duration(d.sentAt.UnixNano()) {
+	if d.row.RetryAfter > math.MaxInt64-time.Duration(d.readAt.UnixNano()) {
 		return math.MaxInt64
 	}
-	return d.sentAt.UnixNano() + int64(d.row.RetryAfter)
+	return d.readAt.UnixNano() + int64(d.row.RetryAfter)
 }
 
 // isUsable returns true if the retry time is not over and the denial is not too old.
 func (d *knownDenial) isUsable(now time.Time, longest time.Duration) bool {
-	return now.Sub(d.sentAt) < min(d.row.RetryAfter, longest)
+	return now.Sub(d.readAt) < min(d.row.RetryAfter, longest)
 }
 
 // isOf returns true if the denial is that of an ask's words.
@@ -98,7 +98,7 @@ func (k *knownDenials) deny(c *call, now time.Time, longest time.Duration) (Deci
 			!found.isUsable(now, longest) {
 			continue
 		}
-		row := found.row.aged(now.Sub(found.sentAt).Truncate(time.Millisecond))
+		row := found.row.aged(now.Sub(found.readAt).Truncate(time.Millisecond))
 		if len(c.asks) == 1 {
 			return row, true
 		}
@@ -137,8 +137,9 @@ func (k *knownDenials) after(a *ask, now time.Time) *knownDenial {
 	return found
 }
 
-// note remembers the denials of the server's decision on a call, and forgets those that it ends.
-func (k *knownDenials) note(c *call) {
+// note remembers the denials of a decision that was read from the server at that moment, and forgets
+// those that it ends.
+func (k *knownDenials) note(c *call, now time.Time) {
 	d := &c.decision
 	if c.err != nil || k.size == 0 || d.Allowed && k.count.Load() == 0 {
 		return
@@ -150,12 +151,12 @@ func (k *knownDenials) note(c *call) {
 		if len(d.Rows) > 0 {
 			row = &d.Rows[at]
 		}
-		k.noteRow(a, row, c)
+		k.noteRow(a, row, c.asked.turn, now)
 	}
 	k.count.Store(int64(len(k.denials)))
 }
 
-func (k *knownDenials) noteRow(a *ask, row *Decision, c *call) {
+func (k *knownDenials) noteRow(a *ask, row *Decision, turn uint64, now time.Time) {
 	found := k.denials[a.key]
 	switch {
 	case row.Allowed && found == nil:
@@ -163,9 +164,9 @@ func (k *knownDenials) noteRow(a *ask, row *Decision, c *call) {
 		if found.isOf(a) && found.cost <= a.knownCost() {
 			delete(k.denials, a.key)
 		}
-	case row.RetryAfter <= 0 || k.forgotten.isAfter(a.key, c.asked.turn):
+	case row.RetryAfter <= 0 || k.forgotten.isAfter(a.key, turn):
 	case found != nil && found.isOf(a) && found.cost < a.knownCost() &&
-		found.isUsable(time.Now(), knownLongest):
+		found.isUsable(now, knownLongest):
 		// That of the smaller cost denies more calls.
 	default:
 		if found == nil && len(k.denials) >= k.size {
@@ -174,7 +175,7 @@ func (k *knownDenials) noteRow(a *ask, row *Decision, c *call) {
 		kept := *row
 		kept.Rows = nil
 		k.denials[a.key] = &knownDenial{
-			text: a.rule.text, leave: a.leave, cost: a.knownCost(), row: kept, sentAt: c.sentAt,
+			text: a.rule.text, leave: a.leave, cost: a.knownCost(), row: kept, readAt: now,
 		}
 	}
 }

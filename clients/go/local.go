@@ -84,7 +84,7 @@ func (l *localLimiter) begin(a *ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if bucket, ok := a.rule.whole.(*algorithm.Bucket); ok && a.after.state == nil {
-		began := l.epoch.Add(a.after.sentAt.Sub(l.epoch)).UnixNano()
+		began := l.epoch.Add(a.after.readAt.Sub(l.epoch)).UnixNano()
 		a.after.state = bucket.FullAfter(began, a.after.row.ResetAfter)
 	}
 }

@@ -168,11 +168,11 @@ func (n *node) finish(l *link, sent *call) {
 // settle returns the reply of a command, or its error, and frees or closes its connection.
 // It notes the reply for its keys first, because that may deny the next call in line.
 func (n *node) settle(l *link, t *turn, c *call, reply any, err error) (any, error) {
+	now := time.Now()
 	if err == nil && c.isKnowable {
 		c.decide(reply)
-		n.x.known.note(c)
+		n.x.known.note(c, now)
 	}
-	now := time.Now()
 	if t != nil {
 		t.readAt = now
 	}

@@ -186,8 +186,6 @@ class Pending extends UntilGivenUp implements Queued {
   #begunAtMs: number | undefined;
   /** True while it waits for a connection after a redirection. */
   #isDialling = false;
-  /** The instant at which it was sent, if it had waited in line. */
-  #flewAtMs: number | undefined;
   /** The run time at which a call of `ready` was sent, whose silence says nothing. */
   #quietMs: number | undefined;
   /** The instant at which its caller came, and the turn of the known denials at that instant. */
@@ -267,7 +265,6 @@ class Pending extends UntilGivenUp implements Queued {
     const { patienceMs } = this.extras;
     if (patienceMs === undefined) this.sentMs = ranMs;
     else this.#quietMs = ranMs;
-    if (this.joinedMs !== undefined) this.#flewAtMs = nowMs;
     const isUsual = this.isCounted && patienceMs === undefined;
     this.patienceMs = isUsual ? this.#node.patienceOf(ranMs, nowMs) : undefined;
     this.#link = this.#node.sends(this, this.isCounted, ranMs, nowMs);
@@ -317,7 +314,6 @@ class Pending extends UntilGivenUp implements Queued {
     this.#isOver = true;
     this.#node.hears(this.#link as Link);
     this.#node.breaker.answered();
-    if (this.#flewAtMs !== undefined) this.calls.known.waited(reply, this.#flewAtMs);
     if (this.ended) this.#late(reply);
     else {
       this.#finish();
@@ -329,7 +325,7 @@ class Pending extends UntilGivenUp implements Queued {
   /** Called with an answer on a connection that could not be closed. */
   #answerLate(reply: unknown): void {
     this.#node.breaker.answered();
-    this.calls.known.noteLate(this.call, reply, this.#atMs, this.#turn);
+    this.calls.known.noteLate(this.call, reply, this.#turn);
   }
 
   #fail(error: CommandRejectedError | UnavailableError): void {
@@ -442,7 +438,7 @@ class Pending extends UntilGivenUp implements Queued {
     if (this.sentMs === undefined) return;
     this.extras.onLate?.(reply);
     if (reply !== undefined) {
-      this.calls.known.noteLate(this.call, reply, this.#atMs, this.#turn);
+      this.calls.known.noteLate(this.call, reply, this.#turn);
     }
   }
 }

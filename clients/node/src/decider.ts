@@ -93,11 +93,11 @@ export class Decider {
     const isKnown = call.asks !== undefined;
     return this.decided(kind, asks, isKnown, async () => {
       const asked = denials?.asked();
-      const [askedAtMs, { turn }] = [this.clock.nowMs(), this.known];
+      const { turn } = this.known;
       try {
         const reply = await this.calls.send(call, extras);
         const decision = allDecisionOf(reply, asks);
-        if (isKnown) this.known.noteAll(asks, decision, reply, askedAtMs, turn);
+        if (isKnown) this.known.noteAll(asks, decision, turn);
         if (asked !== undefined) denials?.put(call, decision, asked);
         return decision;
       } catch (error) {

@@ -18,8 +18,8 @@ interface Entry {
   /** The cost that was denied: 1 for a partial call, which would have taken one unit. */
   cost: number;
   row: Decision;
-  /** The instant at which the call was sent, in ms. */
-  beganMs: number;
+  /** The instant at which the denial was read, in ms. */
+  readMs: number;
   /** The state of the key in this process, once the denial is over. */
   kept: Kept | undefined;
 }
@@ -27,8 +27,6 @@ interface Entry {
 export class KnownDenials {
   readonly #entries = new Map<string, Entry>();
   readonly #forgotten = new Forgotten();
-  /** The instants at which calls that had waited were sent, by their replies. */
-  readonly #sentMs = new WeakMap<object, number>();
 
   /**
    * @param size The maximum number of keys.
@@ -45,19 +43,12 @@ export class KnownDenials {
     return this.#forgotten.turn;
   }
 
-  /** Notes when a call was sent that had waited before. The times of its reply run from then. */
-  waited(reply: unknown, sentMs: number): void {
-    if (typeof reply === 'object' && reply !== null) this.#sentMs.set(reply, sentMs);
-  }
-
   /**
-   * Stores a denial, or removes the entry that an allowed call has proved wrong.
+   * Stores a denial that was read now, or removes the entry that an allowed call has proved wrong.
    *
-   * @param reply The reply that has the row.
-   * @param askedMs The instant at which the call was sent, unless it had to wait.
    * @param turn The turn before the call was sent.
    */
-  note(ask: Ask, row: Decision, reply: unknown, askedMs: number, turn: number): void {
+  note(ask: Ask, row: Decision, turn: number): void {
     if (row.source !== 'server') return;
     const { key, cost = 1, partial } = ask;
     if (row.allowed) {
@@ -68,38 +59,32 @@ export class KnownDenials {
     }
     if (this.size === 0 || isHeld(ask) || this.#forgotten.hasSince(key, turn)) return;
     const units = partial ? 1 : cost;
-    const beganMs = this.#sentMs.get(reply as object) ?? askedMs;
+    const readMs = this.clock.nowMs();
     const known = this.#entries.get(key);
     if (known === undefined) {
-      this.#entries.set(key, { ask, cost: units, row, beganMs, kept: undefined });
+      this.#entries.set(key, { ask, cost: units, row, readMs, kept: undefined });
       if (this.#entries.size > this.size) this.#evict();
       return;
     }
     // The denial of a larger cost says less.
-    if (known.cost < units && beganMs < endOf(known) && hasSameWords(known.ask, ask)) return;
+    if (known.cost < units && readMs < endOf(known) && hasSameWords(known.ask, ask)) return;
     known.ask = ask;
     known.cost = units;
     known.row = row;
-    known.beganMs = beganMs;
+    known.readMs = readMs;
     known.kept = undefined;
   }
 
-  noteAll(
-    asks: readonly Ask[],
-    { rows }: Decision,
-    reply: unknown,
-    askedMs: number,
-    turn: number,
-  ): void {
-    for (const [at, row] of rows.entries()) this.note(asks[at] as Ask, row, reply, askedMs, turn);
+  noteAll(asks: readonly Ask[], { rows }: Decision, turn: number): void {
+    for (const [at, row] of rows.entries()) this.note(asks[at] as Ask, row, turn);
   }
 
   /** Notes a reply whose caller has gone. */
-  noteLate({ asks }: Call, reply: unknown, askedMs: number, turn: number): void {
+  noteLate({ asks }: Call, reply: unknown, turn: number): void {
     if (asks === undefined) return;
     try {
-      if ('rule' in asks) this.note(asks, decisionOf(reply, asks), reply, askedMs, turn);
-      else this.noteAll(asks, allDecisionOf(reply, asks), reply, askedMs, turn);
+      if ('rule' in asks) this.note(asks, decisionOf(reply, asks), turn);
+      else this.noteAll(asks, allDecisionOf(reply, asks), turn);
     } catch {
       // It is not a decision, and no caller waits for one.
     }
@@ -127,8 +112,8 @@ export class KnownDenials {
   kept({ key, rule }: Pick<Ask, 'key' | 'rule'>): Kept | undefined {
     const entry = this.#entries.size > 0 ? this.#entries.get(key) : undefined;
     if (entry === undefined || !isSame(entry.ask.rule, rule)) return undefined;
-    if (this.clock.nowMs() < Math.min(endOf(entry), entry.beganMs + LONGEST_MS)) return undefined;
-    entry.kept ??= { state: undefined, fullAtMs: entry.beganMs + entry.row.resetAfterMs };
+    if (this.clock.nowMs() < Math.min(endOf(entry), entry.readMs + LONGEST_MS)) return undefined;
+    entry.kept ??= { state: undefined, fullAtMs: entry.readMs + entry.row.resetAfterMs };
     return entry.kept;
   }
 
@@ -155,12 +140,12 @@ export class KnownDenials {
   /** Returns the denial by one entry, as it is now. */
   #row(ask: Ask, nowMs: number, longestMs: number, error: Error | undefined): Decision | undefined {
     const entry = this.#entries.get(ask.key);
-    if (entry === undefined || nowMs >= Math.min(endOf(entry), entry.beganMs + longestMs)) {
+    if (entry === undefined || nowMs >= Math.min(endOf(entry), entry.readMs + longestMs)) {
       return undefined;
     }
     const cost = ask.partial ? 1 : (ask.cost ?? 1);
     if (entry.cost > cost || !hasSameWords(entry.ask, ask)) return undefined;
-    const row = aged(entry.row, Math.floor(nowMs - entry.beganMs));
+    const row = aged(entry.row, Math.floor(nowMs - entry.readMs));
     return error === undefined ? row : new Decision({ ...row.fields(), error });
   }
 
@@ -172,8 +157,8 @@ export class KnownDenials {
 }
 
 /** Returns the instant at which the same call may be allowed. */
-function endOf({ row, beganMs }: Entry): number {
-  return row.retryAfterMs === NEVER_MS ? Number.POSITIVE_INFINITY : beganMs + row.retryAfterMs;
+function endOf({ row, readMs }: Entry): number {
+  return row.retryAfterMs === NEVER_MS ? Number.POSITIVE_INFINITY : readMs + row.retryAfterMs;
 }
 
 /** Returns true if two calls have the same words, costs apart. */

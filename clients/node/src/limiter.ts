@@ -145,7 +145,7 @@ export class Limiter {
           signal === undefined && budget === undefined ? undefined : { signal, budget };
         const reply = await this.#calls.send(call, extras, askedAtMs);
         decision = protocol.decisionOf(reply, ask);
-        this.#known.note(ask, decision, reply, askedAtMs, turn);
+        this.#known.note(ask, decision, turn);
         if (asked !== undefined) denials?.put(call, decision, asked);
       }
     } catch (error) {
@@ -160,10 +160,10 @@ export class Limiter {
     const call = protocol.single('peek', ask);
     const { signal } = options;
     return this.#decider.decided('peek', [ask], true, async () => {
-      const [askedAtMs, { turn }] = [this.#clock.nowMs(), this.#known];
+      const { turn } = this.#known;
       const reply = await this.#calls.send(call, { signal });
       const decision = protocol.decisionOf(reply, ask);
-      this.#known.note(ask, decision, reply, askedAtMs, turn);
+      this.#known.note(ask, decision, turn);
       return decision;
     });
   }

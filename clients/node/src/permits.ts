@@ -28,7 +28,7 @@ export class Permits {
   constructor(
     private readonly calls: Calls,
     private readonly decider: Decider,
-    private readonly run: RunClock,
+    run: RunClock,
     private readonly memory: Memory,
     private readonly options: PermitOptions,
   ) {
@@ -47,10 +47,10 @@ export class Permits {
     const fetch = async (cost: number, time: Budget) => {
       const whole = { ...ask, cost, partial: true };
       const asked = denials?.asked();
-      const [askedAtMs, { turn }] = [this.run.clock.nowMs(), known];
+      const { turn } = known;
       const reply = await this.calls.send(single('check', whole), { budget: time });
       const decision = decisionOf(reply, whole);
-      known.note(whole, decision, reply, askedAtMs, turn);
+      known.note(whole, decision, turn);
       if (asked !== undefined) denials?.put(single('check', ask), decision, asked);
       return decision;
     };

@@ -112,7 +112,7 @@ class Deciding:
             known, seen = self._known, self._known.forgotten
             call.known = lambda: known.under_pressure(items, self.clock(), partial=partial)
             call.read = lambda reply: known.learn(
-                items, read(reply), asked + call.waited_s, seen, partial=partial
+                items, read(reply), self.clock, seen, partial=partial
             )
         else:
             call.read = read
@@ -128,12 +128,12 @@ class Deciding:
     def _peek(
         self, args: Args, items: Sequence[Keyed], read: Callable[[object], Decision]
     ) -> Steps[Decision]:  # fmt: skip
-        call, asked, known = self.asking.call(), self.clock(), self._known
+        call, known = self.asking.call(), self._known
         call.read = read
         if self._is_known(items):
             seen = known.forgotten
             call.known = lambda: known.under_pressure(items, self.clock())
-            call.read = lambda reply: known.learn(items, read(reply), asked + call.waited_s, seen)
+            call.read = lambda reply: known.learn(items, read(reply), self.clock, seen)
         try:
             decision: Decision = yield from self.ask(args, call)
         except Unavailable as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,12 +26,12 @@ _SLOTS = 1024
 
 
 class _Entry(NamedTuple):
-    """A denial, the cost that was denied, and the instant at which its call began."""
+    """A denial, the cost that was denied, and the instant at which it was read."""
 
     item: Item
     cost: int
     denial: Decision
-    began: float
+    read_at: float
 
     def is_of(self, item: Item) -> bool:
         """Returns True if a call has the same words, apart from its cost."""
@@ -47,12 +47,12 @@ class _Entry(NamedTuple):
     def retry_at(self) -> float:
         """The instant at which the call may be allowed."""
         ms = self.denial.retry_after_ms
-        return math.inf if ms >= FOREVER_MS else self.began + ms / 1000
+        return math.inf if ms >= FOREVER_MS else self.read_at + ms / 1000
 
     @property
     def ends_at(self) -> float:
         """The instant until which the denial counts without an answer."""
-        return min(self.retry_at, self.began + _MOST_S)
+        return min(self.retry_at, self.read_at + _MOST_S)
 
 
 class KnownDenials:
@@ -72,7 +72,8 @@ class KnownDenials:
         self.is_used = size > 0
 
     def learn(
-        self, items: Sequence[Keyed], decision: Decision, began: float, forgotten: int, *,
+        self, items: Sequence[Keyed], decision: Decision, clock: Callable[[], float],
+        forgotten: int, *,
         partial: bool = False,
     ) -> Decision:  # fmt: skip
         """Remembers what the server denied, and drops what it allowed. Returns the decision.
@@ -81,13 +82,13 @@ class KnownDenials:
         """
         if decision.rows:
             for keyed, row in zip(items, decision.rows, strict=True):
-                self._learn(keyed, row, began, forgotten, partial)
+                self._learn(keyed, row, clock, forgotten, partial)
         elif self._entries or not decision.allowed:
-            self._learn(items[0], decision, began, forgotten, partial)
+            self._learn(items[0], decision, clock, forgotten, partial)
         return decision
 
     def _learn(
-        self, keyed: Keyed, row: Decision, began: float, forgotten: int, partial: bool
+        self, keyed: Keyed, row: Decision, clock: Callable[[], float], forgotten: int, partial: bool
     ) -> None:
         item, key = keyed
         old = self._entries.get(key)
@@ -99,13 +100,13 @@ class KnownDenials:
         # A key that was forgotten since then may have units again.
         if row.retry_after_ms <= 0 or self._forgotten_at[hash(key) % _SLOTS] > forgotten:
             return
-        cost = 1 if partial else item.units
+        cost, read_at = 1 if partial else item.units, clock()
         if old is None or self._are_local:
             self._make_room(key)
-        elif old.cost < cost and began < old.retry_at and old.is_of(item):
+        elif old.cost < cost and read_at < old.retry_at and old.is_of(item):
             # That of a smaller cost denies this one too.
             return
-        self._entries[key] = _Entry(item, cost, row, began)
+        self._entries[key] = _Entry(item, cost, row, read_at)
 
     def _make_room(self, key: str) -> None:
         with self._lock:
@@ -151,7 +152,7 @@ class KnownDenials:
             entry = self._entries.get(key)
             if entry is None or not entry.denies(item, partial=partial):
                 continue
-            if now < entry.retry_at and now - entry.began < self._young_s:
+            if now < entry.retry_at and now - entry.read_at < self._young_s:
                 rows[at] = aged(entry.denial, _passed_ms(entry, now))
         return _denied(items, rows) if rows else None
 
@@ -182,7 +183,7 @@ class KnownDenials:
             return self._local if reason == "overloaded" else None
         if key not in self._are_local:
             self._are_local.add(key)
-            full_s = entry.began + entry.denial.reset_after_ms / 1000
+            full_s = entry.read_at + entry.denial.reset_after_ms / 1000
             self._local.fill_by(
                 Limits.of(item.rule), key, int(full_s * 1_000_000), int(now * 1_000_000)
             )
@@ -196,7 +197,7 @@ class KnownDenials:
 
 def _passed_ms(entry: _Entry, now: float) -> int:
     # Instants are sums of times, which floats cannot tell exactly.
-    return math.floor((now - entry.began) * 1000 + 0.001)
+    return math.floor((now - entry.read_at) * 1000 + 0.001)
 
 
 def _denied(

@@ -28,7 +28,6 @@ class Waiter:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.joined = self.ends = self.gives_up = 0.0
-        self.joined_at = 0.0
         # False for a call that lacks only a connection, and waits for a dial.
         self.is_in_line = True
 
@@ -94,7 +93,6 @@ class Line(Generic[L, W]):
     def end_wait(self, waiter: W, at: float) -> None:
         """Takes the time that a call has waited in line from that which it has left."""
         waiter.call.left_s = waiter.ends - self.now(at)
-        waiter.call.waited_s += at - waiter.joined_at
 
     def leave(self, waiter: W) -> None:
         """Removes a cancelled call from the line."""

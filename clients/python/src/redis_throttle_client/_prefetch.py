@@ -391,7 +391,7 @@ class Prefetching(Deciding):
             def read(reply: object) -> Decision:
                 decision = _protocol.decision(many, reply, partial=True)
                 if known.is_used:
-                    known.learn([Keyed(many, key)], decision, asked, seen, partial=True)
+                    known.learn([Keyed(many, key)], decision, self.clock, seen, partial=True)
                 return decision
 
             call.read = read

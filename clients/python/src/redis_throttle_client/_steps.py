@@ -19,8 +19,6 @@ class Call:
 
     # The instant of the clock at which it ends in any case, set by the transport.
     ends_at = 0.0
-    # The time that the call has waited before it was sent.
-    waited_s = 0.0
     # Returns the known denial of the call, if there is one. It is asked for under pressure.
     known: Callable[[], Any] | None = None
     # Reads the reply. The transport calls it once, before another call takes the connection.

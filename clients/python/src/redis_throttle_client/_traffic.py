@@ -71,7 +71,6 @@ class Traffic(Connections[L, W]):
         if in_line >= self.bounds.max_waiting and not call.is_kept and waiter.is_in_line:
             raise counted(f"{self.bounds.max_waiting} calls wait in line already", "overloaded")
         (self._kept if call.is_kept else self._line).append(waiter)
-        waiter.joined_at = at
         self._begin_wait(waiter, self.now(at), at)
         self._dial_more(at)
 

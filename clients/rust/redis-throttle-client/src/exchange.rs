@@ -66,8 +66,7 @@ impl Ask<'_> {
 
 /// The answer to a command.
 enum Answer {
-    /// The reply, and the moment at which the command was sent.
-    Reply(Value, Instant),
+    Reply(Value),
     /// The command was not sent, because a known denial decides it.
     Known(Decision),
 }
@@ -98,7 +97,7 @@ impl Limiter {
     ) -> Result<T, Error> {
         let ask = Ask { command, calls: &[], is_all: false, admits: false, began, budget };
         let answer = self.exchange(&ask, None, lane).await.and_then(|answer| match answer {
-            Answer::Reply(reply, _) => read(&reply),
+            Answer::Reply(reply) => read(&reply),
             Answer::Known(_) => unreachable!("a command without calls has no denials"),
         });
         self.count_rejection(answer)
@@ -127,13 +126,10 @@ impl Limiter {
     /// Sends a command once and reads the decision, which its denials then know. Too many
     /// reservations on a key are a denial. Calls under pressure are decided by a known denial.
     pub(crate) async fn ask_for_decision(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
-        let mut since = self.0.forgotten.since(ask.began);
+        let since = self.0.forgotten.since(ask.began);
         let answer = match self.exchange(ask, Some(since), Lane::Call).await {
             Ok(Answer::Known(denial)) => return Ok(denial),
-            Ok(Answer::Reply(reply, sent_at)) => {
-                since.at = sent_at;
-                reply::of_calls(ask.calls, ask.is_all, &reply)
-            }
+            Ok(Answer::Reply(reply)) => reply::of_calls(ask.calls, ask.is_all, &reply),
             Err(error) if ask.is_all && error.is_too_many_reservations() => {
                 reply::too_many(ask.calls).ok_or(error)
             }
@@ -221,9 +217,8 @@ impl Limiter {
             let route = Route { pass: &pass, asking, late: late.as_ref() };
             let fault = match self.0.backends.send(route, command).await {
                 Ok(reply) => {
-                    let sent_at = pass.sent_at();
                     budget.spend(pass.end(Tally::Answered));
-                    return Ok(Answer::Reply(reply, sent_at));
+                    return Ok(Answer::Reply(reply));
                 }
                 Err(fault) => fault,
             };

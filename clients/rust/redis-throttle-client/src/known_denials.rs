@@ -13,7 +13,7 @@ use crate::denial_cache::{aged, whole_ms};
 use crate::forgotten::{Forgotten, Since};
 use crate::item::{Keyed, Leave};
 use crate::local::LocalLimiter;
-use crate::{Decision, Options, Reason, Rule, Source, reply};
+use crate::{Decision, Options, Reason, Rule, Source, clock, reply};
 
 /// The longest time for which a denial decides calls that get no answer.
 const LIFE_MAX: Duration = Duration::from_secs(3600);
@@ -27,7 +27,7 @@ struct Known {
     leave: Option<Leave>,
     cost: u64,
     row: Decision,
-    sent_at: Instant,
+    read_at: Instant,
     /// Whether this process keeps the limit of the key, because the retry time is over.
     is_local: bool,
 }
@@ -43,7 +43,7 @@ impl Known {
     }
 
     fn ends_within(&self, life: Duration, now: Instant) -> bool {
-        whole_ms(now - self.sent_at) >= self.row.retry_after.min(life)
+        whole_ms(now - self.read_at) >= self.row.retry_after.min(life)
     }
 }
 
@@ -91,8 +91,8 @@ impl KnownDenials {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Records an answer of the server, with a row for each call. `since` is the moment at which
-    /// the command was sent.
+    /// Records an answer of the server that is read now, with a row for each call. `since` is a
+    /// moment before the command was sent.
     pub fn answer(&self, calls: &[Keyed<'_>], decision: &Decision, since: Since) {
         let one = std::slice::from_ref(decision);
         let rows = if decision.rows.is_empty() { one } else { &decision.rows };
@@ -138,15 +138,15 @@ impl KnownDenials {
         if !self.forgotten.is_fresh(std::iter::once(&*call.key), since) {
             return;
         }
-        let (cost, sent_at) = (cost_of(call), since.at);
+        let (cost, read_at) = (cost_of(call), clock::now());
         if let Some(denial) = known.get_mut(&call.key) {
-            if denial.cost < cost && denial.is_of(call) && !denial.ends_within(LIFE_MAX, sent_at) {
+            if denial.cost < cost && denial.is_of(call) && !denial.ends_within(LIFE_MAX, read_at) {
                 return;
             }
             if !denial.is_of(call) {
                 (denial.rule, denial.leave) = (call.rule.clone(), call.leave);
             }
-            (denial.cost, denial.sent_at) = (cost, sent_at);
+            (denial.cost, denial.read_at) = (cost, read_at);
             denial.row.assign(row);
             let was_local = std::mem::take(&mut denial.is_local);
             drop(known);
@@ -157,7 +157,7 @@ impl KnownDenials {
             evict(&mut known, self.max.div_ceil(EVICTED_PART));
         }
         let (rule, leave, row) = (call.rule.clone(), call.leave, row.clone());
-        known.insert(call.key.clone(), Known { rule, leave, cost, row, sent_at, is_local: false });
+        known.insert(call.key.clone(), Known { rule, leave, cost, row, read_at, is_local: false });
         self.count.store(known.len(), Ordering::Release);
     }
 
@@ -208,7 +208,7 @@ impl KnownDenials {
         let known = self.known();
         let row = |call: &Keyed<'_>| {
             let known = known.get(&call.key).filter(|known| known.denies(call))?;
-            let passed = whole_ms(now - known.sent_at);
+            let passed = whole_ms(now - known.read_at);
             (!known.ends_within(life, now)).then(|| aged(&known.row, passed))
         };
         let rows: Vec<_> = calls.iter().map(row).collect();
@@ -235,7 +235,7 @@ impl KnownDenials {
         }
         let mut known = self.known();
         let known = known.get_mut(&call.key).filter(|known| known.is_of(call))?;
-        let reset_after = known.row.reset_after.saturating_sub(now - known.sent_at);
+        let reset_after = known.row.reset_after.saturating_sub(now - known.read_at);
         let is_over = known.ends_within(LIFE_MAX, now);
         is_over.then(|| Over { reset_after, is_new: !std::mem::replace(&mut known.is_local, true) })
     }
@@ -243,7 +243,7 @@ impl KnownDenials {
 
 /// Removes the denials whose retry times end first.
 fn evict(known: &mut HashMap<String, Known>, count: usize) {
-    let ends = |known: &Known| known.sent_at.checked_add(known.row.retry_after);
+    let ends = |known: &Known| known.read_at.checked_add(known.row.retry_after);
     let mut all: Vec<_> = known
         .iter()
         .map(|(key, known)| (ends(known).is_none(), ends(known), key.clone()))
@@ -281,8 +281,8 @@ struct KeptCall {
 }
 
 impl Late<'_> {
-    /// Returns the calls of a command that was sent at that moment.
-    pub fn kept(&self, sent_at: Instant) -> Kept {
+    /// Returns the calls with what they borrow.
+    pub fn kept(&self) -> Kept {
         let kept = |call: &Keyed<'_>| KeptCall {
             rule: call.rule.clone(),
             key: call.key.clone(),
@@ -291,9 +291,7 @@ impl Late<'_> {
             partial: call.partial,
         };
         let calls = self.calls.iter().map(kept).collect();
-        let mut since = self.since;
-        since.at = sent_at;
-        Kept { known: self.known.clone(), calls, is_all: self.is_all, since }
+        Kept { known: self.known.clone(), calls, is_all: self.is_all, since: self.since }
     }
 }
 

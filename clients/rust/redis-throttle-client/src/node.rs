@@ -173,7 +173,6 @@ impl Node {
             is_crowded: entered.is_crowded,
             is_sent: AtomicBool::new(entered.sent.is_some()),
             link: entered.sent,
-            sent_at: Mutex::new(now),
             is_answered: AtomicBool::new(false),
             drained: OnceLock::new(),
             ended: false,
@@ -229,8 +228,6 @@ pub(crate) struct Pass {
     /// is not sent yet.
     link: Option<Arc<Link>>,
     is_sent: AtomicBool,
-    /// The moment at which the last command was sent, or at which the call began.
-    sent_at: Mutex<Instant>,
     /// Whether the last command was answered, which is counted with the next step of the call.
     is_answered: AtomicBool,
     /// The run time that the call took, if its command drains: then it is not this call's any more.
@@ -256,11 +253,6 @@ impl Pass {
 
     pub fn node(&self) -> &Arc<Node> {
         &self.node
-    }
-
-    /// Returns the moment at which the last command was sent.
-    pub fn sent_at(&self) -> Instant {
-        *self.sent_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the turn of the call. Returns true if it had to wait for a place.
@@ -347,10 +339,7 @@ impl Pass {
             let now = clock::now();
             let sent = self.node.change(|calls, effects| calls.send(self.id, now, effects));
             match sent? {
-                Some(link) => {
-                    *self.sent_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
-                    return Ok(link);
-                }
+                Some(link) => return Ok(link),
                 None => self.turn().await.map(drop)?,
             }
         }

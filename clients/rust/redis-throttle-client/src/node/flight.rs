@@ -65,7 +65,7 @@ impl Drop for Flight<'_> {
             tally: Tally::Nothing,
             is_answered: false,
         };
-        runtime.spawn(draining.run(reply, self.late.map(|late| late.kept(self.pass.sent_at()))));
+        runtime.spawn(draining.run(reply, self.late.map(Late::kept)));
     }
 }
 

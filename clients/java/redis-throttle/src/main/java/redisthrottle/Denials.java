@@ -30,18 +30,13 @@ final class Denials {
     return isKept ? new Asked(loop.nanos(), ++turn) : NOTHING_KEPT;
   }
 
-  /** Returns the moment for {@link #note} of a call that has waited, when it is sent. */
-  Asked sent(Asked asked) {
-    return isKept ? new Asked(loop.nanos(), asked.turn) : asked;
-  }
-
   /**
    * Notes the server's decision.
    *
    * @param cached the call whose denial the cache keeps; null for none
    */
   void note(List<Ask> asks, @Nullable Call cached, Decision d, Asked asked) {
-    known.note(asks, d, asked);
+    known.note(asks, d, asked.turn);
     if (cached != null) {
       cache.put(cached, d, asked);
     }

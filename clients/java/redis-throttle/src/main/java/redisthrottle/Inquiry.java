@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 /** A check or a peek under way: what is known of its keys, and what its reply shows. */
 final class Inquiry extends Turn {
   private final Denials denials;
-  private Denials.Asked asked;
+  private final Denials.Asked asked;
   private final List<Ask> asks;
   private final @Nullable Call cached;
   private final boolean isSeveral;
@@ -39,12 +39,6 @@ final class Inquiry extends Turn {
       denials.note(asks, cached, d, asked);
     }
     return d;
-  }
-
-  @Override
-  void sends() {
-    // A denial's times begin when the server decided, which is later than this.
-    asked = denials.sent(asked);
   }
 
   @Override

@@ -108,29 +108,29 @@ final class KnownDenials {
     this.young = young;
   }
 
-  /** Notes a decision of the server, with all its rows. */
-  void note(List<Ask> asks, Decision d, Denials.Asked asked) {
+  /** Notes a decision of the server with all its rows, when it is read. */
+  void note(List<Ask> asks, Decision d, long turn) {
     if (size == 0) {
       return;
     }
     if (d.rows().isEmpty()) {
-      note(asks.get(0), d, asked);
+      note(asks.get(0), d, turn);
       return;
     }
     for (int at = 0; at < asks.size(); at++) {
-      note(asks.get(at), d.rows().get(at), asked);
+      note(asks.get(at), d.rows().get(at), turn);
     }
   }
 
-  private void note(Ask ask, Decision row, Denials.Asked asked) {
+  private void note(Ask ask, Decision row, long turn) {
     String key = ask.key();
     if (row.allowed()) {
       Known old = denials.isEmpty() ? null : denials.get(key);
       if (old != null && old.cost <= row.granted() && old.isOf(ask)) {
         denials.remove(key);
       }
-    } else if (!forgotten.isAfter(key, asked.turn())) {
-      put(key, new Known(ask, row, asked.at()), ask);
+    } else if (!forgotten.isAfter(key, turn)) {
+      put(key, new Known(ask, row, loop.nanos()), ask);
     }
   }
 

@@ -196,7 +196,6 @@ final class Pending extends RunClock.Due {
     sentAt = beganAt;
     if (hasWaited) {
       sentAt = node.clock.nanos();
-      sender.sends();
     }
     boolean isLimited = isShort && isCounted && !isPatient;
     long most = isLimited ? exchange.silenceNs : RunClock.NEVER;

@@ -10,9 +10,6 @@ class Turn {
   /** True once the caller has gone and the command is still unanswered. */
   boolean isDraining;
 
-  /** Called when the command of a call that has waited is sent. */
-  void sends() {}
-
   /** Returns the denial that decides the call while there is no place for it; null without one. */
   @Nullable Decision known() {
     return null;
