@@ -9,6 +9,8 @@ const ONCE = [
   'cluster-seed',
   'exits',
   'healing',
+  'resets',
+  'stores',
   'tls',
 ].map((name) => `test/live/${name}.test.ts`);
 

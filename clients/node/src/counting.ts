@@ -5,16 +5,16 @@ import type { Limiter } from './limiter.js';
 import type { Item, ResponseHead, Rule } from './rules.js';
 import { warnOnce } from './warnings.js';
 
-/** The status of a response whose client disconnected before its head was sent. */
-export const GONE = 499;
-
-/** A listener for the head of a response. */
-export type OnHead = (head: ResponseHead) => void;
+/** A listener for the head of a response, or for undefined if the client left before it. */
+export type OnHead = (head: ResponseHead | undefined) => void;
 
 /**
  * Returns the listener for the head of the response to a request: it gives back what the request
  * took under the rules that do not count the response, without waiting for the answer. Only its
  * first call has an effect. Returns undefined if there is nothing to give back.
+ *
+ * A client that left before the head counts under every rule. Otherwise it could reset each request
+ * and be given back what it took, while the application still works for it.
  */
 export function headListener(
   limiter: Limiter,
@@ -33,6 +33,7 @@ export function headListener(
   return (head) => {
     if (isDecided) return;
     isDecided = true;
+    if (head === undefined) return;
     for (const { rule, subject, row } of taken) {
       if (isCounted(rule, head)) continue;
       if (row.source === 'local' && limiter.putBack(rule, subject, row, tag)) continue;

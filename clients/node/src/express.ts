@@ -1,7 +1,8 @@
 /** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Request, Response } from 'express';
-import { GONE, type OnHead } from './counting.js';
+import { whenClosed } from './closing.js';
+import type { OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
@@ -75,13 +76,11 @@ export function rateLimit<
     const leave = () => gone.abort(new Error('the client has left'));
     try {
       if (marker !== undefined) clean(request, marker);
-      if (response.destroyed || response.closed) leave();
-      else response.once('close', leave);
-      const outcome = await decide(request, gone.signal);
-      response.off('close', leave);
+      const unfollow = whenClosed(request, response, leave);
+      const outcome = await decide(request, gone.signal).finally(unfollow);
       const { decision, headers, problem, leases, needsLease, onHead } = outcome;
-      releaseAfter(response, leases);
-      if (onHead !== undefined) callAtHead(response, onHead);
+      if (leases.length > 0) whenClosed(request, response, () => release(leases));
+      if (onHead !== undefined) callAtHead(request, response, onHead);
       // If this middleware skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
       for (const [name, value] of Object.entries(headers)) {
@@ -130,18 +129,12 @@ function clean(request: IncomingMessage, name: string): void {
   cleaned.set(request, names.add(name));
 }
 
-/** Releases the leases on `close`, which follows every response and may already have happened. */
-function releaseAfter(response: ServerResponse, leases: readonly Lease[]): void {
-  const release = () => {
-    for (const lease of leases) void lease.release();
-  };
-  if (leases.length === 0) return;
-  if (response.destroyed || response.closed) release();
-  else response.once('close', release);
+function release(leases: readonly Lease[]): void {
+  for (const lease of leases) void lease.release();
 }
 
 /** Calls `onHead` when the head is sent, or when the client disconnects before. */
-function callAtHead(response: ServerResponse, onHead: OnHead): void {
+function callAtHead(request: IncomingMessage, response: ServerResponse, onHead: OnHead): void {
   const { writeHead } = response;
   // Node calls this method also if the application does not.
   response.writeHead = (...head: unknown[]) => {
@@ -149,7 +142,5 @@ function callAtHead(response: ServerResponse, onHead: OnHead): void {
     onHead({ status: response.statusCode });
     return response;
   };
-  const leave = () => onHead({ status: GONE });
-  if (response.destroyed || response.closed) leave();
-  else response.once('close', leave);
+  whenClosed(request, response, () => onHead(undefined));
 }

@@ -1,6 +1,6 @@
 /** The middleware for Hono and for similar frameworks with `Request` and `Response`. */
 import type { Context as HonoContext } from 'hono';
-import { GONE } from './counting.js';
+import { whenClosed } from './closing.js';
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
@@ -13,6 +13,9 @@ declare module 'hono' {
     rateLimit: Decision | undefined;
   }
 }
+
+/** The status of the response to a client that has left. It is never sent. */
+const GONE = 499;
 
 /** The part of a context that the middleware uses. Hono's context has it. */
 export interface ContextLike {
@@ -66,8 +69,12 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
     if (outcome === undefined) return new Response(null, { status: GONE });
     const { decision, headers, problem, leases, onHead } = outcome;
     if (degradedHeader !== undefined && decision?.degraded) mark(context, degradedHeader, true);
-    const leave = () => onHead?.({ status: GONE });
-    if (onHead !== undefined) client.addEventListener('abort', leave, { once: true });
+    let isGone = client.aborted;
+    const leave = () => {
+      isGone = true;
+      onHead?.(undefined);
+    };
+    const unfollow = onHead && whenGone(context, client, leave);
     try {
       if (decision !== undefined) context.set('rateLimit', decision);
       if (problem === undefined) {
@@ -82,12 +89,12 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
       }
     } catch (error) {
       release(leases);
-      onHead?.({ status: 500 });
+      onHead?.(isGone ? undefined : { status: 500 });
       throw error;
     } finally {
-      client.removeEventListener('abort', leave);
+      unfollow?.();
     }
-    onHead?.({ status: client.aborted ? GONE : context.res.status });
+    onHead?.(isGone ? undefined : { status: context.res.status });
     if (context.res.status === 101) {
       // Release now: the answer to an upgrade cannot be copied, and the connection after it is no
       // longer a response.
@@ -134,20 +141,33 @@ function mark({ req }: ContextLike, name: string, degraded: boolean): void {
   req.raw = new Request(req.raw, { headers });
 }
 
+/**
+ * Calls `act`, perhaps twice, when the client leaves.
+ *
+ * @param client The signal of the request.
+ * @returns A function that takes the call back.
+ */
+function whenGone({ env }: ContextLike, client: AbortSignal, act: () => void): () => void {
+  client.addEventListener('abort', act, { once: true });
+  // On node-server only: no signal follows if the client has pipelined its requests, or if another
+  // middleware has dropped the unread body.
+  const { incoming, outgoing } = env ?? {};
+  const unfollow = outgoing?.once ? whenClosed(incoming, outgoing, act) : undefined;
+  return () => {
+    client.removeEventListener('abort', act);
+    unfollow?.();
+  };
+}
+
 function release(leases: readonly Lease[]): void {
   for (const lease of leases) void lease.release();
 }
 
 /** Returns the response, and releases its leases when its body ends. */
-function releasing(
-  { req, res: response, env }: ContextLike,
-  leases: readonly Lease[],
-  client: AbortSignal,
-): Response {
+function releasing(context: ContextLike, leases: readonly Lease[], client: AbortSignal): Response {
+  const { req, res: response } = context;
   const done = () => release(leases);
-  client.addEventListener('abort', done, { once: true });
-  // On node-server only: `close` also follows if another middleware has dropped the unread body.
-  env?.outgoing?.once?.('close', done);
+  whenGone(context, client, done);
   // The body of an answer to HEAD is neither read nor cancelled.
   if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
     done();

@@ -19,13 +19,14 @@ export type RuleKind =
 
 /** The response to a limited request, at the moment when its head is sent. */
 export interface ResponseHead {
-  /** 500 after an exception; 499 if the client disconnected before the head was sent. */
+  /** 500 after an exception. */
   readonly status: number;
 }
 
 /**
  * The responses that a rule counts. `all`; `failures`: those with a status of 400 or more; or a
- * function that returns true for a response that counts.
+ * function that returns true for a response that counts. A request whose client leaves before the
+ * head of the response counts in any case, and the function is not called.
  */
 export type Count = 'all' | 'failures' | ((response: ResponseHead) => boolean);
 

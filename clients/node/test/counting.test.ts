@@ -1,14 +1,22 @@
 /** Tests the rules that count only some responses. */
 import type { AddressInfo } from 'node:net';
 import { serve } from '@hono/node-server';
-import type { RequestHandler } from 'express';
+import type { Response as ExpressResponse, RequestHandler } from 'express';
 import { Hono } from 'hono';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
-import { backoff, type Count, fixed, gcra, type Limiter, lease } from '../src/index.js';
+import {
+  backoff,
+  type Count,
+  fixed,
+  gcra,
+  type Limiter,
+  lease,
+  type ResponseHead,
+} from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
 import { limited, listen, sent, until } from './listening.js';
-import { over } from './over.js';
+import { api, over } from './over.js';
 
 const rules = (count: Count) => fixed('api', 2, '60s', { count });
 const refunds = ({ calls }: FakeServer) => calls.filter(([command]) => command === 'RL.REFUND');
@@ -81,23 +89,24 @@ describe('Express', () => {
     expect(refunds(server)).toHaveLength(3);
   });
 
-  it.each<[Count, boolean]>([
-    ['failures', true],
-    [({ status }) => status !== 499, false],
-  ])('with the count %s, counts a client gone before the head: %s', async (count, counts) => {
+  it('counts a client gone before the head, whatever the rule counts', async () => {
     const { server, limiter } = over();
-    let [arrived, closed] = [false, false];
+    const count = vi.fn<(head: ResponseHead) => boolean>(({ status }) => status === 200);
+    let closed = false;
+    let late: ExpressResponse | undefined;
     const app = limited({ limiter, rules: rules(count), key }, (_, response) => {
-      arrived = true;
+      late = response;
       response.once('close', () => {
         closed = true;
       });
     });
     const client = sent(await listen(app));
-    await until(() => arrived);
+    await until(() => late !== undefined);
     client.destroy();
     await until(() => closed);
-    expect(refunds(server)).toEqual(counts ? [] : [REFUND]);
+    late?.status(404).send('late');
+    expect(count).not.toHaveBeenCalled();
+    expect(refunds(server)).toEqual([]);
   });
 
   it('refunds each rule by its own count, with its cost and tag', async () => {
@@ -249,24 +258,80 @@ describe('Hono', () => {
     expect(refunds(server)).toEqual([REFUND]);
   });
 
-  it('decides when the client disconnects before the head', async () => {
+  it('counts a client gone before the head', async () => {
     const { server, limiter } = over();
-    const count: Count = ({ status }) => status !== 499;
+    const count = vi.fn<(head: ResponseHead) => boolean>(({ status }) => status === 200);
     const app = new Hono().use(honoRateLimit({ limiter, rules: rules(count), key }));
-    let arrived = false;
-    app.get('/', () => {
+    let [arrived, gone] = [false, false];
+    let end = () => {};
+    app.get('/', ({ req, text }) => {
       arrived = true;
-      return new Promise<Response>(() => {});
+      req.raw.signal.addEventListener('abort', () => {
+        gone = true;
+      });
+      return new Promise<Response>((resolve) => {
+        end = () => resolve(text('late', 404));
+      });
     });
     const listening = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' });
     await new Promise((done) => listening.once('listening', done));
     const { port } = listening.address() as AddressInfo;
     const client = sent(`http://127.0.0.1:${port}/`);
     await until(() => arrived);
-    expect(refunds(server)).toEqual([]);
     client.destroy();
-    await until(() => refunds(server).length === 1);
+    await until(() => gone);
+    end();
+    // The next request is answered after the late answer was decided.
+    const next = fetch(`http://127.0.0.1:${port}/`);
+    await until(() => server.calls.length === 2);
+    end();
+    expect((await next).status).toBe(404);
+    expect(count.mock.calls).toEqual([[{ status: 404 }]]);
     expect(refunds(server)).toEqual([REFUND]);
     listening.close();
+  });
+
+  it('counts a pipelined request whose client is gone', async () => {
+    const { server, limiter } = over();
+    const ends: (() => void)[] = [];
+    const app = new Hono().use(
+      honoRateLimit({ limiter, rules: rules(({ status }) => status === 200), key }),
+    );
+    app.get('/', ({ text }) => {
+      return new Promise<Response>((resolve) => void ends.push(() => resolve(text('late', 404))));
+    });
+    const listening = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' });
+    await new Promise((done) => listening.once('listening', done));
+    let closed = false;
+    listening.once('connection', (socket) =>
+      socket.once('close', () => {
+        closed = true;
+      }),
+    );
+    const { port } = listening.address() as AddressInfo;
+    const client = sent(`http://127.0.0.1:${port}/`);
+    client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await until(() => ends.length === 2);
+    client.destroy();
+    await until(() => closed);
+    for (const end of ends) end();
+    await limiter.check(api, 'other');
+    expect(refunds(server)).toEqual([]);
+    listening.close();
+  });
+
+  it('counts an exception after the client has left', async () => {
+    const { server, limiter } = over();
+    const gone = new AbortController();
+    const count: Count = ({ status }) => status === 200;
+    const middleware = honoRateLimit<ContextLike>({ limiter, rules: rules(count), key });
+    const raw = new Request('http://x/', { signal: gone.signal });
+    const context = { req: { raw }, res: new Response(), set: () => {} };
+    const broken = async () => {
+      gone.abort();
+      throw new Error('broken');
+    };
+    await expect(middleware(context, broken)).rejects.toThrow('broken');
+    expect(refunds(server)).toEqual([]);
   });
 });

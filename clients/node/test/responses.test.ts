@@ -63,6 +63,45 @@ describe('Express', () => {
     await until(() => released(server) === 1);
   });
 
+  it('releases the lease of a pipelined request when the client disconnects', async () => {
+    const { server, limiter } = over();
+    let served = 0;
+    const app = limited({ limiter, rules: lease('jobs', 2, '60s') }, () => {
+      served += 1;
+    });
+    const client = connect(Number(new URL(await listen(app)).port), '127.0.0.1');
+    client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2));
+    await until(() => served === 2);
+    client.destroy();
+    await until(() => released(server) === 2);
+  });
+
+  it('cancels the call of a pipelined request when the client disconnects', async () => {
+    const { server, limiter } = over({ maxInFlight: 1 });
+    let [closed, served] = [false, 0];
+    const app = express().use((request, _response, next) => {
+      request.socket.once('close', () => {
+        closed = true;
+      });
+      next();
+    });
+    app.use(
+      limited({ limiter, rules: api }, () => {
+        served += 1;
+      }),
+    );
+    const client = connect(Number(new URL(await listen(app)).port), '127.0.0.1');
+    server.hang();
+    client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2));
+    await until(() => server.calls.length === 1);
+    client.destroy();
+    await until(() => closed);
+    server.answer();
+    expect((await limiter.check(api, 'other')).source).toBe('server');
+    expect(server.calls).toHaveLength(2);
+    expect(served).toBe(0);
+  });
+
   it.each(['HEAD', 'OPTIONS', 'POST'])('limits a %s request like any other', async (method) => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rules: one }));

@@ -1,13 +1,5 @@
 /** Tests, on a real server, that the limit holds under pressure and while the server stalls. */
-import { createServer, type RequestListener } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
-import { serve as serveHono } from '@hono/node-server';
-import express from 'express';
-import Fastify from 'fastify';
-import { Hono } from 'hono';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { rateLimit } from '../../src/express.js';
-import { rateLimit as honoRateLimit } from '../../src/hono.js';
 import { type Decision, fixed, Limiter, type LimiterOptions } from '../../src/index.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { HEALED_MS, type Server, serve, until } from './server.js';
@@ -105,85 +97,5 @@ describe.each(newest)('%s', (_, { single }) => {
       return (await limiter.check(hour, '1')).source === 'server';
     });
     expect(performance.now() - begin).toBeLessThan(HEALED_MS);
-  });
-});
-
-/** The applications, each with a route that is limited by the middleware. */
-const applications: Record<string, () => Promise<{ port: number; stop: () => unknown }>> = {
-  Express: async () => {
-    const app = express().use(rateLimit({ limiter, rules: hour, key: () => 'all' }));
-    return listening(app.get('/', (_, response) => void response.send('ok')));
-  },
-  'Fastify with the middleware of Express': async () => {
-    const limited = rateLimit({ limiter, rules: hour, key: () => 'all' });
-    const app = Fastify();
-    app.addHook('onRequest', (request, reply, next) => {
-      void limited(request.raw, reply.raw, (error) => next(error as Error | undefined));
-    });
-    app.get('/', () => 'ok');
-    await app.listen({ port: 0, host: '127.0.0.1' });
-    return { port: (app.server.address() as AddressInfo).port, stop: () => app.close() };
-  },
-  Hono: async () => {
-    const app = new Hono().use(honoRateLimit({ limiter, rules: hour, key: () => 'all' }));
-    app.get('/', (context) => context.text('ok'));
-    return new Promise((resolve) => {
-      const made = serveHono({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }, ({ port }) => {
-        resolve({ port, stop: () => made.close() });
-      });
-    });
-  },
-};
-
-async function listening(handler: RequestListener) {
-  const http = createServer(handler).listen(0, '127.0.0.1');
-  await new Promise((done) => http.once('listening', done));
-  const { port } = http.address() as AddressInfo;
-  return { port, stop: () => http.close() };
-}
-
-/** Sends requests until `count` are sent, and resets each connection at once. */
-async function storm(port: number, count: number): Promise<void> {
-  const one = () =>
-    new Promise<void>((resolve) => {
-      const client = connect(port, '127.0.0.1', () => {
-        client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n', () =>
-          setImmediate(() => client.resetAndDestroy()),
-        );
-      });
-      client.on('error', () => {});
-      client.on('close', () => resolve());
-    });
-  const worker = async () => {
-    for (let left = count / 10; left > 0; left -= 1) await one();
-  };
-  await Promise.all(Array.from({ length: 10 }, worker));
-}
-
-describe.each(Object.entries(applications))('%s', (_, application) => {
-  it('decides the requests of one client although another one resets its own', async () => {
-    const [, { single }] = newest[0] as (typeof newest)[0];
-    between.moveAway(20);
-    const degraded: Decision[] = [];
-    await start(single, {
-      silenceMs: 1000,
-      onDecision: ({ decision }) => {
-        if (decision?.degraded) degraded.push(decision);
-      },
-    });
-    const { port, stop } = await application();
-    const over = storm(port, 1000);
-    let isOver = false;
-    over.finally(() => {
-      isOver = true;
-    });
-    const statuses: number[] = [];
-    while (!isOver) statuses.push((await fetch(`http://127.0.0.1:${port}/`)).status);
-    await over;
-    expect(degraded).toEqual([]);
-    expect(statuses.length).toBeGreaterThan(5);
-    expect(new Set(statuses)).toEqual(new Set(statuses.includes(429) ? [200, 429] : [200]));
-    expect(statuses.filter((status) => status === 200).length).toBeLessThanOrEqual(1000);
-    await stop();
   });
 });

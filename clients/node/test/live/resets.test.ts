@@ -1,0 +1,90 @@
+/** Tests, on a real server, that clients that reset their connections pass no limit. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Decision, fixed, Limiter, type LimiterOptions } from '../../src/index.js';
+import { applications, type Listening, listen, reset } from './applications.js';
+import { proxy, type SilentProxy } from './proxy.js';
+import { type Server, serve, until } from './server.js';
+import { type Opened, type Version, versions } from './versions.js';
+
+let server: Server;
+let between: SilentProxy;
+let opened: Opened;
+let limiter: Limiter;
+let listening: Listening;
+
+const hour = fixed('hour', 1000, '1h');
+
+async function start(options: LimiterOptions): Promise<void> {
+  opened = await (versions['ioredis-6'] as Version).single([between.port]);
+  limiter = new Limiter(opened.client, { logErrors: false, ...options });
+  await until('it decides', async () => (await limiter.check(hour, '0')).source === 'server');
+}
+
+beforeEach(async () => {
+  server = await serve();
+  between = await proxy(server.port);
+});
+afterEach(async () => {
+  listening.stop();
+  await limiter.close();
+  opened.close();
+  server.admin.disconnect();
+  await Promise.all([between.stop(), server.stop()]);
+});
+
+describe.each(Object.entries(applications))('%s', (_, application) => {
+  it('decides the requests of one client although another one resets its own', async () => {
+    between.moveAway(20);
+    const degraded: Decision[] = [];
+    await start({
+      silenceMs: 1000,
+      onDecision: ({ decision }) => {
+        if (decision?.degraded) degraded.push(decision);
+      },
+    });
+    listening = await listen(await application({ limiter, rule: hour, answer: () => 200 }));
+    const { port } = listening;
+    const worker = async () => {
+      for (let left = 100; left > 0; left -= 1) {
+        await reset(port, (act) => void setImmediate(act));
+      }
+    };
+    let isOver = false;
+    const over = Promise.all(Array.from({ length: 10 }, worker)).then(() => {
+      isOver = true;
+    });
+    const statuses: number[] = [];
+    while (!isOver) statuses.push((await fetch(`http://127.0.0.1:${port}/`)).status);
+    await over;
+    expect(degraded).toEqual([]);
+    expect(statuses.length).toBeGreaterThan(5);
+    expect(new Set(statuses)).toEqual(new Set(statuses.includes(429) ? [200, 429] : [200]));
+    expect(statuses.filter((status) => status === 200).length).toBeLessThanOrEqual(1000);
+  });
+
+  it('limits a client that resets its requests under a rule that counts successes', async () => {
+    await start({ timeoutMs: 60_000 });
+    const rule = fixed('successes', 10, '1h', { count: ({ status }) => status === 200 });
+    let served = 0;
+    let leave: (() => void) | undefined;
+    const answer = async () => {
+      const before = listening.closed;
+      served += 1;
+      await until('the request is sent', () => leave !== undefined);
+      leave?.();
+      await until('the client has left', () => listening.closed > before);
+      return 404;
+    };
+    listening = await listen(await application({ limiter, rule, answer }));
+    const { port } = listening;
+    for (let request = 0; request < 30; request += 1) {
+      leave = undefined;
+      await reset(port, (act) => {
+        leave = act;
+      });
+    }
+    expect(served).toBe(10);
+    expect((await fetch(`http://127.0.0.1:${port}/`)).status).toBe(429);
+    expect(await limiter.peek(rule, 'all', { cost: 0 })).toMatchObject({ remaining: 0 });
+  });
+});
