@@ -10,6 +10,7 @@ import { CommandRejectedError, classified, InvalidArgumentError, NotSentError } 
 import type { Node, Nodes } from './nodes.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
+import { warnOnce } from './warnings.js';
 
 /** The code that decides on the server: the module, or the library as functions or as a script. */
 export type Backend = 'module' | 'functions' | 'script';
@@ -127,12 +128,12 @@ export class Backends implements Connection {
     return this.#connection.nodeOf?.(call);
   }
 
-  isUp(node: string | undefined): boolean {
-    return this.#connection.isUp?.(node) ?? true;
-  }
-
   close(): void {
-    this.#connection.close?.();
+    try {
+      this.#connection.close?.();
+    } catch (error) {
+      warnOnce('RL_CONNECTION', 'a connection was not closed, because its adapter throws', error);
+    }
   }
 
   async #sendAnew(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<unknown> {

@@ -2,6 +2,14 @@
 import type { Clock } from './clock.js';
 import { NotSentError } from './errors.js';
 
+/** The call that probes a server. */
+export interface Probe {
+  /** The instant at which it began, in ms. */
+  readonly beganAtMs: number;
+  /** Called when it has ended. If no result of it was reported, the next call is the probe. */
+  left(): void;
+}
+
 /**
  * Stops calls to a server that does not answer. After `failures` failures in a row the breaker
  * opens for `pauseMs`. Then one call probes the server. The other calls are refused at once until
@@ -10,8 +18,8 @@ import { NotSentError } from './errors.js';
 export class Breaker {
   #failures = 0;
   #closedAtMs = 0;
-  /** The instant at which the probe in flight began, in ms. */
-  #probedAtMs: number | undefined;
+  /** The probe in flight. */
+  #probe: Probe | undefined;
 
   constructor(
     private readonly clock: Clock,
@@ -26,26 +34,33 @@ export class Breaker {
   }
 
   get isProbing(): boolean {
-    return this.#probedAtMs !== undefined;
+    return this.#probe !== undefined;
   }
 
   /**
    * Lets a call pass, or throws while the breaker is open.
    *
-   * @returns True if the call is the probe. If it ends neither way, `left` must be called.
+   * @returns The probe, if the call is it.
    */
-  enter(): boolean {
+  enter(): Probe | undefined {
     // Nearly all calls find no failure.
-    if (this.#failures < this.failures) return false;
+    if (this.#failures < this.failures) return undefined;
     if (this.open) throw new NotSentError('circuit', 'not sent: the circuit breaker is open');
-    this.#probedAtMs = this.clock.nowMs();
-    return true;
+    const probe: Probe = {
+      beganAtMs: this.clock.nowMs(),
+      left: () => {
+        // Another call may be the probe by now.
+        if (this.#probe === probe) this.#probe = undefined;
+      },
+    };
+    this.#probe = probe;
+    return probe;
   }
 
   /** Called after an answer, which closes the breaker. */
   answered(): void {
     this.#failures = 0;
-    this.#probedAtMs = undefined;
+    this.#probe = undefined;
   }
 
   /**
@@ -56,16 +71,11 @@ export class Breaker {
    */
   failed(dialDueMs = Number.NEGATIVE_INFINITY): void {
     this.#failures += 1;
-    if (this.#probedAtMs !== undefined) {
-      this.#closedAtMs = Math.max(this.#probedAtMs + this.pauseMs, dialDueMs);
-      this.#probedAtMs = undefined;
+    if (this.#probe !== undefined) {
+      this.#closedAtMs = Math.max(this.#probe.beganAtMs + this.pauseMs, dialDueMs);
+      this.#probe = undefined;
     } else if (this.#failures === this.failures) {
       this.#closedAtMs = this.clock.nowMs() + this.pauseMs;
     }
-  }
-
-  /** Called when the caller of the probe has left without a result. The next call is the probe. */
-  left(): void {
-    this.#probedAtMs = undefined;
   }
 }

@@ -1,7 +1,7 @@
 /** Sends each call once: through the line of its node, within its time. */
 import { whenAborted } from './aborting.js';
 import type { Backends } from './backends.js';
-import type { Budget } from './budget.js';
+import type { Probe } from './breaker.js';
 import type { Command, Link, List, Queued } from './commands.js';
 import {
   ClosedError,
@@ -11,24 +11,11 @@ import {
   type RateLimitError,
   UnavailableError,
 } from './errors.js';
+import type { Extras } from './extras.js';
 import type { KnownDenials } from './known-denials.js';
 import type { Node, Nodes } from './nodes.js';
 import type { Call } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
-
-/** What few calls have. */
-export interface Extras {
-  signal?: AbortSignal | undefined;
-  /** Default: the whole time, for this call alone. */
-  budget?: Budget | undefined;
-  /**
-   * Called if the call was sent and its caller has gone: with the late reply, or with undefined
-   * when its connection closed.
-   */
-  onLate?: ((reply: unknown) => void) | undefined;
-  /** The time of `ready`, in ms, which no silence ends and which its dial has too. */
-  patienceMs?: number | undefined;
-}
 
 const NONE: Extras = Object.freeze({});
 
@@ -91,10 +78,9 @@ export class Calls {
 
   #enter(call: Call, extras: Extras, atMs: number, resolve: Resolve, reject: Reject): void {
     const node = this.nodeOf(call);
-    const isProbe = node.breaker.enter();
-    if (isProbe) node.dropSilent();
+    const probe = node.admits(true);
     this.#open += 1;
-    new Pending(this, call, true, extras, atMs, resolve, reject).enter(node, isProbe);
+    new Pending(this, call, true, extras, atMs, resolve, reject).enter(node, probe);
   }
 
   /**
@@ -109,13 +95,11 @@ export class Calls {
     }
     try {
       signal?.throwIfAborted();
-      const passes = node.breaker.open && this.backends.isUp(node.name);
-      const isProbe = passes ? false : node.breaker.enter();
-      if (isProbe) node.dropSilent();
+      const probe = node.admits(false);
       return await new Promise((resolve, reject) => {
         this.#open += 1;
         const atMs = this.nodes.clock.nowMs();
-        new Pending(this, call, false, NONE, atMs, resolve, reject).enter(node, isProbe);
+        new Pending(this, call, false, NONE, atMs, resolve, reject).enter(node, probe);
       });
     } finally {
       node.leases.put();
@@ -177,7 +161,7 @@ class Pending extends UntilGivenUp implements Queued {
   patienceMs: number | undefined;
   beganMs: number | undefined;
   #node!: Node;
-  #isProbe = false;
+  #probe: Probe | undefined;
   /** The connection on which it was sent; undefined before that. */
   #link: Link | undefined;
   /** True once no reply can follow. */
@@ -213,9 +197,9 @@ class Pending extends UntilGivenUp implements Queued {
     return this.extras.patienceMs;
   }
 
-  enter(node: Node, isProbe: boolean): void {
+  enter(node: Node, probe: Probe | undefined): void {
     this.#node = node;
-    this.#isProbe = isProbe;
+    this.#probe = probe;
     node.enter(this, this.calls.nodes.run.at(this.#atMs), this.#atMs);
     const { budget } = this.extras;
     if (budget !== undefined) budget.hasBegun = this.beganMs !== undefined;
@@ -246,11 +230,7 @@ class Pending extends UntilGivenUp implements Queued {
     if (this.#node.name === undefined) {
       const node = this.calls.nodeOf(this.call);
       if (node !== this.#node) {
-        // Its cluster is known only now.
-        this.#node = node;
-        this.beganMs = this.patienceMs = undefined;
-        this.#begunAtMs = nowMs;
-        node.enter(this, ranMs, nowMs);
+        this.#moveTo(node, ranMs, nowMs);
         return;
       }
     }
@@ -259,6 +239,21 @@ class Pending extends UntilGivenUp implements Queued {
       (reply) => this.#answer(reply),
       (error) => this.#fail(classified(error)),
     );
+  }
+
+  /** Enters the node of a call whose cluster has answered only now, with its slot map. */
+  #moveTo(node: Node, ranMs: number, nowMs: number): void {
+    this.#node.breaker.answered();
+    this.#node = node;
+    this.beganMs = this.patienceMs = undefined;
+    this.#begunAtMs = nowMs;
+    try {
+      this.#probe = node.admits(this.isCounted);
+    } catch (error) {
+      this.refuse(error as NotSentError);
+      return;
+    }
+    node.enter(this, ranMs, nowMs);
   }
 
   #fly(ranMs: number, nowMs: number): void {
@@ -274,7 +269,7 @@ class Pending extends UntilGivenUp implements Queued {
 
   waits(name?: string | undefined): void {
     if (name !== undefined) this.#goTo(name);
-    this.sentMs = undefined;
+    this.sentMs = this.#quietMs = undefined;
     this.#isDialling = name !== undefined;
     if (!this.#isDialling) return;
     const { nodes, silenceMs } = this.calls;
@@ -295,13 +290,17 @@ class Pending extends UntilGivenUp implements Queued {
     else this.#quietMs = ranMs;
   }
 
-  /** Moves the call to another node. The node that redirected it has answered. */
+  /**
+   * Moves the call to another node, or throws if its breaker is open. The node that redirected it
+   * has answered.
+   */
   #goTo(name: string | undefined): void {
     if (this.#isOver || name === this.#node.name) return;
     this.#node.hears(this.#link as Link);
     this.#node.breaker.answered();
     this.#node.leaves(this, this.isCounted);
     this.#node = this.calls.nodes.of(name);
+    this.#probe = this.#node.admits(this.isCounted);
     const nowMs = this.calls.nodes.clock.nowMs();
     this.#fly(this.calls.nodes.run.at(nowMs), nowMs);
   }
@@ -410,6 +409,11 @@ class Pending extends UntilGivenUp implements Queued {
   /** Ends the call of a caller that has gone. A command that was sent drains. */
   #cancel(signal: AbortSignal): void {
     if (this.#link === undefined) this.#leaveLine();
+    else if (this.#quietMs !== undefined) {
+      // No caller of `ready` waits any more, so a silence ends the command.
+      this.sentMs = this.#quietMs;
+      this.#node.watch(this.sentMs);
+    }
     this.#end(signal.reason);
   }
 
@@ -424,12 +428,10 @@ class Pending extends UntilGivenUp implements Queued {
   #finish(): void {
     this.ended = true;
     this.#unfollow?.();
-    if (this.#isProbe) this.#node.breaker.left();
-    this.#isProbe = false;
-    const { budget } = this.extras;
-    if (budget !== undefined && this.beganMs !== undefined) {
-      budget.leftMs -= this.calls.nodes.run.nowMs() - this.beganMs;
-    }
+    this.#probe?.left();
+    const { extras, beganMs, calls } = this;
+    const { budget } = extras;
+    if (budget && beganMs !== undefined) budget.leftMs -= calls.nodes.run.nowMs() - beganMs;
     this.calls.ended();
   }
 

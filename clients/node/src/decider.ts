@@ -1,10 +1,11 @@
 /** Makes the decisions of a limiter: counts them, reports them, and decides without an answer. */
-import type { Calls, Extras } from './calls.js';
+import type { Calls } from './calls.js';
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
 import type { DenialCache } from './denial-cache.js';
 import { ErrorLog } from './error-log.js';
 import { CommandRejectedError, UnavailableError, type UnavailableReason } from './errors.js';
+import type { Extras } from './extras.js';
 import type { Keys } from './keys.js';
 import type { KnownDenials } from './known-denials.js';
 import { type LocalAsk, LocalLimiter } from './local.js';

@@ -2,13 +2,13 @@
  * The nodes of a limiter: the line in front of each, its commands in flight, its circuit breaker,
  * and what its silence ends.
  */
-import { Breaker } from './breaker.js';
+import { Breaker, type Probe } from './breaker.js';
 import type { Clock } from './clock.js';
 import { type Command, type Link, List, newLink, type Queued } from './commands.js';
+import { Dial } from './dial.js';
 import type { Connection } from './drivers/connection.js';
 import {
   CommandRejectedError,
-  classified,
   DialError,
   NotSentError,
   type RateLimitError,
@@ -16,6 +16,7 @@ import {
 } from './errors.js';
 import { LeaseSlots } from './lease-slots.js';
 import type { RunClock } from './run-clock.js';
+import { warnOnce } from './warnings.js';
 
 export interface NodeOptions {
   timeoutMs: number;
@@ -41,7 +42,7 @@ export class Node {
   #heardMs = Number.NEGATIVE_INFINITY;
   /** The run time at which the last connection was lost. */
   #lostMs = Number.NEGATIVE_INFINITY;
-  #isDialling = false;
+  readonly #dial: Dial;
   /** The error of the last dial that failed. */
   #dialError: unknown;
   /** True once the first dial has ended. */
@@ -62,11 +63,27 @@ export class Node {
     this.breaker = new Breaker(run.clock, breakerFailures, breakerPauseMs);
     this.leases = new LeaseSlots(run.clock);
     this.#wasDialled = connection.connect === undefined;
+    this.#dial = new Dial(connection, name, run, options, (error) => {
+      if (error === undefined) this.#connected();
+      else this.#unconnected(error);
+    });
   }
 
   /** True if a connection is open. A connection that does not dial is always open. */
   get isUp(): boolean {
     return this.connection.connect === undefined || this.connection.isUp?.(this.name) === true;
+  }
+
+  /**
+   * Lets a call pass, or throws while the breaker is open. Renewals and ends, which are not
+   * counted, also pass an open breaker while a connection is up. Returns the probe, if the call is
+   * it.
+   */
+  admits(isCounted: boolean): Probe | undefined {
+    if (!isCounted && this.breaker.open && this.isUp) return undefined;
+    const probe = this.breaker.enter();
+    if (probe !== undefined) this.#dropSilent();
+    return probe;
   }
 
   /** Sends a command at once if there is a place and a connection; otherwise it waits. */
@@ -80,7 +97,7 @@ export class Node {
     queued.joinedMs = ranMs;
     if (!queued.isCounted) this.#ends.push(queued);
     else if (!this.#joins(queued, isUp, ranMs, nowMs)) return;
-    if (!isUp) this.#dial(queued.dialMs);
+    if (!isUp) this.#dial.begin(queued.dialMs);
   }
 
   get #hasPlace(): boolean {
@@ -110,6 +127,11 @@ export class Node {
     const isShort = nowMs < this.#shortInLineMs;
     queued.patienceMs = ranMs + (isShort ? Math.min(this.options.silenceMs, halfMs) : halfMs);
     this.run.wake(queued.patienceMs, nowMs);
+  }
+
+  /** Makes a silence end a command that was sent at this run time. */
+  watch(sentMs: number): void {
+    this.run.wake(sentMs + this.options.silenceMs, this.run.clock.nowMs());
   }
 
   /** Registers a command that is being sent. Returns its connection. */
@@ -167,7 +189,7 @@ export class Node {
       const next = (this.#ends.first ?? this.#line.first) as Queued | undefined;
       if (next === undefined) return;
       if (!this.isUp) {
-        this.#dial(next.dialMs);
+        this.#dial.begin(next.dialMs);
         return;
       }
       if (!isEnd && this.#inFlight >= this.options.maxInFlight) return;
@@ -176,26 +198,9 @@ export class Node {
     }
   }
 
-  /** Dials, unless a dial is under way, whose result serves this command too. */
-  #dial(dialMs: number | undefined): void {
-    if (this.#isDialling && dialMs === undefined) return;
-    const dial = this.connection.connect?.(this.name, dialMs);
-    if (this.#isDialling || dial === undefined) {
-      dial?.catch(() => {});
-      return;
-    }
-    this.#isDialling = true;
-    dial.then(
-      () => this.#connected(),
-      // A cluster's own search for a node fails with an error of the driver.
-      (error) => this.#unconnected(classified(error)),
-    );
-  }
-
   #connected(): void {
     const nowMs = this.run.clock.nowMs();
     const ranMs = this.run.at(nowMs);
-    this.#isDialling = false;
     this.#link = newLink();
     this.#heardMs = ranMs;
     if (!this.#wasDialled) this.#begin(ranMs, nowMs);
@@ -213,7 +218,6 @@ export class Node {
   }
 
   #unconnected(error: RateLimitError): void {
-    this.#isDialling = false;
     this.#wasDialled = true;
     this.failsToDial(error);
     for (const one of [...this.#ends.all(), ...this.#line.all()] as Queued[]) {
@@ -249,8 +253,18 @@ export class Node {
 
   /** Drops the connections to the node, if this one is among them. The next call dials. */
   retire(link: Link): void {
-    if (link === this.#link && this.connection.retire?.(this.name) === true) {
+    if (link === this.#link && this.#drop()) {
       this.#cutOff(new UnavailableError('connection', 'the connection was dropped'));
+    }
+  }
+
+  /** Closes the open connections. Returns false if none was open, or the adapter throws. */
+  #drop(): boolean {
+    try {
+      return this.connection.retire?.(this.name) === true;
+    } catch (error) {
+      warnOnce('RL_CONNECTION', 'a connection was not closed, because its adapter throws', error);
+      return false;
     }
   }
 
@@ -271,9 +285,9 @@ export class Node {
   }
 
   /** Closes the connection of a silent probe: the next probe needs a new one. */
-  dropSilent(): void {
+  #dropSilent(): void {
     if (this.#stale.size === 0) return;
-    this.connection.retire?.(this.name);
+    this.#drop();
     this.#cutOff(new UnavailableError('timeout', 'the server was silent'));
   }
 
@@ -300,7 +314,7 @@ export class Node {
         this.#stale.push(one);
       }
     } else {
-      this.connection.retire?.(this.name);
+      this.#drop();
       this.#cutOff(error);
     }
     const unsent = new NotSentError('timeout', `not sent: ${error.message}`);
@@ -320,10 +334,12 @@ export class Node {
    */
   passes(dueMs: number, nowMs: number): number {
     this.fallsSilent(dueMs);
+    this.#dial.passes(dueMs);
     let nextMs = this.#silentAtMs;
+    if (!this.isIdle) nextMs = Math.min(nextMs, this.#dial.endsMs);
     const due: Command[] = [];
     for (const list of [this.#line, this.#ends, this.#flying]) {
-      const isDown = list !== this.#flying && this.#isDialling && this.#wasDialled;
+      const isDown = list !== this.#flying && this.#dial.isUnderWay && this.#wasDialled;
       for (let one = list.first; one !== undefined; one = one.after) {
         const endsAtMs = isDown ? this.#undialledAtMs(one as Queued) : one.endsAtMs;
         if (endsAtMs <= dueMs || one.latestMs <= nowMs) due.push(one);
@@ -349,7 +365,7 @@ export class Node {
     }
     if (!isWhole) return;
     this.leases.close();
-    this.connection.retire?.(this.name);
+    this.#drop();
     this.#cutOff(new UnavailableError('connection', 'the limiter was closed'));
   }
 }

@@ -43,7 +43,7 @@ export interface Connection {
    * none is open. Without this method no connection is retired.
    */
   retire?(node: string | undefined): boolean;
-  /** Returns true if a connection to a node is open. */
+  /** Returns true if a connection to a node is open. Required with `connect`. */
   isUp?(node: string | undefined): boolean;
   /** Only in a cluster: returns a name for the node that a call goes to, if it is known. */
   nodeOf?(call: Pick<Call, 'keys'>): string | undefined;

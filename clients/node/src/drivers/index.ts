@@ -40,7 +40,13 @@ export function connectionOf(client: Client, terms: Dialling): Connection {
     if (isNodeRedis5 && isCluster)
       return new NodeRedisClusterConnection(client as Client as NodeRedisClusterLike, terms);
     if (isNodeRedis5) return new NodeRedisConnection(client as NodeRedisLike, terms);
-    if ('send' in client && typeof client.send === 'function') return client;
+    if ('send' in client && typeof client.send === 'function') {
+      // Without it, no call would be sent after a dial.
+      if (client.connect !== undefined && client.isUp === undefined) {
+        throw new InvalidArgumentError('client', 'a Connection with `isUp`, as it has `connect`');
+      }
+      return client;
+    }
   }
   throw new InvalidArgumentError(
     'client',
