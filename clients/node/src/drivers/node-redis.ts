@@ -14,6 +14,8 @@ export interface NodeRedisLike {
   readonly options?: { readonly socket?: object | undefined } | undefined;
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
+  /** Present on a pool: true while it is closing, before `isOpen` is false. */
+  readonly isClosing?: boolean;
   /** Present on a pool: lends a client of the pool. */
   // biome-ignore lint/suspicious/noExplicitAny: each version has another type of clients
   execute?(use: (client: any) => any): Promise<unknown>;
@@ -116,7 +118,8 @@ const NODE = {
 export class NodeRedisConnection implements Connection {
   readonly #generations: Generations<NodeRedisLike>;
   readonly #forget: () => void;
-  #forgetMember = () => {};
+  /** Of a pool: takes back the call at the end of its member. Undefined after `close`. */
+  #forgetMember: (() => void) | undefined = () => {};
   /** Whether the application's client has ended before. */
   #isEnded = false;
 
@@ -135,11 +138,19 @@ export class NodeRedisConnection implements Connection {
 
   /** Returns a client of a pool, whose options are those of the pool. It ends with the pool. */
   async #memberOf(pool: NodeRedisLike): Promise<NodeRedisLike> {
-    if (!pool.isOpen) throw away('the client is not connected');
+    if (!pool.isOpen || pool.isClosing) throw away('the client is not connected');
     const member = (await pool.execute?.((one: NodeRedisLike) => one)) as NodeRedisLike;
+    if (this.#forgetMember === undefined) throw away('the limiter is closed');
     this.#forgetMember();
-    this.#forgetMember = whenEnded(member, 'end', () => this.#generations.end());
+    this.#forgetMember = whenEnded(member, 'end', () => void this.#memberEnded(pool));
     return member;
+  }
+
+  /** Called at the end of a member: the pool has ended, or it has too many idle clients. */
+  async #memberEnded(pool: NodeRedisLike): Promise<void> {
+    // A pool ends after its members.
+    await Promise.resolve();
+    await this.#memberOf(pool).catch(() => this.#generations.end());
   }
 
   send({ args }: Call, waiting: Waiting): Promise<unknown> {
@@ -162,7 +173,8 @@ export class NodeRedisConnection implements Connection {
 
   close(): void {
     this.#forget();
-    this.#forgetMember();
+    this.#forgetMember?.();
+    this.#forgetMember = undefined;
     this.#generations.close();
   }
 }

@@ -14,7 +14,7 @@ import {
   quota,
 } from '../../src/index.js';
 import { BACKEND, beyondTimeout, type Server, serve, until } from './server.js';
-import { type Opened, type Version, versions } from './versions.js';
+import { type Opened, pools, type Version, versions } from './versions.js';
 
 const api = gcra('api', 6, 10, '60s');
 
@@ -334,3 +334,45 @@ describe('ioredis', () => {
     await server.stop();
   });
 });
+
+/** The part of a pool that lends a client while `use` runs. */
+interface Pool {
+  execute<T>(use: (member: EventEmitter) => Promise<T>): Promise<T>;
+}
+
+it.each(Object.entries(pools))(
+  '%s may end idle clients while calls are in flight',
+  async (_, open) => {
+    const server = await serve();
+    const opened = await open([server.port], { minimum: 1, cleanupDelay: 20 });
+    const pool = opened.client as unknown as Pool;
+    const limiter = new Limiter(opened.client, { timeoutMs: 60_000 });
+    await limiter.ready();
+    const members: EventEmitter[] = [];
+    const lent: (() => void)[] = [];
+    const lend = (member: EventEmitter) => {
+      members.push(member);
+      return new Promise<void>((resolve) => void lent.push(resolve));
+    };
+    const uses = [pool.execute(lend), pool.execute(lend)];
+    await until('the pool has a second client', () => members.length === 2);
+    let ended = false;
+    // The first client is the one that the limiter has seen.
+    members[0]?.once('end', () => {
+      ended = true;
+    });
+    const hung = server.admin.call('DEBUG', 'SLEEP', '1');
+    const call = limiter.check(api, '42');
+    for (const giveBack of lent) giveBack();
+    await Promise.all(uses);
+    await until('the first client has ended', () => ended);
+    expect(await call).toMatchObject({ allowed: true, source: 'server' });
+    await hung;
+    opened.close();
+    const last = await limiter.check(api, '42');
+    expect(last).toMatchObject({ source: 'error', reason: 'connection' });
+    await limiter.close();
+    server.admin.disconnect();
+    await server.stop();
+  },
+);

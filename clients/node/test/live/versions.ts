@@ -33,10 +33,9 @@ const nodeRedis =
 /** Opens a pool of node-redis. */
 const nodeRedisPool =
   ({ createClientPool }: Pick<typeof redis, 'createClientPool'>): Open =>
-  async ([port]) => {
-    const pool = createClientPool({
-      socket: { port: port as number, reconnectStrategy: RETRY_MS },
-    });
+  async ([port], options) => {
+    const socket = { port: port as number, reconnectStrategy: RETRY_MS };
+    const pool = createClientPool({ socket }, options);
     pool.on('error', () => {});
     await pool.connect();
     const ping = () => pool.ping();
