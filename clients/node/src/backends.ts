@@ -63,8 +63,23 @@ function isOlder(one: string, other: string): boolean {
   return at >= 0 && !((ours?.[at] ?? 0) > (theirs?.[at] as number));
 }
 
-/** A connection that sends each call to the back end that the server has. */
-export class Backends implements Connection {
+/** The caller of a call. */
+export interface Caller extends Waiting {
+  /** Called with the reply. */
+  answer(reply: unknown): void;
+  /** Called with the error of the driver, or of the search for a back end. */
+  fail(error: unknown): void;
+}
+
+function report(sent: Promise<unknown>, caller: Caller): void {
+  sent.then(
+    (reply) => caller.answer(reply),
+    (error) => caller.fail(error),
+  );
+}
+
+/** Sends each call to the back end that the server has. */
+export class Backends {
   readonly #connection: Connection;
   readonly #nodes: Nodes;
   readonly #timeoutMs: number;
@@ -97,19 +112,33 @@ export class Backends implements Connection {
     return this.#choice?.backend ?? 'module';
   }
 
-  send(call: Call, waiting: Waiting): Promise<unknown> {
+  /** Sends a call. Its result is reported to the caller, later than this method returns. */
+  send(call: Call, caller: Caller): void {
     const choice = this.#choice;
     // Every server knows the commands other than the module's, so they need no back end.
-    const needsOne = choice === undefined && (call.args[0] as string).startsWith('RL.');
-    if (needsOne) return this.#sendAnew(choice, call, waiting);
+    if (choice === undefined && (call.args[0] as string).startsWith('RL.')) {
+      report(this.#sendAnew(choice, call, caller), caller);
+      return;
+    }
     const sent = written(call, choice ?? MODULE);
-    // No `await`: it costs time, and a retry is rare.
-    return this.#connection.send(sent, waiting).then(undefined, (error) => {
-      if (this.#wanted === 'module' || waiting.ended || !didNotRun(error, sent)) {
-        throw this.#noted(error);
-      }
-      return this.#sendAnew(choice, call, waiting);
-    });
+    // Each further promise would cost each call time, and a retry is rare.
+    this.#sendOnce(sent, caller).then(
+      (reply) => caller.answer(reply),
+      (error) => {
+        if (this.#wanted === 'module' || caller.ended || !didNotRun(error, sent)) {
+          caller.fail(this.#noted(error));
+        } else report(this.#sendAnew(choice, call, caller), caller);
+      },
+    );
+  }
+
+  /** Sends a command. If the application's connection throws, rejects. */
+  #sendOnce(call: Call, waiting: Waiting): Promise<unknown> {
+    try {
+      return this.#connection.send(call, waiting);
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   /**

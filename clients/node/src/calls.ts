@@ -1,6 +1,6 @@
 /** Sends each call once: through the line of its node, within its time. */
 import { whenAborted } from './aborting.js';
-import type { Backends } from './backends.js';
+import type { Backends, Caller } from './backends.js';
 import type { Probe } from './breaker.js';
 import type { Command, Link, List, Queued } from './commands.js';
 import {
@@ -30,7 +30,8 @@ export class Calls {
   #onIdle: (() => void) | undefined;
 
   constructor(
-    private readonly backends: Backends,
+    /** @internal */
+    readonly backends: Backends,
     /** @internal */
     readonly nodes: Nodes,
     /** @internal */
@@ -106,15 +107,6 @@ export class Calls {
     }
   }
 
-  /** @internal Sends a command. If the application's connection throws, rejects. */
-  transmit(pending: Pending): Promise<unknown> {
-    try {
-      return this.backends.send(pending.call, pending);
-    } catch (error) {
-      return Promise.reject(error);
-    }
-  }
-
   /** @internal Called once for each call, when its caller has its result. */
   ended(): void {
     this.#open -= 1;
@@ -151,7 +143,7 @@ type Resolve = (reply: unknown) => void;
 type Reject = (reason: unknown) => void;
 
 /** A call: in line, then in flight until it is answered or its connection closes. */
-class Pending extends UntilGivenUp implements Queued {
+class Pending extends UntilGivenUp implements Queued, Caller {
   list: List | undefined;
   before: Command | undefined;
   after: Command | undefined;
@@ -227,7 +219,7 @@ class Pending extends UntilGivenUp implements Queued {
   }
 
   send(ranMs: number, nowMs: number): void {
-    if (this.#node.name === undefined) {
+    if (this.#node.name === undefined && this.calls.nodes.isRouted) {
       const node = this.calls.nodeOf(this.call);
       if (node !== this.#node) {
         this.#moveTo(node, ranMs, nowMs);
@@ -235,10 +227,7 @@ class Pending extends UntilGivenUp implements Queued {
       }
     }
     this.#fly(ranMs, nowMs);
-    this.calls.transmit(this).then(
-      (reply) => this.#answer(reply),
-      (error) => this.#fail(classified(error)),
-    );
+    this.calls.backends.send(this.call, this);
   }
 
   /** Enters the node of a call whose cluster has answered only now, with its slot map. */
@@ -305,7 +294,7 @@ class Pending extends UntilGivenUp implements Queued {
     this.#fly(this.calls.nodes.run.at(nowMs), nowMs);
   }
 
-  #answer(reply: unknown): void {
+  answer(reply: unknown): void {
     if (this.#isOver) {
       this.#answerLate(reply);
       return;
@@ -327,9 +316,10 @@ class Pending extends UntilGivenUp implements Queued {
     this.calls.known.noteLate(this.call, reply, this.#turn);
   }
 
-  #fail(error: CommandRejectedError | UnavailableError): void {
+  fail(cause: unknown): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    const error = classified(cause);
     const [node, link] = [this.#node, this.#link as Link];
     if (error instanceof CommandRejectedError) {
       node.hears(link);

@@ -373,6 +373,8 @@ export class Node {
 /** The nodes by name, over the connections of an adapter. */
 export class Nodes {
   readonly #nodes = new Map<string | undefined, Node>();
+  /** The node without a name. Nearly all calls need it, so it has no look-up. */
+  #unnamed: Node | undefined;
 
   constructor(
     private readonly connection: Connection,
@@ -394,6 +396,11 @@ export class Nodes {
     return this.run.clock;
   }
 
+  /** True if a call may go to one of several nodes. */
+  get isRouted(): boolean {
+    return this.connection.nodeOf !== undefined;
+  }
+
   /** The number of nodes whose breaker is open. */
   get openBreakers(): number {
     return this.all().filter(({ breaker }) => breaker.open).length;
@@ -408,10 +415,12 @@ export class Nodes {
    * the others.
    */
   of(name: string | undefined): Node {
+    if (name === undefined && this.#unnamed !== undefined) return this.#unnamed;
     let node = this.#nodes.get(name);
     if (node === undefined) {
       node = new Node(name, this.connection, this.run, this.options);
       this.#nodes.set(name, node);
+      if (name === undefined) this.#unnamed = node;
     }
     return node;
   }

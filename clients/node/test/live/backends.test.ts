@@ -91,7 +91,9 @@ describe('the library', () => {
         const nodes = new Nodes(connection, terms.run, withDefaults({}));
         const backends = new Backends(connection, nodes, 60_000, backend);
         await connection.connect?.(undefined);
-        const sent = backends.send(call, new UntilGivenUp());
+        const sent = new Promise((answer, fail) => {
+          backends.send(call, Object.assign(new UntilGivenUp(), { answer, fail }));
+        });
         return sent.catch(({ message }) => message);
       }),
     );
