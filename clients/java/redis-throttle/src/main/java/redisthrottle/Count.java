@@ -2,7 +2,10 @@ package redisthrottle;
 
 import java.util.function.IntPredicate;
 
-/** The responses of a middleware that count. Units of the others are given back. */
+/**
+ * The responses of a middleware that count. Units of the others are given back. A request whose
+ * client is gone before the head of the response always counts.
+ */
 public final class Count {
   /** Counts all responses. It is the default. */
   public static final Count ALL = new Count(status -> true);

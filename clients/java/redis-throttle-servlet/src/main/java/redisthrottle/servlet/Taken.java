@@ -4,23 +4,23 @@ import jakarta.servlet.AsyncEvent;
 import jakarta.servlet.AsyncListener;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
-import java.io.EOFException;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Decision;
+import redisthrottle.middleware.ClientGone;
 import redisthrottle.middleware.TakenItems;
 
 /** The permits of a request. They end once, with the response. */
 final class Taken implements AsyncListener {
-  /** The status of a response whose client was gone before its head. */
-  private static final int GONE = 499;
-
   private final TakenItems items;
   private final Set<Taken> pending;
   private final AtomicBoolean hasEnded = new AtomicBoolean();
   private volatile @Nullable HttpServletResponse response;
   private volatile @Nullable Throwable failure;
+
+  /** True if the container reported that the client is gone. */
+  private volatile boolean isGone;
 
   /** Creates the permits; they are in the set while an asynchronous request is under way. */
   Taken(TakenItems items, Set<Taken> pending) {
@@ -61,7 +61,9 @@ final class Taken implements AsyncListener {
   @Override
   public void onError(AsyncEvent event) {
     // The client is gone, or the chain threw after startAsync: Tomcat may never complete that.
-    failure = event.getThrowable();
+    Throwable thrown = event.getThrowable();
+    failure = thrown;
+    isGone = thrown == null;
     end();
   }
 
@@ -87,25 +89,19 @@ final class Taken implements AsyncListener {
       return;
     }
     items.release();
-    items.giveBack(status());
+    Throwable thrown = failure;
+    // A container commits a head before it writes it: a committed one may not have been sent.
+    if (isGone || thrown != null && ClientGone.isReportedBy(thrown)) {
+      items.keep();
+    } else {
+      items.giveBack(status(thrown));
+    }
   }
 
   /** Returns the status of the head, which cannot change once it is sent. */
-  private int status() {
+  private int status(@Nullable Throwable thrown) {
     HttpServletResponse answer = response;
-    Throwable thrown = failure;
-    if (answer == null) {
-      return HttpServletResponse.SC_INTERNAL_SERVER_ERROR;
-    }
-    if (thrown == null || answer.isCommitted()) {
-      return answer.getStatus();
-    }
-    return isGone(thrown) ? GONE : HttpServletResponse.SC_INTERNAL_SERVER_ERROR;
-  }
-
-  /** Returns true for the exceptions of Tomcat and Jetty that say that the client is gone. */
-  private static boolean isGone(Throwable thrown) {
-    return thrown instanceof EOFException
-        || thrown.getClass().getSimpleName().equals("ClientAbortException");
+    boolean isFailed = answer == null || thrown != null && !answer.isCommitted();
+    return isFailed ? HttpServletResponse.SC_INTERNAL_SERVER_ERROR : answer.getStatus();
   }
 }

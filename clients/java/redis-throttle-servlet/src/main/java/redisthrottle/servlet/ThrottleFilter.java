@@ -29,7 +29,8 @@ import redisthrottle.middleware.RequestLimits;
  * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
  * an asynchronous request, when it is completed, has timed out or failed. That a client has gone is
  * noticed by a write that fails. What a response took that does not count, by the rule's {@link
- * redisthrottle.Count}, is given back at the same time.
+ * redisthrottle.Count}, is given back at the same time. A request whose client is gone before the
+ * head counts, and the predicate of its rule is not called.
  *
  * <p>Register it with asynchronous support; without it the container refuses {@code startAsync}
  * behind the filter. Only the dispatcher type {@code REQUEST} is limited, so that forwards, errors

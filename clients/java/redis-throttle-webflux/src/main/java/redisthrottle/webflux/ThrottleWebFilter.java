@@ -20,6 +20,7 @@ import redisthrottle.Decision;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Problem;
+import redisthrottle.middleware.ClientGone;
 import redisthrottle.middleware.RequestLimits;
 import redisthrottle.middleware.TakenItems;
 
@@ -30,15 +31,12 @@ import redisthrottle.middleware.TakenItems;
  * <p>Leases are released when the chain ends: it completes, fails, or is cancelled, as when the
  * client is gone. A permit that arrives after a cancellation is given back. What a response took
  * that does not count, by the rule's {@link redisthrottle.Count}, is given back when its head is
- * sent; a client that is gone before counts as the status 499.
+ * sent. A request whose client is gone before counts, and the predicate of its rule is not called.
  *
  * <p>No thread waits for the limiter. The chain continues on the executor of the limiter, see
  * {@link redisthrottle.LimiterBuilder#executor}.
  */
 public final class ThrottleWebFilter implements WebFilter {
-  /** The status of a response whose client was gone before its head. */
-  private static final int GONE = 499;
-
   private static final System.Logger LOG = System.getLogger("redisthrottle.webflux");
   private static final String DECISION = "redisthrottle.decision";
   private static final String CLEANED = "redisthrottle.cleaned.";
@@ -95,10 +93,10 @@ public final class ThrottleWebFilter implements WebFilter {
     asked.cancel(false);
     asked.thenAccept(
         taken -> {
-          taken.release();
           if (end == SignalType.CANCEL) {
-            taken.giveBack(GONE);
+            taken.keep();
           }
+          taken.release();
         });
   }
 
@@ -116,7 +114,9 @@ public final class ThrottleWebFilter implements WebFilter {
     exchange.getAttributes().put(DECISION, taken.decision());
     ServerHttpResponse response = exchange.getResponse();
     response.beforeCommit(() -> Mono.fromRunnable(() -> taken.giveBack(status(response))));
-    return chain.filter(told(exchange, taken.decision()));
+    return chain
+        .filter(told(exchange, taken.decision()))
+        .doOnError(ClientGone::isReportedBy, error -> taken.keep());
   }
 
   private static int status(ServerHttpResponse response) {

@@ -7,8 +7,14 @@ import java.net.Socket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.IntPredicate;
 import org.junit.jupiter.api.Test;
+import org.springframework.web.server.WebFilter;
+import redisthrottle.Count;
 import redisthrottle.Limiter;
 import redisthrottle.Rule;
 import redisthrottle.lettuce.LettuceConnector;
@@ -52,6 +58,41 @@ class AbortTest {
         storm.forEach(CompletableFuture::join);
         assertEquals(LIMIT, allowed);
         assertEquals(0, limiter.counters().degraded());
+      }
+    }
+  }
+
+  @Test
+  void limits_a_client_that_resets_its_requests_under_a_rule_that_counts_only_status_200()
+      throws IOException {
+    Queue<Integer> statuses = new ConcurrentLinkedQueue<>();
+    IntPredicate isFine =
+        status -> {
+          statuses.add(status);
+          return status == 200;
+        };
+    Rule rule = Rule.fixed("reset", LIMIT, Duration.ofHours(1)).count(Count.when(isFine));
+    AtomicInteger ended = new AtomicInteger();
+    WebFilter watching =
+        (exchange, chain) -> chain.filter(exchange).doFinally(end -> ended.incrementAndGet());
+    try (Server redis = Server.withModule();
+        Limiter limiter = Redis.limiter(redis)) {
+      ThrottleWebFilter filter =
+          ThrottleWebFilter.builder(limiter).rule(rule).key(exchange -> "a").build();
+      try (Web web = Web.serve(watching, filter)) {
+        for (int request = 1; request <= 3 * LIMIT; request++) {
+          int number = request;
+          try (Socket socket = web.open("/wait")) {
+            Server.await(
+                "the request is served or denied",
+                () -> web.served.size() == number || ended.get() == number);
+            socket.setSoLinger(true, 0);
+          }
+          Server.await("the request ends", () -> ended.get() == number);
+        }
+        assertEquals(LIMIT, web.served.size());
+        assertEquals(List.of(), List.copyOf(statuses));
+        assertEquals(429, web.get("/").statusCode());
       }
     }
   }

@@ -156,18 +156,6 @@ class ReleaseTest {
   }
 
   @Test
-  void counts_a_client_that_is_gone_before_the_head_as_499() throws IOException {
-    Rule day = Rule.fixed("gone", 5, Duration.ofDays(1)).count(Count.when(status -> status != 499));
-    try (Web web = Web.serve(filter(day).build())) {
-      Socket socket = web.open("/wait");
-      Server.await("the request is served", () -> !web.served.isEmpty());
-      assertEquals(4, limiter.peek(day.of("a").cost(0)).remaining());
-      socket.close();
-      awaitLeft(day, 5);
-    }
-  }
-
-  @Test
   void gives_back_a_permit_that_arrives_after_the_cancellation() throws IOException {
     Rule jobs = lease("late");
     LinkedBlockingQueue<SignalType> ends = new LinkedBlockingQueue<>();

@@ -121,6 +121,15 @@ public final class TakenItems {
   }
 
   /**
+   * Counts the items under all rules, because the client was gone before the head of the response.
+   * Otherwise a client that resets its requests would get its units back while they are served. The
+   * predicates of the rules are not called, and {@link #giveBack} has no effect afterwards.
+   */
+  public void keep() {
+    isDecided.set(true);
+  }
+
+  /**
    * Gives back what the items took whose rules do not count a response with this status. Only the
    * first call has an effect. It never throws: a failure is logged, and the response counts.
    */
