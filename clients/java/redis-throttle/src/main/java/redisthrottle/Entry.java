@@ -21,15 +21,20 @@ final class Entry {
    * Ending the result first, by a cancellation or a time-out of its own, gives the call up.
    */
   <T> CompletableFuture<T> async(Work<T> work) {
-    return begun(work, executor);
+    return begun(work, new Signal(), false);
   }
 
-  private <T> CompletableFuture<T> begun(Work<T> work, Executor completing) {
+  /**
+   * Begins a call.
+   *
+   * @param isAwaited true if a thread waits for the result; it then runs the reports
+   */
+  private <T> CompletableFuture<T> begun(Work<T> work, Signal signal, boolean isAwaited) {
+    Executor completing = isAwaited ? loop::afterwards : executor;
     CompletableFuture<T> outside = new CompletableFuture<>();
-    Signal signal = new Signal();
     outside.whenComplete(
         (result, error) -> {
-          if (!signal.isOver) {
+          if (!signal.isOver()) {
             loop.execute(signal::abort);
           }
         });
@@ -40,8 +45,10 @@ final class Entry {
           }
           inside(work, signal)
               .whenComplete(
-                  (result, error) ->
-                      run(completing, () -> deliver(work, signal, outside, result, error)));
+                  (result, error) -> {
+                    signal.reports = loop.reports.take();
+                    run(completing, () -> deliver(work, signal, outside, isAwaited, result, error));
+                  });
         });
     return outside;
   }
@@ -58,7 +65,8 @@ final class Entry {
   private static void run(Executor executor, Runnable act) {
     try {
       executor.execute(act);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
+      // Such as the error of a process that can have no more threads.
       act.run();
     }
   }
@@ -67,13 +75,32 @@ final class Entry {
       Work<T> work,
       Signal signal,
       CompletableFuture<T> outside,
+      boolean isAwaited,
       T result,
       @Nullable Throwable error) {
-    signal.isOver = true;
+    // An executor may run an act although it threw.
+    if (!signal.end()) {
+      return;
+    }
+    if (!isAwaited) {
+      report(signal);
+    }
     if (error != null) {
       outside.completeExceptionally(Failures.cause(error));
     } else if (!outside.complete(result)) {
       loop.execute(() -> work.undo(result));
+    }
+    if (isAwaited && outside.isCancelled()) {
+      loop.reports.sendAll(signal.reports);
+    }
+  }
+
+  /** Runs the reports of a call in the thread of the executor, which may be that of the loop. */
+  private void report(Signal signal) {
+    if (loop.isMine()) {
+      loop.reports.sendAll(signal.reports);
+    } else {
+      loop.reports.run(signal.reports);
     }
   }
 
@@ -81,13 +108,25 @@ final class Entry {
    * Waits for a call. If the thread is interrupted, the call is given up, and the flag stays set.
    */
   <T> T sync(Work<T> work) {
-    if (loop.isMine()) {
+    if (isHook()) {
       throw new IllegalStateException("a blocking method was called in a hook of decisions");
     }
     if (Thread.currentThread().isInterrupted()) {
       throw new CallInterruptedException();
     }
-    return await(begun(work, loop::afterwards));
+    Signal signal = new Signal();
+    CompletableFuture<T> result = begun(work, signal, true);
+    try {
+      return await(result);
+    } finally {
+      if (!result.isCancelled()) {
+        loop.reports.run(signal.reports);
+      }
+    }
+  }
+
+  private boolean isHook() {
+    return loop.isMine() || loop.reports.isMine();
   }
 
   /** Returns a result that arrives on the executor. Cancelling it has no effect on the call. */
@@ -97,7 +136,7 @@ final class Entry {
 
   /** Waits for an end, which goes on if the thread is interrupted. A hook does not wait. */
   void awaitEnd(CompletableFuture<Void> end) {
-    if (loop.isMine()) {
+    if (isHook()) {
       return;
     }
     try {

@@ -31,9 +31,8 @@ final class ErrorLog {
   }
 
   private void log(Reason reason, long count) {
-    LOGGER.log(
-        System.Logger.Level.WARNING,
-        "redis-throttle: " + count + " calls decided without an answer: " + reason.word());
+    String line = "redis-throttle: " + count + " calls decided without an answer: " + reason.word();
+    loop.reports.send(() -> LOGGER.log(System.Logger.Level.WARNING, line));
     counts.put(reason, 0L);
     loop.after(PAUSE_NS, () -> pause(reason));
   }

@@ -7,7 +7,10 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Event.EventKind;
 
-/** Reports decisions, ends of admissions and rejections to the application. */
+/**
+ * Reports decisions, ends of admissions and rejections to the application, outside of the loop,
+ * because its functions may block.
+ */
 final class Hooks {
   private static final System.Logger LOGGER = System.getLogger("redisthrottle");
 
@@ -27,7 +30,10 @@ final class Hooks {
     hooks.add(hook);
   }
 
-  /** Calls each hook once, with the rule that decided. An error of a hook is logged. */
+  /**
+   * Has each hook called once, with the rule that decided. Call it in the loop. An error of a hook
+   * is logged.
+   */
   void tell(
       EventKind kind,
       @Nullable Decision decision,
@@ -50,6 +56,10 @@ final class Hooks {
             Duration.ofNanos(nanos),
             degraded,
             error);
+    loop.reports.add(() -> call(event));
+  }
+
+  private void call(Event event) {
     for (Consumer<Event> hook : hooks) {
       try {
         hook.accept(event);

@@ -356,8 +356,9 @@ public final class Limiter implements AutoCloseable {
    * Refunds the prefetched permits that were not spent, ends the leases and admissions that are
    * held, and closes the limiter's connections, never the application's client. Calls in line throw
    * an {@link IllegalStateException}; calls that were sent get their replies, for at most the
-   * time-out. Afterwards the limiter has no thread and no timer. A second call waits for the first.
-   * If the thread is interrupted, the end goes on and the flag stays set.
+   * time-out. Afterwards the limiter has no timer, and no thread but that of a hook which still
+   * runs. A second call waits for the first. If the thread is interrupted, the end goes on and the
+   * flag stays set.
    */
   @Override
   public void close() {

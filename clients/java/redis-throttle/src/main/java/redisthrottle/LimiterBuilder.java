@@ -136,7 +136,10 @@ public final class LimiterBuilder {
 
   /**
    * Sets a function that gets an event of each decision, charge, refund, end of an item of an
-   * admission, and rejection. It must be quick: no other call proceeds while it runs. In it, the
+   * admission, and rejection. The thread of a blocking call runs it before the call returns, the
+   * executor before the result of an asynchronous one, and a thread of the limiter after ends that
+   * have no caller. So it may run in several threads at a time, and it delays only its own call. If
+   * that thread has more than 10,000 events to report, it drops further ones. In the function, the
    * blocking methods of the limiter throw an {@link IllegalStateException}. What it throws is
    * logged.
    */

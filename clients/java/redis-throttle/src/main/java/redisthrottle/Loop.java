@@ -32,12 +32,16 @@ final class Loop implements Executor {
 
   private final long epochNanos;
 
+  /** Runs what the tasks report. */
+  final Reports reports;
+
   /** The thread that runs a task now. */
   private volatile @Nullable Thread running;
 
   Loop(Clock clock) {
     this.clock = clock;
     this.epochNanos = clock.wallNanos() - clock.nanos();
+    this.reports = new Reports(clock::runAside);
   }
 
   @Override
@@ -62,6 +66,7 @@ final class Loop implements Executor {
         }
         running = Thread.currentThread();
         attempt(task);
+        reports.flush();
         running = null;
         if (++tasksRun % TASKS_MAX == 0) {
           leave();
@@ -85,11 +90,11 @@ final class Loop implements Executor {
     }
   }
 
-  private static void attempt(Runnable task) {
+  private void attempt(Runnable task) {
     try {
       task.run();
     } catch (RuntimeException | Error e) {
-      LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a task failed", e);
+      reports.send(() -> LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a task failed", e));
     }
   }
 
@@ -107,7 +112,7 @@ final class Loop implements Executor {
     }
   }
 
-  /** Returns true in a task of this loop, such as a hook: waiting there would never end. */
+  /** Returns true in a task of this loop: waiting there would never end. */
   boolean isMine() {
     return running == Thread.currentThread();
   }

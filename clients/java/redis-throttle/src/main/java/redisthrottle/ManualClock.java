@@ -68,6 +68,11 @@ final class ManualClock {
     }
 
     @Override
+    public void runAside(Runnable task) {
+      task.run();
+    }
+
+    @Override
     public void close() {
       lock.lock();
       try {

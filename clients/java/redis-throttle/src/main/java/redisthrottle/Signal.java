@@ -3,6 +3,7 @@ package redisthrottle;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.atomic.AtomicIntegerFieldUpdater;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -13,6 +14,9 @@ final class Signal {
   /** A signal of a call that is not given up. */
   static final Signal NONE = new Signal();
 
+  private static final AtomicIntegerFieldUpdater<Signal> OVER =
+      AtomicIntegerFieldUpdater.newUpdater(Signal.class, "over");
+
   /** The acts, a list in the order in which they came. A set would cost each call more memory. */
   private @Nullable Act first;
 
@@ -20,8 +24,21 @@ final class Signal {
   private boolean isAborted;
   private long spentNs;
 
-  /** True when the call has a result: to give it up has no meaning then. Any thread reads it. */
-  volatile boolean isOver;
+  /** 1 when the call has a result. Any thread reads it. */
+  private volatile int over;
+
+  /** What the thread that gets the result reports. */
+  @Nullable List<Runnable> reports;
+
+  /** Notes that the call has a result. Returns false if it had one before. */
+  boolean end() {
+    return OVER.compareAndSet(this, 0, 1);
+  }
+
+  /** Returns true when the call has a result: to give it up has no meaning then. */
+  boolean isOver() {
+    return over != 0;
+  }
 
   boolean isAborted() {
     return isAborted;
