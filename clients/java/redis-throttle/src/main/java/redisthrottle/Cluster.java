@@ -5,6 +5,7 @@ import static redisthrottle.Failures.recovered;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -29,6 +30,9 @@ final class Cluster implements Routes {
   /** The node of calls whose slot has no known one. It has no connections. */
   private final Node unrouted;
 
+  /** The nodes that the cluster no longer has, whose commands may not all be answered. */
+  private final Set<Node> leaving = new HashSet<>();
+
   private @Nullable SlotMap map;
   private @Nullable Shared<SlotMap> reading;
   private boolean hasRead;
@@ -46,6 +50,10 @@ final class Cluster implements Routes {
   public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
     Node node = nodeOf(call);
     if (node != unrouted) {
+      if (pending != null) {
+        // A call that is sent again may have gone to another node before.
+        pending.moveTo(node, false);
+      }
       return sendTo(node, call, pending);
     }
     boolean isFirst = !hasRead;
@@ -170,6 +178,7 @@ final class Cluster implements Routes {
   public void close() {
     isClosed = true;
     nodes().forEach(Node::close);
+    leaving.forEach(Node::close);
   }
 
   /** Reads the slot map again, at most once per time-out. */
@@ -192,7 +201,10 @@ final class Cluster implements Routes {
     CompletableFuture<SlotMap> mine = begun.join();
     List<Node> open =
         nodes.values().stream().filter(node -> node.link.isOpen()).limit(READERS).toList();
-    recovered(firstOf(open, terms.options().silence().toNanos()), error -> readFromAll())
+    Failures.begun(
+            () ->
+                recovered(
+                    firstOf(open, terms.options().silence().toNanos()), error -> readFromAll()))
         .whenComplete(
             (found, error) -> {
               reading = null;
@@ -261,17 +273,24 @@ final class Cluster implements Routes {
               if (error != null) {
                 throw Failures.classified(error);
               }
-              return SlotMap.of(reply, String.valueOf(node.name), terms.connector());
+              SlotMap read = SlotMap.of(reply, String.valueOf(node.name), terms.connector());
+              if (read.primaries().isEmpty()) {
+                // A node that was reset knows none. Its map would close all connections.
+                throw Link.away(node.name + " knows no slots");
+              }
+              return read;
             });
   }
 
-  /** Stores the map, and closes the connections to nodes that are no longer a primary. */
+  /** Stores the map, and ends the connections to nodes that are no longer a primary. */
   private void install(SlotMap found) {
     map = found;
     Set<String> primaries = found.primaries();
     List<Node> old =
         nodes.values().stream().filter(node -> !primaries.contains(node.name)).toList();
     nodes.keySet().retainAll(primaries);
-    old.forEach(Node::close);
+    leaving.removeIf(node -> !node.link.isOpen());
+    leaving.addAll(old);
+    old.forEach(Node::leave);
   }
 }

@@ -1,7 +1,7 @@
 package redisthrottle;
 
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /** Sends each call once, and follows it to its end. */
@@ -64,10 +64,9 @@ final class Exchange {
     try {
       signal.throwIfAborted();
       Node node = routes.nodeOf(call);
-      boolean isProbe = node.breaker.enter();
-      open++;
-      return run(call, new Pending(this, node, sender, signal, kind, withinNs), isProbe);
-    } catch (UnavailableException | CancellationException e) {
+      Pending pending = new Pending(this, node, sender, signal, kind, withinNs);
+      return run(call, pending, node, node.breaker.enter());
+    } catch (RuntimeException | Error e) {
       return CompletableFuture.failedFuture(e);
     }
   }
@@ -82,40 +81,60 @@ final class Exchange {
     CompletableFuture<@Nullable Object> answer =
         node.slots
             .take(until)
-            .thenCompose(
-                isTaken -> {
-                  if (!isTaken) {
-                    String text = "no slot was free before the lease ended";
-                    throw UnavailableException.unsent(Reason.OVERLOADED, text, null);
-                  }
-                  return inSlot(call, node, signal)
-                      .whenComplete((reply, error) -> node.slots.put());
-                });
+            .handle((isTaken, error) -> taken(call, node, until, signal, isTaken, error))
+            .thenCompose(Function.identity());
     answer.whenComplete((reply, error) -> loop.execute(this::ended));
     return answer;
+  }
+
+  /** Sends a call in the slot that it has waited for. */
+  private CompletableFuture<@Nullable Object> taken(
+      Call call,
+      Node node,
+      long until,
+      Signal signal,
+      @Nullable Boolean isTaken,
+      @Nullable Throwable error) {
+    if (error != null) {
+      // The cluster may have another node for the call.
+      return Failures.cause(error) instanceof NotSentException
+          ? sendHeld(call, until, signal)
+          : CompletableFuture.failedFuture(error);
+    }
+    if (!Boolean.TRUE.equals(isTaken)) {
+      String text = "no slot was free before the lease ended";
+      return CompletableFuture.failedFuture(
+          UnavailableException.unsent(Reason.OVERLOADED, text, null));
+    }
+    return inSlot(call, node, signal).whenComplete((reply, failure) -> node.slots.put());
   }
 
   private CompletableFuture<@Nullable Object> inSlot(Call call, Node node, Signal signal) {
     try {
       signal.throwIfAborted();
       boolean passes = node.breaker.isOpen() && node.link.isOpen();
-      boolean isProbe = !passes && node.breaker.enter();
-      open++;
       Pending pending = new Pending(this, node, Turn.NONE, signal, Pending.Kind.HELD, timeoutNs);
-      return run(call, pending, isProbe);
-    } catch (UnavailableException | CancellationException e) {
+      return run(call, pending, node, !passes && node.breaker.enter());
+    } catch (RuntimeException | Error e) {
       return CompletableFuture.failedFuture(e);
     }
   }
 
-  private CompletableFuture<@Nullable Object> run(Call call, Pending pending, boolean isProbe) {
+  private CompletableFuture<@Nullable Object> run(
+      Call call, Pending pending, Node node, boolean isProbe) {
+    open++;
     if (isProbe) {
       pending.probes();
-      routes.nodeOf(call).beginProbe();
     }
-    pending.follow();
-    backends
-        .send(call, pending)
+    // From here on the call holds a place or the probe, which only its end gives back.
+    Failures.begun(
+            () -> {
+              if (isProbe) {
+                node.beginProbe();
+              }
+              pending.follow();
+              return backends.send(call, pending);
+            })
         .whenComplete(
             (reply, error) -> {
               if (error == null) {

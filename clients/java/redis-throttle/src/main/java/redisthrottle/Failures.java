@@ -1,11 +1,14 @@
 package redisthrottle;
 
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.function.Function;
+import java.util.function.Supplier;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
@@ -136,6 +139,16 @@ final class Failures {
 
   static boolean mayHaveRun(@Nullable Throwable error) {
     return error instanceof UnavailableException away && away.mayHaveRun();
+  }
+
+  /** Begins an act. What it throws, and null in place of a future, is the error of the result. */
+  static <T> CompletionStage<? extends T> begun(
+      Supplier<? extends CompletionStage<? extends T>> act) {
+    try {
+      return Objects.requireNonNull(act.get(), "no future");
+    } catch (RuntimeException | Error e) {
+      return CompletableFuture.failedFuture(e);
+    }
   }
 
   /** Returns a future that continues with another one after an error. */

@@ -4,8 +4,8 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionStage;
 import java.util.function.DoubleSupplier;
+import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -82,6 +82,9 @@ final class Link {
       } else {
         completeExceptionally(known);
       }
+      if (closedBy != null && on.unanswered.isEmpty()) {
+        retire(closedBy.get());
+      }
     }
   }
 
@@ -103,7 +106,9 @@ final class Link {
   private long dialAgainAt;
   private @Nullable CommandRejectedException refusal;
   private boolean hasDialled;
-  private boolean isClosed;
+
+  /** Returns the error of calls after the end; null before it. */
+  private @Nullable Supplier<RuntimeException> closedBy;
 
   Link(Terms terms, @Nullable String name, RunClock clock, Owner owner) {
     this.terms = terms;
@@ -142,13 +147,11 @@ final class Link {
     Sent sent = new Sent(on, at, isPatient);
     on.unanswered.add(sent);
     clock.start();
-    CompletionStage<@Nullable Object> reply;
-    try {
-      reply = on.connection.send(words);
-    } catch (RuntimeException e) {
-      reply = CompletableFuture.failedFuture(e);
-    }
-    reply.whenComplete((value, error) -> loop.execute(() -> sent.ended(value, error)));
+    // What the driver throws, an error such as the end of the memory included, must end the
+    // command:
+    // one that is never answered looks like a silent node.
+    Failures.begun(() -> on.connection.send(words))
+        .whenComplete((value, error) -> loop.execute(() -> sent.ended(value, error)));
     return sent;
   }
 
@@ -180,7 +183,7 @@ final class Link {
     }
     try {
       on.connection.whenRead(act);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       act.run();
     }
   }
@@ -191,8 +194,8 @@ final class Link {
 
   /** Returns the error of a call that needs a dial while none may begin; null if one may. */
   @Nullable RuntimeException refused() {
-    if (isClosed) {
-      return Closing.error();
+    if (closedBy != null) {
+      return closedBy.get();
     }
     long left = dialAgainAt - loop.nanos();
     if (dial != null || !isPausing || left <= 0) {
@@ -248,13 +251,8 @@ final class Link {
     }
 
     void begin() {
-      CompletionStage<? extends Connection> dialled;
-      try {
-        dialled = terms.connector.connect(name, patience);
-      } catch (RuntimeException e) {
-        dialled = CompletableFuture.failedFuture(e);
-      }
-      dialled.whenComplete((opened, error) -> loop.execute(() -> ended(opened, error)));
+      Failures.begun(() -> terms.connector.connect(name, patience))
+          .whenComplete((opened, error) -> loop.execute(() -> ended(opened, error)));
     }
 
     @Override
@@ -275,8 +273,12 @@ final class Link {
       isPausing = false;
       refusal = null;
       heardAt = clock.nanos();
-      owner.opened(end());
-      result.complete(true);
+      boolean isFirst = end();
+      try {
+        owner.opened(isFirst);
+      } finally {
+        result.complete(true);
+      }
     }
 
     private void failed(Throwable error) {
@@ -290,8 +292,11 @@ final class Link {
       double pause = terms.options.dialPause().toNanos() * terms.jitter.getAsDouble();
       isPausing = true;
       dialAgainAt = loop.nanos() + (long) pause;
-      owner.dialFailed(known, isFirst);
-      result.fail(known);
+      try {
+        owner.dialFailed(known, isFirst);
+      } finally {
+        result.fail(known);
+      }
     }
 
     /** Returns true if this was the first dial. */
@@ -333,22 +338,42 @@ final class Link {
     }
   }
 
-  private static void close(Connection connection) {
+  private void close(Connection connection) {
     try {
       connection.close();
-    } catch (RuntimeException e) {
-      System.getLogger("redisthrottle")
-          .log(System.Logger.Level.WARNING, "redis-throttle: a connection did not close", e);
+    } catch (RuntimeException | Error e) {
+      loop.reports.send(
+          () ->
+              System.getLogger("redisthrottle")
+                  .log(
+                      System.Logger.Level.WARNING,
+                      "redis-throttle: a connection did not close",
+                      e));
     }
   }
 
+  /** Closes the connection with the limiter, and ends the commands on it. */
   void close() {
-    isClosed = true;
+    refuse(Closing::error, "the limiter is closed");
+    retire(UnavailableException.sent(Reason.CONNECTION, "the limiter is closed", null));
+  }
+
+  /** Closes the connection to a node that has left the cluster once its commands are answered. */
+  void leave() {
+    String text = "the node has left the cluster";
+    refuse(() -> away(text), text);
+    Generation on = current;
+    if (on != null && on.unanswered.isEmpty()) {
+      retire(away(text));
+    }
+  }
+
+  private void refuse(Supplier<RuntimeException> error, String text) {
+    closedBy = error;
     Dial begun = dial;
     if (begun != null) {
       begun.end();
-      begun.result.fail(away("the limiter is closed"));
+      begun.result.fail(away(text));
     }
-    retire(UnavailableException.sent(Reason.CONNECTION, "the limiter is closed", null));
   }
 }

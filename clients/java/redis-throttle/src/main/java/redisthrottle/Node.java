@@ -340,8 +340,19 @@ final class Node implements RunClock.Owner, Link.Owner {
   }
 
   void close() {
+    // First, because an end in a slot would hand it over.
+    slots.close(Link.away("the limiter is closed"));
     link.close();
-    slots.close();
     eachInLine(one -> one.lose(Link.away("the limiter is closed")));
+  }
+
+  /**
+   * Ends a node that the cluster no longer has. Calls in line go to another one; those that were
+   * sent get their replies.
+   */
+  void leave() {
+    slots.close(new NotSentException(null));
+    link.leave();
+    eachInLine(Pending::turnBack);
   }
 }

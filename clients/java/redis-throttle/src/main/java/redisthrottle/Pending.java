@@ -190,6 +190,16 @@ final class Pending extends RunClock.Due {
     }
   }
 
+  /** Takes the call out of the line of a node that the cluster no longer has. */
+  void turnBack() {
+    CompletableFuture<Boolean> served = turn;
+    turn = null;
+    stage = Stage.SEARCHING;
+    if (served != null) {
+      served.completeExceptionally(new NotSentException(null));
+    }
+  }
+
   /** Called when the command is sent. */
   void sent(boolean isShort) {
     stage = Stage.SENT;
@@ -265,34 +275,40 @@ final class Pending extends RunClock.Due {
   /** Ends the call with the server's reply. */
   void answer(@Nullable Object reply) {
     stage = Stage.SEARCHING;
-    node.breaker.answered();
-    if (end()) {
-      result.complete(reply);
-      exchange.ended();
-    } else if (sender.isDraining) {
-      sender.late(reply, null);
+    try {
+      node.breaker.answered();
+      if (end()) {
+        result.complete(reply);
+        exchange.ended();
+      } else if (sender.isDraining) {
+        sender.late(reply, null);
+      }
+    } finally {
+      node.settled(this);
     }
-    node.settled(this);
   }
 
   /** Ends the call with an error: that of the server, or of the connection. */
   void fail(RuntimeException error) {
     boolean isCommon = stage == Stage.MAPPING;
     stage = Stage.SEARCHING;
-    if (error instanceof CommandRejectedException) {
-      node.breaker.answered();
-    } else if (!isEnded && !isCommon && reasonOf(error) == Reason.SERVER) {
-      node.breaker.failed(node.link.nextDialAt());
+    try {
+      if (error instanceof CommandRejectedException) {
+        node.breaker.answered();
+      } else if (!isEnded && !isCommon && reasonOf(error) == Reason.SERVER) {
+        node.breaker.failed(node.link.nextDialAt());
+      }
+      if (retires(error)) {
+        // First, because what follows the call must not go down the same connection.
+        String text = "the connection was dropped: " + error.getMessage();
+        node.retire(UnavailableException.sent(Reason.CONNECTION, text, null));
+      }
+      if (!lose(error) && sender.isDraining) {
+        sender.late(null, error);
+      }
+    } finally {
+      node.settled(this);
     }
-    if (retires(error)) {
-      // First, because what follows the call must not go down the same connection.
-      String text = "the connection was dropped: " + error.getMessage();
-      node.retire(UnavailableException.sent(Reason.CONNECTION, text, null));
-    }
-    if (!lose(error) && sender.isDraining) {
-      sender.late(null, error);
-    }
-    node.settled(this);
   }
 
   private static @Nullable Reason reasonOf(RuntimeException error) {

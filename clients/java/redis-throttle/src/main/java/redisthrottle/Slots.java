@@ -3,6 +3,7 @@ package redisthrottle;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
+import org.jspecify.annotations.Nullable;
 
 /** The slots of renewals and ends at one node, which do not stand in line with its other calls. */
 final class Slots {
@@ -10,7 +11,7 @@ final class Slots {
 
   private final Loop loop;
   private int free = COUNT;
-  private boolean isClosed;
+  private @Nullable RuntimeException closedBy;
   private final Deque<CompletableFuture<Boolean>> waiting = new ArrayDeque<>();
 
   Slots(Loop loop) {
@@ -19,8 +20,8 @@ final class Slots {
 
   /** Takes a slot, or waits for one. The result is false if none was free in time. */
   CompletableFuture<Boolean> take(long until) {
-    if (isClosed) {
-      return CompletableFuture.completedFuture(false);
+    if (closedBy != null) {
+      return CompletableFuture.failedFuture(closedBy);
     }
     if (free > 0) {
       free--;
@@ -50,11 +51,11 @@ final class Slots {
     }
   }
 
-  /** Refuses those that wait, and all later ones. */
-  void close() {
-    isClosed = true;
+  /** Refuses those that wait, and all later ones, with an error. */
+  void close(RuntimeException error) {
+    closedBy = error;
     for (CompletableFuture<Boolean> one = waiting.poll(); one != null; one = waiting.poll()) {
-      one.complete(false);
+      one.completeExceptionally(error);
     }
   }
 }
