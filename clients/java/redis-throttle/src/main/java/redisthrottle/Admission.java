@@ -39,7 +39,7 @@ public final class Admission extends Guard implements AutoCloseable {
     this.parts = parts;
     for (Part part : parts) {
       if (part.hold != null) {
-        part.hold.endsWith(this);
+        part.hold.renewFor(this);
       }
     }
   }
@@ -138,7 +138,8 @@ public final class Admission extends Guard implements AutoCloseable {
     }
     CompletableFuture<?>[] all =
         parts.stream()
-            .map(part -> part.end.apply(settled.get(part)))
+            .map(part -> Failures.begun(() -> part.end.apply(settled.get(part))))
+            .map(CompletionStage::toCompletableFuture)
             .toArray(CompletableFuture<?>[]::new);
     return CompletableFuture.allOf(all);
   }

@@ -158,7 +158,7 @@ final class Backends {
     Shared<Backend> begun = new Shared<>();
     search = begun;
     CompletableFuture<Backend> mine = begun.join();
-    find(failed, call)
+    Failures.begun(() -> find(failed, call))
         .whenComplete(
             (backend, error) -> {
               search = null;

@@ -325,7 +325,10 @@ final class Core {
         signal -> {
           long askedAt = loop.nanos();
           return taking(EventKind.LEASE, call, asks, false, false, signal)
-              .thenApply(d -> closing.kept(holding.lease(this, ask, closing.granted(d), askedAt)));
+              .thenApply(closing::granted)
+              .thenApply(
+                  d -> ending.guarded(asks, false, () -> holding.lease(this, ask, d, askedAt)))
+              .thenApply(closing::kept);
         },
         lease -> lease.releaseAsync());
   }
@@ -339,9 +342,12 @@ final class Core {
         signal -> {
           long askedAt = loop.nanos();
           return taking(EventKind.CHECK, call, asks, true, true, signal)
+              .thenApply(closing::granted)
               .thenApply(
                   d ->
-                      closing.kept(holding.admission(this, asks, closing.granted(d), id, askedAt)));
+                      ending.guarded(
+                          asks, true, () -> holding.admission(this, asks, d, id, askedAt)))
+              .thenApply(closing::kept);
         },
         admission -> admission.finishAsync());
   }

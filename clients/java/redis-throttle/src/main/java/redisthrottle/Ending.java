@@ -170,6 +170,16 @@ final class Ending {
             });
   }
 
+  /** Makes a guard of a call that was allowed. Ends what it would hold if that fails. */
+  <T> T guarded(List<Ask> asks, boolean isCounted, Supplier<T> guard) {
+    try {
+      return guard.get();
+    } catch (RuntimeException | Error e) {
+      abandon(asks, isCounted);
+      throw e;
+    }
+  }
+
   /** Ends the leases and reservations of a call whose caller has nothing of them. */
   void abandon(List<Ask> asks, boolean isCounted) {
     for (Ask ask : asks) {

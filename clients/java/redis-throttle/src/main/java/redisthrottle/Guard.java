@@ -30,7 +30,7 @@ abstract class Guard {
     core.loop.execute(
         () -> {
           core.closing.ended(this);
-          sendEnds().whenComplete((done, error) -> first.complete(null));
+          Failures.begun(this::sendEnds).whenComplete((done, error) -> first.complete(null));
         });
     return first;
   }

@@ -28,7 +28,7 @@ final class Hold {
   private @Nullable WeakReference<Object> guard;
 
   /**
-   * Begins the renewals.
+   * Makes a hold without renewals.
    *
    * @param askedAt the moment before the call was sent
    * @param isOnServer true if the server granted it; otherwise {@link OnError} did, and it is not
@@ -40,17 +40,17 @@ final class Hold {
     this.until = askedAt + ttlNs;
     this.isOnServer = isOnServer;
     this.renewal = renewal;
-    if (isOnServer) {
-      schedule(askedAt);
-    }
   }
 
   /**
-   * Ends the renewals when the guard is collected: nothing can end it any more, and renewed it
-   * would be held as long as the process runs. On the server it expires.
+   * Begins the renewals. They end when the guard is collected: nothing can end it any more, and
+   * renewed it would be held as long as the process runs. On the server it expires.
    */
-  void endsWith(Object other) {
+  void renewFor(Object other) {
     guard = new WeakReference<>(other);
+    if (isOnServer) {
+      schedule(until - ttlNs);
+    }
   }
 
   /** Returns the end of the ttl since the last successful renewal was sent. */

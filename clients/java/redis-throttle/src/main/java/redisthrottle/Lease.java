@@ -26,7 +26,7 @@ public final class Lease extends Guard implements AutoCloseable {
     this.id = id;
     this.hold = hold;
     this.release = release;
-    hold.endsWith(this);
+    hold.renewFor(this);
   }
 
   /** Returns the decision that allowed the lease. */

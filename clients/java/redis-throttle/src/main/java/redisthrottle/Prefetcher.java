@@ -114,9 +114,7 @@ final class Prefetcher {
     fetch.askedAt = loop.nanos();
     open.put(wanted.key, fetch);
     underWay.add(fetch);
-    wanted
-        .send
-        .apply(fetch.permits)
+    Failures.begun(() -> wanted.send.apply(fetch.permits))
         .whenComplete(
             (grant, error) -> {
               underWay.remove(fetch);

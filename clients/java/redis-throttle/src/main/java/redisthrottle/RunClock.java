@@ -169,8 +169,11 @@ final class RunClock {
       stop.run();
     }
     count();
-    owner.tick(run);
-    replan();
+    try {
+      owner.tick(run);
+    } finally {
+      replan();
+    }
   }
 
   private long earliest() {

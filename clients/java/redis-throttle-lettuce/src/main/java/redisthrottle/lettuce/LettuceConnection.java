@@ -98,7 +98,7 @@ final class LettuceConnection implements Connection {
     }
     try {
       connection.dispatch(batch);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       batch.forEach(command -> command.completeExceptionally(e));
     }
     if (waiting.addAndGet(-size) > 0) {
