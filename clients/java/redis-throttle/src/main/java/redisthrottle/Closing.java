@@ -6,9 +6,19 @@ import java.util.List;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
 
 /** The end of a limiter, and what it ends. */
 final class Closing {
+  private static final System.Logger LOGGER = System.getLogger("redisthrottle");
+
+  /** The number of refunds of unspent permits that are sent at a time. */
+  private static final int REFUNDS = 64;
+
+  /** The time for which the end waits for hooks that run. */
+  private static final long REPORTS_MS = 100;
+
   /** Aborted when the limiter closes. */
   final Signal signal = new Signal();
 
@@ -19,6 +29,7 @@ final class Closing {
   private final Set<Guard> guards = Collections.newSetFromMap(new WeakHashMap<>());
 
   private volatile boolean isClosed;
+  private boolean hasEnded;
   private final CompletableFuture<Void> closed = new CompletableFuture<>();
 
   Closing(Core core, Connector connector) {
@@ -79,41 +90,66 @@ final class Closing {
           signal.abort();
           CompletableFuture<Boolean> idle = core.exchange.finish();
           Runnable stop = core.loop.after(core.exchange.timeoutNs, () -> idle.complete(false));
-          core.ending.close();
-          List.copyOf(guards).forEach(Guard::end);
-          core.stocks.drain().thenCompose(unspent -> refunded(unspent.iterator()));
+          // First, because nothing that follows may leave the limiter half closed.
           idle.whenComplete(
               (isIdle, error) -> {
                 stop.run();
                 closeAll();
               });
+          core.ending.close();
+          List.copyOf(guards).forEach(Guard::end);
+          core.stocks.drain().thenAccept(unspent -> refund(unspent.iterator()));
           // As a task: the ends of the guards begin as tasks.
           core.loop.execute(core.exchange::checkIdle);
         });
     return closed;
   }
 
-  /** Refunds one at a time: more than the in-flight bound at once would not be sent. */
-  private CompletableFuture<Boolean> refunded(Iterator<Prefetcher.Unspent> unspent) {
-    if (!unspent.hasNext()) {
-      return CompletableFuture.completedFuture(true);
+  /** Refunds some at a time: calls beyond the in-flight bound would stand in line for too long. */
+  private void refund(Iterator<Prefetcher.Unspent> unspent) {
+    for (int one = Math.min(REFUNDS, core.options.maxInFlight); one > 0; one--) {
+      refundNext(unspent);
     }
-    Prefetcher.Unspent next = unspent.next();
-    Call call = Call.one("REFUND", Ask.of(next.rule(), next.key(), "", next.units()));
-    return core.decider
-        .answer(call, Signal.NONE, List.of())
-        .handle((reply, error) -> true)
-        .thenCompose(done -> refunded(unspent));
+  }
+
+  private void refundNext(Iterator<Prefetcher.Unspent> unspent) {
+    // A loop, because refunds that end at once would nest as deep as there are keys.
+    while (unspent.hasNext() && !hasEnded) {
+      Prefetcher.Unspent next = unspent.next();
+      Call call = Call.one("REFUND", Ask.of(next.rule(), next.key(), "", next.units()));
+      CompletableFuture<@Nullable Object> refund =
+          core.decider.answer(call, Signal.NONE, List.of());
+      if (!refund.isDone()) {
+        refund.whenComplete((reply, error) -> core.loop.execute(() -> refundNext(unspent)));
+        return;
+      }
+    }
   }
 
   private void closeAll() {
-    core.exchange.close();
-    core.decider.close();
+    hasEnded = true;
+    attempt(core.exchange::close);
+    attempt(core.decider::close);
+    attempt(connector::close);
+    // As a task: the ends of the calls may have left some.
+    core.loop.execute(
+        () -> {
+          CompletableFuture<Void> reported = new CompletableFuture<>();
+          core.loop.reports.whenSent(() -> reported.complete(null));
+          attempt(core.loop::close);
+          reported
+              .completeOnTimeout(null, REPORTS_MS, TimeUnit.MILLISECONDS)
+              .thenRun(() -> closed.complete(null));
+        });
+  }
+
+  /** Runs a part of the end, which others follow whatever it throws. */
+  private void attempt(Runnable part) {
     try {
-      connector.close();
-    } finally {
-      core.loop.close();
-      closed.complete(null);
+      part.run();
+    } catch (RuntimeException | Error e) {
+      core.loop.reports.send(
+          () -> LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a part did not close", e));
     }
   }
 }

@@ -1,5 +1,6 @@
 package redisthrottle.lettuce;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -139,6 +140,52 @@ class HoldingTest {
       Server.await(
           "the connections close",
           () -> server.send("CLIENT", "LIST").trim().split("\n").length == 1);
+    }
+  }
+
+  @Test
+  void close_of_thousands_of_leases_and_permits_takes_one_timeout_at_a_silent_server() {
+    int each = 3000;
+    Rule many = Rule.lease("many", each, Duration.ofMinutes(1));
+    Rule hot = Rule.fixed("hot", 10, Duration.ofHours(1)).prefetch(5);
+    try (Server server = Server.withModule();
+        Proxy proxy = new Proxy(server.port)) {
+      Limiter limiter =
+          Limiter.builder(LettuceConnector.of(Server.CLIENT, proxy.uri()))
+              .timeout(Duration.ofSeconds(2))
+              .build();
+      limiter.ready();
+      List<Lease> leases = new ArrayList<>();
+      for (int at = 0; at < each; at++) {
+        String subject = Integer.toString(at);
+        limiter.check(hot.of(subject));
+        leases.add(limiter.lease(many.of("t")));
+      }
+      proxy.isSilent = true;
+      long begin = System.nanoTime();
+      limiter.close();
+      Duration took = Duration.ofNanos(System.nanoTime() - begin);
+      assertTrue(took.toMillis() < 4000, "the end took " + took);
+      assertEquals(each, limiter.counters().unsettled());
+      assertTrue(leases.stream().noneMatch(Lease::isHeld));
+    }
+  }
+
+  @Test
+  void close_gives_thousands_of_permits_back() {
+    int keys = 3000;
+    Rule hot = Rule.fixed("back", 10, Duration.ofHours(1)).prefetch(5);
+    try (Server server = Server.withModule();
+        Limiter other = builder(server.uri()).build()) {
+      Limiter limiter = builder(server.uri()).build();
+      limiter.ready();
+      for (int at = 0; at < keys; at++) {
+        assertTrue(limiter.check(hot.of(Integer.toString(at))).allowed());
+      }
+      limiter.close();
+      for (int at = 0; at < keys; at++) {
+        assertEquals(8, other.peek(hot.of(Integer.toString(at))).remaining());
+      }
     }
   }
 
