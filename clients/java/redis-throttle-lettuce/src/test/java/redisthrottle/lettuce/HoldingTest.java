@@ -18,11 +18,13 @@ import org.junit.jupiter.api.Test;
 import redisthrottle.Admission;
 import redisthrottle.CallInterruptedException;
 import redisthrottle.CallOptions;
+import redisthrottle.Decision;
 import redisthrottle.Item;
 import redisthrottle.Lease;
 import redisthrottle.Limiter;
 import redisthrottle.LimiterBuilder;
 import redisthrottle.Rule;
+import redisthrottle.Source;
 
 /** Runs against a real server, on which nothing may stay held. */
 class HoldingTest {
@@ -115,6 +117,47 @@ class HoldingTest {
         proxy.loses.set(false);
       }
       awaitNothingHeld(limiter);
+    }
+  }
+
+  @Test
+  void keeps_no_place_after_replies_are_cut() {
+    Rule day = Rule.fixed("cut", 1000, Duration.ofDays(1));
+    try (Server server = Server.withModule();
+        Proxy proxy = new Proxy(server.port);
+        Limiter limiter =
+            builder(proxy.uri()).maxInFlight(2).breaker(1000, Duration.ofMillis(20)).build()) {
+      limiter.ready();
+      for (int at = 0; at < 20; at++) {
+        proxy.cuts.set(true);
+        CompletableFuture<Decision> cut = limiter.checkAsync(day.of("a")).toCompletableFuture();
+        CompletableFuture<Decision> next = limiter.checkAsync(day.of("a")).toCompletableFuture();
+        cut.join();
+        next.join();
+        proxy.cuts.set(false);
+        Server.await("a decision", () -> limiter.check(day.of("a")).source() == Source.SERVER);
+      }
+    }
+  }
+
+  @Test
+  void keeps_no_place_after_callers_cancel_at_any_moment() {
+    Rule day = Rule.fixed("cancelled", 100, Duration.ofDays(1));
+    try (Server server = Server.withModule();
+        Limiter limiter = builder(server.uri()).maxInFlight(4).build()) {
+      limiter.ready();
+      int allowed = 0;
+      for (int at = 0; at < 2000; at++) {
+        CompletableFuture<Decision> left = limiter.checkAsync(day.of("a")).toCompletableFuture();
+        LockSupport.parkNanos(at % 100 * 1000L);
+        left.cancel(true);
+        if (at % 20 == 0 && limiter.check(day.of("a")).allowed()) {
+          allowed++;
+        }
+      }
+      assertTrue(allowed <= 100);
+      assertFalse(limiter.check(day.of("a")).allowed());
+      assertEquals(0, limiter.counters().degraded());
     }
   }
 

@@ -20,6 +20,9 @@ public final class Proxy implements AutoCloseable {
   /** True if the next reply is lost with its connection. */
   final AtomicBoolean loses = new AtomicBoolean();
 
+  /** True if the next reply is cut in its middle, and its connection closed. */
+  final AtomicBoolean cuts = new AtomicBoolean();
+
   volatile int target;
 
   /** The time for which replies are held. */
@@ -83,6 +86,10 @@ public final class Proxy implements AutoCloseable {
           isDead.set(true);
         }
         if (isReply && loses.compareAndSet(true, false)) {
+          return;
+        }
+        if (isReply && cuts.compareAndSet(true, false)) {
+          to.getOutputStream().write(buffer, 0, n / 2);
           return;
         }
         if (isReply && delayMs > 0) {
