@@ -95,12 +95,21 @@ final class Reports {
     running.incrementAndGet();
     isRunning.set(true);
     try {
-      reports.forEach(Runnable::run);
+      reports.forEach(Reports::attempt);
     } finally {
       if (before == null) {
         isRunning.remove();
       }
       running.decrementAndGet();
+    }
+  }
+
+  /** Runs a report. A logger that throws has nowhere to say so, and does not end a call. */
+  private static void attempt(Runnable report) {
+    try {
+      report.run();
+    } catch (RuntimeException | Error e) {
+      return;
     }
   }
 
