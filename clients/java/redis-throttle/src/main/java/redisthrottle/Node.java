@@ -46,6 +46,9 @@ final class Node implements RunClock.Owner, Link.Owner {
   /** True if {@link #probe} has ended without an answer. Its command stays until the next probe. */
   private boolean isSuspect;
 
+  /** True once the cluster no longer has the node: no further probe follows. */
+  private boolean hasLeft;
+
   /** A time after an end without an answer, in which calls wait less. */
   private final class Patience {
     private boolean isShort;
@@ -280,7 +283,7 @@ final class Node implements RunClock.Owner, Link.Owner {
     long run = clock.nanos();
     eachInLine(one -> one.endIfWaited(run - silenceNs, text));
     Pending probing = probe;
-    if (probing != null && !probing.isEnded()) {
+    if (probing != null && !probing.isEnded() && !hasLeft) {
       isSuspect = true;
       clock.each(
           due -> {
@@ -293,7 +296,7 @@ final class Node implements RunClock.Owner, Link.Owner {
     }
   }
 
-  /** Called when the probe begins. It uses another connection than a silent one before it. */
+  /** Drops the connection of a silent probe. The next probe uses another one. */
   void beginProbe() {
     if (isSuspect) {
       isSuspect = false;
@@ -351,8 +354,11 @@ final class Node implements RunClock.Owner, Link.Owner {
    * sent get their replies.
    */
   void leave() {
+    hasLeft = true;
     slots.close(new NotSentException(null));
     link.leave();
     eachInLine(Pending::turnBack);
+    // A silent probe's connection would else stay until the next probe.
+    beginProbe();
   }
 }

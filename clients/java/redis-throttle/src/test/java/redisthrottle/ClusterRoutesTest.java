@@ -64,6 +64,7 @@ class ClusterRoutesTest {
             .jitter(() -> 1)
             .timeout(TIMEOUT)
             .maxInFlight(maxInFlight)
+            .breaker(2, Duration.ofSeconds(1))
             .build();
     for (String node : List.of("a", "b")) {
       assertEquals(Source.SERVER, check(limiter, node).getNow(null).source());
@@ -139,5 +140,26 @@ class ClusterRoutesTest {
     late.complete(ALLOWED);
     assertEquals(Source.SERVER, sent.join().source());
     assertFalse(cluster.open.get("a:1").isOpen());
+  }
+
+  @Test
+  void a_node_that_leaves_keeps_no_connection_of_a_silent_probe() {
+    Limiter limiter = warm(10);
+    checks =
+        (node, words) ->
+            node.equals("a:1") ? new CompletableFuture<>() : error("CLUSTERDOWN of a test");
+    // The third call is the probe.
+    for (int call = 0; call < 3; call++) {
+      CompletableFuture<Decision> silent = check(limiter, "a");
+      clock.runUntil(clock.nanos() + TIMEOUT.toNanos());
+      assertEquals(Reason.TIMEOUT, silent.join().reason());
+      clock.runUntil(clock.nanos() + 2_000_000_000L);
+    }
+    MemoryServer.One probed = cluster.open.get("a:1");
+    assertTrue(probed.isOpen());
+    mapOfA = List.of(range(0, 16_383, "b"));
+    mapOfB = mapOfA;
+    assertEquals(Reason.SERVER, check(limiter, "b").join().reason());
+    assertFalse(probed.isOpen());
   }
 }
