@@ -17,6 +17,10 @@ public final class ClientGone {
           "CloseNowException",
           "EofException");
 
+  /** The names of Spring's exceptions of a request that the application itself made. */
+  private static final Set<String> OUTGOING =
+      Set.of("ResourceAccessException", "RestClientException", "WebClientRequestException");
+
   /** The longest chain of causes that is read, because a chain may be a circle. */
   private static final int CAUSES_MAX = 16;
 
@@ -24,15 +28,19 @@ public final class ClientGone {
 
   /**
    * Returns true if an exception, or one of its causes, reports that the client closed or reset its
-   * connection. The exceptions of an application that lost a connection of its own look alike, and
-   * are taken for it: such a request counts.
+   * connection. Those of an application that lost a connection of its own look alike, and are taken
+   * for it unless they are inside of an exception of Spring's clients: such a request counts.
    */
   public static boolean isReportedBy(Throwable thrown) {
     Throwable one = thrown;
     for (int left = CAUSES_MAX; one != null && left > 0; left--) {
+      String name = one.getClass().getSimpleName();
+      if (OUTGOING.contains(name)) {
+        return false;
+      }
       if (one instanceof EOFException
           || one instanceof ClosedChannelException
-          || NAMES.contains(one.getClass().getSimpleName())
+          || NAMES.contains(name)
           || one instanceof IOException && isReset(one.getMessage())) {
         return true;
       }
