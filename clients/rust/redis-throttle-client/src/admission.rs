@@ -100,7 +100,7 @@ impl Admission {
         let parts: Vec<_> = items.into_iter().zip(&decision.rows).map(part).collect();
         let settled = vec![None; parts.len()];
         let admitted = Arc::new(Admitted {
-            limiter: limiter.clone(),
+            limiter: limiter.whole(),
             id: id.to_owned(),
             decision,
             parts,

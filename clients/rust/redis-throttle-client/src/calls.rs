@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::breaker::{Breaker, Tally};
+use crate::budget::Time;
 use crate::link::Link;
 use crate::run_clock::RunClock;
 use crate::{Error, Options, Reason, clock};
@@ -75,6 +76,9 @@ struct Call {
     /// The run time at which the call began, and the time that it has.
     began_run: Duration,
     budget: Duration,
+    /// Whether its caller set that time, and whether the call ended by it.
+    is_callers: bool,
+    is_cut: bool,
     /// The time for which it stands in line.
     patience: Duration,
     has_place: bool,
@@ -174,6 +178,12 @@ impl Call {
     fn is_on(&self, other: &Arc<Link>) -> bool {
         matches!(&self.stage, Stage::Sent { link, .. } if Arc::ptr_eq(link, other))
     }
+
+    /// Returns the run time that the call has taken: all of it, if its caller's time is over.
+    fn took(&self, run: Duration) -> Duration {
+        let took = run.saturating_sub(self.began_run);
+        if self.is_cut { took.max(self.budget) } else { took }
+    }
 }
 
 impl Calls {
@@ -222,12 +232,12 @@ impl Calls {
         self.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link))
     }
 
-    /// Begins a call: it has its turn, or stands in line. `budget` is the time that it has. Its
-    /// command is sent at once if `sends` is true and the connection is not idle.
+    /// Begins a call: it has its turn, or stands in line. Its command is sent at once if `sends` is
+    /// true and the connection is not idle.
     pub fn enter(
         &mut self,
         lane: Lane,
-        (now, budget): (Instant, Duration),
+        Time { began: now, budget, is_callers }: Time,
         sends: bool,
         effects: &mut Effects,
     ) -> Result<Entered, Error> {
@@ -235,7 +245,8 @@ impl Calls {
             return Err(Error::Closed);
         }
         if budget.is_zero() {
-            return Err(Error::unavailable(Reason::Overloaded));
+            let reason = if is_callers { Reason::Timeout } else { Reason::Overloaded };
+            return Err(Error::unavailable(reason));
         }
         let passes = lane == Lane::Part || (lane == Lane::Hold && self.is_up());
         if !passes && self.breaker.is_open(now) {
@@ -275,6 +286,8 @@ impl Calls {
             began: now,
             began_run: self.clock.read(now),
             budget,
+            is_callers,
+            is_cut: false,
             patience: self.patience(lane, now, budget),
             has_place: false,
             is_crowded,
@@ -370,7 +383,7 @@ impl Calls {
 
     /// Returns the run time that a call has taken so far.
     pub fn took(&self, id: usize, now: Instant) -> Duration {
-        self.clock.read(now).saturating_sub(self.calls[id].began_run)
+        self.calls[id].took(self.clock.read(now))
     }
 
     /// Ends a call, whose last command may have been answered just now. Returns the run time that
@@ -410,7 +423,7 @@ impl Calls {
         if !self.line.is_empty() {
             self.grant(effects);
         }
-        self.clock.read(now).saturating_sub(call.began_run)
+        call.took(self.clock.read(now))
     }
 
     /// Ends the calls in line for good. Those that were sent go on.

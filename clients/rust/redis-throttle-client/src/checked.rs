@@ -49,7 +49,7 @@ impl Checked {
                 at,
             })
             .collect();
-        Self { decision, leases, uncounted, limiter: limiter.clone() }
+        Self { decision, leases, uncounted, limiter: limiter.whole() }
     }
 
     /// Gives back, in a task, the units under each rule for which a response with this head does

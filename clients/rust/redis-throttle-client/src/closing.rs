@@ -98,14 +98,14 @@ impl Limiter {
     /// Has [`close`](Limiter::close) wait for an answer.
     pub(crate) fn open(&self) -> Open {
         self.0.closing.open.fetch_add(1, Ordering::AcqRel);
-        Open(self.clone())
+        Open(self.whole())
     }
 
     /// Has [`close`](Limiter::close) give back what a caller holds.
     pub(crate) fn list(&self, held: Weak<dyn Held>) -> Listed {
         let list = &self.0.closing.held;
         let at = list.lock().unwrap_or_else(PoisonError::into_inner).insert(held);
-        Listed { limiter: self.clone(), at }
+        Listed { limiter: self.whole(), at }
     }
 
     /// Closes the limiter: every later call returns [`Error::Closed`](crate::Error::Closed), and so
@@ -117,7 +117,7 @@ impl Limiter {
     /// [`Counters::unsettled`](crate::Counters::unsettled). A second call waits for the first.
     pub async fn close(&self) {
         if !self.0.closing.has_begun.swap(true, Ordering::AcqRel) {
-            let done = Done(self.clone());
+            let done = Done(self.whole());
             tokio::spawn(async move { done.0.end().await });
         }
         self.0.closing.done.wait().await;

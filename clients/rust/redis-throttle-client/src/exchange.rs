@@ -1,14 +1,13 @@
 //! The life of a call: its node, its turn, its command, its reply.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use redis::Value;
 use tokio::time::Instant;
 
 use crate::backend::Route;
 use crate::breaker::Tally;
+use crate::budget::Budget;
 use crate::calls::Lane;
 use crate::connection::Command;
 use crate::forgotten::Since;
@@ -19,29 +18,6 @@ use crate::{Backend, Decision, Error, Limiter, Reason, Source, clock, reply};
 
 /// The number of nodes to which a command is sent: at first, and after one redirection.
 const HOPS_MAX: usize = 2;
-
-/// The time that a caller waits for answers, in one call or in several.
-#[derive(Debug)]
-pub(crate) struct Budget(AtomicU64);
-
-impl Budget {
-    pub fn new(time: Duration) -> Self {
-        Self(AtomicU64::new(us(time)))
-    }
-
-    pub fn left(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
-    }
-
-    pub fn spend(&self, time: Duration) {
-        let left = self.0.load(Ordering::Relaxed).saturating_sub(us(time));
-        self.0.store(left, Ordering::Relaxed);
-    }
-}
-
-fn us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// A command that the server decides, with the calls in it.
 #[derive(Clone, Copy)]
@@ -72,10 +48,6 @@ enum Answer {
 }
 
 impl Limiter {
-    pub(crate) fn budget(&self) -> Budget {
-        Budget::new(self.0.options.deadlines().0)
-    }
-
     /// Sends a command once, if its circuit breaker permits, and reads the reply.
     pub(crate) async fn ask<T>(
         &self,
@@ -113,7 +85,7 @@ impl Limiter {
     ) -> Result<T, Error> {
         let budget = self.budget();
         let began = clock::now();
-        let node = match self.0.nodes.find(command.key(), began).await {
+        let node = match self.0.nodes.find(command.key(), began, &budget).await {
             Ok(node) => node,
             Err(error) => return self.count_rejection(Err(error)),
         };
@@ -162,7 +134,8 @@ impl Limiter {
             }
             Err(Error::Unavailable { reason, .. }) => {
                 let known = self.known_of(ask).map(|known| &**known);
-                Ok(self.without_answer((ask.calls, ask.is_all), known, reason, peeks))
+                let why = (reason, ask.budget.keeps_limit(reason));
+                Ok(self.without_answer((ask.calls, ask.is_all), known, why, peeks))
             }
             Err(error) => Err(error),
         }
@@ -193,13 +166,13 @@ impl Limiter {
         lane: Lane,
     ) -> Result<Answer, Error> {
         let Ask { command, calls, is_all, began, budget, .. } = *ask;
-        let mut node = self.0.nodes.find(command.key(), began).await?;
+        let mut node = self.0.nodes.find(command.key(), began, budget).await?;
         let late = since.zip(self.known_of(ask));
         let late = late.map(|(since, known)| Late { known, calls, is_all, since });
         let (mut asking, mut now) = (false, self.0.nodes.begin(began));
         for hop in 1.. {
             let sends = self.0.backends.found() != Backend::Auto;
-            let pass = match node.enter(lane, (now, budget.left()), sends) {
+            let pass = match node.enter(lane, budget.from(now), sends) {
                 Ok(pass) => pass,
                 Err(error) => {
                     self.0.nodes.failed(&error);

@@ -14,19 +14,20 @@ impl Limiter {
     }
 
     /// Decides calls without an answer from the server: by known denials, unless the calls have
-    /// none, or else by `on_error`. `is_all`: the command is one for several rules.
+    /// none, or else by `on_error`. `is_all`: the command is one for several rules. `keeps`: the
+    /// node may answer others, so [`OnError::Allow`] keeps the limit in this process.
     pub(crate) fn without_answer(
         &self,
         (calls, is_all): (&[Keyed<'_>], bool),
         known: Option<&KnownDenials>,
-        reason: Reason,
+        (reason, keeps): (Reason, bool),
         peek: bool,
     ) -> Decision {
         let now = clock::now();
         if let Some(denial) = known.and_then(|it| it.without_answer(calls, is_all, reason, now)) {
             return denial;
         }
-        let mut rows = self.fallback_rows(calls, known, reason, peek);
+        let mut rows = self.fallback_rows(calls, known, (reason, keeps), peek);
         if is_all { self.strictest(calls, rows) } else { rows.remove(0) }
     }
 
@@ -45,14 +46,14 @@ impl Limiter {
         &self,
         calls: &[Keyed<'_>],
         known: Option<&KnownDenials>,
-        reason: Reason,
+        (reason, keeps): (Reason, bool),
         peek: bool,
     ) -> Vec<Decision> {
         let now_us = self.local_now_us();
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
         let mut row = |call: &Keyed<'_>, cost, peek| {
             let row = match self.on_error_of(call.rule) {
-                OnError::Allow if keeps_limit(&mut local, call, known, reason, now_us) => {
+                OnError::Allow if keeps_limit(&mut local, call, known, keeps, now_us) => {
                     local_decision(&mut local, call, (cost, 1.0), now_us, peek)
                 }
                 OnError::Allow => Decision::without_state(call.rule, true, Duration::ZERO),
@@ -94,13 +95,13 @@ impl Limiter {
 }
 
 /// Returns true if this process keeps the whole limit of a call that `on_error` would allow: the
-/// server answers other calls, or it denied the key and the retry time is over. In that case the
+/// server may answer other calls, or it denied the key and the retry time is over. In that case the
 /// limit begins as the denial left it.
 fn keeps_limit(
     local: &mut LocalLimiter,
     call: &Keyed<'_>,
     known: Option<&KnownDenials>,
-    reason: Reason,
+    keeps: bool,
     now_us: u64,
 ) -> bool {
     if call.is_held() || call.rule.can_follow(OnError::Local).is_err() {
@@ -110,5 +111,5 @@ fn keeps_limit(
     if let Some(over) = over.as_ref().filter(|over| over.is_new) {
         local.begin(call.rule, &call.key, over.reset_after, now_us);
     }
-    over.is_some() || reason == Reason::Overloaded
+    over.is_some() || keeps
 }

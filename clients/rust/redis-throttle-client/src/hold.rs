@@ -38,7 +38,7 @@ pub(crate) struct Asked {
 impl Asked {
     pub fn new(limiter: &Limiter, items: Vec<Owned>, sent: Sent, is_admission: bool) -> Self {
         let open = limiter.open();
-        Self { limiter: limiter.clone(), items, sent, at: clock::now(), is_admission, open }
+        Self { limiter: limiter.whole(), items, sent, at: clock::now(), is_admission, open }
     }
 
     /// Ends the request. Returns each item with what it holds, if the decision allows them.

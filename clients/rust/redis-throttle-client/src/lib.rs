@@ -8,6 +8,7 @@ mod argument;
 mod attempt;
 mod backend;
 mod breaker;
+mod budget;
 mod calls;
 #[cfg(test)]
 mod cases;

@@ -3,17 +3,19 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::Instant;
 
 use crate::backend::Backends;
+use crate::budget::Budget;
 use crate::calls::{Lane, READY_MIN};
 use crate::closing::Closing;
 use crate::connection::Command;
 use crate::counters::Counts;
 use crate::denial_cache::DenialCache;
-use crate::exchange::{Ask, Budget};
+use crate::exchange::Ask;
 use crate::forgotten::Forgotten;
 use crate::item::Keyed;
 use crate::key::Keys;
@@ -35,7 +37,11 @@ const LOCAL_KEYS_MAX: usize = 10_000;
 /// [`timeout`](Options::timeout), or the first dial. A limiter is cheap to clone; its clones share
 /// all state.
 #[derive(Clone)]
-pub struct Limiter(pub(crate) Arc<Inner>);
+pub struct Limiter(
+    pub(crate) Arc<Inner>,
+    /// The time of the caller, if this is a view.
+    pub(crate) Option<Duration>,
+);
 
 pub(crate) struct Inner {
     pub backends: Arc<Backends>,
@@ -78,7 +84,7 @@ impl Limiter {
         let forgotten = Arc::new(forgotten);
         let local = Arc::new(Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)));
         let known = KnownDenials::new(&options, forgotten.clone(), local.clone());
-        Ok(Self(Arc::new(Inner {
+        let inner = Inner {
             backends: Arc::new(Backends::new(options.backend)),
             nodes: Nodes::new(server.into(), &options),
             keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
@@ -93,7 +99,8 @@ impl Limiter {
             closing: Closing::default(),
             made: clock::now(),
             options,
-        })))
+        };
+        Ok(Self(Arc::new(inner), None))
     }
 
     /// Decides the call and takes its cost if it is allowed.

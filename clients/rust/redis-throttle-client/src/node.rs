@@ -20,6 +20,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::breaker::Tally;
+use crate::budget::Time;
 use crate::calls::{Calls, Effects, Lane};
 use crate::connection::{Command, Dial};
 use crate::known_denials::Late;
@@ -158,13 +159,8 @@ impl Node {
 
     /// Begins a call, unless the circuit breaker is open or too many calls wait. `sends`: its
     /// command is sent next.
-    pub fn enter(
-        self: &Arc<Self>,
-        lane: Lane,
-        (now, budget): (Instant, Duration),
-        sends: bool,
-    ) -> Result<Pass, Error> {
-        let time = (now, budget);
+    pub fn enter(self: &Arc<Self>, lane: Lane, time: Time, sends: bool) -> Result<Pass, Error> {
+        let now = time.began;
         let entered = self.change(|calls, effects| calls.enter(lane, time, sends, effects))?;
         let pass = Pass {
             node: self.clone(),
@@ -192,7 +188,7 @@ impl Node {
         budget: Option<Duration>,
     ) -> Result<Value, Fault> {
         let budget = budget.unwrap_or(self.timeout);
-        let time = (clock::now(), budget);
+        let time = Time { began: clock::now(), budget, is_callers: false };
         let pass = self.enter(Lane::Part, time, true).map_err(Fault::uncounted)?;
         if pass.waits() {
             pass.turn().await.map_err(Fault::uncounted)?;

@@ -18,7 +18,8 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, timeout_at};
 
 use crate::argument::PREFETCH_MAX;
-use crate::exchange::{Ask, Budget};
+use crate::budget::Budget;
+use crate::exchange::Ask;
 use crate::item::Keyed;
 use crate::{Decision, Error, Limiter, Reason, Rule, Source, clock, protocol};
 
@@ -325,7 +326,7 @@ impl Limiter {
         if let Some(denial) = self.0.denials.get(&protocol::check(call)?, began) {
             return Ok(denial);
         }
-        let (timeout, mut smaller, mut fetches) = (self.budget().left(), None, 0);
+        let (timeout, mut smaller, mut fetches) = (self.0.options.deadlines().0, None, 0);
         let (kept, place) = loop {
             let now = clock::now();
             let (fetch, place) = match grants.claim(call, now, timeout) {
@@ -333,14 +334,15 @@ impl Limiter {
                 Claim::Promise(fetch, place) => (fetch, place),
             };
             let mut promise = Promise { grants, fetch: fetch.clone(), place, is_kept: false };
-            let fetching = || Fetching { limiter: self.clone(), fetch: fetch.clone() };
+            let fetching = || Fetching { limiter: self.whole(), fetch: fetch.clone() };
             // The fetch runs in its own task because other callers wait for it too.
             let begun = (place == 0).then(|| tokio::spawn(fetching().run()));
             // A fetch ends in time by itself, unless its caller has waited before.
             let left = budget.left();
             let ends = if left == timeout { fetch.ends } else { now + left };
             let Ok(kept) = timeout_at(ends, fetch.kept(place)).await else {
-                break (Err(Error::unavailable(Reason::Overloaded)), 0);
+                budget.spend(left);
+                break (Err(Error::unavailable(budget.reason())), 0);
             };
             promise.is_kept = true;
             let waited = (clock::now() - began).min(timeout.saturating_sub(fetch.budget.left()));
@@ -363,7 +365,8 @@ impl Limiter {
                 Some(grant) => none_left(call.rule, grant),
                 None => {
                     let calls = (std::slice::from_ref(call), false);
-                    self.without_answer(calls, Some(&self.0.known), reason, false)
+                    let why = (reason, budget.keeps_limit(reason));
+                    self.without_answer(calls, Some(&self.0.known), why, false)
                 }
             }),
             kept => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::time::Instant;
 
+use crate::budget::Budget;
 #[cfg(feature = "cluster")]
 use crate::cluster::{Cluster, Slots};
 use crate::connection::Dial;
@@ -60,11 +61,16 @@ impl Nodes {
 
     /// Returns the node of a key. In a cluster whose slots are not known yet, waits for them.
     #[cfg_attr(not(feature = "cluster"), allow(clippy::unused_async, unused_variables))]
-    pub async fn find(&self, key: &str, began: Instant) -> Result<Arc<Node>, Error> {
+    pub async fn find(
+        &self,
+        key: &str,
+        began: Instant,
+        budget: &Budget,
+    ) -> Result<Arc<Node>, Error> {
         match self {
             Self::One(node) => Ok(node.clone()),
             #[cfg(feature = "cluster")]
-            Self::Many(slots) => slots.find(key, began).await,
+            Self::Many(slots) => budget.bound(slots.find(key, began)).await,
         }
     }
 

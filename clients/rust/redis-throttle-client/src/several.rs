@@ -104,7 +104,7 @@ impl Limiter {
             let row = match self.check_within(*item, &budget).await {
                 Ok(row) => row,
                 Err(error) => {
-                    taken.give_back().await;
+                    taken.give_back(&budget).await;
                     return Err(error);
                 }
             };
@@ -117,7 +117,7 @@ impl Limiter {
                 // A refund would add to what is too much already.
                 match reason {
                     Some(Reason::Overloaded) => taken.keep(),
-                    _ => taken.give_back().await,
+                    _ => taken.give_back(&budget).await,
                 }
                 return Ok(Decision::of_rows(rows.len() - 1, rows));
             }

@@ -2,7 +2,9 @@
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
+use crate::budget::Budget;
 use crate::{Item, Limiter, Rule};
 
 /// Allowed calls of a caller that may not act on them. Dropping them refunds them in a task.
@@ -20,7 +22,7 @@ struct OwnedCall {
 
 impl Taken {
     pub fn new(limiter: &Limiter) -> Self {
-        Self { limiter: limiter.clone(), calls: Vec::new() }
+        Self { limiter: limiter.whole(), calls: Vec::new() }
     }
 
     /// Adds a call that was allowed.
@@ -38,11 +40,12 @@ impl Taken {
         self.calls.clear();
     }
 
-    /// Refunds the calls. The refunds continue if this future is dropped.
-    pub async fn give_back(mut self) {
+    /// Refunds the calls, and waits for the answers within the caller's time. The refunds continue
+    /// after that, and if this future is dropped.
+    pub async fn give_back(mut self, budget: &Budget) {
         if let Some(refunds) = self.refunds() {
             // The task fails if the runtime shuts down; no caller waits then.
-            let _ = refunds.await;
+            let _ = timeout(budget.left(), refunds).await;
         }
     }
 

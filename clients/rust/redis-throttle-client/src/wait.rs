@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::exchange::Budget;
+use crate::budget::Budget;
 use crate::protocol::Verb;
 use crate::taken::Taken;
 use crate::{Decision, Error, Item, Limiter, Source, clock, protocol};

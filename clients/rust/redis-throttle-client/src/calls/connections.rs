@@ -81,7 +81,7 @@ impl Calls {
                 self.link = Some(Arc::new(Link::new(connection, dial.generation)));
                 for id in self.line.values().copied().collect::<Vec<_>>() {
                     let call = &mut self.calls[id];
-                    if is_first && call.lane != Lane::Ready {
+                    if is_first && call.lane != Lane::Ready && !call.is_callers {
                         (call.began, call.began_run) = (now, run);
                     }
                     if call.has_place || call.lane != Lane::Call {

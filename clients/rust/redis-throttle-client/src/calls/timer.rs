@@ -70,12 +70,19 @@ impl Calls {
             Stage::Sent { until: Some(until), .. } => *until,
             Stage::Turn => whole,
             Stage::Line(_) if self.is_up() => whole.min(call.began_run + call.patience),
-            // The first dial ends by itself.
-            Stage::Line(_) if !self.has_dialled && call.lane != Lane::Ready => return (None, None),
             Stage::Line(_) if call.lane == Lane::Ready => whole,
+            Stage::Line(_) if !self.has_dialled && call.is_callers => whole,
+            // The first dial ends by itself.
+            Stage::Line(_) if !self.has_dialled => return (None, None),
             Stage::Line(_) => whole.min(call.began_run.max(self.lost) + self.silence),
         };
-        (Some(until), Some(call.began + call.budget.max(self.timeout) * TIMEOUTS_MAX))
+        (Some(until), Some(self.cap(call)))
+    }
+
+    /// Returns the instant at which a call ends, even if the process hardly runs.
+    fn cap(&self, call: &Call) -> Instant {
+        let most = if call.is_callers { call.budget } else { call.budget.max(self.timeout) };
+        call.began + most * TIMEOUTS_MAX
     }
 
     /// Ends what is over, and plans the timer again. Returns false if no call waits.
@@ -150,9 +157,14 @@ impl Calls {
 
     /// Ends a call that has waited too long, while the node is not silent.
     pub(super) fn end_late(&mut self, id: usize, now: Instant, effects: &mut Effects) {
-        let is_up = self.is_up();
-        let until = now + self.pause;
+        let (is_up, until, run) = (self.is_up(), now + self.pause, self.clock.read(now));
+        let cap = self.cap(&self.calls[id]);
         let call = &mut self.calls[id];
+        call.is_cut = call.is_callers && (run >= call.began_run + call.budget || now >= cap);
+        if call.is_cut {
+            // The time of the caller says nothing about the node.
+            return ends(call, Error::unavailable(Reason::Timeout), effects);
+        }
         let reason = match &call.stage {
             Stage::Line(_) if !is_up => Reason::Connection,
             Stage::Line(_) => {

@@ -14,6 +14,7 @@ mod prefetch;
 mod promises;
 mod several;
 mod telemetry;
+mod within;
 
 use std::time::Duration;
 

@@ -1,7 +1,10 @@
 //! Methods that make more than one call: `check_each` and `wait`.
 
+use std::sync::{Arc, Mutex};
+
+use redis_throttle_client::redis::Value;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Command, Connection, Error, Item, Limiter, Reply, Rule};
+use redis_throttle_client::{Command, Connection, Error, Item, Limiter, Options, Reply, Rule};
 use tokio::time::Instant;
 
 use crate::{api, ms, over};
@@ -73,4 +76,40 @@ async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
     let waiting = limiter.wait(turns.of("42"), ms(17_999));
     let denied = tokio::time::timeout(ms(60_000), waiting).await.unwrap().unwrap();
     assert_eq!((denied.allowed, began.elapsed()), (false, ms(12_000)));
+}
+
+/// A reply, and the time in ms after which it comes.
+type Late = (u64, [i64; 5]);
+
+/// A server that answers each command with the next reply.
+#[derive(Clone)]
+struct Timed(Arc<Mutex<Vec<Late>>>);
+
+impl Connection for Timed {
+    fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async {
+            let (after_ms, reply) = self.0.lock().unwrap().remove(0);
+            tokio::time::sleep(ms(after_ms)).await;
+            Ok(Value::Array(reply.map(Value::Int).to_vec()))
+        })
+    }
+}
+
+fn timed(timeout_ms: u64, replies: &[Late]) -> Limiter {
+    let server = Timed(Arc::new(Mutex::new(replies.to_vec())));
+    Limiter::with_options(over(&server), Options::default().timeout(ms(timeout_ms))).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_each_waits_for_its_refunds_within_its_time() {
+    let (yes, no) = ([1, 6, 5, 0, 6000], [0, 1, 0, 6000, 6000]);
+    let limiter = timed(1000, &[(0, yes), (10, no), (900, yes)]);
+    let (api, day) = (api(), Rule::fixed("day", 1, "1d").unwrap());
+    let began = Instant::now();
+    let view = limiter.within(ms(30));
+    let denied = view.check_each(&[api.of("42"), day.of("42")]).await.unwrap();
+    assert_eq!((&*denied.rule, denied.degraded, began.elapsed()), ("day", false, ms(30)));
+    // The refund goes on: close waits for its reply.
+    limiter.close().await;
+    assert_eq!(began.elapsed(), ms(910));
 }

@@ -9,6 +9,7 @@ mod items;
 mod pressure;
 mod proxy;
 mod server;
+mod within;
 
 use std::time::{Duration, Instant};
 
