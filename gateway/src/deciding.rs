@@ -12,8 +12,7 @@ mod calls;
 
 use std::time::Duration;
 
-use redis_throttle_client::{Decision, Error, Item, Limiter};
-use tokio::time::error::Elapsed;
+use redis_throttle_client::{Decision, Error, Item, Limiter, Reason};
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::Domain;
@@ -85,7 +84,8 @@ impl Decider {
         asked: &[Asked<'_>],
         patience: Option<Duration>,
     ) -> Result<Answer, TooManyRows> {
-        let deadline = Instant::now() + self.within(patience);
+        let time =
+            Remaining { limiter: &self.limiter, ends: Instant::now() + self.within(patience) };
         let planned = Planned::of(asked);
         if planned.len() > LIVE_ROWS_MAX {
             return Err(TooManyRows);
@@ -93,25 +93,24 @@ impl Decider {
         let mut answer = Answer::new(asked);
         // A limit of no requests denies without a call, so the others take nothing.
         if answer.allowed() {
-            self.check(domain, &planned.checks, deadline, &mut answer).await;
+            self.check(domain, &planned.checks, &time, &mut answer).await;
         }
         if answer.allowed() {
             for check in &planned.shadows {
                 let item = self.item(domain, check.call, check.cost());
-                let decided = timeout_at(deadline, self.limiter.check(item)).await;
-                answer.put(&check.rows, decided.ok());
+                let decided = time.send(|limiter| async move { limiter.check(item).await }).await;
+                answer.put(&check.rows, decided);
             }
         }
         for change in &planned.changes {
-            let decided = self.change(domain, change, deadline).await;
-            answer.put(&[change.row], decided.ok());
+            answer.put(&[change.row], self.change(domain, change, &time).await);
         }
         Ok(answer)
     }
 
     /// Returns the time for all calls of a request. If the proxy waits that long, it is the most
     /// that one call takes when the process is held up: the limiter, which knows how long the
-    /// process ran, then ends the call.
+    /// process ran, then ends each call at its own time-out.
     fn within(&self, patience: Option<Duration>) -> Duration {
         let most = patience.map_or(Duration::MAX, |patience| patience.saturating_sub(WAY_BACK));
         most.min(self.timeout.saturating_mul(3)).max(SHORTEST)
@@ -121,19 +120,19 @@ impl Decider {
         &self,
         domain: &Domain,
         checks: &[Check<'_>],
-        deadline: Instant,
+        time: &Remaining<'_>,
         answer: &mut Answer,
     ) {
         if checks.len() > 1 && !self.share_a_node(domain, checks) {
-            return self.check_apart(domain, checks, deadline, answer).await;
+            return self.check_apart(domain, checks, time, answer).await;
         }
         let items: Vec<_> = checks.iter().map(|check| self.item_of(domain, check)).collect();
         let decided = match &items[..] {
             [] => return,
-            [one] => timeout_at(deadline, self.limiter.check(*one)).await,
-            all => timeout_at(deadline, self.limiter.check_all(all, None)).await,
+            [one] => time.limiter().check(*one).await,
+            all => time.limiter().check_all(all, None).await,
         };
-        answer.decide(checks.iter(), decided.ok());
+        answer.decide(checks.iter(), decided);
     }
 
     /// Decides rules on different nodes, one after the other, until one denies. Rules without costs
@@ -142,21 +141,21 @@ impl Decider {
         &self,
         domain: &Domain,
         checks: &[Check<'_>],
-        deadline: Instant,
+        time: &Remaining<'_>,
         answer: &mut Answer,
     ) {
         let (first, last): (Vec<_>, Vec<_>) =
             checks.iter().partition(|check| check.call.rule.takes_cost());
         if !first.is_empty() {
             let items: Vec<_> = first.iter().map(|check| self.item_of(domain, check)).collect();
-            let decided = timeout_at(deadline, self.limiter.check_each(&items)).await;
-            answer.decide(first.into_iter(), decided.ok());
+            let decided = time.limiter().check_each(&items).await;
+            answer.decide(first.into_iter(), decided);
         }
         for check in last {
             if answer.allowed() {
                 let item = self.item_of(domain, check);
-                let decided = timeout_at(deadline, self.limiter.check(item)).await;
-                answer.decide([check].into_iter(), decided.ok());
+                let decided = time.limiter().check(item).await;
+                answer.decide([check].into_iter(), decided);
             }
         }
     }
@@ -165,13 +164,13 @@ impl Decider {
         &self,
         domain: &Domain,
         change: &Change<'_>,
-        deadline: Instant,
-    ) -> Result<Result<Decision, Error>, Elapsed> {
+        time: &Remaining<'_>,
+    ) -> Result<Decision, Error> {
         let item = self.item(domain, change.call, change.units);
         match change.kind {
-            Kind::Charge => timeout_at(deadline, self.limiter.charge(item)).await,
-            Kind::Refund => timeout_at(deadline, self.limiter.refund(item)).await,
-            Kind::Peek => timeout_at(deadline, self.limiter.peek(item)).await,
+            Kind::Charge => time.send(|limiter| async move { limiter.charge(item).await }).await,
+            Kind::Refund => time.send(|limiter| async move { limiter.refund(item).await }).await,
+            Kind::Peek => time.limiter().peek(item).await,
         }
     }
 
@@ -196,6 +195,36 @@ impl Decider {
         let mut tags = checks.iter().map(|check| self.tags.of(domain, check.call));
         let first = tags.next().flatten();
         first.is_some() && tags.all(|tag| tag == first)
+    }
+}
+
+/// The time that a request has left, which all of its calls share.
+struct Remaining<'a> {
+    limiter: &'a Limiter,
+    ends: Instant,
+}
+
+impl Remaining<'_> {
+    fn left(&self) -> Duration {
+        self.ends.saturating_duration_since(Instant::now())
+    }
+
+    /// Returns the limiter for the next call. It decides at the end of the time, by what it knows.
+    fn limiter(&self) -> Limiter {
+        self.limiter.within(self.left())
+    }
+
+    /// Makes a call that does not decide the request. It is sent even if the time is over, but its
+    /// reply is then not awaited.
+    async fn send<F: Future<Output = Result<Decision, Error>>>(
+        &self,
+        call: impl FnOnce(Limiter) -> F,
+    ) -> Result<Decision, Error> {
+        if !self.left().is_zero() {
+            return call(self.limiter()).await;
+        }
+        let sent = timeout_at(self.ends, call(self.limiter.clone())).await;
+        sent.unwrap_or(Err(Error::Unavailable { reason: Reason::Timeout, source: None }))
     }
 }
 

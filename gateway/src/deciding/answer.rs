@@ -86,17 +86,17 @@ impl Answer {
         Self { rows: rows.collect(), decision: None, refusals: Vec::new() }
     }
 
-    /// Sets the rows of a call's result; `None` if it was not there in time.
-    pub(super) fn put(&mut self, rows: &[usize], result: Option<Result<Decision, Error>>) {
+    /// Sets the rows of a call's result.
+    pub(super) fn put(&mut self, rows: &[usize], result: Result<Decision, Error>) {
         let decision = self.decided(result);
         self.set(rows, decision.as_ref());
     }
 
-    /// Sets the rows of checks that one call decided; `None` if its result was not there in time.
+    /// Sets the rows of checks that one call decided.
     pub(super) fn decide<'a>(
         &mut self,
         checks: impl Iterator<Item = &'a Check<'a>>,
-        result: Option<Result<Decision, Error>>,
+        result: Result<Decision, Error>,
     ) {
         let decision = self.decided(result);
         for (at, check) in checks.enumerate() {
@@ -114,8 +114,8 @@ impl Answer {
     }
 
     /// Returns the decision of a call's result; `None` if the server did not decide.
-    fn decided(&mut self, result: Option<Result<Decision, Error>>) -> Option<Decision> {
-        match result? {
+    fn decided(&mut self, result: Result<Decision, Error>) -> Option<Decision> {
+        match result {
             Ok(decision) => Some(decision),
             Err(Error::Unavailable { .. }) => None,
             Err(refusal) => {
@@ -164,7 +164,7 @@ impl Answer {
         let is_away = |row: &Row| !row.allowed && row.outcome == Outcome::Away;
         match self.denial().or(self.decision.as_ref()) {
             Some(decision) => decision.headers(&[HeaderStyle::Draft11]),
-            // The proxy's patience ended before the limiter's, which would have said the same.
+            // The server refused the call.
             None if self.rows.iter().any(is_away) => vec![("Retry-After", "1".to_owned())],
             None => Vec::new(),
         }

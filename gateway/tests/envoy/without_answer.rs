@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -13,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::service_fn;
 
-use crate::gateway::{Client, Gateway, Setup, header, is_ok, left, of, request};
+use crate::gateway::{Client, Gateway, Setup, header, hits, is_ok, left, of, request};
 use crate::server::{Server, until};
 
 const LIMITS: &str = "limits:
@@ -124,6 +125,44 @@ async fn deadline_of_the_proxy_is_kept_if_it_is_shorter() {
     // No call was a failure, of which five would open the breaker: the server decides the next one.
     let denied = gateway.ask(&[of("deny", "d")]).await;
     assert!(!is_ok(&denied) && header(&denied, "RateLimit").is_some(), "{denied:?}");
+}
+
+#[tokio::test]
+async fn limits_hold_at_the_deadline_of_the_proxy_while_the_server_is_stopped() {
+    let server = Server::start().await;
+    let limits =
+        format!("{LIMITS}- {{match: {{model: '*'}}, rule: FIXED 9 1h, count: reported}}\n");
+    let gateway = Gateway::start(&server.url(), &limits).await;
+    for allowed in [true, false] {
+        assert_eq!(is_ok(&gateway.ask(&[of("allow", "denied")]).await), allowed);
+    }
+    server.signal("STOP");
+    let ask = async |descriptors: &[RateLimitDescriptor], ms| {
+        let mut request = Request::new(request("api", descriptors, 0));
+        request.set_timeout(Duration::from_millis(ms));
+        // The client ends the call at its deadline, too, and a busy machine may miss it.
+        let answer = gateway.client.clone().should_rate_limit(request).await;
+        answer.ok().map(|answer| is_ok(answer.get_ref()))
+    };
+    until("a denied key is denied", async || match ask(&[of("allow", "denied")], 30).await {
+        Some(allowed) => !allowed || panic!("it was allowed"),
+        None => false,
+    })
+    .await;
+    // The gateway keeps the limit of a key that it does not know.
+    let mut allowed = 0;
+    until("an unknown key is denied", async || {
+        let answer = ask(&[of("allow", "unknown")], 200).await;
+        allowed += u32::from(answer == Some(true));
+        answer == Some(false)
+    })
+    .await;
+    assert!(allowed <= 1, "{allowed}");
+    // The work of a charge is done: it is sent although the check has taken all the time.
+    let _ = ask(&[of("allow", "other"), hits(of("model", "m"), 7)], 200).await;
+    server.signal("CONT");
+    let charged = async || left(&gateway.ask(&[hits(of("model", "m"), 0)]).await) == [(true, 2)];
+    until("the charge has counted", charged).await;
 }
 
 #[tokio::test]
