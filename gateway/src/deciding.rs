@@ -136,7 +136,8 @@ impl Decider {
     }
 
     /// Decides rules on different nodes, one after the other, until one denies. Rules without costs
-    /// come last, because they give nothing back if a later one denies.
+    /// come last, because they give nothing back if a later one denies. If one of them denies, the
+    /// units of the others are refunded.
     async fn check_apart(
         &self,
         domain: &Domain,
@@ -146,16 +147,30 @@ impl Decider {
     ) {
         let (first, last): (Vec<_>, Vec<_>) =
             checks.iter().partition(|check| check.call.rule.takes_cost());
+        let mut taken = Vec::new();
         if !first.is_empty() {
             let items: Vec<_> = first.iter().map(|check| self.item_of(domain, check)).collect();
             let decided = time.limiter().check_each(&items).await;
+            if let Ok(decision) = &decided {
+                let rows = items.into_iter().zip(&decision.rows);
+                taken.extend(rows.filter(|(_, row)| took_units(row)).map(|(item, _)| item));
+            }
             answer.decide(first.into_iter(), decided);
         }
         for check in last {
-            if answer.allowed() {
-                let item = self.item_of(domain, check);
-                let decided = time.limiter().check(item).await;
-                answer.decide([check].into_iter(), decided);
+            if !answer.allowed() {
+                return;
+            }
+            let item = self.item_of(domain, check);
+            let decided = time.limiter().check(item).await;
+            let reason = decided.as_ref().ok().and_then(|decision| decision.reason);
+            answer.decide([check].into_iter(), decided);
+            // Refunds would add to what is too much for a node already.
+            if !answer.allowed() && reason != Some(Reason::Overloaded) {
+                for item in taken.drain(..) {
+                    // Without an answer the units stay taken: the limit is then too strict.
+                    let _ = time.send(|limiter| async move { limiter.refund(item).await }).await;
+                }
             }
         }
     }
@@ -196,6 +211,11 @@ impl Decider {
         let first = tags.next().flatten();
         first.is_some() && tags.all(|tag| tag == first)
     }
+}
+
+/// Returns true if the server took units for a row.
+fn took_units(row: &Decision) -> bool {
+    row.allowed && row.would_allow && !row.degraded && row.granted > 0
 }
 
 /// The time that a request has left, which all of its calls share.

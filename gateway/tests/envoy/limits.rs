@@ -196,6 +196,8 @@ async fn keys_of_a_cluster_have_the_tag_of_their_value() {
     assert_eq!(left(&gateway.ask(&login("d")).await), [(true, 0), (true, 9)]);
     assert_eq!(left(&gateway.ask(&login("d")).await), [(false, 0), (true, 8)]);
     assert_eq!(server.calls("rl.backoff").await, 2);
+    // Its denial refunds what the others took.
+    assert_eq!(left(&gateway.ask(&[of("tenant", "d")]).await), [(true, 8)]);
 }
 
 #[tokio::test]
