@@ -3,6 +3,8 @@
 //! A process decides by its own clock whether it still holds it: for one ttl from the instant
 //! before the last successful request.
 
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,13 +12,13 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::closing::Open;
 use crate::connection::Sent;
 use crate::ending::{End, Ending};
 use crate::item::Owned;
-use crate::{Decision, Error, Limiter, Source, clock, protocol, reply};
+use crate::{Decision, Error, Limiter, Reason, Source, clock, protocol, reply};
 
 /// The number of renewals per ttl: two may fail before the hold is lost.
 const RENEWALS_IN_TTL: u32 = 3;
@@ -151,7 +153,7 @@ impl Kept {
         match &renewed {
             Ok(true) => {
                 let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-                *until = asked + self.item.ttl();
+                *until = (*until).max(asked + self.item.ttl());
             }
             Ok(false) => self.lose(),
             Err(error) => {
@@ -170,21 +172,36 @@ impl Kept {
         self.lost.send_replace(true);
     }
 
-    /// Renews until it is lost. After a renewal without an answer, the next one follows as if it
-    /// had been answered.
-    async fn keep(&self, mut asked: Instant) {
+    /// Renews until it is lost. No renewal waits for the answer to another one.
+    async fn keep(&self, at: Instant) {
         let third = self.item.ttl() / RENEWALS_IN_TTL;
-        while !*self.lost.borrow() {
-            tokio::time::sleep_until((asked + third).min(self.until())).await;
-            asked = clock::now();
-            if asked >= self.until() {
-                self.lose();
-            } else {
-                let _ = self.renew().await;
+        let (mut due, mut renewals) = (at + third, Vec::new());
+        loop {
+            let mut sleep = pin!(sleep_until(due.min(self.until())));
+            // In one task, so that its end ends all of them at once.
+            poll_fn(|context| {
+                renewals
+                    .retain_mut(|one: &mut Renewal<'_>| one.as_mut().poll(context).is_pending());
+                sleep.as_mut().poll(context)
+            })
+            .await;
+            let now = clock::now();
+            if *self.lost.borrow() {
+                return;
+            }
+            if now >= self.until() {
+                return self.lose();
+            }
+            if now >= due {
+                due = now + third;
+                renewals.push(Box::pin(self.renew()));
             }
         }
     }
 }
+
+/// A renewal under way.
+type Renewal<'a> = Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + 'a>>;
 
 /// A lease or a reservation that the caller holds. It renews itself until it is ended.
 #[derive(Debug)]
@@ -221,7 +238,13 @@ impl Hold {
         if self.kept.limiter.is_closed() {
             return Err(Error::Closed);
         }
-        if self.renewing.is_none() { Ok(true) } else { self.kept.renew().await }
+        if self.renewing.is_none() {
+            return Ok(true);
+        }
+        // In a task, because a future that is held without being polled would keep its slot.
+        let kept = self.kept.clone();
+        let renewed = tokio::spawn(async move { kept.renew().await }).await;
+        renewed.unwrap_or_else(|_| Err(Error::unavailable(Reason::Connection)))
     }
 
     /// Ends the renewals and what is held, the first time. The returned task ends after the first

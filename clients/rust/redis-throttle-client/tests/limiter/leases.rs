@@ -1,7 +1,7 @@
 //! Leases.
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Error, OnError, Rule, Source};
+use redis_throttle_client::{Error, OnError, Options, Rule, Source};
 use tokio::time::Instant;
 
 use crate::{api, commands, ms};
@@ -85,4 +85,20 @@ async fn rules_and_leases_are_checked_in_one_call() {
     assert_eq!(found, (false, "jobs", 0));
     // A denial takes nothing from any rule.
     assert_eq!(limiter.peek(api.of("42").tag("acme").cost(0)).await.unwrap().remaining, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_waits_for_no_answer_to_the_one_before() {
+    let server = FakeServer::new();
+    let options = Options::default().timeout(ms(60_000));
+    let (limiter, jobs) =
+        (server.limiter_with(options).unwrap(), Rule::lease("jobs", 1, "3s").unwrap());
+    let held = limiter.lease(jobs.of("42")).await.unwrap();
+    server.hang();
+    tokio::time::sleep(ms(2500)).await;
+    assert_eq!(commands(&server), ["RL.LEASE", "RL.RENEW", "RL.RENEW"]);
+    server.recover();
+    // The second renewal, at 2 s, was answered.
+    tokio::time::sleep(ms(1000)).await;
+    assert!(held.held());
 }
