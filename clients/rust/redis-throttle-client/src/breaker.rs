@@ -71,6 +71,12 @@ impl Breaker {
         self.shut_until = Some(earliest.map_or(due, |earliest| earliest.max(due)));
     }
 
+    /// Ends a probe that began before this instant, whose caller does not look at its end.
+    #[cfg(feature = "cluster")]
+    pub fn end_probe_before(&mut self, instant: Option<Instant>) {
+        self.probe = self.probe.filter(|began| instant.is_none_or(|instant| *began >= instant));
+    }
+
     /// Ends the probe without a failure: after an answer, or so that the next call is the probe.
     pub fn end_probe(&mut self) {
         self.probe = None;

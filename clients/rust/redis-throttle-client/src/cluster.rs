@@ -155,10 +155,7 @@ impl Slots {
         if is_new {
             self.read(reading.clone());
         }
-        let (timeout, silence) = self.options.deadlines();
-        let is_first = !self.has_read.load(Ordering::Acquire);
-        let longest = if is_first { timeout.max(ANSWERED_WITHIN) } else { silence };
-        let Ok(read) = tokio::time::timeout(longest, reading.wait()).await else {
+        let Ok(read) = tokio::time::timeout(self.longest(), reading.wait()).await else {
             return Err(Error::unavailable(Reason::Connection));
         };
         let error = match (read, self.state().owner(slot)) {
@@ -174,6 +171,13 @@ impl Slots {
             waiting.fail();
         }
         Err(error)
+    }
+
+    /// Returns the longest time for which a call waits for a reading.
+    fn longest(&self) -> Duration {
+        let (timeout, silence) = self.options.deadlines();
+        let has_read = self.has_read.load(Ordering::Acquire);
+        if has_read { silence } else { timeout.max(ANSWERED_WITHIN) }
     }
 
     /// Returns the nodes that are known.
@@ -326,6 +330,7 @@ impl<'a> Waiting<'a> {
     fn begin(slots: &'a Slots, now: Instant) -> Result<Self, Error> {
         let Options { max_in_flight, max_waiting, .. } = slots.options;
         let mut breaker = slots.breaker();
+        breaker.end_probe_before(now.checked_sub(slots.longest()));
         if breaker.is_open(now) {
             return Err(Error::unavailable(Reason::Circuit));
         }

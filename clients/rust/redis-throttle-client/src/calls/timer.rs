@@ -1,6 +1,7 @@
 //! The timer of a node: ends calls that wait too long, and finds that the node is silent.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -108,6 +109,7 @@ impl Calls {
         for id in over {
             self.end_late(id, now, effects);
         }
+        self.free_ended(run, effects);
         if self.calls.is_empty() && self.dial.is_none() {
             return false;
         }
@@ -122,6 +124,34 @@ impl Calls {
         }
         self.clock.plan(now, Some(next));
         true
+    }
+
+    /// Frees what calls that have ended keep: the probe, and their places. Their futures may be held
+    /// without being polled. One that was sent keeps its place for another silence, in which its
+    /// caller leaves it draining.
+    fn free_ended(&mut self, run: Duration, effects: &mut Effects) {
+        let current = self.link.clone();
+        for (_, call) in self.calls.iter_mut().filter(|(_, call)| call.ended.is_some()) {
+            if std::mem::take(&mut call.is_probe) {
+                self.breaker.end_probe();
+            }
+            match &call.stage {
+                Stage::Sent { until: None, .. } => continue,
+                Stage::Sent { until: Some(until), .. } if run < *until + self.silence => continue,
+                Stage::Sent { link, .. } => {
+                    let is_current = current.as_ref().is_some_and(|it| Arc::ptr_eq(it, link));
+                    self.unanswered -= usize::from(is_current && call.lane != Lane::Ready);
+                }
+                Stage::Line(at) => {
+                    self.line.remove(at);
+                    self.waiting -= usize::from(call.lane == Lane::Call && !call.has_place);
+                }
+                Stage::Turn => {}
+            }
+            call.stage = Stage::Turn;
+            self.placed -= usize::from(std::mem::take(&mut call.has_place));
+        }
+        self.grant(effects);
     }
 
     /// Ends the calls to a node that does not answer, and its generation: one failure. That of a

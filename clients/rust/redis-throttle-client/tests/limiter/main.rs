@@ -7,6 +7,7 @@ mod closing;
 mod denial_cache;
 mod dials;
 mod failures;
+mod held;
 mod leases;
 mod local;
 mod options;

@@ -3,6 +3,8 @@
 mod proxy;
 mod server;
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use proxy::Proxy;
@@ -94,6 +96,25 @@ async fn found(node: &Server, options: Options) -> Limiter {
     let limiter = Limiter::with_options(cluster, options).unwrap();
     until("the cluster answers", async || limiter.ready().await.is_ok()).await;
     limiter
+}
+
+#[tokio::test]
+async fn call_that_is_not_polled_keeps_no_other_from_reading_the_slots() {
+    let cluster = Cluster::new(["redis://127.0.0.1:1"]).unwrap();
+    let options = Options::default().timeout(ms(100)).breaker_failures(1).breaker_pause(ms(50));
+    let (limiter, api) = (Limiter::with_options(cluster, options).unwrap(), api());
+    let reason = async || limiter.check(api.of("42")).await.unwrap().reason;
+    until("the breaker opens", async || reason().await == Some(Reason::Circuit)).await;
+    let mut held = None;
+    until("a probe waits for the slots", async || {
+        let mut probe = Box::pin(limiter.check(api.of("42")));
+        let ended = poll_fn(|context| Poll::Ready(probe.as_mut().poll(context).is_ready())).await;
+        held = Some(probe);
+        !ended
+    })
+    .await;
+    until("another call reads them", async || reason().await != Some(Reason::Circuit)).await;
+    drop(held);
 }
 
 #[tokio::test]
