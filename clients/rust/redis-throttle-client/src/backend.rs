@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
+use tokio::sync::oneshot;
 
 use crate::connection::Command;
 use crate::known_denials::Late;
@@ -200,26 +201,31 @@ impl Backends {
         since: u64,
     ) -> Result<Backend, Fault> {
         let found = route.pass.until_ended(async {
-            let node = route.pass.node().clone();
-            let mut last = node.searched.clone().lock_owned().await;
-            if *last > since {
-                return Ok(self.found());
-            }
-            let (backends, key) = (self.clone(), key.to_owned());
-            let asking = route.asking;
-            let search = tokio::spawn(async move {
-                let script_sha = &*backends.script_sha;
-                let asked = Asked { node: &node, asking, key: &key, script_sha };
-                let chosen = choose(backends.wanted, tried, &asked);
-                let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
-                let late = || Fault::uncounted(Error::unavailable(Reason::Overloaded));
-                let found = chosen.unwrap_or_else(|_| Err(late()))?;
-                backends.found.store(found as u8, Ordering::Release);
-                *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
-                Ok(found)
+            let (backends, node, key) = (self.clone(), route.pass.node().clone(), key.to_owned());
+            let (asking, (caller, found)) = (route.asking, oneshot::channel());
+            // The task also waits for the lock: a caller that is not polled would keep it.
+            tokio::spawn(async move {
+                let mut last = node.searched.lock().await;
+                let found = if *last > since {
+                    Ok(backends.found())
+                } else if caller.is_closed() {
+                    return;
+                } else {
+                    let script_sha = &*backends.script_sha;
+                    let asked = Asked { node: &node, asking, key: &key, script_sha };
+                    let chosen = choose(backends.wanted, tried, &asked);
+                    let late = || Fault::uncounted(Error::unavailable(Reason::Overloaded));
+                    let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
+                    chosen.unwrap_or_else(|_| Err(late())).inspect(|found| {
+                        backends.found.store(*found as u8, Ordering::Release);
+                        *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
+                    })
+                };
+                drop(last);
+                let _ = caller.send(found);
             });
-            // The task fails if the runtime shuts down.
-            search.await.unwrap_or_else(|_| Err(Fault::lost()))
+            // The task ends without a result if the runtime shuts down.
+            found.await.unwrap_or_else(|_| Err(Fault::lost()))
         });
         found.await.unwrap_or_else(|ended| Err(Fault::uncounted(ended)))
     }

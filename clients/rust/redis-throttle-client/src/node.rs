@@ -76,7 +76,7 @@ pub(crate) struct Node {
     /// Wakes [`Limiter::close`](crate::Limiter::close) when a call ends.
     left: Notify,
     /// The number of the last search for a back end. The lock is held during a search.
-    pub searched: Arc<tokio::sync::Mutex<u64>>,
+    pub searched: tokio::sync::Mutex<u64>,
 }
 
 impl fmt::Debug for Node {
@@ -93,7 +93,7 @@ impl Node {
             calls: Mutex::new(Calls::new(options)),
             hold_slots: Semaphore::new(HOLD_CALLS_MAX),
             left: Notify::new(),
-            searched: Arc::default(),
+            searched: tokio::sync::Mutex::default(),
         })
     }
 

@@ -60,6 +60,26 @@ async fn search_outlives_the_call_that_started_it() {
     assert_eq!(*far.asked.lock().unwrap(), ["FCALL rl_gcra"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn call_that_is_not_polled_does_not_keep_others_from_searching() {
+    let far = Far { forgets: true, ..Far::default() };
+    let options = Options::default().timeout(ms(1000));
+    let limiter = Limiter::with_options(over(&far), options).unwrap();
+    let api = api();
+    let first = tokio::spawn({
+        let (limiter, api) = (limiter.clone(), api.clone());
+        async move { limiter.check(api.of("42")).await }
+    });
+    tokio::time::sleep(ms(5)).await;
+    // It finds that the module is missing, and waits for the search of the first call.
+    let mut held = Box::pin(limiter.check(api.of("42")));
+    let _ = tokio::time::timeout(ms(60), &mut held).await.unwrap_err();
+    let _ = first.await.unwrap();
+    let error = limiter.check(api.of("42")).await.unwrap_err();
+    assert!(error.to_string().contains("Function not found"), "{error}");
+    drop(held);
+}
+
 /// Happens behind a proxy to several servers of which one has the library, or if a function is
 /// forbidden. The error is not temporary, so `on_error` must not decide.
 #[tokio::test(start_paused = true)]
