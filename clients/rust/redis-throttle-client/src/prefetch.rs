@@ -220,7 +220,8 @@ impl Grants {
         {
             let left = open.left.iter().filter(|place| **place < decision.granted).count() as u64;
             let permits = decision.granted.saturating_sub(open.promised) + left;
-            if permits > 0 {
+            // Without permits too, so that a caller that goes later may leave its own.
+            if permits > 0 || (decision.granted > 0 && !state.grants.contains(&fetch.key)) {
                 state.keep(fetch, decision.clone(), permits);
             }
         }
@@ -240,12 +241,10 @@ impl Grants {
             && !state.closed
         {
             let lapses = lapses(&grant, fetch.asked);
-            match state.grants.get_mut(&fetch.key) {
-                Some(kept) => {
-                    let is_same = kept.rule == fetch.rule && kept.lapses == lapses;
-                    kept.permits += u64::from(is_same);
-                }
-                None => state.keep(fetch, grant, 1),
+            // Not there: the key was forgotten, and its permits with it.
+            if let Some(kept) = state.grants.get_mut(&fetch.key) {
+                let is_same = kept.rule == fetch.rule && kept.lapses == lapses;
+                kept.permits += u64::from(is_same);
             }
         }
     }

@@ -86,3 +86,19 @@ async fn held_renewals_keep_no_slot() {
     }
     assert!(lease.renew().await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn permit_of_a_caller_that_goes_after_a_forget_is_not_kept() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(2)).unwrap();
+    let rule = Rule::fixed("two", 2, "1h").unwrap();
+    let (mut first, mut second) =
+        (Box::pin(limiter.check(rule.of("42"))), Box::pin(limiter.check(rule.of("42"))));
+    begin(&mut first).await;
+    begin(&mut second).await;
+    sleep(ms(1)).await;
+    limiter.forget(rule.of("42")).await.unwrap();
+    drop((first, second));
+    let decision = limiter.check(rule.of("42")).await.unwrap();
+    assert_eq!(decision.source, Source::Server);
+}
