@@ -23,9 +23,10 @@ impl Limiter {
         let mut denied = None;
         loop {
             let decision = self.check_within(item, &budget).await?;
-            if let (true, Some(denied)) = (budget.left().is_zero(), denied.take()) {
+            let is_over = budget.left().is_zero();
+            if let (true, true, Some(denied)) = (is_over, decision.degraded, denied.take()) {
                 // The time for answers ended after a denial.
-                return Ok(if decision.degraded { denied } else { decision });
+                return Ok(denied);
             }
             let is_unknown = decision.source == Source::Error;
             if decision.retry_after.is_zero() || is_unknown || decision.never() {
@@ -34,6 +35,9 @@ impl Limiter {
             if (clock::now() - began).saturating_add(decision.retry_after) > max_wait {
                 return self.too_late(item, decision, &budget).await;
             }
+            if is_over && !decision.allowed {
+                return Ok(decision);
+            }
             let mut place = Taken::new(self);
             if decision.took_units() {
                 place.add(item);
@@ -41,9 +45,6 @@ impl Limiter {
             tokio::time::sleep(decision.retry_after).await;
             place.keep();
             if decision.allowed {
-                return Ok(decision);
-            }
-            if budget.left().is_zero() {
                 return Ok(decision);
             }
             denied = Some(decision);

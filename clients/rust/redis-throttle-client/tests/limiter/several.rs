@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use redis_throttle_client::redis::Value;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Command, Connection, Error, Item, Limiter, Options, Reply, Rule};
+use redis_throttle_client::{
+    Command, Connection, Error, Item, Limiter, Options, Reply, Rule, Source,
+};
 use tokio::time::Instant;
 
 use crate::{api, ms, over};
@@ -98,6 +100,25 @@ impl Connection for Timed {
 fn timed(timeout_ms: u64, replies: &[Late]) -> Limiter {
     let server = Timed(Arc::new(Mutex::new(replies.to_vec())));
     Limiter::with_options(over(&server), Options::default().timeout(ms(timeout_ms))).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_paces_a_call_that_is_allowed_at_the_end_of_its_time() {
+    let limiter = timed(100, &[(60, [0, 2, 0, 200, 2000]), (40, [1, 2, 0, 500, 2000])]);
+    let turns = Rule::leaky_bucket("turns", 2, 1, "1s").unwrap();
+    let began = Instant::now();
+    let decision = limiter.wait(turns.of("42"), ms(5000)).await.unwrap();
+    assert_eq!((decision.source, decision.allowed), (Source::Server, true));
+    assert_eq!(began.elapsed(), ms(60 + 200 + 40 + 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_returns_a_denial_at_once_without_time_for_another_check() {
+    let limiter = timed(100, &[(100, [0, 6, 0, 6000, 36_000])]);
+    let began = Instant::now();
+    let decision = limiter.wait(api().of("42"), ms(60_000)).await.unwrap();
+    assert_eq!((decision.source, decision.allowed), (Source::Server, false));
+    assert_eq!(began.elapsed(), ms(100));
 }
 
 #[tokio::test(start_paused = true)]
