@@ -37,28 +37,77 @@ impl Unanswered {
         if !self.logs {
             return;
         }
-        let mut line = self.lines[reason as usize].lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::now();
-        line.count += 1;
-        if line.logged.is_none_or(|logged| now - logged >= PAUSE) {
-            line.log(reason);
+        let count = {
+            let line = &self.lines[reason as usize];
+            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            line.count += 1;
+            if line.logged.is_some_and(|logged| now.saturating_duration_since(logged) < PAUSE) {
+                return;
+            }
             line.logged = Some(now);
-        }
+            std::mem::take(&mut line.count)
+        };
+        log(reason, count);
     }
 
     /// Logs the decisions since the last lines.
     pub fn flush(&self) {
         for (line, reason) in self.lines.iter().zip(REASONS) {
-            line.lock().unwrap_or_else(PoisonError::into_inner).log(reason);
+            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = std::mem::take(&mut line.count);
+            drop(line);
+            log(reason, count);
         }
     }
 }
 
-impl Line {
-    fn log(&mut self, reason: Reason) {
-        let count = std::mem::take(&mut self.count);
-        if count > 0 {
-            log::warn!("redis-throttle: {count} calls decided without an answer: {reason}");
+/// Writes a line, without a lock: the logger may use the limiter.
+fn log(reason: Reason, count: u64) {
+    if count > 0 {
+        log::warn!("redis-throttle: {count} calls decided without an answer: {reason}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{OnceLock, mpsc};
+
+    use log::{LevelFilter, Log, Metadata, Record};
+
+    use super::*;
+
+    static LINES: OnceLock<Unanswered> = OnceLock::new();
+
+    /// A logger that is limited itself.
+    struct Limited;
+
+    impl Log for Limited {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
         }
+
+        fn log(&self, _: &Record<'_>) {
+            if let Some(lines) = LINES.get() {
+                lines.count(Reason::Timeout);
+            }
+        }
+
+        fn flush(&self) {}
+    }
+
+    #[test]
+    fn logger_may_use_the_limiter() {
+        // Only this test of the library sets a logger.
+        log::set_logger(&Limited).unwrap();
+        log::set_max_level(LevelFilter::Warn);
+        let lines = LINES.get_or_init(|| Unanswered::new(true));
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            lines.count(Reason::Timeout);
+            lines.flush();
+            let _ = done.send(());
+        });
+        ended.recv_timeout(Duration::from_secs(60)).expect("the lines are logged");
     }
 }
