@@ -110,7 +110,7 @@ pub(crate) struct Effects {
     pub dial: Option<u64>,
     /// The number of the timer to start.
     pub timer: Option<u64>,
-    /// Whether a call has ended for which the end of the limiter waits.
+    /// Whether a call has ended, or drains, for which the end of the limiter waits.
     pub is_last: bool,
 }
 

@@ -69,7 +69,8 @@ impl Calls {
 
     /// Leaves the command of a call, which was sent, without a caller: it keeps its place until its
     /// reply is read. Returns the run time that the call took. `None` if its connection has ended.
-    pub fn drain(&mut self, id: usize, now: Instant) -> Option<Duration> {
+    pub fn drain(&mut self, id: usize, now: Instant, effects: &mut Effects) -> Option<Duration> {
+        effects.is_last = self.closed;
         let took = self.took(id, now);
         let call = &mut self.calls[id];
         let Stage::Sent { link, until } = &mut call.stage else { return None };

@@ -51,7 +51,10 @@ impl Drop for Flight<'_> {
         let Some(reply) = self.reply.take() else { return };
         let node = &self.pass.node;
         let Ok(runtime) = Handle::try_current() else { return };
-        let Some(took) = node.calls().drain(self.pass.id, clock::now()) else { return };
+        let (id, now) = (self.pass.id, clock::now());
+        let Some(took) = node.change(|calls, effects| calls.drain(id, now, effects)) else {
+            return;
+        };
         // A call's command drains once: nothing is sent after that.
         let _ = self.pass.drained.set(took);
         if let Some(sent) = self.sent {

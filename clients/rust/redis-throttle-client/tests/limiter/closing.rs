@@ -52,6 +52,23 @@ async fn close_gives_up_a_lease_whose_answer_does_not_come_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn close_does_not_wait_for_a_call_whose_caller_goes_meanwhile() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().timeout(ms(60_000))).unwrap();
+    limiter.ready().await.unwrap();
+    server.hang();
+    let (checking, closing) = (limiter.clone(), limiter.clone());
+    let check = tokio::spawn(async move { checking.check(api().of("42")).await });
+    sleep(ms(1)).await;
+    let close = tokio::spawn(async move { closing.close().await });
+    sleep(ms(1)).await;
+    let began = Instant::now();
+    check.abort();
+    close.await.unwrap();
+    assert_eq!(began.elapsed(), ms(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn error_of_ready_says_how_far_the_call_came() {
     let server = FakeServer::new();
     let limiter = server.limiter();
