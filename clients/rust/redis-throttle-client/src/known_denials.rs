@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use crate::denial_cache::{aged, whole_ms};
 use crate::forgotten::{Forgotten, Since};
 use crate::item::{Keyed, Leave};
-use crate::local::LocalLimiter;
 use crate::{Decision, Options, Reason, Rule, Source, clock, reply};
 
 /// The longest time for which a denial decides calls that get no answer.
@@ -69,18 +68,13 @@ pub(crate) struct KnownDenials {
     known: Mutex<HashMap<String, Known>>,
     /// The number of the denials, to be read without the lock.
     count: AtomicUsize,
-    local: Arc<Mutex<LocalLimiter>>,
 }
 
 impl KnownDenials {
-    pub fn new(
-        options: &Options,
-        forgotten: Arc<Forgotten>,
-        local: Arc<Mutex<LocalLimiter>>,
-    ) -> Self {
+    pub fn new(options: &Options, forgotten: Arc<Forgotten>) -> Self {
         let (max, young) = (options.known_denials, options.denial_cache_max);
         let (known, count) = (Mutex::default(), AtomicUsize::new(0));
-        Self { max, young, forgotten, known, count, local }
+        Self { max, young, forgotten, known, count }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
@@ -116,20 +110,12 @@ impl KnownDenials {
         let Some(denial) = known.get_mut(&call.key).filter(|known| known.is_of(call)) else {
             return;
         };
-        let was_local = std::mem::take(&mut denial.is_local);
+        // What this process has allowed stays: the answer may be late, and the next one missing.
+        denial.is_local = false;
         let cost = if call.partial { row.granted } else { call.cost };
         if denial.cost <= cost {
             known.remove(&call.key);
             self.count.store(known.len(), Ordering::Release);
-        }
-        drop(known);
-        self.end_local(&call.key, was_local);
-    }
-
-    /// Drops the state of a key in this process, because the server has answered for it.
-    fn end_local(&self, key: &str, was_local: bool) {
-        if was_local {
-            self.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
         }
     }
 
@@ -148,9 +134,7 @@ impl KnownDenials {
             }
             (denial.cost, denial.read_at) = (cost, read_at);
             denial.row.assign(row);
-            let was_local = std::mem::take(&mut denial.is_local);
-            drop(known);
-            self.end_local(&call.key, was_local);
+            denial.is_local = false;
             return;
         }
         if known.len() >= self.max {

@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     pub denials: DenialCache,
     pub known: Arc<KnownDenials>,
     pub grants: Grants,
-    pub local: Arc<Mutex<LocalLimiter>>,
+    pub local: Mutex<LocalLimiter>,
     pub counts: Counts,
     pub unanswered: Unanswered,
     pub hooks: Hooks,
@@ -82,8 +82,8 @@ impl Limiter {
         let options = options.checked()?;
         let forgotten = Forgotten::new(options.denial_cache.max(options.known_denials));
         let forgotten = Arc::new(forgotten);
-        let local = Arc::new(Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)));
-        let known = KnownDenials::new(&options, forgotten.clone(), local.clone());
+        let local = Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX));
+        let known = KnownDenials::new(&options, forgotten.clone());
         let inner = Inner {
             backends: Arc::new(Backends::new(options.backend)),
             nodes: Nodes::new(server.into(), &options),

@@ -123,8 +123,9 @@ impl LocalLimiter {
     /// begin with a whole limit.
     pub fn begin(&mut self, rule: &Rule, key: &str, full_after: Duration, now_us: u64) {
         let limits = Limits::of(rule, 1.0);
-        self.forget(key);
+        // A window goes on: a key that is denied again has no second allowance in it.
         if limits.is_bucket() {
+            self.forget(key);
             let used = full_after.as_micros().saturating_mul(limits.drain());
             let level = used.min(limits.parts(limits.capacity));
             let state = State { at: now_us, level, ..State::default() };

@@ -145,3 +145,29 @@ async fn view_sends_nothing_without_time_and_changes_nothing_with_more() {
     let _ = view.check(api().of("42")).await.unwrap();
     assert_eq!(began.elapsed(), ms(3));
 }
+
+#[tokio::test(start_paused = true)]
+async fn late_answers_give_no_second_allowance() {
+    for rule in [Rule::gcra("rate", 100, 100, "10s"), Rule::sliding("window", 100, "10s")] {
+        let (server, rule) = (FakeServer::new(), rule.unwrap());
+        let limiter = server.limiter_with(patient()).unwrap();
+        let view = limiter.within(ms(1));
+        assert!(limiter.check(rule.of("42").cost(100)).await.unwrap().allowed);
+        let denied = limiter.check(rule.of("42")).await.unwrap();
+        assert!(!denied.allowed);
+        tokio::time::sleep(denied.retry_after).await;
+        let mut allowed = 0;
+        for _ in 0..10 {
+            tokio::time::sleep(ms(100)).await;
+            // The server allows the first call and denies the others, but each answer comes late.
+            for count in [1, 100] {
+                server.hang();
+                let found = join_all((0..count).map(|_| view.check(rule.of("42")))).await;
+                allowed += found.iter().filter(|one| one.as_ref().unwrap().allowed).count();
+                server.recover();
+                let _ = limiter.check(api().of("other")).await.unwrap();
+            }
+        }
+        assert!(allowed <= 130, "{allowed} allowed, {}", rule.name());
+    }
+}
