@@ -253,6 +253,7 @@ impl Calls {
             return Err(Error::unavailable(Reason::Circuit));
         }
         self.keep_time(now, budget, effects);
+        let run = self.clock.read(now);
         let is_full = self.placed + self.waiting >= self.places + self.waiting_max;
         let has_turn = lane != Lane::Call || (self.placed < self.places && self.line.is_empty());
         let is_probe = lane != Lane::Part && self.breaker.enter(now);
@@ -272,7 +273,7 @@ impl Calls {
         if lane == Lane::Ready
             && let Some(dial) = &mut self.dial
         {
-            dial.until = dial.until.max(self.clock.read(now) + budget);
+            dial.until = dial.until.max(run + budget);
         }
         let is_idle = self.calls.is_empty() && now - self.used >= IDLE;
         let idle = self.link.as_ref().filter(|_| is_idle).cloned();
@@ -284,7 +285,7 @@ impl Calls {
             lane,
             stage: Stage::Turn,
             began: now,
-            began_run: self.clock.read(now),
+            began_run: run,
             budget,
             is_callers,
             is_cut: false,
@@ -301,7 +302,7 @@ impl Calls {
             self.place(id)
         }
         let at_once = sends && !waits && idle.is_none();
-        let sent = if at_once { self.send(id, now, effects)? } else { None };
+        let sent = if at_once { self.send(id, (now, run), effects)? } else { None };
         Ok(Entered { id, waits, is_crowded, idle, sent })
     }
 
@@ -395,8 +396,9 @@ impl Calls {
         now: Instant,
         effects: &mut Effects,
     ) -> Duration {
+        let run = self.clock.read(now);
         if is_answered {
-            self.hear(id, now);
+            self.hear(id, (now, run));
         }
         effects.is_last = self.closed;
         let call = self.calls.remove(id);
@@ -423,7 +425,7 @@ impl Calls {
         if !self.line.is_empty() {
             self.grant(effects);
         }
-        call.took(self.clock.read(now))
+        call.took(run)
     }
 
     /// Ends the calls in line for good. Those that were sent go on.

@@ -333,7 +333,10 @@ impl Pass {
         self.hear();
         loop {
             let now = clock::now();
-            let sent = self.node.change(|calls, effects| calls.send(self.id, now, effects));
+            let sent = self.node.change(|calls, effects| {
+                let run = calls.run_time(now);
+                calls.send(self.id, (now, run), effects)
+            });
             match sent? {
                 Some(link) => return Ok(link),
                 None => self.turn().await.map(drop)?,
@@ -344,7 +347,9 @@ impl Pass {
     /// Counts the answer to the last command.
     fn hear(&self) {
         if self.is_answered.swap(false, Ordering::Relaxed) {
-            self.node.calls().hear(self.id, clock::now());
+            let (now, mut calls) = (clock::now(), self.node.calls());
+            let run = calls.run_time(now);
+            calls.hear(self.id, (now, run));
         }
     }
 

@@ -11,7 +11,8 @@ use crate::Error;
 use crate::link::Link;
 
 impl Calls {
-    /// Records that the command of a call is sent, and returns the connection. `None` if there is
+    /// Records that the command of a call is sent at this instant and run time, and returns the
+    /// connection. `None` if there is
     /// none: the call then waits for a dial.
     ///
     /// # Errors
@@ -19,7 +20,7 @@ impl Calls {
     pub fn send(
         &mut self,
         id: usize,
-        now: Instant,
+        (now, run): (Instant, Duration),
         effects: &mut Effects,
     ) -> Result<Option<Arc<Link>>, Error> {
         if let Some(error) = &self.calls[id].ended {
@@ -30,7 +31,6 @@ impl Calls {
             self.stand(id);
             return Ok(None);
         };
-        let run = self.clock.read(now);
         let call = &mut self.calls[id];
         let mut until = call.began_run + call.budget;
         let is_short = self.short_sent.is_some_and(|until| now < until);
@@ -48,7 +48,7 @@ impl Calls {
     }
 
     /// Records the reply to a call's command, perhaps a late one. The call has its turn again.
-    pub fn hear(&mut self, id: usize, now: Instant) {
+    pub fn hear(&mut self, id: usize, (now, run): (Instant, Duration)) {
         let call = &mut self.calls[id];
         let Stage::Sent { link, .. } = std::mem::replace(&mut call.stage, Stage::Turn) else {
             return;
@@ -59,7 +59,7 @@ impl Calls {
         }
         self.used = now;
         if self.is_current(&link) {
-            self.heard = self.clock.read(now);
+            self.heard = run;
             self.unanswered -= usize::from(self.calls[id].lane != Lane::Ready);
             if self.hung.as_ref().is_some_and(|hung| Arc::ptr_eq(hung, &link)) {
                 self.hung = None;

@@ -26,6 +26,11 @@ impl Calls {
         }
     }
 
+    /// Returns the run time at an instant.
+    pub fn run_time(&self, now: Instant) -> Duration {
+        self.clock.read(now)
+    }
+
     /// Returns true if calls wait without a timer, because its runtime has shut down.
     pub fn lacks_timer(&self) -> bool {
         self.clock.fires_at().is_none()
