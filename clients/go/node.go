@@ -140,6 +140,10 @@ func (n *node) isOver(l *link, t *turn) bool {
 	default:
 		n.drain(l)
 	}
+	if t != nil && t.err == nil {
+		// Another call closed the connection while this one was interrupted.
+		t.err = lost(errors.New("the client closed it"))
+	}
 	return true
 }
 
