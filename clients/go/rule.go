@@ -53,8 +53,9 @@ var (
 	CountFailures = Count{word: "failures", is: func(status int) bool { return status >= 400 }}
 )
 
-// CountIf counts the responses whose status the function accepts. The status is 500 after a panic,
-// and 499 if the client was gone before the response began.
+// CountIf counts the responses whose status the function accepts. The status is 500 after a panic.
+// If the client was gone before the response began, the request counts without a call of the
+// function: a client that resets its requests would else have no limit.
 func CountIf(counts func(status int) bool) Count { return Count{word: "function", is: counts} }
 
 // IsAll returns true if every response counts.

@@ -257,32 +257,6 @@ func TestHTTP_gives_back_what_does_not_count(t *testing.T) {
 	})
 }
 
-func TestHTTP_counts_a_client_that_is_gone(t *testing.T) {
-	var status atomic.Int64
-	count := throttle.WithCount(throttle.CountIf(func(got int) bool {
-		status.Store(int64(got))
-		panic("a count that fails counts")
-	}))
-	rule := throttle.Must(throttle.Fixed("login", 5, time.Hour, count))
-	came := make(chan struct{})
-	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
-		close(came)
-		<-r.Context().Done()
-	}, httpthrottle.Rule(rule))
-	ctx, leave := context.WithCancel(context.Background())
-	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
-	go func() {
-		<-came
-		leave()
-	}()
-	_, _ = s.Client().Do(r)
-	live.Await(t, "the response is counted", func() bool { return status.Load() == 499 })
-	d, err := s.limiter.Peek(context.Background(), rule.Of("127.0.0.1").Cost(0))
-	if err != nil || d.Remaining != 4 {
-		t.Error(d, err)
-	}
-}
-
 // framework is a writer that knows the status, as those of gin and chi do.
 type framework struct {
 	http.ResponseWriter

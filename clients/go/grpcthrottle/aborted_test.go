@@ -92,3 +92,50 @@ func TestAborted_calls_do_not_open_the_limits_of_others(t *testing.T) {
 		t.Errorf("%d served, %d aborted, %+v", served, aborted.Load(), counters)
 	}
 }
+
+func TestLimits_a_client_that_leaves_its_calls(t *testing.T) {
+	const calls, limit = 60, 10
+	ok := throttle.CountIf(func(status int) bool { return status == 200 })
+	var runs atomic.Int64
+	came := make(chan struct{})
+	serving := func(ctx context.Context) error {
+		runs.Add(1)
+		came <- struct{}{}
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	limits := limitsOf(t, liveLimiter(t), []*throttle.Rule{hourly(limit, throttle.WithCount(ok))})
+	client := serve(t, limits, &service{
+		check: serving, watch: func(stream updates) error { return serving(stream.Context()) },
+	})
+	for name, call := range map[string]func(context.Context) error{
+		"unary": func(ctx context.Context) error {
+			_, err := client.Check(ctx, &request{})
+			return err
+		},
+		"stream": func(ctx context.Context) error {
+			stream, err := client.Watch(ctx, &request{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	} {
+		runs.Store(0)
+		for range calls {
+			ctx, leave := context.WithCancel(from(t, name))
+			ended := make(chan error, 1)
+			go func() { ended <- call(ctx) }()
+			select {
+			case <-came:
+				leave()
+				<-ended
+			case <-ended:
+				leave()
+			}
+		}
+		if served := runs.Load(); served != limit {
+			t.Error(name, served, "of", calls, "were served")
+		}
+	}
+}

@@ -74,7 +74,12 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 	defer release()
 	// A panic of the handler is a failure with this status.
 	status := 500
-	defer func() { l.giveBack(items, decision, status) }()
+	defer func() {
+		// A call that its client left counts: its handler ran, and a stream may have had all.
+		if ctx.Err() == nil {
+			l.giveBack(items, decision, status)
+		}
+	}()
 	err = handler()
 	status = httpStatus(err)
 	return err

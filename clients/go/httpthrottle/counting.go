@@ -8,12 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
+	"syscall"
 
 	throttle "redis-throttle.invalid/go"
 )
-
-// gone is the status of a response whose client was gone before its head.
-const gone = 499
 
 // refundable returns the positions of the items whose rules do not count all responses and that
 // took units.
@@ -59,13 +58,31 @@ func counts(rule *throttle.Rule, status int) (isCounted bool) {
 	return rule.Count().Counts(status)
 }
 
-// recorder calls a function with the status of a response, once, when its head is written.
+// recorder calls a function with the status of a response, once, when its head is written. It does
+// not if the client was gone: the response counts then, because the handler ran for it.
 type recorder struct {
 	http.ResponseWriter
 	ctx         context.Context
+	body        *watchedBody
 	onHead      func(status int)
 	isDecided   bool
 	hasReturned bool
+}
+
+// watchedBody is the body of a request. Its end before all of it arrived tells that the client is
+// gone, which the request's context does not until then.
+type watchedBody struct {
+	io.ReadCloser
+	isCut atomic.Bool
+}
+
+// Read reads a part of the body.
+func (b *watchedBody) Read(part []byte) (int, error) {
+	n, err := b.ReadCloser.Read(part)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+		b.isCut.Store(true)
+	}
+	return n, err
 }
 
 func (w *recorder) head(status int) {
@@ -73,10 +90,10 @@ func (w *recorder) head(status int) {
 		return
 	}
 	w.isDecided = true
-	if errors.Is(w.ctx.Err(), context.Canceled) {
-		status = gone
+	isGone := errors.Is(w.ctx.Err(), context.Canceled) || w.body != nil && w.body.isCut.Load()
+	if !isGone {
+		w.onHead(status)
 	}
-	w.onHead(status)
 }
 
 // end decides a response whose handler wrote no head: after a panic, the status is 500.

@@ -29,7 +29,7 @@ import (
 //
 // Leases are released when the handler has returned or the client is gone, whichever is first. What
 // a response took that does not count, by the rule's [throttle.Count], is given back in the
-// background.
+// background. A request whose client is gone before the head always counts.
 func Limit(
 	limiter *throttle.Limiter, opts ...Option,
 ) (func(http.Handler) http.Handler, error) {
@@ -140,6 +140,10 @@ func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, 
 	counted := &recorder{ResponseWriter: w, ctx: ctx, onHead: func(status int) {
 		t.giveBack(p.limiter, notCounted, status)
 	}}
+	if r.Body != nil && r.Body != http.NoBody {
+		counted.body = &watchedBody{ReadCloser: r.Body}
+		r.Body = counted.body
+	}
 	defer counted.end()
 	next.ServeHTTP(counted, r)
 	counted.hasReturned = true

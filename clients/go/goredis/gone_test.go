@@ -1,0 +1,67 @@
+package goredis
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/httpthrottle"
+)
+
+// reset sends the beginning of a request, and resets its connection when the handler runs.
+func reset(t *testing.T, addr, text string, isServed <-chan struct{}) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_, _ = fmt.Fprint(conn, text)
+	refused := make(chan struct{})
+	go func() {
+		defer close(refused)
+		_, _ = conn.Read(make([]byte, 1))
+	}()
+	select {
+	case <-isServed:
+	case <-refused:
+	}
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	_ = conn.Close()
+	<-refused
+}
+
+func TestHTTP_limits_a_client_that_resets_its_requests(t *testing.T) {
+	const requests, limit = 200, 20
+	const head = " / HTTP/1.1\r\nHost: a\r\n"
+	for name, text := range map[string]string{
+		"waiting for the response": "GET" + head + "\r\n",
+		// net/http waits for the rest of a shorter body before it answers.
+		"in a body": "POST" + head + "Content-Length: 1000000\r\n\r\nhalf",
+	} {
+		t.Run(name, func(t *testing.T) {
+			count := throttle.CountIf(func(status int) bool { return status == http.StatusOK })
+			rule := throttle.Must(throttle.Fixed("gone", limit, time.Hour, throttle.WithCount(count)))
+			var runs atomic.Int64
+			came := make(chan struct{})
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				runs.Add(1)
+				came <- struct{}{}
+				if _, err := io.ReadAll(r.Body); err == nil {
+					<-r.Context().Done()
+				}
+				w.WriteHeader(http.StatusBadRequest)
+			}, httpthrottle.Rule(rule))
+			for range requests {
+				reset(t, s.Listener.Addr().String(), text, came)
+			}
+			if served := runs.Load(); served != limit {
+				t.Error(served, "of", requests, "were served")
+			}
+		})
+	}
+}
