@@ -188,8 +188,8 @@ func (d *decider) withoutAnswer(c *call, away *Unavailable, isPeek bool) Decisio
 }
 
 // isWhole returns true if this process keeps the whole limit of a rule whose OnError is Allow: the
-// server denied the key before, or there are too many calls. A lease or a reservation is never
-// decided here.
+// server denied the key before, or there are too many calls, also for the caller's own deadline. A
+// lease or a reservation is never decided here.
 func (d *decider) isWhole(c *call, a *ask, away *Unavailable, now time.Time) bool {
 	if a.rule.whole == nil || a.isHeld() {
 		return false
@@ -197,7 +197,7 @@ func (d *decider) isWhole(c *call, a *ask, away *Unavailable, now time.Time) boo
 	if c.isKnowable {
 		a.after = d.known.after(a, now)
 	}
-	a.isWhole = a.after != nil || away.Reason == ReasonOverloaded
+	a.isWhole = a.after != nil || away.Reason == ReasonOverloaded || away.isOwn
 	if a.after != nil {
 		d.local.begin(a)
 	}

@@ -70,6 +70,8 @@ type Unavailable struct {
 	err     error
 	// isSent says whether the command left this process.
 	isSent bool
+	// isOwn says whether the caller's own deadline ended the call.
+	isOwn bool
 }
 
 // Error returns the reason and its details.

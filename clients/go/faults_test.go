@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // dialerOf is a dialer of one server, made of a function.
@@ -72,5 +73,32 @@ func TestInterrupted_call_whose_connection_another_call_closes_has_no_answer(t *
 			t.Error(d)
 		}
 		first.Wait()
+	})
+}
+
+// allowed is the reply to an allowed call, which a REFUND has as well.
+var allowed = []any{1.0, 10.0, 9.0, 0.0, 6000.0}
+
+// answerAlways sets the answer to all commands.
+func (s *script) answerAlways(item any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.always = item
+}
+
+func TestDeadline_of_the_caller_keeps_the_limit_in_this_process(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
+		s.answerAlways(object{"delay_ms": 20.0, "reply": allowed})
+		count := 0
+		for range 100 {
+			ctx, stop := context.WithTimeout(context.Background(), time.Millisecond)
+			if d := mustCheck(t, limiter, ctx); d.Allowed {
+				count++
+			}
+			stop()
+		}
+		if count > 11 || count < 10 {
+			t.Error(count, "calls were allowed under a limit of 10")
+		}
 	})
 }

@@ -209,7 +209,7 @@ func (p *prefetcher) giveUp(ctx context.Context, w *permitWaiter, rule *Rule) (D
 	}
 	return w.without(rule, &Unavailable{
 		Reason: ReasonTimeout, message: "no prefetched permit before the caller's deadline",
-		isSent: true,
+		isSent: true, isOwn: true,
 	})
 }
 

@@ -16,6 +16,8 @@ type script struct {
 	mu    sync.Mutex
 	items []any
 	byKey map[string][]any
+	// always answers the commands for which the script has no item, unless it is nil.
+	always any
 	// sent has the commands that arrived, unexpected those without an answer.
 	sent, unexpected []string
 	dials, opened    int
@@ -171,6 +173,9 @@ func (s *script) answer(c *scriptedConn, words []string) any {
 			s.byKey[word] = items[1:]
 			return items[0]
 		}
+	}
+	if len(s.items) == 0 && s.always != nil {
+		return s.always
 	}
 	if len(s.items) == 0 {
 		s.unexpected = append(s.unexpected, strings.Join(words, " "))

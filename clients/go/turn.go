@@ -97,6 +97,7 @@ func (t *turn) cancelled(isSent bool) error {
 	}
 	return &Unavailable{
 		Reason: ReasonTimeout, message: "no answer before the caller's deadline", isSent: isSent,
+		isOwn: true,
 	}
 }
 
