@@ -116,7 +116,7 @@ func (n *node) expire(now time.Time) {
 			continue
 		}
 		l.decide(t.lateReply())
-		if !t.isUrgent {
+		if t.isMeasure() {
 			n.shortReplyUntil = now.Add(n.x.options.breakerPause)
 		}
 		l.wake()
@@ -129,7 +129,7 @@ func (n *node) expire(now time.Time) {
 		if n.pool.open == 0 {
 			return notSent(ReasonConnection, "not sent: not connected in time")
 		}
-		if !t.isUrgent {
+		if t.isMeasure() {
 			n.shortLineUntil = now.Add(n.x.options.breakerPause)
 		}
 		return notSent(ReasonOverloaded, "not sent: no connection was free in time")

@@ -86,6 +86,23 @@ func (s *script) answerAlways(item any) {
 	s.always = item
 }
 
+func TestReady_without_a_reply_shortens_no_patience(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
+		s.add([]any{"silent"}, "")
+		if _, err := limiter.Ready(context.Background()); err == nil {
+			t.Error("it is ready")
+		}
+		s.add([]any{object{"delay_ms": 80.0, "reply": allowed}}, "rl:api:b")
+		s.add([]any{object{"delay_ms": 150.0, "reply": allowed}}, "rl:api:a")
+		var other sync.WaitGroup
+		other.Go(func() { _, _ = limiter.Check(context.Background(), testRule().Of("b")) })
+		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
+			t.Error(d)
+		}
+		other.Wait()
+	})
+}
+
 func TestDeadline_of_the_caller_keeps_the_limit_in_this_process(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
 		s.answerAlways(object{"delay_ms": 20.0, "reply": allowed})
