@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from redis_throttle_client import fixed, gcra
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from redis_throttle_client import Decision, fixed, gcra
+from redis_throttle_client._known_denials import KnownDenials
+from redis_throttle_client._protocol import Keyed
 from redis_throttle_client.testing import FakeServer
 
 SUBJECTS = 10_001
@@ -46,3 +54,35 @@ def test_local_states_are_stored_for_a_bounded_number_of_subjects() -> None:
     assert len(local._states) + len(local._exhausted) == SUBJECTS - 1
     assert not limiter.check(one, str(SUBJECTS - 1))
     assert limiter.check(one, "0")
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Lets threads change as often as the interpreter can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_threads_learn_a_bounded_number_of_denials_and_none_of_a_forgotten_key() -> None:
+    size, known, one = 50, KnownDenials(50, 1000), fixed("one", 1, "1h")
+    denial = Decision(False, 1, 0, 3_600_000, 3_600_000, "one", "server")
+
+    def learn(thread: int) -> int:
+        most = 0
+        for at in range(3000):
+            key = f"{thread}:{at}"
+            known.learn([Keyed(one.of(key), key)], denial, 0, known.forgotten)
+            most = max(most, len(known._entries))
+            if at % 3 == 0:
+                seen = known.forgotten
+                known.forget(key)
+                # This call began before.
+                known.learn([Keyed(one.of(key), key)], denial, 0, seen)
+                assert key not in known._entries
+        return most
+
+    with ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(learn, range(8))) <= size

@@ -103,7 +103,8 @@ class Calls(Prefetching):
 
     def forget_key(self, key: str) -> Steps[int]:
         """Resets a key and drops permits of pending fetches. Returns the number of deleted keys."""
-        self._local.forget(key)
+        with self._lock:
+            self._local.forget(key)
         deleted: int = yield from self._replace(_protocol.forget(key))
         return deleted
 

@@ -42,7 +42,7 @@ class Deciding:
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
         )
         self.clock = options.clock
-        self.timeout_s = options.timeout_ms / 1000
+        self.timeout_s, self.tick_s = options.timeout_ms / 1000, options.silence_ms / 4000
         self.teller = Teller(options, self.keys.key_hash)
         self.asking = Asking(
             options, breakers, find_node, is_up, catch_up, lambda: self.teller.count("rejected")
@@ -60,9 +60,10 @@ class Deciding:
         self.teller.begin()
         options = self.options
         self._denials = DenialCache(options.denial_cache, options.denial_cache_max_ms)
-        self._known = KnownDenials(options.known_denials, options.denial_cache_max_ms)
+        # Guards what this process decides by itself.
+        self._lock = lock = threading.Lock()
+        self._known = KnownDenials(options.known_denials, options.denial_cache_max_ms, lock)
         self._local = LocalLimiter()
-        self._lock = threading.Lock()
 
     def keep(self, args: Args, until: float, is_over: Callable[[], bool]) -> Steps[Any]:
         """Sends a renewal or an end, which may wait until the instant ``until``."""

@@ -1,6 +1,7 @@
 """Known denials: the server's last denial of each key, for calls that the server does not decide.
 
-The caller passes the instants, in seconds of a monotonic clock.
+The caller passes the instants, in seconds of a monotonic clock. All changes are made under a lock.
+What is only read needs none: an entry is immutable, and a dictionary returns it or not.
 """
 
 from __future__ import annotations
@@ -58,8 +59,11 @@ class _Entry(NamedTuple):
 class KnownDenials:
     """The last denials of at most ``size`` keys."""
 
-    def __init__(self, size: int, young_ms: int) -> None:
-        """``young_ms`` is the age up to which a denial counts under pressure."""
+    def __init__(self, size: int, young_ms: int, lock: threading.Lock | None = None) -> None:
+        """``young_ms`` is the age up to which a denial counts under pressure.
+
+        The caller holds the ``lock`` while it decides by a limiter of :meth:`kept_locally`.
+        """
         self._size, self._young_s = size, young_ms / 1000
         self._entries: dict[str, _Entry] = {}
         # The number of keys that were forgotten, and what it was at the last one of a slot.
@@ -67,7 +71,7 @@ class KnownDenials:
         self._forgotten_at = [0] * _SLOTS
         # The limits that are kept in this process, and the keys of those whose denial is over.
         self._local, self._are_local = LocalLimiter(), set[str]()
-        self._lock = threading.Lock()
+        self._lock = lock or threading.Lock()
         # True if denials are remembered at all.
         self.is_used = size > 0
 
@@ -91,28 +95,33 @@ class KnownDenials:
         self, keyed: Keyed, row: Decision, clock: Callable[[], float], forgotten: int, partial: bool
     ) -> None:
         item, key = keyed
-        old = self._entries.get(key)
         if row.allowed:
             cost = row.granted if partial else item.units
-            if old is not None and old.cost <= cost and old.is_of(item):
-                self._drop(key)
+            if _is_at_most(self._entries.get(key), cost, item):
+                with self._lock:
+                    # Another thread may have replaced it.
+                    if _is_at_most(self._entries.get(key), cost, item):
+                        self._evict(key)
             return
-        # A key that was forgotten since then may have units again.
-        if row.retry_after_ms <= 0 or self._forgotten_at[hash(key) % _SLOTS] > forgotten:
+        if row.retry_after_ms <= 0:
             return
         cost, read_at = 1 if partial else item.units, clock()
-        if old is None or self._are_local:
-            self._make_room(key)
-        elif old.cost < cost and read_at < old.retry_at and old.is_of(item):
-            # That of a smaller cost denies this one too.
-            return
-        self._entries[key] = _Entry(item, cost, row, read_at)
+        with self._lock:
+            # A key that was forgotten since then may have units again.
+            if self._forgotten_at[hash(key) % _SLOTS] > forgotten:
+                return
+            old = self._entries.get(key)
+            if old is None or self._are_local:
+                self._make_room(key)
+            elif old.cost < cost and read_at < old.retry_at and old.is_of(item):
+                # That of a smaller cost denies this one too.
+                return
+            self._entries[key] = _Entry(item, cost, row, read_at)
 
     def _make_room(self, key: str) -> None:
-        with self._lock:
-            self._evict(key)
-            if len(self._entries) >= self._size:
-                self._evict_some()
+        self._evict(key)
+        if len(self._entries) >= self._size:
+            self._evict_some()
 
     def _evict_some(self) -> None:
         """Evicts a tenth at once, so that a new key costs constant time on average."""
@@ -127,10 +136,6 @@ class KnownDenials:
         if key in self._are_local:
             self._are_local.discard(key)
             self._local.forget(key)
-
-    def _drop(self, key: str) -> None:
-        with self._lock:
-            self._evict(key)
 
     def forget(self, key: str) -> None:
         """Drops the denial of a changed key. Denials of pending calls are not remembered."""
@@ -173,7 +178,7 @@ class KnownDenials:
         """Returns the limiter of a key that is not allowed without a limit; None for others.
 
         This is a key whose denial is over. If too many calls wait, it is every key, because the
-        server answers others.
+        server answers others. The caller has the lock.
         """
         item, key = keyed
         if not item.rule.keeps_locally:
@@ -193,6 +198,11 @@ class KnownDenials:
         """Gives back units that this process granted."""
         with self._lock:
             self._local.settle(Limits.of(rule), key, -units, int(now * 1_000_000))
+
+
+def _is_at_most(entry: _Entry | None, cost: int, item: Item) -> bool:
+    """Returns True for a denial of the same words with this cost or a smaller one."""
+    return entry is not None and entry.cost <= cost and entry.is_of(item)
 
 
 def _passed_ms(entry: _Entry, now: float) -> int:
