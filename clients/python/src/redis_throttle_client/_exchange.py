@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from ._async_limiter import AsyncLimiter
-from ._counting import Decided, refund_soon
+from ._counting import Decided, RequestItems, refund_soon, take_async
 from ._decision import HeaderStyle
 from ._http import added
+from ._inbox import Inbox, Message, Receive, Scope
 from ._lease import AsyncLease, release_all
 from ._outcome import Outcome
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -31,49 +28,59 @@ class Exchange:
     """Adds the header fields of the decisions to the response, and ends what they took.
 
     At the head of the response, what does not count is refunded in the background. At its end the
-    leases are released. Both also happen if the client is gone or the application fails.
+    leases are released. Both also happen if the application fails. A request whose client leaves
+    before the head counts: otherwise its handler could run again and again.
     """
 
     def __init__(
-        self, limiter: AsyncLimiter, styles: Sequence[HeaderStyle], receive: Receive, send: Send
-    ) -> None:
+        self, limiter: AsyncLimiter, styles: Sequence[HeaderStyle], scope: Scope, receive: Receive,
+        send: Send,
+    ) -> None:  # fmt: skip
         self._limiter, self._styles = limiter, styles
-        self._receive, self._send = receive, send
+        self._inbox, self._send = Inbox(receive, scope, limiter._calls.tick_s), send
         self._taken: list[Decided] = []
         self._leases: list[AsyncLease] = []
-        self._is_gone = False
 
-    def add(self, taken: Decided, leases: Sequence[AsyncLease]) -> None:
-        """Adds the decision that admitted the request, and its leases."""
-        self._taken.append(taken)
-        self._leases += leases
+    async def take(self, asked: RequestItems) -> Decided:
+        """Decides the request. Raises TimeoutError if its client leaves meanwhile."""
+        try:
+            async with self._inbox.watched():
+                taken, leases = await take_async(self._limiter, asked)
+        except BaseException:
+            self._inbox.close()
+            raise
+        if taken.decision.allowed:
+            self._taken.append(taken)
+            self._leases += leases
+        return taken
 
     async def run(self, app: App, scope: Scope) -> None:
         """Calls the application."""
         outcome = Outcome(None)
         try:
-            await app(scope, self._receiving, self._sending)
+            await app(scope, self._inbox.receive, self._sending)
         except BaseException as error:
             outcome = Outcome(None, error)
             raise
         finally:
+            self._inbox.close()
             self._refund(outcome)
             await release_all(self._leases)
-
-    async def _receiving(self) -> Message:
-        message = await self._receive()
-        if message["type"] in ("http.disconnect", "websocket.disconnect"):
-            self._is_gone = True
-        return message
 
     async def _sending(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.start":
             message = {**message, "headers": self._headers(message)}
-        await self._send(message)
+        if kind in _HEADS and any(not one.asked.counts_all for one in self._taken):
+            await self._inbox.look()
+        try:
+            await self._send(message)
+        except OSError:
+            # Newer servers raise it for a client that has gone.
+            self._inbox.is_gone = True
+            raise
         if kind in _HEADS:
-            status = message.get("status", _HEADS[kind])
-            self._refund(Outcome(None if self._is_gone else status))
+            self._refund(Outcome(message.get("status", _HEADS[kind])))
         elif kind == "http.response.body" and not message.get("more_body"):
             await release_all(self._leases)
 
@@ -89,6 +96,8 @@ class Exchange:
     def _refund(self, outcome: Outcome) -> None:
         """Refunds what does not count. Later calls do nothing."""
         taken, self._taken = self._taken, []
+        if self._inbox.is_gone:
+            return
         for one in taken:
             if not one.asked.counts_all:
                 refund_soon(self._limiter, one, outcome)

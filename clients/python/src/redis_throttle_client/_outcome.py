@@ -15,7 +15,8 @@ class Outcome:
     """The end of a request, at the head of its response.
 
     ``status`` is the HTTP status. It is None if there is no response: the application raised
-    ``error``, or the client was gone before the head of the response.
+    ``error``, or ended without one. A request whose client leaves before the head has no outcome:
+    it counts.
     """
 
     status: int | None
@@ -44,6 +45,9 @@ def checked_count(count: object) -> Count:
 
 def counts(count: Count, outcome: Outcome) -> bool:
     """Returns True if a request with this outcome counts."""
+    if outcome.error is not None and not isinstance(outcome.error, Exception):
+        # It was ended from outside, as by the cancellation of its task.
+        return True
     if callable(count):
         result: object = count(outcome)
         if isawaitable(result):

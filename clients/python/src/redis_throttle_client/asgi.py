@@ -7,13 +7,13 @@ The decision is at ``request.state.rate_limit``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Unpack
 
 from ._async_limiter import AsyncLimiter
-from ._counting import take_async
 from ._decision import Decision
 from ._errors import InvalidArgument
-from ._exchange import App, Exchange, Message, Receive, Scope, Send
+from ._exchange import App, Exchange, Send
 from ._http import (
     CostFunction,
     KeyFunction,
@@ -25,6 +25,7 @@ from ._http import (
     RulesArgument,
     SkipFunction,
 )
+from ._inbox import Message, Receive, Scope
 from ._plan import Plan, resolved_async
 
 __all__ = [
@@ -80,18 +81,21 @@ class RateLimitMiddleware:
         plan, request = self._plan, self._request(scope)
         asked = await resolved_async(plan.items(request, request.client_address))
         if asked is None:
-            await _answer(scope, receive, send, plan.denial(request, None))
+            await _answer(plan.denial(request, None), scope, receive, send)
             return
         if not asked.items:
             await self._app(self._told(scope, None), receive, send)
             return
-        taken, leases = await take_async(self._limiter, asked)
-        if not taken.decision.allowed:
-            await _answer(scope, receive, send, plan.denial(request, taken.decision))
+        exchange = Exchange(self._limiter, plan.styles, scope, receive, send)
+        try:
+            decision = (await exchange.take(asked)).decision
+        except TimeoutError:
+            # The client has gone.
             return
-        exchange = Exchange(self._limiter, plan.styles, receive, send)
-        exchange.add(taken, leases)
-        await exchange.run(self._app, self._told(scope, taken.decision))
+        if decision.allowed:
+            await exchange.run(self._app, self._told(scope, decision))
+        else:
+            await exchange.run(partial(_answer, plan.denial(request, decision)), scope)
 
     def _request(self, scope: Scope) -> Request:
         def headers(name: str) -> list[str]:
@@ -128,7 +132,7 @@ class RateLimitMiddleware:
         return {**scope, "headers": headers, _CLEANED: ours | {raw}}
 
 
-async def _answer(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
+async def _answer(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
     """Sends the complete response. Refuses a websocket before it is accepted."""
     prefix = "http"
     if scope["type"] == "websocket":

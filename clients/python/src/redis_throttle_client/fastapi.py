@@ -17,11 +17,11 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response, routing
 
 from ._async_limiter import AsyncLimiter
-from ._counting import take_async
 from ._decision import Decision, HeaderStyle
 from ._errors import InvalidArgument
-from ._exchange import App, Exchange, Receive, Scope, Send
+from ._exchange import App, Exchange, Send
 from ._http import denial, problem
+from ._inbox import Receive, Scope
 from ._plan import Plan, resolved_async
 from ._problem import TITLES
 from ._rules import Rule
@@ -47,6 +47,8 @@ RulesArgument = (
     Rule | RuleFunction | Sequence[Rule | RuleFunction | tuple[Rule | RuleFunction, KeyFunction]]
 )
 _SCHEMA = "RateLimitProblem"
+# The status for a client that has gone, which nobody gets.
+_GONE = 499
 
 
 class RateLimited(HTTPException):
@@ -128,11 +130,13 @@ class RateLimits:
             raise RateLimited(None, plan.styles)
         if not asked.items:
             return None
-        taken, leases = await take_async(self._limiter, asked)
-        if not taken.decision.allowed:
-            raise RateLimited(taken.decision, plan.styles)
-        exchange.add(taken, leases)
-        return taken.decision
+        try:
+            decision: Decision = (await exchange.take(asked)).decision
+        except TimeoutError:
+            raise HTTPException(_GONE) from None
+        if not decision.allowed:
+            raise RateLimited(decision, plan.styles)
+        return decision
 
     def _document(self, app: FastAPI, schema: dict[str, Any]) -> None:
         """Adds the responses to denials to the operations that have a limit."""
@@ -162,7 +166,7 @@ class _Middleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = Exchange(limits._limiter, limits._styles, receive, send)
+        exchange = Exchange(limits._limiter, limits._styles, scope, receive, send)
         scope[limits._name] = exchange
         await exchange.run(self._app, scope)
 

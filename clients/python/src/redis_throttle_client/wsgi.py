@@ -96,7 +96,10 @@ class RateLimitMiddleware:
         except BaseException as error:
             ending.end(error)
             raise
-        return body if ending.is_empty else _Body(body, ending)
+        if ending.is_empty:
+            return body
+        # Servers need not read the body for HEAD.
+        return _Body(body, ending, is_read=environ["REQUEST_METHOD"] != "HEAD")
 
     def _request(self, environ: Environ) -> Request:
         def headers(name: str) -> list[str]:
@@ -168,6 +171,10 @@ class _Ending:
             status = self.status if error is None else None
             refund(self._limiter, taken, Outcome(status, error))
 
+    def count(self) -> None:
+        """Refunds nothing, because the client has left before the head of the response."""
+        self._taken = None
+
     def end(self, error: BaseException | None = None) -> None:
         """Refunds what does not count, and releases the leases."""
         with contextlib.ExitStack() as stack:
@@ -181,11 +188,13 @@ class _Body:
     """The body of the application. Servers close it at the end, also if the client disconnects.
 
     The server sends the head with the first part, so the status is final then. The refund comes
-    first: the next request of a client that has the response has its units.
+    first: the next request of a client that has the response has its units. A body that is closed
+    before its first part, although the server would send it, has lost its client.
     """
 
-    def __init__(self, body: Iterable[bytes], ending: _Ending) -> None:
+    def __init__(self, body: Iterable[bytes], ending: _Ending, *, is_read: bool) -> None:
         self._body, self._ending = body, ending
+        self._is_awaited = is_read
 
     def __iter__(self) -> Iterator[bytes]:
         parts = iter(self._body)
@@ -193,11 +202,13 @@ class _Body:
             try:
                 part = next(parts)
             except StopIteration:
+                self._is_awaited = False
                 return
             except BaseException as error:
                 self._ending.refund(error)
                 raise
             if part:
+                self._is_awaited = False
                 self._ending.refund()
             yield part
 
@@ -207,4 +218,6 @@ class _Body:
             if close is not None:
                 close()
         finally:
+            if self._is_awaited:
+                self._ending.count()
             self._ending.end()
