@@ -11,6 +11,7 @@ import pytest
 
 from redis_throttle_client import Limiter, LimiterClosed, Unavailable, fixed, gcra, policy
 from redis_throttle_client._breaker import Breaker
+from redis_throttle_client._steps import Call
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
@@ -209,19 +210,19 @@ def test_only_one_call_is_the_probe_even_if_older_calls_end_during_it(answered: 
     now = [0.0]
     breaker = Breaker(1, 1, lambda: now[0])
     breaker.failed()
-    now[0] = 1
-    assert breaker.enter()
+    now[0], call = 1, Call(1)
+    assert breaker.enter(call)
     if answered:
         # The server answers again, so others enter. The probe is still pending at the next failure.
         breaker.answered()
-        assert breaker.enter() is False
+        assert breaker.enter(call) is False
     breaker.failed()
     for now[0] in (1, 2, 9):
         with pytest.raises(Unavailable):
-            breaker.enter()
-    breaker.leave()
+            breaker.enter(call)
+    breaker.leave(call)
     # The pause began with the probe.
-    assert breaker.enter()
+    assert breaker.enter(call)
 
 
 # -- decisions by on_error --------------------------------------------------------------------

@@ -29,6 +29,7 @@ from redis_throttle_client import (
 from redis_throttle_client._breaker import Breaker
 from redis_throttle_client._errors import is_rejection
 from redis_throttle_client._keys import Keys
+from redis_throttle_client._steps import Call
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")
@@ -206,12 +207,12 @@ def test_other_calls_are_refused_during_a_probe() -> None:
     now = [0.0]
     breaker = Breaker(1, 1, lambda: now[0])
     breaker.failed()
-    now[0] = 1
-    assert breaker.enter()
+    now[0], call = 1, Call(1)
+    assert breaker.enter(call)
     with pytest.raises(Unavailable):
-        breaker.enter()
-    breaker.leave()
-    assert breaker.enter()
+        breaker.enter(call)
+    breaker.leave(call)
+    assert breaker.enter(call)
 
 
 # -- the denial cache -------------------------------------------------------------------------

@@ -111,18 +111,8 @@ class Asking:
                 raise
             raise judged from error
         breaker = self.breakers.of(node)
-        if call.is_kept and self._is_up(node):
-            # It passes an open breaker.
-            is_probe = False
-        else:
-            try:
-                is_probe = breaker.enter()
-            except Unavailable:
-                # A reply that has arrived for a caller that has gone closes the breaker.
-                self._catch_up(node)
-                is_probe = breaker.enter()
-        call.is_probe, call.node, call.late = is_probe, node, self._late
         try:
+            self._enter(breaker, node, call)
             if call.left_s <= 0:
                 raise counted("no time is left for the call", "overloaded")
             sent, tried = args, self.backend.found
@@ -146,8 +136,7 @@ class Asking:
             raise judged from error
         finally:
             # The call of a cancelled probe drains, and is no probe any more.
-            if is_probe:
-                breaker.leave()
+            breaker.leave(call)
         if isinstance(reply, Decision):
             return reply
         breaker.answered()
@@ -156,6 +145,20 @@ class Asking:
         if read is None:
             return reply
         return read(reply) if call.result is None else call.result
+
+    def _enter(self, breaker: Breaker, node: Any, call: Call) -> None:
+        """Raises if the breaker of the node refuses the call."""
+        call.node, call.late = node, self._late
+        if call.is_kept and self._is_up(node):
+            # It passes an open breaker.
+            call.is_probe = False
+            return
+        try:
+            call.is_probe = breaker.enter(call)
+        except Unavailable:
+            # A reply that has arrived for a caller that has gone closes the breaker.
+            self._catch_up(node)
+            call.is_probe = breaker.enter(call)
 
     def _failed(self, breaker: Breaker, error: Exception) -> ThrottleError:
         """Notes the error of a call, and returns it as one of this package."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
 from ._errors import Unavailable
@@ -22,15 +23,18 @@ class Breaker:
         self._failed = 0
         self._shut_until: float | None = None
         self._probed_at: float | None = None
+        # Refers to the call that probes the node. One that was interrupted while it ended is gone.
+        self._prober: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
 
     def is_open(self) -> bool:
         """Returns True if a call would be refused, except a probe that is due."""
         until = self._shut_until
-        return until is not None and (self._probed_at is not None or self._clock() < until)
+        is_probed = self._probed_at is not None and self._prober() is not None
+        return until is not None and (is_probed or self._clock() < until)
 
-    def enter(self) -> bool:
-        """Begins a call. Returns True if it is the probe, which :meth:`leave` must end."""
+    def enter(self, call: object) -> bool:
+        """Begins a call. Returns True if it is the probe. The caller must call :meth:`leave`."""
         if self._shut_until is None:
             return False
         with self._lock:
@@ -38,12 +42,13 @@ class Breaker:
                 return False
             if self.is_open():
                 raise Unavailable("the circuit is open: the node gave no answer", "circuit")
-            self._probed_at = self._clock()
+            self._prober, self._probed_at = weakref.ref(call), self._clock()
             return True
 
-    def leave(self) -> None:
-        """Ends the probe for its caller."""
-        self._probed_at = None
+    def leave(self, call: object) -> None:
+        """Ends the probe, if it is this call."""
+        if self._probed_at is not None and self._prober() is call:
+            self._probed_at = None
 
     def answered(self) -> None:
         """Notes an answer, which closes the breaker."""
