@@ -23,7 +23,8 @@ from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTranspo
 from redis_throttle_client._dial import Dial
 from redis_throttle_client._options import Bounds, Options
 from redis_throttle_client._slots import Address
-from redis_throttle_client._sockets import Sockets, _Link
+from redis_throttle_client._socket_link import SocketLink
+from redis_throttle_client._sockets import Sockets
 from redis_throttle_client._steps import Call
 
 from .conftest import Server
@@ -341,7 +342,7 @@ def test_connections_that_are_left_close_as_soon_as_no_call_uses_them(
     for thread in asked:
         thread.join()
     in_use = sockets.pool.find(Call(60), time.monotonic())
-    assert isinstance(in_use, _Link)
+    assert isinstance(in_use, SocketLink)
     sockets.leave()
     assert (sockets.pool.links, in_use.is_usable) == ({in_use}, True)
     sockets.pool.give(in_use, time.monotonic())

@@ -20,7 +20,7 @@ from redis_throttle_client._breaker import Breakers
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS
 from redis_throttle_client._options import Bounds, Options
 from redis_throttle_client._protocol import packed
-from redis_throttle_client._sockets import _Link
+from redis_throttle_client._socket_link import SocketLink
 from redis_throttle_client._steps import Call
 from redis_throttle_client._timed_socket import TimedSocket
 
@@ -422,7 +422,7 @@ def test_the_deadline_of_a_call_holds_while_signals_arrive(sends: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connection: Any = redis.Connection(port=silent.getsockname()[1])
         connection._sock = socket.create_connection(silent.getsockname())
-        link = _Link(connection)
+        link = SocketLink(connection)
         began = time.monotonic()
 
         def look() -> float:

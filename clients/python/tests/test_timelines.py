@@ -403,8 +403,8 @@ def test_sequential_timelines_follow_the_shared_cases_with_the_sync_limiter(
 ) -> None:
     pytest.importorskip(driver)
     clock = Clock()
-    monkeypatch.setattr("redis_throttle_client._sockets.time", clock)
-    monkeypatch.setattr("redis_throttle_client._timed_socket.time", clock)
+    for module in ("_sockets", "_socket_link", "_timed_socket"):
+        monkeypatch.setattr(f"redis_throttle_client.{module}.time", clock)
     SyncRunner(timeline, driver, clock).run()
 
 

@@ -19,7 +19,8 @@ from ._fork import forgets
 from ._options import Bounds
 from ._protocol import key_of
 from ._slots import READ, READ_PAUSE_S, Address, Slots
-from ._sockets import Sockets, ask_once
+from ._socket_link import ask_once
+from ._sockets import Sockets
 from ._steps import Call
 
 _MAP_IS_OLD = ("CLUSTERDOWN", "The cluster is down", "Hash slot not served")

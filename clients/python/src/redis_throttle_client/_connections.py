@@ -105,6 +105,22 @@ class Connections(Line[L, W]):
             self._placed -= not link.holder.is_kept
             link.holder = None
 
+    def repair(self, call: Call, error: Exception, at: float) -> None:
+        """Counts the places again, and frees connections without a command in flight, after
+        ``call`` was interrupted in a change of both.
+        """
+        for link in list(self.links):
+            if link.call is not None and link not in self.in_flight:
+                self.lose(link, error, at)
+            elif link.call is None and (link.holder is call or _is_left(link.holder)):
+                link.holder = None
+        self._placed = sum(
+            link.holder is not None and not link.holder.is_kept for link in self.links
+        )
+        for link in list(self.links):
+            if link.holder is None and link.call is None and link not in self.idle:
+                self.give(link, at)
+
     # -- connections ---------------------------------------------------------------------------
 
     def give(self, link: L, at: float) -> None:
@@ -277,3 +293,7 @@ class Connections(Line[L, W]):
 
     def _fail(self, at: float) -> None:
         self._breaker().failed(max(0.0, self._dial_at - at))
+
+
+def _is_left(call: Call | None) -> bool:
+    return call is not None and call.was_left

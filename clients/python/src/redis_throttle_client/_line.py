@@ -77,6 +77,10 @@ class Line(Generic[L, W]):
         """The number of calls in line."""
         return len(self._line) + len(self._kept)
 
+    def has_in_line(self, waiter: W) -> bool:
+        """Returns True if a call is still in line."""
+        return waiter in self._line or waiter in self._kept
+
     def _begin_wait(self, waiter: W, now: float, at: float) -> None:
         call, patience_s = waiter.call, waiter.call.left_s
         if not (call.is_kept or call.is_patient):

@@ -24,6 +24,8 @@ class Link:
         # The call whose command is not answered, and when that was sent.
         self.call: Call | None = None
         self.sent = self.ends = self.ends_at = 0.0
+        # False while the thread of the call waits for the interpreter before it sends.
+        self.is_sent = True
         # When the node first answered, on another connection, a command that was sent later.
         self.overtaken = NEVER
         # The error with which the call ended before its reply.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,121 +11,22 @@ from typing import Any
 from ._breaker import Breaker, Breakers
 from ._connections import Dialling
 from ._dial import Dial, Login, Node
-from ._errors import LimiterClosed, counted, is_reply, lost, repeated, retires
+from ._errors import LimiterClosed, ThrottleError, counted, is_reply, lost, repeated, retires
 from ._fork import forgets
 from ._line import Waiter
-from ._link import Link
 from ._options import Bounds
-from ._protocol import packed
+from ._socket_link import SocketLink
 from ._steps import Call
-from ._timed_socket import LEAST_S, TimedSocket
+from ._timed_socket import LEAST_S, readable
 from ._traffic import Traffic
 
-# Made once: to combine flags takes longer than the call. Windows has no polled sockets.
-_PEEK = int(socket.MSG_PEEK) | int(getattr(socket, "MSG_DONTWAIT", 0))
+# The threads in line of which each looks once per tick, and the most ticks between its looks.
+_LOOKERS, _MOST_TICKS = 16, 4
+# The most threads that dial, far more than dials at a time: the search for an address has no
+# deadline.
+_MOST_DIALLING = 32
 # The pause between two looks of a limiter that is being closed.
 _QUIET_S = 0.001
-
-
-class _Link(Link):
-    """A connection of the driver."""
-
-    def __init__(self, connection: Any) -> None:
-        super().__init__()
-        self._connection = connection
-        # Looks at the time for the call on this connection.
-        self.look: Callable[[], float] = lambda: 0.0
-        # Corrects the instant at which a command was sent.
-        self.on_sent: Callable[[float], None] = lambda at: None
-        self._socket = connection._sock
-        self._timed = TimedSocket(self._socket)
-        connection._sock = self._timed
-        # Lets the parser read from the timed socket.
-        connection._parser.on_connect(connection)
-        # The replies to read, and whether the driver reads them.
-        self._left, self._is_drivers = 0, False
-
-    def exchange(
-        self, args: tuple[str, ...], look: Callable[[], float], slice_s: float, at: float, *,
-        asking: bool = False,
-    ) -> Any:  # fmt: skip
-        """Sends a command and reads its reply."""
-        timed = self._timed
-        timed.begin(look, slice_s, at)
-        try:
-            self._left, self._is_drivers = 1 + asking, asking
-            if asking:
-                timed.sendall(packed(("ASKING",)))
-            timed.sendall(packed(args))
-            if (sent := time.monotonic()) - at > LEAST_S:
-                # This thread has waited for the interpreter before.
-                self.on_sent(sent)
-            return self.read()
-        finally:
-            timed.end()
-
-    def read(self) -> Any:
-        """Reads the reply. Raises TimeoutError if it has not arrived, outside an exchange."""
-        while True:
-            reply = None if self._is_drivers else self._timed.integers()
-            if reply is None:
-                # It may have a part of a reply when the wait is resumed.
-                self._is_drivers = True
-                reply = self._connection.read_response(disconnect_on_error=False)
-            self._left -= 1
-            if not self._left:
-                return reply
-
-    def has_arrived(self, within_s: float) -> bool:
-        """Returns True if something arrives within a time. It is not read."""
-        with contextlib.suppress(OSError, ValueError):
-            if not hasattr(select, "poll"):
-                return bool(select.select([self._socket], [], [], within_s)[0])
-            # Each thread needs a poll of its own.
-            readable = select.poll()
-            readable.register(self._socket, select.POLLIN)
-            return bool(readable.poll(within_s * 1000))
-        return False
-
-    @property
-    def is_usable(self) -> bool:
-        """False if the other side has closed the connection or sent unexpected data."""
-        try:
-            if not self._timed.is_polled:
-                return self._connection._sock is not None and not self._connection.can_read(0)
-            self._socket.recv(1, _PEEK)
-        except BlockingIOError:
-            return True
-        except Exception:
-            return False
-        return False
-
-    def interrupt(self) -> None:
-        """Ends the call that waits on the connection, in another thread."""
-        with contextlib.suppress(Exception):
-            # The method of plain sockets, because TLS would take itself off the socket.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._connection.disconnect()
-
-
-def ask_once(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
-    """Opens a connection for one call, and returns the reply."""
-    connection, ends_at = make(), time.monotonic() + timeout_s
-
-    def look() -> float:
-        left_s = ends_at - time.monotonic()
-        if left_s <= 0:
-            raise counted("no answer in time", "timeout")
-        return left_s
-
-    try:
-        connection.connect()
-        return _Link(connection).exchange(args, look, max(LEAST_S, look()), time.monotonic())
-    finally:
-        connection.disconnect()
 
 
 class _Waiter(Waiter):
@@ -146,7 +44,7 @@ class _Waiter(Waiter):
         self.ended.set()
 
 
-class _Pool(Traffic[_Link, _Waiter]):
+class _Pool(Traffic[SocketLink, _Waiter]):
     """The traffic of a process to a node. Its methods are called under the lock."""
 
     def __init__(
@@ -157,14 +55,20 @@ class _Pool(Traffic[_Link, _Waiter]):
         self._make, self._lock = make, lock
         # The next look, which the first thread makes whose wait ends.
         self._looks_at = 0.0
+        # The threads that dial, also those whose dial has ended without them.
+        self._dialling = 0
 
     def _dial(self, dialling: Dialling, patience_s: float) -> bool:
+        if self._dialling >= _MOST_DIALLING:
+            # They hang, perhaps in the search for an address. This dial ends when its time is over.
+            return True
         try:
             args = dialling, patience_s
             threading.Thread(target=self._connect, args=args, daemon=True).start()
         except RuntimeError:
             # No thread can start: the callers use connections that others return.
             return False
+        self._dialling += 1
         return True
 
     def _connect(self, dialling: Dialling, patience_s: float) -> None:
@@ -177,17 +81,19 @@ class _Pool(Traffic[_Link, _Waiter]):
                 connection.connect()
             finally:
                 login.end()
-            link = _Link(connection)
+            link = SocketLink(connection)
             link.look = partial(self.look_for, link)
             link.on_sent = partial(self.sent_at, link)
         except Exception as error:
             with self._lock:
+                self._dialling -= 1
                 self.dial_failed(dialling, error, time.monotonic())
         else:
             with self._lock:
+                self._dialling -= 1
                 self.dialled(dialling, link, login.is_heard, time.monotonic())
 
-    def look_for(self, link: _Link | None = None) -> float:
+    def look_for(self, link: SocketLink | None = None) -> float:
         """Ends what is due, and returns the time until the next look.
 
         Raises the error of the call on ``link`` if that has ended.
@@ -202,28 +108,45 @@ class _Pool(Traffic[_Link, _Waiter]):
             raise link.error
         return max(LEAST_S, self._looks_at - at)
 
-    def sent_at(self, link: _Link, at: float) -> None:
-        """Corrects the instant at which a command was sent."""
-        link.sent = self.now(at)
+    @property
+    def ticks(self) -> int:
+        """The ticks between two looks of a thread in line.
 
-    def _is_usable(self, link: _Link) -> bool:
+        If many threads wait, some of them look often enough, next to those of commands in flight.
+        All at once would take a core.
+        """
+        return min(_MOST_TICKS, 1 + self.waiting // _LOOKERS) if self.in_flight else 1
+
+    def send(self, link: SocketLink, call: Call, at: float) -> None:
+        link.is_sent = False
+        super().send(link, call, at)
+
+    def sent_at(self, link: SocketLink, at: float) -> None:
+        """Corrects the instant at which a command was sent."""
+        with self._lock:
+            if link in self.in_flight:
+                self.send_again(link, at)
+
+    def _is_usable(self, link: SocketLink) -> bool:
         return link.is_usable
 
-    def _hang_up(self, link: _Link) -> None:
+    def _hang_up(self, link: SocketLink) -> None:
         if link.call is None or link.drains:
             link.close()
         else:
             # Its own thread closes it.
             link.interrupt()
 
-    def _interrupt(self, link: _Link) -> None:
+    def _interrupt(self, link: SocketLink) -> None:
         """Does nothing: the thread of the call looks at the time itself."""
 
     def read_arrived(self) -> None:
+        draining = {link.timed: link for link in self.in_flight if link.drains}
+        if not draining:
+            return
         at = time.monotonic()
-        for link in list(self.in_flight):
-            if not link.drains:
-                continue
+        for timed in readable(draining):
+            link = draining[timed]
             try:
                 reply = link.read()
             except TimeoutError:
@@ -234,7 +157,7 @@ class _Pool(Traffic[_Link, _Waiter]):
                 self.answer(link, reply, at)
                 self.give(link, at)
 
-    def failed(self, link: _Link, error: Exception, at: float) -> Exception:
+    def failed(self, link: SocketLink, error: Exception, at: float) -> Exception:
         """Ends a command with an error reply, or that of a lost connection. Returns the error."""
         if not is_reply(error):
             self.lose(link, error, at)
@@ -245,7 +168,7 @@ class _Pool(Traffic[_Link, _Waiter]):
         self.give(link, at)
         return link.error or error
 
-    def _has_arrived(self, link: _Link) -> bool:
+    def _has_arrived(self, link: SocketLink) -> bool:
         # A reply that arrives byte by byte counts for a time only.
         return not link.drains and time.monotonic() < link.ends_at and link.has_arrived(0)
 
@@ -269,49 +192,78 @@ class Sockets:
 
     def call(self, args: tuple[str, ...], call: Call, *, asking: bool = False) -> Any:
         """Sends a command, and returns the reply or the known denial of the call."""
-        pool = self.pool
-        while True:
+        try:
+            found, at = self._find(call)
+            if not isinstance(found, SocketLink):
+                return found
+            return self._exchange(found, args, at, asking=asking)
+        except ThrottleError:
+            raise
+        except BaseException:
+            # A signal, or another thread, may have raised it at any line.
             with self._lock:
-                at = time.monotonic()
-                found = pool.find(call, at)
-                if isinstance(found, _Link):
-                    pool.send(found, call, at)
-                    break
-                if found is not None:
-                    return found
-                waiter = _Waiter(call)
-                pool.join(waiter, at)
-            found = self._wait(waiter)
-            with self._lock:
-                at = time.monotonic()
-                pool.end_wait(waiter, at)
-                if not isinstance(found, _Link):
-                    return found
-                # Otherwise it was closed before this thread ran.
-                if found in pool.links:
-                    pool.send(found, call, at)
-                    break
-        return self._exchange(found, args, at, asking=asking)
+                self._repair(call)
+            raise
+
+    def _find(self, call: Call) -> tuple[Any, float]:
+        """Returns a connection that is about to send, and the time; or a known denial."""
+        pool, waiter = self.pool, None
+        try:
+            while True:
+                with self._lock:
+                    at = time.monotonic()
+                    found = pool.find(call, at)
+                    if found is None:
+                        waiter = _Waiter(call)
+                        pool.join(waiter, at)
+                    elif isinstance(found, SocketLink):
+                        pool.send(found, call, at)
+                        return found, at
+                    else:
+                        return found, at
+                found = self._wait(waiter)
+                with self._lock:
+                    at = time.monotonic()
+                    pool.end_wait(waiter, at)
+                    if not isinstance(found, SocketLink):
+                        return found, at
+                    # Otherwise it was closed before this thread ran.
+                    if found in pool.links:
+                        pool.send(found, call, at)
+                        return found, at
+        except BaseException:
+            if waiter is not None and waiter.result is None:
+                with self._lock:
+                    pool.leave(waiter)
+            raise
 
     def _wait(self, waiter: _Waiter) -> Any:
         """Waits in line. Returns a connection or the known denial of the call."""
-        try:
-            slice_s = self._bounds.tick_s
-            while not waiter.ended.wait(slice_s):
-                slice_s = self.pool.look_for()
-        except BaseException:
-            with self._lock:
-                self.pool.leave(waiter)
-                if isinstance(waiter.result, _Link):
-                    self.pool.give(waiter.result, time.monotonic())
-            raise
+        slice_s, pool = self._bounds.tick_s, self.pool
+        while not waiter.ended.wait(slice_s):
+            slice_s = pool.look_for() * pool.ticks
+            if time.monotonic() > waiter.call.ends_at:
+                with self._lock:
+                    # The thread that took it out of the line was interrupted.
+                    if waiter.result is None and not pool.has_in_line(waiter):
+                        raise counted("no place in time", "overloaded")
         if isinstance(waiter.result, Exception):
             raise waiter.result
         return waiter.result
 
-    def _exchange(self, link: _Link, args: tuple[str, ...], at: float, *, asking: bool) -> Any:
-        pool = self.pool
+    def _repair(self, call: Call) -> None:
+        """Frees the connection of a call that was interrupted, also within a change of the pool."""
+        pool, at = self.pool, time.monotonic()
+        for link in list(pool.in_flight):
+            if link.call is call and not link.drains:
+                self._leave(link)
+            elif link.drains and link.timed.is_reading:
+                # The thread was interrupted while it read this reply, for a caller that has gone.
+                pool.lose(link, _interrupted(), at)
+        pool.repair(call, _interrupted(), at)
 
+    def _exchange(self, link: SocketLink, args: tuple[str, ...], at: float, *, asking: bool) -> Any:
+        pool = self.pool
         try:
             reply = link.exchange(args, link.look, self._bounds.tick_s, at, asking=asking)
         except Exception as error:
@@ -336,18 +288,22 @@ class Sockets:
             raise link.error
         return reply
 
-    def _leave(self, link: _Link) -> None:
+    def _leave(self, link: SocketLink) -> None:
         """Lets the command of a caller that has gone drain, or closes a closed connection."""
         if link.call is None:
             return
         self.pool.abandon(link)
+        if not link.is_sent or link.timed.is_reading:
+            # A part of the command was not sent, or a part of the reply is not there any more.
+            link.error = link.error or lost(_interrupted())
+            self.pool.drop(link, time.monotonic())
         if link not in self.pool.links:
             link.close()
             self.pool.lose(link, link.error or Exception(), time.monotonic())
         elif link.call.gives_back:
             threading.Thread(target=self._await_reply, args=(link,), daemon=True).start()
 
-    def _await_reply(self, link: _Link) -> None:
+    def _await_reply(self, link: SocketLink) -> None:
         """Reads a reply that gives something back, even if no other call does."""
         while link.drains:
             link.has_arrived(self._bounds.tick_s)
@@ -389,6 +345,10 @@ class Sockets:
             self.pool.is_closed = True
             for link in list(self.pool.idle):
                 self.pool.drop(link, time.monotonic())
+
+
+def _interrupted() -> Exception:
+    return ConnectionError("the call was interrupted")
 
 
 class ServerTransport:

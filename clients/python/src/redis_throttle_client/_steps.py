@@ -41,6 +41,8 @@ class Call:
     gives_back = False
     # True if the caller has gone, and the reply is still awaited.
     drains = False
+    # True from then on.
+    was_left = False
     # The time that a dial has which begins for this call, if that is longer than others have.
     dial_s = 0.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 # The most bytes of one reading.
@@ -25,6 +25,9 @@ class TimedSocket:
         # has ended. None: nothing waits.
         self._look: Callable[[], float] | None = None
         self._slice_s, self._looks_at = 0.0, 0.0
+        # True from the reading of bytes that have arrived to the next wait. Meanwhile this thread
+        # may wait for the interpreter, and the bytes are neither here nor in the socket.
+        self.is_reading = False
         # TLS sockets and those of gevent and eventlet wait by themselves, by Python's timeouts.
         # Other sockets are polled: one system call to send, and two to read.
         self.is_polled = type(plain).__module__ == "socket" and hasattr(select, "poll")
@@ -37,6 +40,7 @@ class TimedSocket:
     def begin(self, look: Callable[[], float], slice_s: float, at: float) -> None:
         """Begins to wait, with a look at the time after each ``slice_s``."""
         self._look, self._slice_s, self._looks_at = look, slice_s, at + slice_s
+        self.is_reading = False
 
     def end(self) -> None:
         """Ends that. The driver may look for unexpected data without a wait."""
@@ -51,13 +55,17 @@ class TimedSocket:
 
     def _read(self, read: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         while True:
+            self.is_reading = False
             if self.is_polled:
                 while not self._readable.poll(0 if self._look is None else self._slice_s * 1000):
                     self._pause()
+                self.is_reading = True
             else:
                 self._socket.settimeout(LEAST_S if self._look is None else self._slice_s)
             try:
-                return read(*args)
+                came = read(*args)
+                self.is_reading = True
+                return came
             except BlockingIOError:
                 pass
             except TimeoutError:
@@ -118,3 +126,28 @@ class TimedSocket:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
+
+    @property
+    def has_decrypted(self) -> bool:
+        """True if TLS has bytes that were not read yet, which no poll of the socket shows."""
+        pending = getattr(self._socket, "pending", None)
+        return pending is not None and pending() > 0
+
+
+def readable(sockets: Iterable[TimedSocket]) -> list[TimedSocket]:
+    """Returns the sockets that can be read, with one system call for all of them."""
+    found, polled = [], dict[int, TimedSocket]()
+    for one in sockets:
+        number = one.fileno()
+        if number < 0 or one.has_decrypted:
+            found.append(one)
+        else:
+            polled[number] = one
+    if not polled:
+        return found
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        for number in polled:
+            poll.register(number, select.POLLIN)
+        return found + [polled[number] for number, _ in poll.poll(0)]
+    return found + [polled[number] for number in select.select(list(polled), [], [], 0)[0]]

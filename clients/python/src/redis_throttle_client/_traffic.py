@@ -84,6 +84,12 @@ class Traffic(Connections[L, W]):
             link.ends = min(link.ends, now + self.bounds.silence_s)
         self.in_flight[link] = self._fresh[link] = None
 
+    def send_again(self, link: L, at: float) -> None:
+        """Notes that a command was sent only now, and not before those that are answered."""
+        link.sent, link.overtaken = self.now(at), NEVER
+        self._fresh.pop(link, None)
+        self._fresh[link] = None
+
     def answer(self, link: L, reply: Any, at: float) -> None:
         """Notes the reply to a command, or an error reply. Its connection is free afterwards."""
         self._forget(link)
@@ -113,7 +119,7 @@ class Traffic(Connections[L, W]):
     def abandon(self, link: L) -> None:
         """Notes that the caller of a command in flight has gone, which drains now."""
         if link.call is not None:
-            link.call.drains = True
+            link.call.drains = link.call.was_left = True
             # A probe that was cancelled is a command as any other.
             link.call.is_probe = link.call.is_probe and link.error is not None
 
@@ -141,7 +147,8 @@ class Traffic(Connections[L, W]):
         due = min(due, self._silent_at())
         silence_s, wall = self.bounds.silence_s, NEVER
         for link in self.in_flight:
-            due = min(due, link.overtaken + silence_s)
+            if link.is_sent:
+                due = min(due, link.overtaken + silence_s)
             if link.call is not None and not link.call.drains:
                 due, wall = min(due, link.ends), min(wall, link.ends_at)
         for line in (self._line, self._kept):
@@ -158,7 +165,7 @@ class Traffic(Connections[L, W]):
         for link in self._fresh:
             call = link.call
             # A probe has its own end, and its command waits for the next one.
-            if call is not None and not (call.is_probe or call.is_patient):
+            if call is not None and link.is_sent and not (call.is_probe or call.is_patient):
                 sent = min(sent, link.sent)
         return max(self._heard, sent) + self.bounds.silence_s
 
@@ -175,7 +182,7 @@ class Traffic(Connections[L, W]):
             call = link.call
             if call is None or self._has_arrived(link):
                 continue
-            if now >= link.overtaken + self.bounds.silence_s - SAME_S:
+            if link.is_sent and now >= link.overtaken + self.bounds.silence_s - SAME_S:
                 self._close_alone(link, at)
             elif not call.drains and (now >= link.ends - SAME_S or at >= link.ends_at):
                 self._end_late(link, call, now, at)
@@ -212,7 +219,7 @@ class Traffic(Connections[L, W]):
         else:
             link.error = counted("no reply in time", "overloaded", sent=True)
             self._short_reply_at = at + self.bounds.pause_s
-        call.drains = True
+        call.drains = call.was_left = True
         self._interrupt(link)
 
 
