@@ -16,6 +16,7 @@ from ._decision import Decision
 from ._durations import Duration
 from ._entry import Entry, check_admission, lease_item, new_id, take
 from ._errors import Unavailable
+from ._fork import forgets
 from ._hold import Hold, holds_of
 from ._keeping import Keeper
 from ._lease import AsyncLease, AsyncLeaseContext
@@ -25,6 +26,19 @@ from ._rules import Item, Rule
 from ._running import AsyncRunning
 from ._tasks import Tasks
 from ._transport import async_transport, is_up_of
+
+
+class _Closing:
+    """The close of a limiter, for which later ones wait."""
+
+    def __init__(self) -> None:
+        self.ended: concurrent.futures.Future[None] | None = None
+        forgets(self)
+
+    def begin(self) -> None:
+        """Forgets a close under way, which does not end in a forked child."""
+        if self.ended is not None and not self.ended.done():
+            self.ended = None
 
 
 class AsyncLimiter:
@@ -44,7 +58,7 @@ class AsyncLimiter:
         self._tasks = Tasks()
         self._run = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks).run
         self._keeper = Keeper(self._run, sleep, self._tasks)
-        self._closing: concurrent.futures.Future[None] | None = None
+        self._closing = _Closing()
 
     async def check(
         self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
@@ -164,32 +178,45 @@ class AsyncLimiter:
 
     async def close(self) -> None:
         """The same as :meth:`Limiter.close`."""
-        if self._closing is not None:
-            await asyncio.wrap_future(self._closing)
+        if self._closing.ended is not None:
+            await asyncio.wrap_future(self._closing.ended)
             return
-        self._closing = concurrent.futures.Future()
+        self._closing.ended = concurrent.futures.Future()
         calls = self._calls
         calls.is_closed = True
+        ends_at = calls.clock() + calls.timeout_s
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(calls.timeout_s):
-                    await self._end()
+                    await self._end(ends_at)
         finally:
-            await self._tasks.cancel()
-            calls.asking.has_ended = True
-            await self._transport.close()
-            # What had no answer is told now.
-            await self._tasks.close()
-            calls.teller.close()
-            self._closing.set_result(None)
+            await self._close()
 
-    async def _end(self) -> None:
+    async def _close(self) -> None:
+        """Closes the connections. Every step is taken, also if one fails or is cancelled."""
+        calls, ended = self._calls, self._closing.ended
+        try:
+            await self._tasks.cancel()
+        finally:
+            calls.asking.has_ended = True
+            try:
+                await self._transport.close()
+            finally:
+                try:
+                    # What had no answer is told now.
+                    await self._tasks.close()
+                finally:
+                    calls.teller.close()
+                    if ended is not None and not ended.done():
+                        ended.set_result(None)
+
+    async def _end(self, ends_at: float) -> None:
         """Ends what this limiter has, and waits for the calls in flight."""
         self._keeper.close()
         quiet = getattr(self._transport, "quiet", None)
         if quiet is not None:
             await quiet(self._calls.timeout_s)
-        await self._run(self._calls.give_back())
+        await self._run(self._calls.give_back(ends_at))
         await self._tasks.close()
 
     async def __aenter__(self) -> AsyncLimiter:

@@ -15,6 +15,7 @@ from ._decision import Decision
 from ._durations import Duration
 from ._entry import Entry, check_admission, lease_item, new_id, take
 from ._errors import Unavailable
+from ._fork import forgets
 from ._hold import Hold, holds_of
 from ._keeping import Renewer
 from ._lease import Lease, LeaseContext
@@ -25,6 +26,19 @@ from ._rules import Item, Rule
 from ._running import Running
 from ._steps import Steps
 from ._transport import is_up_of, transport
+
+
+class _Use:
+    """The threads that use a limiter. A forked child does not have those of its parent."""
+
+    def __init__(self) -> None:
+        forgets(self)
+
+    def begin(self) -> None:
+        """Resets to no threads, also in the child of a fork."""
+        # The number of threads that take leases and reservations.
+        self.taking, self.took = 0, threading.Condition()
+        self.closing = threading.Lock()
 
 
 class Limiter:
@@ -48,9 +62,7 @@ class Limiter:
         )  # fmt: skip
         self._run = Running(self._transport, self._calls.asking, sleep).run
         self._renewer = Renewer(self._run, checked.clock)
-        # The number of threads that take leases and reservations.
-        self._taking, self._took = 0, threading.Condition()
-        self._closing = threading.Lock()
+        self._use = _Use()
 
     def check(
         self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
@@ -194,17 +206,19 @@ class Limiter:
         Calls that were sent get their replies, for which it waits at most ``timeout_ms``.
         """
         calls = self._calls
-        with self._closing:
+        with self._use.closing:
             if calls.is_closed:
                 return
             ends_at = calls.clock() + calls.timeout_s
             calls.is_closed = True
             self._renewer.close()
-            self._run(calls.give_back())
+            self._run(calls.give_back(ends_at))
             quiet = getattr(self._transport, "quiet", lambda timeout_s: None)
             quiet(max(0.0, ends_at - calls.clock()))
-            with self._took:
-                self._took.wait_for(lambda: not self._taking, max(0.0, ends_at - calls.clock()))
+            with self._use.took:
+                self._use.took.wait_for(
+                    lambda: not self._use.taking, max(0.0, ends_at - calls.clock())
+                )
             self._renewer.join(max(0.0, ends_at - calls.clock()))
             calls.asking.has_ended = True
             self._transport.close()
@@ -236,14 +250,14 @@ class Limiter:
         return allowed(self._take(steps))
 
     def _take(self, steps: Steps[Entry]) -> Entry:
-        with self._took:
-            self._taking += 1
+        with self._use.took:
+            self._use.taking += 1
         try:
             return self._run(steps)
         finally:
-            with self._took:
-                self._taking -= 1
-                self._took.notify_all()
+            with self._use.took:
+                self._use.taking -= 1
+                self._use.took.notify_all()
 
     def _held(self, taken: Entry) -> list[Hold]:
         holds = holds_of(self._calls, taken, estimates=True)

@@ -320,15 +320,21 @@ class Prefetching(Deciding):
         spent = self._grants.spend(self.key(rule, subject, tag), rule, began)
         return None if spent is None else self.teller.decided("check", spent, rule, subject, began)
 
-    def give_back(self) -> Steps[None]:
-        """Refunds prefetched permits that were not used, also those of pending calls."""
+    def give_back(self, ends_at: float) -> Steps[None]:
+        """Refunds prefetched permits that were not used, also those of pending calls.
+
+        Until the instant ``ends_at``: permits that are left then stay taken, until they expire.
+        """
         for fetch in self._grants.close(self._here()):
-            yield Wait(fetch.ended, self.timeout_s, is_timed=True)
+            yield Wait(fetch.ended, max(0.0, ends_at - self.clock()), is_timed=True)
         for key, rule, permits in self._grants.drain(self.clock()):
+            left_s = ends_at - self.clock()
+            if left_s <= 0:
+                return
             with contextlib.suppress(ThrottleError):
                 unused = Item(rule, "unused", permits)
                 args = _protocol.named("REFUND", unused, key)
-                yield from self.asking.ask(args, self.asking.call())
+                yield from self.asking.ask(args, self.asking.call(left_s))
 
     def _prefetch(self, rule: Rule) -> int:
         """Returns the number of permits that one call fetches under this rule."""

@@ -1,0 +1,133 @@
+"""Tests the end of limiters, and threads that another one or a fork leaves in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from redis_throttle_client import AsyncLimiter, Limiter, fixed
+from redis_throttle_client._connections import Dialling
+from redis_throttle_client._link import NEVER
+from redis_throttle_client._sockets import _MOST_DIALLING
+from redis_throttle_client._steps import Call
+from redis_throttle_client._timed_socket import TimedSocket, readable
+
+from .conftest import Server, until
+from .test_failures import in_child
+
+pytestmark = pytest.mark.live
+FREE = fixed("free", 10**9, "1h")
+KEYS = 60
+
+
+def test_close_refunds_permits_within_one_timeout_if_the_server_is_silent() -> None:
+    server = Server()
+    options: Any = {"prefetch": 3, "timeout_ms": 1000, "silence_ms": 200}
+    limiter = Limiter(server.client(), breaker_failures=1000, **options)
+    try:
+        until(lambda: limiter.check(FREE, "0").source == "server")
+        for at in range(1, KEYS):
+            limiter.check(FREE, str(at))
+        server.stop_answering()
+        began = time.monotonic()
+        limiter.close()
+        # One silence for each key would take 12 s.
+        assert time.monotonic() - began < 6
+    finally:
+        server.answer_again()
+        server.close()
+
+
+@pytest.mark.anyio
+async def test_a_second_close_ends_although_the_first_one_failed(shared_server: Server) -> None:
+    limiter = AsyncLimiter(redis.asyncio.Redis(port=shared_server.port))
+    await limiter.check(FREE, "42")
+    transport: Any = limiter._transport
+    close = transport.close
+
+    async def broken() -> None:
+        await close()
+        raise ZeroDivisionError
+
+    transport.close = broken
+    with pytest.raises(ZeroDivisionError):
+        await limiter.close()
+    async with asyncio.timeout(60):
+        await limiter.close()
+
+
+def test_a_forked_child_closes_a_limiter_that_its_parent_uses(shared_server: Server) -> None:
+    with Limiter(shared_server.client(), timeout_ms=60_000) as limiter:
+        limiter._use.taking += 1
+        with limiter._use.closing:
+
+            def close() -> str:
+                began = time.monotonic()
+                limiter.close()
+                return str(time.monotonic() - began)
+
+            assert float(in_child(close)) < 30
+        limiter._use.taking -= 1
+
+
+def test_threads_whose_dials_hang_are_bounded(shared_server: Server) -> None:
+    with Limiter(shared_server.client()) as limiter:
+        pool: Any = limiter._transport._sockets.pool  # type: ignore[attr-defined]
+        goes, before = threading.Event(), threading.active_count()
+        pool._make = goes.wait
+        for _ in range(3 * _MOST_DIALLING):
+            assert pool._dial(Dialling(NEVER), 1)
+        assert threading.active_count() - before <= _MOST_DIALLING
+        goes.set()
+        until(lambda: pool._dialling == 0)
+
+
+class Tls(socket.socket):
+    """A socket that is not polled, with bytes that were decrypted and not read."""
+
+    decrypted = 0
+
+    def pending(self) -> int:
+        return self.decrypted
+
+
+def test_only_sockets_with_bytes_are_read_for_callers_that_have_gone() -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+    ours = [Tls(fileno=one.detach()) for one, _ in pairs]
+    timed = [TimedSocket(one) for one in ours]
+    assert not any(one.is_polled for one in timed)
+    assert readable(timed) == []
+    pairs[1][1].sendall(b":1\r\n")
+    ours[2].decrypted = 4
+    assert set(readable(timed)) == {timed[1], timed[2]}
+    for one in (*ours, *(theirs for _, theirs in pairs)):
+        one.close()
+
+
+def test_a_command_that_its_thread_has_not_sent_yet_is_not_silent(shared_server: Server) -> None:
+    with Limiter(shared_server.client()) as limiter:
+        until(lambda: limiter.check(FREE, "42").source == "server")
+        sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+        pool, call, at = sockets.pool, Call(1), time.monotonic()
+        with sockets._lock:
+            link = pool.find(call, at)
+            pool.send(link, call, at)
+            link.overtaken = pool.now(at) - 10
+            assert pool._silent_at() == NEVER
+            pool.look(at)
+            assert link.error is None
+            # Bytes that the thread has taken, and not handed on yet, count as arrived.
+            link.is_sent = link.timed.is_reading = True
+            pool.look(at)
+            assert link.error is None
+            link.timed.is_reading = False
+            pool.look(at)
+            assert link.error is not None
+            pool.lose(link, link.error, at)
