@@ -138,4 +138,4 @@ func (p *pool) failDial(n *node, err error, now time.Time) {
 	}
 }
 
-func jitter() float64 { return 0.8 + 0.4*rand.Float64() }
+func jitter() float64 { return 0.8 + 0.2*rand.Float64() }

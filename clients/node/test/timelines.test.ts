@@ -284,7 +284,7 @@ describe.each(Object.entries(drivers))('%s', (_, open) => {
   it.each(timelines)('$name', async (timeline) => {
     const runner = new Runner(timeline, open);
     // The pause between two dials differs by chance, except in timelines.
-    vi.spyOn(Math, 'random').mockReturnValue(0.5);
+    vi.spyOn(Math, 'random').mockReturnValue(0);
     vi.spyOn(net, 'createConnection').mockImplementation(() => runner.script.dial());
     await runner.run();
   });

@@ -167,7 +167,7 @@ export class Generations<Client extends Emitter> {
       const known = classified(error);
       this.#refusal = known instanceof CommandRejectedError ? known : undefined;
       // Many processes lose the same server at once and should not all dial it at once.
-      const pauseMs = Math.min(this.terms.pauseMs, PAUSE_MAX_MS) * (0.8 + 0.4 * Math.random());
+      const pauseMs = Math.min(this.terms.pauseMs, PAUSE_MAX_MS) * (1 - 0.2 * Math.random());
       this.#dialAgainAtMs = this.terms.run.clock.nowMs() + pauseMs;
       if (known instanceof CommandRejectedError) throw known;
       const came = isConnected ? 'connected, not logged in' : 'not connected';

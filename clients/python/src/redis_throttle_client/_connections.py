@@ -267,7 +267,7 @@ class Connections(Line[L, W]):
         self._has_dialled = True
         # Dials that end together are one failure.
         is_first = at >= self._dial_at
-        pause_s = min(self.bounds.pause_s, _MOST_PAUSE_S) * random.uniform(0.8, 1.2)  # noqa: S311
+        pause_s = min(self.bounds.pause_s, _MOST_PAUSE_S) * random.uniform(0.8, 1)  # noqa: S311
         self._dial_at, self._refusal = at + pause_s, error
         self._stage = "not connected" if dialling.login is None else dialling.login.stage
         if is_rejection(error):

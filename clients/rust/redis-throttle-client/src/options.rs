@@ -45,8 +45,8 @@ pub struct Options {
     pub(crate) hash_tag: Option<HashTag>,
     pub(crate) hmac_secret: Option<Vec<u8>>,
     pub(crate) on_decision: Option<Arc<OnDecision>>,
-    /// The largest part by which the pause before a dial is longer or shorter, at random. Only
-    /// tests change it.
+    /// The largest part by which the pause before a dial is shorter, at random. Only tests change
+    /// it.
     pub(crate) jitter: f64,
 }
 

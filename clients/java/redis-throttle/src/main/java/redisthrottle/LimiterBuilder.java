@@ -13,7 +13,7 @@ public final class LimiterBuilder {
   private final Supplier<Clock> clock;
   private final Options options = new Options();
   private Executor executor;
-  private DoubleSupplier jitter = () -> ThreadLocalRandom.current().nextDouble(0.8, 1.2);
+  private DoubleSupplier jitter = () -> ThreadLocalRandom.current().nextDouble(0.8, 1);
 
   LimiterBuilder(Connector connector, Supplier<Clock> clock, Executor executor) {
     this.connector = connector;
