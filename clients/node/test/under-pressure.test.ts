@@ -97,16 +97,16 @@ describe('known denials', () => {
     expect((await limiter.check(one, '2')).allowed).toBe(true);
   });
 
-  it('count from the moment at which a call left the line', async () => {
+  it('count from the reading of their replies', async () => {
     const { server, limiter } = far(0, { maxInFlight: 1, timeoutMs: 1000 });
     await after(server, 0, limiter.check(one, '1'));
     server.ms = 80;
     const calls = [limiter.check(api, '1'), limiter.check(one, '1')];
     await after(server, 200, Promise.all(calls));
     server.fail();
-    // It was sent after 80 ms, 120 ms ago.
+    // It was read after 160 ms, 40 ms ago.
     const denied = await limiter.check(one, '1');
-    expect(denied).toMatchObject({ allowed: false, degraded: true, retryAfterMs: 3_599_800 });
+    expect(denied).toMatchObject({ allowed: false, degraded: true, retryAfterMs: 3_599_880 });
   });
 
   it('give back to the limit of this process what a request does not count', async () => {

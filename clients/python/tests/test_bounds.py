@@ -74,13 +74,13 @@ def test_threads_learn_a_bounded_number_of_denials_and_none_of_a_forgotten_key()
         most = 0
         for at in range(3000):
             key = f"{thread}:{at}"
-            known.learn([Keyed(one.of(key), key)], denial, 0, known.forgotten)
+            known.learn([Keyed(one.of(key), key)], denial, lambda: 0.0, known.forgotten)
             most = max(most, len(known._entries))
             if at % 3 == 0:
                 seen = known.forgotten
                 known.forget(key)
                 # This call began before.
-                known.learn([Keyed(one.of(key), key)], denial, 0, seen)
+                known.learn([Keyed(one.of(key), key)], denial, lambda: 0.0, seen)
                 assert key not in known._entries
         return most
 
