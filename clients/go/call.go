@@ -28,8 +28,6 @@ type ask struct {
 	id string
 	// ttl is the ttl of a reservation, otherwise 0.
 	ttl time.Duration
-	// after is the denial of the key whose retry time is over, if it decides without an answer.
-	after *knownDenial
 	// isWhole says whether the whole limit decides in this process, without regard to localShare.
 	isWhole bool
 	// budget is shared with the calls that follow; nil for a whole timeout.

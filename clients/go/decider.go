@@ -194,12 +194,13 @@ func (d *decider) isWhole(c *call, a *ask, away *Unavailable, now time.Time) boo
 	if a.rule.whole == nil || a.isHeld() {
 		return false
 	}
+	var after *knownDenial
 	if c.isKnowable {
-		a.after = d.known.after(a, now)
+		after = d.known.after(a, now)
 	}
-	a.isWhole = a.after != nil || away.Reason == ReasonOverloaded || away.isOwn
-	if a.after != nil {
-		d.local.begin(a)
+	a.isWhole = after != nil || away.Reason == ReasonOverloaded || away.isOwn
+	if after != nil {
+		d.local.begin(a, after)
 	}
 	return a.isWhole
 }

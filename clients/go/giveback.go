@@ -44,9 +44,6 @@ func (l *Limiter) GiveBack(item Item, taken Decision, opts ...CallOption) error 
 		l.denials.forget(a.key)
 		if taken.Degraded {
 			a.isWhole = l.decider.onErrorOf(a.rule) == Allow
-			if a.isWhole {
-				a.after = l.denials.known.after(a, time.Now())
-			}
 			l.decider.local.refund(a)
 			return nil
 		}
@@ -84,10 +81,6 @@ func (l *localLimiter) refund(a *ask) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.after != nil {
-		a.after.state = a.localAlgorithm().Add(a.after.state, now, -a.cost)
-		return
-	}
 	element := l.keys[stateKey(a)]
 	if element == nil {
 		return

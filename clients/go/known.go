@@ -28,7 +28,7 @@ type knownDenials struct {
 	forgotten *forgotten
 }
 
-// knownDenial is the last denial of a key. It does not change, except for its local state.
+// knownDenial is the last denial of a key. It does not change, except for isLocal.
 type knownDenial struct {
 	// text and leave are the words of the call without COST and PARTIAL.
 	text, leave string
@@ -36,9 +36,9 @@ type knownDenial struct {
 	row         Decision
 	// readAt is the moment at which the denial was read.
 	readAt time.Time
-	// state is that of the rule in this process, after the retry time. The mutex of the local
-	// limiter guards it.
-	state any
+	// isLocal says whether this process keeps the limit of the key, because the retry time is over.
+	// The mutex of the local limiter guards it.
+	isLocal bool
 }
 
 func newKnownDenials(o *options, f *forgotten) *knownDenials {

@@ -68,9 +68,7 @@ func (l *localLimiter) now() int64 { return l.epoch.Add(time.Since(l.epoch)).Uni
 // verdict decides one call with its options.
 func (l *localLimiter) verdict(a *ask, now int64) (algorithm.Verdict, int64) {
 	var state any
-	if a.after != nil {
-		state = a.after.state
-	} else if element := l.keys[stateKey(a)]; element != nil {
+	if element := l.keys[stateKey(a)]; element != nil {
 		state = element.Value.(*localState).state
 	}
 	return algorithm.Granted(a.localAlgorithm(), state, now, algorithm.Options{
@@ -78,14 +76,18 @@ func (l *localLimiter) verdict(a *ask, now int64) (algorithm.Verdict, int64) {
 	})
 }
 
-// begin sets the state of a key whose denial is over, unless it has one: a bucket is full again
-// after the reset time of the denial, others are full.
-func (l *localLimiter) begin(a *ask) {
+// begin sets the state of a key once its denial is over: a bucket is full again after the reset time
+// of the denial. A window goes on, so that no denial begins a second one.
+func (l *localLimiter) begin(a *ask, after *knownDenial) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if bucket, ok := a.rule.whole.(*algorithm.Bucket); ok && a.after.state == nil {
-		began := l.epoch.Add(a.after.readAt.Sub(l.epoch)).UnixNano()
-		a.after.state = bucket.FullAfter(began, a.after.row.ResetAfter)
+	if after.isLocal {
+		return
+	}
+	after.isLocal = true
+	if bucket, ok := a.rule.whole.(*algorithm.Bucket); ok {
+		readAt := l.epoch.Add(after.readAt.Sub(l.epoch)).UnixNano()
+		l.keep(a, bucket.FullAfter(readAt, after.row.ResetAfter), l.now())
 	}
 }
 
@@ -123,10 +125,6 @@ func (a *ask) localAlgorithm() algorithm.Algorithm {
 }
 
 func (l *localLimiter) keep(a *ask, state any, now int64) {
-	if a.after != nil {
-		a.after.state = state
-		return
-	}
 	key := stateKey(a)
 	if old := l.keys[key]; old != nil {
 		old.Value.(*localState).in.Remove(old)

@@ -157,8 +157,12 @@ export class Decider {
    */
   #asked(ask: Ask, isKnown: boolean, isOverloaded: boolean): LocalAsk {
     if (this.#onError(ask) !== 'allow' || !isLocal(ask.rule) || isHeld(ask)) return ask;
-    const kept = isKnown ? this.known.kept(ask) : undefined;
-    return kept === undefined && !isOverloaded ? ask : { ...ask, kept, isWhole: true };
+    const isOver = isKnown && this.known.isOver(ask);
+    if (!isOver && !isOverloaded) return ask;
+    const whole = { ...ask, isWhole: true };
+    const fullAtMs = isOver ? this.known.beginsLocally(ask.key) : undefined;
+    if (fullAtMs !== undefined) this.#local.begin(whole, fullAtMs);
+    return whole;
   }
 
   /** Gives units back that this process granted, without an answer for this reason. */

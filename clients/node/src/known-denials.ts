@@ -5,7 +5,6 @@
 import type { Clock } from './clock.js';
 import { Decision, NEVER_MS } from './decision.js';
 import { aged, Forgotten } from './denial-cache.js';
-import type { Kept } from './local.js';
 import { type Ask, allDecisionOf, type Call, decisionOf, isHeld } from './protocol.js';
 import { isSame } from './rules.js';
 
@@ -20,8 +19,8 @@ interface Entry {
   row: Decision;
   /** The instant at which the denial was read, in ms. */
   readMs: number;
-  /** The state of the key in this process, once the denial is over. */
-  kept: Kept | undefined;
+  /** True if this process keeps the limit of the key, because the denial is over. */
+  isLocal: boolean;
 }
 
 export class KnownDenials {
@@ -62,7 +61,7 @@ export class KnownDenials {
     const readMs = this.clock.nowMs();
     const known = this.#entries.get(key);
     if (known === undefined) {
-      this.#entries.set(key, { ask, cost: units, row, readMs, kept: undefined });
+      this.#entries.set(key, { ask, cost: units, row, readMs, isLocal: false });
       if (this.#entries.size > this.size) this.#evict();
       return;
     }
@@ -72,7 +71,7 @@ export class KnownDenials {
     known.cost = units;
     known.row = row;
     known.readMs = readMs;
-    known.kept = undefined;
+    known.isLocal = false;
   }
 
   noteAll(asks: readonly Ask[], { rows }: Decision, turn: number): void {
@@ -108,13 +107,19 @@ export class KnownDenials {
     return this.#denied(asks, this.clock.nowMs(), LONGEST_MS, error);
   }
 
-  /** Returns the state of a key in this process, if the server's denial of the key is over. */
-  kept({ key, rule }: Pick<Ask, 'key' | 'rule'>): Kept | undefined {
+  /** Returns true if the server's denial of the key is over, and this process keeps its limit. */
+  isOver({ key, rule }: Pick<Ask, 'key' | 'rule'>): boolean {
     const entry = this.#entries.size > 0 ? this.#entries.get(key) : undefined;
-    if (entry === undefined || !isSame(entry.ask.rule, rule)) return undefined;
-    if (this.clock.nowMs() < Math.min(endOf(entry), entry.readMs + LONGEST_MS)) return undefined;
-    entry.kept ??= { state: undefined, fullAtMs: entry.readMs + entry.row.resetAfterMs };
-    return entry.kept;
+    if (entry === undefined || !isSame(entry.ask.rule, rule)) return false;
+    return this.clock.nowMs() >= Math.min(endOf(entry), entry.readMs + LONGEST_MS);
+  }
+
+  /** Returns the instant at which a key is full again, the first time that its denial is over. */
+  beginsLocally(key: string): number | undefined {
+    const entry = this.#entries.get(key);
+    if (entry === undefined || entry.isLocal) return undefined;
+    entry.isLocal = true;
+    return entry.readMs + entry.row.resetAfterMs;
   }
 
   #denied(

@@ -12,19 +12,10 @@ const SUBJECTS_MAX = 10_000;
 /** The largest limit of a sliding log that has an entry for each call. */
 const ENTRIES_MAX = 1000;
 
-/** The state of a key whose server has denied it before, and now gives no answer. */
-export interface Kept {
-  state: unknown;
-  /** The instant at which the key had its full allowance again; undefined once it is in `state`. */
-  fullAtMs: number | undefined;
-}
-
 /** A rule, its key, and the units that a call takes. */
 export interface LocalAsk {
   rule: Rule;
   key: string;
-  /** The key's own state, for the whole limit. Default: that of the process. */
-  kept?: Kept | undefined;
   /** True for the whole limit, in place of this process's share. */
   isWhole?: boolean | undefined;
   cost?: number | undefined;
@@ -63,7 +54,7 @@ export class LocalLimiter {
     const verdicts = asks.map((ask) => {
       const share = ask.isWhole ? 1 : ask.rule.localShare;
       const options = { ...ask, leave: shareOf(ask.leave, share) };
-      return granted(this.#algorithm(ask), this.#stateOf(ask, nowUs), nowUs, options);
+      return granted(this.#algorithm(ask), this.#stateOf(ask), nowUs, options);
     });
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
@@ -82,10 +73,22 @@ export class LocalLimiter {
     });
   }
 
+  /**
+   * Begins the state of a key whose denial is over: a bucket is full again at an instant. A window
+   * goes on, so that no denial begins a second one.
+   */
+  begin(ask: LocalAsk, fullAtMs: number): void {
+    const algorithm = this.#algorithm(ask);
+    if (algorithm.until === undefined) return;
+    const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
+    const resetUs = BigInt(Math.floor(fullAtMs * 1000)) - nowUs;
+    this.#keep(ask, algorithm.until(resetUs, nowUs), nowUs);
+  }
+
   /** Gives units back. */
   refund(ask: LocalAsk): void {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
-    const state = this.#stateOf(ask, nowUs);
+    const state = this.#stateOf(ask);
     if (state === undefined) return;
     const left = this.#algorithm(ask).refund(state, nowUs, ask.cost ?? 1);
     this.#keep(ask, left, nowUs);
@@ -101,25 +104,12 @@ export class LocalLimiter {
     return algorithm;
   }
 
-  #stateOf(ask: LocalAsk, nowUs: bigint): unknown {
-    const { kept } = ask;
-    if (kept === undefined) {
-      const stored = stateKey(ask);
-      return this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
-    }
-    if (kept.fullAtMs !== undefined) {
-      const resetUs = BigInt(Math.floor(kept.fullAtMs * 1000)) - nowUs;
-      kept.state = this.#algorithm(ask).until?.(resetUs, nowUs);
-      kept.fullAtMs = undefined;
-    }
-    return kept.state;
+  #stateOf(ask: LocalAsk): unknown {
+    const stored = stateKey(ask);
+    return this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
   }
 
   #keep(ask: LocalAsk, state: unknown, nowUs: bigint): void {
-    if (ask.kept !== undefined) {
-      ask.kept.state = state;
-      return;
-    }
     const stored = stateKey(ask);
     this.#states.delete(stored);
     this.#exhausted.delete(stored);

@@ -132,10 +132,9 @@ class KnownDenials:
             self._evict(key)
 
     def _evict(self, key: str) -> None:
+        # The limit that this process keeps stays: no answer may give a key a second allowance.
         self._entries.pop(key, None)
-        if key in self._are_local:
-            self._are_local.discard(key)
-            self._local.forget(key)
+        self._are_local.discard(key)
 
     def forget(self, key: str) -> None:
         """Drops the denial of a changed key. Denials of pending calls are not remembered."""

@@ -121,9 +121,10 @@ class LocalLimiter:
         return self._row(limits, state, now_us, granted, retry_us)
 
     def fill_by(self, limits: Limits, key: str, full_us: int, now_us: int) -> None:
-        """Begins a key that is not stored. A bucket is full again at the instant ``full_us``."""
-        if key in self._states or key in self._exhausted or limits.kind not in _BUCKETS:
+        """Begins a key: a bucket is full again at the instant ``full_us``. A window goes on."""
+        if limits.kind not in _BUCKETS:
             return
+        self.forget(key)
         used = max(0, full_us - now_us) * limits.drain
         state = _State(now_us, min(used, limits.capacity * limits.unit))
         self._store(limits, key, state, now_us)

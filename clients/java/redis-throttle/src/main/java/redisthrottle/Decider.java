@@ -150,20 +150,22 @@ final class Decider {
     OnError onError = onErrorOf(ask.rule());
     if (onError == OnError.LOCAL) {
       Algorithm local = Checks.present("onError", ask.rule().local);
-      return new LocalLimiter.Share(ask, local, false, null);
+      return new LocalLimiter.Share(ask, local, false);
     }
     boolean isOverloaded = reason == Reason.OVERLOADED;
     if (onError == OnError.DENY || ask.isHeld() || !isKnown && !isOverloaded) {
       return null;
     }
-    KnownDenials.Known denied = known.continued(ask);
-    Algorithm whole = null;
-    if (denied != null) {
-      whole = denied.algorithm();
-    } else if (isOverloaded) {
-      whole = ask.rule().whole();
+    KnownDenials.Known denied = known.over(ask);
+    Algorithm whole = denied != null || isOverloaded ? ask.rule().whole() : null;
+    if (whole == null) {
+      return null;
     }
-    return whole == null ? null : new LocalLimiter.Share(ask, whole, true, denied);
+    LocalLimiter.Share share = new LocalLimiter.Share(ask, whole, true);
+    if (denied != null) {
+      denied.begin(local, share);
+    }
+    return share;
   }
 
   /**

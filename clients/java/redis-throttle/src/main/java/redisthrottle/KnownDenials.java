@@ -25,10 +25,8 @@ final class KnownDenials {
     private final Decision row;
     private final long at;
 
-    /** The rule with its whole limit, and the state of the key under it. */
-    private @Nullable Algorithm algorithm;
-
-    private @Nullable Object state;
+    /** True if this process keeps the limit of the key, because the retry time is over. */
+    private boolean isLocal;
 
     private Known(Ask ask, Decision row, long at) {
       this.rule = ask.rule();
@@ -69,30 +67,12 @@ final class KnownDenials {
       return at / 1e6 + row.retryAfter().toMillis();
     }
 
-    /** Returns the rule with its whole limit; null if it has no local one. */
-    @Nullable Algorithm algorithm() {
-      return algorithm;
-    }
-
-    @Nullable Object state() {
-      return state;
-    }
-
-    void keep(@Nullable Object next) {
-      state = next;
-    }
-
-    /** Begins to decide in this process. Returns false for a rule that has no local limit. */
-    private boolean begin(Loop loop) {
-      if (algorithm != null) {
-        return true;
+    /** Begins the key's state in this process, unless it has begun. */
+    void begin(LocalLimiter local, LocalLimiter.Share share) {
+      if (!isLocal) {
+        isLocal = true;
+        local.begin(share, row.resetAfter(), at);
       }
-      algorithm = rule.whole();
-      if (algorithm instanceof Algorithm.Bucket && !row.resetAfter().equals(Decision.NEVER)) {
-        long began = loop.wallNanos() - (loop.nanos() - at);
-        state = new Algorithm.Bucket.Level(row.resetAfter().toNanos(), began);
-      }
-      return algorithm != null;
     }
   }
 
@@ -208,13 +188,10 @@ final class KnownDenials {
     return Decision.of(ask.rule(), true, ask.rule().limit(), 0, 0, 0, 0, Source.LOCAL, away);
   }
 
-  /**
-   * Returns the denial of a call's key that is over, if this process continues with its state;
-   * otherwise null.
-   */
-  @Nullable Known continued(Ask ask) {
+  /** Returns the denial of a call's key if it is over; otherwise null. */
+  @Nullable Known over(Ask ask) {
     Known known = denials.isEmpty() ? null : denials.get(ask.key());
     boolean isOver = known != null && known.isOf(ask) && !known.isWithin(loop.nanos(), LONGEST);
-    return known != null && isOver && known.begin(loop) ? known : null;
+    return isOver ? known : null;
   }
 }

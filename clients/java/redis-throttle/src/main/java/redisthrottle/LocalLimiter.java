@@ -1,5 +1,6 @@
 package redisthrottle;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -20,12 +21,11 @@ final class LocalLimiter {
    *
    * @param algorithm the rule with its local share, or with its whole limit
    * @param isWhole true for the whole limit
-   * @param known the server's denial with which the key continues; null without one
    */
-  record Share(Ask ask, Algorithm algorithm, boolean isWhole, KnownDenials.@Nullable Known known) {
+  record Share(Ask ask, Algorithm algorithm, boolean isWhole) {
     /** Returns the same rule for a call that takes nothing. */
     Share untouched() {
-      return new Share(ask.withCost(0, false).withoutLeave(), algorithm, isWhole, known);
+      return new Share(ask.withCost(0, false).withoutLeave(), algorithm, isWhole);
     }
   }
 
@@ -67,9 +67,6 @@ final class LocalLimiter {
   }
 
   private @Nullable Object stateOf(Share share) {
-    if (share.known != null) {
-      return share.known.state();
-    }
     Kept kept = keys.get(keyOf(share));
     return kept == null ? null : kept.state;
   }
@@ -138,10 +135,6 @@ final class LocalLimiter {
   }
 
   private void keep(Share share, Object state, long now) {
-    if (share.known != null) {
-      share.known.keep(state);
-      return;
-    }
     String key = keyOf(share);
     remove(key);
     Algorithm.Verdict next = share.algorithm().decide(state, now, 1);
@@ -172,6 +165,18 @@ final class LocalLimiter {
     }
   }
 
+  /**
+   * Begins the state of a key whose denial is over: a bucket is full again some time after an
+   * instant. A window goes on, so that no denial begins a second one.
+   */
+  void begin(Share share, Duration fullAfter, long readAt) {
+    if (share.algorithm instanceof Algorithm.Bucket && !fullAfter.equals(Decision.NEVER)) {
+      long now = loop.wallNanos();
+      long began = now - (loop.nanos() - readAt);
+      keep(share, new Algorithm.Bucket.Level(fullAfter.toNanos(), began), now);
+    }
+  }
+
   /** Returns the units of an ask to its key. */
   void refund(Share share) {
     long now = loop.wallNanos();
@@ -182,8 +187,6 @@ final class LocalLimiter {
     Object left = share.algorithm().add(state, now, -share.ask.cost());
     if (left != null) {
       keep(share, left, now);
-    } else if (share.known != null) {
-      share.known.keep(null);
     } else {
       remove(keyOf(share));
     }
