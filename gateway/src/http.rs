@@ -21,11 +21,11 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Method, Request, StatusCode};
-use hyper::body::Incoming;
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -41,8 +41,9 @@ use answer::Answer;
 use heads::Heads;
 use request::{Entries, Unreadable};
 
-/// The most header fields of a request: more than HAProxy passes, with those that it adds.
-const FIELDS_MAX: usize = 128;
+/// The most header fields of a request: more than any program sends. nginx and Caddy pass on
+/// thousands, of which each takes a hundred bytes of memory. No proxy passes a refused request.
+const FIELDS_MAX: usize = 1_024;
 /// The most bytes of the request line and the header fields: more than nginx and HAProxy pass.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Longer than proxies keep an idle connection, so that none sends a request into a closed one.
@@ -173,14 +174,20 @@ async fn connection(
 ) {
     let calls = watch::Sender::new(());
     let (peer, place) = (stream.peer(), stream.place());
-    let (stream, heads) = Heads::new(stream, Some(place.clone()));
+    let (stream, counts) = Heads::new(stream, Some(place.clone()));
     let service = service_fn(|request: Request<Incoming>| {
-        heads.fetch_add(1, Ordering::Relaxed);
+        counts.read();
         place.arrived();
+        let has_body = !request.body().is_end_stream();
         let (service, request, call) = (service.clone(), request.map(drop), calls.subscribe());
-        let serves = !*stopped.borrow();
+        let (counts, serves) = (counts.clone(), !*stopped.borrow());
         async move {
-            let answer = service.answered(&request, peer, serves).await;
+            let mut answer = service.answered(&request, peer, serves).await;
+            if has_body {
+                // The body is not read, so no other request can follow.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            counts.answered();
             drop(call);
             Ok::<_, Infallible>(answer)
         }

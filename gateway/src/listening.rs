@@ -5,31 +5,30 @@
 //! ```
 
 mod address;
+mod connection;
 mod places;
 
-use std::fmt;
 use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::task::coop::poll_proceed;
-use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::log::{Level, event};
 use crate::tls::Tls;
 pub use address::{Address, InvalidAddress};
+pub use connection::Connection;
+use connection::Io;
 pub(crate) use places::Place;
 use places::Places;
 
@@ -44,10 +43,6 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The rights of a socket's file.
 const SOCKET_MODE: u32 = 0o666;
-/// The bytes that count as one step of a connection's task, which has 128 before others run. A read
-/// of any length is one step to the runtime, so a peer that sends without a pause would keep the
-/// replies of the server from being read, as if it were silent.
-const STEP_BYTES: usize = 512;
 /// The pause after a connection could not be accepted, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -326,101 +321,5 @@ pub(crate) async fn is_true(mut watched: watch::Receiver<bool>) {
     let _ = watched.wait_for(|is_true| *is_true).await;
 }
 
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
-
-/// A connection, which is one of the listener's until it is dropped.
-pub struct Connection {
-    stream: Box<dyn Io>,
-    peer: Option<IpAddr>,
-    /// The time for the first bytes of the peer, and their number.
-    silence: Option<(Pin<Box<Sleep>>, usize)>,
-    place: Arc<Place>,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
-    }
-}
-
-impl Connection {
-    fn new(stream: Box<dyn Io>, peer: Option<IpAddr>, place: Place) -> Self {
-        Self { stream, peer, silence: None, place: Arc::new(place) }
-    }
-
-    /// Limits the time until the peer has sent some bytes. Reading then fails, so that silent peers
-    /// do not keep the places of others.
-    #[must_use]
-    pub fn silent_at_most(self, time: Duration, bytes: usize) -> Self {
-        Self { silence: Some((Box::pin(sleep(time)), bytes)), ..self }
-    }
-
-    /// Returns the place, of which the connection waits for its peer until told otherwise.
-    pub(crate) fn place(&self) -> Arc<Place> {
-        self.place.clone()
-    }
-
-    /// Returns the address of the peer; a peer on a unix socket has none.
-    #[must_use]
-    pub fn peer(&self) -> Option<IpAddr> {
-        self.peer
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let length = buffer.filled().len() - before;
-        for _ in 0..length / STEP_BYTES {
-            if let Poll::Ready(step) = poll_proceed(context) {
-                step.made_progress();
-            }
-        }
-        let Some((time, expected)) = &mut self.silence else { return read };
-        *expected = expected.saturating_sub(length);
-        if *expected == 0 {
-            self.silence = None;
-            self.place.arrived();
-        } else if read.is_pending() && time.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,31 @@ use crate::listening::Place;
 /// of its first head.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// The number of heads that a connection has read.
-pub type Count = Arc<AtomicUsize>;
+/// The requests of a connection, which the server counts.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// The heads that were read.
+    read: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Counts {
+    /// Counts a head that was read.
+    pub fn read(&self) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an answer.
+    pub fn answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of heads, and whether all have their answers.
+    fn load(&self) -> (usize, bool) {
+        let read = self.read.load(Ordering::Relaxed);
+        (read, read == self.answered.load(Ordering::Relaxed))
+    }
+}
 
 /// A connection whose reads fail if a head takes too long.
 #[derive(Debug)]
@@ -28,19 +51,40 @@ pub struct Heads<S> {
     stream: S,
     /// The place of the connection, which it may lose while it waits for a head.
     place: Option<Arc<Place>>,
-    read: Count,
+    counts: Arc<Counts>,
     /// The number of heads when the time began.
     before: usize,
-    /// Set while a head is being read.
+    /// The last bytes that were read.
+    last: [u8; 3],
+    /// Set while the peer owes the end of a head.
     time: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Heads<S> {
-    /// Starts the time for the first head. The server increments the count after each head.
-    pub fn new(stream: S, place: Option<Arc<Place>>) -> (Self, Count) {
-        let read = Count::default();
-        let time = Some(Box::pin(sleep(HEAD)));
-        (Self { stream, place, read: read.clone(), before: 0, time }, read)
+    /// Starts the time for the first head.
+    pub fn new(stream: S, place: Option<Arc<Place>>) -> (Self, Arc<Counts>) {
+        let counts = Arc::<Counts>::default();
+        let (time, last) = (Some(Box::pin(sleep(HEAD))), [0; 3]);
+        (Self { stream, place, counts: counts.clone(), before: 0, last, time }, counts)
+    }
+
+    /// Starts or ends the time before a read. The bytes of a body do not count, because they come
+    /// before the answer; what has arrived after them is a part of the next head.
+    fn follow(&mut self) {
+        let (read, all_answered) = self.counts.load();
+        if !all_answered {
+            self.time = None;
+        } else if read != self.before {
+            self.before = read;
+            let is_between = matches!(self.last, [.., b'\n', b'\n'] | [b'\n', b'\r', b'\n']);
+            self.time = (!is_between).then(|| Box::pin(sleep(HEAD)));
+        }
+    }
+
+    fn keep_last(&mut self, bytes: &[u8]) {
+        let kept = bytes.len().min(3);
+        self.last.rotate_left(kept);
+        self.last[3 - kept..].copy_from_slice(&bytes[bytes.len() - kept..]);
     }
 }
 
@@ -50,15 +94,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heads<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = self.read.load(Ordering::Relaxed);
-        if read != self.before {
-            self.before = read;
-            self.time = None;
-        }
+        self.follow();
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.time.get_or_insert_with(|| Box::pin(sleep(HEAD)));
+        let bytes = &buffer.filled()[before..];
+        if !bytes.is_empty() {
+            self.keep_last(bytes);
+            if self.counts.load() == (self.before, true) {
+                self.time.get_or_insert_with(|| Box::pin(sleep(HEAD)));
+            }
         } else if result.is_pending()
             && let Some(time) = &mut self.time
         {

@@ -131,11 +131,18 @@ fn path_has_one_form() {
 /// Serves one connection with plain answers, and returns the end of its peer.
 fn served() -> DuplexStream {
     let (peer, stream) = duplex(1024);
-    let (stream, heads) = Heads::new(stream, None);
+    let (stream, counts) = Heads::new(stream, None);
     tokio::spawn(async move {
-        let service = service_fn(|_: Request<Incoming>| {
-            heads.fetch_add(1, Ordering::Relaxed);
-            async { Ok::<_, Infallible>(answer::text(StatusCode::OK, "well\n")) }
+        let service = service_fn(|request: Request<Incoming>| {
+            counts.read();
+            let counts = counts.clone();
+            async move {
+                if request.uri().path() == "/slow" {
+                    sleep(SLOW).await;
+                }
+                counts.answered();
+                Ok::<_, Infallible>(answer::text(StatusCode::OK, "well\n"))
+            }
         });
         let _ = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -162,6 +169,8 @@ async fn answered_by(peer: &mut DuplexStream) {
     assert!(bytes[..length].starts_with(b"HTTP/1.1 200 "));
 }
 
+/// The time for an answer to `/slow`, which is longer than that for a head.
+const SLOW: Duration = Duration::from_secs(15);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
 #[tokio::test(start_paused = true)]
@@ -195,6 +204,26 @@ async fn idle_connection_stays_open_and_its_next_head_has_ten_seconds() {
     peer.write_all(b"GET").await.unwrap();
     advance(Duration::from_millis(100)).await;
     assert!(!is_open_after(&mut peer, Duration::from_secs(10)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_answer_does_not_end_the_connection() {
+    let mut peer = served();
+    peer.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf")
+        .await
+        .unwrap();
+    sleep(Duration::from_secs(1)).await;
+    peer.write_all(b" body").await.unwrap();
+    answered_by(&mut peer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_that_begins_with_another_request_has_ten_seconds() {
+    let mut peer = served();
+    peer.write_all(&[REQUEST, b"GET"].concat()).await.unwrap();
+    answered_by(&mut peer).await;
+    assert!(is_open_after(&mut peer, Duration::from_millis(9_900)).await);
+    assert!(!is_open_after(&mut peer, Duration::from_millis(200)).await);
 }
 
 /// Serves over at most `connections` connections at a time, and returns the address.

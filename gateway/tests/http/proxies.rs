@@ -16,17 +16,7 @@ use super::wire::{Reply, send};
 type Closing = &'static [(&'static str, &'static str)];
 
 const NGINX_CLOSED: Closing = &[("error_page 502 504 = @open;", "")];
-const CADDY_CLOSED: Closing = &[
-    ("127.0.0.1:8080 127.0.0.1:8079", "127.0.0.1:8080"),
-    ("lb_policy first", ""),
-    ("lb_try_duration 500ms", ""),
-    ("lb_try_interval 1ms", ""),
-    ("fail_duration 2s", ""),
-    ("# handle_errors {", "handle_errors {"),
-    ("#	@away", "@away"),
-    ("#	respond", "respond"),
-    ("# }", "}"),
-];
+const CADDY_CLOSED: Closing = &[("reverse_proxy @away 127.0.0.1:3000", "respond @away 503")];
 const HAPROXY_CLOSED: Closing = &[("-m int 200 0 }", "-m int 200 }")];
 
 #[tokio::test]
@@ -94,14 +84,51 @@ async fn keeps_the_limits_of_odd_requests(program: &str, open: &Proxy) {
     let named = [("X-User", "ann")];
     let statuses = [with("/b", &named).await.status, with("/c", &named).await.status];
     assert_eq!(statuses, [200, 429], "{program}");
-    // The proxy itself refuses a large head, before the gateway, which reads 64 KiB of it, does so
-    // by ending the connection and thus seems away.
+    // The proxy itself refuses a large head, before the gateway, which reads 64 KiB of it.
     let large = with("/large", &[("X-A", &"a".repeat(45_000))]).await.status;
     assert_eq!(large, if program == "caddy" { 431 } else { 400 }, "{program}");
     // HAProxy takes 101 fields, and three come with each request.
-    for count in [94, 97, 98] {
+    for count in [94, 97, 98, 200] {
         with("/many", &vec![("X-A", "b"); count]).await;
         assert_ne!(with("/users", &vec![("X-User", "bob"); count]).await.status, 200, "{program}");
+    }
+    let is_limited = async |after: &str| {
+        assert_eq!(with("/c", &named).await.status, 429, "{program}, after {after}");
+    };
+    // Heads of 28 KB that the gateway reads, and two with more fields than it reads.
+    for (count, length) in [(200, 134), (900, 24), (1_800, 10), (3_900, 1)] {
+        let (target, value) = (format!("/fields/{count}"), "a".repeat(length));
+        let fields = vec![("X-A", &*value); count];
+        for _ in 0..3 {
+            with(&target, &fields).await;
+        }
+        assert_ne!(with(&target, &fields).await.status, 200, "{program}, {count} fields");
+        is_limited("many fields").await;
+    }
+    // Hosts that the proxy may be unable to send, and one that exceeds 64 KiB if sent twice.
+    let long = format!("http://{}/", "a".repeat(34_000));
+    for target in ["http://%ff/", "http://[fe80::1%25%20x]/", "http://a%00b/", &long] {
+        let _ = send(open.port, ("GET", target), &[], "").await;
+        is_limited("an odd host").await;
+    }
+    for (name, value) in [("X-A", "\u{1}"), ("X-A", "\u{7f}"), ("X-\u{e4}", "a"), ("", "a")] {
+        let _ = send(open.port, ("GET", "/field"), &[(name, value)], "").await;
+        is_limited("an odd field").await;
+    }
+    // Bodies that cannot be read.
+    for fields in
+        [[("X-A", "a"), ("Transfer-Encoding", "chunked")], [("X-A", "a"), ("Expect", "x")]]
+    {
+        let _ = send(open.port, ("POST", "/body"), &fields, "no chunk\r\n").await;
+        is_limited("an odd body").await;
+    }
+    // As many bytes as HAProxy takes, which a request to the gateway must hold, too.
+    for length in (6_800..8_192).step_by(48) {
+        let (target, user) = (format!("/{}", "a".repeat(length)), "b".repeat(length));
+        let fields = [("X-User", &*user)];
+        send(open.port, ("GET", &target), &fields, "").await;
+        let again = with(&target, &fields).await.status;
+        assert_ne!(again, 200, "{program}, twice {length} bytes");
     }
     // The limit is that of the host to which the proxy sends the request.
     with("http://shop.example/d", &[]).await;
@@ -122,8 +149,8 @@ struct Proxy {
 impl Proxy {
     async fn start(program: &str, gateway: u16, replaced: Closing) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let [port, spare] = [free_port(), free_port()];
-        let ports = Ports { port, gateway, application: application().await, spare };
+        let port = free_port();
+        let ports = Ports { port, gateway, application: application().await };
         let mut command = match program {
             "nginx" => nginx(folder.path(), &ports, replaced),
             "caddy" => caddy(folder.path(), &ports, replaced),
@@ -154,7 +181,6 @@ struct Ports {
     port: u16,
     gateway: u16,
     application: u16,
-    spare: u16,
 }
 
 impl Ports {
@@ -172,7 +198,6 @@ impl Ports {
         let at = |port: u16| format!("127.0.0.1:{port}");
         text.replace("127.0.0.1:8080", &at(self.gateway))
             .replace("127.0.0.1:3000", &at(self.application))
-            .replace(":8079", &format!(":{}", self.spare))
             .replace("listen 8000", &format!("listen {}", at(self.port)))
             .replace("bind :8000", &format!("bind {}", at(self.port)))
             .replace("http://:8000 {", &format!("http://:{} {{\n\tbind 127.0.0.1", self.port))
