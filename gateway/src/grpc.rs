@@ -5,8 +5,10 @@ mod asking;
 mod codec;
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -50,8 +52,13 @@ const STREAMS_MAX: u32 = 1_024;
 /// end the calls of all others, which share the connection, and Envoy would let them pass. What
 /// is read before the gateway looks at its calls holds fewer.
 const RESETS_MAX: usize = 16_384;
-/// The time for a call, so that half a message keeps no memory. A decision has a shorter one.
-const CALL: Duration = Duration::from_secs(5);
+/// The most bytes of the metadata of a call, more than Envoy takes in all fields of its client by
+/// default, 60 KiB: a tracer of Envoy passes on fields that the client chooses, and Envoy passes
+/// requests whose calls are refused here. The library's 16 KiB would be exceeded.
+const METADATA_BYTES_MAX: u32 = 128 * 1024;
+/// The time for the message of a call, so that half a message keeps no memory. The decision has a
+/// time of its own.
+const MESSAGE: Duration = Duration::from_secs(5);
 /// The time between two questions whether the peer is there. It has 20 s to answer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The status that tonic gives to a message that is too large.
@@ -159,6 +166,9 @@ impl UnaryService<RateLimitRequest> for Served {
     type Future = BoxFuture<Response<RateLimitResponse>, Status>;
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        if let Some(arrived) = request.extensions().get::<Arrived>() {
+            arrived.0.store(true, Ordering::Relaxed);
+        }
         let service = self.0.clone();
         let call = service.calls.subscribe();
         Box::pin(async move {
@@ -185,19 +195,41 @@ fn bounded(metrics: &Metrics, mut response: http::Response<Body>) -> http::Respo
     response
 }
 
+/// Set when the message of a call has arrived.
+#[derive(Debug, Clone, Default)]
+struct Arrived(Arc<AtomicBool>);
+
+impl Arrived {
+    /// Waits until a call has no more time: [`MESSAGE`] for its message, `patience` in all.
+    async fn late(self, patience: Option<Duration>) {
+        let message = patience.map_or(MESSAGE, |patience| patience.min(MESSAGE));
+        sleep(message).await;
+        if self.0.load(Ordering::Relaxed) {
+            match patience {
+                Some(patience) => sleep(patience - message).await,
+                None => pending().await,
+            }
+        }
+    }
+}
+
 /// Answers a request within its `grpc-timeout`. At the deadline the call is dropped, as after a
 /// reset by the peer.
 async fn answered(
     routes: Routes,
     metrics: Arc<Metrics>,
-    request: http::Request<Incoming>,
+    mut request: http::Request<Incoming>,
 ) -> Result<http::Response<Body>, Infallible> {
     let text = request.headers().get("grpc-timeout").and_then(|text| text.to_str().ok());
-    let patience = text.and_then(asking::patience).map_or(CALL, |patience| patience.min(CALL));
-    let Ok(response) = timeout(patience, routes.oneshot(request)).await else {
-        return Ok(Status::deadline_exceeded("the deadline of the call has passed").into_http());
-    };
-    Ok(bounded(&metrics, response?))
+    let patience = text.and_then(asking::patience);
+    let arrived = Arrived::default();
+    request.extensions_mut().insert(arrived.clone());
+    tokio::select! {
+        response = routes.oneshot(request) => Ok(bounded(&metrics, response?)),
+        () = arrived.late(patience) => {
+            Ok(Status::deadline_exceeded("the deadline of the call has passed").into_http())
+        }
+    }
 }
 
 /// Serves until `stopped` is true, then finishes the calls that have begun. Does not wait for the
@@ -234,6 +266,7 @@ async fn connection(
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
     builder.max_pending_accept_reset_streams(RESETS_MAX);
+    builder.max_header_list_size(METADATA_BYTES_MAX);
     // An old connection ends once the peer agrees: find out if it is silent.
     builder.keep_alive_interval(KEEPALIVE);
     let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));

@@ -2,7 +2,7 @@ use prometheus_client::registry::Registry;
 use redis_throttle_client::{Limiter, redis};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::deciding::Tags;
@@ -56,4 +56,26 @@ async fn connections_that_open_together_end_apart() {
     let expected = Duration::from_millis(269_999)..=Duration::from_millis(330_001);
     assert!(expected.contains(least) && expected.contains(most), "{least:?} to {most:?}");
     assert!(*most - *least > Duration::from_secs(20), "{least:?} to {most:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_has_five_seconds_and_its_decision_the_time_of_the_proxy() {
+    let seconds = |count| Some(Duration::from_secs(count));
+    // The time of the proxy, whether the message has arrived, and the time of the call.
+    let table = [
+        (None, false, seconds(5)),
+        (seconds(60), false, seconds(5)),
+        (seconds(1), false, seconds(1)),
+        (seconds(1), true, seconds(1)),
+        (seconds(60), true, seconds(60)),
+        (None, true, None),
+    ];
+    for (patience, has_arrived, expected) in table {
+        let arrived = Arrived::default();
+        arrived.0.store(has_arrived, Ordering::Relaxed);
+        let began = Instant::now();
+        let ended = timeout(Duration::from_secs(3_600), arrived.late(patience)).await;
+        let took = ended.is_ok().then(|| Duration::from_secs(began.elapsed().as_secs()));
+        assert_eq!(took, expected, "{patience:?}, {has_arrived}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use tonic::Code as Status;
+use tonic::{Code as Status, Request};
 
 use redis_throttle_client::Cluster;
 use redis_throttle_gateway::deciding::Tags;
@@ -249,4 +249,16 @@ async fn requests_beyond_the_bounds_are_invalid_and_counted() {
     }
     assert_eq!(server.calls("rl.all").await + server.calls("rl.fixed").await, 0);
     assert!(is_ok(&gateway.ask(&rows[..16]).await));
+}
+
+#[tokio::test]
+async fn large_metadata_of_a_call_does_not_lift_the_limits() {
+    let (_server, gateway) = started(LIMITS).await;
+    for allowed in [true, true, true, false] {
+        let mut asked = Request::new(request("api", &[of("user", "u")], 0));
+        // Envoy's tracers pass on a field that the client chooses.
+        asked.metadata_mut().insert("tracestate", "a".repeat(60 * 1024).parse().unwrap());
+        let answer = gateway.client.clone().should_rate_limit(asked).await.unwrap();
+        assert_eq!(is_ok(answer.get_ref()), allowed);
+    }
 }
