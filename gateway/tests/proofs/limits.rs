@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::chain::{Chain, PATIENT};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::chain::{Chain, Changes, PATIENT};
+use crate::program::signal;
 use crate::server::until;
 use crate::wire::{Reply, get};
 
@@ -125,6 +129,52 @@ async fn failed_response_gives_its_unit_back() {
     }
     for status in [200, 200, 200, 429] {
         assert_eq!(chain.envoy.get("/exports", "ann").await.status, status);
+    }
+    assert_eq!(chain.envoy.undecided().await, 0);
+}
+
+#[tokio::test]
+async fn burst_beyond_the_default_bounds_of_envoy_is_decided() {
+    const CONNECTIONS: usize = 25;
+    const REQUESTS: usize = 80;
+    let changes = Changes {
+        envoy: &[("0.25s", "60s")],
+        arguments: &["--timeout-ms", "60000"],
+        ..Changes::default()
+    };
+    let Some(chain) = Chain::start(changes, 1).await else { return };
+    assert_eq!(chain.envoy.get("/search", "first").await.status, 200);
+    // Redis answers when all requests are at the gateway.
+    let redis = chain.redis.info("server", "process_id").await;
+    signal("STOP", redis);
+    let mut answers = JoinSet::new();
+    for connection in 0..CONNECTIONS {
+        let stream = TcpStream::connect(("127.0.0.1", chain.envoy.port())).await.unwrap();
+        let (mut requests, driver) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(driver);
+        for request in 0..REQUESTS {
+            let request = http::Request::get("http://application/search")
+                .header("x-user", format!("{connection}-{request}"))
+                .body(())
+                .unwrap();
+            requests = requests.ready().await.unwrap();
+            let (answer, _) = requests.send_request(request, true).unwrap();
+            let open = requests.clone();
+            answers.spawn(async move {
+                let _open = open;
+                answer.await.unwrap()
+            });
+        }
+    }
+    let most = u64::try_from(CONNECTIONS * REQUESTS).unwrap();
+    let waiting = async || {
+        let refused = chain.envoy.undecided().await;
+        chain.envoy.count("cluster.gateway.upstream_rq_active").await + refused == most
+    };
+    until("all requests are at the gateway", waiting).await;
+    signal("CONT", redis);
+    for answer in answers.join_all().await {
+        assert!(answer.headers().contains_key("ratelimit"), "{answer:?}");
     }
     assert_eq!(chain.envoy.undecided().await, 0);
 }
