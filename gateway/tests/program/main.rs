@@ -2,6 +2,7 @@
 
 mod certificates;
 mod clusters;
+mod half_open;
 mod logs;
 #[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;
