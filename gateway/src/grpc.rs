@@ -36,10 +36,11 @@ use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
 use crate::watching::Live;
+use asking::Unread;
 use codec::Codec;
 
-/// The largest message that is read. The bounds of its parts are smaller.
-const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// The largest message that is read: 64 descriptors, each with all that a client of Envoy may send.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The age at which a connection ends, by default, before [`jittered`] changes it.
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// The time for the first bytes of a connection: a proxy sends them at once.
@@ -102,7 +103,19 @@ impl Service {
         patience: Option<Duration>,
         traceparent: Option<&str>,
     ) -> Result<RateLimitResponse, Status> {
-        let descriptors = asking::descriptors(request).map_err(|text| self.invalid(text))?;
+        let descriptors = match asking::descriptors(request) {
+            Ok(descriptors) => descriptors,
+            Err(unread) => {
+                self.metrics.refused(Protocol::Grpc, Refusal::Invalid);
+                return match unread {
+                    Unread::TooLarge => Ok(answering::too_large()),
+                    Unread::UnknownUnit => {
+                        let text = "invalid limit of a descriptor: expected a unit";
+                        Err(Status::invalid_argument(text))
+                    }
+                };
+            }
+        };
         let loaded = self.live.current();
         let Some(domain) = loaded.domain(&request.domain) else {
             self.metrics.refused(Protocol::Grpc, Refusal::UnknownDomain);
@@ -114,8 +127,7 @@ impl Service {
             found.into_iter().zip(hits).map(|(found, hits)| Asked { found, hits }).collect();
         let Ok(answer) = self.decider.decide(domain, &asked, patience).await else {
             self.metrics.refused(Protocol::Grpc, Refusal::TooManyLimits);
-            let text = "too many descriptors match a limit: expected at most 16";
-            return Err(Status::invalid_argument(text));
+            return Ok(answering::too_large());
         };
         self.metrics.decided(Protocol::Grpc, domain, &answer);
         log_refusals(Protocol::Grpc, domain, &answer, traceparent);
@@ -123,11 +135,6 @@ impl Service {
             return Err(Status::unavailable("the rate limiter gave no answer"));
         }
         Ok(answering::response(&answer))
-    }
-
-    fn invalid(&self, text: impl Into<String>) -> Status {
-        self.metrics.refused(Protocol::Grpc, Refusal::Invalid);
-        Status::invalid_argument(text)
     }
 }
 

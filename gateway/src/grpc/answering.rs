@@ -21,6 +21,11 @@ pub(super) fn allowed(descriptors: usize) -> RateLimitResponse {
     RateLimitResponse { overall_code: Code::Ok.into(), statuses, ..RateLimitResponse::default() }
 }
 
+/// Returns the answer to a request beyond a bound. A status other than OK would let it pass.
+pub(super) fn too_large() -> RateLimitResponse {
+    RateLimitResponse { overall_code: code(false), ..RateLimitResponse::default() }
+}
+
 /// Returns the answer to a request.
 pub(super) fn response(answer: &Answer) -> RateLimitResponse {
     let mut headers: Vec<_> =

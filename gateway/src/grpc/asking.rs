@@ -14,39 +14,41 @@ const DESCRIPTORS_MAX: usize = 64;
 const ENTRIES_MAX: usize = 16;
 const DOMAIN_BYTES_MAX: usize = 255;
 const KEY_BYTES_MAX: usize = 256;
-/// More than Envoy takes in all header fields by default, 60 KiB: its client chooses values, and
-/// Envoy passes requests that are refused here.
+/// More than Envoy takes in all header fields by default, 60 KiB: its client chooses values.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Returns the descriptors of a request, or the bound that it exceeds.
-pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, &'static str> {
-    if request.domain.len() > DOMAIN_BYTES_MAX {
-        return Err("invalid domain: expected at most 255 bytes");
-    }
-    if request.descriptors.len() > DESCRIPTORS_MAX {
-        return Err("invalid descriptors: expected at most 64");
+/// Why the descriptors of a request are not read.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The request exceeds a bound, which its sender's client may have brought about.
+    TooLarge,
+    /// A limit in a descriptor has no known unit.
+    UnknownUnit,
+}
+
+/// Returns the descriptors of a request.
+pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, Unread> {
+    if request.domain.len() > DOMAIN_BYTES_MAX || request.descriptors.len() > DESCRIPTORS_MAX {
+        return Err(Unread::TooLarge);
     }
     request.descriptors.iter().map(descriptor).collect()
 }
 
-fn descriptor(one: &RateLimitDescriptor) -> Result<Descriptor<'_>, &'static str> {
+fn descriptor(one: &RateLimitDescriptor) -> Result<Descriptor<'_>, Unread> {
     if one.entries.len() > ENTRIES_MAX {
-        return Err("invalid descriptor: expected at most 16 entries");
+        return Err(Unread::TooLarge);
     }
     let mut entries = Vec::with_capacity(one.entries.len());
     for entry in &one.entries {
-        if entry.key.len() > KEY_BYTES_MAX {
-            return Err("invalid key of a descriptor: expected at most 256 bytes");
-        }
-        if entry.value.len() > VALUE_BYTES_MAX {
-            return Err("invalid value of a descriptor: expected at most 65536 bytes");
+        if entry.key.len() > KEY_BYTES_MAX || entry.value.len() > VALUE_BYTES_MAX {
+            return Err(Unread::TooLarge);
         }
         entries.push((entry.key.as_str(), entry.value.as_str()));
     }
     let limit = match &one.limit {
         None => None,
         Some(limit) => {
-            let unit = unit(limit.unit).ok_or("invalid limit of a descriptor: expected a unit")?;
+            let unit = unit(limit.unit).ok_or(Unread::UnknownUnit)?;
             Some(OwnLimit { requests: limit.requests_per_unit, unit })
         }
     };
