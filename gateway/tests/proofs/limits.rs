@@ -104,16 +104,21 @@ async fn reported_cost_above_the_limit_denies_the_next_requests() {
     assert_eq!((reply.status, &*reply.field("x-tokens")), (200, "2500"));
     assert!(reply.field("ratelimit").contains("r=1000;"), "{reply:?}");
     // Envoy reports after the response.
-    let denies = async || chain.envoy.get("/chat", "ann").await.status == 429;
-    until("the report has arrived", denies).await;
-    assert_eq!(chain.envoy.get("/chat", "bob").await.status, 200);
+    let charges = async || chain.redis.calls("rl.charge").await;
+    until("the report has arrived", async || charges().await == 1).await;
+    assert_eq!(chain.envoy.get("/chat", "ann").await.status, 429);
+    // A response without the field costs 500.
+    for charged in [2, 3] {
+        assert_eq!(chain.envoy.get("/chat", "bob").await.status, 200);
+        until("the report has arrived", async || charges().await == charged).await;
+    }
+    assert_eq!(chain.envoy.get("/chat", "bob").await.status, 429);
     // The excess of 1,500 is paid in 1.5 hours, and one token later a request passes.
     chain.redis.advance(Duration::from_secs(5400)).await;
     assert_denied(&chain.envoy.get("/chat", "ann").await, "route_chat.user", 4);
     chain.redis.advance(Duration::from_secs(4)).await;
     let reply = chain.envoy.get("/chat", "ann").await;
     assert!(reply.field("ratelimit").contains("r=1;"), "{reply:?}");
-    assert_eq!(chain.redis.calls("rl.charge").await, 1);
     assert_eq!(chain.envoy.undecided().await, 0);
 }
 
