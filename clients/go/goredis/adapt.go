@@ -96,6 +96,8 @@ func (s *server) Dial(ctx context.Context, _ string) (throttle.Conn, error) {
 // hangingMax is the maximum number of dials of an adapter that go on after their deadline.
 const hangingMax = 64
 
+var errHanging = fmt.Errorf("%d dials hang", hangingMax)
+
 // dials are the dials of an adapter.
 type dials struct {
 	// hanging is the number of those that go on after their deadline.
@@ -108,7 +110,7 @@ type dials struct {
 // the program may ignore its context, and that of go-redis does for TLS.
 func (d *dials) dial(ctx context.Context, options *redis.Options) (throttle.Conn, error) {
 	if d.hanging.Load() >= hangingMax {
-		return nil, fmt.Errorf("%d dials hang", hangingMax)
+		return nil, errHanging
 	}
 	type dialled struct {
 		conn throttle.Conn

@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// readers is the number of nodes that are asked for the slot map at once.
-	readers = 3
+	// readers is the number of nodes that are asked for the slot map at once. Without an answer for
+	// readPause, one more is asked.
+	readers   = 3
+	readPause = 50 * time.Millisecond
 	// patience is the longest time of reading the slot map.
 	patience = 2 * time.Second
 )
@@ -152,44 +154,76 @@ func (c *cluster) slotsFromAny(ctx context.Context) ([]slotRange, error) {
 		slots []slotRange
 		err   error
 	}
-	next, answers := make(chan string, len(nodes)), make(chan answer, len(nodes))
-	for _, node := range nodes {
-		next <- node
-	}
-	close(next)
+	answers := make(chan answer, len(nodes))
 	var all sync.WaitGroup
 	defer all.Wait()
-	for range readers {
-		all.Go(func() {
-			for node := range next {
+	asked := 0
+	askNext := func() {
+		if asked < len(nodes) {
+			node := nodes[asked]
+			asked++
+			all.Go(func() {
 				slots, err := c.slotsFrom(ctx, node)
 				answers <- answer{slots, err}
-			}
-		})
-	}
-	err := errors.New("the cluster client has no address")
-	for range nodes {
-		one := <-answers
-		if one.err == nil {
-			stop()
-			return one.slots, nil
+			})
 		}
-		var said throttle.ServerError
-		if !errors.As(err, &said) {
-			err = one.err
+	}
+	for range readers {
+		askNext()
+	}
+	// Some nodes may be silent.
+	more := time.NewTicker(readPause)
+	defer more.Stop()
+	err := errors.New("the cluster client has no address")
+	for answered := 0; answered < len(nodes); {
+		select {
+		case <-more.C:
+			askNext()
+		case one := <-answers:
+			if one.err == nil {
+				stop()
+				return one.slots, nil
+			}
+			var said throttle.ServerError
+			if !errors.As(err, &said) {
+				err = one.err
+			}
+			answered++
+			askNext()
 		}
 	}
 	return nil, err
 }
 
-// given returns the slots of the program's function. If it panics, that is an error.
-func (c *cluster) given(ctx context.Context) (slots []redis.ClusterSlot, err error) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			err = fmt.Errorf("ClusterSlots panicked: %v", problem)
-		}
+// given returns the slots of the program's function, or the error of the context, which it may
+// ignore. If it panics, that is an error.
+func (c *cluster) given(ctx context.Context) ([]redis.ClusterSlot, error) {
+	if c.dials.hanging.Add(1) > hangingMax {
+		c.dials.hanging.Add(-1)
+		return nil, errHanging
+	}
+	type result struct {
+		slots []redis.ClusterSlot
+		err   error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		defer c.dials.hanging.Add(-1)
+		var one result
+		defer func() {
+			if problem := recover(); problem != nil {
+				one.err = fmt.Errorf("ClusterSlots panicked: %v", problem)
+			}
+			ended <- one
+		}()
+		one.slots, one.err = c.options.ClusterSlots(ctx)
 	}()
-	return c.options.ClusterSlots(ctx)
+	select {
+	case one := <-ended:
+		return one.slots, one.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // slotsFrom asks a node for the slot map.
