@@ -85,7 +85,12 @@ func (p *pool) dialLongest(n *node) time.Duration {
 func (n *node) dial(ctx context.Context, longest time.Duration) {
 	ctx, stop := context.WithTimeout(ctx, longest)
 	defer stop()
-	conn, err := n.x.dialOnce(ctx, n.name)
+	dial := func(ctx context.Context) (Conn, error) { return n.x.dialOnce(ctx, n.name) }
+	n.x.bounded(ctx, dial, n.dialled)
+}
+
+// dialled notes the end of a dial.
+func (n *node) dialled(conn Conn, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p, now := &n.pool, time.Now()

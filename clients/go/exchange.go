@@ -2,8 +2,6 @@ package throttle
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -36,6 +34,8 @@ type exchange struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
+	// leaving are nodes that are no primaries any more and still carry calls.
+	leaving []*node
 	// reading is the reading of the slot map that calls wait for. wasRead says whether one ended.
 	reading *mapReading
 	wasRead bool
@@ -43,6 +43,8 @@ type exchange struct {
 	isReading   bool
 	readAgainAt time.Time
 	isClosed    bool
+	// late is the number of functions of the dialer that run after the end of their context.
+	late atomic.Int32
 }
 
 func newExchange(dialer Dialer, o *options, known *knownDenials) *exchange {
@@ -86,7 +88,8 @@ func (x *exchange) send(ctx context.Context, c *call) (any, error) {
 	return reply, err
 }
 
-// sendUrgent sends a renewal or an end. It waits for a slot until the given instant.
+// sendUrgent sends a renewal or an end. It waits for a slot until the given instant. While the
+// limiter closes no call needs the connections, whose number is the bound then.
 func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (any, error) {
 	located := x.newTurn(ctx, c)
 	n, err := x.locate(located, c.keys[0])
@@ -94,21 +97,31 @@ func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (an
 	if err != nil {
 		return nil, err
 	}
-	slot, stopWaiting := context.WithDeadline(ctx, until)
-	defer stopWaiting()
-	select {
-	case n.slots <- struct{}{}:
-	case <-slot.Done():
-		if err := ctx.Err(); err != nil {
+	if !x.isClosing.Load() {
+		if err := n.takeSlot(ctx, until); err != nil {
 			return nil, err
 		}
-		return nil, notSent(ReasonOverloaded, "not sent: no slot was free before the end")
+		defer func() { <-n.slots }()
 	}
-	defer func() { <-n.slots }()
 	t := x.newTurn(ctx, c)
 	defer x.end(t)
 	t.isUrgent = true
 	return x.deliver(t, n, c)
+}
+
+// takeSlot waits for a slot of the renewals and ends.
+func (n *node) takeSlot(ctx context.Context, until time.Time) error {
+	waiting, stop := context.WithDeadline(ctx, until)
+	defer stop()
+	select {
+	case n.slots <- struct{}{}:
+		return nil
+	case <-waiting.Done():
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return notSent(ReasonOverloaded, "not sent: no slot was free before the end")
 }
 
 func (x *exchange) deliver(t *turn, n *node, c *call) (any, error) {
@@ -163,6 +176,13 @@ func redirected(address, from string) string {
 	return address
 }
 
+// all returns the nodes, those included that still carry calls although they are no primaries.
+func (x *exchange) all() []*node {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.AppendSeq(slices.Clone(x.leaving), maps.Values(x.nodes))
+}
+
 // openBreakers returns the number of nodes whose breaker is open.
 func (x *exchange) openBreakers() int {
 	x.mu.Lock()
@@ -189,8 +209,10 @@ func (x *exchange) forgetOthers(primaries []string) {
 	for _, name := range append(primaries, "") {
 		delete(gone, name)
 	}
-	for name := range gone {
+	x.leaving = slices.DeleteFunc(x.leaving, (*node).hasLeft)
+	for name, n := range gone {
 		delete(x.nodes, name)
+		x.leaving = append(x.leaving, n)
 	}
 	x.mu.Unlock()
 	for _, n := range gone {
@@ -200,40 +222,12 @@ func (x *exchange) forgetOthers(primaries []string) {
 	}
 }
 
-// dialOnce opens a connection. A panic in a function of the program, such as one that returns
-// credentials, is an error.
-func (x *exchange) dialOnce(ctx context.Context, name string) (conn Conn, err error) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			err = &Unavailable{
-				Reason: ReasonConnection, message: fmt.Sprintf("the dial panicked: %v", problem),
-			}
-		}
-	}()
-	conn, err = x.dialer.Dial(ctx, name)
-	var said ServerError
-	switch {
-	case err == nil && conn == nil:
-		err = errors.New("the dialer returned no connection")
-	case err == nil:
-		return conn, nil
-	case errors.As(err, &said):
-		return nil, x.classified(said)
-	}
-	return nil, &Unavailable{
-		Reason: ReasonConnection, message: "not connected: " + err.Error(), err: err,
-	}
-}
-
 // shut ends the calls in line, and returns channels that are closed when no caller waits for a
 // reply.
 func (x *exchange) shut() []<-chan struct{} {
 	x.isClosing.Store(true)
-	x.mu.Lock()
-	all := slices.Collect(maps.Values(x.nodes))
-	x.mu.Unlock()
 	var idle []<-chan struct{}
-	for _, n := range all {
+	for _, n := range x.all() {
 		idle = append(idle, n.shut())
 	}
 	return idle
@@ -244,15 +238,24 @@ func (x *exchange) close() {
 	x.tasks.close()
 	x.mu.Lock()
 	x.isClosed = true
-	all := slices.Collect(maps.Values(x.nodes))
 	x.mu.Unlock()
-	for _, n := range all {
+	for _, n := range x.all() {
 		n.mu.Lock()
 		n.pool.close(n, true)
 		n.mu.Unlock()
 	}
 	x.tasks.group.Wait()
 	if closer, ok := x.dialer.(io.Closer); ok {
-		_ = closer.Close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_ = closer.Close()
+		}()
+		timer := time.NewTimer(lateLongest)
+		defer timer.Stop()
+		select {
+		case <-closed:
+		case <-timer.C:
+		}
 	}
 }

@@ -373,7 +373,7 @@ func (l *Limiter) Counters() Counters {
 // Close ends the limiter. Later calls, and those in line, return [ErrClosed]. Calls that were sent
 // get their replies, for which Close waits at most the limiter's timeout. Leases and admissions
 // that are held end as by their Release and Finish, with one try, and prefetched permits that were
-// not spent are refunded. Then it closes the limiter's connections, never the caller's client, and
+// not spent are refunded, all within that time. Then it closes the limiter's connections, never the caller's client, and
 // no goroutine of the limiter is left. What got no answer by then is counted as
 // [Counters].Unsettled. If ctx ends first, Close ends. A second Close waits for the first.
 func (l *Limiter) Close(ctx context.Context) error {
@@ -396,23 +396,16 @@ func (l *Limiter) Close(ctx context.Context) error {
 	replies := l.x.shut()
 	waiting, stop := context.WithTimeout(ctx, l.options.timeout)
 	defer stop()
-	takers := l.ending.close(waiting)
-	for _, idle := range append(replies, takers) {
+	takers, refunds := l.ending.close(waiting), l.refundStocks(waiting)
+	for _, idle := range append(replies, takers, refunds) {
 		select {
 		case <-idle:
 		case <-waiting.Done():
 		}
 	}
-	for _, kept := range l.stocks.close() {
-		// One at a time: more than the in-flight bound at once would not be sent.
-		if ctx.Err() == nil {
-			c := oneCall("REFUND", &ask{rule: kept.rule, key: kept.key, cost: kept.left})
-			c.isLast = true
-			_, _ = l.decider.answer(ctx, c)
-		}
-	}
 	l.x.close()
 	<-takers
+	<-refunds
 	l.ending.tasks.group.Wait()
 	l.decider.log.close()
 	return ctx.Err()

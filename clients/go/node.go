@@ -30,6 +30,8 @@ type node struct {
 	looks int
 	// Short patience in line and for replies lasts until these instants.
 	shortLineUntil, shortReplyUntil time.Time
+	// readers is the number of calls that wait for the slot map; of the node without a name.
+	readers int
 	// probe is the connection of a probe without a reply. staleGeneration is that of a silent
 	// probe, which the next probe retires; 0 if there is none.
 	probe           *link
@@ -155,6 +157,7 @@ func (n *node) drain(l *link) {
 	sent := l.call
 	if !n.x.tasks.run(func(context.Context) { n.finish(l, sent) }) {
 		n.pool.drop(n, l, time.Now())
+		sent.late.end(true)
 	}
 }
 

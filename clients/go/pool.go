@@ -197,7 +197,8 @@ func (p *pool) dropOlder(n *node, silent *link) {
 	}
 }
 
-// retire closes the connections of a generation, also those that carry calls.
+// retire closes the connections of a generation, also those that carry calls, and older ones that
+// still do.
 func (p *pool) retire(n *node, generation int, now time.Time) {
 	if p.generation != generation {
 		return
@@ -205,7 +206,7 @@ func (p *pool) retire(n *node, generation int, now time.Time) {
 	p.closeIdle(n, now)
 	for l := n.busy.first; l != nil; {
 		next := l.next
-		if l.generation == generation {
+		if l.generation <= generation {
 			n.looked(l)
 			p.take(n, l)
 			l.isClosed = true
@@ -216,6 +217,13 @@ func (p *pool) retire(n *node, generation int, now time.Time) {
 	n.noteIdle()
 	n.x.refresh()
 	p.dialMore(n, now)
+}
+
+// hasLeft returns true if no call waits for a node that is no primary any more.
+func (n *node) hasLeft() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pool.isClosed && n.busy.first == nil
 }
 
 // closeIdle begins another generation. Connections that carry a call close after it.

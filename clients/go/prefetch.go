@@ -80,9 +80,12 @@ func (l *Limiter) prefetchOf(a *ask) int64 {
 func (l *Limiter) fetched(
 	ctx context.Context, a *ask, plain *call, batch int64,
 ) (Decision, error) {
+	// A copy, because this caller may be decided without an answer while the fetch goes on.
+	common := *a
+	common.partial, common.budget = true, nil
 	send := func(permits int64) (Decision, error) {
-		whole := *a
-		whole.cost, whole.partial, whole.budget = permits, true, nil
+		whole := common
+		whole.cost = permits
 		c := oneCall("CHECK", &whole)
 		c.isKnowable = true
 		l.decider.begin(c)
@@ -350,4 +353,39 @@ func noneLeft(rule *Rule, grant Decision) Decision {
 	grant.Allowed, grant.WouldAllow, grant.Granted, grant.Remaining = false, false, 0, 0
 	grant.RetryAfter, grant.WouldRetryAfter, grant.Source = after, after, SourceLocal
 	return grant
+}
+
+// refundStocks refunds the permits that were not spent, also those on their way, until ctx ends. The
+// channel is closed when it has.
+func (l *Limiter) refundStocks(ctx context.Context) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		kept := l.stocks.close()
+		next := make(chan *stock, len(kept))
+		for _, one := range kept {
+			next <- one
+		}
+		close(next)
+		var all sync.WaitGroup
+		// As many at a time as there may be connections.
+		for range min(len(kept), openMax, l.options.maxInFlight) {
+			all.Go(func() {
+				for one := range next {
+					l.refundStock(ctx, one)
+				}
+			})
+		}
+		all.Wait()
+	}()
+	return ended
+}
+
+func (l *Limiter) refundStock(ctx context.Context, kept *stock) {
+	if ctx.Err() != nil {
+		return
+	}
+	c := oneCall("REFUND", &ask{rule: kept.rule, key: kept.key, cost: kept.left})
+	c.isLast = true
+	_, _ = l.decider.answer(ctx, c)
 }

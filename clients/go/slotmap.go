@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -27,8 +28,10 @@ func (x *exchange) locate(t *turn, key string) (*node, error) {
 	}
 	unknown := x.named("")
 	if err := unknown.beginReading(t); err != nil {
+		t.leave()
 		return nil, err
 	}
+	defer unknown.leaveReading()
 	r, patience := x.read(unknown, t)
 	var late <-chan time.Time
 	if patience > 0 {
@@ -76,12 +79,14 @@ func (x *exchange) read(unknown *node, t *turn) (*mapReading, time.Duration) {
 	isStarted := x.tasks.run(func(ctx context.Context) {
 		ctx, stop := context.WithTimeout(ctx, max(dialMin, x.options.timeout))
 		defer stop()
-		r.err = x.unmapped(x.router.Load(ctx))
-		unknown.noteReading(r)
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.reading, x.wasRead = nil, true
-		close(r.ended)
+		x.bounded(ctx, x.load, func(_ Conn, err error) {
+			r.err = x.unmapped(err)
+			unknown.noteReading(r)
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.reading, x.wasRead = nil, true
+			close(r.ended)
+		})
 	})
 	if !isStarted {
 		x.reading = nil
@@ -90,12 +95,28 @@ func (x *exchange) read(unknown *node, t *turn) (*mapReading, time.Duration) {
 	return r, patience
 }
 
-// beginReading begins to wait for the slot map, unless the breaker is open.
+// beginReading begins to wait for the slot map, unless the breaker is open or as many calls wait as
+// may be in flight and in line.
 func (n *node) beginReading(t *turn) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	t.node = n
-	return n.enter(t, t.readAt)
+	if err := n.enter(t, t.readAt); err != nil {
+		return err
+	}
+	if n.readers >= n.x.options.maxInFlight+n.x.options.maxWaiting {
+		text := fmt.Sprintf("not sent: %d calls wait for the slot map", n.readers)
+		return notSent(ReasonOverloaded, text)
+	}
+	n.readers++
+	return nil
+}
+
+// leaveReading ends a call's wait for the slot map.
+func (n *node) leaveReading() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.readers--
 }
 
 // noteReading notes the end of a reading. It is one failure for all that wait.
@@ -154,12 +175,16 @@ func (x *exchange) refresh() {
 		x.mu.Unlock()
 		ctx, stop := context.WithTimeout(ctx, max(dialMin, x.options.timeout))
 		defer stop()
-		err := x.router.Load(ctx)
-		x.mu.Lock()
-		x.isReading, x.readAgainAt = false, time.Now().Add(x.options.timeout)
-		x.mu.Unlock()
-		if err == nil {
-			x.forgetOthers(x.router.Primaries())
-		}
+		x.bounded(ctx, x.load, func(_ Conn, err error) {
+			x.mu.Lock()
+			x.isReading, x.readAgainAt = false, time.Now().Add(x.options.timeout)
+			x.mu.Unlock()
+			if err == nil {
+				x.forgetOthers(x.router.Primaries())
+			}
+		})
 	})
 }
+
+// load reads the slot map, and returns no connection.
+func (x *exchange) load(ctx context.Context) (Conn, error) { return nil, x.router.Load(ctx) }
