@@ -373,9 +373,9 @@ func (l *Limiter) Counters() Counters {
 // Close ends the limiter. Later calls, and those in line, return [ErrClosed]. Calls that were sent
 // get their replies, for which Close waits at most the limiter's timeout. Leases and admissions
 // that are held end as by their Release and Finish, with one try, and prefetched permits that were
-// not spent are refunded, all within that time. Then it closes the limiter's connections, never the caller's client, and
-// no goroutine of the limiter is left. What got no answer by then is counted as
-// [Counters].Unsettled. If ctx ends first, Close ends. A second Close waits for the first.
+// not spent are refunded, all within that time. Then it closes the limiter's connections, never the
+// caller's client, and no goroutine of the limiter is left. What got no answer by then is counted
+// as [Counters].Unsettled. If ctx ends first, Close ends. A second Close waits for the first.
 func (l *Limiter) Close(ctx context.Context) error {
 	if err := l.isUsable(ctx); err != nil {
 		return err

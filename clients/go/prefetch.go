@@ -355,8 +355,8 @@ func noneLeft(rule *Rule, grant Decision) Decision {
 	return grant
 }
 
-// refundStocks refunds the permits that were not spent, also those on their way, until ctx ends. The
-// channel is closed when it has.
+// refundStocks refunds the permits that were not spent, also those on their way, until ctx ends.
+// The channel is closed when it has.
 func (l *Limiter) refundStocks(ctx context.Context) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {

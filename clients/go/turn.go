@@ -101,8 +101,8 @@ func (t *turn) cancelled(isSent bool) error {
 	}
 }
 
-// isMeasure returns true for a call whose late end shortens the patience of others. That of Ready has
-// a time of its own, and decides nothing.
+// isMeasure returns true for a call whose late end shortens the patience of others. That of Ready
+// has a time of its own, and decides nothing.
 func (t *turn) isMeasure() bool { return !t.isUrgent && t.call.limit == 0 }
 
 // lateReply returns the error of a call whose reply is late, although the node answers others.
