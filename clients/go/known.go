@@ -137,8 +137,8 @@ func (k *knownDenials) after(a *ask, now time.Time) *knownDenial {
 	return found
 }
 
-// note remembers the denials of a decision that was read from the server at that moment, and forgets
-// those that it ends.
+// note remembers the denials of a decision that was read from the server at that moment, and
+// forgets those that it ends.
 func (k *knownDenials) note(c *call, now time.Time) {
 	d := &c.decision
 	if c.err != nil || k.size == 0 || d.Allowed && k.count.Load() == 0 {
