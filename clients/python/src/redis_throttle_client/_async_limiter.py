@@ -179,7 +179,8 @@ class AsyncLimiter:
     async def close(self) -> None:
         """The same as :meth:`Limiter.close`."""
         if self._closing.ended is not None:
-            await asyncio.wrap_future(self._closing.ended)
+            # A cancelled wait must not cancel the end.
+            await asyncio.shield(asyncio.wrap_future(self._closing.ended))
             return
         self._closing.ended = concurrent.futures.Future()
         calls = self._calls

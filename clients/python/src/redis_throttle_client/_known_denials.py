@@ -111,11 +111,11 @@ class KnownDenials:
             if self._forgotten_at[hash(key) % _SLOTS] > forgotten:
                 return
             old = self._entries.get(key)
-            if old is None or self._are_local:
-                self._make_room(key)
-            elif old.cost < cost and read_at < old.retry_at and old.is_of(item):
+            if _is_at_most(old, cost - 1, item) and read_at < old.retry_at:
                 # That of a smaller cost denies this one too.
                 return
+            if old is None or self._are_local:
+                self._make_room(key)
             self._entries[key] = _Entry(item, cost, row, read_at)
 
     def _make_room(self, key: str) -> None:

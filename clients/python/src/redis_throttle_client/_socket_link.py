@@ -48,10 +48,11 @@ class SocketLink(Link):
             if asking:
                 timed.sendall(packed(("ASKING",)))
             timed.sendall(packed(args))
-            self.is_sent = True
             if (sent := time.monotonic()) - at > LEAST_S:
-                # This thread has waited for the interpreter before.
+                # This thread has waited for the interpreter before. Other threads see it as sent
+                # only then.
                 self.on_sent(sent)
+            self.is_sent = True
             return self.read()
         finally:
             timed.end()
