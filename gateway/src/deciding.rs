@@ -137,7 +137,8 @@ impl Decider {
 
     /// Decides rules on different nodes, one after the other, until one denies. Rules without costs
     /// come last, because they give nothing back if a later one denies. If one of them denies, the
-    /// units of the others are refunded.
+    /// units of the others are refunded. Together they have the time of one call, because the proxy
+    /// waits no longer.
     async fn check_apart(
         &self,
         domain: &Domain,
@@ -145,6 +146,8 @@ impl Decider {
         time: &Remaining<'_>,
         answer: &mut Answer,
     ) {
+        let ends = time.ends.min(Instant::now() + self.timeout);
+        let time = &Remaining { limiter: time.limiter, ends };
         let (first, last): (Vec<_>, Vec<_>) =
             checks.iter().partition(|check| check.call.rule.takes_cost());
         let mut taken = Vec::new();
