@@ -76,8 +76,9 @@ func (l *localLimiter) verdict(a *ask, now int64) (algorithm.Verdict, int64) {
 	})
 }
 
-// begin sets the state of a key once its denial is over: a bucket is full again after the reset time
-// of the denial. A window goes on, so that no denial begins a second one.
+// begin sets the state of a key once its denial is over: a bucket is full again after the reset
+// time of the denial, or later if the key has used more here. A window goes on. So no denial gives
+// a key a second allowance.
 func (l *localLimiter) begin(a *ask, after *knownDenial) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,10 +86,21 @@ func (l *localLimiter) begin(a *ask, after *knownDenial) {
 		return
 	}
 	after.isLocal = true
-	if bucket, ok := a.rule.whole.(*algorithm.Bucket); ok {
-		readAt := l.epoch.Add(after.readAt.Sub(l.epoch)).UnixNano()
-		l.keep(a, bucket.FullAfter(readAt, after.row.ResetAfter), l.now())
+	bucket, ok := a.rule.whole.(*algorithm.Bucket)
+	if !ok {
+		return
 	}
+	now, readAt := l.now(), l.epoch.Add(after.readAt.Sub(l.epoch)).UnixNano()
+	state := bucket.FullAfter(readAt, after.row.ResetAfter)
+	old := l.keys[stateKey(a)]
+	if old == nil || resetAfter(bucket, old.Value.(*localState).state, now) <
+		resetAfter(bucket, state, now) {
+		l.keep(a, state, now)
+	}
+}
+
+func resetAfter(bucket *algorithm.Bucket, state any, now int64) time.Duration {
+	return bucket.Decide(state, now, 0).ResetAfter
 }
 
 func localDecision(a *ask, v algorithm.Verdict, granted int64, away *Unavailable) Decision {

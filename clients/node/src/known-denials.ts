@@ -108,9 +108,9 @@ export class KnownDenials {
   }
 
   /** Returns true if the server's denial of the key is over, and this process keeps its limit. */
-  isOver({ key, rule }: Pick<Ask, 'key' | 'rule'>): boolean {
-    const entry = this.#entries.size > 0 ? this.#entries.get(key) : undefined;
-    if (entry === undefined || !isSame(entry.ask.rule, rule)) return false;
+  isOver(ask: Ask): boolean {
+    const entry = this.#entries.size > 0 ? this.#entries.get(ask.key) : undefined;
+    if (entry === undefined || !hasSameWords(entry.ask, ask)) return false;
     return this.clock.nowMs() >= Math.min(endOf(entry), entry.readMs + LONGEST_MS);
   }
 

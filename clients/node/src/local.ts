@@ -74,15 +74,17 @@ export class LocalLimiter {
   }
 
   /**
-   * Begins the state of a key whose denial is over: a bucket is full again at an instant. A window
-   * goes on, so that no denial begins a second one.
+   * Begins the state of a key whose denial is over: a bucket is full again at an instant, or later
+   * if the key has used more here. A window goes on. So no denial gives a key a second allowance.
    */
   begin(ask: LocalAsk, fullAtMs: number): void {
     const algorithm = this.#algorithm(ask);
     if (algorithm.until === undefined) return;
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
     const resetUs = BigInt(Math.floor(fullAtMs * 1000)) - nowUs;
-    this.#keep(ask, algorithm.until(resetUs, nowUs), nowUs);
+    const state = algorithm.until(resetUs, nowUs);
+    const resetMs = (of: unknown) => algorithm.decide(of, nowUs, 0).resetAfterMs;
+    if (resetMs(this.#stateOf(ask)) < resetMs(state)) this.#keep(ask, state, nowUs);
   }
 
   /** Gives units back. */

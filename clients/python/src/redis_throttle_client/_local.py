@@ -121,11 +121,14 @@ class LocalLimiter:
         return self._row(limits, state, now_us, granted, retry_us)
 
     def fill_by(self, limits: Limits, key: str, full_us: int, now_us: int) -> None:
-        """Begins a key: a bucket is full again at the instant ``full_us``. A window goes on."""
+        """Begins a key: a bucket is full again at the instant ``full_us``, or later if it has used
+        more here. A window goes on. So no denial gives a key a second allowance.
+        """
         if limits.kind not in _BUCKETS:
             return
-        self.forget(key)
         used = max(0, full_us - now_us) * limits.drain
+        if self._current(limits, key, now_us).used >= used:
+            return
         state = _State(now_us, min(used, limits.capacity * limits.unit))
         self._store(limits, key, state, now_us)
 

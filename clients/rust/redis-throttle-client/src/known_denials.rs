@@ -111,7 +111,6 @@ impl KnownDenials {
             return;
         };
         // What this process has allowed stays: the answer may be late, and the next one missing.
-        denial.is_local = false;
         let cost = if call.partial { row.granted } else { call.cost };
         if denial.cost <= cost {
             known.remove(&call.key);

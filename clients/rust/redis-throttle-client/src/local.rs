@@ -119,15 +119,16 @@ impl LocalLimiter {
         self.exhausted.pop(key);
     }
 
-    /// Begins the state of a key whose limit is whole again after `full_after`. Windows and logs
-    /// begin with a whole limit.
+    /// Begins the state of a key whose limit is whole again after `full_after`, unless the key has
+    /// used more here. Windows and logs go on: no denial gives a key a second allowance.
     pub fn begin(&mut self, rule: &Rule, key: &str, full_after: Duration, now_us: u64) {
         let limits = Limits::of(rule, 1.0);
-        // A window goes on: a key that is denied again has no second allowance in it.
         if limits.is_bucket() {
-            self.forget(key);
+            let stored = self.states.pop(key).or_else(|| self.exhausted.pop(key));
+            let mut before = stored.unwrap_or_default();
+            before.lapse(limits, now_us);
             let used = full_after.as_micros().saturating_mul(limits.drain());
-            let level = used.min(limits.parts(limits.capacity));
+            let level = used.min(limits.parts(limits.capacity)).max(before.level);
             let state = State { at: now_us, level, ..State::default() };
             self.store(limits, key.to_owned(), state, now_us);
         }

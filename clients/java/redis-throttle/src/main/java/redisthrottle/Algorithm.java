@@ -98,6 +98,11 @@ interface Algorithm {
       return passed > last.parts / drain ? 0 : last.parts - passed * drain;
     }
 
+    /** Returns the state of a bucket that is full again some nanoseconds after an instant. */
+    Object fullAfter(long nanos, long at) {
+      return new Level(Math.min(nanos, LEVEL_MAX / drain) * drain, at);
+    }
+
     /** Returns the milliseconds in which parts leave. */
     private long until(long parts) {
       return millis((parts + drain - 1) / drain);

@@ -167,14 +167,22 @@ final class LocalLimiter {
 
   /**
    * Begins the state of a key whose denial is over: a bucket is full again some time after an
-   * instant. A window goes on, so that no denial begins a second one.
+   * instant, or later if the key has used more here. A window goes on. So no denial gives a key a
+   * second allowance.
    */
   void begin(Share share, Duration fullAfter, long readAt) {
-    if (share.algorithm instanceof Algorithm.Bucket && !fullAfter.equals(Decision.NEVER)) {
+    if (share.algorithm instanceof Algorithm.Bucket bucket && !fullAfter.equals(Decision.NEVER)) {
       long now = loop.wallNanos();
       long began = now - (loop.nanos() - readAt);
-      keep(share, new Algorithm.Bucket.Level(fullAfter.toNanos(), began), now);
+      Object state = bucket.fullAfter(fullAfter.toNanos(), began);
+      if (resetAfter(share, stateOf(share), now) < resetAfter(share, state, now)) {
+        keep(share, state, now);
+      }
     }
+  }
+
+  private static long resetAfter(Share share, @Nullable Object state, long now) {
+    return share.algorithm.decide(state, now, 0).resetAfter();
   }
 
   /** Returns the units of an ask to its key. */
