@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// lateMax is the maximum number of functions of a dialer that run after the end of their context.
+	// lateMax is the largest number of functions of a dialer that outlive their contexts.
 	lateMax = 64
 	// lateLongest is the time for which the end of a limiter waits for such a function.
 	lateLongest = time.Second

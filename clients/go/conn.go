@@ -12,9 +12,9 @@ import (
 type Dialer interface {
 	// Dial opens a connection that can carry calls: TLS and login are done. The node is empty for a
 	// single server; for a [Router] it is an address that Node or Primaries returned, or to which
-	// a node redirected a call. Dial must end soon after ctx: until it does, its goroutine stays, and
-	// a connection that it then returns is closed. It returns a [ServerError] if the server refuses
-	// the login.
+	// a node redirected a call. Dial must end soon after ctx: until it does, its goroutine stays,
+	// and a connection that it then returns is closed. It returns a [ServerError] if the server
+	// refuses the login.
 	Dial(ctx context.Context, node string) (Conn, error)
 }
 

@@ -45,7 +45,8 @@ func TestHTTP_limits_a_client_that_resets_its_requests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			count := throttle.CountIf(func(status int) bool { return status == http.StatusOK })
-			rule := throttle.Must(throttle.Fixed("gone", limit, time.Hour, throttle.WithCount(count)))
+			rule := throttle.Must(
+				throttle.Fixed("gone", limit, time.Hour, throttle.WithCount(count)))
 			var runs atomic.Int64
 			came := make(chan struct{})
 			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,7 @@ use crate::link::Link;
 
 impl Calls {
     /// Records that the command of a call is sent at this instant and run time, and returns the
-    /// connection. `None` if there is
-    /// none: the call then waits for a dial.
+    /// connection. `None` if there is none: the call then waits for a dial.
     ///
     /// # Errors
     /// The end of the call, or the failure after which no dial is due yet.

@@ -131,9 +131,9 @@ impl Calls {
         true
     }
 
-    /// Frees what calls that have ended keep: the probe, and their places. Their futures may be held
-    /// without being polled. One that was sent keeps its place for another silence, in which its
-    /// caller leaves it draining.
+    /// Frees what calls that have ended keep: the probe, and their places. Their futures may be
+    /// held without being polled. One that was sent keeps its place for another silence, in which
+    /// its caller leaves it draining.
     fn free_ended(&mut self, run: Duration, effects: &mut Effects) {
         let current = self.link.clone();
         for (_, call) in self.calls.iter_mut().filter(|(_, call)| call.ended.is_some()) {

@@ -147,8 +147,7 @@ final class Link {
     Sent sent = new Sent(on, at, isPatient);
     on.unanswered.add(sent);
     clock.start();
-    // What the driver throws, an error such as the end of the memory included, must end the
-    // command:
+    // What the driver throws, also an error such as the end of the memory, must end the command:
     // one that is never answered looks like a silent node.
     Failures.begun(() -> on.connection.send(words))
         .whenComplete((value, error) -> loop.execute(() -> sent.ended(value, error)));
