@@ -20,7 +20,7 @@ core.register_action("limits", { "http-req" }, function(txn, domain)
     end
     local url = "http://limits/check/" .. domain
     local answer = core.httpclient():get{
-        url = url, dst = "abns@limits", headers = headers, timeout = 500
+        url = url, dst = "abns@limits", headers = headers, timeout = 5000
     }
     fields = answer.headers or {}
     txn:set_var("txn.limits", fields["x-gateway-away"] and 0 or answer.status or 0)

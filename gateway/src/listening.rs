@@ -11,7 +11,7 @@ mod places;
 use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -43,6 +43,8 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The rights of a socket's file.
 const SOCKET_MODE: u32 = 0o666;
+/// The connections that the system keeps until they are accepted, if its own bound is not lower.
+const BACKLOG: u32 = 4_096;
 /// The pause after a connection could not be accepted, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -84,6 +86,15 @@ fn file_id(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// Listens with room for a burst of connections. A proxy whose connection is not begun in time
+/// passes the request, and the library's room is 128.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 impl Listener {
     /// Listens. `tls` is for IP addresses only.
     ///
@@ -91,7 +102,7 @@ impl Listener {
     /// The reason, for example that another program listens there.
     pub async fn bind(address: &Address, tls: Option<Tls>) -> io::Result<Self> {
         match address {
-            Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?, tls)),
+            Address::Tcp(address) => Ok(Self::Tcp(listen(*address)?, tls)),
             Address::Unix(path) => {
                 remove_stale(path).await;
                 let listener = UnixListener::bind(path)?;

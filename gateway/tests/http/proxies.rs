@@ -193,8 +193,7 @@ impl Ports {
             text = text.replace(old, new);
         }
         // A busy machine must not make the gateway seem away.
-        text = text.replace("100ms", "10s").replace("250ms", "10s");
-        text = text.replace("timeout = 500", "timeout = 30000");
+        text = text.replace("2s", "10s").replace("timeout = 5000", "timeout = 30000");
         let at = |port: u16| format!("127.0.0.1:{port}");
         text.replace("127.0.0.1:8080", &at(self.gateway))
             .replace("127.0.0.1:3000", &at(self.application))
