@@ -65,7 +65,10 @@ export class RedisThrottleStore {
       throw new InvalidArgumentError('rule', 'a rule without prefetch, which hides hits');
     }
     if (rule !== undefined && rule.count !== 'all') {
-      throw new InvalidArgumentError('rule', 'a rule that counts all; skipFailedRequests refunds');
+      throw new InvalidArgumentError(
+        'rule',
+        'a rule that counts all; skipSuccessfulRequests refunds',
+      );
     }
     if (rule !== undefined) limiter.assertDecides(rule);
     this.#limiter = limiter;
@@ -85,7 +88,19 @@ export class RedisThrottleStore {
     }
   }
 
-  #agreed({ limit, windowMs, passOnStoreError }: ExpressRateLimitOptions): Rule {
+  #agreed({
+    limit,
+    windowMs,
+    passOnStoreError,
+    skipFailedRequests,
+  }: ExpressRateLimitOptions): Rule {
+    if (skipFailedRequests === true) {
+      // That package then refunds each 429, which took nothing, and each request that is reset.
+      throw new InvalidArgumentError(
+        'skipFailedRequests',
+        'false; redis-throttle-client/express has count',
+      );
+    }
     if (passOnStoreError === true) {
       // `passOnStoreError` would also serve requests after an error in the program or its setup.
       throw new InvalidArgumentError(
@@ -147,7 +162,7 @@ export class RedisThrottleStore {
     return totalHits > 0 ? { totalHits, resetTime: this.#at(decision.resetAfterMs) } : undefined;
   }
 
-  /** Refunds a hit, for `skipFailedRequests` and `skipSuccessfulRequests`. */
+  /** Refunds a hit, for `skipSuccessfulRequests`. */
   async decrement(key: string): Promise<void> {
     // express-rate-limit does not await this call. A rejection would end the process.
     await this.#limiter.refund(this.#ready, key).catch((error) => {

@@ -475,6 +475,7 @@ describe('the store for express-rate-limit', () => {
     expect(init({ limit: 5 })).toThrow(/6, the limit of the rule/);
     expect(init({ limit: () => 6 })).toThrow(/a number/);
     expect(init({ passOnStoreError: true })).toThrow(/passOnStoreError/);
+    expect(init({ skipFailedRequests: true })).toThrow(/skipFailedRequests/);
     expect(init({ windowMs: 1 }, fixed('f', 6, '60s'))).toThrow(/60000, the window/);
     const store = new RedisThrottleStore({ limiter, rule: api });
     expect(() => store.init({ windowMs: 1, limit: 5 })).toThrow();
