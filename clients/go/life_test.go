@@ -277,6 +277,12 @@ func TestLocal_limiter_drops_idle_keys_first(t *testing.T) {
 	if d := decide("idle", 2); !d.Allowed || len(l.keys) > subjectsMax {
 		t.Error("the idle key was kept")
 	}
+	for at := range subjectsMax {
+		decide(fmt.Sprint("other ", at), 2)
+	}
+	if decide("admin", 1); !decide("admin", 1).Allowed || decide("admin", 1).Allowed {
+		t.Error("exhausted keys left no room for another one")
+	}
 }
 
 func TestClose_ends_with_its_context(t *testing.T) {

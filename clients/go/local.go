@@ -151,10 +151,13 @@ func (l *localLimiter) keep(a *ask, state any, now int64) {
 	}
 }
 
-// drop drops a key that has units left, if there is one.
+// drop drops a key that has units left, if there is one. If most keys have none, it drops one of
+// these: else no other key would be kept.
 func (l *localLimiter) drop(now int64) {
 	oldest := l.exhausted.Front()
-	if l.idle.Len() > 0 && (oldest == nil || oldest.Value.(*localState).freeAt > now) {
+	isCrowded := l.exhausted.Len() > subjectsMax/2
+	if !isCrowded && l.idle.Len() > 0 &&
+		(oldest == nil || oldest.Value.(*localState).freeAt > now) {
 		oldest = l.idle.Front()
 	}
 	dropped := oldest.Value.(*localState)

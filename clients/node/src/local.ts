@@ -125,11 +125,16 @@ export class LocalLimiter {
     if (this.#states.size + this.#exhausted.size > SUBJECTS_MAX) this.#drop(nowUs);
   }
 
-  /** Drops a key that has units left, if there is one. */
+  /**
+   * Drops a key that has units left, if there is one. If most keys have none, drops one of these:
+   * else no other key would be kept.
+   */
   #drop(nowUs: bigint): void {
     const [oldest] = this.#exhausted.values();
     const hasUnits = oldest !== undefined && oldest.freeAtUs <= nowUs;
-    const from = hasUnits || this.#states.size === 0 ? this.#exhausted : this.#states;
+    const isCrowded = this.#exhausted.size > SUBJECTS_MAX / 2;
+    const fromExhausted = hasUnits || isCrowded || this.#states.size === 0;
+    const from = fromExhausted ? this.#exhausted : this.#states;
     from.delete(from.keys().next().value as string);
   }
 }

@@ -52,6 +52,14 @@ def test_a_full_local_limiter_drops_an_exhausted_key_last() -> None:
     assert "exhausted" not in local._exhausted
 
 
+def test_exhausted_keys_leave_room_for_others() -> None:
+    local, limits = LocalLimiter(10), Limits.of(fixed("f", 2, "60s"))
+    for at in range(20):
+        local.decide(limits, f"k{at}", 2, at)
+    allowed = [local.decide(limits, "admin", 1, 50 + at)[0] for at in range(3)]
+    assert allowed == [1, 1, 0]
+
+
 def test_more_exhausted_keys_than_fit_are_bounded() -> None:
     local, limits = LocalLimiter(10), Limits.of(fixed("f", 1, "60s"))
     for at in range(100):

@@ -111,7 +111,7 @@ class KnownDenials:
             if self._forgotten_at[hash(key) % _SLOTS] > forgotten:
                 return
             old = self._entries.get(key)
-            if _is_at_most(old, cost - 1, item) and read_at < old.retry_at:
+            if old is not None and _is_at_most(old, cost - 1, item) and read_at < old.retry_at:
                 # That of a smaller cost denies this one too.
                 return
             if old is None or self._are_local:

@@ -158,7 +158,7 @@ class LocalLimiter:
         return (granted, limits.capacity, left, -(-retry_us // 1000), -(-reset_us // 1000))
 
     def _store(self, limits: Limits, key: str, state: _State, now_us: int) -> None:
-        """Stores a state. If there are too many, drops one that is not exhausted, if possible."""
+        """Stores a state. If there are too many, drops one, if possible with units left."""
         if self._left(limits, state):
             if self._states.get(key) is not state:
                 self._exhausted.pop(key, None)
@@ -171,7 +171,10 @@ class LocalLimiter:
         while len(self._states) + len(self._exhausted) > self._size:
             oldest = next(iter(self._exhausted.values()), None)
             has_units = oldest is not None and oldest.free_at <= now_us
-            states = self._exhausted if has_units or not self._states else self._states
+            # If most keys have no units, one of these goes: else no other key would be kept.
+            is_crowded = len(self._exhausted) > self._size // 2
+            from_exhausted = has_units or is_crowded or not self._states
+            states = self._exhausted if from_exhausted else self._states
             states.popitem(last=False)
 
     def _current(self, limits: Limits, key: str, now_us: int) -> _State:

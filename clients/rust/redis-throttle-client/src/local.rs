@@ -170,7 +170,9 @@ impl LocalLimiter {
         if self.states.len() + self.exhausted.len() > self.keys_max {
             let oldest = self.exhausted.peek_lru();
             let has_units = oldest.is_some_and(|(_, state)| state.free_at <= now_us);
-            let from_exhausted = has_units || self.states.is_empty();
+            // If most keys have no units, one of these goes: else no other key would be kept.
+            let is_crowded = self.exhausted.len() > self.keys_max / 2;
+            let from_exhausted = has_units || is_crowded || self.states.is_empty();
             let from = if from_exhausted { &mut self.exhausted } else { &mut self.states };
             from.pop_lru();
         }
@@ -399,5 +401,15 @@ mod tests {
         // Exhausted keys are evicted too, first those that have a unit again.
         assert_eq!(check("other", 2, 61), 1);
         assert_eq!(check("used", 1, 62), 0);
+    }
+
+    #[test]
+    fn exhausted_keys_leave_room_for_others() {
+        let (mut limiter, limits) = (LocalLimiter::new(4), limits(2));
+        let mut check = |key: &str, cost| limiter.decide(limits, key, of_cost(cost), 1, false)[0];
+        for key in 0..8 {
+            assert_eq!(check(&key.to_string(), 2), 1);
+        }
+        assert_eq!([(); 3].map(|()| check("admin", 1)), [1, 1, 0]);
     }
 }

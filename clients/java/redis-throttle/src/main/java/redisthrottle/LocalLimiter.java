@@ -153,11 +153,15 @@ final class LocalLimiter {
     }
   }
 
-  /** Drops a key that has units left, if there is one. */
+  /**
+   * Drops a key that has units left, if there is one. If most keys have none, drops one of these:
+   * else no other key would be kept.
+   */
   private void drop(long now) {
     String oldest = exhausted.isEmpty() ? null : exhausted.keySet().iterator().next();
     Kept kept = oldest == null ? null : keys.get(oldest);
-    if (!idle.isEmpty() && (kept == null || kept.freeAt > now)) {
+    boolean isCrowded = exhausted.size() > KEYS_MAX / 2;
+    if (!isCrowded && !idle.isEmpty() && (kept == null || kept.freeAt > now)) {
       oldest = idle.keySet().iterator().next();
     }
     if (oldest != null) {
