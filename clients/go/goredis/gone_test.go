@@ -5,12 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/httpthrottle"
+	"redis-throttle.invalid/go/internal/live"
 )
 
 // reset sends the beginning of a request, and resets its connection when the handler runs.
@@ -65,4 +67,34 @@ func TestHTTP_limits_a_client_that_resets_its_requests(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestHTTP_runs_no_more_than_the_leases_of_a_client_that_resets(t *testing.T) {
+	const requests, limit = 50, 2
+	rule := throttle.Must(throttle.Lease("jobs", limit, time.Hour))
+	var running atomic.Int64
+	came, goOn := make(chan struct{}), make(chan struct{})
+	left := make(chan struct{}, requests)
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Add(-1)
+		came <- struct{}{}
+		<-r.Context().Done()
+		left <- struct{}{}
+		<-goOn
+	}, httpthrottle.Rule(rule))
+	let := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(let)
+	for sent := range requests {
+		reset(t, s.Listener.Addr().String(), "GET / HTTP/1.1\r\nHost: a\r\n\r\n", came)
+		if sent < limit {
+			<-left
+		}
+	}
+	// None has returned.
+	if together := running.Load(); together != limit {
+		t.Error(together, "handlers run at a time")
+	}
+	let()
+	live.Await(t, "the leases are back", func() bool { return running.Load() == 0 && s.areFree() })
 }

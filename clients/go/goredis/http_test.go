@@ -303,7 +303,7 @@ func TestHTTP_lets_a_handler_take_the_connection(t *testing.T) {
 // leases returns rules that take a lease, alone and with another rule.
 func leases(t *testing.T) map[string][]httpthrottle.Option {
 	t.Helper()
-	jobs := httpthrottle.Rule(throttle.Must(throttle.Lease("jobs", 1, time.Minute)))
+	jobs := httpthrottle.Rule(throttle.Must(throttle.Lease("jobs", 1, time.Hour)))
 	return map[string][]httpthrottle.Option{
 		"alone": {jobs}, "with another": {jobs, httpthrottle.Rule(gcra(t, 100))},
 	}
@@ -352,9 +352,14 @@ func TestHTTP_releases_leases_at_the_end(t *testing.T) {
 func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
 	for name, opts := range leases(t) {
 		t.Run(name, func(t *testing.T) {
-			came, goOn := make(chan struct{}), make(chan struct{})
-			s := newSite(t, func(http.ResponseWriter, *http.Request) {
+			came, left, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Next") != "" {
+					return
+				}
 				close(came)
+				<-r.Context().Done()
+				close(left)
 				<-goOn
 			}, opts...)
 			let := sync.OnceFunc(func() { close(goOn) })
@@ -366,7 +371,13 @@ func TestHTTP_releases_leases_of_clients_that_are_gone(t *testing.T) {
 				leave()
 			}()
 			_, _ = s.Client().Do(r)
-			// The handler does not notice.
+			<-left
+			for range 20 {
+				if response, _ := s.get(t, "X-Next", "1"); response.StatusCode != 429 {
+					t.Fatal("while the handler runs:", response.Status)
+				}
+			}
+			let()
 			live.Await(t, "the lease is back", s.areFree)
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -156,14 +157,22 @@ func TestNeeds_a_subject_that_the_key_function_finds(t *testing.T) {
 
 func TestHolds_a_lease_until_the_stream_ends(t *testing.T) {
 	limiter := liveLimiter(t)
-	streams := throttle.Must(throttle.Lease("streams", 1, 30*time.Second))
+	streams := throttle.Must(throttle.Lease("streams", 1, time.Hour))
+	left, goOn := make(chan struct{}, 1), make(chan struct{})
 	hold := func(stream updates) error {
 		_ = stream.Send(&answer{})
 		<-stream.Context().Done()
+		select {
+		case left <- struct{}{}:
+		default:
+		}
+		<-goOn
 		return stream.Context().Err()
 	}
 	client := serve(t, limitsOf(t, limiter, []*throttle.Rule{hourly(99), streams}),
 		&service{watch: hold})
+	let := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(let)
 	// open returns the error of a stream's first message.
 	open := func(ctx context.Context) error {
 		stream, err := client.Watch(ctx, &request{})
@@ -182,6 +191,13 @@ func TestHolds_a_lease_until_the_stream_ends(t *testing.T) {
 		t.Fatal(err)
 	}
 	hangUp()
+	<-left
+	for range 20 {
+		if err := open(from(t, "acme")); status.Code(err) != codes.ResourceExhausted {
+			t.Fatal("while the handler runs:", err)
+		}
+	}
+	let()
 	live.Await(t, "the lease is free", func() bool { return open(from(t, "acme")) == nil })
 }
 

@@ -27,8 +27,9 @@ import (
 // [RuleFunc], at most 16. The subject is the client's address, unless there is a [Key]. It returns
 // an [throttle.InvalidArgument] for a mistake in an option.
 //
-// Leases are released when the handler has returned or the client is gone, whichever is first. What
-// a response took that does not count, by the rule's [throttle.Count], is given back in the
+// Leases are held until the handler has returned, also if the client is gone before. They are not
+// held for work that it leaves behind: put the limit inside of an [http.TimeoutHandler]. What a
+// response took that does not count, by the rule's [throttle.Count], is given back in the
 // background. A request whose client is gone before the head always counts.
 func Limit(
 	limiter *throttle.Limiter, opts ...Option,
@@ -56,7 +57,7 @@ type taken struct {
 	items    []throttle.Item
 	decision throttle.Decision
 	opts     []throttle.CallOption
-	// release releases the leases; nil without leases.
+	// release releases the leases, also after the end of its context; nil without leases.
 	release func(context.Context)
 }
 
@@ -123,12 +124,8 @@ func (t *taken) take(ctx context.Context, limiter *throttle.Limiter) (err error)
 func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, t *taken) {
 	ctx := r.Context()
 	if t.release != nil {
-		stop := context.AfterFunc(ctx, func() { t.release(ctx) })
-		defer func() {
-			stop()
-			// If the client was gone, this waits for the release.
-			t.release(ctx)
-		}()
+		// Not when the client leaves: the work that the lease limits goes on.
+		defer t.release(ctx)
 	}
 	addFields(w.Header(), t.decision, p.styles)
 	r = p.told(r, &t.decision)
