@@ -5,6 +5,11 @@ import { Followers } from './aborting.js';
 
 const sockets = new Followers<Socket>();
 
+/** Returns true if the response has ended or the client has left. */
+export function isClosed({ socket }: IncomingMessage, response: ServerResponse): boolean {
+  return response.destroyed || response.closed || Boolean(socket?.destroyed);
+}
+
 /**
  * Calls `act`, perhaps twice, when the response has ended or the client has left, which may already
  * have happened.
@@ -12,14 +17,15 @@ const sockets = new Followers<Socket>();
  * @returns A function that takes the call back.
  */
 export function whenClosed(
-  { socket }: IncomingMessage,
+  request: IncomingMessage,
   response: ServerResponse,
   act: () => void,
 ): () => void {
-  if (response.destroyed || response.closed || socket?.destroyed) {
+  if (isClosed(request, response)) {
     act();
     return () => {};
   }
+  const { socket } = request;
   response.once('close', act);
   // The response to a pipelined request has no connection before the one in front of it has ended,
   // and is not closed if the client leaves before.

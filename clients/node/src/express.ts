@@ -1,7 +1,7 @@
 /** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Request, Response } from 'express';
-import { whenClosed } from './closing.js';
+import { isClosed, whenClosed } from './closing.js';
 import type { OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
@@ -51,8 +51,9 @@ export type ExpressMiddleware = (
 /**
  * Limits the requests that pass through it. The middleware answers a denied request itself. An
  * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
- * are released when the response ends or the client disconnects. A client that leaves before the
- * decision cancels its call, and `next` is not called.
+ * are released when the response ends. If the client leaves before, they are no longer renewed, and
+ * are released when the application calls `response.end`, or expire. A client that leaves before
+ * the decision cancels its call, and `next` is not called.
  *
  * The functions get Express's `Request` and `Response`; with another framework, name its types.
  */
@@ -79,7 +80,11 @@ export function rateLimit<
       const unfollow = whenClosed(request, response, leave);
       const outcome = await decide(request, gone.signal).finally(unfollow);
       const { decision, headers, problem, leases, needsLease, onHead } = outcome;
-      if (leases.length > 0) whenClosed(request, response, () => release(leases));
+      if (leases.length > 0 && isClosed(request, response)) {
+        release(leases);
+        return;
+      }
+      if (leases.length > 0) holdUntilEnd(request, response, leases);
       if (onHead !== undefined) callAtHead(request, response, onHead);
       // If this middleware skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
@@ -127,6 +132,29 @@ function clean(request: IncomingMessage, name: string): void {
   const names = cleaned.get(request) ?? new Set();
   if (!names.has(name)) delete request.headers[name];
   cleaned.set(request, names.add(name));
+}
+
+/**
+ * Releases the leases when the response has ended. If the client leaves before, the application may
+ * still work for it. The leases then expire, unless the application ends the response before.
+ */
+function holdUntilEnd(
+  request: IncomingMessage,
+  response: ServerResponse,
+  leases: readonly Lease[],
+): void {
+  const { end } = response;
+  let [hasEnded, hasClosed] = [false, false];
+  response.end = (...last: unknown[]) => {
+    hasEnded = true;
+    if (hasClosed) release(leases);
+    return Reflect.apply(end, response, last);
+  };
+  whenClosed(request, response, () => {
+    hasClosed = true;
+    if (hasEnded || response.writableEnded) release(leases);
+    else for (const lease of leases) lease.lapse();
+  });
 }
 
 function release(leases: readonly Lease[]): void {

@@ -26,6 +26,7 @@ const dropped = new FinalizationRegistry<End>((end) => end.drop());
 /** The end of a lease or an admission. It runs once: by its guard, or by `close`. */
 export class End {
   #run: Promise<void> | undefined;
+  #isLapsing = false;
 
   /**
    * @param open The ends that have not run.
@@ -47,7 +48,7 @@ export class End {
   /** Ends the renewals, and sends the end. Later calls wait for the first. */
   run(): Promise<void> {
     if (this.#run === undefined) {
-      this.drop();
+      this.#close();
       this.#run = this.act();
     }
     return this.#run;
@@ -61,8 +62,24 @@ export class End {
     dropped.register(guard, this);
   }
 
-  /** Ends the renewals, and sends nothing. */
+  /** Ends the renewals, and sends nothing. If they have ended already, has no effect. */
   drop(): void {
+    if (!this.#isLapsing) this.#close();
+  }
+
+  /** Ends the renewals. The guard or `close` may still end it, `close` until the ttl is over. */
+  lapse(): void {
+    if (this.#isLapsing || !this.open.has(this)) return;
+    this.#isLapsing = true;
+    let left = this.holds.length;
+    const onOver = () => {
+      left -= 1;
+      if (left === 0) this.open.delete(this);
+    };
+    for (const hold of this.holds) hold.lapse(onOver);
+  }
+
+  #close(): void {
     this.open.delete(this);
     for (const hold of this.holds) hold.end();
   }
@@ -118,9 +135,19 @@ export class Hold {
     this.#ended.abort();
   }
 
+  /** Ends the renewals, and calls `onOver` when the ttl is over, unless `end` is called before. */
+  lapse(onOver: () => void): void {
+    this.end();
+    const { clock } = this.#terms;
+    const leftMs = this.#untilMs - clock.nowMs();
+    // A renewal under way may extend the ttl.
+    if (leftMs > 0) this.#stop = clock.after(leftMs, () => this.lapse(onOver));
+    else onOver();
+  }
+
   #lose(): void {
-    this.#stop?.();
     if (this.#ended.signal.aborted) return;
+    this.#stop?.();
     this.#lost.abort(new Error(`the ${this.#terms.what} is lost`));
   }
 

@@ -45,8 +45,9 @@ export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
 
 /**
  * Limits the requests that pass through it. The decision is in `context.get('rateLimit')`. Leases
- * are released when the body of the response ends or the client disconnects. A client that leaves
- * before the decision cancels its call.
+ * are released when the handlers have returned and the body of the response has ended or is
+ * cancelled. When the client leaves before, they are no longer renewed. A client that leaves before
+ * the decision cancels its call.
  */
 export function rateLimit<Context extends ContextLike = HonoContext>(
   options: HonoOptions<Context>,
@@ -73,8 +74,15 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
     const leave = () => {
       isGone = true;
       onHead?.(undefined);
+      lapse(leases);
     };
-    const unfollow = onHead && whenGone(context, client, leave);
+    const isFollowed = onHead !== undefined || leases.length > 0;
+    const unfollow = isFollowed ? whenGone(context, client, leave) : undefined;
+    if (isGone && leases.length > 0) {
+      unfollow?.();
+      release(leases);
+      return new Response(null, { status: GONE });
+    }
     try {
       if (decision !== undefined) context.set('rateLimit', decision);
       if (problem === undefined) {
@@ -95,13 +103,15 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
       unfollow?.();
     }
     onHead?.(isGone ? undefined : { status: context.res.status });
+    if (isGone) release(leases);
     if (context.res.status === 101) {
       // Release now: the answer to an upgrade cannot be copied, and the connection after it is no
       // longer a response.
       release(leases);
       return;
     }
-    const response = leases.length > 0 ? releasing(context, leases, client) : context.res;
+    const response =
+      leases.length > 0 && !isGone ? releasing(context, leases, client) : context.res;
     // Copy the response, because its headers may be immutable, as in one from `fetch`.
     const copy = new Response(response.body, response);
     for (const [name, value] of Object.entries(headers)) {
@@ -159,15 +169,22 @@ function whenGone({ env }: ContextLike, client: AbortSignal, act: () => void): (
   };
 }
 
+/** Ends the renewals of leases whose work may go on. */
+function lapse(leases: readonly Lease[]): void {
+  for (const lease of leases) lease.lapse();
+}
+
 function release(leases: readonly Lease[]): void {
   for (const lease of leases) void lease.release();
 }
 
-/** Returns the response, and releases its leases when its body ends. */
+/** Returns the response, and releases its leases when its body ends or is cancelled. */
 function releasing(context: ContextLike, leases: readonly Lease[], client: AbortSignal): Response {
   const { req, res: response } = context;
   const done = () => release(leases);
-  whenGone(context, client, done);
+  // If another middleware replaces the response, only its end remains.
+  const leave = () => (context.env?.outgoing?.writableFinished ? done() : lapse(leases));
+  whenGone(context, client, leave);
   // The body of an answer to HEAD is neither read nor cancelled.
   if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
     done();

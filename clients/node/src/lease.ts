@@ -54,6 +54,16 @@ export class Lease {
     await this.#end.run();
   }
 
+  /**
+   * Ends the renewals without a release, so the permit expires after its ttl at the latest. It can
+   * still be released, and `Limiter.close` does so.
+   *
+   * @internal For the middleware, while the work for a client that has left may go on.
+   */
+  lapse(): void {
+    this.#end.lapse();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }

@@ -258,16 +258,22 @@ describe('Express', () => {
       await until(() => server.calls.some(([command]) => command === 'RL.RELEASE'));
       const second = fetch(url);
       await until(() => waiting.length === 2);
-      // A lease is also released if the client disconnects before there is an answer.
       const port = Number(new URL(url).port);
+      const sent = (wanted: string) => server.calls.filter(([name]) => name === wanted).length;
       waiting[1]?.send('ok');
       await second;
-      await until(() => server.calls.filter(([command]) => command === 'RL.RELEASE').length === 2);
+      await until(() => sent('RL.RELEASE') === 2);
+      // If the client disconnects before, the handler may go on.
       const client = connect(port, '127.0.0.1');
       client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
       await until(() => waiting.length === 3);
       client.destroy();
-      await until(() => server.calls.filter(([command]) => command === 'RL.RELEASE').length === 3);
+      await until(() => waiting[2]?.closed === true);
+      await server.advance(59_000);
+      expect([sent('RL.RENEW'), sent('RL.RELEASE')]).toEqual([0, 2]);
+      expect((await fetch(url)).status).toBe(429);
+      waiting[2]?.send('ok');
+      await until(() => sent('RL.RELEASE') === 3);
       expect(server.clock.pending).toBe(0);
     },
   );

@@ -8,7 +8,7 @@ import { type ExpressOptions, rateLimit } from '../src/express.js';
 import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
 import { fixed, gcra, lease } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
-import { listen, until } from './listening.js';
+import { listen, sent, until } from './listening.js';
 import { api, over } from './over.js';
 
 const one = fixed('one', 1, '1h');
@@ -63,17 +63,66 @@ describe('Express', () => {
     await until(() => released(server) === 1);
   });
 
-  it('releases the lease of a pipelined request when the client disconnects', async () => {
-    const { server, limiter } = over();
+  it('does not run the application if the client leaves with the grant of a lease', async () => {
     let served = 0;
-    const app = limited({ limiter, rules: lease('jobs', 2, '60s') }, () => {
-      served += 1;
+    let leave = () => {};
+    const { server, limiter } = over({ onDecision: () => leave() });
+    const app = express().use(({ socket }, _response, next) => {
+      leave = () => void socket.destroy();
+      next();
+    });
+    app.use(
+      limited({ limiter, rules: jobs }, () => {
+        served += 1;
+      }),
+    );
+    sent(await listen(app)).on('error', () => {});
+    await until(() => released(server) === 1);
+    expect(served).toBe(0);
+  });
+
+  it('holds the lease of a pipelined request of a gone client until it ends', async () => {
+    const { server, limiter } = over();
+    const responses: express.Response[] = [];
+    let closed = false;
+    const app = limited({ limiter, rules: lease('jobs', 2, '60s') }, ({ socket }, response) => {
+      responses.push(response);
+      socket.once('close', () => {
+        closed = true;
+      });
     });
     const client = connect(Number(new URL(await listen(app)).port), '127.0.0.1');
     client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2));
-    await until(() => served === 2);
+    await until(() => responses.length === 2);
     client.destroy();
-    await until(() => released(server) === 2);
+    await until(() => closed);
+    await server.advance(59_000);
+    expect(server.calls.filter(([command]) => command === 'RL.RENEW')).toEqual([]);
+    for (const [at, response] of responses.entries()) {
+      expect(released(server)).toBe(at);
+      response.end();
+      await until(() => released(server) === at + 1);
+    }
+    expect(server.clock.pending).toBe(0);
+  });
+
+  it.each([
+    ['gives back', 0, 1],
+    ['forgets', 60_000, 0],
+  ])('%s the lease of a gone client at a close after %i ms', async (_, ms, releases) => {
+    const { server, limiter } = over();
+    const responses: express.Response[] = [];
+    const app = limited({ limiter, rules: jobs }, (_request, response) => {
+      responses.push(response);
+    });
+    const client = sent(await listen(app));
+    await until(() => responses.length === 1);
+    client.destroy();
+    await until(() => responses[0]?.closed === true);
+    await server.advance(ms);
+    await limiter.close();
+    expect(released(server)).toBe(releases);
+    expect(server.clock.pending).toBe(0);
   });
 
   it('cancels the call of a pipelined request when the client disconnects', async () => {
@@ -228,7 +277,7 @@ describe('Hono', () => {
     expect(await response.text()).toBe('null body');
   });
 
-  it('releases a lease if there is no body, or when the client disconnects', async () => {
+  it('releases a lease if there is no body, or when the body is cancelled', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rules: jobs, key }));
@@ -237,10 +286,43 @@ describe('Hono', () => {
     expect((await app.request('/empty')).status).toBe(204);
     await until(() => released(server) === 1);
     const gone = new AbortController();
-    await app.request(new Request('http://x/', { signal: gone.signal }));
-    expect(released(server)).toBe(1);
+    const { body } = await app.request(new Request('http://x/', { signal: gone.signal }));
     gone.abort();
+    await server.advance(59_000);
+    expect(server.calls.filter(([command]) => command === 'RL.RENEW')).toEqual([]);
+    expect(released(server)).toBe(1);
+    await body?.cancel();
     await until(() => released(server) === 2);
+    expect(server.clock.pending).toBe(0);
+  });
+
+  it('holds the lease of a client that leaves until the handlers have returned', async () => {
+    const { server, limiter } = over();
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rules: jobs, key }));
+    const gone = new AbortController();
+    app.get('/', async (context) => {
+      gone.abort();
+      await server.advance(59_000);
+      expect(server.calls.filter(([command]) => command === 'RL.RENEW')).toEqual([]);
+      expect(released(server)).toBe(0);
+      return context.text('hello');
+    });
+    const request = new Request('http://x/', { signal: gone.signal });
+    expect((await app.request(request)).status).toBe(200);
+    await until(() => released(server) === 1);
+    expect(server.clock.pending).toBe(0);
+  });
+
+  it('does not run the application if the client leaves with the grant of a lease', async () => {
+    const gone = new AbortController();
+    const { server, limiter } = over({ onDecision: () => gone.abort() });
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rules: jobs, key }));
+    app.get('/', (context) => context.text('hello'));
+    const request = new Request('http://x/', { signal: gone.signal });
+    expect((await app.request(request)).status).toBe(499);
+    await until(() => released(server) === 1);
   });
 
   it('releases the lease when the application throws', async () => {

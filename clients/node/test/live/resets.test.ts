@@ -1,6 +1,6 @@
 /** Tests, on a real server, that clients that reset their connections pass no limit. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Decision, fixed, Limiter, type LimiterOptions } from '../../src/index.js';
+import { type Decision, fixed, Limiter, type LimiterOptions, lease } from '../../src/index.js';
 import { applications, type Listening, listen, reset } from './applications.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { type Server, serve, until } from './server.js';
@@ -86,5 +86,38 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
     expect(served).toBe(10);
     expect((await fetch(`http://127.0.0.1:${port}/`)).status).toBe(429);
     expect(await limiter.peek(rule, 'all', { cost: 0 })).toMatchObject({ remaining: 0 });
+  });
+
+  it('runs no more handlers than a lease permits for a client that resets requests', async () => {
+    await start({ timeoutMs: 60_000 });
+    const rule = lease('jobs', 2, '1h');
+    let [running, most] = [0, 0];
+    let leave = () => {};
+    let end = () => {};
+    const ended = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    const answer = async () => {
+      running += 1;
+      most = Math.max(most, running);
+      leave();
+      await ended;
+      running -= 1;
+      return 200;
+    };
+    listening = await listen(await application({ limiter, rule, answer }));
+    const { port } = listening;
+    for (let request = 1; request <= 50; request += 1) {
+      await reset(port, (act) => {
+        if (running === request) act();
+        else leave = act;
+      });
+      await until('the client has left', () => listening.closed === request);
+    }
+    expect(most).toBe(2);
+    end();
+    await until('a permit is free', async () => {
+      return (await fetch(`http://127.0.0.1:${port}/`)).status === 200;
+    });
   });
 });
