@@ -1,4 +1,4 @@
-"""Checks two rules without a pause, and serves the metrics of its limiter on the port it prints.
+"""Checks three rules without a pause, and serves the metrics of its limiter on the port it prints.
 
 python application.py PORT, the port of the server.
 """
@@ -18,7 +18,13 @@ PAUSE_S = 0.01
 
 limiter = Limiter(redis.Redis(port=int(sys.argv[1])), timeout_ms=TIMEOUT_MS)
 metrics(limiter)
-rules = [gcra("api", 6, 10, "60s"), fixed("exports", 1, "60s", on_error="deny")]
+# Without an answer, the server's last denial of a key comes before on_error. The key of "pages" has
+# none.
+rules = [
+    gcra("api", 6, 10, "60s"),
+    fixed("exports", 1, "60s", on_error="deny"),
+    fixed("pages", 1_000_000, "1h"),
+]
 http, _ = start_http_server(0, "127.0.0.1")
 print(http.server_port, flush=True)
 while True:

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::{env, path::PathBuf};
 use support::{Server, eventually};
 
-/// A process that checks two rules all the time. It is stopped by its process id when dropped.
+/// A process that checks three rules all the time. It is stopped by its process id when dropped.
 pub struct Application {
     child: Child,
     /// The address of its metrics, as `host:port`.
@@ -75,7 +75,7 @@ fn alerts_fire_for_an_application_whose_server_is_slow_or_stopped() {
         prometheus.wait_for_alert("RateLimitUnanswered", &labels);
     }
     prometheus.wait_for_alert("RateLimitBreakerOpen", "job=\"application\"");
-    let circuit = "rule=\"api\",on_error=\"allow\",reason=\"circuit\"";
+    let circuit = "rule=\"pages\",on_error=\"allow\",reason=\"circuit\"";
     prometheus.wait_for(&format!("redis_throttle_degraded_total{{{circuit}}}"));
     assert!(!application.page().contains("user:42"));
 }
