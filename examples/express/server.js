@@ -45,7 +45,7 @@ const login = slidingLog('login', 5, '15m', { count: 'failures', onError: 'deny'
 // For a service of two processes: if Redis is down, each enforces half of the limit.
 const search = gcra('search', 4, 4, '60s', { onError: 'local', localShare: 0.5 });
 const day = fixed('day', 3, '1d');
-// One export at a time. The permit is released when the response ends or the client disconnects.
+// One export at a time. The permit is released when the response ends, also without its client.
 const exports = lease('exports', 1, '30s');
 // Chats: two at once, 1,000 tokens per minute, 10,000 per month. Tokens cost money: if Redis is
 // down, no chat is served.
@@ -135,7 +135,8 @@ app.get('/search', limit(search), told);
 app.get('/report', limit([api, day]), told);
 app.get('/export', limit(exports), (_request, response) => {
   response.type('text/plain');
-  pipeline(Readable.from(rows()), response).catch(() => {}); // the client has disconnected
+  // If the client has disconnected, this releases the permit.
+  pipeline(Readable.from(rows()), response).catch(() => response.end());
 });
 // Limits by the API key in a header. A request without the header is answered 400.
 app.get('/me', limit(plan, { key: ({ headers }) => headers['x-api-key'] }), told);

@@ -25,7 +25,7 @@ var (
 	search = throttle.Must(throttle.GCRA("search", 4, 4, time.Minute,
 		throttle.WithOnError(throttle.Local), throttle.WithLocalShare(0.5)))
 	day = throttle.Must(throttle.Fixed("day", 3, 24*time.Hour))
-	// One export at a time. The permit is released when the response ends or the client leaves.
+	// One export at a time. The permit is released when the handler returns.
 	exports = throttle.Must(throttle.Lease("exports", 1, 30*time.Second))
 )
 
