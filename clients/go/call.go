@@ -150,9 +150,8 @@ type call struct {
 	limit time.Duration
 	// isLast says whether the call is sent although the limiter closes.
 	isLast bool
-	// isSent says whether the command was written, sentAt when it was sent for the last time.
+	// isSent says whether the command was written.
 	isSent bool
-	sentAt time.Time
 	// decision and err are what the reply says, of a call that isKnowable.
 	decision Decision
 	err      error

@@ -132,7 +132,6 @@ func (n *node) carry(l *link, t *turn, now time.Time) {
 	if t.isProbe {
 		n.probe = l
 	}
-	t.call.sentAt = now
 	l.turn, l.call, l.isBusy, l.isUrgent, l.sentAt = t, t.call, true, t.isUrgent, run
 	n.busy.push(l)
 	t.got = l
