@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 import redis
 import redis.asyncio
-import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -29,6 +26,7 @@ from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 from .conftest import Server, until
 from .far import Far, run
 from .proxy import Proxy
+from .served import served
 
 LIMIT = 5
 PEER = "192.0.2.7"
@@ -46,30 +44,6 @@ ANSWERED = fixed("answered", LIMIT, "1h", count=is_served)
 GET = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": (PEER, 1)}
 REQUEST = {"type": "http.request", "body": b"", "more_body": False}
 GONE = {"type": "http.disconnect"}
-
-
-@contextmanager
-def served(app: Any, limiter: AsyncLimiter) -> Iterator[int]:
-    """Serves an application, and closes its limiter at the end. Returns its port."""
-
-    async def closing(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "lifespan":
-            await app(scope, receive, send)
-            return
-        for kind in ("startup", "shutdown"):
-            await receive()
-            if kind == "shutdown":
-                await limiter.close()
-            await send({"type": f"lifespan.{kind}.complete"})
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(closing, log_level="critical", lifespan="on"))
-    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-    thread.start()
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(60)
-    listener.close()
 
 
 @pytest.mark.live

@@ -8,9 +8,9 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -19,7 +19,6 @@ import httpx
 import pytest
 import redis
 import redis.asyncio
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -31,6 +30,7 @@ from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import Server, until
 from .proxy import Proxy
+from .served import served
 
 pytestmark = pytest.mark.live
 LIMIT, HERD = 1000, 10_000
@@ -206,21 +206,10 @@ def asgi(port: int, limiter: AsyncLimiter) -> Iterator[int]:
     async def answer(request: Request) -> PlainTextResponse:
         return PlainTextResponse("served")
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with limiter:
-            yield
-
-    served = Starlette(routes=[Route("/", answer)], lifespan=lifespan)
-    app = RateLimitMiddleware(served, limiter=limiter, rules=RULE, key=user)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
-    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-    thread.start()
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(60)
-    listener.close()
+    site = Starlette(routes=[Route("/", answer)])
+    app = RateLimitMiddleware(site, limiter=limiter, rules=RULE, key=user)
+    with served(app, limiter) as listening:
+        yield listening
 
 
 @contextmanager
