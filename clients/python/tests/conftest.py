@@ -31,6 +31,8 @@ SERVERS: dict[str, list[str]] = {
     "functions": [],
     "script": ["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"],
 }
+# If too few nodes vote for it, a replica asks them again after four of these time-outs.
+CLUSTER = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 CLUSTER_SLOTS = 16384
 UNITS_US = {"ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
@@ -219,9 +221,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[list[Server]]:
     with contextlib.ExitStack() as stack:
         nodes = []
         for _ in range(3):
-            node = Server(
-                "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", backend=request.param
-            )
+            node = Server(*CLUSTER, backend=request.param)
             stack.callback(node.close)
             nodes.append(node)
         for at, node in enumerate(nodes):
@@ -235,6 +235,26 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[list[Server]]:
 
         until(lambda: all(map(together, nodes)))
         yield nodes
+
+
+def has(node: Server, key: str) -> bool:
+    """Returns True if the node answers for a key without a redirection."""
+    try:
+        node.command("EXISTS", key)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+def own(nodes: list[Server], key: str, owner: Server) -> None:
+    """Gives the slot of a key to a node, without telling the clients.
+
+    The last owner is told first and the new one last. Else a message that the last owner sent
+    before may take the slot back, and then two nodes redirect to each other for good.
+    """
+    slot, identity = owner.command("CLUSTER", "KEYSLOT", key), owner.command("CLUSTER", "MYID")
+    for node in sorted(nodes, key=lambda node: (node is owner, not has(node, key))):
+        node.command("CLUSTER", "SETSLOT", slot, "NODE", identity)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, fixed, gcra, lease
 
-from .conftest import CLUSTER_SLOTS, Server, until
+from .conftest import CLUSTER, CLUSTER_SLOTS, Server, own, until
 
 API = gcra("api", 6, 10, "60s")
 DAY = fixed("day", 100, "1d")
@@ -89,13 +89,6 @@ async def test_a_driver_decides_in_asyncio(
             await limiter.check(API, "text")
 
 
-def own(nodes: list[Server], slot: int, owner: Server) -> None:
-    """Gives a slot to a node, without telling the clients."""
-    identity = owner.command("CLUSTER", "MYID").decode()
-    for node in nodes:
-        node.command("CLUSTER", "SETSLOT", slot, "NODE", identity)
-
-
 @pytest.mark.live
 @on_module
 def test_a_cluster_driver_decides_and_follows_a_slot(cluster: list[Server], driver: str) -> None:
@@ -107,10 +100,10 @@ def test_a_cluster_driver_decides_and_follows_a_slot(cluster: list[Server], driv
         assert {limiter.check(API, str(at)).remaining for at in range(20)} == {5}
         slot = made.keyslot("rl:api:moves")
         home = slot * 3 // CLUSTER_SLOTS
-        own(cluster, slot, cluster[(home + 1) % 3])
+        own(cluster, "rl:api:moves", cluster[(home + 1) % 3])
         assert limiter.check(API, "moves").remaining == 5
         limiter.forget(API, "moves")
-        own(cluster, slot, cluster[home])
+        own(cluster, "rl:api:moves", cluster[home])
         assert limiter.check(API, "moves").source == "server"
     made.close()
 
@@ -127,17 +120,17 @@ async def test_a_cluster_driver_decides_and_follows_a_slot_in_asyncio(
         assert {(await limiter.check(API, str(at))).remaining for at in range(20)} == {5}
         slot = async_cluster.keyslot("rl:api:moves")
         home = slot * 3 // CLUSTER_SLOTS
-        own(cluster, slot, cluster[(home + 1) % 3])
+        own(cluster, "rl:api:moves", cluster[(home + 1) % 3])
         assert (await limiter.check(API, "moves")).remaining == 5
         await limiter.forget(API, "moves")
-        own(cluster, slot, cluster[home])
+        own(cluster, "rl:api:moves", cluster[home])
         assert (await limiter.check(API, "moves")).source == "server"
 
 
 @pytest.fixture
 def replica(cluster: list[Server]) -> Iterator[Server]:
     """Returns a replica of the first node."""
-    with contextlib.closing(Server("--cluster-enabled", "yes")) as made:
+    with contextlib.closing(Server(*CLUSTER)) as made:
         made.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
         identity = cluster[0].command("CLUSTER", "MYID")
         until(lambda: identity in made.command("CLUSTER", "NODES"))

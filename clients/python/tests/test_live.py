@@ -30,7 +30,7 @@ from redis_throttle_client import (
     token_bucket,
 )
 
-from .conftest import Server, free_port, until
+from .conftest import CLUSTER, Server, free_port, has, own, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
@@ -38,6 +38,8 @@ JOBS = lease("jobs", 1, "60s")
 # Far more than an answer takes, and far less than a driver's retries. It bounds the quickest of
 # several rounds, because a machine may be busy. The tests of the example check 150 ms over HTTP.
 MARGIN_S = 2.0
+# The driver may leak connections while it reads the map of a changing cluster.
+LEAKING = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 ROUNDS = 3
 
 
@@ -323,10 +325,8 @@ async def test_an_asyncio_cluster_follows_a_slot_that_moves(
         for at in range(60):
             assert (await limiter.check(API, f"a{at}")).source == "server"
         assert calls_and_errors(cluster)[1] == before[1]
-        slot = async_cluster.keyslot("rl:api:moves")
-        identity = to.command("CLUSTER", "MYID").decode()
-        for node in cluster:
-            node.command("CLUSTER", "SETSLOT", slot, "NODE", identity)
+        own(cluster, "rl:api:moves", to)
+        before = calls_and_errors(cluster)
         for _ in range(5):
             assert (await limiter.check(API, "moves")).source == "server"
         assert calls_and_errors(cluster)[1] == before[1] + 1
@@ -350,9 +350,7 @@ async def test_each_node_gets_a_missing_library(cluster: list[Server], async_clu
     client.close()
 
 
-# The driver may leak connections while it reads the map of a changing cluster.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(*LEAKING)
 @pytest.mark.anyio
 async def test_a_key_in_a_moving_slot_is_called_on_the_target_node(
     cluster: list[Server], async_cluster: Any
@@ -395,21 +393,12 @@ async def answered(limiter: AsyncLimiter, subject: str) -> None:
     pytest.fail("the server does not decide")
 
 
-def has(node: Server, key: str) -> bool:
-    """Returns True if the node answers for a key without a redirection."""
-    try:
-        node.command("EXISTS", key)
-    except redis.ResponseError:
-        return False
-    return True
-
-
+@pytest.mark.filterwarnings(*LEAKING)
 @pytest.mark.anyio
 async def test_a_cluster_decides_again_after_a_failover(cluster: list[Server]) -> None:
     """Must be the last test, because it stops one of the nodes."""
     owner = next(node for node in cluster if has(node, "rl:api:f"))
-    backend = owner.backend
-    with contextlib.closing(Server("--cluster-enabled", "yes", backend=backend)) as replica:
+    with contextlib.closing(Server(*CLUSTER, backend=owner.backend)) as replica:
         replica.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
         identity = owner.command("CLUSTER", "MYID").decode()
         until(lambda: identity.encode() in replica.command("CLUSTER", "NODES"))
