@@ -4,6 +4,7 @@ mod proxy;
 mod server;
 
 use std::future::{Future, poll_fn};
+use std::ptr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -241,16 +242,22 @@ async fn limiter_follows_a_moved_slot_with_one_redirection() {
     let (api, key) = (api(), "rl:api:moves");
     assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
     let before = moved(&nodes).await;
-    let mut to = &nodes[0];
+    let (mut from, mut to) = (&nodes[0], &nodes[0]);
     for node in &nodes {
-        if !has(node, key).await {
+        if has(node, key).await {
+            from = node;
+        } else {
             to = node;
         }
     }
     let asked = moved(&nodes).await - before;
     let slot: u16 = to.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
     let identity: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
-    for node in &nodes {
+    // The last owner is told first, the new one last. Else a message that the last owner sent before
+    // may take the slot back, and then the two redirect to each other for good.
+    let mut told: Vec<_> = nodes.iter().collect();
+    told.sort_by_key(|node| (ptr::eq(*node, to), !ptr::eq(*node, from)));
+    for node in told {
         // A node that has the key would refuse to give its slot away.
         let _: redis::RedisResult<redis::Value> = node.ask(&["FLUSHALL"]).await;
         node.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &identity]).await;
@@ -267,7 +274,7 @@ async fn limiter_follows_a_moved_slot_with_one_redirection() {
     let owner: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
     let mut other = &nodes[0];
     for node in &nodes {
-        if !std::ptr::eq(node, to) {
+        if !ptr::eq(node, to) {
             other = node;
         }
     }
