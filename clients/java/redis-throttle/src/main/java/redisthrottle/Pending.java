@@ -27,6 +27,12 @@ final class Pending extends RunClock.Due {
     SENT
   }
 
+  /**
+   * The longest time of a call by the clock, in quarters of its time-out. It ends a quarter before
+   * the third time-out, because its timer and its caller run late where the process hardly runs.
+   */
+  private static final long LATEST = 11;
+
   final CompletableFuture<@Nullable Object> result = new CompletableFuture<>();
   final boolean isCounted;
   final boolean isPatient;
@@ -75,7 +81,7 @@ final class Pending extends RunClock.Due {
     joinedAt = beganAt;
     boolean isWaiting = node.link.isFirst() && !isPatient;
     endsAt = isWaiting ? RunClock.NEVER : beganAt + timeoutNs;
-    endsAtLatest = isWaiting ? RunClock.NEVER : exchange.loop.nanos() + 3 * timeoutNs;
+    endsAtLatest = isWaiting ? RunClock.NEVER : exchange.loop.nanos() + LATEST * timeoutNs / 4;
   }
 
   /** Makes the call the probe of its node. */
