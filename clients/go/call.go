@@ -150,6 +150,8 @@ type call struct {
 	limit time.Duration
 	// isLast says whether the call is sent although the limiter closes.
 	isLast bool
+	// isRenewal says whether the call renews what is held.
+	isRenewal bool
 	// isSent says whether the command was written.
 	isSent bool
 	// decision and err are what the reply says, of a call that isKnowable.
@@ -300,7 +302,9 @@ func blockCall(key string, d time.Duration) (*call, error) {
 }
 
 func renewCall(a *ask) *call {
-	return keyCall(a.key, "RL.RENEW", a.id, durationWord(a.rule.ttl))
+	c := keyCall(a.key, "RL.RENEW", a.id, durationWord(a.rule.ttl))
+	c.isRenewal = true
+	return c
 }
 
 func releaseCall(a *ask) *call { return keyCall(a.key, "RL.RELEASE", a.id) }
@@ -310,7 +314,9 @@ func releaseCall(a *ask) *call { return keyCall(a.key, "RL.RELEASE", a.id) }
 func reserveCall(a *ask) *call {
 	renewal := *a
 	renewal.leave = ""
-	return keyCall(a.key, "RL.RESERVE", renewal.words()[1:]...)
+	c := keyCall(a.key, "RL.RESERVE", renewal.words()[1:]...)
+	c.isRenewal = true
+	return c
 }
 
 // commitCall always has a cost: without one the server would charge what was reserved.

@@ -150,10 +150,11 @@ func assertEmpty(t *testing.T, limiter *Limiter) {
 	for _, n := range limiter.x.all() {
 		n.mu.Lock()
 		if n.pool.inFlight != 0 || n.busy.first != nil || n.pool.line.length != 0 ||
-			n.pool.urgent.length != 0 || len(n.slots) != 0 || n.readers != 0 || n.looks != 0 {
+			n.pool.urgent.length != 0 || len(n.renewals)+len(n.ends) != 0 || n.readers != 0 ||
+			n.looks != 0 {
 			t.Errorf("%q: %d in flight, %d in line, %d urgent, %d slots, %d readers, %d looks",
-				n.name, n.pool.inFlight, n.pool.line.length, n.pool.urgent.length, len(n.slots),
-				n.readers, n.looks)
+				n.name, n.pool.inFlight, n.pool.line.length, n.pool.urgent.length,
+				len(n.renewals)+len(n.ends), n.readers, n.looks)
 		}
 		n.mu.Unlock()
 	}

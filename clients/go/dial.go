@@ -64,7 +64,7 @@ func (p *pool) spare(n *node, now time.Time) int {
 func (p *pool) room(n *node) int {
 	most, ramp := min(openMax, n.x.options.maxInFlight), dialsMax
 	if p.urgent.first != nil {
-		most += leaseSlots
+		most += renewalSlots + endSlots
 	}
 	if p.open == 0 {
 		ramp = 1

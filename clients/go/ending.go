@@ -342,7 +342,7 @@ func readEnd(reply any, a *ask) (*Decision, error) {
 	return &d, nil
 }
 
-// send sends a command in a slot of the leases. It counts and reports a rejection.
+// send sends a renewal or an end in a slot. It counts and reports a rejection.
 func (e *ending) send(
 	ctx context.Context, c *call, a *ask, until time.Time, read reading,
 ) (*Decision, error) {

@@ -62,7 +62,10 @@ func (x *exchange) named(name string) *node {
 	defer x.mu.Unlock()
 	n := x.nodes[name]
 	if n == nil {
-		n = &node{name: name, x: x, slots: make(chan struct{}, leaseSlots)}
+		n = &node{
+			name: name, x: x, renewals: make(chan struct{}, renewalSlots),
+			ends: make(chan struct{}, endSlots),
+		}
 		n.breaker = breaker{failuresMax: x.options.breakerFailures, pause: x.options.breakerPause}
 		n.pool.generation, n.pool.isClosed = 1, x.isClosed
 		x.nodes[name] = n
@@ -98,10 +101,14 @@ func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (an
 		return nil, err
 	}
 	if !x.isClosing.Load() {
-		if err := n.takeSlot(ctx, until); err != nil {
+		slots := n.ends
+		if c.isRenewal {
+			slots = n.renewals
+		}
+		if err := takeSlot(ctx, slots, until); err != nil {
 			return nil, err
 		}
-		defer func() { <-n.slots }()
+		defer func() { <-slots }()
 	}
 	t := x.newTurn(ctx, c)
 	defer x.end(t)
@@ -109,12 +116,12 @@ func (x *exchange) sendUrgent(ctx context.Context, c *call, until time.Time) (an
 	return x.deliver(t, n, c)
 }
 
-// takeSlot waits for a slot of the renewals and ends.
-func (n *node) takeSlot(ctx context.Context, until time.Time) error {
+// takeSlot waits for one of the slots of the renewals or of the ends.
+func takeSlot(ctx context.Context, slots chan<- struct{}, until time.Time) error {
 	waiting, stop := context.WithDeadline(ctx, until)
 	defer stop()
 	select {
-	case n.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
 	case <-waiting.Done():
 	}

@@ -22,6 +22,18 @@ func (q *line) push(t *turn) {
 	q.length++
 }
 
+// pushFirst puts a call before all others.
+func (q *line) pushFirst(t *turn) {
+	t.line, t.previous, t.next = q, nil, q.first
+	if q.first == nil {
+		q.last = t
+	} else {
+		q.first.previous = t
+	}
+	q.first = t
+	q.length++
+}
+
 func (q *line) remove(t *turn) {
 	if t.previous == nil {
 		q.first = t.next
@@ -52,7 +64,11 @@ func (n *node) join(t *turn, now time.Time) error {
 	}
 	if t.isUrgent {
 		t.lineDueAt = t.dueAt
-		p.urgent.push(t)
+		if t.call.isRenewal {
+			p.urgent.pushFirst(t)
+		} else {
+			p.urgent.push(t)
+		}
 	} else {
 		if p.line.length-spare >= n.x.options.maxWaiting {
 			text := fmt.Sprintf("not sent: %d calls are in line", p.line.length-spare)

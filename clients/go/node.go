@@ -7,16 +7,19 @@ import (
 	"time"
 )
 
-// leaseSlots is the number of renewals and ends in flight to a node. The in-flight bound does not
-// count them.
-const leaseSlots = 8
+const (
+	// renewalSlots and endSlots are the numbers of renewals and of ends in flight to a node. The
+	// in-flight bound does not count them. A renewal waits for no end: its permit would lapse.
+	renewalSlots = 8
+	endSlots     = 32
+)
 
 // node is one server, or one primary of a cluster.
 type node struct {
 	name string
 	x    *exchange
-	// slots are those of renewals and ends.
-	slots chan struct{}
+	// renewals and ends have a value for each slot that is taken.
+	renewals, ends chan struct{}
 
 	mu      sync.Mutex
 	clock   clock

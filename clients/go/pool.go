@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// openMax is the maximum number of connections to a node; renewals and ends have leaseSlots more.
+// openMax is the maximum number of connections to a node; renewals and ends have one more a slot.
 const openMax = 64
 
 // pool has the connections to a node, and the calls in line for them. The node's mutex guards it.
