@@ -206,13 +206,26 @@ func (a *Admission) Finish(ctx context.Context) {
 	a.finish(shielded(ctx), false)
 }
 
-func (a *Admission) finish(ctx context.Context, _ bool) {
+// FinishLater ends the admission in the background, so that its caller does not wait for the
+// server. Close of the limiter waits for it.
+func (a *Admission) FinishLater() {
+	if a != nil {
+		a.markOver()
+		a.holds.ending.later(a)
+	}
+}
+
+func (a *Admission) markOver() {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.isOver = true
-	a.mu.Unlock()
+}
+
+func (a *Admission) finish(ctx context.Context, _ bool) {
+	a.markOver()
 	a.end.Do(func() {
 		a.holds.stop()
-		a.holds.ending.drop(a)
+		defer a.holds.ending.drop(a)
 		var ends []func()
 		for _, one := range a.parts {
 			ends = append(ends, func() { a.endOf(ctx, one) })

@@ -67,7 +67,12 @@ func (e *ending) begin() error {
 	return nil
 }
 
-// drop forgets what has ended.
+// later ends what is held in the background. What the limiter's close interrupts, it ends itself.
+func (e *ending) later(held holder) {
+	e.tasks.run(func(context.Context) { held.finish(context.Background(), false) })
+}
+
+// drop forgets what has ended. Close waits for it until then.
 func (e *ending) drop(held holder) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -267,6 +272,8 @@ func (e *ending) untilAnswered(ctx context.Context, one end) {
 		return
 	}
 	if !e.tasks.run(func(ctx context.Context) { e.repeat(ctx, one, first) }) {
+		// The limiter closes.
+		one.isCounted = true
 		e.over(ctx, one, first, false)
 	}
 }

@@ -141,13 +141,22 @@ func (p *Permit) Release(ctx context.Context) {
 	p.finish(shielded(ctx), false)
 }
 
+// ReleaseLater gives the permit back in the background, so that its caller does not wait for the
+// server. Close of the limiter waits for it.
+func (p *Permit) ReleaseLater() {
+	if p != nil {
+		p.isOver.Store(true)
+		p.holds.ending.later(p)
+	}
+}
+
 // finish releases the permit. Without an answer to the last try it is unsettled.
 func (p *Permit) finish(ctx context.Context, isLast bool) {
 	p.isOver.Store(true)
 	p.end.Do(func() {
 		e, one := p.holds.ending, p.holds.all[0]
 		p.holds.stop()
-		e.drop(p)
+		defer e.drop(p)
 		if mayBeThere(p.decision) {
 			p.late.after(func() { e.release(ctx, one.ask, p.holds.untilOf(one), isLast) })
 		}

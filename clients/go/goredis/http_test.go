@@ -338,9 +338,7 @@ func TestHTTP_releases_leases_at_the_end(t *testing.T) {
 			}
 			let()
 			<-ended
-			if !s.areFree() {
-				t.Error("after the response")
-			}
+			live.Await(t, "the lease is back", s.areFree)
 			r, _ := http.NewRequest(http.MethodPost, s.URL, strings.NewReader("x"))
 			r.Header.Set("X-Panics", "1")
 			_, _ = s.Client().Do(r)

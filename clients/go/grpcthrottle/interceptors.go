@@ -94,7 +94,7 @@ func (l *Limits) take(
 		if err != nil {
 			return throttle.Decision{}, nil, err
 		}
-		return admitted.Decision(), func() { admitted.Finish(ctx) }, nil
+		return admitted.Decision(), admitted.FinishLater, nil
 	}
 	var decision throttle.Decision
 	var err error

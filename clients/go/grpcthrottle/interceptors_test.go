@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -240,9 +241,35 @@ func TestReleases_a_lease_when_a_handler_or_a_key_function_panics(t *testing.T) 
 			t.Fatal(err)
 		}
 		panics = false
-		if _, err := client.Check(from(t, "acme"), &request{}); err != nil {
-			t.Errorf("after the panic of a %s: %v", where, err)
-		}
+		live.Await(t, "the lease is back after the panic of a "+where, func() bool {
+			_, err := client.Check(from(t, "acme"), &request{})
+			return err == nil
+		})
+	}
+}
+
+func TestAnswers_before_a_lease_is_released_which_Close_awaits(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: live.Start(t)})
+	t.Cleanup(func() { _ = rdb.Close() })
+	limiter := limiterAt(t, rdb.Options().Addr)
+	runs := throttle.Must(throttle.Lease("runs", 1, time.Hour))
+	ctx := from(t, "acme")
+	client := serve(t, limitsOf(t, limiter, []*throttle.Rule{runs}),
+		&service{check: func(context.Context) error {
+			return rdb.Do(ctx, "CLIENT", "PAUSE", "60000", "WRITE").Err()
+		}})
+	if _, err := client.Check(ctx, &request{}); err != nil || rdb.DBSize(ctx).Val() != 1 {
+		t.Fatal("after the release:", err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- limiter.Close(ctx) }()
+	live.Await(t, "Close begins", func() bool {
+		_, err := limiter.Peek(ctx, hourly(1).Of("a"))
+		return errors.Is(err, throttle.ErrClosed)
+	})
+	rdb.Do(ctx, "CLIENT", "UNPAUSE")
+	if err := <-closed; err != nil || rdb.DBSize(ctx).Val() != 0 {
+		t.Error(err, limiter.Counters())
 	}
 }
 

@@ -62,10 +62,10 @@ func Skip(skip func(ctx context.Context, call Call) bool) Option {
 }
 
 // New returns limits of 1 to 16 rules. A call takes from all or from none. Leases among them are
-// released when the handler has returned. What a call took that does not count, by the rule's
-// [throttle.Count], is given back in the background. A Count gets the HTTP status of the call's
-// code, such as 401 for Unauthenticated. A call that its client leaves, also by a deadline, always
-// counts. New returns an [throttle.InvalidArgument] for a mistake.
+// released in the background when the handler has returned. What a call took that does not count,
+// by the rule's [throttle.Count], is given back in the background. A Count gets the HTTP status of
+// the call's code, such as 401 for Unauthenticated. A call that its client leaves, also by a
+// deadline, always counts. New returns an [throttle.InvalidArgument] for a mistake.
 func New(
 	limiter *throttle.Limiter, key Key, rules []*throttle.Rule, options ...Option,
 ) (*Limits, error) {

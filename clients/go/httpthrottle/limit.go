@@ -27,10 +27,10 @@ import (
 // [RuleFunc], at most 16. The subject is the client's address, unless there is a [Key]. It returns
 // an [throttle.InvalidArgument] for a mistake in an option.
 //
-// Leases are held until the handler has returned, also if the client is gone before. They are not
-// held for work that it leaves behind: put the limit inside of an [http.TimeoutHandler]. What a
-// response took that does not count, by the rule's [throttle.Count], is given back in the
-// background. A request whose client is gone before the head always counts.
+// Leases are held until the handler has returned, also if the client is gone before, and released
+// in the background. They are not held for work that it leaves behind: put the limit inside of an
+// [http.TimeoutHandler]. What a response took that does not count, by the rule's [throttle.Count],
+// is given back in the background. A request whose client is gone before the head always counts.
 func Limit(
 	limiter *throttle.Limiter, opts ...Option,
 ) (func(http.Handler) http.Handler, error) {
@@ -57,8 +57,8 @@ type taken struct {
 	items    []throttle.Item
 	decision throttle.Decision
 	opts     []throttle.CallOption
-	// release releases the leases, also after the end of its context; nil without leases.
-	release func(context.Context)
+	// release releases the leases in the background; nil without leases.
+	release func()
 }
 
 func (p *plan) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -101,12 +101,12 @@ func (t *taken) take(ctx context.Context, limiter *throttle.Limiter) (err error)
 	case hasLease && len(t.items) == 1:
 		var permit *throttle.Permit
 		if permit, err = limiter.Lease(ctx, t.items[0], t.opts...); err == nil {
-			t.decision, t.release = permit.Decision(), permit.Release
+			t.decision, t.release = permit.Decision(), permit.ReleaseLater
 		}
 	case hasLease:
 		var admitted *throttle.Admission
 		if admitted, err = limiter.Admit(ctx, t.items, t.opts...); err == nil {
-			t.decision, t.release = admitted.Decision(), admitted.Finish
+			t.decision, t.release = admitted.Decision(), admitted.FinishLater
 		}
 	case len(t.items) == 1:
 		t.decision, err = limiter.Check(ctx, t.items[0], t.opts...)
@@ -122,10 +122,10 @@ func (t *taken) take(ctx context.Context, limiter *throttle.Limiter) (err error)
 
 // admit serves a request that is allowed, and ends what it took.
 func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, t *taken) {
-	ctx := r.Context()
 	if t.release != nil {
-		// Not when the client leaves: the work that the lease limits goes on.
-		defer t.release(ctx)
+		// Not when the client leaves: the work that the lease limits goes on. net/http sends a
+		// short response after this has returned, so it does not wait for the server.
+		defer t.release()
 	}
 	addFields(w.Header(), t.decision, p.styles)
 	r = p.told(r, &t.decision)
@@ -134,7 +134,7 @@ func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, 
 		next.ServeHTTP(w, r)
 		return
 	}
-	counted := &recorder{ResponseWriter: w, ctx: ctx, onHead: func(status int) {
+	counted := &recorder{ResponseWriter: w, ctx: r.Context(), onHead: func(status int) {
 		t.giveBack(p.limiter, notCounted, status)
 	}}
 	if r.Body != nil && r.Body != http.NoBody {

@@ -2,6 +2,8 @@ package goredis
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -60,7 +62,7 @@ func (c *heldConn) Receive() (any, error) {
 	return c.Conn.Receive()
 }
 
-func TestReleases_in_flight_and_in_line_delay_no_renewal(t *testing.T) {
+func TestReleases_in_flight_and_in_line_delay_no_renewal_and_Close_awaits_them(t *testing.T) {
 	const slots, releases = 32, 48
 	server := start(t, live.Module(t)...)
 	dialer := holdReleases(Adapt(server.rdb))
@@ -77,9 +79,8 @@ func TestReleases_in_flight_and_in_line_delay_no_renewal(t *testing.T) {
 		}
 		permits = append(permits, permit)
 	}
-	var all sync.WaitGroup
 	for _, permit := range permits {
-		all.Go(func() { permit.Release(ctx) })
+		permit.ReleaseLater()
 	}
 	live.Await(t, "all slots of ends are taken", func() bool {
 		return dialer.count("RL.RELEASE") >= slots
@@ -97,9 +98,40 @@ func TestReleases_in_flight_and_in_line_delay_no_renewal(t *testing.T) {
 	if sent := dialer.count("RL.RELEASE"); sent != slots {
 		t.Errorf("%d releases are in flight", sent)
 	}
+	closed := make(chan error, 1)
+	go func() { closed <- limiter.Close(ctx) }()
+	live.Await(t, "Close begins", func() bool { return isClosed(limiter, short.Of("a")) })
 	open()
-	all.Wait()
-	if server.rdb.Exists(ctx, "rl:short:a").Val() != 0 {
-		t.Error("a lease is left")
+	if err := <-closed; err != nil || server.rdb.DBSize(ctx).Val() != 0 {
+		t.Errorf("%v, %+v", err, limiter.Counters())
+	}
+}
+
+// isClosed says whether Close has begun.
+func isClosed(limiter *throttle.Limiter, item throttle.Item) bool {
+	_, err := limiter.Peek(context.Background(), item)
+	return errors.Is(err, throttle.ErrClosed)
+}
+
+func TestHTTP_response_does_not_wait_for_a_release_but_Close_does(t *testing.T) {
+	for name, opts := range leases(t) {
+		t.Run(name, func(t *testing.T) {
+			var s *site
+			s = newSite(t, func(http.ResponseWriter, *http.Request) {
+				s.redis.rdb.Do(context.Background(), "CLIENT", "PAUSE", "60000", "WRITE")
+			}, opts...)
+			if response, _ := s.get(t); response.StatusCode != 200 || s.areFree() {
+				t.Fatal("after the release:", response.Status)
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- s.limiter.Close(context.Background()) }()
+			live.Await(t, "Close begins", func() bool {
+				return isClosed(s.limiter, gcra(t, 100).Of("a"))
+			})
+			s.redis.rdb.Do(t.Context(), "CLIENT", "UNPAUSE")
+			if err := <-closed; err != nil || !s.areFree() || s.limiter.Counters().Unsettled != 0 {
+				t.Errorf("%v, %+v", err, s.limiter.Counters())
+			}
+		})
 	}
 }
