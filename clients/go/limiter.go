@@ -288,6 +288,9 @@ func (l *Limiter) Forget(ctx context.Context, item Item, opts ...CallOption) (bo
 	if err != nil {
 		return false, err
 	}
+	// What this process counted without an answer, and may count while the call is in flight.
+	l.decider.local.forget(a)
+	defer l.decider.local.forget(a)
 	reply, err := l.forgetting(ctx, a, forgetCall(a.key))
 	if err != nil {
 		return false, err

@@ -99,6 +99,20 @@ func (l *localLimiter) begin(a *ask, after *knownDenial) {
 	}
 }
 
+// forget removes what was counted for a key, by its share and by its whole limit.
+func (l *localLimiter) forget(a *ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, isWhole := range []bool{false, true} {
+		counted := *a
+		counted.isWhole = isWhole
+		if element := l.keys[stateKey(&counted)]; element != nil {
+			element.Value.(*localState).in.Remove(element)
+			delete(l.keys, element.Value.(*localState).key)
+		}
+	}
+}
+
 func resetAfter(bucket *algorithm.Bucket, state any, now int64) time.Duration {
 	return bucket.Decide(state, now, 0).ResetAfter
 }
