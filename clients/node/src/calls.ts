@@ -88,10 +88,16 @@ export class Calls {
    * Sends a renewal, or the end of a lease or an admission. These have slots of their own, wait for
    * one until `untilMs`, and pass an open circuit breaker if a connection is up.
    */
-  async sendOfLease(call: Call, untilMs: number, signal?: AbortSignal): Promise<unknown> {
+  async sendOfLease(
+    call: Call,
+    kind: 'renewals' | 'ends',
+    untilMs: number,
+    signal?: AbortSignal,
+  ): Promise<unknown> {
     if (this.#hasEnded) throw new NotSentError('connection', 'not sent: the limiter is closed');
     const node = this.nodeOf(call);
-    if (!(await node.leases.take(untilMs))) {
+    const slots = node[kind];
+    if (!(await slots.take(untilMs))) {
       throw new NotSentError('overloaded', 'not sent: no slot was free before the lease ended');
     }
     try {
@@ -103,7 +109,7 @@ export class Calls {
         new Pending(this, call, false, NONE, atMs, resolve, reject).enter(node, probe);
       });
     } finally {
-      node.leases.put();
+      slots.put();
     }
   }
 

@@ -59,7 +59,7 @@ export class Ending {
   /** Renews a lease. Returns false if the server does not know it. */
   async renewLease(held: protocol.Held, untilMs: number): Promise<boolean> {
     const read = (reply: unknown) => protocol.replyInteger(reply) === 1;
-    return this.#send(protocol.renew(held), held, untilMs, read);
+    return this.#send(protocol.renew(held), held, 'renewals', untilMs, read);
   }
 
   /** Renews a reservation. Returns false if the server denies or refuses it. */
@@ -70,7 +70,7 @@ export class Ending {
   ): Promise<boolean> {
     const read = (reply: unknown) => protocol.decisionOf(reply, held).allowed;
     try {
-      return await this.#send(protocol.reserve(held), held, untilMs, read, signal);
+      return await this.#send(protocol.reserve(held), held, 'renewals', untilMs, read, signal);
     } catch (error) {
       if (error instanceof CommandRejectedError) return false;
       throw error;
@@ -217,7 +217,7 @@ export class Ending {
     const read = (reply: unknown) => (isRelease ? undefined : protocol.settledOf(reply, ask.rule));
     try {
       if (!isRelease) this.#forget(kind, ask.key);
-      const decision = await this.#send(call, ask, slotMs, read);
+      const decision = await this.#send(call, ask, 'ends', slotMs, read);
       if (!isRelease) this.#forget(kind, ask.key);
       return { askedAtMs, decision };
     } catch (error) {
@@ -230,17 +230,18 @@ export class Ending {
     if (kind !== 'charge') this.memories.ofLess.forget(key);
   }
 
-  /** Sends a call in a slot of the leases. Counts and reports a rejection. */
+  /** Sends a call in one of these slots. Counts and reports a rejection. */
   async #send<Answer>(
     call: protocol.Call,
     ask: protocol.Ask,
+    slots: 'renewals' | 'ends',
     untilMs: number,
     read: (reply: unknown) => Answer,
     signal?: AbortSignal,
   ): Promise<Answer> {
     const askedAtMs = this.clock.nowMs();
     try {
-      return read(await this.calls.sendOfLease(call, untilMs, signal));
+      return read(await this.calls.sendOfLease(call, slots, untilMs, signal));
     } catch (error) {
       this.decider.noteRejection([ask], error, askedAtMs);
       throw error;

@@ -1,14 +1,17 @@
 /** The slots of renewals and ends, in addition to the places of calls. */
 import type { Clock } from './clock.js';
 
-/** The number of renewals and ends in flight to a node. */
-const LEASE_SLOTS = 8;
-
+/** The slots of one node, either of its renewals or of its ends. */
 export class LeaseSlots {
-  #free = LEASE_SLOTS;
+  #free: number;
   readonly #waiting = new Set<(isGiven: boolean) => void>();
 
-  constructor(private readonly clock: Clock) {}
+  constructor(
+    private readonly clock: Clock,
+    size: number,
+  ) {
+    this.#free = size;
+  }
 
   /** Takes a slot, or waits for one until `untilMs`. Returns false if none was free in time. */
   take(untilMs: number): Promise<boolean> {

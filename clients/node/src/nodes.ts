@@ -30,7 +30,10 @@ export interface NodeOptions {
 /** The calls to one node. */
 export class Node {
   readonly breaker: Breaker;
-  readonly leases: LeaseSlots;
+  /** The renewals in flight, 8 at most. None waits for an end: its permit would lapse. */
+  readonly renewals: LeaseSlots;
+  /** The ends in flight, 32 at most. */
+  readonly ends: LeaseSlots;
   readonly #line = new List();
   /** The renewals and ends that wait for a connection. They need no place. */
   readonly #ends = new List();
@@ -61,7 +64,8 @@ export class Node {
   ) {
     const { breakerFailures, breakerPauseMs } = options;
     this.breaker = new Breaker(run.clock, breakerFailures, breakerPauseMs);
-    this.leases = new LeaseSlots(run.clock);
+    this.renewals = new LeaseSlots(run.clock, 8);
+    this.ends = new LeaseSlots(run.clock, 32);
     this.#wasDialled = connection.connect === undefined;
     this.#dial = new Dial(connection, name, run, options, (error) => {
       if (error === undefined) this.#connected();
@@ -364,7 +368,8 @@ export class Node {
       one.refuse(error);
     }
     if (!isWhole) return;
-    this.leases.close();
+    this.renewals.close();
+    this.ends.close();
     this.#drop();
     this.#cutOff(new UnavailableError('connection', 'the limiter was closed'));
   }

@@ -23,7 +23,11 @@ export interface SilentProxy {
   stop(): Promise<void>;
 }
 
-export async function proxy(port: number): Promise<SilentProxy> {
+/** @param onSent Called with what clients send. */
+export async function proxy(
+  port: number,
+  onSent: (text: string) => void = () => {},
+): Promise<SilentProxy> {
   let target = port;
   let accepted = 0;
   let isSilent = false;
@@ -47,7 +51,7 @@ export async function proxy(port: number): Promise<SilentProxy> {
       from.resume();
       return;
     }
-    from.pipe(to);
+    from.on('data', (part) => onSent(part.toString('latin1'))).pipe(to);
     if (roundTripMs === 0) to.pipe(from);
     else to.pipe(delaying(roundTripMs)).pipe(from);
   });
