@@ -170,6 +170,11 @@ export class Decider {
     this.#local.refund(this.#asked(ask, true, reason === 'overloaded'));
   }
 
+  /** Forgets what this process counted for a key without an answer. */
+  forgetLocal(ask: Ask): void {
+    this.#local.forget(ask);
+  }
+
   /** Logs the rest of what is to be logged. */
   close(): void {
     this.#log?.close();

@@ -192,7 +192,10 @@ export class Limiter {
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
     const ask = this.#asked(rule, subject, options);
+    this.#decider.forgetLocal(ask);
     const reply = await this.#changing.send(ask, protocol.forget(ask.key), options.signal);
+    // Forget again, because calls may have been decided here in the meantime.
+    this.#decider.forgetLocal(ask);
     return protocol.replyInteger(reply) > 0;
   }
 

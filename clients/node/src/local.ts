@@ -96,6 +96,15 @@ export class LocalLimiter {
     this.#keep(ask, left, nowUs);
   }
 
+  /** Forgets what was counted for a key, by this process's share and by the whole limit. */
+  forget(ask: LocalAsk): void {
+    for (const isWhole of [false, true]) {
+      const stored = stateKey({ ...ask, isWhole });
+      this.#states.delete(stored);
+      this.#exhausted.delete(stored);
+    }
+  }
+
   #algorithm({ rule, isWhole }: LocalAsk): Algorithm {
     const known = isWhole ? this.#whole : this.#algorithms;
     let algorithm = known.get(rule);

@@ -31,6 +31,7 @@ beforeEach(async () => {
   between = await proxy(server.port);
 });
 afterEach(async () => {
+  await server.admin.call('CLIENT', 'UNPAUSE');
   await limiter.close();
   opened.close();
   server.admin.disconnect();
@@ -69,6 +70,30 @@ describe.each(newest)('%s', (_, { single }) => {
     await stalled;
     expect(counted(decisions).allowed).toBe(0);
     expect(counted(decisions).degraded).toBeGreaterThan(0);
+  });
+
+  it.each(['local', 'allow'] as const)('resets by forget what it counted, %s', async (onError) => {
+    await start(single, { timeoutMs: 60_000, maxInFlight: 1, maxWaiting: 1, onError });
+    const two = fixed('two', 2, '1h');
+    // A call in flight and one in line leave no place for others.
+    const pause = async () => {
+      await server.admin.call('CLIENT', 'PAUSE', '60000', 'WRITE');
+      return [limiter.check(hour, '1'), limiter.check(hour, '1')];
+    };
+    const unpause = async (calls: Promise<Decision>[]) => {
+      await server.admin.call('CLIENT', 'UNPAUSE');
+      await Promise.all(calls);
+    };
+    const paused = await pause();
+    for (const allowed of [true, true, false]) {
+      const decision = await limiter.check(two, '1');
+      expect(decision).toMatchObject({ allowed, source: 'local', reason: 'overloaded' });
+    }
+    await unpause(paused);
+    await limiter.forget(two, '1');
+    const again = await pause();
+    expect(await limiter.check(two, '1')).toMatchObject({ allowed: true, source: 'local' });
+    await unpause(again);
   });
 
   it('waits no longer than the silence for paused writes, and sends each once', async () => {
