@@ -161,13 +161,16 @@ function release(leases: readonly Lease[]): void {
   for (const lease of leases) void lease.release();
 }
 
-/** Calls `onHead` when the head is sent, or when the client disconnects before. */
+/**
+ * Calls `onHead` when the head is sent, or when the client disconnects before. An application whose
+ * read of the body fails for that reason answers before the response is closed.
+ */
 function callAtHead(request: IncomingMessage, response: ServerResponse, onHead: OnHead): void {
   const { writeHead } = response;
   // Node calls this method also if the application does not.
   response.writeHead = (...head: unknown[]) => {
     Reflect.apply(writeHead, response, head);
-    onHead({ status: response.statusCode });
+    onHead(isClosed(request, response) ? undefined : { status: response.statusCode });
     return response;
   };
   whenClosed(request, response, () => onHead(undefined));

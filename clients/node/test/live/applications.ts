@@ -1,4 +1,7 @@
-/** Applications of each framework, each with one route that the middleware limits. */
+/**
+ * Applications of each framework. The middleware limits a route without a body, and one that reads
+ * its body and answers 400 if that fails.
+ */
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { createAdaptorServer } from '@hono/node-server';
@@ -14,6 +17,8 @@ interface Route {
   rule: Rule;
   /** Returns the status of the answer to a request that is not denied. */
   answer(): number | Promise<number>;
+  /** Called before the answer to a request whose body could not be read. */
+  onCut?(): void;
 }
 
 /** Makes the server of an application. Its requests share one key. */
@@ -22,26 +27,44 @@ type Application = (route: Route) => Promise<Server>;
 const key = () => 'all';
 
 export const applications: Record<string, Application> = {
-  Express: async ({ limiter, rule, answer }) => {
+  Express: async ({ limiter, rule, answer, onCut }) => {
     const app = express().use(rateLimit({ limiter, rules: rule, key }));
     app.get('/', async (_, response) => {
       response.status(await answer()).send('ok');
     });
+    app.post('/', express.text({ type: () => true }), (_, response) => void response.send('ok'));
+    app.use(((_error, _request, response, _next) => {
+      onCut?.();
+      response.status(400).send('cut');
+    }) as express.ErrorRequestHandler);
     return createServer(app);
   },
-  'Fastify with the middleware of Express': async ({ limiter, rule, answer }) => {
+  'Fastify with the middleware of Express': async ({ limiter, rule, answer, onCut }) => {
     const limited = rateLimit({ limiter, rules: rule, key });
     const app = Fastify();
     app.addHook('onRequest', (request, reply, next) => {
       void limited(request.raw, reply.raw, (error) => next(error as Error | undefined));
     });
     app.get('/', async (_, reply) => reply.code(await answer()).send('ok'));
+    app.post('/', async (_, reply) => reply.send('ok'));
+    app.setErrorHandler((_error, _request, reply) => {
+      onCut?.();
+      return reply.code(400).send('cut');
+    });
     await app.ready();
     return app.server;
   },
-  Hono: async ({ limiter, rule, answer }) => {
+  Hono: async ({ limiter, rule, answer, onCut }) => {
     const app = new Hono().use(honoRateLimit({ limiter, rules: rule, key }));
     app.get('/', async (context) => context.text('ok', (await answer()) as 200));
+    app.post('/', async (context) => {
+      try {
+        return context.text(await context.req.text());
+      } catch {
+        onCut?.();
+        return context.text('cut', 400);
+      }
+    });
     return createAdaptorServer({ fetch: app.fetch }) as Server;
   },
 };

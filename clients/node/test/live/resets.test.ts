@@ -1,4 +1,5 @@
 /** Tests, on a real server, that clients that reset their connections pass no limit. */
+import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Decision, fixed, Limiter, type LimiterOptions, lease } from '../../src/index.js';
 import { applications, type Listening, listen, reset } from './applications.js';
@@ -11,6 +12,13 @@ let between: SilentProxy;
 let opened: Opened;
 let limiter: Limiter;
 let listening: Listening;
+
+/** The ways in which a client ends a request before its body is complete. */
+const cuts: Record<string, (client: Socket) => void> = {
+  closes: (client) => void client.destroy(),
+  'half-closes': (client) => void client.end(),
+  resets: (client) => void client.resetAndDestroy(),
+};
 
 const hour = fixed('hour', 1000, '1h');
 
@@ -86,6 +94,34 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
     expect(served).toBe(10);
     expect((await fetch(`http://127.0.0.1:${port}/`)).status).toBe(429);
     expect(await limiter.peek(rule, 'all', { cost: 0 })).toMatchObject({ remaining: 0 });
+  });
+
+  it.each(Object.entries(cuts))('counts a body in which its client %s', async (_, cut) => {
+    await start({ timeoutMs: 60_000 });
+    let judged = 0;
+    const count = () => {
+      judged += 1;
+      return false;
+    };
+    const rule = fixed('cut', 10, '1h', { count });
+    let answered = 0;
+    const onCut = () => {
+      answered += 1;
+    };
+    listening = await listen(await application({ limiter, rule, answer: () => 200, onCut }));
+    const client = connect(listening.port, '127.0.0.1').on('error', () => {});
+    const fields = 'Host: x\r\nContent-Type: text/plain\r\nContent-Length: 100';
+    client.write(`POST / HTTP/1.1\r\n${fields}\r\n\r\n0123456789`);
+    await until('it is counted', async () => {
+      return (await limiter.peek(rule, 'all', { cost: 0 })).remaining === 9;
+    });
+    cut(client);
+    await until('the handler answers', () => answered === 1 && listening.closed === 1);
+    // A refund would have begun.
+    await limiter.peek(rule, 'all', { cost: 0 });
+    client.destroy();
+    expect(judged).toBe(0);
+    expect(await limiter.peek(rule, 'all', { cost: 0 })).toMatchObject({ remaining: 9 });
   });
 
   it('runs no more handlers than a lease permits for a client that resets requests', async () => {
