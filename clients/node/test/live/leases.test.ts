@@ -1,9 +1,10 @@
 /** Tests, on a real server, the renewals and the releases of many leases. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Limiter, lease, quota } from '../../src/index.js';
+import { applications, listen } from './applications.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { type Server, serve, until } from './server.js';
-import { type Opened, versions } from './versions.js';
+import { type Opened, type Version, versions } from './versions.js';
 
 let server: Server;
 let between: SilentProxy;
@@ -31,6 +32,28 @@ afterEach(async () => {
   opened.close();
   server.admin.disconnect();
   await Promise.all([between.stop(), server.stop()]);
+});
+
+describe.each(Object.entries(applications))('%s', (_, application) => {
+  it('answers before its lease is released, which close awaits', async () => {
+    opened = await (versions['ioredis-6'] as Version).single([between.port]);
+    limiter = new Limiter(opened.client, { timeoutMs: 60_000, logErrors: false });
+    const answer = async () => {
+      await server.admin.call('CLIENT', 'PAUSE', '60000', 'WRITE');
+      return 200;
+    };
+    const rule = lease('jobs', 1, '1h');
+    const listening = await listen(await application({ limiter, rule, answer }));
+    const response = await fetch(`http://127.0.0.1:${listening.port}/`);
+    expect([response.status, await response.text()]).toEqual([200, 'ok']);
+    listening.stop();
+    expect(await server.admin.call('DBSIZE')).toBe(1);
+    await until('the release is sent', () => count('RL.RELEASE') === 1);
+    const closed = limiter.close();
+    await server.admin.call('CLIENT', 'UNPAUSE');
+    await closed;
+    expect(await server.admin.call('DBSIZE')).toBe(0);
+  });
 });
 
 describe.each(newest)('%s', (_, { single }) => {

@@ -62,10 +62,10 @@ describe.each(Object.entries(applications))('%s', (_, application) => {
       isOver = true;
     });
     const statuses: number[] = [];
-    while (!isOver) statuses.push((await fetch(`http://127.0.0.1:${port}/`)).status);
+    while (!isOver || statuses.length <= 5)
+      statuses.push((await fetch(`http://127.0.0.1:${port}/`)).status);
     await over;
     expect(degraded).toEqual([]);
-    expect(statuses.length).toBeGreaterThan(5);
     expect(new Set(statuses)).toEqual(new Set(statuses.includes(429) ? [200, 429] : [200]));
     expect(statuses.filter((status) => status === 200).length).toBeLessThanOrEqual(1000);
   });
