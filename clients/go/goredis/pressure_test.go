@@ -96,7 +96,8 @@ func startStallable(t *testing.T) *instance {
 
 func TestStall_shorter_than_the_silence_ends_no_call(t *testing.T) {
 	server := startStallable(t)
-	limiter := limiterOf(t, server.rdb, throttle.WithSilence(400*time.Millisecond))
+	limiter := limiterOf(t, server.rdb,
+		throttle.WithSilence(2*time.Second), throttle.WithTimeout(time.Minute))
 	rule := throttle.Must(throttle.Fixed("stall", 1_000_000, time.Hour))
 	check(t, limiter, rule.Of("a"))
 	ctx, stop := context.WithCancel(t.Context())
