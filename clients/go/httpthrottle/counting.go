@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"syscall"
 
 	throttle "redis-throttle.invalid/go"
 )
@@ -69,8 +68,8 @@ type recorder struct {
 	hasReturned bool
 }
 
-// watchedBody is the body of a request. Its end before all of it arrived tells that the client is
-// gone, which the request's context does not until then.
+// watchedBody is the body of a request. A part that does not arrive tells that the client is gone or
+// broke its promise, which the request's context does not until then.
 type watchedBody struct {
 	io.ReadCloser
 	isCut atomic.Bool
@@ -79,10 +78,17 @@ type watchedBody struct {
 // Read reads a part of the body.
 func (b *watchedBody) Read(part []byte) (int, error) {
 	n, err := b.ReadCloser.Read(part)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+	if err != nil && !isOurs(err) {
 		b.isCut.Store(true)
 	}
 	return n, err
+}
+
+// isOurs reports whether a read ended at the body's end, or at a bound of the application.
+func isOurs(err error) bool {
+	var tooLarge *http.MaxBytesError
+	return errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose) ||
+		errors.As(err, &tooLarge)
 }
 
 func (w *recorder) head(status int) {
