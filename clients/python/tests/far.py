@@ -52,6 +52,13 @@ class Held(FakeServer):
         return Limiter(self, clock=self.now, **PATIENT, **options)
 
 
+def look_again(limiter: Limiter) -> None:
+    """Wakes the threads that tend holds, after their clock was moved."""
+    for crew in (limiter._renewer._renewals, limiter._renewer._ends):
+        with crew.changed:
+            crew.changed.notify_all()
+
+
 def begun(work: Callable[[], Any]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

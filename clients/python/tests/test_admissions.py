@@ -23,12 +23,12 @@ from redis_throttle_client import (
     policy,
     quota,
 )
-from redis_throttle_client._dial import LEASE_SLOTS
+from redis_throttle_client._dial import RENEWAL_SLOTS
 from redis_throttle_client._steps import Call
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
-from .far import Far, run
+from .far import Far, look_again, run
 from .scripted import Clock, Script, scripted_sync_client
 from .test_failures import in_child
 
@@ -314,7 +314,7 @@ def test_a_renewal_that_waits_for_a_slot_is_not_sent_after_the_end() -> None:
         held = await asyncio.gather(*(one.__aenter__() for one in taken))
         await asyncio.sleep(0.95)
         await asyncio.gather(*(one.cancel() for one in held))
-        assert verbs(server).count("RL.RESERVE") == LEASE_SLOTS
+        assert verbs(server).count("RL.RESERVE") == RENEWAL_SLOTS
         assert verbs(server).count("RL.CANCEL") == 40
         for at in range(40):
             assert (await limiter.peek(MONTH, str(at), 0)).remaining == 100
@@ -330,8 +330,7 @@ def test_a_thread_repeats_a_commit_in_the_background(server: FakeServer) -> None
     reserved.commit(5)
     server.recover()
     server.advance(0.1)
-    with limiter._renewer._changed:
-        limiter._renewer._changed.notify_all()
+    look_again(limiter)
     until(lambda: verbs(server).count("RL.COMMIT") == 2)
     until(lambda: limiter.peek(MONTH, "t", 0).remaining == 95)
     limiter.close()
@@ -355,8 +354,7 @@ def test_an_interrupted_end_goes_on_in_the_background(
     until(lambda: "RL.RELEASE" in verbs(server))
     # An end without an answer is repeated after 100 ms.
     server.advance(0.1)
-    with limiter._renewer._changed:
-        limiter._renewer._changed.notify_all()
+    look_again(limiter)
     until(lambda: "RL.COMMIT" in verbs(server))
     limiter.close()
     assert server.limiter().peek(MONTH, "t", 0).remaining == 90
@@ -372,7 +370,8 @@ def test_a_forked_child_leaves_the_admissions_of_its_parent_alone(server: FakeSe
             held = admitted.held
             admitted.finish()
             unsettled = limiter.counters.unsettled
-            return f"{held} {len(limiter._renewer._due)} {len(server.calls) - before} {unsettled}"
+            due = len(limiter._renewer._renewals.due)
+            return f"{held} {due} {len(server.calls) - before} {unsettled}"
 
         assert in_child(work) == "False 0 0 0"
         assert admitted.held

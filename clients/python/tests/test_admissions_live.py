@@ -252,7 +252,8 @@ def through_a_thread(proxy: Proxy) -> None:
         with limiter.admit(*items()) as admitted:
             admitted.settle(TPM, TOOK)
             admitted.settle(MONTH, TOOK)
-        until(lambda: not limiter._renewer._due and not limiter._renewer._tended)
+        ends = limiter._renewer._ends
+        until(lambda: not ends.due and not ends.tended)
 
 
 @pytest.mark.parametrize("silent", ["before", "during"])
@@ -310,7 +311,8 @@ def while_silent_in_a_thread(live: Server, silent: str) -> str:
             admitted.settle(TPM, TOOK)
             admitted.settle(MONTH, TOOK)
         live.answer_again()
-        until(lambda: not limiter._renewer._due and not limiter._renewer._tended)
+        ends = limiter._renewer._ends
+        until(lambda: not ends.due and not ends.tended)
         return admitted.decision.source
 
 

@@ -30,6 +30,8 @@ from redis_throttle_client._keeping import Renewer
 from redis_throttle_client._steps import Call, Steps
 from redis_throttle_client.testing import FakeServer
 
+from .far import look_again
+
 API = gcra("api", 6, 10, "60s")
 
 
@@ -139,14 +141,11 @@ def test_a_lease_held_by_a_thread_renews_itself(server: FakeServer) -> None:
 
         hold.renew = renew  # type: ignore[method-assign]
         server.advance(0.001)
-        with limiter._renewer._changed:
-            limiter._renewer.closes += 1
-            limiter._renewer._changed.notify_all()
+        limiter._renewer._renewals.close(keeps=lambda hold: False)
         limiter._renewer = Renewer(limiter._run, server.now)
         limiter._renewer.keep([hold])
         server.advance(0.001)
-        with limiter._renewer._changed:
-            limiter._renewer._changed.notify()
+        look_again(limiter)
         assert renewed.wait(5)
     limiter.close()
 

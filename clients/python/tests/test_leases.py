@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from redis_throttle_client import Denied, gcra, lease
-from redis_throttle_client._dial import LEASE_SLOTS
+from redis_throttle_client._dial import END_SLOTS, RENEWAL_SLOTS
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
-from .far import Far, Held, begun, ended, run
+from .far import Far, Held, begun, ended, look_again, run
 from .test_failures import in_child
 
 API = gcra("api", 1000, 1000, "60s")
@@ -64,7 +64,7 @@ def test_calls_on_leases_use_no_more_than_their_slots() -> None:
         await asyncio.gather(*(one.__aenter__() for one in held))
         server.most = 0
         await asyncio.gather(*(one.__aexit__() for one in held))
-        assert (holders(server), server.most) == (0, LEASE_SLOTS)
+        assert (holders(server), server.most) == (0, END_SLOTS)
         await limiter.close()
 
     run(work())
@@ -130,8 +130,7 @@ def test_a_thread_repeats_a_release_in_the_background() -> None:
     assert holders(server) == 1
     server.recover()
     server.advance(0.1)
-    with limiter._renewer._changed:
-        limiter._renewer._changed.notify_all()
+    look_again(limiter)
     until(lambda: holders(server) == 0)
     limiter.close()
 
@@ -235,13 +234,14 @@ def test_a_forked_child_leaves_the_leases_of_its_parent_alone() -> None:
     server = FakeServer()
     limiter = server.limiter()
     with limiter.lease(JOBS, "x") as held:
-        assert len(limiter._renewer._due) == 1
+        assert len(limiter._renewer._renewals.due) == 1
 
         def work() -> str:
             before = len(server.calls)
             held.renew()
             held.release()
-            return f"{held.held} {len(limiter._renewer._due)} {len(server.calls) - before}"
+            due = len(limiter._renewer._renewals.due)
+            return f"{held.held} {due} {len(server.calls) - before}"
 
         assert in_child(work) == "False 0 0"
         assert held.held
@@ -256,10 +256,9 @@ def test_leases_of_threads_are_renewed_together() -> None:
         one.__enter__()
     server.hold()
     server.advance(2)
-    with limiter._renewer._changed:
-        limiter._renewer._changed.notify_all()
+    look_again(limiter)
     # All wait for an answer that does not come.
-    until(lambda: sent(server, "RL.RENEW") == LEASE_SLOTS)
+    until(lambda: sent(server, "RL.RENEW") == RENEWAL_SLOTS)
     server.let_go()
     until(lambda: sent(server, "RL.RENEW") == 20)
     ended([begun(lambda one=one: one.__exit__()) for one in held])  # type: ignore[misc]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from redis_throttle_client import AsyncLimiter, Decision, Item, Limiter, gcra
-from redis_throttle_client._hold import Hold
 from redis_throttle_client._keeping import Renewer
 
 from .far import Loop, run
@@ -338,19 +337,25 @@ class Stepped(Renewer):
         super().__init__(run, clock.monotonic)
         self._stepped = clock
 
-    def _start(self) -> None:
-        pass
+    def begin(self) -> None:
+        super().begin()
+        for crew in (self._renewals, self._ends):
+            crew._most = 0
 
-    def _end_all(self, holds: Sequence[Hold]) -> None:
-        for hold in holds:
-            self._end_once(hold)
+    def close(self) -> None:
+        super().close()
+        while self._ends.due:
+            self._end(heapq.heappop(self._ends.due)[2])
 
     def run_until(self, instant_s: float) -> None:
-        while self._due and self._due[0][0] <= instant_s + _BEFORE_S / 2:
-            at_s, _, is_end, hold = heapq.heappop(self._due)
+        while crews := [
+            crew for crew in (self._renewals, self._ends)
+            if crew.due and crew.due[0][0] <= instant_s + _BEFORE_S / 2
+        ]:  # fmt: skip
+            crew = min(crews, key=lambda crew: crew.due[0][0])
+            at_s, _, hold = heapq.heappop(crew.due)
             self._stepped.sleep(max(0.0, at_s - self._stepped.monotonic()))
-            if hold.is_ended == is_end and self._tended_once(hold):
-                self.add(hold)
+            crew._tend(hold)
 
 
 CONCURRENT = frozenset({"calls", "start", "pause"})

@@ -10,7 +10,7 @@ from typing import Any
 from ._backends import Choice, unexecuted
 from ._breaker import Breaker, Breakers
 from ._decision import Decision
-from ._dial import LEASE_SLOTS
+from ._dial import END_SLOTS, RENEWAL_SLOTS
 from ._errors import (
     TOO_MANY,
     CommandRejected,
@@ -56,7 +56,8 @@ class Asking:
     def begin(self) -> None:
         """Forgets the calls in flight, also in the child of a fork."""
         self._lock = threading.Lock()
-        # For each node and slot, the number of calls on leases that have it or wait for it.
+        # For each node, and for renewals and ends apart: the number of calls at each slot that have
+        # it or wait for it.
         self._slots: dict[object, list[int]] = {}
         self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
 
@@ -68,24 +69,25 @@ class Asking:
         return call
 
     def keep(
-        self, args: Args, until: float, is_over: Callable[[], bool] = lambda: False
+        self, args: Args, until: float, is_over: Callable[[], bool] | None = None
     ) -> Steps[Any]:
-        """Sends a renewal or an end of a lease or an admission. These have slots of their own.
+        """Sends a renewal or an end of a lease or an admission. Each has slots of its own.
 
-        Waits for a slot at most until the instant ``until``. Nothing is sent if it ``is_over`` by
-        then.
+        Waits for a slot at most until the instant ``until``. ``is_over`` is that of a renewal, and
+        None for an end: a renewal is not sent if it is over by then.
         """
         node = self._find_node(args[1])
+        most = END_SLOTS if is_over is None else RENEWAL_SLOTS
         with self._lock:
-            slots = self._slots.setdefault(node, [0] * LEASE_SLOTS)
+            slots = self._slots.setdefault((node, most), [0] * most)
             slot = slots.index(min(slots))
             slots[slot] += 1
         try:
-            turn = yield Turn(("lease", node, slot), max(0.0, until - self.clock()))
+            turn = yield Turn(("lease", node, most, slot), max(0.0, until - self.clock()))
             if turn is None:
                 raise Unavailable("the ttl ended before the call was sent", "overloaded")
             try:
-                if is_over():
+                if is_over is not None and is_over():
                     raise Unavailable("the work ended before the call was sent", "overloaded")
                 call = self.call()
                 call.is_kept = True

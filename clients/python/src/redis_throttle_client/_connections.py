@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._breaker import Breaker
-from ._dial import LEASE_SLOTS, MOST_DIALS, MOST_SOCKETS, Login
+from ._dial import END_SLOTS, MOST_DIALS, MOST_SOCKETS, RENEWAL_SLOTS, Login
 from ._errors import counted, is_rejection, is_temporary, lost
 from ._line import Line, W
 from ._link import NEVER, SAME_S, L
@@ -81,7 +81,7 @@ class Connections(Line[L, W]):
     @property
     def _has_place(self) -> bool:
         """True if a call may take a free connection, and overtakes no other."""
-        return not self._line and self._placed < self.bounds.max_in_flight
+        return not self._line and self._placed < self._most
 
     def _may_dial(self, at: float) -> bool:
         return bool(self.dials) or at >= self._dial_at - SAME_S
@@ -92,7 +92,7 @@ class Connections(Line[L, W]):
 
     @property
     def _most(self) -> int:
-        """The maximum number of connections, those for leases apart."""
+        """The maximum number of connections, and of calls that have one, those for holds apart."""
         return min(self.bounds.max_in_flight, MOST_SOCKETS)
 
     def _assign(self, link: L, call: Call) -> L:
@@ -131,7 +131,7 @@ class Connections(Line[L, W]):
         if link not in self.links:
             return
         self._release(link)
-        while self._kept or (self._line and self._placed < self.bounds.max_in_flight):
+        while self._kept or (self._line and self._placed < self._most):
             waiter = (self._kept or self._line).popleft()
             if waiter.has_left:
                 continue
@@ -158,6 +158,9 @@ class Connections(Line[L, W]):
         if not self.links:
             self._lost = self.now(at)
             self._line_due = -NEVER
+        elif self.idle and self._line:
+            # The place may go to a call in line, which no dial helps if there are connections.
+            self.give(self.idle.pop(), at)
         self._dial_more(at)
 
     def _forget(self, link: L) -> None:
@@ -223,7 +226,7 @@ class Connections(Line[L, W]):
 
         The first connection of a generation shows if the node answers, and all calls wait for it.
         """
-        most = self._most + (LEASE_SLOTS if self._kept else 0)
+        most = self._most + (RENEWAL_SLOTS + END_SLOTS if self._kept else 0)
         while (
             at >= self._dial_at - SAME_S
             and len(self.dials) < min(self.waiting, MOST_DIALS)

@@ -65,7 +65,9 @@ class Deciding:
         self._known = KnownDenials(options.known_denials, options.denial_cache_max_ms, lock)
         self._local = LocalLimiter()
 
-    def keep(self, args: Args, until: float, is_over: Callable[[], bool]) -> Steps[Any]:
+    def keep(
+        self, args: Args, until: float, is_over: Callable[[], bool] | None = None
+    ) -> Steps[Any]:
         """Sends a renewal or an end, which may wait until the instant ``until``."""
         return self.asking.keep(args, until, is_over)
 

@@ -22,8 +22,9 @@ MOST_DIALS = 8
 MOST_SOCKETS = 64
 # The time of a dial, unless ``timeout_ms`` is longer.
 MOST_DIAL_S = 1.0
-# The renewals and releases of leases that may be in flight to one node, besides all other calls.
-LEASE_SLOTS = 8
+# The renewals of leases and reservations that may be in flight to one node, and the ends of these,
+# besides all other calls. Neither wait for the others.
+RENEWAL_SLOTS, END_SLOTS = 8, 32
 # The arguments of a client's pool that are not used: those that would repeat or wait, that belong
 # to the pool itself, or that would encode one subject in two ways.
 _LEFT_OUT = (

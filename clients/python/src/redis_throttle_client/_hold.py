@@ -52,9 +52,8 @@ class Hold:
         self._tries, self._failure = 0, Unavailable("the limiter was closed")
         self._ended_at = 0.0
         self.is_ended = False
-        # Ends the renewals in the background, and tells how often its limiter was closed before.
+        # Ends the renewals in the background.
         self.stop: Callable[[], Any] = lambda: None
-        self.closes = 0
 
     @property
     def held(self) -> bool:
@@ -139,6 +138,11 @@ class Hold:
     def _end(self) -> Steps[None]:
         raise NotImplementedError
 
+    @property
+    def was_tried(self) -> bool:
+        """True if the end was sent, or is about to be."""
+        return self._tries > 0
+
     def next_end_s(self) -> float | None:
         """Returns the pause before the next try to end it; None if there is none."""
         if not self._tries:
@@ -164,7 +168,7 @@ class Hold:
     def _send(self, args: Args, until: float) -> Steps[Any]:
         """Sends an end, which may wait for a slot at least as long as for its answer."""
         until = max(until, self._calls.clock() + self._calls.timeout_s)
-        return self._calls.keep(args, until, lambda: False)
+        return self._calls.keep(args, until)
 
     def _settle(self, kind: Settling, args: Args, units: int, until: float) -> Steps[Decision]:
         keyed = Keyed(Item(self.item.rule, self.item.subject, units), self.key)

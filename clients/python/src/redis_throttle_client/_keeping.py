@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ._dial import LEASE_SLOTS
+from ._dial import END_SLOTS, RENEWAL_SLOTS
 from ._errors import ThrottleError
 from ._fork import forgets
 from ._hold import Hold
@@ -20,10 +20,83 @@ from ._tasks import Tasks
 Run = Callable[[Any], Any]
 
 
+class _Crew:
+    """Threads that tend holds when these are due. The threads start with the first holds."""
+
+    def __init__(
+        self, most: int, tend: Callable[[Hold], None], clock: Callable[[], float],
+        lock: threading.RLock,
+    ) -> None:  # fmt: skip
+        self._most, self._tend, self._clock = most, tend, clock
+        self.changed = threading.Condition(lock)
+        self.due: list[tuple[float, int, Hold]] = []
+        # The number of holds that are being tended, and of threads.
+        self.tended = self._threads = 0
+        self._count = itertools.count()
+        self._is_closed = False
+
+    def add(self, hold: Hold, after_s: float) -> None:
+        """Tends a hold after a number of seconds."""
+        with self.changed:
+            heapq.heappush(self.due, (self._clock() + after_s, next(self._count), hold))
+            if self._threads < min(self._most, len(self.due) + self.tended):
+                # If no thread can start, one that runs or that of the next hold tends this one.
+                with contextlib.suppress(RuntimeError):
+                    threading.Thread(target=self._work, daemon=True).start()
+                    self._threads += 1
+            self.changed.notify()
+
+    def close(self, *, keeps: Callable[[Hold], bool]) -> list[Hold]:
+        """Ends the threads as soon as the holds that it ``keeps`` are tended. Returns the others.
+
+        Holds that are added later have threads for as long as they are tended.
+        """
+        with self.changed:
+            self._is_closed = True
+            dropped = [due for due in self.due if not keeps(due[2])]
+            self.due = [due for due in self.due if keeps(due[2])]
+            heapq.heapify(self.due)
+            self.changed.notify_all()
+        return [hold for _, _, hold in dropped]
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until all holds are tended, at most ``timeout_s``."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.due and not self.tended, timeout_s)
+
+    def _work(self) -> None:
+        while (hold := self._next()) is not None:
+            try:
+                self._tend(hold)
+            except BaseException:
+                with self.changed:
+                    self._threads -= 1
+                raise
+            finally:
+                with self.changed:
+                    self.tended -= 1
+                    if self._is_closed:
+                        self.changed.notify_all()
+
+    def _next(self) -> Hold | None:
+        """Waits for a hold that is due. Returns None at the end of the thread."""
+        with self.changed:
+            while self.due or not self._is_closed:
+                wait = self.due[0][0] - self._clock() if self.due else None
+                if wait is not None and wait <= 0:
+                    self.tended += 1
+                    return heapq.heappop(self.due)[2]
+                self.changed.wait(wait)
+            # A hold that is added from now on has a new thread.
+            self._threads -= 1
+            return None
+
+
 class Renewer:
     """Renews the holds of a limiter, and repeats their ends, in a few threads.
 
-    The threads start with the first holds. A fork forgets the holds of the parent.
+    Renewals and ends have threads of their own, so that neither wait for the others. A fork forgets
+    the holds of the parent.
     """
 
     def __init__(self, run: Run, clock: Callable[[], float]) -> None:
@@ -33,142 +106,68 @@ class Renewer:
 
     def begin(self) -> None:
         """Resets to no holds and no threads, also in the child of a fork."""
-        self._due: list[tuple[float, int, bool, Hold]] = []
         self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
-        self._count = itertools.count()
-        self._changed = threading.Condition()
-        self._threads = self._tended = self.closes = 0
+        lock = threading.RLock()
+        self._renewals = _Crew(RENEWAL_SLOTS, self._renew, self._clock, lock)
+        self._ends = _Crew(END_SLOTS, self._end, self._clock, lock)
         self._is_closed = False
-        self._ending: list[threading.Thread] = []
 
     def keep(self, holds: Sequence[Hold]) -> None:
         """Renews holds in the background until they are ended or lost."""
         for hold in holds:
-            hold.closes = self.closes
             self._held.add(hold)
-            if hold.is_renewable:
-                self.add(hold)
+            self._renew_later(hold)
 
     def end(self, holds: Sequence[Hold]) -> None:
         """Ends holds, one after the other. Those without an answer are repeated later."""
         left = [hold for hold in holds if hold.begins_end()]
         try:
             while left:
-                if not self.run(left[0].end()):
-                    self.add(left[0])
+                self._end(left[0])
                 left.pop(0)
         finally:
             # The thread was interrupted.
             for hold in left:
-                self.add(hold)
+                self._end_later(hold)
 
     def abandon(self, holds: Sequence[Hold]) -> None:
         """Ends holds in the background."""
-        ended = []
         for hold in holds:
-            hold.closes = self.closes
             if hold.begins_end():
-                ended.append(hold)
-        if self._is_closed:
-            self._end_all(ended)
-            return
-        for hold in ended:
-            self.add(hold)
-
-    def _end_once(self, hold: Hold) -> None:
-        if not self.run(hold.end()):
-            hold.give_up()
-
-    def add(self, hold: Hold) -> None:
-        """Renews the hold until it is ended or lost; if it is ended, repeats that."""
-        with self._changed:
-            pushed = self._push(hold)
-            if pushed:
-                if self._threads < min(LEASE_SLOTS, len(self._due) + self._tended):
-                    self._start()
-                self._changed.notify()
-        if not pushed and hold.is_ended:
-            hold.give_up()
-
-    def _start(self) -> None:
-        threading.Thread(target=self._tend, args=(self.closes,), daemon=True).start()
-        self._threads += 1
-
-    def _push(self, hold: Hold) -> bool:
-        if hold.closes != self.closes:
-            return False
-        after_s = hold.next_end_s() if hold.is_ended else hold.next_renewal_s()
-        if after_s is None:
-            return False
-        at = self._clock() + after_s
-        heapq.heappush(self._due, (at, next(self._count), hold.is_ended, hold))
-        return True
+                self._end_later(hold)
 
     def close(self) -> None:
-        """Ends the threads and the renewals, and begins to end all holds."""
-        with self._changed:
-            self.closes += 1
-            self._is_closed = True
-            self._threads = self._tended = 0
-            repeated = [hold for _, _, is_end, hold in self._due if is_end]
-            self._due.clear()
-            self._changed.notify_all()
-        for hold in repeated:
+        """Ends the renewals, and begins to end all holds, with one try each."""
+        self._is_closed = True
+        self._renewals.close(keeps=lambda hold: False)
+        for hold in self._ends.close(keeps=lambda hold: not hold.was_tried):
             hold.give_up()
-        self._end_all([hold for hold in list(self._held) if hold.begins_end()])
-
-    def _end_all(self, holds: Sequence[Hold]) -> None:
-        """Ends holds in threads, with one try each."""
-        left = list(holds)
-
-        def work() -> None:
-            while left:
-                with contextlib.suppress(IndexError):
-                    self._end_once(left.pop())
-
-        for _ in range(min(LEASE_SLOTS, len(left))):
-            ending = threading.Thread(target=work, daemon=True)
-            self._ending.append(ending)
-            ending.start()
+        self.abandon(list(self._held))
 
     def join(self, timeout_s: float) -> None:
-        """Waits for these threads, at most ``timeout_s``."""
-        ends_at = self._clock() + timeout_s
-        for ending in self._ending:
-            ending.join(max(0.0, ends_at - self._clock()))
+        """Waits until the holds are ended, at most ``timeout_s``."""
+        self._ends.join(timeout_s)
 
-    def _tend(self, closes: int) -> None:
-        while (hold := self._next(closes)) is not None:
-            needs_more = self._tended_once(hold)
-            with self._changed:
-                is_closed = self.closes != closes
-                self._tended -= not is_closed
-            if needs_more:
-                # After close this gives up an end without an answer.
-                self.add(hold)
-            if is_closed:
-                return
+    def _renew_later(self, hold: Hold) -> None:
+        if hold.is_renewable and not self._is_closed:
+            self._renewals.add(hold, hold.next_renewal_s())
 
-    def _tended_once(self, hold: Hold) -> bool:
-        """Renews a hold or ends it. Returns True if it needs more of that."""
-        if hold.is_ended:
-            return not self.run(hold.end())
-        with contextlib.suppress(ThrottleError):
-            return bool(self.run(hold.renew())) and not hold.is_ended
-        return not hold.is_ended
+    def _renew(self, hold: Hold) -> None:
+        if not hold.is_ended:
+            with contextlib.suppress(ThrottleError):
+                self.run(hold.renew())
+            self._renew_later(hold)
 
-    def _next(self, closes: int) -> Hold | None:
-        with self._changed:
-            while self.closes == closes:
-                # A renewal ends when its hold is ended.
-                while self._due and self._due[0][3].is_ended != self._due[0][2]:
-                    heapq.heappop(self._due)
-                wait = self._due[0][0] - self._clock() if self._due else None
-                if wait is not None and wait <= 0:
-                    self._tended += 1
-                    return heapq.heappop(self._due)[3]
-                self._changed.wait(wait)
-            return None
+    def _end_later(self, hold: Hold) -> None:
+        after_s = hold.next_end_s()
+        if after_s is None or (hold.was_tried and self._is_closed):
+            hold.give_up()
+        else:
+            self._ends.add(hold, after_s)
+
+    def _end(self, hold: Hold) -> None:
+        if not self.run(hold.end()):
+            self._end_later(hold)
 
 
 class Keeper:

@@ -1,0 +1,128 @@
+"""Tests that renewals do not wait for ends, however many of these are under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from redis_throttle_client import AsyncLimiter, Limiter, Unavailable, gcra, lease
+from redis_throttle_client._dial import END_SLOTS
+
+from .conftest import Server, until
+from .far import Held, begun, ended, look_again
+
+API = gcra("api", 1000, 1000, "60s")
+JOBS = lease("jobs", 400, "600s")
+# More ends than have slots: the others are in line.
+ENDS = END_SLOTS + 10
+# As much time as the slowest machine needs.
+PATIENT: Any = {"timeout_ms": 60_000, "silence_ms": 60_000, "max_in_flight": 1}
+# A command without a reply for now, as an end or as any other call.
+BLOCKS = ("BLPOP", "list", "0")
+
+
+def blocked(server: Server) -> int:
+    """Returns the number of connections whose command has no reply."""
+    return int(server.command("INFO", "clients")["blocked_clients"])
+
+
+def unblock(server: Server) -> None:
+    server.command("RPUSH", "list", *range(2 * ENDS))
+
+
+@pytest.mark.live
+def test_a_renewal_passes_ends_in_flight_and_in_line(shared_server: Server) -> None:
+    with Limiter(shared_server.client(), **PATIENT) as limiter:
+        limiter.ready()
+        calls = limiter._calls
+        with limiter.lease(JOBS, "x") as held:
+            begun(lambda: limiter._run(calls.ask(BLOCKS)))
+            until(lambda: blocked(shared_server) == 1)
+            until_at = calls.clock() + 600
+            ends = [begun(lambda: limiter._run(calls.keep(BLOCKS, until_at))) for _ in range(ENDS)]
+            renewed: list[bool] = []
+            try:
+                until(lambda: blocked(shared_server) == 1 + END_SLOTS)
+                begun(lambda: renewed.append(held.renew()))
+                until(lambda: renewed == [True])
+                assert blocked(shared_server) == 1 + END_SLOTS
+            finally:
+                unblock(shared_server)
+            ended(ends)
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_renewal_passes_ends_in_flight_and_in_line_in_asyncio(
+    shared_server: Server,
+) -> None:
+    client = redis.asyncio.Redis(port=shared_server.port)
+    async with AsyncLimiter(client, **PATIENT) as limiter:
+        await limiter.ready()
+        calls = limiter._calls
+        async with limiter.lease(JOBS, "x") as held:
+            blocking = [asyncio.ensure_future(limiter._run(calls.ask(BLOCKS)))]
+            await asyncio.to_thread(until, lambda: blocked(shared_server) == 1)
+            until_at = calls.clock() + 600
+            for _ in range(ENDS):
+                end = limiter._run(calls.keep(BLOCKS, until_at))
+                blocking.append(asyncio.ensure_future(end))
+            try:
+                await asyncio.to_thread(until, lambda: blocked(shared_server) == 1 + END_SLOTS)
+                async with asyncio.timeout(60):
+                    assert await held.renew()
+                assert blocked(shared_server) == 1 + END_SLOTS
+            finally:
+                unblock(shared_server)
+            await asyncio.gather(*blocking)
+
+
+@pytest.mark.live
+def test_a_call_in_line_takes_the_idle_connection_of_an_end_if_the_other_is_lost(
+    shared_server: Server,
+) -> None:
+    with Limiter(shared_server.client(), **PATIENT) as limiter:
+        limiter.ready()
+        calls, pool = limiter._calls, limiter._transport._sockets.pool  # type: ignore[attr-defined]
+        first = begun(lambda: lost(limiter))
+        until(lambda: blocked(shared_server) == 1)
+        [link] = pool.links
+        # The end opens a connection of its own.
+        limiter._run(calls.keep(("PING", "list"), calls.clock() + 600))
+        assert len(pool.idle) == 1
+        found: list[str] = []
+        second = begun(lambda: found.append(limiter.check(API, "42").source))
+        until(lambda: pool.waiting == 1)
+        shared_server.command("CLIENT", "KILL", "ID", id_of(shared_server, "blpop"))
+        ended([first, second])
+        assert found == ["server"]
+        assert link not in pool.links
+
+
+def lost(limiter: Limiter) -> None:
+    with pytest.raises(Unavailable):
+        limiter._run(limiter._calls.ask(BLOCKS))
+
+
+def id_of(server: Server, command: str) -> int:
+    """Returns the number of the connection whose last command this is."""
+    return next(int(one["id"]) for one in server.client().client_list() if one["cmd"] == command)
+
+
+def test_a_renewal_in_the_background_passes_ends_in_the_background() -> None:
+    server = Held("RL.LEASE", "RL.RENEW")
+    limiter = server.threads()
+    lost = [limiter.lease(JOBS, "x", str(at)).__enter__() for at in range(ENDS)]
+    with limiter.lease(JOBS, "x", "kept"):
+        server.hold()
+        limiter._renewer.abandon([one._hold for one in lost])
+        until(lambda: [call[0] for call in server.calls].count("RL.RELEASE") == END_SLOTS)
+        server.advance(200)
+        look_again(limiter)
+        until(lambda: server.calls[-1][0] == "RL.RENEW")
+        server.let_go()
+    limiter.close()
+    assert not server._holders("rl:jobs:x")
