@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -26,11 +25,10 @@ from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 from .conftest import Server, until
 from .far import Far, run
 from .proxy import Proxy
-from .served import served
+from .served import RESET, served
 
 LIMIT = 5
 PEER = "192.0.2.7"
-RESET = struct.pack("ii", 1, 0)
 BUSY: Any = {"silence_ms": 2000, "timeout_ms": 20_000}
 seen: list[Outcome] = []
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import httpx
 import pytest
@@ -30,7 +27,7 @@ from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import Server, until
 from .proxy import Proxy
-from .served import served
+from .served import RESET, served, served_wsgi
 
 pytestmark = pytest.mark.live
 LIMIT, HERD = 1000, 10_000
@@ -220,24 +217,8 @@ def wsgi(port: int, limiter: Limiter) -> Iterator[int]:
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [b"served"]
 
-    class Threads(ThreadingMixIn, WSGIServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Ignores aborted requests."""
-
-    class Quiet(WSGIRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    app = WsgiMiddleware(answer, limiter=limiter, rules=RULE, key=user)
-    server = make_server("127.0.0.1", 0, app, Threads, Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+    with served_wsgi(WsgiMiddleware(answer, limiter=limiter, rules=RULE, key=user)) as listening:
+        yield listening
 
 
 def storm(port: int, is_over: threading.Event) -> int:
@@ -248,7 +229,7 @@ def storm(port: int, is_over: threading.Event) -> int:
             return count
         try:
             with socket.create_connection(("127.0.0.1", port), 10) as sending:
-                sending.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sending.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 sending.sendall(request)
         except OSError:
             time.sleep(0.001)

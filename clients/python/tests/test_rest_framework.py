@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import threading
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from typing import Any, ClassVar
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import django
 import httpx
@@ -17,6 +15,7 @@ from django.conf import settings
 from redis_throttle_client import (
     InvalidArgument,
     Limiter,
+    Outcome,
     Rule,
     backoff,
     fixed,
@@ -25,7 +24,8 @@ from redis_throttle_client import (
     quota,
 )
 
-from .conftest import Server
+from .conftest import Server, until
+from .served import cut, served_wsgi
 
 settings.configure(
     ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="x", USE_TZ=True,
@@ -37,6 +37,7 @@ settings.configure(
 )  # fmt: skip
 django.setup()
 
+from django.core.handlers.wsgi import WSGIRequest  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.urls import path  # noqa: E402
 from rest_framework.exceptions import NotFound  # noqa: E402
@@ -53,6 +54,15 @@ pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
 DAY = fixed("day", 3, "1d")
 LOGIN = backoff("login", 2, "1s", "15m", "1d", count="failures")
+outcomes: list[Outcome] = []
+
+
+def is_served(outcome: Outcome) -> bool:
+    outcomes.append(outcome)
+    return outcome.status == 200
+
+
+UPLOADS = fixed("uploads", 2, "1h", count=is_served)
 CLOSED = fixed("closed", 5, "1h", on_error="deny")
 # Each test gives the throttles a limiter of its server.
 SOME = Limiter(redis.Redis(port=1))
@@ -130,35 +140,57 @@ class Login(APIView):
         return Response(status=200 if password == "right" else 403)
 
 
+class UploadThrottle(RateLimitThrottle):
+    limiter = SOME
+    rules = UPLOADS
+
+
+class Upload(APIView):
+    throttle_classes = (UploadThrottle,)
+    begun: ClassVar[list[str]] = []
+    ended: ClassVar[list[str]] = []
+
+    def dispatch(self, request: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return super().dispatch(request, *args, **options)
+        finally:
+            self.ended.append(request.method)
+
+    def post(self, request: Request) -> Response:
+        self.begun.append("post")
+        return Response(request.data)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, OSError):
+            return Response(status=400)
+        return super().handle_exception(exc)
+
+
 class Closed(Home):
     throttle_classes = (ClosedThrottle,)
 
 
 urlpatterns = [
     path(name, view.as_view())
-    for name, view in {"": Home, "me": Me, "two": Two, "login": Login, "closed": Closed}.items()
+    for name, view in {
+        "": Home,
+        "me": Me,
+        "two": Two,
+        "login": Login,
+        "closed": Closed,
+        "upload": Upload,
+    }.items()
 ]
-
-
-class Quiet(WSGIRequestHandler):
-    def log_message(self, *args: Any) -> None: ...
-
-    def get_stderr(self) -> Any:
-        return io.StringIO()
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[httpx.Client]:
     """Serves the application over HTTP."""
-    app = get_wsgi_application()
-    serving: WSGIServer = make_server("127.0.0.1", 0, app, handler_class=Quiet)
-    thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{serving.server_port}", timeout=60) as client:
+    with (
+        served_wsgi(get_wsgi_application()) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
         yield client
-    serving.shutdown()
-    thread.join()
-    serving.server_close()
 
 
 @pytest.fixture
@@ -234,6 +266,36 @@ def test_a_login_limiter_counts_failed_logins(site: httpx.Client, limiter: Limit
     # Django answers an error of the view with 500.
     assert log_in("raise") == 500
     assert [log_in("wrong") for _ in range(2)] == [403, 429]
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_request_whose_body_is_cut_counts(
+    site: httpx.Client, limiter: Limiter, resets: bool
+) -> None:  # fmt: skip
+    port, begun, ended = site.base_url.port or 0, Upload.begun, Upload.ended
+    for each in (outcomes, begun, ended):
+        each.clear()
+    for _ in range(2):
+        told = cut(port, begun, path="/upload", resets=resets)
+        assert resets or b" 400 " in told.partition(b"\r\n")[0]
+    until(lambda: len(ended) == 2)
+    assert outcomes == []
+    assert site.post("/upload", json=[]).status_code == 429
+
+
+def test_a_cut_body_that_was_read_before_the_throttle_is_known() -> None:
+    for parts, is_cut in ((b"[1", True), (b"[1, 2, 3]", False)):
+        environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": "9", "wsgi.input": BytesIO(parts)}
+        inner = WSGIRequest(environ)
+        assert inner.body == parts
+        assert rest_framework._watched_body(Request(inner)).is_cut is is_cut
+
+
+def test_a_complete_body_is_no_cut(site: httpx.Client, limiter: Limiter) -> None:
+    outcomes.clear()
+    bad: Any = {"content": b"[1", "headers": {"Content-Type": "application/json"}}
+    assert [site.post("/upload", **bad).status_code for _ in range(4)] == [400] * 4
+    assert [one.status for one in outcomes] == [400] * 4
 
 
 def test_invalid_classes_are_refused_when_they_are_made() -> None:

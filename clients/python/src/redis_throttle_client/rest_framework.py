@@ -10,6 +10,7 @@ Needs the extra ``rest-framework``. The decision is
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from ._address import ClientAddress
+from ._body_input import BodyInput
 from ._counting import Decided, refund, take
 from ._decision import Decision, HeaderStyle, retry_after_s
 from ._errors import InvalidArgument
@@ -138,7 +140,7 @@ class RateLimitThrottle(BaseThrottle):
         request.META[DECISION] = decision
         _add_headers(view, decision, self._plan.styles)
         if decision.allowed:
-            _refund_at_end(self.limiter, taken, view)
+            _refund_at_end(self.limiter, taken, request, view)
             return True
         if decision.never or decision.source == "error":
             raise RateLimitError(decision)
@@ -167,24 +169,50 @@ def _add_headers(view: APIView, decision: Decision, styles: Sequence[HeaderStyle
             view.headers.setdefault(name, value)
 
 
-def _refund_at_end(limiter: Limiter, taken: Decided, view: APIView) -> None:
-    """Refunds what does not count, when the view has its response or raises."""
+def _refund_at_end(limiter: Limiter, taken: Decided, request: Request, view: APIView) -> None:
+    """Refunds what does not count, when the view has its response or raises.
+
+    A request whose body its client cut counts, as one whose client has left.
+    """
     if taken.asked.counts_all:
         return
+    body = _watched_body(request)
     finalize, handle = view.finalize_response, view.handle_exception
+
+    def end(outcome: Outcome) -> None:
+        if not body.is_cut:
+            refund(limiter, taken, outcome)
 
     def finalized(*args: Any, **options: Any) -> Response:
         response = finalize(*args, **options)
-        refund(limiter, taken, Outcome(response.status_code))
+        end(Outcome(response.status_code))
         return response
 
     def handled(exc: Exception) -> Response:
         try:
             return handle(exc)
         except Exception as raised:
-            refund(limiter, taken, Outcome(None, raised))
+            end(Outcome(None, raised))
             raise
 
     # The framework has no other hook that a throttle can reach.
     view.finalize_response = finalized  # type: ignore[method-assign]
     view.handle_exception = handled  # type: ignore[method-assign]
+
+
+def _watched_body(request: Request) -> BodyInput:
+    """Notes from now on that the client has cut the body. Django ignores a body that is too short.
+
+    If a middleware of the application has read it before, that is known already.
+    """
+    inner: Any = request._request
+    length = inner.META.get("CONTENT_LENGTH")
+    was_read = getattr(inner, "_read_started", False)
+    if was_read and hasattr(inner, "_body"):
+        body = BodyInput(io.BytesIO(inner._body), length)
+        body.read()
+        return body
+    # How much a middleware has read without keeping it is not known.
+    body = BodyInput(getattr(inner, "_stream", None), None if was_read else length)
+    inner._stream = body
+    return body

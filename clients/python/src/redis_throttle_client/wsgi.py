@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Unpack
 
+from ._body_input import BodyInput
 from ._counting import Decided, refund, take
 from ._decision import Decision
 from ._errors import InvalidArgument
@@ -84,7 +85,7 @@ class RateLimitMiddleware:
         if not taken.decision.allowed:
             return _answer(request, plan.denial(request, taken.decision), start_response)
         fields = taken.decision.headers(plan.styles)
-        ending = _Ending(self._limiter, taken, leases)
+        ending = _Ending(self._limiter, taken, leases, environ)
 
         def starting(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
             ending.status = int(status[:3]) if status[:3].isdecimal() else None
@@ -155,19 +156,27 @@ class _Ending:
     ``status`` is that of the application, None until it begins its response.
     """
 
-    def __init__(self, limiter: Limiter, taken: Decided, leases: list[Lease]) -> None:
+    def __init__(
+        self, limiter: Limiter, taken: Decided, leases: list[Lease], environ: Environ
+    ) -> None:  # fmt: skip
         self._limiter, self._leases = limiter, leases
         self._taken = None if taken.asked.counts_all else taken
         self.status: int | None = None
+        if self._taken is not None:
+            self._input = BodyInput(environ.get("wsgi.input"), environ.get("CONTENT_LENGTH"))
+            environ["wsgi.input"] = self._input
 
     @property
     def is_empty(self) -> bool:
         return self._taken is None and not self._leases
 
     def refund(self, error: BaseException | None = None) -> None:
-        """Refunds what does not count. Later calls do nothing."""
+        """Refunds what does not count. Later calls do nothing.
+
+        A request whose body its client cut counts, as one whose client has left.
+        """
         taken, self._taken = self._taken, None
-        if taken is not None:
+        if taken is not None and not self._input.is_cut:
             status = self.status if error is None else None
             refund(self._limiter, taken, Outcome(status, error))
 
