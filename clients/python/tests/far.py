@@ -134,6 +134,12 @@ class Far(FakeServer):
         return AsyncLimiter(self, clock=asyncio.get_running_loop().time, **options)
 
 
+async def settled() -> None:
+    """Runs more turns of the loop than any test here needs."""
+    for _ in range(1000):
+        await asyncio.sleep(0)
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(work)

@@ -77,7 +77,8 @@ def served_wsgi(app: Any) -> Iterator[int]:
 def cut(port: int, begun: list[Any], *, path: str = "/", resets: bool = False) -> bytes:
     """Sends a part of the body of a request, and cuts it when the handler has begun.
 
-    The handler appends to ``begun``. Ends its side of the connection and returns the response, or resets the connection.
+    The handler appends to ``begun``. Ends its side of the connection and returns the response, or
+    resets the connection.
     """
     before = len(begun)
     with socket.create_connection(("127.0.0.1", port), 60) as sending:

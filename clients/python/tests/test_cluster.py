@@ -28,8 +28,9 @@ from redis_throttle_client._sockets import Sockets
 from redis_throttle_client._steps import Call
 
 from .conftest import Server
+from .far import settled
 from .nodes import AWAY, A, B, C, Nodes, told
-from .test_sockets import Dials, settled
+from .test_sockets import Dials
 
 OPTIONS = Options.of(timeout_ms=1000)
 BOUNDS, BREAKERS = Bounds.of(OPTIONS), Breakers(OPTIONS)

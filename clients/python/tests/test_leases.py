@@ -12,6 +12,7 @@ from redis_throttle_client import Denied, gcra, lease
 from redis_throttle_client._dial import END_SLOTS, RENEWAL_SLOTS
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
+from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import until
 from .far import Far, Held, begun, ended, look_again, run
@@ -29,11 +30,6 @@ def sent(server: FakeServer, verb: str) -> int:
 
 def holders(server: FakeServer, name: str = "jobs") -> int:
     return len(server._holders(f"rl:{name}:x"))
-
-
-async def settled() -> None:
-    for _ in range(100):
-        await asyncio.sleep(0)
 
 
 # -- leases come first ---------------------------------------------------------------------------
@@ -225,6 +221,79 @@ def test_all_leases_of_a_cancelled_request_are_released(fails: bool) -> None:
         await limiter.close()
 
     run(work())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_response_does_not_wait_for_the_release(fails: bool) -> None:
+    async def work() -> None:
+        server, sent_at = Far(50), []
+        limiter = server.limiter()
+        clock = asyncio.get_running_loop().time
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            if fails:
+                raise ZeroDivisionError
+            await send({"type": "http.response.body", "body": b""})
+
+        async def send(message: Any) -> None:
+            sent_at.append(clock())
+
+        middleware = RateLimitMiddleware(app, limiter=limiter, rules=JOBS, key=lambda _: "x")
+        scope = {"type": "http", "path": "/", "headers": [], "client": ("192.0.2.1", 1)}
+        nothing: Any = None
+        try:
+            await middleware(scope, nothing, send)
+        except ZeroDivisionError:
+            assert fails
+        assert clock() == sent_at[-1]
+        assert holders(server) == 1
+        await limiter.close()
+        assert holders(server) == 0
+
+    run(work())
+
+
+def test_a_response_of_a_thread_does_not_wait_for_the_release() -> None:
+    server = Held("RL.LEASE")
+    limiter = server.threads()
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        server.hold()
+        start_response("200 OK", [])
+        return [b"done"]
+
+    middleware = WsgiMiddleware(app, limiter=limiter, rules=JOBS, key=lambda _: "x")
+    environ = {"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.1"}
+
+    def request() -> None:
+        body: Any = middleware(environ, lambda *_: None)
+        list(body)
+        body.close()
+
+    ended([begun(request)])
+    until(lambda: sent(server, "RL.RELEASE") == 1)
+    closing = begun(limiter.close)
+    until(lambda: limiter._calls.is_closed)
+    assert closing.is_alive()
+    server.let_go()
+    ended([closing])
+
+
+def test_a_close_sends_the_releases_that_wait_in_the_background() -> None:
+    server = Held("RL.LEASE")
+    limiter = server.threads()
+    held = [limiter.lease(JOBS, "x", str(at)).__enter__() for at in range(2 * END_SLOTS)]
+    server.hold()
+    for one in held:
+        one._release_soon()
+    until(lambda: sent(server, "RL.RELEASE") == END_SLOTS)
+    closing = begun(limiter.close)
+    until(lambda: limiter._renewer._is_closed)
+    server.let_go()
+    ended([closing])
+    assert holders(server) == 0
+    assert limiter.counters.unsettled == 0
 
 
 # -- forks and renewals ----------------------------------------------------------------------------

@@ -22,6 +22,9 @@ from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
+from .conftest import until
+from .far import settled
+
 API = gcra("api", 6, 10, "60s")
 JOBS = lease("jobs", 1, "60s")
 PEER = ("192.0.2.7", 4711)
@@ -243,6 +246,7 @@ async def test_skip_handler_and_header_styles_apply(server: FakeServer) -> None:
 async def test_a_lease_ends_with_the_response(server: FakeServer, path: str) -> None:
     made = app(server, [JOBS, API])
     await get(made, path)
+    await settled()
     assert [call[0] for call in server.calls] == ["RL.ALL", "RL.RELEASE"]
     assert (await get(made)).status_code == 200
 
@@ -281,6 +285,7 @@ async def test_a_lease_ends_when_the_client_disconnects(server: FakeServer) -> N
         await RateLimitMiddleware(
             app(server), limiter=server.async_limiter(), rules=JOBS
         )(scope, receive, send)  # fmt: skip
+    await settled()
     assert server.calls[-1][0] == "RL.RELEASE"
 
 
@@ -412,7 +417,7 @@ def test_wsgi_releases_the_lease_when_the_body_is_closed(server: FakeServer) -> 
     assert [call[0] for call in server.calls] == ["RL.LEASE"]
     body.close()
     assert parts.closed
-    assert [call[0] for call in server.calls] == ["RL.LEASE", "RL.RELEASE"]
+    until(lambda: [call[0] for call in server.calls] == ["RL.LEASE", "RL.RELEASE"])
 
 
 def test_wsgi_releases_the_lease_when_the_application_fails(server: FakeServer) -> None:
@@ -422,4 +427,4 @@ def test_wsgi_releases_the_lease_when_the_application_fails(server: FakeServer) 
     made = WsgiMiddleware(fails, limiter=server.limiter(), rules=JOBS)
     with pytest.raises(ZeroDivisionError):
         made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
-    assert server.calls[-1][0] == "RL.RELEASE"
+    until(lambda: server.calls[-1][0] == "RL.RELEASE")

@@ -12,6 +12,8 @@ from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
+from .conftest import until
+from .far import settled
 from .test_middleware import API, JOBS, PEER, app, get, wsgi_app, wsgi_get
 
 ONE = fixed("one", 1, "1h")
@@ -40,6 +42,7 @@ async def test_a_lease_is_held_until_the_last_part_of_the_body(server: FakeServe
             found.append(released(server))
             await send({"type": "http.response.body", "body": b"part", "more_body": more})
         # The application's work after the response does not delay the release.
+        await settled()
         found.append(released(server))
 
     made = RateLimitMiddleware(streams, limiter=server.async_limiter(), rules=JOBS)
@@ -63,6 +66,7 @@ async def test_a_lease_is_held_as_long_as_a_websocket(server: FakeServer) -> Non
     made = RateLimitMiddleware(talks, limiter=server.async_limiter(), rules=JOBS)
     await made({"type": "websocket", "path": "/", "headers": [], "client": PEER}, nothing, nothing)
     assert found == [0, 0, 0]
+    await settled()
     assert released(server) == 1
 
 
@@ -186,7 +190,7 @@ def test_wsgi_releases_the_lease_even_if_closing_the_body_fails(
             body.close()
     else:
         body.close()
-    assert released(server) == 1
+    until(lambda: released(server) == 1)
 
 
 # -- a lease by itself ------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from redis_throttle_client._steps import Call
 from redis_throttle_client._timed_socket import TimedSocket
 
 from .conftest import Server, until
+from .far import settled
 
 API = gcra("api", 1000, 1000, "60s")
 MANY = 256
@@ -227,12 +228,6 @@ class Dials:
 
     def pings(self, count: int) -> list[asyncio.Task[Any]]:
         return [asyncio.get_running_loop().create_task(self.ping()) for _ in range(count)]
-
-
-async def settled() -> None:
-    """Runs more turns of the loop than any test here needs."""
-    for _ in range(1000):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ from ._counting import Decided, RequestItems, refund_soon, take_async
 from ._decision import HeaderStyle
 from ._http import added
 from ._inbox import Inbox, Message, Receive, Scope
-from ._lease import AsyncLease, release_all
+from ._lease import AsyncLease, release_soon
 from ._outcome import Outcome
 
 Send = Callable[[Message], Awaitable[None]]
@@ -27,8 +27,8 @@ _HEADS = {
 class Exchange:
     """Adds the header fields of the decisions to the response, and ends what they took.
 
-    At the head of the response, what does not count is refunded in the background. At its end the
-    leases are released. Both also happen if the application fails. A request whose client leaves
+    Refunds in the background, at the head of the response, what does not count, and releases the
+    leases at its end. Both also happen if the application fails. A request whose client leaves
     before the head counts: otherwise its handler could run again and again.
     """
 
@@ -65,7 +65,7 @@ class Exchange:
         finally:
             self._inbox.close()
             self._refund(outcome)
-            await release_all(self._leases)
+            release_soon(self._leases)
 
     async def _sending(self, message: Message) -> None:
         kind = message["type"]
@@ -82,7 +82,7 @@ class Exchange:
         if kind in _HEADS:
             self._refund(Outcome(message.get("status", _HEADS[kind])))
         elif kind == "http.response.body" and not message.get("more_body"):
-            await release_all(self._leases)
+            release_soon(self._leases)
 
     def _headers(self, message: Message) -> list[tuple[bytes, bytes]]:
         # The application may leave headers out, or pass an iterator.

@@ -66,6 +66,9 @@ class Lease(_Held):
         """Releases the permit. Without an answer, repeats that in the background."""
         self._renewer.end([self._hold])
 
+    def _release_soon(self) -> None:
+        self._renewer.abandon([self._hold])
+
 
 class AsyncLease(_Held):
     """A permit that a task holds."""
@@ -83,13 +86,16 @@ class AsyncLease(_Held):
 
         Without an answer, repeats that in the background.
         """
-        await release_all([self])
+        await self._keeper.end([self._hold])
+
+    def _release_soon(self) -> None:
+        self._keeper.end_soon([self._hold])
 
 
-async def release_all(leases: Sequence[AsyncLease]) -> None:
-    """Releases leases together. All are released even if the caller is cancelled meanwhile."""
-    if leases:
-        await leases[0]._keeper.end([lease._hold for lease in leases])
+def release_soon(leases: Sequence[Lease] | Sequence[AsyncLease]) -> None:
+    """Releases leases in the background. The close of the limiter waits for that."""
+    for lease in leases:
+        lease._release_soon()
 
 
 class LeaseContext:

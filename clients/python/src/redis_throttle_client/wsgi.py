@@ -7,7 +7,6 @@ The decision is ``environ["redis_throttle_client.decision"]``.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Unpack
@@ -29,7 +28,7 @@ from ._http import (
     SkipFunction,
     added,
 )
-from ._lease import Lease
+from ._lease import Lease, release_soon
 from ._limiter import Limiter
 from ._outcome import Outcome
 from ._plan import Plan, resolved
@@ -185,12 +184,9 @@ class _Ending:
         self._taken = None
 
     def end(self, error: BaseException | None = None) -> None:
-        """Refunds what does not count, and releases the leases."""
-        with contextlib.ExitStack() as stack:
-            # Release all of them, even if one raises.
-            for lease in self._leases:
-                stack.callback(lease.release)
-            self.refund(error)
+        """Releases the leases in the background, and refunds what does not count."""
+        release_soon(self._leases)
+        self.refund(error)
 
 
 class _Body:
