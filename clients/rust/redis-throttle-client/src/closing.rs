@@ -13,6 +13,7 @@ use tokio::sync::{Notify, SetOnce};
 use tokio::time::timeout;
 
 use crate::item::Keyed;
+use crate::node::Slots;
 use crate::protocol::Verb;
 use crate::{Limiter, clock, protocol, reply};
 
@@ -165,7 +166,7 @@ impl Limiter {
             let call = Keyed::of_cost(&rule, key, cost);
             let Ok(command) = protocol::named(Verb::Refund, &call) else { continue };
             let read = |reply: &redis::Value| reply::settled(&call, reply);
-            let _ = self.ask_in_slot(&command, clock::now(), read).await;
+            let _ = self.ask_in_slot(Slots::Ends, &command, clock::now(), read).await;
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::closing::Open;
 use crate::connection::Command;
 use crate::item::{Keyed, Owned};
+use crate::node::Slots;
 use crate::protocol::{self, Verb};
 use crate::{Decision, Error, EventKind, Limiter, Reason, clock, reply};
 
@@ -107,7 +108,7 @@ impl Ending {
         forget();
         let slot_until =
             if self.end.is_repeated() { self.expires } else { clock::now() + SLOT_MAX };
-        let asked = self.limiter.ask_in_slot(command, slot_until, read).await;
+        let asked = self.limiter.ask_in_slot(Slots::Ends, command, slot_until, read).await;
         // Also remove a denial that was requested earlier and arrived in the meantime.
         forget();
         asked

@@ -13,7 +13,7 @@ use crate::connection::Command;
 use crate::forgotten::Since;
 use crate::item::Keyed;
 use crate::known_denials::{KnownDenials, Late};
-use crate::node::Pass;
+use crate::node::{Pass, Slots};
 use crate::{Backend, Decision, Error, Limiter, Reason, Source, clock, reply};
 
 /// The number of nodes to which a command is sent: at first, and after one redirection.
@@ -79,6 +79,7 @@ impl Limiter {
     /// expires, and then for one timeout.
     pub(crate) async fn ask_in_slot<T>(
         &self,
+        slots: Slots,
         command: &Command<'_>,
         expires: Instant,
         read: impl FnOnce(&Value) -> Result<T, Error>,
@@ -89,7 +90,7 @@ impl Limiter {
             Ok(node) => node,
             Err(error) => return self.count_rejection(Err(error)),
         };
-        let Some(_slot) = node.hold_slot(expires.max(began + budget.left())).await else {
+        let Some(_slot) = node.slot(slots, expires.max(began + budget.left())).await else {
             return Err(Error::unavailable(Reason::Overloaded));
         };
         self.ask_in(Lane::Hold, command, clock::now(), &budget, read).await

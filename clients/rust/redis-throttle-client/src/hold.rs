@@ -18,6 +18,7 @@ use crate::closing::Open;
 use crate::connection::Sent;
 use crate::ending::{End, Ending};
 use crate::item::Owned;
+use crate::node::Slots;
 use crate::{Decision, Error, Limiter, Reason, Source, clock, protocol, reply};
 
 /// The number of renewals per ttl: two may fail before the hold is lost.
@@ -143,12 +144,12 @@ impl Kept {
         let asked = clock::now();
         let renewed = if self.item.is_lease() {
             let command = protocol::renew(&self.item.rule, &self.item.key, &self.item.id)?;
-            self.limiter.ask_in_slot(&command, self.until(), reply::held).await
+            self.limiter.ask_in_slot(Slots::Renewals, &command, self.until(), reply::held).await
         } else {
             let call = self.item.keyed();
             let read = |reply: &Value| reply::decision(&call, reply).map(|row| row.allowed);
             let command = protocol::reserve(&call)?;
-            self.limiter.ask_in_slot(&command, self.until(), read).await
+            self.limiter.ask_in_slot(Slots::Renewals, &command, self.until(), read).await
         };
         match &renewed {
             Ok(true) => {

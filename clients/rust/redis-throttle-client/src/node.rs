@@ -29,8 +29,9 @@ use crate::{Error, Options, Reason, clock};
 use flight::Flight;
 use tasks::{DialTask, Timer};
 
-/// The number of renewals and ends to a node at a time, in addition to `max_in_flight`.
-const HOLD_CALLS_MAX: usize = 8;
+/// The number of renewals to a node at a time, and that of ends, in addition to `max_in_flight`.
+const RENEWALS_MAX: usize = 8;
+const ENDS_MAX: usize = 32;
 /// The time after which a call in line looks whether the timer still runs.
 const TIMER_CHECK: Duration = Duration::from_secs(1);
 
@@ -67,12 +68,20 @@ impl From<RedisError> for Fault {
     }
 }
 
+/// The slots of a call that is not one of `max_in_flight`. Neither kind waits for the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slots {
+    Renewals,
+    Ends,
+}
+
 /// One server, or one primary of a cluster.
 pub(crate) struct Node {
     dialler: Box<dyn Dial>,
     timeout: Duration,
     calls: Mutex<Calls>,
-    hold_slots: Semaphore,
+    renewal_slots: Semaphore,
+    end_slots: Semaphore,
     /// Wakes [`Limiter::close`](crate::Limiter::close) when a call ends.
     left: Notify,
     /// The number of the last search for a back end. The lock is held during a search.
@@ -91,7 +100,8 @@ impl Node {
             dialler,
             timeout: options.deadlines().0,
             calls: Mutex::new(Calls::new(options)),
-            hold_slots: Semaphore::new(HOLD_CALLS_MAX),
+            renewal_slots: Semaphore::new(RENEWALS_MAX),
+            end_slots: Semaphore::new(ENDS_MAX),
             left: Notify::new(),
             searched: tokio::sync::Mutex::default(),
         })
@@ -153,8 +163,12 @@ impl Node {
     }
 
     /// Waits for a slot for a renewal or an end. `None` if no slot is free in time.
-    pub async fn hold_slot(&self, until: Instant) -> Option<SemaphorePermit<'_>> {
-        timeout_at(until, self.hold_slots.acquire()).await.ok()?.ok()
+    pub async fn slot(&self, slots: Slots, until: Instant) -> Option<SemaphorePermit<'_>> {
+        let slots = match slots {
+            Slots::Renewals => &self.renewal_slots,
+            Slots::Ends => &self.end_slots,
+        };
+        timeout_at(until, slots.acquire()).await.ok()?.ok()
     }
 
     /// Begins a call, unless the circuit breaker is open or too many calls wait. `sends`: its

@@ -1,5 +1,7 @@
 //! Leases.
 
+use std::sync::Arc;
+
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, OnError, Options, Rule, Source};
 use tokio::time::Instant;
@@ -101,4 +103,43 @@ async fn renewal_waits_for_no_answer_to_the_one_before() {
     // The second renewal, at 2 s, was answered.
     tokio::time::sleep(ms(1000)).await;
     assert!(held.held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_and_ends_do_not_wait_for_each_other() {
+    let server = FakeServer::new();
+    let options = Options::default().timeout(ms(60_000)).silence(ms(30_000));
+    let limiter = server.limiter_with(options).unwrap();
+    let jobs = Rule::lease("jobs", 100, "60s").unwrap();
+    let mut held = Vec::new();
+    for _ in 0..60 {
+        held.push(Arc::new(limiter.lease(jobs.of("42")).await.unwrap()));
+    }
+    server.hang();
+    let sent = |name| commands(&server).iter().filter(|sent| *sent == name).count();
+    held.truncate(20);
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!((sent("RL.RELEASE"), sent("RL.RENEW")), (32, 0));
+    let renewals: Vec<_> = held
+        .iter()
+        .cloned()
+        .map(|lease| tokio::spawn(async move { lease.renew().await }))
+        .collect();
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!((sent("RL.RELEASE"), sent("RL.RENEW")), (32, 8));
+    server.recover();
+    for renewal in renewals {
+        assert!(renewal.await.unwrap().unwrap());
+    }
+    assert_eq!((sent("RL.RELEASE"), sent("RL.RENEW")), (40, 20));
+    // Now renewals fill their slots, and an end passes them.
+    let ended = held.pop();
+    server.hang();
+    for lease in held {
+        tokio::spawn(async move { lease.renew().await });
+    }
+    tokio::time::sleep(ms(1)).await;
+    drop(ended);
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!((sent("RL.RELEASE"), sent("RL.RENEW")), (41, 28));
 }
