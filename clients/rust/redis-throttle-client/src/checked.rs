@@ -52,6 +52,11 @@ impl Checked {
         Self { decision, leases, uncounted, limiter: limiter.whole() }
     }
 
+    /// Returns true if no head gives units back.
+    pub fn counts_all(&self) -> bool {
+        self.uncounted.is_empty()
+    }
+
     /// Gives back, in a task, the units under each rule for which a response with this head does
     /// not count.
     pub fn answered(&mut self, head: &Parts) {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use redis_throttle_client::Checked;
 use tower_service::Service;
 
 use crate::ResponseBody;
 use crate::plan::{Plan, Verdict};
+use crate::watched::Watch;
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
 
@@ -33,18 +35,23 @@ impl<B, E> ResponseFuture<B, E> {
         R: Send + 'static,
     {
         Self(Box::pin(async move {
-            let (mut head, body) = request.into_parts();
+            let (mut head, mut body) = request.into_parts();
             let checked = match plan.verdict(&mut head).await {
                 Verdict::Answered(answer) => return Ok(answer.map(ResponseBody::answer)),
                 Verdict::Skipped => None,
                 Verdict::Admitted(checked) => Some(checked),
             };
+            let counts_all = checked.as_ref().is_none_or(Checked::counts_all);
+            let watch = (!counts_all).then(|| Watch::begin(&mut head, &mut body));
             let response = inner.call(Request::from_parts(head, body)).await?;
             let Some(mut checked) = checked else {
                 return Ok(response.map(|body| ResponseBody::inner(body, Vec::new())));
             };
             let (mut head, body) = response.into_parts();
-            checked.answered(&head);
+            // A client that cut the body of its request has left: the request counts.
+            if !watch.is_some_and(|watch| watch.is_cut()) {
+                checked.answered(&head);
+            }
             plan.add_fields(&mut head.headers, &checked.decision);
             Ok(Response::from_parts(head, ResponseBody::inner(body, checked.leases)))
         }))

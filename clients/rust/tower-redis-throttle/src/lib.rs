@@ -7,6 +7,7 @@ mod layer;
 mod plan;
 mod request;
 mod service;
+mod watched;
 
 pub use body::ResponseBody;
 pub use function::Answer;
@@ -15,3 +16,4 @@ pub use layer::{Builder, RateLimitLayer};
 pub use redis_throttle_client as client;
 pub use request::{Peer, RequestParts};
 pub use service::RateLimit;
+pub use watched::{WatchedBody, watch_body};
