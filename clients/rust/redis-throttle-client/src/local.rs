@@ -387,17 +387,18 @@ mod tests {
 
     #[test]
     fn limiter_evicts_keys_with_units_before_exhausted_ones() {
-        let (mut limiter, limits) = (LocalLimiter::new(2), limits(2));
+        let (mut limiter, limits) = (LocalLimiter::new(4), limits(2));
         let mut check = |key, cost, us| {
             limiter.decide(limits, key, of_cost(cost), us * SECOND_US + 1, false)[0]
         };
         assert_eq!(check("exhausted", 2, 0), 1);
-        assert_eq!(check("used", 1, 1), 1);
-        assert_eq!(check("new", 1, 2), 1);
-        assert_eq!(check("exhausted", 1, 3), 0);
-        // The key `used` was evicted, so its limit is whole again. Now `new` is evicted.
-        assert_eq!(check("used", 2, 4), 1);
-        assert_eq!(check("used", 1, 5), 0);
+        for (us, key) in (1..).zip(["used", "a", "b", "c"]) {
+            assert_eq!(check(key, 1, us), 1);
+        }
+        assert_eq!(check("exhausted", 1, 5), 0);
+        // The key `used` was evicted, so its limit is whole again. Now `a` is evicted.
+        assert_eq!(check("used", 2, 6), 1);
+        assert_eq!(check("used", 1, 7), 0);
         // Exhausted keys are evicted too, first those that have a unit again.
         assert_eq!(check("other", 2, 61), 1);
         assert_eq!(check("used", 1, 62), 0);
