@@ -63,18 +63,23 @@ final class Ending {
 
   /** Renews a lease. The result is false if the server does not know it. */
   CompletableFuture<Boolean> renewLease(Ask ask, long until, Signal signal) {
-    return send(Call.renew(ask), ask, until, signal, reply -> Replies.integer(reply) == 1);
+    return renew(Call.renew(ask), ask, until, signal, reply -> Replies.integer(reply) == 1);
   }
 
   /** Renews a reservation. The result is false if the server denies or rejects it. */
   CompletableFuture<Boolean> renewReservation(Ask ask, long until, Signal signal) {
     return Failures.recovered(
-        send(
+        renew(
             Call.reserve(ask), ask, until, signal, reply -> Replies.decision(reply, ask).allowed()),
         error ->
             error instanceof CommandRejectedException
                 ? CompletableFuture.completedFuture(false)
                 : CompletableFuture.failedFuture(error));
+  }
+
+  private CompletableFuture<Boolean> renew(
+      Call call, Ask ask, long until, Signal signal, Function<@Nullable Object, Boolean> read) {
+    return noted(exchange.sendHeld(call, node -> node.renewalSlots, until, signal), ask, read);
   }
 
   /** Releases a lease. Like all ends, it ends after the first attempt, also without an answer. */
@@ -267,17 +272,19 @@ final class Ending {
           }
           return new Attempt(askedAt, Replies.settled(reply, end.ask.rule()), null);
         };
-    return send(end.call, end.ask, slotUntil, Signal.NONE, read)
+    return noted(
+            exchange.sendHeld(end.call, node -> node.endSlots, slotUntil, Signal.NONE),
+            end.ask,
+            read)
         .exceptionally(error -> new Attempt(askedAt, null, Failures.classified(error)))
         .whenComplete((result, error) -> denials.forget(end.kind, end.ask.key()));
   }
 
-  /** Sends a call in a slot of the leases. Counts and reports a rejection. */
-  private <T> CompletableFuture<T> send(
-      Call call, Ask ask, long until, Signal signal, Function<@Nullable Object, T> read) {
+  /** Reads the reply of a call in a slot. Counts and reports a rejection. */
+  private <T> CompletableFuture<T> noted(
+      CompletableFuture<@Nullable Object> reply, Ask ask, Function<@Nullable Object, T> read) {
     long askedAt = loop.nanos();
-    return exchange
-        .sendHeld(call, until, signal)
+    return reply
         .thenApply(read)
         .whenComplete(
             (result, error) -> {

@@ -74,42 +74,44 @@ final class Exchange {
   /**
    * Sends a renewal, or the end of a lease or an admission. These have slots of their own, wait for
    * one until an instant, and pass an open circuit breaker if a connection is up.
+   *
+   * @param slotsOf returns the slots of the call at its node
    */
-  CompletableFuture<@Nullable Object> sendHeld(Call call, long until, Signal signal) {
+  CompletableFuture<@Nullable Object> sendHeld(
+      Call call, Function<Node, Slots> slotsOf, long until, Signal signal) {
     Node node = routes.nodeOf(call);
+    Slots slots = slotsOf.apply(node);
     open++;
     CompletableFuture<@Nullable Object> answer =
-        node.slots
+        slots
             .take(until)
-            .handle((isTaken, error) -> taken(call, node, until, signal, isTaken, error))
+            .handle(
+                (isTaken, error) -> {
+                  if (error == null) {
+                    return inSlot(call, node, slots, signal, isTaken);
+                  }
+                  // The cluster may have another node for the call.
+                  return Failures.cause(error) instanceof NotSentException
+                      ? sendHeld(call, slotsOf, until, signal)
+                      : CompletableFuture.<@Nullable Object>failedFuture(error);
+                })
             .thenCompose(Function.identity());
     answer.whenComplete((reply, error) -> loop.execute(this::ended));
     return answer;
   }
 
-  /** Sends a call in the slot that it has waited for. */
-  private CompletableFuture<@Nullable Object> taken(
-      Call call,
-      Node node,
-      long until,
-      Signal signal,
-      @Nullable Boolean isTaken,
-      @Nullable Throwable error) {
-    if (error != null) {
-      // The cluster may have another node for the call.
-      return Failures.cause(error) instanceof NotSentException
-          ? sendHeld(call, until, signal)
-          : CompletableFuture.failedFuture(error);
-    }
-    if (!Boolean.TRUE.equals(isTaken)) {
+  /** Sends a call in the slot that it has waited for, and gives the slot back. */
+  private CompletableFuture<@Nullable Object> inSlot(
+      Call call, Node node, Slots slots, Signal signal, boolean isTaken) {
+    if (!isTaken) {
       String text = "no slot was free before the lease ended";
       return CompletableFuture.failedFuture(
           UnavailableException.unsent(Reason.OVERLOADED, text, null));
     }
-    return inSlot(call, node, signal).whenComplete((reply, failure) -> node.slots.put());
+    return beginHeld(call, node, signal).whenComplete((reply, failure) -> slots.put());
   }
 
-  private CompletableFuture<@Nullable Object> inSlot(Call call, Node node, Signal signal) {
+  private CompletableFuture<@Nullable Object> beginHeld(Call call, Node node, Signal signal) {
     try {
       signal.throwIfAborted();
       boolean passes = node.breaker.isOpen() && node.link.isOpen();

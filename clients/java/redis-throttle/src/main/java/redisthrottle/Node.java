@@ -11,11 +11,18 @@ import org.jspecify.annotations.Nullable;
  * connection, and the silence that ends them.
  */
 final class Node implements RunClock.Owner, Link.Owner {
+  private static final int RENEWALS = 8;
+  private static final int ENDS = 32;
+
   /** Null for a single server. */
   final @Nullable String name;
 
   final Breaker breaker;
-  final Slots slots;
+
+  /** Those of renewals are their own: ends that wait must not delay one until its ttl is over. */
+  final Slots renewalSlots;
+
+  final Slots endSlots;
   final RunClock clock;
   final Link link;
   private final Loop loop;
@@ -77,7 +84,8 @@ final class Node implements RunClock.Owner, Link.Owner {
     this.whenLost = whenLost;
     this.silenceNs = options.silence().toNanos();
     this.breaker = new Breaker(loop, options.breakerFailures, options.breakerPause.toNanos());
-    this.slots = new Slots(loop);
+    this.renewalSlots = new Slots(loop, RENEWALS);
+    this.endSlots = new Slots(loop, ENDS);
     this.clock = new RunClock(loop, Math.max(1, silenceNs / 4), options.timeout.toNanos(), this);
     this.link = new Link(terms, name, clock, this);
     this.inLine = new Patience();
@@ -344,9 +352,14 @@ final class Node implements RunClock.Owner, Link.Owner {
 
   void close() {
     // First, because an end in a slot would hand it over.
-    slots.close(Link.away("the limiter is closed"));
+    closeSlots(Link.away("the limiter is closed"));
     link.close();
     eachInLine(one -> one.lose(Link.away("the limiter is closed")));
+  }
+
+  private void closeSlots(RuntimeException error) {
+    renewalSlots.close(error);
+    endSlots.close(error);
   }
 
   /**
@@ -355,7 +368,7 @@ final class Node implements RunClock.Owner, Link.Owner {
    */
   void leave() {
     hasLeft = true;
-    slots.close(new NotSentException(null));
+    closeSlots(new NotSentException(null));
     link.leave();
     eachInLine(Pending::turnBack);
     // A silent probe's connection would else stay until the next probe.

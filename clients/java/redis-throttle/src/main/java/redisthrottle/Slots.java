@@ -5,17 +5,16 @@ import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
 import org.jspecify.annotations.Nullable;
 
-/** The slots of renewals and ends at one node, which do not stand in line with its other calls. */
+/** Slots of the renewals or ends at one node, which do not stand in line with its other calls. */
 final class Slots {
-  private static final int COUNT = 8;
-
   private final Loop loop;
-  private int free = COUNT;
+  private int free;
   private @Nullable RuntimeException closedBy;
   private final Deque<CompletableFuture<Boolean>> waiting = new ArrayDeque<>();
 
-  Slots(Loop loop) {
+  Slots(Loop loop, int count) {
     this.loop = loop;
+    this.free = count;
   }
 
   /** Takes a slot, or waits for one. The result is false if none was free in time. */
