@@ -130,6 +130,15 @@ public final class Admission extends Guard implements AutoCloseable {
   }
 
   @Override
+  void endRenewals() {
+    for (Part part : parts) {
+      if (part.hold != null) {
+        part.hold.stopRenewing();
+      }
+    }
+  }
+
+  @Override
   CompletableFuture<?> sendEnds() {
     for (Part part : parts) {
       if (part.hold != null) {

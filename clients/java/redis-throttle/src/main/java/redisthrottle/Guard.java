@@ -18,8 +18,19 @@ abstract class Guard {
     return end.get() != null;
   }
 
+  /** Ends the renewals of what is held. Called in the loop. */
+  abstract void endRenewals();
+
   /** Ends what is held. Called once, in the loop. */
   abstract CompletableFuture<?> sendEnds();
+
+  /**
+   * Ends the renewals and sends nothing: what is held expires after its ttl, unless it is ended
+   * before. A middleware calls it when the client has left and the work may go on.
+   */
+  public final void stopRenewing() {
+    core.loop.execute(this::endRenewals);
+  }
 
   /** Ends the guard. Later calls wait for the first. */
   final CompletableFuture<Void> end() {

@@ -83,10 +83,15 @@ final class Hold {
             });
   }
 
-  /** Ends the renewals. */
+  /** Ends the hold, and its renewals. */
   void end() {
-    stop.run();
     isOver = true;
+    stopRenewing();
+  }
+
+  /** Ends the renewals, those that wait for a slot included. It is held until its ttl is over. */
+  void stopRenewing() {
+    stop.run();
     ended.abort();
   }
 

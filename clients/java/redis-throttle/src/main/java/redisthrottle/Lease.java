@@ -79,6 +79,11 @@ public final class Lease extends Guard implements AutoCloseable {
   }
 
   @Override
+  void endRenewals() {
+    hold.stopRenewing();
+  }
+
+  @Override
   CompletableFuture<?> sendEnds() {
     hold.end();
     return release.get();

@@ -11,20 +11,27 @@ import redisthrottle.Decision;
 import redisthrottle.middleware.ClientGone;
 import redisthrottle.middleware.TakenItems;
 
-/** The permits of a request. They end once, with the response. */
+/**
+ * The permits of a request. They end once, with the response. If its client has left, that may be
+ * before the application ends: then they end with the application, or expire.
+ */
 final class Taken implements AsyncListener {
   private final TakenItems items;
+  private final HttpServletResponse response;
   private final Set<Taken> pending;
   private final AtomicBoolean hasEnded = new AtomicBoolean();
-  private volatile @Nullable HttpServletResponse response;
   private volatile @Nullable Throwable failure;
 
-  /** True if the container reported that the client is gone. */
-  private volatile boolean isGone;
+  /** True if the client has left. */
+  private volatile boolean isLeft;
+
+  /** True if the application has completed or dispatched the asynchronous request. */
+  private volatile boolean isHandled;
 
   /** Creates the permits; they are in the set while an asynchronous request is under way. */
-  Taken(TakenItems items, Set<Taken> pending) {
+  Taken(TakenItems items, HttpServletResponse response, Set<Taken> pending) {
     this.items = items;
+    this.response = response;
     this.pending = pending;
   }
 
@@ -32,9 +39,13 @@ final class Taken implements AsyncListener {
     return items.decision();
   }
 
+  /** Returns the request that notes when the application ends. */
+  HttpServletRequest watch(HttpServletRequest request) {
+    return items.hasLease() ? new WatchedRequest(request, this) : request;
+  }
+
   /** Ends with the response: now, or when an asynchronous request is complete. */
-  void endWith(HttpServletRequest request, HttpServletResponse answer, @Nullable Throwable thrown) {
-    response = answer;
+  void endWith(HttpServletRequest request, @Nullable Throwable thrown) {
     failure = thrown;
     if (request.isAsyncStarted()) {
       try {
@@ -48,9 +59,33 @@ final class Taken implements AsyncListener {
     end();
   }
 
+  private void leave() {
+    isLeft = true;
+    items.stopRenewing();
+  }
+
+  /** Called before the application completes or dispatches the asynchronous request. */
+  void handling() {
+    isHandled = true;
+  }
+
+  /** Called when the application has ended. The container may have ended the request before. */
+  void handled() {
+    if (isLeft) {
+      end();
+    }
+  }
+
   @Override
   public void onComplete(AsyncEvent event) {
-    end();
+    endUnlessWorking();
+  }
+
+  /** Ends them, unless the client has left and the application may go on. */
+  private void endUnlessWorking() {
+    if (!isLeft || isHandled) {
+      end();
+    }
   }
 
   @Override
@@ -60,15 +95,22 @@ final class Taken implements AsyncListener {
 
   @Override
   public void onError(AsyncEvent event) {
-    // The client is gone, or the chain threw after startAsync: Tomcat may never complete that.
     Throwable thrown = event.getThrowable();
-    failure = thrown;
-    isGone = thrown == null;
-    end();
+    boolean isGone = thrown == null || ClientGone.isReportedBy(thrown);
+    if (isGone) {
+      // A container commits a head before it writes it: a committed one may not have been sent.
+      items.keep();
+      leave();
+    } else {
+      failure = thrown;
+    }
+    // The chain may have thrown after startAsync: Tomcat may never complete that.
+    endUnlessWorking();
   }
 
   @Override
   public void onStartAsync(AsyncEvent event) {
+    isHandled = false;
     // A dispatched request that starts again loses its listeners.
     event.getAsyncContext().addListener(this);
   }
@@ -90,8 +132,7 @@ final class Taken implements AsyncListener {
     }
     items.release();
     Throwable thrown = failure;
-    // A container commits a head before it writes it: a committed one may not have been sent.
-    if (isGone || thrown != null && ClientGone.isReportedBy(thrown)) {
+    if (thrown != null && ClientGone.isReportedBy(thrown)) {
       items.keep();
     } else {
       items.giveBack(status(thrown));
@@ -100,8 +141,8 @@ final class Taken implements AsyncListener {
 
   /** Returns the status of the head, which cannot change once it is sent. */
   private int status(@Nullable Throwable thrown) {
-    HttpServletResponse answer = response;
-    boolean isFailed = answer == null || thrown != null && !answer.isCommitted();
-    return isFailed ? HttpServletResponse.SC_INTERNAL_SERVER_ERROR : answer.getStatus();
+    return thrown != null && !response.isCommitted()
+        ? HttpServletResponse.SC_INTERNAL_SERVER_ERROR
+        : response.getStatus();
   }
 }

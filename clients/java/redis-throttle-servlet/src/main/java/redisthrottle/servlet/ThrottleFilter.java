@@ -11,10 +11,12 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.WeakHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Decision;
 import redisthrottle.Item;
@@ -27,10 +29,13 @@ import redisthrottle.middleware.RequestLimits;
  * and a body of {@code application/problem+json}.
  *
  * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
- * an asynchronous request, when it is completed, has timed out or failed. That a client has gone is
- * noticed by a write that fails. What a response took that does not count, by the rule's {@link
- * redisthrottle.Count}, is given back at the same time. A request whose client is gone before the
- * head counts, and the predicate of its rule is not called.
+ * an asynchronous request, when it is completed, has timed out or failed. What a response took that
+ * does not count, by the rule's {@link redisthrottle.Count}, is given back at the same time. A
+ * request whose client is gone before the head counts, and the predicate of its rule is not called.
+ *
+ * <p>That a client has gone is noticed by a write that fails. The work for an asynchronous request
+ * may then go on: its leases are no longer renewed, and are released when the application calls
+ * {@code complete} or {@code dispatch}, or expire.
  *
  * <p>Register it with asynchronous support; without it the container refuses {@code startAsync}
  * behind the filter. Only the dispatcher type {@code REQUEST} is limited, so that forwards, errors
@@ -42,11 +47,19 @@ public final class ThrottleFilter implements Filter {
   private static final System.Logger LOG = System.getLogger("redisthrottle.servlet");
   private static final String DECISION = "redisthrottle.decision";
   private static final String DEGRADED = "redisthrottle.degraded.";
+  private static final String TAKEN = "redisthrottle.taken.";
+  private static final AtomicLong NUMBERS = new AtomicLong();
 
   private final RequestLimits<HttpServletRequest> limits;
   private final @Nullable OnDenied onDenied;
   private final @Nullable OnFailure onFailure;
-  private final Set<Taken> pending = ConcurrentHashMap.newKeySet();
+
+  /** The permits of asynchronous requests, as long as the container or the application has them. */
+  private final Set<Taken> pending =
+      Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
+
+  /** The attribute with the permits of a request, which no other filter has. */
+  private final String takenName = TAKEN + NUMBERS.incrementAndGet();
 
   ThrottleFilter(ThrottleFilterBuilder options, RequestLimits<HttpServletRequest> limits) {
     this.limits = limits;
@@ -73,14 +86,26 @@ public final class ThrottleFilter implements Filter {
     } else if (request.getDispatcherType() == DispatcherType.REQUEST) {
       limit(asked, answer, chain);
     } else {
-      chain.doFilter(told(asked, null), response);
+      chain.doFilter(told(watchedAgain(asked), null), response);
     }
+  }
+
+  /** Returns the request of a dispatch. An asynchronous one may be that of the container. */
+  private HttpServletRequest watchedAgain(HttpServletRequest request) {
+    return request.getDispatcherType() == DispatcherType.ASYNC
+            && request.getAttribute(takenName) instanceof Taken taken
+        ? taken.watch(request)
+        : request;
   }
 
   /** Ends what asynchronous requests hold that the container no longer completes. */
   @Override
   public void destroy() {
-    pending.forEach(Taken::stop);
+    List<Taken> all;
+    synchronized (pending) {
+      all = List.copyOf(pending);
+    }
+    all.forEach(Taken::stop);
   }
 
   private void limit(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
@@ -92,7 +117,7 @@ public final class ThrottleFilter implements Filter {
         write(response, Problem.noSubject());
         return;
       }
-      taken = items.isEmpty() ? null : new Taken(limits.take(request, items), pending);
+      taken = items.isEmpty() ? null : new Taken(limits.take(request, items), response, pending);
     } catch (RuntimeException e) {
       fail(request, response, e);
       return;
@@ -113,12 +138,13 @@ public final class ThrottleFilter implements Filter {
     try {
       addFields(response, taken.decision());
       request.setAttribute(DECISION, taken.decision());
-      chain.doFilter(told(request, taken.decision()), response);
+      request.setAttribute(takenName, taken);
+      chain.doFilter(told(taken.watch(request), taken.decision()), response);
     } catch (Throwable e) {
       thrown = e;
       throw e;
     } finally {
-      taken.endWith(request, response, thrown);
+      taken.endWith(request, thrown);
     }
   }
 

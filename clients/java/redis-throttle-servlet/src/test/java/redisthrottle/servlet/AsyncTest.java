@@ -297,8 +297,7 @@ class AsyncTest extends WebTest {
   }
 
   /** Writes parts while the client reads them. */
-  private record Writing(
-      AsyncContext context, ServletOutputStream out, byte[] part, AtomicInteger left)
+  record Writing(AsyncContext context, ServletOutputStream out, byte[] part, AtomicInteger left)
       implements WriteListener {
     Writing(AsyncContext context, ServletOutputStream out, byte[] part, int parts) {
       this(context, out, part, new AtomicInteger(parts));
@@ -319,52 +318,6 @@ class AsyncTest extends WebTest {
     public void onError(Throwable problem) {
       context.complete();
     }
-  }
-
-  @Test
-  void releases_the_lease_when_the_client_leaves_during_non_blocking_writes() throws Exception {
-    serve(
-        (request, response) -> {
-          AsyncContext context = request.startAsync();
-          context.setTimeout(0);
-          ServletOutputStream out = response.getOutputStream();
-          byte[] part = new byte[64 * 1024];
-          out.setWriteListener(new Writing(context, out, part, Integer.MAX_VALUE));
-        },
-        leasing().build());
-    leave();
-  }
-
-  @Test
-  void releases_the_lease_when_the_client_leaves_during_an_async_stream() throws Exception {
-    serve(
-        (request, response) -> {
-          AsyncContext context = request.startAsync();
-          context.setTimeout(0);
-          context.start(
-              () -> {
-                try {
-                  for (; ; ) {
-                    response.getOutputStream().write(new byte[64 * 1024]);
-                    response.flushBuffer();
-                  }
-                } catch (IOException e) {
-                  context.complete();
-                }
-              });
-        },
-        leasing().build());
-    leave();
-  }
-
-  /** Reads the start of a response, and closes the connection. */
-  private void leave() throws IOException {
-    try (Socket socket = open("GET / HTTP/1.1\r\nHost: a\r\n\r\n")) {
-      byte[] head = socket.getInputStream().readNBytes(12);
-      assertTrue(new String(head, StandardCharsets.US_ASCII).endsWith("200"));
-      assertFalse(isFree());
-    }
-    awaitFree();
   }
 
   @Test

@@ -24,10 +24,14 @@ interface Container {
         throws IOException, ServletException;
   }
 
+  static boolean isJetty() {
+    return System.getProperty("container", "tomcat").equals("jetty");
+  }
+
   static Container start(Application application, List<Filter> filters, boolean hasAsync)
       throws Exception {
     HttpServlet servlet = new Adapter(application);
-    return System.getProperty("container", "tomcat").equals("jetty")
+    return isJetty()
         ? new JettyContainer(servlet, filters, hasAsync)
         : new TomcatContainer(servlet, filters, hasAsync);
   }

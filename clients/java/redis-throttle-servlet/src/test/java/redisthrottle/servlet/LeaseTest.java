@@ -12,6 +12,7 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.net.Socket;
 import java.net.http.HttpResponse;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
@@ -50,6 +51,23 @@ class LeaseTest extends WebTest {
       awaitFree();
     }
     assertEquals(5, runs.get());
+  }
+
+  @Test
+  void answers_before_the_release_is_answered() throws Exception {
+    try (Limiter waiting = limiterOf(redis.uri()).timeout(Duration.ofHours(1)).build()) {
+      serve(
+          (request, response) -> {
+            hold(request, response);
+            redis.send("CLIENT", "PAUSE", "3600000", "WRITE");
+          },
+          ThrottleFilter.builder(waiting).rule(jobs).key(request -> "a").build());
+      assertEquals(200, send(request("/").timeout(MINUTE)).statusCode());
+      assertFalse(isFree());
+      redis.send("CLIENT", "UNPAUSE");
+    }
+    // The end of the limiter has waited for the release.
+    assertTrue(isFree());
   }
 
   /** Throws a checked exception that the signature does not name. */

@@ -61,6 +61,10 @@ final class Program implements AutoCloseable {
     return sendTo("local.server.port", method, path, headers);
   }
 
+  int port() {
+    return context.getEnvironment().getRequiredProperty("local.server.port", Integer.class);
+  }
+
   private HttpResponse<String> sendTo(
       String property, String method, String path, String... headers) {
     String port = context.getEnvironment().getProperty(property);

@@ -1,6 +1,7 @@
 package redisthrottle.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.servlet.Filter;
@@ -9,8 +10,12 @@ import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletRequestWrapper;
 import jakarta.servlet.http.HttpServletResponse;
+import java.net.InetAddress;
+import java.net.Socket;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.security.Principal;
+import java.time.Duration;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -32,6 +37,10 @@ import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestHeader;
 import org.springframework.web.bind.annotation.RequestMapping;
 import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody;
+import redisthrottle.Item;
+import redisthrottle.Limiter;
+import redisthrottle.Rule;
 import redisthrottle.lettuce.Server;
 
 /** Runs applications in Tomcat, with a server that has the module. */
@@ -67,6 +76,17 @@ class ServletTest {
     Callable<String> export() {
       STARTED.add("export");
       return ROWS::take;
+    }
+
+    /** Writes as long as the client reads. */
+    @GetMapping("/stream")
+    StreamingResponseBody stream() {
+      return out -> {
+        for (; ; ) {
+          out.write(new byte[64 * 1024]);
+          out.flush();
+        }
+      };
     }
 
     @PostMapping("/pages/{name}")
@@ -255,6 +275,29 @@ class ServletTest {
       Server.await("the permit is free", () -> program.get("/export").statusCode() == 200);
       // The denied calls took nothing of the day.
       assertEquals(429, program.get("/export").statusCode());
+    }
+  }
+
+  @Test
+  void releases_a_lease_when_the_client_leaves_a_stream() throws Exception {
+    Item exports = Rule.lease("exports", 1, Duration.ofSeconds(30)).of("127.0.0.1");
+    try (Program program =
+        start(
+            "--throttle.prefix=streams",
+            "--throttle.rules.exports.algorithm=lease",
+            "--throttle.rules.exports.limit=1",
+            "--throttle.rules.exports.ttl=30s",
+            "--throttle.routes[0].path=/stream",
+            "--throttle.routes[0].rules=exports")) {
+      Limiter limiter = program.context.getBean(Limiter.class);
+      try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), program.port())) {
+        String head = "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n";
+        socket.getOutputStream().write(head.getBytes(StandardCharsets.US_ASCII));
+        assertEquals('H', socket.getInputStream().read());
+        assertFalse(limiter.peek(exports).allowed());
+      }
+      // The clock of the server stands, so the permit does not expire.
+      Server.await("the permit is free", () -> limiter.peek(exports).allowed());
     }
   }
 }

@@ -25,15 +25,22 @@ public final class TakenItems {
   private final CallOptions options;
   private final Decision decision;
   private final Runnable release;
+  private final Runnable stopRenewing;
   private final AtomicBoolean isDecided = new AtomicBoolean();
 
   private TakenItems(
-      Limiter limiter, List<Item> items, CallOptions options, Decision decision, Runnable release) {
+      Limiter limiter,
+      List<Item> items,
+      CallOptions options,
+      Decision decision,
+      Runnable release,
+      Runnable stopRenewing) {
     this.limiter = limiter;
     this.items = items;
     this.options = options;
     this.decision = decision;
     this.release = release;
+    this.stopRenewing = stopRenewing;
   }
 
   static TakenItems take(Limiter limiter, List<Item> items, CallOptions options) {
@@ -43,17 +50,16 @@ public final class TakenItems {
         return taking.ended(
             items.size() == 1
                 ? limiter.check(items.get(0), options)
-                : limiter.checkAll(items, options),
-            () -> {});
+                : limiter.checkAll(items, options));
       }
       if (items.size() == 1) {
         Lease lease = limiter.lease(items.get(0), options);
-        return taking.ended(lease.decision(), lease::releaseAsync);
+        return taking.held(lease);
       }
       Admission admission = limiter.admit(items, options);
-      return taking.ended(admission.decision(), admission::finishAsync);
+      return taking.held(admission);
     } catch (DeniedException e) {
-      return taking.ended(e.decision(), () -> {});
+      return taking.ended(e.decision());
     }
   }
 
@@ -65,26 +71,32 @@ public final class TakenItems {
           items.size() == 1
               ? limiter.checkAsync(items.get(0), options)
               : limiter.checkAllAsync(items, options),
-          decision -> taking.ended(decision, () -> {}));
+          taking::ended);
     }
     if (items.size() == 1) {
-      return taking.begun(
-          limiter.leaseAsync(items.get(0), options),
-          lease -> taking.ended(lease.decision(), lease::releaseAsync));
+      return taking.begun(limiter.leaseAsync(items.get(0), options), taking::held);
     }
-    return taking.begun(
-        limiter.admitAsync(items, options),
-        admission -> taking.ended(admission.decision(), admission::finishAsync));
+    return taking.begun(limiter.admitAsync(items, options), taking::held);
   }
 
   /** A call that takes items. */
   private record Taking(Limiter limiter, List<Item> items, CallOptions options) {
     boolean hasLease() {
-      return items.stream().anyMatch(item -> item.rule().kind() == Kind.LEASE);
+      return TakenItems.hasLease(items);
     }
 
-    TakenItems ended(Decision decision, Runnable release) {
-      return new TakenItems(limiter, items, options, decision, release);
+    TakenItems ended(Decision decision) {
+      return new TakenItems(limiter, items, options, decision, () -> {}, () -> {});
+    }
+
+    TakenItems held(Lease lease) {
+      return new TakenItems(
+          limiter, items, options, lease.decision(), lease::releaseAsync, lease::stopRenewing);
+    }
+
+    TakenItems held(Admission all) {
+      return new TakenItems(
+          limiter, items, options, all.decision(), all::finishAsync, all::stopRenewing);
     }
 
     <T> CompletableFuture<TakenItems> begun(
@@ -96,7 +108,7 @@ public final class TakenItems {
       asked.whenComplete(
           (answer, error) -> {
             if (error instanceof DeniedException denied) {
-              result.complete(ended(denied.decision(), () -> {}));
+              result.complete(ended(denied.decision()));
             } else if (error != null) {
               result.completeExceptionally(error);
             } else {
@@ -110,6 +122,10 @@ public final class TakenItems {
     }
   }
 
+  private static boolean hasLease(List<Item> items) {
+    return items.stream().anyMatch(item -> item.rule().kind() == Kind.LEASE);
+  }
+
   /** Returns the decision on the items. */
   public Decision decision() {
     return decision;
@@ -118,6 +134,19 @@ public final class TakenItems {
   /** Releases the leases, without waiting for it. A second call has no effect. */
   public void release() {
     release.run();
+  }
+
+  /**
+   * Ends the renewals of the leases, because the client has left. They are still held, because the
+   * work may go on, until {@link #release} or for the rest of their ttl.
+   */
+  public void stopRenewing() {
+    stopRenewing.run();
+  }
+
+  /** Returns true if a lease is held. */
+  public boolean hasLease() {
+    return hasLease(items);
   }
 
   /**
