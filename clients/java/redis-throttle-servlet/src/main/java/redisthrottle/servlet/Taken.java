@@ -22,6 +22,9 @@ final class Taken implements AsyncListener {
   private final AtomicBoolean hasEnded = new AtomicBoolean();
   private volatile @Nullable Throwable failure;
 
+  /** True if the head was committed before the last read: Tomcat reports it after a failed one. */
+  private volatile boolean hasHead;
+
   /** True if the client has left. */
   private volatile boolean isLeft;
 
@@ -39,9 +42,9 @@ final class Taken implements AsyncListener {
     return items.decision();
   }
 
-  /** Returns the request that notes when the application ends. */
+  /** Returns the request that notes when its client leaves and the application ends. */
   HttpServletRequest watch(HttpServletRequest request) {
-    return items.hasLease() ? new WatchedRequest(request, this) : request;
+    return items.needsWatch() ? new WatchedRequest(request, this) : request;
   }
 
   /** Ends with the response: now, or when an asynchronous request is complete. */
@@ -57,6 +60,20 @@ final class Taken implements AsyncListener {
       }
     }
     end();
+  }
+
+  /** Called before the application reads the body of the request. */
+  void reading() {
+    hasHead = response.isCommitted();
+  }
+
+  /** Called when the client has cut the body of the request. */
+  void cut() {
+    // The status of a head that was sent before decides.
+    if (!hasHead) {
+      items.keep();
+    }
+    leave();
   }
 
   private void leave() {

@@ -31,11 +31,12 @@ import redisthrottle.middleware.RequestLimits;
  * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
  * an asynchronous request, when it is completed, has timed out or failed. What a response took that
  * does not count, by the rule's {@link redisthrottle.Count}, is given back at the same time. A
- * request whose client is gone before the head counts, and the predicate of its rule is not called.
+ * request whose client is gone, or has cut its body, before the head counts, and the predicate of
+ * its rule is not called.
  *
- * <p>That a client has gone is noticed by a write that fails. The work for an asynchronous request
- * may then go on: its leases are no longer renewed, and are released when the application calls
- * {@code complete} or {@code dispatch}, or expire.
+ * <p>That a client has gone is noticed by a read or a write that fails. The work for an
+ * asynchronous request may then go on: its leases are no longer renewed, and are released when the
+ * application calls {@code complete} or {@code dispatch}, or expire.
  *
  * <p>Register it with asynchronous support; without it the container refuses {@code startAsync}
  * behind the filter. Only the dispatcher type {@code REQUEST} is limited, so that forwards, errors

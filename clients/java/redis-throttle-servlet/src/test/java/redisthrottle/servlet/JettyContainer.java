@@ -2,8 +2,10 @@ package redisthrottle.servlet;
 
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.Filter;
+import jakarta.servlet.MultipartConfigElement;
 import jakarta.servlet.http.HttpServlet;
 import java.net.InetSocketAddress;
+import java.nio.file.Files;
 import java.util.EnumSet;
 import java.util.List;
 import org.eclipse.jetty.ee10.servlet.ErrorPageErrorHandler;
@@ -21,6 +23,8 @@ final class JettyContainer implements Container {
     ServletContextHandler context = new ServletContextHandler("/");
     ServletHolder holder = new ServletHolder(servlet);
     holder.setAsyncSupported(true);
+    String folder = Files.createTempDirectory("redis-throttle-jetty").toString();
+    holder.getRegistration().setMultipartConfig(new MultipartConfigElement(folder));
     context.addServlet(holder, "/*");
     for (Filter filter : filters) {
       FilterHolder around = new FilterHolder(filter);

@@ -2,6 +2,7 @@ package redisthrottle.servlet;
 
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.Filter;
+import jakarta.servlet.MultipartConfigElement;
 import jakarta.servlet.http.HttpServlet;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -25,6 +26,7 @@ final class TomcatContainer implements Container {
     Context context = tomcat.addContext("", folder.toString());
     Wrapper wrapper = Tomcat.addServlet(context, "application", servlet);
     wrapper.setAsyncSupported(true);
+    wrapper.setMultipartConfigElement(new MultipartConfigElement(folder.toString()));
     context.addServletMappingDecoded("/*", "application");
     for (Filter filter : filters) {
       add(context, filter, hasAsync);

@@ -31,7 +31,8 @@ import redisthrottle.middleware.TakenItems;
  * <p>Leases are released when the chain ends: it completes, fails, or is cancelled, as when the
  * client is gone. A permit that arrives after a cancellation is given back. What a response took
  * that does not count, by the rule's {@link redisthrottle.Count}, is given back when its head is
- * sent. A request whose client is gone before counts, and the predicate of its rule is not called.
+ * sent. A request whose client is gone, or has cut its body, before counts, and the predicate of
+ * its rule is not called.
  *
  * <p>No thread waits for the limiter. The chain continues on the executor of the limiter, see
  * {@link redisthrottle.LimiterBuilder#executor}.
@@ -115,8 +116,12 @@ public final class ThrottleWebFilter implements WebFilter {
     ServerHttpResponse response = exchange.getResponse();
     response.beforeCommit(() -> Mono.fromRunnable(() -> taken.giveBack(status(response))));
     return chain
-        .filter(told(exchange, taken.decision()))
+        .filter(told(watched(exchange, taken), taken.decision()))
         .doOnError(ClientGone::isReportedBy, error -> taken.keep());
+  }
+
+  private static ServerWebExchange watched(ServerWebExchange exchange, TakenItems taken) {
+    return taken.needsWatch() ? new WatchedExchange(exchange, taken) : exchange;
   }
 
   private static int status(ServerHttpResponse response) {

@@ -97,6 +97,52 @@ class AbortTest {
     }
   }
 
+  @Test
+  void counts_a_request_whose_body_its_client_cut() throws IOException {
+    Queue<Integer> statuses = new ConcurrentLinkedQueue<>();
+    Rule rule = Rule.fixed("cut", LIMIT, Duration.ofHours(1)).count(Count.when(statuses::add));
+    AtomicInteger ended = new AtomicInteger();
+    WebFilter watching =
+        (exchange, chain) -> chain.filter(exchange).doFinally(end -> ended.incrementAndGet());
+    try (Server redis = Server.withModule();
+        Limiter limiter = Redis.limiter(redis)) {
+      ThrottleWebFilter filter =
+          ThrottleWebFilter.builder(limiter).rule(rule).key(exchange -> "a").build();
+      try (Web web = Web.serve(watching, filter)) {
+        int cuts = 0;
+        for (String path : List.of("/body", "/form", "/parts")) {
+          for (String end : List.of("half", "close", "reset")) {
+            cuts++;
+            int number = cuts;
+            try (Socket socket = web.openWith(head(path) + "--x\r\nConte")) {
+              Server.await("the request is served", () -> web.served.size() == number);
+              if (end.equals("half")) {
+                socket.shutdownOutput();
+                socket.getInputStream().readAllBytes();
+              }
+              socket.setSoLinger(end.equals("reset"), 0);
+            }
+            Server.await("the request ends", () -> ended.get() == number);
+            assertEquals(List.of(), List.copyOf(statuses), path + " " + end);
+          }
+        }
+        assertEquals(LIMIT - cuts, limiter.peek(rule.of("a").cost(0)).remaining());
+      }
+    }
+  }
+
+  private static String head(String path) {
+    String type =
+        path.equals("/parts")
+            ? "multipart/form-data; boundary=x"
+            : "application/x-www-form-urlencoded";
+    return "POST "
+        + path
+        + " HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\nContent-Type: "
+        + type
+        + "\r\n\r\n";
+  }
+
   private static void abort(Web web) {
     for (int request = 0; request < ABORTS; request++) {
       try (Socket socket = web.open("/bad")) {

@@ -63,6 +63,9 @@ final class Web implements AutoCloseable {
     ServerHttpResponse response = exchange.getResponse();
     return switch (exchange.getRequest().getPath().value()) {
       case "/wait" -> Mono.fromFuture(ending, true);
+      case "/body" -> refusing(response, exchange.getRequest().getBody());
+      case "/form" -> refusing(response, exchange.getFormData().flux());
+      case "/parts" -> refusing(response, exchange.getMultipartData().flux());
       case "/failure" -> Mono.error(new IllegalStateException("of the application"));
       case "/timeout" -> Mono.<Void>never().timeout(Duration.ofMillis(50));
       case "/stream" -> response.writeAndFlushWith(parts(response, Flux.never()));
@@ -74,6 +77,16 @@ final class Web implements AutoCloseable {
       }
       default -> response.writeWith(Mono.just(part(response)));
     };
+  }
+
+  /** Answers 400 if a body cannot be read. */
+  private static Mono<Void> refusing(ServerHttpResponse response, Flux<?> body) {
+    return body.then()
+        .onErrorResume(
+            error -> {
+              response.setStatusCode(HttpStatus.BAD_REQUEST);
+              return response.setComplete();
+            });
   }
 
   private static Flux<Mono<DataBuffer>> parts(ServerHttpResponse response, Flux<DataBuffer> rest) {
@@ -110,9 +123,13 @@ final class Web implements AutoCloseable {
 
   /** Sends a request through a socket, which the caller closes. */
   Socket open(String path) throws IOException {
+    return openWith("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n");
+  }
+
+  /** Sends text through a socket, which the caller closes. */
+  Socket openWith(String text) throws IOException {
     Socket socket = new Socket(InetAddress.getLoopbackAddress(), server.port());
-    String head = "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
-    socket.getOutputStream().write(head.getBytes(StandardCharsets.US_ASCII));
+    socket.getOutputStream().write(text.getBytes(StandardCharsets.US_ASCII));
     return socket;
   }
 

@@ -8,6 +8,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 import redisthrottle.Admission;
 import redisthrottle.CallOptions;
+import redisthrottle.Count;
 import redisthrottle.Decision;
 import redisthrottle.DeniedException;
 import redisthrottle.Item;
@@ -144,9 +145,9 @@ public final class TakenItems {
     stopRenewing.run();
   }
 
-  /** Returns true if a lease is held. */
-  public boolean hasLease() {
-    return hasLease(items);
+  /** Returns true if it matters when the client leaves: a lease is held, or not all counts. */
+  public boolean needsWatch() {
+    return hasLease(items) || items.stream().anyMatch(item -> item.rule().count() != Count.ALL);
   }
 
   /**
