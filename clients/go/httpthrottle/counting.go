@@ -68,8 +68,8 @@ type recorder struct {
 	hasReturned bool
 }
 
-// watchedBody is the body of a request. A part that does not arrive tells that the client is gone or
-// broke its promise, which the request's context does not until then.
+// watchedBody is the body of a request. A part that does not arrive tells that the client is gone,
+// or broke its promise, which the request's context does not until then.
 type watchedBody struct {
 	io.ReadCloser
 	isCut atomic.Bool
