@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-# Other ways to read, after which the number of bytes that are left is not known.
+# These bypass the counted reads, so that an early end can no longer be noticed.
 _UNCOUNTED = frozenset({"detach", "read1", "readinto", "readinto1", "seek"})
+# A longer length is not one that a server accepts, and Python refuses to read a very long number.
+_DIGITS = 20
 
 
 class BodyInput:
-    """Passes a body on, and notes that its client cut it.
+    """Wraps a body, and notes if its client cuts it.
 
-    Then a read fails, or ends before as many bytes have come as ``length`` says.
+    A cut shows as a failed read, or as fewer bytes than ``length`` says.
     """
 
     def __init__(self, body: Any, length: str | None) -> None:
         self._body = body
-        self._left = int(length) if length and length.isdecimal() else 0
+        is_known = length is not None and length.isdecimal() and len(length) < _DIGITS
+        self._left = int(length) if length and is_known else 0
         self._failed = self._ended_early = False
 
     @property
@@ -41,9 +45,16 @@ class BodyInput:
         return iter(self.readline, b"")
 
     def __getattr__(self, name: str) -> Any:
-        if name in _UNCOUNTED:
-            self._left = 0
-        return getattr(self._body, name)
+        found = getattr(self._body, name)
+        return partial(self._uncounted, found) if name in _UNCOUNTED else found
+
+    def _uncounted(self, act: Callable[..., Any], *args: Any) -> Any:
+        self._left = 0
+        try:
+            return act(*args)
+        except OSError:
+            self._failed = True
+            raise
 
     def _noted(
         self, read: Callable[..., bytes], size: tuple[int, ...], is_whole: Callable[[bytes], bool]
