@@ -8,8 +8,8 @@ import (
 )
 
 // Permit is a permit that [Limiter.Lease] took. While it is held, it renews itself after each
-// third of its ttl. It is not a lock: a process that was stopped for longer than the ttl does not
-// notice the loss.
+// third of its ttl. It is not a lock: a process stopped for longer than the ttl notices the loss
+// too late.
 type Permit struct {
 	decision Decision
 	holds    *holds
@@ -131,9 +131,9 @@ func (p *Permit) Renew(ctx context.Context) (bool, error) {
 	return p.Held(), err
 }
 
-// Release gives the permit back. The end of ctx does not end it. If the server gives no answer, it
-// returns, and the release is repeated until the ttl is over or the limiter is closed. A second
-// call waits for the first. Of a nil permit it does nothing.
+// Release gives the permit back, even if ctx ends. If the first try gets no reply, Release returns
+// and the limiter tries again until the permit expires or the limiter closes. A second Release
+// waits for the first. On a nil permit it does nothing.
 func (p *Permit) Release(ctx context.Context) {
 	if p == nil {
 		return

@@ -21,7 +21,7 @@ Run = Callable[[Any], Any]
 
 
 class _Crew:
-    """Threads that tend holds when these are due. The threads start with the first holds."""
+    """Threads that renew or end holds at their due times, started on demand."""
 
     def __init__(
         self, most: int, tend: Callable[[Hold], None], clock: Callable[[], float],
@@ -47,9 +47,9 @@ class _Crew:
             self.changed.notify()
 
     def close(self, *, keeps: Callable[[Hold], bool]) -> list[Hold]:
-        """Ends the threads as soon as the holds that it ``keeps`` are tended. Returns the others.
+        """Removes and returns the holds that ``keeps`` rejects.
 
-        Holds that are added later have threads for as long as they are tended.
+        The threads end after the last hold. A hold that is added later starts one if needed.
         """
         with self.changed:
             self._is_closed = True
@@ -93,7 +93,7 @@ class _Crew:
 
 
 class Renewer:
-    """Renews the holds of a limiter, and repeats their ends, in a few threads.
+    """Renews the holds of a limiter, and repeats their ends, in threads.
 
     Renewals and ends have threads of their own, so that neither wait for the others. A fork forgets
     the holds of the parent.

@@ -53,9 +53,9 @@ impl<B: Body> Body for WatchedBody<B> {
 /// Wraps the body of a request, so that the layer learns if its client cuts it. Such a request
 /// counts, whatever its response: its client has left.
 ///
-/// With the feature `axum` the layer does this itself for requests of axum. For others, apply this
-/// function before a layer with a rule that does not count all responses, as with
-/// `ServiceBuilder::map_request`: the type of the body is the service's, so the layer cannot.
+/// With the feature `axum` the layer does this itself for axum. Elsewhere, apply it before a layer
+/// whose rules set `Rule::count`, as with `ServiceBuilder::map_request`: the layer cannot change
+/// the service's type of body. Any error of the body counts, also that of a bound of its length.
 pub fn watch_body<B>(mut request: Request<B>) -> Request<WatchedBody<B>> {
     let cut = Cut::of(request.extensions_mut());
     request.map(|body| WatchedBody { body, cut })

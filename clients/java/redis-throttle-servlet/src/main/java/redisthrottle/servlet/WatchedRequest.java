@@ -124,7 +124,7 @@ final class WatchedRequest extends HttpServletRequestWrapper {
   }
 
   private void noteCut(@Nullable Exception thrown) {
-    // Tomcat throws another exception, or for a form none.
+    // Tomcat keeps the cause there. It throws another exception, or for a form none.
     boolean isHidden =
         getAttribute(RequestDispatcher.ERROR_EXCEPTION) instanceof Throwable hidden
             && ClientGone.isReportedBy(hidden);
