@@ -253,8 +253,8 @@ async fn limiter_follows_a_moved_slot_with_one_redirection() {
     let asked = moved(&nodes).await - before;
     let slot: u16 = to.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
     let identity: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
-    // The last owner is told first, the new one last. Else a message that the last owner sent before
-    // may take the slot back, and then the two redirect to each other for good.
+    // The last owner is told first, the new one last. Else a message that the last owner sent
+    // before may take the slot back, and then the two redirect to each other for good.
     let mut told: Vec<_> = nodes.iter().collect();
     told.sort_by_key(|node| (ptr::eq(*node, to), !ptr::eq(*node, from)));
     for node in told {
