@@ -155,8 +155,9 @@ server share one core; proxies that delay or drop have another. Each program has
 default options, and the gateway its own. Values are the worst of all rounds.
 
 In a herd, 64 callers, or 10,000 calls at once, meet a limit of 1,000: `fixed` 1,000 in 1 h;
-`gcra(1000, 6000/min)`, less what refills meanwhile; 100 keys of limit 10. `degraded` calls had no answer. `by on_error`
-is their number; for applications and the gateway, the replies that the server did not decide. "Healed" is the time until the server decides all calls again.
+`gcra(1000, 6000/min)`, less what refills meanwhile; 100 keys of limit 10. `degraded` calls had no
+answer. `by on_error` is their number; for applications and the gateway, the replies that the server
+did not decide. "Healed" is the time until the server decides all calls again.
 """
 
 
