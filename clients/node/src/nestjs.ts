@@ -93,6 +93,8 @@ export class RedisThrottleStorage {
     try {
       await this.#limiter.block(ban, key, `${banMs}ms`, options);
       await this.#limiter.forget(rule, key, options);
+      // Both end what this process knows of the key. Its ban holds also if the server falls silent.
+      await this.#limiter.peek(ban, key, { ...options, cost: 0 });
     } catch (error) {
       // Without an answer, the window's end unblocks the key.
       if (error instanceof UnavailableError) return decision;

@@ -105,6 +105,19 @@ it('answers 503 under onError deny, and serves under allow, when the server is d
   expect(statuses).toEqual([503, 503, 200, 200]);
 });
 
+it('keeps a ban under allow when the server falls silent', async () => {
+  const own = limiting(live.redis, { onError: 'allow', silenceMs: 1000 });
+  const call = await started([{ limit: 1, ttl: 60_000, blockDuration: 300_000 }], own);
+  expect([await call(), await call()]).toEqual([LEFT_0, [429, NONE, '300']]);
+  live.server.signal('SIGSTOP');
+  try {
+    expect((await call())[0]).toBe(429);
+  } finally {
+    live.server.signal('SIGCONT');
+    await own.close();
+  }
+});
+
 it('refuses a name that a rule cannot have, at setup', () => {
   expect(() => new RedisThrottleStorage({ limiter: live.limiter, name: 'a b' })).toThrow(
     /^invalid name/,
