@@ -256,7 +256,7 @@ final class Link {
 
     @Override
     void expire() {
-      failed(away("not connected in " + patience.toMillis() + " ms"));
+      failed(away("not connected and logged in within " + patience.toMillis() + " ms"));
     }
 
     private void ended(@Nullable Connection connection, @Nullable Throwable error) {

@@ -354,7 +354,7 @@ final class Pending extends RunClock.Due {
     } else if (stage == Stage.MAPPING) {
       lose(Link.away("no slot map in " + ms + " ms"));
     } else if (stage == Stage.IN_LINE && !isUp) {
-      lose(Link.away("not connected in " + ms + " ms"));
+      lose(Link.away("not connected and logged in within " + ms + " ms"));
     } else {
       if (stage == Stage.IN_LINE && isCounted) {
         node.overloaded(false);

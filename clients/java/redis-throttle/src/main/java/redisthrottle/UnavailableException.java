@@ -4,6 +4,8 @@ import org.jspecify.annotations.Nullable;
 
 /** Thrown by calls that {@link OnError} does not decide, if there is no answer. */
 public final class UnavailableException extends RuntimeException {
+  private static final String UNSENT = "not sent: ";
+
   private final Reason reason;
   private final boolean isSent;
 
@@ -22,7 +24,9 @@ public final class UnavailableException extends RuntimeException {
 
   /** Returns the error of a call that was not sent. */
   static UnavailableException unsent(Reason reason, String message, @Nullable Throwable cause) {
-    return new UnavailableException(reason, "not sent: " + message, cause, false);
+    // The message may be that of a dial, which says so already.
+    String text = message.startsWith(UNSENT) ? message : UNSENT + message;
+    return new UnavailableException(reason, text, cause, false);
   }
 
   /** Returns the reason that there is no answer. */

@@ -148,7 +148,7 @@ class CallsTest {
     CompletionException thrown = assertThrows(CompletionException.class, ready::join);
     assertEquals(Reason.CONNECTION, ((UnavailableException) thrown.getCause()).reason());
     String text = String.valueOf(thrown.getCause().getMessage());
-    assertTrue(text.contains("not connected"), text);
+    assertTrue(text.startsWith("not sent: not connected and logged in"), text);
   }
 
   @Test
