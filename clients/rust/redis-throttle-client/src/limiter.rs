@@ -329,7 +329,7 @@ fn or_unready(error: Error) -> Error {
     };
     let reached = match reason {
         Reason::Timeout => "connected, logged in, no reply to RL.PEEK",
-        Reason::Connection => "not connected",
+        Reason::Connection => "not connected and logged in",
         _ => return Error::Unavailable { reason, source },
     };
     let cause = source.map_or_else(|| reason.to_string(), |source| source.to_string());
