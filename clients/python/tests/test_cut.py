@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import flask
 import httpx
 import pytest
 import redis.asyncio
@@ -81,6 +82,33 @@ def test_a_cut_body_counts_in_wsgi(shared_server: Server, reads: str, resets: bo
         limited: Any = WsgiMiddleware(upload, limiter=limiter, rules=SERVED)
 
         def noted(environ: Any, start_response: Any) -> list[bytes]:
+            body = limited(environ, start_response)
+            parts = list(body)
+            getattr(body, "close", lambda: None)()
+            ended.append(environ)
+            return parts
+
+        with served_wsgi(noted) as port:
+            cut_all(port, begun, ended, resets=resets)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_cut_body_counts_in_flask(shared_server: Server, resets: bool) -> None:
+    begun: list[Any] = []
+    ended: list[Any] = []
+    app = flask.Flask(__name__)
+
+    @app.post("/")
+    def upload() -> tuple[str, int]:
+        begun.append(flask.request)
+        # Reads into a buffer, and raises the 400 of a client that has gone.
+        return "done", 200 if flask.request.get_data() == b"good" else 400
+
+    with Limiter(shared_server.client(), **BUSY) as limiter:
+        limited: Any = WsgiMiddleware(app.wsgi_app, limiter=limiter, rules=SERVED)
+
+        def noted(environ: Any, start_response: Any) -> Any:
             body = limited(environ, start_response)
             parts = list(body)
             getattr(body, "close", lambda: None)()

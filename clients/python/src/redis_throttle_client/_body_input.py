@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 # These bypass the counted reads, so that an early end can no longer be noticed.
-_UNCOUNTED = frozenset({"detach", "read1", "readinto", "readinto1", "seek"})
+_UNCOUNTED = frozenset({"detach", "read1", "readinto1", "seek"})
 # A longer length is not one that a server accepts, and Python refuses to read a very long number.
 _DIGITS = 20
 
@@ -32,6 +32,12 @@ class BodyInput:
     def read(self, *size: int) -> bytes:
         """Reads the body or a part of it."""
         return self._noted(self._body.read, size, lambda data: False)
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads a part of the body into a buffer, as Werkzeug does if the body has this method."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def readline(self, *size: int) -> bytes:
         """Reads a line or a part of it."""
