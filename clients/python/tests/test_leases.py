@@ -334,3 +334,16 @@ def test_leases_of_threads_are_renewed_together() -> None:
     assert holders(server) == 0
     limiter.close()
     until(lambda: not set(threading.enumerate()) - before)
+
+
+def test_leases_that_were_released_take_no_memory() -> None:
+    server = FakeServer()
+    limiter = server.limiter()
+    with limiter.lease(JOBS, "x", "kept"):
+        for at in range(1000):
+            with limiter.lease(JOBS, "x", str(at)):
+                pass
+        due = [hold.taken.id for _, _, hold in limiter._renewer._renewals.due]
+        assert "kept" in due
+        assert len(due) < 100
+    limiter.close()

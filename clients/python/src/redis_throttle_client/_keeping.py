@@ -18,6 +18,8 @@ from ._hold import Hold
 from ._tasks import Tasks
 
 Run = Callable[[Any], Any]
+# The fewest holds among which a crew seeks those that need it no more.
+_LEAST_SOUGHT = 64
 
 
 class _Crew:
@@ -25,9 +27,12 @@ class _Crew:
 
     def __init__(
         self, most: int, tend: Callable[[Hold], None], clock: Callable[[], float],
-        lock: threading.RLock,
+        lock: threading.RLock, is_over: Callable[[Hold], bool] = lambda hold: False,
     ) -> None:  # fmt: skip
-        self._most, self._tend, self._clock = most, tend, clock
+        """A hold that ``is_over`` is not tended any more."""
+        self._most, self._tend, self._clock, self._is_over = most, tend, clock, is_over
+        # The number of due holds at which those that are over are dropped.
+        self._most_due = _LEAST_SOUGHT
         self.changed = threading.Condition(lock)
         self.due: list[tuple[float, int, Hold]] = []
         # The number of holds that are being tended, and of threads.
@@ -38,6 +43,10 @@ class _Crew:
     def add(self, hold: Hold, after_s: float) -> None:
         """Tends a hold after a number of seconds."""
         with self.changed:
+            if len(self.due) >= self._most_due:
+                # Else a hold of a long ttl would take memory for a third of that.
+                self._keep(lambda hold: not self._is_over(hold))
+                self._most_due = max(_LEAST_SOUGHT, 2 * len(self.due))
             heapq.heappush(self.due, (self._clock() + after_s, next(self._count), hold))
             if self._threads < min(self._most, len(self.due) + self.tended):
                 # If no thread can start, one that runs or that of the next hold tends this one.
@@ -53,11 +62,14 @@ class _Crew:
         """
         with self.changed:
             self._is_closed = True
-            dropped = [due for due in self.due if not keeps(due[2])]
-            self.due = [due for due in self.due if keeps(due[2])]
-            heapq.heapify(self.due)
+            dropped = [hold for _, _, hold in self.due if not keeps(hold)]
+            self._keep(keeps)
             self.changed.notify_all()
-        return [hold for _, _, hold in dropped]
+        return dropped
+
+    def _keep(self, keeps: Callable[[Hold], bool]) -> None:
+        self.due = [due for due in self.due if keeps(due[2])]
+        heapq.heapify(self.due)
 
     def join(self, timeout_s: float) -> None:
         """Waits until all holds are tended, at most ``timeout_s``."""
@@ -108,7 +120,9 @@ class Renewer:
         """Resets to no holds and no threads, also in the child of a fork."""
         self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
         lock = threading.RLock()
-        self._renewals = _Crew(RENEWAL_SLOTS, self._renew, self._clock, lock)
+        self._renewals = _Crew(
+            RENEWAL_SLOTS, self._renew, self._clock, lock, lambda hold: hold.is_ended
+        )
         self._ends = _Crew(END_SLOTS, self._end, self._clock, lock)
         self._is_closed = False
 
