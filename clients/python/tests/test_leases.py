@@ -296,6 +296,22 @@ def test_a_close_sends_the_releases_that_wait_in_the_background() -> None:
     assert limiter.counters.unsettled == 0
 
 
+def test_a_close_of_tasks_tells_the_ends_that_had_no_slot() -> None:
+    async def work() -> None:
+        server = Far(0)
+        seen: list[Any] = []
+        limiter = server.limiter(timeout_ms=1000, on_decision=seen.append)
+        held = [await limiter.lease(JOBS, "x").__aenter__() for _ in range(2 * END_SLOTS)]
+        server._s = 5.0
+        for one in held:
+            one._release_soon()
+        del seen[:]
+        await limiter.close()
+        assert limiter.counters.unsettled == len(seen) == 2 * END_SLOTS
+
+    run(work())
+
+
 # -- forks and renewals ----------------------------------------------------------------------------
 
 

@@ -233,8 +233,13 @@ class Keeper:
         await asyncio.shield(self.end_soon(holds))
 
     async def _end(self, hold: Hold) -> None:
-        if await self.run(hold.end()):
-            return
+        try:
+            if await self.run(hold.end()):
+                return
+        except asyncio.CancelledError:
+            # The limiter or the event loop closes.
+            hold.give_up()
+            raise
         if hold.next_end_s() is None:
             hold.give_up()
         else:
