@@ -296,6 +296,27 @@ def test_a_close_sends_the_releases_that_wait_in_the_background() -> None:
     assert limiter.counters.unsettled == 0
 
 
+def test_a_close_ends_a_lease_whose_answer_was_read_before_it() -> None:
+    server = FakeServer()
+    limiter = server.limiter()
+    keep, reached, closes = limiter._renewer.keep, threading.Event(), threading.Event()
+
+    def late(holds: Any) -> None:
+        reached.set()
+        assert closes.wait(60)
+        keep(holds)
+
+    limiter._renewer.keep = late  # type: ignore[method-assign]
+    entered: list[Any] = []
+    taking = begun(lambda: entered.append(limiter.lease(JOBS, "x").__enter__()))
+    assert reached.wait(60)
+    closing = begun(limiter.close)
+    until(lambda: limiter._renewer._is_closed)
+    closes.set()
+    ended([taking, closing])
+    assert (holders(server), entered[0].held) == (0, False)
+
+
 def test_a_close_of_tasks_tells_the_ends_that_had_no_slot() -> None:
     async def work() -> None:
         server = Far(0)

@@ -119,7 +119,7 @@ class Renewer:
     def begin(self) -> None:
         """Resets to no holds and no threads, also in the child of a fork."""
         self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
-        lock = threading.RLock()
+        self._lock = lock = threading.RLock()
         self._renewals = _Crew(
             RENEWAL_SLOTS, self._renew, self._clock, lock, lambda hold: hold.is_ended
         )
@@ -127,10 +127,17 @@ class Renewer:
         self._is_closed = False
 
     def keep(self, holds: Sequence[Hold]) -> None:
-        """Renews holds in the background until they are ended or lost."""
-        for hold in holds:
-            self._held.add(hold)
-            self._renew_later(hold)
+        """Renews holds in the background until they are ended or lost.
+
+        After :meth:`close`, which did not see them, it ends them.
+        """
+        with self._lock:
+            self._held.update(holds)
+            for hold in holds:
+                self._renew_later(hold)
+            is_closed = self._is_closed
+        if is_closed:
+            self.abandon(holds)
 
     def end(self, holds: Sequence[Hold]) -> None:
         """Ends holds, one after the other. Those without an answer are repeated later."""
@@ -152,19 +159,23 @@ class Renewer:
 
     def close(self) -> None:
         """Ends the renewals, and begins to end all holds, with one try each."""
-        self._is_closed = True
-        self._renewals.close(keeps=lambda hold: False)
-        for hold in self._ends.close(keeps=lambda hold: not hold.was_tried):
+        with self._lock:
+            self._is_closed = True
+            self._renewals.close(keeps=lambda hold: False)
+            repeated = self._ends.close(keeps=lambda hold: not hold.was_tried)
+            held = list(self._held)
+        for hold in repeated:
             hold.give_up()
-        self.abandon(list(self._held))
+        self.abandon(held)
 
     def join(self, timeout_s: float) -> None:
         """Waits until the holds are ended, at most ``timeout_s``."""
         self._ends.join(timeout_s)
 
     def _renew_later(self, hold: Hold) -> None:
-        if hold.is_renewable and not self._is_closed:
-            self._renewals.add(hold, hold.next_renewal_s())
+        with self._lock:
+            if hold.is_renewable and not self._is_closed:
+                self._renewals.add(hold, hold.next_renewal_s())
 
     def _renew(self, hold: Hold) -> None:
         if not hold.is_ended:

@@ -164,8 +164,7 @@ class Limiter:
         cost is charged or refunded. ``id``, 1 to 64 bytes without spaces and by default random, is
         the holder of all leases and reservations.
         """
-        taken = self._admitted(items, tag, id)
-        return Admission(taken, self._held(taken), self._renewer)
+        return Admission(*self._admitted(items, tag, id), self._renewer)
 
     def reserve(
         self, rule: Rule, subject: str, cost: int, ttl: Duration = 30, *,
@@ -176,7 +175,7 @@ class Limiter:
         It is the admission of one reservation, which expires after ``ttl`` unless it is renewed.
         """
         taken = self._admitted([rule.of(subject).reserve(cost, ttl)], tag, id)
-        return Reservation(taken, self._held(taken), self._renewer)
+        return Reservation(*taken, self._renewer)
 
     @property
     def counters(self) -> Counters:
@@ -234,35 +233,36 @@ class Limiter:
         self, items: Sequence[Item], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[Lease]]:
         """Sends one call for all rules. The leases among them are renewed until released."""
-        taken = self._take(take(self._calls, items, tag, new_id(id), self._abandon))
+        steps = take(self._calls, items, tag, new_id(id), self._abandon)
+        taken, holds = self._take(steps)
         if taken.decision is None:
             raise Unavailable("there is no decision")
-        if not taken.decision.allowed:
-            return taken.decision, []
-        holds = holds_of(self._calls, taken)
-        self._renewer.keep(holds)
         return taken.decision, [Lease(hold, self._renewer) for hold in holds]
 
-    def _admitted(self, items: Sequence[Item], tag: str | None, id: str | None) -> Entry:
+    def _admitted(
+        self, items: Sequence[Item], tag: str | None, id: str | None
+    ) -> tuple[Entry, list[Hold]]:  # fmt: skip
         name = new_id(id)
         check_admission(self._calls, items, tag, name)
         steps = take(self._calls, items, tag, name, self._abandon, is_admission=True)
-        return allowed(self._take(steps))
+        taken, holds = self._take(steps)
+        return allowed(taken), holds
 
-    def _take(self, steps: Steps[Entry]) -> Entry:
+    def _take(self, steps: Steps[Entry]) -> tuple[Entry, list[Hold]]:
+        """Returns a call, and what it took. The close of the limiter waits until that is kept."""
         with self._use.took:
             self._use.taking += 1
         try:
-            return self._run(steps)
+            taken: Entry = self._run(steps)
+            if taken.decision is None or not taken.decision.allowed:
+                return taken, []
+            holds = holds_of(self._calls, taken, estimates=taken.is_admission)
+            self._renewer.keep(holds)
+            return taken, holds
         finally:
             with self._use.took:
                 self._use.taking -= 1
                 self._use.took.notify_all()
-
-    def _held(self, taken: Entry) -> list[Hold]:
-        holds = holds_of(self._calls, taken, estimates=True)
-        self._renewer.keep(holds)
-        return holds
 
     def _abandon(self, taken: Entry) -> None:
         self._renewer.abandon(holds_of(self._calls, taken))
