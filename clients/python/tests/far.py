@@ -34,10 +34,10 @@ class Held(FakeServer):
     def let_go(self) -> None:
         self._go.set()
 
-    def node(self, key: str) -> None:
+    def node(self, key: str) -> Any:
         return None
 
-    def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
+    def call(self, node: Any, args: tuple[str, ...], call: Call) -> Any:
         with self._lock:
             self.waits_s.append(call.left_s)
             reply = self.reply(args)

@@ -253,7 +253,7 @@ def through_a_thread(proxy: Proxy) -> None:
             admitted.settle(TPM, TOOK)
             admitted.settle(MONTH, TOOK)
         ends = limiter._renewer._ends
-        until(lambda: not ends.due and not ends.tended)
+        until(lambda: not ends.queues)
 
 
 @pytest.mark.parametrize("silent", ["before", "during"])
@@ -312,7 +312,7 @@ def while_silent_in_a_thread(live: Server, silent: str) -> str:
             admitted.settle(MONTH, TOOK)
         live.answer_again()
         ends = limiter._renewer._ends
-        until(lambda: not ends.due and not ends.tended)
+        until(lambda: not ends.queues)
         return admitted.decision.source
 
 

@@ -1,15 +1,17 @@
-"""Tests that renewals do not wait for ends, however many of these are under way."""
+"""Tests that renewals do not wait for ends, and that neither wait for those of another node."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 import redis.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable, gcra, lease
-from redis_throttle_client._dial import END_SLOTS
+from redis_throttle_client._dial import END_SLOTS, RENEWAL_SLOTS
+from redis_throttle_client._steps import Call
 
 from .conftest import Server, until
 from .far import Held, begun, ended, look_again
@@ -126,3 +128,64 @@ def test_a_renewal_in_the_background_passes_ends_in_the_background() -> None:
         server.let_go()
     limiter.close()
     assert not server._holders("rl:jobs:x")
+
+
+class Nodes(Held):
+    """A cluster whose nodes have the names of the subjects. The node ``quick`` has no delay."""
+
+    def node(self, key: str) -> str:
+        return key.rpartition(":")[2]
+
+    def call(self, node: str, args: tuple[str, ...], call: Call) -> Any:
+        if node == "quick":
+            with self._lock:
+                return self.reply(args)
+        return super().call(node, args, call)
+
+    def sent(self, verb: str, node: str) -> int:
+        """Returns the number of calls of a command to a node."""
+        with self._lock:
+            return sum((call[0], self.node(call[1])) == (verb, node) for call in self.calls)
+
+
+def test_neither_renewals_nor_ends_in_the_background_wait_for_a_slow_node() -> None:
+    server = Nodes("RL.LEASE")
+    limiter = server.threads()
+    slow = [limiter.lease(JOBS, "slow", str(at)).__enter__() for at in range(ENDS)]
+    quick = limiter.lease(JOBS, "quick").__enter__()
+    server.hold()
+    server.advance(200)
+    look_again(limiter)
+    until(lambda: server.sent("RL.RENEW", "slow") == RENEWAL_SLOTS)
+    until(lambda: server.sent("RL.RENEW", "quick") == 1)
+    for one in (*slow, quick):
+        one._release_soon()
+    until(lambda: server.sent("RL.RELEASE", "slow") == END_SLOTS)
+    until(lambda: server.sent("RL.RELEASE", "quick") == 1)
+    assert server.sent("RL.RENEW", "slow") == RENEWAL_SLOTS
+    assert server.sent("RL.RELEASE", "slow") == END_SLOTS
+    server.let_go()
+    limiter.close()
+    assert not server._holders("rl:jobs:slow")
+
+
+def test_nodes_without_leases_keep_no_threads() -> None:
+    server, before = Nodes(), set(threading.enumerate())
+    limiter = server.threads()
+
+    def threads() -> int:
+        return len(set(threading.enumerate()) - before)
+
+    with limiter.lease(JOBS, "quick"):
+        nodes = [str(at) for at in range(3)]
+        held = [limiter.lease(JOBS, node) for node in nodes for _ in range(RENEWAL_SLOTS)]
+        for one in held:
+            one.__enter__()
+        assert threads() == 1 + 3 * RENEWAL_SLOTS
+        for one in held:
+            one.__exit__()
+        server.advance(200)
+        look_again(limiter)
+        until(lambda: threads() <= RENEWAL_SLOTS)
+    limiter.close()
+    until(lambda: not threads())

@@ -344,18 +344,19 @@ class Stepped(Renewer):
 
     def close(self) -> None:
         super().close()
-        while self._ends.due:
-            self._end(heapq.heappop(self._ends.due)[2])
+        for hold in self._ends.close(keeps=lambda hold: False):
+            self._end(hold)
 
     def run_until(self, instant_s: float) -> None:
-        while crews := [
-            crew for crew in (self._renewals, self._ends)
-            if crew.due and crew.due[0][0] <= instant_s + _BEFORE_S / 2
+        while queues := [
+            (queue.due[0][0], crew._tend, queue.due)
+            for crew in (self._renewals, self._ends) for queue in crew.queues.values()
+            if queue.due and queue.due[0][0] <= instant_s + _BEFORE_S / 2
         ]:  # fmt: skip
-            crew = min(crews, key=lambda crew: crew.due[0][0])
-            at_s, _, hold = heapq.heappop(crew.due)
+            at_s, tend, due = min(queues, key=lambda one: one[0])
+            hold = heapq.heappop(due)[2]
             self._stepped.sleep(max(0.0, at_s - self._stepped.monotonic()))
-            crew._tend(hold)
+            tend(hold)
 
 
 CONCURRENT = frozenset({"calls", "start", "pause"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable
@@ -97,6 +98,13 @@ class Asking:
         finally:
             with self._lock:
                 slots[slot] -= 1
+
+    def node_of(self, key: str) -> Any:
+        """Returns the node that has a key now; None if it is not known."""
+        # A call to it tells the error.
+        with contextlib.suppress(Exception):
+            return self._find_node(key)
+        return None
 
     def ask(self, args: Args, call: Call) -> Steps[Any]:
         """Sends a command once, if the breaker of its node permits.

@@ -76,6 +76,11 @@ class Hold:
         """True if a renewal may be sent. A hold whose ttl is over stays lost."""
         return self.expires and self.held and not self._is_degraded
 
+    @property
+    def node(self) -> Any:
+        """The node that has the key now; None if it is not known."""
+        return self._calls.asking.node_of(self.key)
+
     # -- renewals -----------------------------------------------------------------------------
 
     def renew(self) -> Steps[bool]:

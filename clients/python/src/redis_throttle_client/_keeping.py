@@ -22,8 +22,22 @@ Run = Callable[[Any], Any]
 _LEAST_SOUGHT = 64
 
 
+class _Queue:
+    """The holds of one node."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.due: list[tuple[float, int, Hold]] = []
+        # The number of holds that are being tended.
+        self.tended = 0
+
+
 class _Crew:
-    """Threads that renew or end holds at their due times, started on demand."""
+    """Threads that renew or end holds at their due times, started on demand.
+
+    As many may tend the holds of each node as that has slots, so that none waits for a slow node
+    while a hold of another is due.
+    """
 
     def __init__(
         self, most: int, tend: Callable[[Hold], None], clock: Callable[[], float],
@@ -34,26 +48,36 @@ class _Crew:
         # The number of due holds at which those that are over are dropped.
         self._most_due = _LEAST_SOUGHT
         self.changed = threading.Condition(lock)
-        self.due: list[tuple[float, int, Hold]] = []
-        # The number of holds that are being tended, and of threads.
-        self.tended = self._threads = 0
+        # For each node with holds.
+        self.queues: dict[Any, _Queue] = {}
+        self._threads = 0
         self._count = itertools.count()
         self._is_closed = False
 
+    @property
+    def due(self) -> list[Hold]:
+        """The holds that are not being tended, in no order."""
+        return [hold for queue in self.queues.values() for _, _, hold in queue.due]
+
     def add(self, hold: Hold, after_s: float) -> None:
         """Tends a hold after a number of seconds."""
+        node = hold.node
         with self.changed:
-            if len(self.due) >= self._most_due:
+            if sum(len(queue.due) for queue in self.queues.values()) >= self._most_due:
                 # Else a hold of a long ttl would take memory for a third of that.
                 self._keep(lambda hold: not self._is_over(hold))
                 self._most_due = max(_LEAST_SOUGHT, 2 * len(self.due))
-            heapq.heappush(self.due, (self._clock() + after_s, next(self._count), hold))
-            if self._threads < min(self._most, len(self.due) + self.tended):
+            queue = self.queues.setdefault(node, _Queue(node))
+            heapq.heappush(queue.due, (self._clock() + after_s, next(self._count), hold))
+            if self._threads < sum(
+                min(self._most, len(queue.due) + queue.tended) for queue in self.queues.values()
+            ):
                 # If no thread can start, one that runs or that of the next hold tends this one.
                 with contextlib.suppress(RuntimeError):
                     threading.Thread(target=self._work, daemon=True).start()
                     self._threads += 1
-            self.changed.notify()
+            # After the close, its thread waits too.
+            self.changed.notify(self._threads + 1 if self._is_closed else 1)
 
     def close(self, *, keeps: Callable[[Hold], bool]) -> list[Hold]:
         """Removes and returns the holds that ``keeps`` rejects.
@@ -62,46 +86,73 @@ class _Crew:
         """
         with self.changed:
             self._is_closed = True
-            dropped = [hold for _, _, hold in self.due if not keeps(hold)]
+            dropped = [hold for hold in self.due if not keeps(hold)]
             self._keep(keeps)
             self.changed.notify_all()
         return dropped
 
     def _keep(self, keeps: Callable[[Hold], bool]) -> None:
-        self.due = [due for due in self.due if keeps(due[2])]
-        heapq.heapify(self.due)
+        for queue in list(self.queues.values()):
+            queue.due = [due for due in queue.due if keeps(due[2])]
+            heapq.heapify(queue.due)
+            self._forget_empty(queue)
+
+    def _forget_empty(self, queue: _Queue) -> None:
+        """Forgets a node without holds, which may have left the cluster."""
+        if not queue.due and not queue.tended:
+            self.queues.pop(queue.node, None)
 
     def join(self, timeout_s: float) -> None:
         """Waits until all holds are tended, at most ``timeout_s``."""
         with self.changed:
-            self.changed.wait_for(lambda: not self.due and not self.tended, timeout_s)
+            self.changed.wait_for(lambda: not self.queues, timeout_s)
 
     def _work(self) -> None:
-        while (hold := self._next()) is not None:
+        while (found := self._next()) is not None:
+            queue, hold = found
             try:
                 self._tend(hold)
             except BaseException:
-                with self.changed:
-                    self._threads -= 1
+                self._tended(queue, ends=True)
                 raise
-            finally:
-                with self.changed:
-                    self.tended -= 1
-                    if self._is_closed:
-                        self.changed.notify_all()
+            self._tended(queue)
 
-    def _next(self) -> Hold | None:
-        """Waits for a hold that is due. Returns None at the end of the thread."""
+    def _tended(self, queue: _Queue, *, ends: bool = False) -> None:
+        """Notes that a hold was tended, and whether this ``ends`` the thread."""
         with self.changed:
-            while self.due or not self._is_closed:
-                wait = self.due[0][0] - self._clock() if self.due else None
-                if wait is not None and wait <= 0:
-                    self.tended += 1
-                    return heapq.heappop(self.due)[2]
+            queue.tended -= 1
+            self._threads -= ends
+            self._forget_empty(queue)
+            if ends or self._is_closed:
+                self.changed.notify_all()
+
+    def _next(self) -> tuple[_Queue, Hold] | None:
+        """Waits for a hold that is due, of a node that has a free slot.
+
+        Returns None at the end of the thread.
+        """
+        with self.changed:
+            while self._is_needed():
+                free = [one for one in self.queues.values() if one.due and one.tended < self._most]
+                queue = min(free, key=lambda one: one.due[0], default=None)
+                wait: float | None = None
+                if queue is not None:
+                    wait = queue.due[0][0] - self._clock()
+                    if wait <= 0:
+                        queue.tended += 1
+                        return queue, heapq.heappop(queue.due)[2]
                 self.changed.wait(wait)
             # A hold that is added from now on has a new thread.
             self._threads -= 1
+            # Another thread may be one too many as well.
+            self.changed.notify()
             return None
+
+    def _is_needed(self) -> bool:
+        """Returns False if a thread must end: after the close, or if nodes left the cluster."""
+        if self._is_closed and not self.queues:
+            return False
+        return self._threads <= self._most * max(1, len(self.queues))
 
 
 class Renewer:
