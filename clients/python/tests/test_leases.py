@@ -317,6 +317,31 @@ def test_a_close_ends_a_lease_whose_answer_was_read_before_it() -> None:
     assert (holders(server), entered[0].held) == (0, False)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_close_ends_leases_itself_if_no_thread_can_start(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    class Slow(FakeServer):
+        def reply(self, args: tuple[str, ...]) -> Any:
+            if args[0] == "RL.RELEASE" and is_late:
+                self.advance(1)
+            return super().reply(args)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = Slow()
+    limiter = server.limiter(timeout_ms=1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        held = [limiter.lease(JOBS, "x", str(at)).__enter__() for at in range(3)]
+        limiter.close()
+    assert not any(one.held for one in held)
+    # The time of the close is over after the first late answer.
+    left = 2 if is_late else 0
+    assert (holders(server), limiter.counters.unsettled) == (left, left)
+
+
 def test_a_close_of_tasks_tells_the_ends_that_had_no_slot() -> None:
     async def work() -> None:
         server = Far(0)

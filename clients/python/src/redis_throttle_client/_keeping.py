@@ -91,6 +91,11 @@ class _Crew:
             self.changed.notify_all()
         return dropped
 
+    def take(self) -> list[Hold]:
+        """Removes and returns the holds that nobody tends because no thread could start."""
+        with self.changed:
+            return [] if self._threads else self.close(keeps=lambda hold: False)
+
     def _keep(self, keeps: Callable[[Hold], bool]) -> None:
         for queue in list(self.queues.values()):
             queue.due = [due for due in queue.due if keeps(due[2])]
@@ -221,7 +226,13 @@ class Renewer:
 
     def join(self, timeout_s: float) -> None:
         """Waits until the holds are ended, at most ``timeout_s``."""
-        self._ends.join(timeout_s)
+        ends_at = self._clock() + timeout_s
+        for hold in self._ends.take():
+            if self._clock() < ends_at:
+                self._end(hold)
+            else:
+                hold.give_up()
+        self._ends.join(max(0.0, ends_at - self._clock()))
 
     def _renew_later(self, hold: Hold) -> None:
         with self._lock:
