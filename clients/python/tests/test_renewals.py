@@ -14,7 +14,8 @@ from redis_throttle_client._dial import END_SLOTS, RENEWAL_SLOTS
 from redis_throttle_client._steps import Call
 
 from .conftest import Server, until
-from .far import Held, begun, ended, look_again
+from .far import Held, begun, ended, look_again, run
+from .scripted import Script, scripted_client
 
 API = gcra("api", 1000, 1000, "60s")
 JOBS = lease("jobs", 400, "600s")
@@ -189,3 +190,24 @@ def test_nodes_without_leases_keep_no_threads() -> None:
         until(lambda: threads() <= RENEWAL_SLOTS)
     limiter.close()
     until(lambda: not threads())
+
+
+def test_renewals_and_ends_wait_for_a_dial_as_long_as_other_calls() -> None:
+    async def work() -> None:
+        script = Script()
+        clock = asyncio.get_running_loop().time
+        limiter = AsyncLimiter(scripted_client("redis", script), clock=clock)
+        script.add([[1, 400, 399, 0, 600_000]])
+        async with limiter.lease(JOBS, "x") as held:
+            script.disconnect()
+            # Longer than both of them together wait.
+            script.add([{"dial_ms": 900}])
+            began = clock()
+            with pytest.raises(Unavailable, match="no connection in time"):
+                await held.renew()
+            renewed = clock()
+        assert (round(renewed - began, 3), round(clock() - renewed, 3)) == (0.1, 0.1)
+        script.add([1])
+        await limiter.close()
+
+    run(work())

@@ -116,8 +116,7 @@ class Line(Generic[L, W]):
             return NEVER
         if self.links:
             return waiter.gives_up
-        call = waiter.call
-        if call.is_kept or call.is_patient:
+        if waiter.call.is_patient:
             return waiter.ends
         return min(waiter.ends, max(waiter.joined, self._lost) + self.bounds.silence_s)
 
