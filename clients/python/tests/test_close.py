@@ -12,7 +12,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from redis_throttle_client import AsyncLimiter, Limiter, fixed
+from redis_throttle_client import AsyncLimiter, Limiter, LimiterClosed, fixed, lease
 from redis_throttle_client._connections import Dialling
 from redis_throttle_client._link import NEVER
 from redis_throttle_client._sockets import _MOST_DIALLING
@@ -20,6 +20,8 @@ from redis_throttle_client._steps import Call
 from redis_throttle_client._timed_socket import TimedSocket, readable
 
 from .conftest import Server, until
+from .far import Far, Held, begun, ended, run, settled
+from .scripted import Script, scripted_client
 from .test_failures import in_child
 
 pytestmark = pytest.mark.live
@@ -131,3 +133,101 @@ def test_a_command_that_its_thread_has_not_sent_yet_is_not_silent(shared_server:
             pool.look(at)
             assert link.error is not None
             pool.lose(link, link.error, at)
+
+
+# -- ends without an answer ------------------------------------------------------------------------
+
+JOBS = lease("jobs", 400, "60s")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_close_counts_the_ends_of_threads_without_an_answer_once(is_lost: bool) -> None:
+    class Late(Held):
+        def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
+            reply = super().call(node, args, call)
+            if args[0] == "RL.RELEASE" and is_lost:
+                raise ConnectionError("the reply is lost")
+            return reply
+
+    server, seen = Late("RL.LEASE"), threading.active_count()
+    told: list[Any] = []
+    limiter = Limiter(server, clock=server.now, timeout_ms=100, on_decision=told.append)
+    held = [limiter.lease(JOBS, "x").__enter__() for _ in range(3)]
+    told.clear()
+    server.hold()
+    # A thread waits for the end of its block, and two others for those that the close begins.
+    releasing = begun(held[0].release)
+    until(lambda: server.calls[-1][0] == "RL.RELEASE")
+    limiter.close()
+    assert (limiter.counters.unsettled, len(told)) == (3, 3)
+    server.let_go()
+    ended([releasing])
+    until(lambda: threading.active_count() <= seen)
+    # What comes later counts no more.
+    assert (limiter.counters.unsettled, len(told)) == (3, 3)
+
+
+def test_close_counts_a_lease_of_a_thread_without_an_answer() -> None:
+    class Silent(Held):
+        def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
+            super().call(node, args, call)
+            raise ConnectionError("the connection was closed")
+
+        def close(self) -> None:
+            self.let_go()
+
+    server = Silent()
+    server.hold()
+    limiter = Limiter(server, clock=server.now, timeout_ms=1000, silence_ms=1000)
+    raised: list[type] = []
+
+    def take() -> None:
+        try:
+            limiter.lease(JOBS, "x").__enter__()
+        except LimiterClosed as error:
+            raised.append(type(error))
+
+    taking = begun(take)
+    until(lambda: server.calls)
+    limiter.close()
+    assert limiter.counters.unsettled == 1
+    ended([taking])
+    assert raised == [LimiterClosed]
+
+
+def test_close_counts_the_ends_of_tasks_without_an_answer() -> None:
+    async def work() -> None:
+        server = Far(2)
+        told: list[Any] = []
+        limiter = server.limiter(timeout_ms=200)
+        for _ in range(2):
+            await limiter.lease(JOBS, "x").__aenter__()
+        limiter.on_decision(told.append)
+        # The ends wait as long as the close does.
+        server._s = 60
+        await limiter.close()
+        assert (limiter.counters.unsettled, len(told)) == (2, 2)
+        await asyncio.sleep(60)
+        assert (limiter.counters.unsettled, len(told)) == (2, 2)
+
+    run(work())
+
+
+def test_close_counts_a_lease_of_a_task_without_an_answer() -> None:
+    async def work() -> None:
+        script = Script()
+        told: list[Any] = []
+        script.add(["silent"] * 2)
+        limiter = AsyncLimiter(
+            scripted_client("redis", script), clock=asyncio.get_running_loop().time,
+            timeout_ms=200, on_decision=told.append,
+        )  # fmt: skip
+        taking = asyncio.ensure_future(limiter.lease(JOBS, "x").__aenter__())
+        await settled()
+        assert len(script.sent) == 1
+        await limiter.close()
+        assert (limiter.counters.unsettled, told[-1].kind) == (1, "lease")
+        with pytest.raises(LimiterClosed):
+            await taking
+
+    run(work())

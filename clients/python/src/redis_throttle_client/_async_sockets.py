@@ -280,6 +280,9 @@ class _Pool(Traffic[_Link, _Waiter]):
             self._timer.cancel()
         for task in list(self._tasks):
             task.cancel()
+        # The calls that this interrupts begin to drain, and then give back what they may have
+        # taken.
+        await asyncio.sleep(0)
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.bounds.dial_s)
 

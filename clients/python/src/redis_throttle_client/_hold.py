@@ -6,6 +6,7 @@ the last successful request.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -52,6 +53,8 @@ class Hold:
         self._tries, self._failure = 0, Unavailable("the limiter was closed")
         self._ended_at = 0.0
         self.is_ended = False
+        # Counts what would be told of an end that failed. Only the first is.
+        self._told = itertools.count()
         # Ends the renewals in the background.
         self.stop: Callable[[], Any] = lambda: None
 
@@ -167,6 +170,9 @@ class Hold:
             self._tell(error)
 
     def _tell(self, error: ThrottleError) -> None:
+        if next(self._told):
+            # The close gave it up, and its answer came later.
+            return
         rule, subject = self.item.rule, self.item.subject
         self._calls.teller.unsettled(self.kind, rule, subject, self._ended_at, error)
 

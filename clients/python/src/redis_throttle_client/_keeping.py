@@ -175,6 +175,8 @@ class Renewer:
     def begin(self) -> None:
         """Resets to no holds and no threads, also in the child of a fork."""
         self._held: weakref.WeakSet[Hold] = weakref.WeakSet()
+        # Those whose end has begun and has no answer, in whichever thread.
+        self._ending: set[Hold] = set()
         self._lock = lock = threading.RLock()
         self._renewals = _Crew(
             RENEWAL_SLOTS, self._renew, self._clock, lock, lambda hold: hold.is_ended
@@ -197,7 +199,7 @@ class Renewer:
 
     def end(self, holds: Sequence[Hold]) -> None:
         """Ends holds, one after the other. Those without an answer are repeated later."""
-        left = [hold for hold in holds if hold.begins_end()]
+        left = self._begun(holds)
         try:
             while left:
                 self._end(left[0])
@@ -209,9 +211,14 @@ class Renewer:
 
     def abandon(self, holds: Sequence[Hold]) -> None:
         """Ends holds in the background."""
-        for hold in holds:
-            if hold.begins_end():
-                self._end_later(hold)
+        for hold in self._begun(holds):
+            self._end_later(hold)
+
+    def _begun(self, holds: Sequence[Hold]) -> list[Hold]:
+        """Begins the ends, and returns the holds of which the server must be told."""
+        begun = [hold for hold in holds if hold.begins_end()]
+        self._ending.update(begun)
+        return begun
 
     def close(self) -> None:
         """Ends the renewals, and begins to end all holds, with one try each."""
@@ -221,7 +228,7 @@ class Renewer:
             repeated = self._ends.close(keeps=lambda hold: not hold.was_tried)
             held = list(self._held)
         for hold in repeated:
-            hold.give_up()
+            self._give_up(hold)
         self.abandon(held)
 
     def join(self, timeout_s: float) -> None:
@@ -231,8 +238,17 @@ class Renewer:
             if self._clock() < ends_at:
                 self._end(hold)
             else:
-                hold.give_up()
+                self._give_up(hold)
         self._ends.join(max(0.0, ends_at - self._clock()))
+
+    def give_up(self) -> None:
+        """Gives up the ends without an answer, also those that other threads wait for."""
+        for hold in list(self._ending):
+            self._give_up(hold)
+
+    def _give_up(self, hold: Hold) -> None:
+        self._ending.discard(hold)
+        hold.give_up()
 
     def _renew_later(self, hold: Hold) -> None:
         with self._lock:
@@ -248,12 +264,14 @@ class Renewer:
     def _end_later(self, hold: Hold) -> None:
         after_s = hold.next_end_s()
         if after_s is None or (hold.was_tried and self._is_closed):
-            hold.give_up()
+            self._give_up(hold)
         else:
             self._ends.add(hold, after_s)
 
     def _end(self, hold: Hold) -> None:
-        if not self.run(hold.end()):
+        if self.run(hold.end()):
+            self._ending.discard(hold)
+        else:
             self._end_later(hold)
 
 

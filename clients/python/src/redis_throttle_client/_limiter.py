@@ -221,6 +221,10 @@ class Limiter:
             self._renewer.join(max(0.0, ends_at - calls.clock()))
             calls.asking.has_ended = True
             self._transport.close()
+            with self._use.took:
+                # The calls that this interrupts give back what they may have taken.
+                self._use.took.wait_for(lambda: not self._use.taking, calls.tick_s)
+            self._renewer.give_up()
             calls.teller.close()
 
     def __enter__(self) -> Limiter:
