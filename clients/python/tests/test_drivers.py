@@ -184,3 +184,41 @@ async def test_a_cluster_driver_decides_after_its_primary_froze(
             client.close()
         for async_client in async_clients:
             await getattr(async_client, "aclose", async_client.close)()
+
+
+def noting(package: Any, limits_s: list[float]) -> Any:
+    """Returns a class of connections that note the time that they have to connect."""
+
+    class Noting(package.Connection):  # type: ignore[misc]
+        def _connect(self) -> Any:
+            limits_s.append(self.socket_connect_timeout)
+            return super()._connect()
+
+    return Noting
+
+
+@pytest.mark.live
+def test_ready_has_more_time_to_connect_than_a_call(shared_server: Server, driver: str) -> None:
+    package = PACKAGES[driver]
+    limits_s: list[float] = []
+    kind = noting(package, limits_s)
+    pool = package.ConnectionPool(connection_class=kind, port=shared_server.port)
+    client = getattr(package, driver.capitalize())(connection_pool=pool)
+    with Limiter(client, timeout_ms=3000) as limiter:
+        limiter.ready()
+    assert limits_s == [5]
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_ready_has_more_time_to_connect_than_a_call_in_asyncio(
+    shared_server: Server, driver: str
+) -> None:
+    package = PACKAGES[driver].asyncio
+    limits_s: list[float] = []
+    kind = noting(package, limits_s)
+    pool = package.ConnectionPool(connection_class=kind, port=shared_server.port)
+    client = getattr(package, driver.capitalize())(connection_pool=pool)
+    async with AsyncLimiter(client, timeout_ms=3000) as limiter:
+        await limiter.ready()
+    assert limits_s == [5]

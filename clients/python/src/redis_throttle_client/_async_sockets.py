@@ -227,11 +227,12 @@ class _Pool(Traffic[_Link, _Waiter]):
     # -- connections ---------------------------------------------------------------------------
 
     def _dial(self, dialling: Dialling, patience_s: float) -> bool:
-        dialling.stop = self._start(self._connect(dialling)).cancel
+        dialling.stop = self._start(self._connect(dialling, patience_s)).cancel
         return True
 
-    async def _connect(self, dialling: Dialling) -> None:
+    async def _connect(self, dialling: Dialling, patience_s: float) -> None:
         connection = self._make()
+        connection.socket_connect_timeout = patience_s
         login = dialling.login = Login(connection)
         login.watch()
         try:
