@@ -21,6 +21,7 @@ from redis_throttle_client import Unavailable
 from redis_throttle_client._breaker import Breakers
 from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTransport
 from redis_throttle_client._dial import Dial
+from redis_throttle_client._errors import lost
 from redis_throttle_client._options import Bounds, Options
 from redis_throttle_client._slots import Address
 from redis_throttle_client._socket_link import SocketLink
@@ -293,6 +294,9 @@ def test_a_silent_node_is_asked_for_a_limited_time(name: str) -> None:
         asyncio.run(ask())
         assert time.monotonic() - began < 10
         assert all(isinstance(error, Exception) for error in errors)
+        assert errors[1].stage == "connected, not logged in"
+        assert str(errors[1]) == "no answer in time"
+        assert str(lost(TimeoutError())) == "no answer: TimeoutError"
 
 
 # -- nodes that were replaced --------------------------------------------------------------------

@@ -219,4 +219,4 @@ def _judged(error: Exception) -> ThrottleError:
             hint = ": is the module loaded on this server?"
         return CommandRejected(f"{error}{hint}")
     reason: Reason = "server" if is_temporary(error) else "connection"
-    return Unavailable(f"no answer: {error or type(error).__name__}", reason)
+    return Unavailable(f"no answer: {str(error) or type(error).__name__}", reason)

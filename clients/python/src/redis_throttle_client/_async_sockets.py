@@ -10,7 +10,16 @@ from typing import Any
 from ._breaker import Breaker, Breakers
 from ._connections import Dialling
 from ._dial import Dial, Login, Node
-from ._errors import LimiterClosed, counted, is_reply, lost, repeated, retires
+from ._errors import (
+    LimiterClosed,
+    Unavailable,
+    counted,
+    is_rejection,
+    is_reply,
+    lost,
+    repeated,
+    retires,
+)
 from ._fork import forgets
 from ._line import Waiter
 from ._link import Link
@@ -304,11 +313,22 @@ async def _hang_up(connection: Any) -> None:
 
 async def ask_once_in_loop(make: Callable[[], Any], args: tuple[str, ...], timeout_s: float) -> Any:
     """Opens a connection for one call, and returns the reply."""
-    connection = make()
+    connection, stage = make(), "connected, logged in, no reply to " + " ".join(args)
+    login = Login(connection)
+    login.watch()
+    is_open = False
     try:
         async with asyncio.timeout(timeout_s):
             await connection.connect()
+            login.end()
+            is_open = True
             return await _Link(connection).exchange(args, asking=False)
+    except Exception as error:
+        if is_reply(error) or is_rejection(error):
+            raise
+        failed = Unavailable(str(error) or "no answer in time")
+        failed.stage = stage if is_open else login.stage
+        raise failed from error
     finally:
         await _hang_up(connection)
 

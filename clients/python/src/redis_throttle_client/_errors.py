@@ -161,7 +161,7 @@ def retires(error: BaseException) -> bool:
 
 def lost(error: Exception) -> Unavailable:
     """Returns the error of a call whose connection was lost."""
-    return counted(f"no answer: {error or type(error).__name__}", "connection", sent=True)
+    return counted(f"no answer: {str(error) or type(error).__name__}", "connection", sent=True)
 
 
 def repeated(error: Exception) -> Exception:
