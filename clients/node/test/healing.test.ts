@@ -49,29 +49,29 @@ describe('an error reply', () => {
 });
 
 describe('the calls of leases', () => {
-  const jobs = lease('jobs', 20, '60s');
-  const granted = () => [1, 20, 1, 0, 60_000];
+  const jobs = lease('jobs', 50, '60s');
+  const granted = () => [1, 50, 1, 0, 60_000];
 
-  it('do not count as calls in flight, and at most eight run at once', async () => {
+  it('do not count as calls in flight, and at most 32 releases run at once', async () => {
     const { server, limiter } = over({ maxInFlight: 1 });
     server.reply = granted;
     const leases = [];
-    for (let at = 0; at < 10; at += 1) leases.push(await limiter.lease(jobs, '7'));
+    for (let at = 0; at < 34; at += 1) leases.push(await limiter.lease(jobs, '7'));
     server.reply = () => 'silent';
     const check = limiter.check(api, '1');
     const releases = Promise.all(leases.map((one) => one.release()));
     await server.clock.advance(0);
     const count = () => server.sent.filter((command) => command === 'RL.RELEASE').length;
-    expect(count()).toBe(8);
+    expect(count()).toBe(32);
     server.reply = () => 1;
     await server.clock.advance(100);
     await Promise.all([check, releases]);
-    // The two that waited are answered, and the eight are sent again.
-    expect(count()).toBe(10);
+    // The two that waited are answered, and the 32 are sent again.
+    expect(count()).toBe(34);
     await server.clock.advance(100);
-    expect(count()).toBe(18);
+    expect(count()).toBe(66);
     await server.clock.advance(60_000);
-    expect(count()).toBe(18);
+    expect(count()).toBe(66);
   });
 
   it('pass an open circuit while a connection is up', async () => {
