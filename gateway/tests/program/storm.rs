@@ -68,7 +68,11 @@ async fn slow_proxy(server: u16) -> String {
 /// Opens a connection of HTTP/2, on which requests can be reset.
 async fn open(address: &str) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
-    let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+    let mut client = h2::client::Builder::new();
+    // This crate counts small answers that come after their requests were reset, and would end the
+    // connection by itself after about 130 of them.
+    client.data_frame_budget(usize::MAX);
+    let (requests, connection) = client.handshake(stream).await.unwrap();
     tokio::spawn(connection);
     requests
 }
