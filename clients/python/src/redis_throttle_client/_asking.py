@@ -101,7 +101,7 @@ class Asking:
 
     def node_of(self, key: str) -> Any:
         """Returns the node that has a key now; None if it is not known."""
-        # A call to it tells the error.
+        # A call for the key raises the error.
         with contextlib.suppress(Exception):
             return self._find_node(key)
         return None

@@ -56,6 +56,9 @@ class BodyInput:
 
     def _uncounted(self, act: Callable[..., Any], *args: Any) -> Any:
         self._left = 0
+        return self._tried(act, args)
+
+    def _tried(self, act: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         try:
             return act(*args)
         except OSError:
@@ -65,11 +68,7 @@ class BodyInput:
     def _noted(
         self, read: Callable[..., bytes], size: tuple[int, ...], is_whole: Callable[[bytes], bool]
     ) -> bytes:  # fmt: skip
-        try:
-            data = read(*size)
-        except OSError:
-            self._failed = True
-            raise
+        data: bytes = self._tried(read, size)
         self._left -= len(data)
         wanted = size[0] if size else None
         if wanted != 0:
