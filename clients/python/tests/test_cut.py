@@ -51,12 +51,28 @@ def cut_all(port: int, begun: list[Any], ended: list[Any], *, resets: bool) -> N
     assert httpx.post(f"http://127.0.0.1:{port}/", timeout=60).status_code == 429
 
 
+def cut_all_of(app: Any, server: Server, begun: list[Any], *, resets: bool) -> None:
+    """Cuts the requests of a WSGI application behind the middleware."""
+    ended: list[Any] = []
+    with Limiter(server.client(), **BUSY) as limiter:
+        limited: Any = WsgiMiddleware(app, limiter=limiter, rules=SERVED)
+
+        def noted(environ: Any, start_response: Any) -> list[bytes]:
+            body = limited(environ, start_response)
+            parts = list(body)
+            getattr(body, "close", lambda: None)()
+            ended.append(environ)
+            return parts
+
+        with served_wsgi(noted) as port:
+            cut_all(port, begun, ended, resets=resets)
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("resets", [True, False])
 @pytest.mark.parametrize("reads", ["all", "parts", "lines"])
 def test_a_cut_body_counts_in_wsgi(shared_server: Server, reads: str, resets: bool) -> None:
     begun: list[Any] = []
-    ended: list[Any] = []
 
     def upload(environ: Any, start_response: Any) -> list[bytes]:
         body, length = environ["wsgi.input"], int(environ["CONTENT_LENGTH"])
@@ -78,25 +94,13 @@ def test_a_cut_body_counts_in_wsgi(shared_server: Server, reads: str, resets: bo
         start_response(status, [("Content-Type", "text/plain")])
         return [b"done"]
 
-    with Limiter(shared_server.client(), **BUSY) as limiter:
-        limited: Any = WsgiMiddleware(upload, limiter=limiter, rules=SERVED)
-
-        def noted(environ: Any, start_response: Any) -> list[bytes]:
-            body = limited(environ, start_response)
-            parts = list(body)
-            getattr(body, "close", lambda: None)()
-            ended.append(environ)
-            return parts
-
-        with served_wsgi(noted) as port:
-            cut_all(port, begun, ended, resets=resets)
+    cut_all_of(upload, shared_server, begun, resets=resets)
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("resets", [True, False])
 def test_a_cut_body_counts_in_flask(shared_server: Server, resets: bool) -> None:
     begun: list[Any] = []
-    ended: list[Any] = []
     app = flask.Flask(__name__)
 
     @app.post("/")
@@ -105,18 +109,7 @@ def test_a_cut_body_counts_in_flask(shared_server: Server, resets: bool) -> None
         # Reads into a buffer, and raises the 400 of a client that has gone.
         return "done", 200 if flask.request.get_data() == b"good" else 400
 
-    with Limiter(shared_server.client(), **BUSY) as limiter:
-        limited: Any = WsgiMiddleware(app.wsgi_app, limiter=limiter, rules=SERVED)
-
-        def noted(environ: Any, start_response: Any) -> Any:
-            body = limited(environ, start_response)
-            parts = list(body)
-            getattr(body, "close", lambda: None)()
-            ended.append(environ)
-            return parts
-
-        with served_wsgi(noted) as port:
-            cut_all(port, begun, ended, resets=resets)
+    cut_all_of(app.wsgi_app, shared_server, begun, resets=resets)
 
 
 @pytest.mark.live
