@@ -116,7 +116,9 @@ final class LettuceConnection implements Connection {
 
   @Override
   public void whenRead(Runnable act) {
-    writer.schedule(act, READ_MS, TimeUnit.MILLISECONDS);
+    // From within: a task of another thread that is due when the busy writer takes it runs at once,
+    // before it reads.
+    writer.execute(() -> writer.schedule(act, READ_MS, TimeUnit.MILLISECONDS));
   }
 
   @Override

@@ -1,16 +1,22 @@
 package redisthrottle.lettuce;
 
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import redisthrottle.Connection;
 import redisthrottle.Decision;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
@@ -22,6 +28,7 @@ import redisthrottle.Source;
 /** Holds limits while the program is busy, the server stalls or callers leave. */
 class PressureTest {
   private static final Duration HOUR = Duration.ofHours(1);
+  private static final Duration PATIENT = Duration.ofMinutes(1);
   private static final int CALLS = 10_000;
   private static Server server;
 
@@ -45,6 +52,39 @@ class PressureTest {
       all.add(limiter.checkAsync(item).toCompletableFuture());
     }
     return all;
+  }
+
+  @Test
+  void reads_what_has_arrived_though_the_thread_of_the_driver_was_busy() throws Exception {
+    LettuceConnector connector = LettuceConnector.of(Server.CLIENT, server.uri());
+    Connection connection = connector.connect(null, PATIENT).toCompletableFuture().join();
+    CompletableFuture<Object> answer =
+        connection.send(List.of("BLPOP", "queue", "0")).toCompletableFuture();
+    CountDownLatch isBusy = new CountDownLatch(1);
+    CountDownLatch ends = new CountDownLatch(1);
+    connection.whenRead(
+        () -> {
+          isBusy.countDown();
+          assertDoesNotThrow(() -> ends.await());
+        });
+    CompletableFuture<Boolean> wasRead = new CompletableFuture<>();
+    try (Socket other = new Socket("127.0.0.1", server.port)) {
+      assertTrue(isBusy.await(PATIENT.toSeconds(), TimeUnit.SECONDS));
+      connection.whenRead(() -> wasRead.complete(answer.isDone()));
+      long asked = System.nanoTime();
+      // Each is answered after the blocked command.
+      for (String line = "RPUSH queue a\r\n"; line != null; ) {
+        other.getOutputStream().write(line.getBytes(StandardCharsets.US_ASCII));
+        assertTrue(other.getInputStream().read(new byte[64]) > 0);
+        boolean isLate = System.nanoTime() - asked > 5_000_000;
+        line = isLate && line.startsWith("PING") ? null : "PING\r\n";
+      }
+    } finally {
+      ends.countDown();
+    }
+    assertTrue(wasRead.get(PATIENT.toSeconds(), TimeUnit.SECONDS), "it ran before the reply");
+    connection.close();
+    connector.close();
   }
 
   private static void assertHolds(Rule rule, double refillPerSecond, boolean isWarm) {
