@@ -37,12 +37,6 @@ final class LettuceConnection implements Connection {
 
   private final StatefulRedisConnection<String, String> connection;
 
-  /**
-   * The time after which a thread of the driver has read what had arrived: it reads between the
-   * tasks that are due and those that become due later.
-   */
-  private static final long READ_MS = 1;
-
   /** Writes the commands: the thread of the connection, if it is known. */
   private final EventExecutor writer;
 
@@ -116,9 +110,9 @@ final class LettuceConnection implements Connection {
 
   @Override
   public void whenRead(Runnable act) {
-    // From within: a task of another thread that is due when the busy writer takes it runs at once,
-    // before it reads.
-    writer.execute(() -> writer.schedule(act, READ_MS, TimeUnit.MILLISECONDS));
+    // The writer reads between its tasks and the timers that are due. A timer that another thread
+    // sets is a task first, and runs as one if it is due by then.
+    writer.execute(() -> writer.schedule(act, 0, TimeUnit.MILLISECONDS));
   }
 
   @Override
