@@ -245,6 +245,9 @@ func TestReleases_a_lease_when_a_handler_or_a_key_function_panics(t *testing.T) 
 			_, err := client.Check(from(t, "acme"), &request{})
 			return err == nil
 		})
+		live.Await(t, "the lease of that call is back", func() bool {
+			return isFree(t, limiter, runs)
+		})
 	}
 }
 
@@ -295,8 +298,8 @@ func TestGives_back_what_does_not_count(t *testing.T) {
 	} {
 		result = call.result
 		_, _ = client.Check(from(t, "acme"), &request{})
-		live.Await(t, "the units are given back", func() bool {
-			return left(t, limiter, failed) == call.left
+		live.Await(t, "the units and the lease are given back", func() bool {
+			return left(t, limiter, failed) == call.left && isFree(t, limiter, runs)
 		})
 	}
 	if left(t, limiter, all) != 4 || left(t, limiter, broken) != 4 {

@@ -116,3 +116,13 @@ func from(t *testing.T, tenant string) context.Context {
 	t.Helper()
 	return metadata.AppendToOutgoingContext(t.Context(), "tenant", tenant)
 }
+
+// isFree returns true if a lease would be given: middleware releases in the background.
+func isFree(t *testing.T, limiter *throttle.Limiter, runs *throttle.Rule) bool {
+	t.Helper()
+	d, err := limiter.Peek(t.Context(), runs.Of("acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Allowed
+}
