@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -50,7 +51,7 @@ func durationOf(given any) (time.Duration, error) {
 	text, ok := given.(string)
 	if !ok {
 		number, _ := given.(float64)
-		text = strconv.FormatFloat(number, 'f', 6, 64)
+		return time.Duration(math.Round(number * float64(time.Second))), nil
 	}
 	parts := durationText.FindStringSubmatch(text)
 	if parts == nil {
