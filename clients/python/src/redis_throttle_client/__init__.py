@@ -20,6 +20,7 @@ from ._errors import (
     Unavailable,
 )
 from ._json_log import json_log
+from ._key_of import HeaderKey, key_of
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._limiter import Limiter
 from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
@@ -58,6 +59,7 @@ __all__ = [
     "DecisionKind",
     "Denied",
     "Duration",
+    "HeaderKey",
     "HeaderStyle",
     "InvalidArgument",
     "Item",
@@ -79,6 +81,7 @@ __all__ = [
     "fixed",
     "gcra",
     "json_log",
+    "key_of",
     "leaky_bucket",
     "lease",
     "policy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -13,6 +14,8 @@ from ._rules import Rule
 
 # The name of the decision in a WSGI environ.
 DECISION = "redis_throttle_client.decision"
+# The name of a header field.
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
@@ -14,7 +13,7 @@ from ._async_limiter import AsyncLimiter
 from ._counting import RequestItems
 from ._decision import STYLES, Decision, HeaderStyle
 from ._errors import InvalidArgument
-from ._http import OnDenied, Request, Response, denial
+from ._http import TOKEN, OnDenied, Request, Response, denial
 from ._limiter import Limiter
 from ._protocol import MOST_RULES
 from ._rules import Item, Rule, checked_on_error
@@ -22,7 +21,6 @@ from ._rules import Item, Rule, checked_on_error
 log = logging.getLogger("redis_throttle_client")
 _has_warned = False
 T = TypeVar("T")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 Asks = Generator[Any, Any, T]
 """Yields values that may be awaitable, and returns a result."""
@@ -66,7 +64,7 @@ class Plan:
         has_cost = len(fixed) < len(made) or any(rule.takes_cost for rule in fixed)
         if cost != 1 and not has_cost:
             raise InvalidArgument("cost: none of the rules takes one")
-        if degraded_header is not None and not _TOKEN.fullmatch(degraded_header):
+        if degraded_header is not None and not TOKEN.fullmatch(degraded_header):
             raise InvalidArgument("degraded_header: expected the name of a header")
         for rule in fixed if anonymous is None else [*fixed, anonymous]:
             if rule.on_error is None:
