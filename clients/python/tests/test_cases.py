@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import redis_throttle_client as rtc
-from redis_throttle_client import Decision, InvalidArgument, Item, Rule, _protocol
+from redis_throttle_client import Decision, Denied, InvalidArgument, Item, Rule, _protocol
 from redis_throttle_client._address import ClientAddress
 from redis_throttle_client._calls import item_of
 from redis_throttle_client._decision import retry_after_s, retry_ms
@@ -303,8 +303,12 @@ def test_headers_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
 
 @cases("problems")
 def test_problems_follow_the_shared_cases(given: dict[str, Any], expect: dict[str, Any]) -> None:
-    body = problem(decided(given))
+    decision = decided(given)
+    body = problem(decision)
     assert {"status": body["status"], "body": body} == expect
+    if decision is not None:
+        denied = Denied(decision)
+        assert (denied.status, denied.headers) == (expect["status"], decision.headers())
 
 
 @cases("addresses")

@@ -156,3 +156,14 @@ class Denied(ThrottleError):
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"denied by the rule {decision.rule!r}")
         self.decision = decision
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the denial: 429, 403, 413 or 503, as in :meth:`Decision.problem`."""
+        status: int = self.decision.problem()["status"]
+        return status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The HTTP fields of the denial in the default style, as :meth:`Decision.headers`."""
+        return self.decision.headers()
