@@ -170,6 +170,19 @@ export class DeniedError extends RateLimitError {
   constructor(readonly decision: Decision) {
     super(`denied: ${decision}`);
   }
+
+  /**
+   * The status with which an error handler answers: 429; 413 if `never`, or 403 if `banned`; 503 if
+   * `onError` denied.
+   */
+  get status(): number {
+    return this.decision.problem().status;
+  }
+
+  /** The headers of that answer: those of the decision, and `Cache-Control: no-store`. */
+  get headers(): Record<string, string> {
+    return { ...this.decision.headers(), 'Cache-Control': 'no-store' };
+  }
 }
 
 /**
