@@ -8,6 +8,7 @@ import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from '
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
+export { keyOf, type WithHeaders } from './key-of.js';
 
 declare global {
   namespace Express {

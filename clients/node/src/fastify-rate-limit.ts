@@ -11,9 +11,12 @@ import type { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { rateLimitHeaders } from './headers.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
+import { requiredKeyOf, type WithHeaders } from './key-of.js';
 import type { Limiter } from './limiter.js';
 import { integer, microseconds } from './numbers.js';
 import { fixed, type Rule } from './rules.js';
+
+export type { WithHeaders } from './key-of.js';
 
 export interface FastifyStoreOptions {
   limiter: Limiter;
@@ -149,4 +152,15 @@ function validate(options: FastifyRateLimitOptions): void {
 function spaceOf({ groupId, routeInfo }: FastifyRateLimitOptions): string {
   if (groupId !== undefined) return 'group-';
   return routeInfo === undefined ? '' : `${routeInfo.method ?? ''}${routeInfo.url ?? ''}-`;
+}
+
+/**
+ * Returns a function for the option `keyGenerator` that joins the values of one or more header fields,
+ * such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key
+ * only if all their fields are equal. A request without one of the fields is answered 400.
+ *
+ * @throws InvalidArgumentError without a name, or for one that no header field can have.
+ */
+export function keyOf(...headers: string[]): (request: WithHeaders) => string {
+  return requiredKeyOf(headers);
 }

@@ -24,6 +24,14 @@ export interface DecisionValues {
  */
 export type HeaderStyle = 'draft-11' | 'draft-6' | 'x-ratelimit';
 
+/** The syntax of a header's name. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+
+/** Returns true for a name that a header field can have. */
+export function isHeaderName(name: unknown): boolean {
+  return typeof name === 'string' && TOKEN.test(name);
+}
+
 export const STYLES: readonly HeaderStyle[] = ['draft-11', 'draft-6', 'x-ratelimit'];
 
 export interface HeaderOptions {

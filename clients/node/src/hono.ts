@@ -3,6 +3,7 @@ import type { Context as HonoContext } from 'hono';
 import { whenClosed } from './closing.js';
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import { headerKey } from './key-of.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
@@ -42,6 +43,17 @@ export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
   next: () => Promise<void>,
   // biome-ignore lint/suspicious/noConfusingVoidType: Hono declares middleware this way
 ) => Promise<Response | void>;
+
+/**
+ * Returns a key function that joins the values of one or more header fields, such as
+ * `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key only if
+ * all their fields are equal. A request without one of the fields has no subject.
+ *
+ * @throws InvalidArgumentError without a name, or for one that no header field can have.
+ */
+export function keyOf(...headers: string[]): (context: ContextLike) => string | undefined {
+  return headerKey(headers, ({ req }: ContextLike, name) => req.raw.headers.get(name));
+}
 
 /**
  * Limits the requests that pass through it. The decision is in `context.get('rateLimit')`. Leases

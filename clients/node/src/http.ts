@@ -9,6 +9,7 @@ import { type Decision, DeniedError } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
 import {
   type HeaderStyle,
+  isHeaderName,
   noSubjectProblem,
   type Problem,
   rateLimitHeaders,
@@ -113,9 +114,6 @@ const PASSED: Outcome = Object.freeze({
   onHead: undefined,
 });
 
-/** The syntax of a header's name. */
-const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
-
 /** Returns the rules of the options, those that are known at setup validated. */
 function rulesOf<Incoming>(options: MiddlewareOptions<Incoming>): RequestRule<Incoming>[] {
   const { limiter, rules: wanted, anonymous } = options;
@@ -161,7 +159,7 @@ export function requestLimiter<Incoming>(
   if (styles?.some((style) => !STYLES.includes(style))) {
     throw new InvalidArgumentError('headers', `some of ${STYLES.join(', ')}`);
   }
-  if (degradedHeader !== undefined && !TOKEN.test(degradedHeader)) {
+  if (degradedHeader !== undefined && !isHeaderName(degradedHeader)) {
     throw new InvalidArgumentError('degradedHeader', 'the name of a header');
   }
 

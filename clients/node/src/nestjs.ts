@@ -5,9 +5,13 @@
 import { HttpException } from '@nestjs/common';
 import { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
+import { noSubjectProblem } from './headers.js';
 import { hitsOf, isClosed } from './hits.js';
+import { requiredKeyOf, type WithHeaders } from './key-of.js';
 import type { Limiter } from './limiter.js';
 import { fixed, type Rule } from './rules.js';
+
+export type { WithHeaders } from './key-of.js';
 
 export interface StorageOptions {
   limiter: Limiter;
@@ -106,4 +110,15 @@ export class RedisThrottleStorage {
 
 function seconds(ms: number): number {
   return Math.ceil(ms / 1000);
+}
+
+/**
+ * Returns a function for the option `getTracker` that joins the values of one or more header fields,
+ * such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key
+ * only if all their fields are equal. A request without one of the fields is answered 400.
+ *
+ * @throws InvalidArgumentError without a name, or for one that no header field can have.
+ */
+export function keyOf(...headers: string[]): (request: WithHeaders) => string {
+  return requiredKeyOf(headers, () => new HttpException(noSubjectProblem(), 400));
 }

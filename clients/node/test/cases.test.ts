@@ -4,6 +4,7 @@ import { ClientAddress } from '../src/address.js';
 import { Decision } from '../src/decision.js';
 import { CommandRejectedError, classified, InvalidArgumentError } from '../src/errors.js';
 import { noSubjectProblem, rateLimitHeaders, retryAfterSeconds } from '../src/headers.js';
+import { keyOf } from '../src/key-of.js';
 import { Keys } from '../src/keys.js';
 import { strictest } from '../src/on-error.js';
 import { withDefaults } from '../src/options.js';
@@ -109,6 +110,11 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
   },
   addresses: ({ peer, forwarded, trusted }) =>
     new ClientAddress(trusted).subject(peer ?? undefined, forwarded) ?? null,
+  key_parts: (input: (string | null)[]) => {
+    const names = input.map((_, at) => `X-${at}`);
+    const headers = Object.fromEntries(input.map((value, at) => [`x-${at}`, value ?? undefined]));
+    return keyOf(...names)({ headers }) ?? null;
+  },
   failure: (input) => strictest(input),
   errors: (input) => {
     return classified(new Error(input)) instanceof CommandRejectedError
