@@ -7,6 +7,9 @@ import org.jspecify.annotations.Nullable;
 
 /** An address of 4 or 16 bytes. It is read without a look-up of names. */
 record Address(byte[] bytes) {
+  /** The first 96 bits of the addresses that NAT64 gives to IPv4, of RFC 6052. */
+  private static final byte[] NAT64 = {0, 0x64, (byte) 0xff, (byte) 0x9b, 0, 0, 0, 0, 0, 0, 0, 0};
+
   /**
    * Reads an address without its port, brackets and zone; {@code ::ffff:a.b.c.d} is IPv4. Returns
    * null for another text.
@@ -29,14 +32,25 @@ record Address(byte[] bytes) {
     if (port != null && !isPort(port)) {
       return null;
     }
-    byte[] bytes = bytes(withoutZone(host));
-    return bytes == null ? null : new Address(unmapped(bytes));
+    return readHost(host);
   }
 
-  /** Returns the address as a subject: IPv4 whole, of IPv6 the network of 64 bits. */
+  /** Reads an address without a port and brackets; otherwise as {@link #read} does. */
+  static @Nullable Address readHost(String host) {
+    byte[] bytes = bytes(withoutZone(host));
+    return bytes == null ? null : new Address(isMapped(bytes) ? lastFour(bytes) : bytes);
+  }
+
+  /**
+   * Returns the address as a subject: IPv4 whole, of IPv6 the network of 64 bits. An address in
+   * {@code 64:ff9b::/96} is that of an IPv4 client behind NAT64.
+   */
   String subject() {
     if (bytes.length == 4) {
-      return dotted(bytes, 0);
+      return dotted(bytes);
+    }
+    if (Arrays.equals(bytes, 0, 12, NAT64, 0, 12)) {
+      return dotted(lastFour(bytes));
     }
     byte[] network = Arrays.copyOf(bytes, 16);
     Arrays.fill(network, 8, 16, (byte) 0);
@@ -47,22 +61,28 @@ record Address(byte[] bytes) {
     return text.matches("\\d{1,5}") && Integer.parseInt(text) <= 65_535;
   }
 
+  /** Cuts the zone of IPv6. In another text the percent sign stays, which no address has. */
   private static String withoutZone(String host) {
     int at = host.indexOf('%');
-    return at > 0 && at < host.length() - 1 && host.indexOf(':') >= 0
-        ? host.substring(0, at)
-        : host;
+    boolean hasZone = at > 0 && at < host.length() - 1 && host.indexOf('%', at + 1) < 0;
+    return hasZone && host.lastIndexOf(':', at) >= 0 ? host.substring(0, at) : host;
   }
 
-  private static byte[] unmapped(byte[] bytes) {
-    if (bytes.length == 4) {
-      return bytes;
+  /** Returns true for IPv4 as IPv6 writes it: {@code ::ffff:a.b.c.d}. */
+  static boolean isMapped(byte[] bytes) {
+    if (bytes.length != 16) {
+      return false;
     }
     for (int at = 0; at < 12; at++) {
       if (bytes[at] != (byte) (at < 10 ? 0 : 0xff)) {
-        return bytes;
+        return false;
       }
     }
+    return true;
+  }
+
+  /** Returns the IPv4 address at the end of an address of IPv6. */
+  static byte[] lastFour(byte[] bytes) {
     return Arrays.copyOfRange(bytes, 12, 16);
   }
 
@@ -134,10 +154,10 @@ record Address(byte[] bytes) {
     return bytes;
   }
 
-  private static String dotted(byte[] bytes, int from) {
+  private static String dotted(byte[] four) {
     StringBuilder text = new StringBuilder();
-    for (int at = from; at < from + 4; at++) {
-      text.append(at == from ? "" : ".").append(bytes[at] & 0xff);
+    for (int at = 0; at < 4; at++) {
+      text.append(at == 0 ? "" : ".").append(four[at] & 0xff);
     }
     return text.toString();
   }

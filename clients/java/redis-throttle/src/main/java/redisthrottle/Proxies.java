@@ -29,7 +29,7 @@ public final class Proxies {
 
   /**
    * Returns the proxies with these addresses and networks, such as {@code 10.0.0.0/8}; {@code unix}
-   * is a peer without an address.
+   * is a peer without an address. Mapped addresses such as {@code ::ffff:10.0.0.1} are IPv4.
    */
   public static Proxies trust(List<String> networks) {
     return new Proxies(Checks.present("trustedProxies", networks));
@@ -38,8 +38,9 @@ public final class Proxies {
   /**
    * Returns a client's address as a subject: that of the peer or, behind a trusted proxy, the
    * rightmost address of the {@code X-Forwarded-For} fields that is not trusted. The leftmost can
-   * be anything that the client wrote. IPv6 is cut to its /64, which belongs to one client. Returns
-   * null if there is no address, or if a trusted proxy sends an entry that is no address.
+   * be anything that the client wrote. IPv6 is cut to its /64, which belongs to one client; an
+   * address in {@code 64:ff9b::/96} is that of the IPv4 client behind NAT64. Returns null if there
+   * is no address, or if a trusted proxy sends an entry that is no address.
    *
    * @param peer the address of the peer; null or empty for a Unix socket
    * @param forwarded the {@code X-Forwarded-For} fields, in order
@@ -83,20 +84,29 @@ public final class Proxies {
 
   /** A network: the leading bits of an address. */
   private record Network(byte[] bytes, int bits) {
+    /**
+     * Reads an address or a network. A mapped one is IPv4. Returns null for another text, a network
+     * that has a zone, and one of mapped addresses that reaches beyond them.
+     */
     static @Nullable Network read(String text) {
       int slash = text.indexOf('/');
-      byte[] bytes = Address.bytes(slash < 0 ? text : text.substring(0, slash));
-      if (bytes == null) {
-        return null;
-      }
       if (slash < 0) {
-        return new Network(bytes, bytes.length * 8);
+        Address address = Address.readHost(text);
+        return address == null ? null : new Network(address.bytes(), address.bytes().length * 8);
       }
+      byte[] bytes = Address.bytes(text.substring(0, slash));
       String length = text.substring(slash + 1);
-      if (!length.matches("0|[1-9]\\d{0,2}") || Integer.parseInt(length) > bytes.length * 8) {
+      if (bytes == null || !length.matches("0|[1-9]\\d{0,2}")) {
         return null;
       }
-      return new Network(bytes, Integer.parseInt(length));
+      int bits = Integer.parseInt(length);
+      if (bits > bytes.length * 8) {
+        return null;
+      }
+      if (!Address.isMapped(bytes)) {
+        return new Network(bytes, bits);
+      }
+      return bits < 96 ? null : new Network(Address.lastFour(bytes), bits - 96);
     }
 
     boolean contains(Address address) {

@@ -49,8 +49,8 @@ final class SharedCases {
   /** Returns the duration that a case writes: a number is seconds. */
   static Duration duration(JsonNode given) {
     if (given.isNumber()) {
-      BigDecimal micros = BigDecimal.valueOf(given.doubleValue()).movePointRight(6);
-      return Duration.ofNanos(micros.setScale(0, RoundingMode.HALF_UP).longValue() * 1000);
+      BigDecimal nanos = BigDecimal.valueOf(given.doubleValue()).movePointRight(9);
+      return Duration.ofNanos(nanos.setScale(0, RoundingMode.HALF_UP).longValue());
     }
     Matcher found = DURATION.matcher(given.asText());
     if (!found.matches()) {
