@@ -312,8 +312,12 @@ def test_problems_follow_the_shared_cases(given: dict[str, Any], expect: dict[st
 
 
 @cases("addresses")
-def test_addresses_follow_the_shared_cases(given: dict[str, Any], expect: str | None) -> None:
-    assert ClientAddress(given["trusted"]).find(given["peer"], given["forwarded"]) == expect
+def test_addresses_follow_the_shared_cases(given: dict[str, Any], expect: Any) -> None:
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument, match=r"^trusted_proxies: "):
+            ClientAddress(given["trusted"])
+    else:
+        assert ClientAddress(given["trusted"]).find(given["peer"], given["forwarded"]) == expect
 
 
 @cases("failure")
