@@ -6,7 +6,8 @@ argument, or a call that the server refuses for good, is always raised.
 
 from __future__ import annotations
 
-from typing import Literal
+import copyreg
+from typing import Any, Literal
 
 Reason = Literal["timeout", "connection", "server", "overloaded", "circuit"]
 """Why there is no answer.
@@ -19,7 +20,12 @@ the node answers others. ``circuit``: the breaker is open.
 
 
 class ThrottleError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package. They survive pickle and copy, without the cause."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the constructor with ``args``, but that may take other arguments. An
+        # error that cannot be unpickled breaks a process pool.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class LimiterClosed(ThrottleError, RuntimeError):
