@@ -80,6 +80,7 @@ func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
 		"onError":        {httpthrottle.Rule(throttle.Must(throttle.Lease("l", 1, time.Second)))},
 		"cost":           {api, httpthrottle.Cost(-1)},
 		"cost ":          {httpthrottle.Rule(gcra(t, "api"), httpthrottle.Cost(1e12+1))},
+		"key":            {httpthrottle.Rule(gcra(t, "api"), httpthrottle.KeyOf("A", ""))},
 		"headers":        {api, httpthrottle.Headers("draft-7")},
 		"trustedProxies": {api, httpthrottle.TrustedProxies("10.0.0.0/33")},
 		"degradedHeader": {api, httpthrottle.DegradedHeader("a b")},

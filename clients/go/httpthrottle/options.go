@@ -2,8 +2,11 @@ package httpthrottle
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/keyfunc"
 )
 
 // Option is an option of [Limit].
@@ -24,7 +27,9 @@ func (o option) applyPlan(p *plan) { o(p) }
 
 // share is what a rule and a middleware both have.
 type share struct {
-	key  func(*http.Request) string
+	key func(*http.Request) string
+	// keyErr is the mistake in the key.
+	keyErr error
 	cost func(*http.Request) int64
 	// units is a cost that is the same for all requests.
 	units *int64
@@ -72,7 +77,37 @@ func added(one entry, opts []RuleOption) Option {
 // the function panics by a [runtime.Error], such as for an index that is out of range, which is
 // logged once. The default is the client's address; see [TrustedProxies].
 func Key(key func(*http.Request) string) SharedOption {
-	return sharedOption(func(s *share) { s.key = key })
+	return sharedOption(func(s *share) { s.key, s.keyErr = key, nil })
+}
+
+// KeyOf sets a subject of one or more request headers, such as KeyOf("X-Tenant", "X-Api-Key"). The
+// values are joined by a bar; in each, % becomes %25 and a bar %7C, so that other values are never
+// the same subject. If a header is missing or empty, there is no subject; see [Key]. Of a header
+// with several lines the first counts. No name, or an invalid one, is an error of [Limit].
+func KeyOf(headers ...string) SharedOption {
+	names := slices.Clone(headers)
+	var err error
+	isWrong := func(name string) bool { return !isToken(name) }
+	if len(names) == 0 || slices.ContainsFunc(names, isWrong) {
+		err = &throttle.InvalidArgument{Argument: "key", Expected: "one or more names of headers"}
+	}
+	return sharedOption(func(s *share) {
+		s.key, s.keyErr = func(r *http.Request) string { return joinedFields(r, names) }, err
+	})
+}
+
+// joinedFields returns the subject that the named headers of a request have; empty if one is
+// missing.
+func joinedFields(r *http.Request, names []string) string {
+	parts := make([]string, len(names))
+	for at, name := range names {
+		parts[at] = r.Header.Get(name)
+		if strings.EqualFold(name, "Host") {
+			// net/http keeps it apart.
+			parts[at] = r.Host
+		}
+	}
+	return keyfunc.Joined(parts)
 }
 
 // Cost sets the units of a request, from 0 to 10^12. The default is 1. Leases and backoffs take no

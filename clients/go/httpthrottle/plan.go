@@ -50,7 +50,7 @@ func (p *plan) check() error {
 	}
 	seen := map[string]bool{}
 	for _, one := range p.entries {
-		p.checkCost(one.share)
+		p.checkShare(one.share)
 		if one.find != nil {
 			continue
 		}
@@ -62,7 +62,7 @@ func (p *plan) check() error {
 			seen[one.known.Name()] = true
 		}
 	}
-	p.checkCost(p.share)
+	p.checkShare(p.share)
 	if p.hasAnonymous {
 		p.checkRule(p.anonymous)
 	}
@@ -85,7 +85,8 @@ func (p *plan) checkRule(rule *throttle.Rule) {
 	p.err = first(p.err, p.limiter.CanDecide(rule))
 }
 
-func (p *plan) checkCost(s share) {
+func (p *plan) checkShare(s share) {
+	p.err = first(p.err, s.keyErr)
 	if s.units != nil && (*s.units < 0 || *s.units > 1_000_000_000_000) {
 		p.mistake("cost", "0 to 10^12")
 	}

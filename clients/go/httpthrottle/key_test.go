@@ -1,0 +1,86 @@
+package httpthrottle_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/httpthrottle"
+)
+
+func TestKeyOf_joins_headers_as_the_cases_do(t *testing.T) {
+	text, err := os.ReadFile("../../cases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases struct {
+		Parts []struct {
+			Name   string
+			Input  []*string
+			Expect any
+		} `json:"key_parts"`
+	}
+	if err := json.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	var hash string
+	limiter := without(t, throttle.WithOnDecision(func(e throttle.Event) { hash = e.KeyHash }))
+	api := gcra(t, "api")
+	for _, one := range cases.Parts {
+		var names []string
+		r := get()
+		for at, value := range one.Input {
+			names = append(names, fmt.Sprint("X-Part-", at))
+			if value != nil {
+				r.Header.Set(names[at], *value)
+			}
+		}
+		limit, err := httpthrottle.Limit(limiter, httpthrottle.Rule(api),
+			httpthrottle.KeyOf(names...))
+		if len(names) == 0 {
+			var wrong *throttle.InvalidArgument
+			if !errors.As(err, &wrong) || wrong.Argument != "key" {
+				t.Errorf("%s: %v", one.Name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := ask(limit(http.HandlerFunc(served)), r)
+		subject, isSubject := one.Expect.(string)
+		if !isSubject {
+			if w.Code != http.StatusBadRequest {
+				t.Errorf("%s: %d", one.Name, w.Code)
+			}
+			continue
+		}
+		got := hash
+		_, _ = limiter.Check(context.Background(), api.Of(subject))
+		if w.Code != http.StatusOK || got != hash {
+			t.Errorf("%s: %d, another subject than %s", one.Name, w.Code, subject)
+		}
+	}
+}
+
+func TestKeyOf_of_one_rule_reads_the_host_and_the_first_line(t *testing.T) {
+	var seen string
+	limiter := without(t, throttle.WithOnDecision(func(e throttle.Event) { seen = e.KeyHash }))
+	api := gcra(t, "api")
+	handler := limited(t, limiter, served,
+		httpthrottle.Rule(api, httpthrottle.KeyOf("host", "x-api-key")))
+	r := get()
+	r.Host = "acme.example"
+	r.Header["X-Api-Key"] = []string{"k1", "k2"}
+	ask(handler, r)
+	got := seen
+	_, _ = limiter.Check(context.Background(), api.Of("acme.example|k1"))
+	if got != seen {
+		t.Error("another subject than acme.example|k1")
+	}
+}
