@@ -83,8 +83,12 @@ func New(
 	switch {
 	case limiter == nil:
 		return nil, invalid("limiter", "a limiter made by throttle.New")
-	case key == nil || l.cost == nil || l.skip == nil:
-		return nil, invalid("key", "functions that are not nil")
+	case key == nil:
+		return nil, invalid("key", "a function, or ByMetadata of one or more names")
+	case l.cost == nil:
+		return nil, invalid("cost", "a function")
+	case l.skip == nil:
+		return nil, invalid("skip", "a function")
 	case len(rules) < 1 || len(rules) > 16:
 		return nil, invalid("rules", "1 to 16 rules")
 	}

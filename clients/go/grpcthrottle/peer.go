@@ -2,11 +2,34 @@ package grpcthrottle
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/keyfunc"
 )
+
+// ByMetadata returns a key of one or more names of metadata, such as ByMetadata("x-tenant",
+// "x-api-key"). The values are joined by a bar; in each, % becomes %25 and a bar %7C, so that other
+// values are never the same subject. A call whose metadata lacks one, or has an empty one, has no
+// subject. Of several values of a name the first counts. Without names, or with an empty one, the
+// key is nil, which [New] refuses.
+func ByMetadata(names ...string) Key {
+	if len(names) == 0 || slices.Contains(names, "") {
+		return nil
+	}
+	names = slices.Clone(names)
+	return func(ctx context.Context, _ Call) string {
+		parts := make([]string, len(names))
+		for at, name := range names {
+			if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+				parts[at] = values[0]
+			}
+		}
+		return keyfunc.Joined(parts)
+	}
+}
 
 // ByPeer returns a key that is the client's address: that of the connection or, behind a trusted
 // proxy, that of the x-forwarded-for metadata. See [throttle.Proxies.Subject].

@@ -36,3 +36,21 @@ func TestKeys_a_call_by_the_address_of_its_client(t *testing.T) {
 		}
 	}
 }
+
+func TestKeys_a_call_by_the_metadata_of_several_names(t *testing.T) {
+	key := grpcthrottle.ByMetadata("x-tenant", "X-Api-Key")
+	for subject, pairs := range map[string][]string{
+		"a|b%7Cc":  {"x-tenant", "a", "x-api-key", "b|c"},
+		"a%7Cb|c":  {"x-tenant", "a|b", "x-api-key", "c", "x-api-key", "d"},
+		"100%25|k": {"x-tenant", "100%", "x-api-key", "k"},
+		"":         {"x-tenant", "a"},
+	} {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(pairs...))
+		if got := key(ctx, grpcthrottle.Call{}); got != subject {
+			t.Errorf("%q, not %q", got, subject)
+		}
+	}
+	if grpcthrottle.ByMetadata() != nil || grpcthrottle.ByMetadata("a", "") != nil {
+		t.Error("a key of no name")
+	}
+}
