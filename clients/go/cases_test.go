@@ -264,6 +264,9 @@ func problemOf(input object) (any, error) {
 			return nil, err
 		}
 		p = d.Problem()
+		if denied := (&Denied{Decision: d}); denied.Status() != p.Status {
+			return nil, denied
+		}
 	}
 	text, err := json.Marshal(p)
 	if err != nil {

@@ -80,7 +80,7 @@ func (e *Unavailable) Error() string { return e.message }
 // Unwrap returns the driver's error, or nil.
 func (e *Unavailable) Unwrap() error { return e.err }
 
-// Denied is the error of a lease or of an admission that was denied.
+// Denied is the error of a lease, a reservation or an admission that was denied.
 type Denied struct {
 	// Decision is the denial.
 	Decision Decision
@@ -88,6 +88,17 @@ type Denied struct {
 
 // Error returns the denial.
 func (e *Denied) Error() string { return "denied: " + e.Decision.String() }
+
+// Status returns the HTTP status of the denial: that of [Decision.Problem].
+func (e *Denied) Status() int { return e.Decision.Problem().Status }
+
+// Headers returns the HTTP fields of the denial: those of [Decision.Headers] in the default style,
+// and Cache-Control, since no cache may answer another request with it.
+func (e *Denied) Headers() map[string]string {
+	fields := e.Decision.Headers(HeaderOptions{})
+	fields["Cache-Control"] = "no-store"
+	return fields
+}
 
 // mayHaveRun returns true if the call that ended with this error may have run on the server.
 func mayHaveRun(err error) bool {

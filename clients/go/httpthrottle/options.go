@@ -30,7 +30,7 @@ type share struct {
 	key func(*http.Request) string
 	// keyErr is the mistake in the key.
 	keyErr error
-	cost func(*http.Request) int64
+	cost   func(*http.Request) int64
 	// units is a cost that is the same for all requests.
 	units *int64
 }
