@@ -54,7 +54,7 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 		return statusOf(invalid("limits", "limits made by New"))
 	}
 	if l.skip(ctx, call) {
-		return handler()
+		return deniedStatus(handler())
 	}
 	subject := keyfunc.Subject(func() string { return l.key(ctx, call) })
 	if subject == "" {
@@ -80,7 +80,7 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 			l.giveBack(items, decision, status)
 		}
 	}()
-	err = handler()
+	err = deniedStatus(handler())
 	status = httpStatus(err)
 	return err
 }

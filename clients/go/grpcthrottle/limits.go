@@ -9,7 +9,8 @@
 //
 // A stream is one call. A denied call does not reach its handler. Its status is ResourceExhausted
 // with a RetryInfo; without one, if a retry never helps. That of a banned subject is
-// PermissionDenied. If OnError denied, it is Unavailable.
+// PermissionDenied. If OnError denied, it is Unavailable. A handler that returns a
+// [throttle.Denied] of its own is answered alike.
 //
 // A call that its client leaves ends, also at the client's deadline, and does not reach its
 // handler: a client that chose a short one would else get by the limits of a rule that allows

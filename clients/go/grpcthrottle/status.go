@@ -44,6 +44,16 @@ func statusOf(cause error) error {
 	return &refusal{status.New(codes.Internal, "The rate limiter failed."), cause}
 }
 
+// deniedStatus returns the error of a handler, with the status of a denial if the handler's own
+// admission, lease or reservation was denied. An error that has a status keeps it.
+func deniedStatus(err error) error {
+	var denied *throttle.Denied
+	if _, hasStatus := status.FromError(err); !hasStatus && errors.As(err, &denied) {
+		return statusOf(err)
+	}
+	return err
+}
+
 func statusOfDenial(d throttle.Decision) *status.Status {
 	code := codes.ResourceExhausted
 	switch {
