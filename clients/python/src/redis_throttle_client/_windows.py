@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import time
 from collections.abc import Callable
@@ -52,6 +53,9 @@ class Windows:
         """The counts of ``fixed-window`` without an answer, if this process keeps the limit."""
         return MemoryStorage()
 
+    def _key(self, rule: str, key: str) -> str:
+        return self._calls.keys.key(rule, _subject(key))
+
     def _answered(self, decision: Decision) -> Decision:
         """Returns the decision. Raises if there is none and the framework handles such calls."""
         if decision.source == "error" and self._on_error == "raise":
@@ -59,10 +63,12 @@ class Windows:
         return decision
 
     def _check(self, rule: Rule, key: str, cost: int) -> Steps[bool]:
-        return self._answered((yield from self._calls.check(rule.of(key).cost(cost), None))).allowed
+        item = rule.of(_subject(key)).cost(cost)
+        return self._answered((yield from self._calls.check(item, None))).allowed
 
     def _peek(self, rule: Rule, key: str, cost: int) -> Steps[Decision]:
-        return self._answered((yield from self._calls.peek(rule.of(key).cost(cost), None)))
+        item = rule.of(_subject(key)).cost(cost)
+        return self._answered((yield from self._calls.peek(item, None)))
 
     # -- fixed-window -----------------------------------------------------------------------------
 
@@ -70,7 +76,7 @@ class Windows:
         """Counts in a fixed window, and returns the count."""
         rule = fixed("counts", MAX_UNITS, expiry)
         try:
-            counted = yield from self._calls.settle("charge", rule, key, amount, None)
+            counted = yield from self._calls.settle("charge", rule, _subject(key), amount, None)
         except Unavailable as error:
             local = self._local.incr
             return self._without(
@@ -90,7 +96,7 @@ class Windows:
 
     def get_expiry(self, key: str) -> Steps[float]:
         """Returns the Unix time at which the fixed window ends, when its key expires."""
-        name = self._calls.keys.key("counts", key)
+        name = self._key("counts", key)
         now_s = time.time()
         try:
             left_ms = yield from self._calls.ask(("PTTL", name))
@@ -114,17 +120,14 @@ class Windows:
 
     # -- moving-window ----------------------------------------------------------------------------
 
-    def _log(self, limit: int, expiry: int) -> Rule:
-        # The limit 0 denies every call before one is sent, so its log is empty.
-        return sliding_log("moving", max(1, limit), expiry, slots=_SLOTS, on_error=self._of_rules)
-
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
         """Takes units of a moving window. Returns True if they were left."""
-        return amount <= limit and (yield from self._check(self._log(limit, expiry), key, amount))
+        rule = _log_rule(limit, expiry, self._of_rules)
+        return amount <= limit and (yield from self._check(rule, key, amount))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> Steps[tuple[float, int]]:
         """Returns the Unix time of the oldest unit that counts, and the number of units."""
-        rule = self._log(limit, expiry)
+        rule = _log_rule(limit, expiry, self._of_rules)
         found = yield from self._peek(rule, key, 1)
         count = max(1, limit) - found.remaining - found.allowed
         if found.source == "error":
@@ -141,11 +144,7 @@ class Windows:
 
     def acquire_sliding(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
         """Takes units of a sliding window. Returns True if they were left."""
-        if limit > _MOST_SLIDING:
-            raise InvalidArgument(f"limit: expected at most {_MOST_SLIDING} in a sliding window")
-        # A unit is available as soon as less than the whole of it is used.
-        parts = limit * _PARTS + _PARTS - 1
-        rule = sliding("sliding", parts, expiry, on_error=self._of_rules)
+        rule = _sliding_rule(limit, expiry, self._of_rules)
         return amount <= limit and (yield from self._check(rule, key, amount * _PARTS))
 
     def get_sliding(self, key: str, expiry: int) -> Steps[Sliding]:
@@ -171,24 +170,26 @@ class Windows:
 
     def clear_sliding(self, key: str) -> Steps[None]:
         """Resets the key under ``sliding-window-counter``."""
-        yield from self._calls.forget_key(self._calls.keys.key("sliding", key))
+        yield from self._calls.forget_key(self._key("sliding", key))
 
     # -- gcra -------------------------------------------------------------------------------------
 
-    def _gcra(self, item: RateLimitItem) -> Rule:
-        return gcra("limits", item.amount, item.amount, item.get_expiry(), on_error=self._of_rules)
-
     def hit(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Takes ``cost``. Returns True if the call was allowed."""
-        return self._check(self._gcra(item), key, cost)
+        rule = _gcra_rule(item.amount, item.get_expiry(), self._of_rules)
+        return cost <= item.amount and (yield from self._check(rule, key, cost))
 
     def test(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Returns True if ``cost`` would be allowed."""
-        return (yield from self._peek(self._gcra(item), key, cost)).allowed
+        rule = _gcra_rule(item.amount, item.get_expiry(), self._of_rules)
+        return cost <= item.amount and (yield from self._peek(rule, key, cost)).allowed
 
     def stats(self, item: RateLimitItem, key: str) -> Steps[WindowStats]:
         """Returns the units left, and the time of the reset or, if none is left, of the retry."""
-        rule = self._gcra(item)
+        rule = _gcra_rule(item.amount, item.get_expiry(), self._of_rules)
+        if not item.amount:
+            # No time helps. The other strategies return the end of a window too.
+            return WindowStats(time.time() + item.get_expiry(), 0)
         status = yield from self._peek(rule, key, 1)
         after_ms = status.reset_after_ms if status.allowed else status.retry_after_ms
         status = yield from self._peek(rule, key, 0)
@@ -220,7 +221,49 @@ class Windows:
         """Resets the key under all strategies."""
         self._local.clear(key)
         for rule in NAMES:
-            yield from self._calls.forget_key(self._calls.keys.key(rule, key))
+            yield from self._calls.forget_key(self._key(rule, key))
+
+
+# The limit 0 denies every call before one is sent, so its rule decides nothing.
+
+
+def _counts_rule(limit: int, expiry: int, on_error: OnError) -> Rule:
+    return fixed("counts", max(1, limit), expiry, on_error=on_error)
+
+
+def _log_rule(limit: int, expiry: int, on_error: OnError) -> Rule:
+    return sliding_log("moving", max(1, limit), expiry, slots=_SLOTS, on_error=on_error)
+
+
+def _sliding_rule(limit: int, expiry: int, on_error: OnError) -> Rule:
+    if limit > _MOST_SLIDING:
+        raise InvalidArgument(f"limit: expected at most {_MOST_SLIDING} in a sliding window")
+    # A unit is available as soon as less than the whole of it is used.
+    parts = limit * _PARTS + _PARTS - 1
+    return sliding("sliding", parts, expiry, on_error=on_error)
+
+
+def _gcra_rule(limit: int, expiry: int, on_error: OnError) -> Rule:
+    limit = max(1, limit)
+    return gcra("limits", limit, limit, expiry, on_error=on_error)
+
+
+RULES: dict[str, Callable[[int, int, OnError], Rule]] = {
+    "fixed-window": _counts_rule,
+    "gcra": _gcra_rule,
+    "moving-window": _log_rule,
+    "sliding-window-counter": _sliding_rule,
+}
+"""Returns the rule of a limit and its seconds under each strategy."""
+
+
+def _subject(key: str) -> str:
+    """Returns a key as a subject. Lone surrogates, which a JSON body can contain, are hashed."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return "half:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return key
 
 
 def _unrounded_s(ms: int) -> float:

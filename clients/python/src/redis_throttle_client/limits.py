@@ -12,6 +12,8 @@ strategies of ``limits`` work as with its own storages: ``fixed-window`` counts 
 whose windows are multiples of their length since the Unix epoch. With ``on_error="raise"``, the
 default here, the framework handles an unavailable server. The other values work as in a limiter,
 for every strategy; ``local`` counts in this process.
+
+The frameworks read a limit at the first request. :func:`checked` checks it at setup.
 """
 
 from __future__ import annotations
@@ -20,10 +22,15 @@ import importlib
 import importlib.util
 from typing import Any, Literal, TypeVar
 
-from limits import RateLimitItem, aio
-from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
+from limits import RateLimitItem, aio, parse_many
+from limits.storage import (
+    MemoryStorage,
+    MovingWindowSupport,
+    SlidingWindowCounterSupport,
+    Storage,
+)
 from limits.storage.base import TimestampedSlidingWindow
-from limits.strategies import STRATEGIES, RateLimiter
+from limits.strategies import STRATEGIES, MovingWindowRateLimiter, RateLimiter
 from limits.util import WindowStats
 
 from ._async_limiter import AsyncLimiter
@@ -31,16 +38,39 @@ from ._calls import READY_S
 from ._errors import InvalidArgument, ThrottleError
 from ._limiter import Limiter
 from ._rules import OnError
-from ._windows import Windows
+from ._windows import RULES, Windows
 
 __all__ = [
     "AsyncGCRARateLimiter",
     "AsyncThrottleStorage",
     "GCRARateLimiter",
     "ThrottleStorage",
+    "checked",
 ]
 
 L = TypeVar("L", Limiter, AsyncLimiter)
+Limits = TypeVar("Limits", str, RateLimitItem)
+
+
+def checked(limits: Limits, strategy: str = "gcra") -> Limits:
+    """Returns the limits. Raises InvalidArgument if the storages cannot enforce one of them.
+
+    The windows of ``moving-window`` and of the other strategies last 366 days at most:
+
+        Limiter(get_remote_address, default_limits=[checked("5 per 2 days")], ...)
+    """
+    if strategy not in RULES:
+        raise InvalidArgument(f"strategy: expected one of {', '.join(RULES)}")
+    try:
+        items = [limits] if isinstance(limits, RateLimitItem) else parse_many(limits)
+    except ValueError as error:
+        raise InvalidArgument(f"limits: {error}") from None
+    for item in items:
+        try:
+            RULES[strategy](item.amount, item.get_expiry(), "deny")
+        except InvalidArgument as error:
+            raise InvalidArgument(f"limits: {item}: {error}") from None
+    return limits
 
 
 class ThrottleStorage(
@@ -62,6 +92,11 @@ class ThrottleStorage(
         super().__init__(uri, wrap_exceptions)
         self.limiter = _limiter_of(Limiter, uri, client, limiter, options)
         self._windows = Windows(self.limiter, on_error)
+
+    @property
+    def storage(self) -> Limiter:
+        """The limiter. ``flask limiter config`` shows it."""
+        return self.limiter
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -147,6 +182,11 @@ class AsyncThrottleStorage(
         super().__init__(uri, wrap_exceptions)
         self.limiter = _limiter_of(AsyncLimiter, uri, client, limiter, options)
         self._windows = Windows(self.limiter, on_error)
+
+    @property
+    def storage(self) -> AsyncLimiter:
+        """The limiter. ``flask limiter config`` shows it."""
+        return self.limiter
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -289,5 +329,17 @@ def _client_of(uri: str) -> Any:
     return getattr(importlib.import_module(name), kind).from_url(f"{server}://{rest}")
 
 
-STRATEGIES["gcra"] = GCRARateLimiter  # type: ignore[assignment]
-aio.strategies.STRATEGIES["gcra"] = AsyncGCRARateLimiter
+def _gcra(storage: Any) -> RateLimiter:
+    """Returns the strategy. In memory, to which a framework may fall back, it is a log."""
+    in_memory = isinstance(storage, MemoryStorage)
+    return MovingWindowRateLimiter(storage) if in_memory else GCRARateLimiter(storage)
+
+
+def _async_gcra(storage: Any) -> aio.strategies.RateLimiter:
+    if isinstance(storage, aio.storage.MemoryStorage):
+        return aio.strategies.MovingWindowRateLimiter(storage)
+    return AsyncGCRARateLimiter(storage)
+
+
+STRATEGIES["gcra"] = _gcra  # type: ignore[assignment]
+aio.strategies.STRATEGIES["gcra"] = _async_gcra  # type: ignore[assignment]

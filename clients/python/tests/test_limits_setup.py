@@ -1,0 +1,138 @@
+"""Tests limits of 0, limits that cannot be enforced, and frameworks around a storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask_limiter import Limiter as FlaskLimiter
+from flask_limiter.commands import cli as commands
+from limits import RateLimitItemPerYear, aio, parse
+from limits.strategies import STRATEGIES as STRATEGIES_OF_LIMITS
+
+from redis_throttle_client import InvalidArgument
+from redis_throttle_client.limits import AsyncThrottleStorage, ThrottleStorage, checked
+from redis_throttle_client.testing import FakeServer
+
+from .conftest import Server, free_port
+from .test_limits import STRATEGY_NAMES, flask_app, got
+
+STRATEGIES: dict[str, Any] = STRATEGIES_OF_LIMITS
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("swallow_errors", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+def test_a_limit_of_0_denies_in_flask_limiter(
+    shared_server: Server, strategy: str, swallow_errors: bool
+) -> None:
+    client, limiter = flask_app(shared_server, strategy=strategy, swallow_errors=swallow_errors)
+    app: Any = client.application
+    app.add_url_rule("/none", "none", limiter.limit("0/minute")(lambda: "none"))
+    denied = client.get("/none", headers={"X-User": "alice"})
+    assert denied.status_code == 429
+    assert denied.headers["X-RateLimit-Remaining"] == "0"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+async def test_a_limit_of_0_allows_only_the_cost_0(strategy: str) -> None:
+    none = parse("0/minute")
+    limited = STRATEGIES[strategy](ThrottleStorage(limiter=FakeServer().limiter()))
+    assert not limited.test(none)
+    assert [limited.hit(none, cost=cost) for cost in (0, 1)] == [True, False]
+    strategies: dict[str, Any] = aio.strategies.STRATEGIES
+    limited = strategies[strategy](AsyncThrottleStorage(limiter=FakeServer().async_limiter()))
+    assert not await limited.test(none)
+    assert [await limited.hit(none, cost=cost) for cost in (0, 1)] == [True, False]
+
+
+def test_a_cost_above_every_bound_is_above_the_limit_of_gcra() -> None:
+    limited = STRATEGIES["gcra"](ThrottleStorage(limiter=FakeServer().limiter()))
+    assert not limited.test(parse("10/minute"), cost=10**13)
+    assert not limited.hit(parse("10/minute"), cost=10**13)
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+@pytest.mark.parametrize(
+    "limits", ["5/2 years", "1/400 day", "10/minute; 1/400 day", f"{10**13}/day", "10", None]
+)
+def test_limits_that_cannot_be_enforced_fail_at_setup(strategy: str, limits: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^limits: "):
+        checked(limits, strategy)
+
+
+def test_limits_that_can_be_enforced_are_returned_as_they_are() -> None:
+    years = RateLimitItemPerYear(5, 1)
+    for strategy in STRATEGY_NAMES:
+        assert checked("5/2 hours, 0/day", strategy) == "5/2 hours, 0/day"
+        assert checked(years, strategy) is years
+    with pytest.raises(InvalidArgument, match=r"^strategy: "):
+        checked("10/minute", "leaky")
+    with pytest.raises(InvalidArgument, match=r"^limits: 1000000000 per 1 day: limit: "):
+        checked("1000000000/day", "sliding-window-counter")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+def test_the_command_of_flask_limiter_shows_its_configuration(
+    shared_server: Server, strategy: str
+) -> None:
+    pytest.importorskip("rich")
+    client, _ = flask_app(shared_server, strategy=strategy)
+    runner = client.application.test_cli_runner()
+
+    def run(*args: str) -> str:
+        shown = runner.invoke(commands, args)
+        assert (shown.exit_code, shown.exception) == (0, None)
+        return shown.output
+
+    assert "ThrottleStorage" in run("config")
+    assert got(client) == 200
+    of_alice = ("--key", "alice", "--endpoint", "home")
+    assert "2 out of 3 remaining" in run("limits", *of_alice)
+    run("clear", *of_alice, "-y")
+    assert "3 out of 3 remaining" in run("limits", *of_alice)
+
+
+@pytest.mark.live
+def test_flask_limiter_falls_back_to_its_memory_under_gcra(own_server: Server) -> None:
+    client, _ = flask_app(own_server, in_memory_fallback_enabled=True)
+    assert got(client) == 200
+    own_server.end()
+    assert [got(client, user="bob") for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_gcra_may_stand_in_settings_of_a_memory() -> None:
+    app = Flask(__name__)
+    FlaskLimiter(
+        lambda: "alice", app=app, default_limits=["2/minute"], storage_uri="memory://",
+        strategy="gcra",
+    )  # fmt: skip
+    app.add_url_rule("/", "home", lambda: "here")
+    client = app.test_client()
+    assert [client.get("/").status_code for _ in range(3)] == [200, 200, 429]
+
+
+@pytest.mark.anyio
+async def test_slowapi_and_limits_fall_back_to_memory_under_gcra() -> None:
+    slowapi: Any = pytest.importorskip("slowapi")
+    slowapi.Limiter(
+        lambda request: "alice", strategy="gcra", in_memory_fallback_enabled=True,
+        storage_uri=f"redis-throttle://127.0.0.1:{free_port()}",
+    )  # fmt: skip
+    strategies: dict[str, Any] = aio.strategies.STRATEGIES
+    limited = strategies["gcra"](aio.storage.MemoryStorage())
+    assert [await limited.hit(parse("2/minute")) for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+def test_half_a_surrogate_pair_in_a_key_is_a_key(strategy: str) -> None:
+    limited = STRATEGIES[strategy](ThrottleStorage(limiter=FakeServer().limiter()))
+    one = parse("1/minute")
+    assert [limited.hit(one, key) for key in ("\ud800", "\udfff", "?")] == [True] * 3
+    assert not limited.hit(one, "\ud800")
+    assert not limited.test(one, "\ud800")
+    limited.clear(one, "\ud800")
+    assert limited.hit(one, "\ud800")
