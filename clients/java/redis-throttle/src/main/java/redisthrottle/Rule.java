@@ -17,6 +17,11 @@ public sealed interface Rule permits BaseRule {
     return RuleForms.bucket(Kind.GCRA, "GCRA", "burst", name, burst, rate, period);
   }
 
+  /** Returns the rule of {@link #gcra(String, long, long, Duration)} with a rate. */
+  static Rule gcra(String name, long burst, Rate rate) {
+    return gcra(name, burst, Checks.present("rate", rate).rate(), rate.period());
+  }
+
   /**
    * Returns a bucket that starts full and gains {@code rate} units per period, for limits that
    * change at run time.
@@ -24,6 +29,11 @@ public sealed interface Rule permits BaseRule {
   static Rule tokenBucket(String name, long capacity, long rate, Duration period) {
     return RuleForms.bucket(
         Kind.TOKEN_BUCKET, "TOKENBUCKET", "capacity", name, capacity, rate, period);
+  }
+
+  /** Returns the rule of {@link #tokenBucket(String, long, long, Duration)} with a rate. */
+  static Rule tokenBucket(String name, long capacity, Rate rate) {
+    return tokenBucket(name, capacity, Checks.present("rate", rate).rate(), rate.period());
   }
 
   /**
@@ -35,12 +45,24 @@ public sealed interface Rule permits BaseRule {
         Kind.LEAKY_BUCKET, "LEAKYBUCKET", "capacity", name, capacity, rate, period);
   }
 
+  /** Returns the rule of {@link #leakyBucket(String, long, long, Duration)} with a rate. */
+  static Rule leakyBucket(String name, long capacity, Rate rate) {
+    return leakyBucket(name, capacity, Checks.present("rate", rate).rate(), rate.period());
+  }
+
   /**
    * Returns a counter per window. A window opens at the first allowed call, or with {@link
    * FixedRule#aligned} at multiples of its length since 1970.
    */
   static FixedRule fixed(String name, long limit, Duration window) {
     return new FixedRule(RuleForms.window(Kind.FIXED, "FIXED", name, limit, window));
+  }
+
+  /**
+   * Returns the rule of {@link #fixed(String, long, Duration)}: the rate's units in each period.
+   */
+  static FixedRule fixed(String name, Rate rate) {
+    return fixed(name, Checks.present("rate", rate).rate(), rate.period());
   }
 
   /**
@@ -51,12 +73,27 @@ public sealed interface Rule permits BaseRule {
   }
 
   /**
+   * Returns the rule of {@link #sliding(String, long, Duration)}: the rate's units in each period.
+   */
+  static Rule sliding(String name, Rate rate) {
+    return sliding(name, Checks.present("rate", rate).rate(), rate.period());
+  }
+
+  /**
    * Returns a rule that never allows more than {@code limit} units in any window. The server stores
    * the instants of the calls; see {@link SlidingLogRule#slots} for large limits.
    */
   static SlidingLogRule slidingLog(String name, long limit, Duration window) {
     return new SlidingLogRule(
         RuleForms.window(Kind.SLIDING_LOG, "SLIDINGLOG", name, limit, window));
+  }
+
+  /**
+   * Returns the rule of {@link #slidingLog(String, long, Duration)}: the rate's units in each
+   * period.
+   */
+  static SlidingLogRule slidingLog(String name, Rate rate) {
+    return slidingLog(name, Checks.present("rate", rate).rate(), rate.period());
   }
 
   /**
