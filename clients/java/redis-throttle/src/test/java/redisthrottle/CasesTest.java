@@ -18,6 +18,7 @@ import java.util.function.BiFunction;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
+import redisthrottle.middleware.KeyParts;
 
 /** Runs the tables of cases.json. */
 class CasesTest {
@@ -25,6 +26,8 @@ class CasesTest {
   private static final Map<String, BiFunction<JsonNode, JsonNode, Object>> SECTIONS =
       Map.ofEntries(
           Map.entry("durations", (input, wanted) -> durationWord(input)),
+          Map.entry("rates", (input, wanted) -> rate(input.asText())),
+          Map.entry("key_parts", (input, wanted) -> KeyParts.join(texts(input))),
           Map.entry("calls", (input, wanted) -> single(input).words()),
           Map.entry("calls_all", (input, wanted) -> several(input).words()),
           Map.entry("invalid_rules", (input, wanted) -> mistake(input)),
@@ -96,6 +99,21 @@ class CasesTest {
   private static String durationWord(JsonNode input) {
     BaseRule rule = (BaseRule) Rule.fixed("name", 1, SharedCases.duration(input));
     return rule.definition.words().get(2);
+  }
+
+  private static Object rate(String text) {
+    Rate rate = Rate.of(text);
+    assertEquals(rate, Rate.of(rate.toString()));
+    BaseRule rule = (BaseRule) Rule.fixed("name", rate);
+    assertEquals(rate.rate(), rule.limit());
+    return Map.of("rate", rate.rate(), "period", rule.definition.words().get(2));
+  }
+
+  /** Returns texts, with null for a part that is missing. */
+  private static String[] texts(JsonNode input) {
+    List<String> all = new ArrayList<>();
+    input.forEach(one -> all.add(one.isNull() ? null : one.asText()));
+    return all.toArray(String[]::new);
   }
 
   private static Ask ask(JsonNode input, JsonNode shared) {

@@ -17,11 +17,14 @@ import java.util.Locale;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Decision;
+import redisthrottle.InvalidArgumentException;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Problem;
+import redisthrottle.middleware.KeyParts;
 import redisthrottle.middleware.RequestLimits;
 
 /**
@@ -71,6 +74,17 @@ public final class ThrottleFilter implements Filter {
   /** Returns the options of a new filter. The subject is the client's address by default. */
   public static ThrottleFilterBuilder builder(Limiter limiter) {
     return new ThrottleFilterBuilder(limiter);
+  }
+
+  /**
+   * Returns a key function for {@link ThrottleFilterBuilder#key} that joins the first values of
+   * headers, such as a tenant's and an API key's. Different values never make the same subject.
+   * Without one of the headers a request has no subject.
+   *
+   * @throws InvalidArgumentException if there is no name, or if one is no name of a header
+   */
+  public static Function<HttpServletRequest, @Nullable String> keyOf(String... headers) {
+    return KeyParts.ofHeaders(HttpServletRequest::getHeader, headers);
   }
 
   /** Returns the decision on a request; null if it was not limited. */

@@ -2,6 +2,7 @@ package redisthrottle.servlet;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -20,6 +21,7 @@ import java.util.Enumeration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
+import redisthrottle.InvalidArgumentException;
 import redisthrottle.Rule;
 
 /** Runs the items of requests: subjects, rules, costs and tags. */
@@ -70,14 +72,19 @@ class SubjectsTest extends WebTest {
       List<String> trusted = new ArrayList<>();
       input.get().get("trusted").forEach(network -> trusted.add(network.asText()));
       Rule rule = Rule.fixed(name("address"), 9, MINUTE);
-      filter.set(ThrottleFilter.builder(limiter).rule(rule).trustedProxies(trusted).build());
-      HttpResponse<String> answer = get("/");
+      ThrottleFilterBuilder options = ThrottleFilter.builder(limiter).rule(rule);
       JsonNode expected = one.get("expect");
+      count++;
+      if (expected.isObject()) {
+        assertThrows(InvalidArgumentException.class, () -> options.trustedProxies(trusted));
+        continue;
+      }
+      filter.set(options.trustedProxies(trusted).build());
+      HttpResponse<String> answer = get("/");
       assertEquals(expected.isNull() ? 400 : 200, answer.statusCode(), one.toString());
       if (!expected.isNull()) {
         assertEquals(8, left(rule, expected.asText()), one.toString());
       }
-      count++;
     }
     assertTrue(count >= 48, count + " cases");
   }
@@ -137,6 +144,23 @@ class SubjectsTest extends WebTest {
     assertStatus(200, "/");
     assertEquals(8, left(second, "b"));
     assertEquals(8, left(day, "a"));
+  }
+
+  @Test
+  void joins_headers_to_one_subject() throws Exception {
+    serve(
+        this::answer,
+        ThrottleFilter.builder(limiter)
+            .rule(day)
+            .key(ThrottleFilter.keyOf("X-Tenant", "X-Api-Key"))
+            .build());
+    assertEquals(200, send(request("/").headers("X-Tenant", "a|b", "X-Api-Key", "c")).statusCode());
+    assertEquals(200, send(request("/").headers("X-Tenant", "a", "X-Api-Key", "b|c")).statusCode());
+    assertEquals(8, left(day, "a%7Cb|c"));
+    assertEquals(8, left(day, "a|b%7Cc"));
+    assertEquals(400, send(request("/").headers("X-Tenant", "a")).statusCode());
+    assertThrows(InvalidArgumentException.class, ThrottleFilter::keyOf);
+    assertThrows(InvalidArgumentException.class, () -> ThrottleFilter.keyOf("X-Tenant", "a b"));
   }
 
   @Test

@@ -5,6 +5,7 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.core.ResolvableType;
+import redisthrottle.middleware.KeyParts;
 import redisthrottle.middleware.MiddlewareBuilder;
 
 /**
@@ -79,11 +80,8 @@ final class RouteOptions<R> {
       return null;
     }
     if (key.startsWith(HEADER)) {
-      String name = key.substring(HEADER.length());
-      if (!name.matches("[A-Za-z0-9!#$%&'*+.^_`|~-]+")) {
-        throw new PropertyException(property, "expected the name of a header after header:");
-      }
-      return asked -> header.apply(asked, name);
+      String[] names = key.substring(HEADER.length()).split(" *, *", -1);
+      return PropertyException.in(property, () -> KeyParts.ofHeaders(header, names));
     }
     if (!key.equals(PRINCIPAL)) {
       return bean(property, key);
@@ -101,7 +99,7 @@ final class RouteOptions<R> {
     if (!beans.containsBean(name)) {
       throw new PropertyException(
           property,
-          "expected address, principal, header:NAME or the name of a bean; no bean is " + name);
+          "expected address, principal, header:NAME,... or the name of a bean; no bean is " + name);
     }
     if (!beans.isTypeMatch(name, Function.class) || !takesRequest(name)) {
       throw new PropertyException(

@@ -75,8 +75,8 @@ public record ThrottleProperties(
    * @param path Pattern of the path, such as /orders/{id} or /api/**.
    * @param methods Methods. GET is also HEAD. Without it all, but not the preflight of CORS.
    * @param rules Names of one to 16 rules, which are checked in one call.
-   * @param key What is limited: address, principal, header:NAME, or the name of a bean that is a
-   *     function of the request.
+   * @param key What is limited: address, principal, header:NAME or header:NAME,NAME for several
+   *     headers together, or the name of a bean that is a function of the request.
    */
   public record RouteProperties(
       @Nullable String path,

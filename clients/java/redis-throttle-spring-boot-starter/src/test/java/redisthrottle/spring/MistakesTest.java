@@ -119,7 +119,8 @@ class MistakesTest {
           routes[0].methods=GTE        | throttle.routes[0].methods: expected some of [DELETE, GET,
           routes[0].key=nobody         | throttle.routes[0].key: expected address, principal,
           routes[0].key=text           | throttle.routes[0].key: text is no Function<
-          routes[0].key=header:        | throttle.routes[0].key: expected the name of a header
+          routes[0].key=header:        | throttle.routes[0].key: invalid headers: expected one
+          routes[0].key=header:A,,B    | throttle.routes[0].key: invalid headers: expected one
           routes[0].key=principal      | set throttle.filter-order to -99 or more
           routes[1].rules=api          | throttle.routes[1].path: expected a pattern
           routes[1].path=/api;routes[1].rules=api | throttle.routes[1]: never matches

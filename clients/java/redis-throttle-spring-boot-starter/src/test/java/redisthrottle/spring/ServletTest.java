@@ -227,7 +227,10 @@ class ServletTest {
             "--throttle.routes[1].key=principal",
             "--throttle.routes[2].path=/pages/bean",
             "--throttle.routes[2].rules=one",
-            "--throttle.routes[2].key=byColour")) {
+            "--throttle.routes[2].key=byColour",
+            "--throttle.routes[3].path=/pages/both",
+            "--throttle.routes[3].rules=one",
+            "--throttle.routes[3].key=header:X-Tenant, X-Api-Key")) {
       String[][] routes = {
         {"/pages/header", "X-Api-Key", "k1", "k2"},
         {"/pages/principal", "X-User", "ada", "bob"},
@@ -239,6 +242,12 @@ class ServletTest {
         assertEquals(200, program.get(route[0], route[1], route[3]).statusCode(), route[0]);
         assertEquals(400, program.get(route[0]).statusCode(), route[0]);
       }
+      String[] both = {"X-Tenant", "acme", "X-Api-Key", "k1"};
+      assertEquals(200, program.get("/pages/both", both).statusCode());
+      assertEquals(429, program.get("/pages/both", both).statusCode());
+      // The parts of one key never make the key of others.
+      assertEquals(200, program.get("/pages/header", "X-Api-Key", "acme|k1").statusCode());
+      assertEquals(400, program.get("/pages/both", "X-Tenant", "acme").statusCode());
     }
   }
 

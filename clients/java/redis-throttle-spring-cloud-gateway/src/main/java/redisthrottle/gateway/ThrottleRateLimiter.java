@@ -6,11 +6,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import org.springframework.cloud.gateway.event.FilterArgsEvent;
 import org.springframework.cloud.gateway.filter.ratelimit.AbstractRateLimiter;
+import org.springframework.cloud.gateway.filter.ratelimit.KeyResolver;
 import org.springframework.cloud.gateway.route.RouteDefinitionRouteLocator;
 import org.springframework.cloud.gateway.support.ConfigurationService;
+import org.springframework.web.server.ServerWebExchange;
 import reactor.core.publisher.Mono;
 import redisthrottle.Count;
 import redisthrottle.Decision;
@@ -23,6 +26,7 @@ import redisthrottle.OnError;
 import redisthrottle.Problem;
 import redisthrottle.Rule;
 import redisthrottle.Source;
+import redisthrottle.middleware.KeyParts;
 
 /**
  * Limits the routes of a gateway, as the rate limiter of its filter {@code RequestRateLimiter}. The
@@ -56,6 +60,20 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
         throw invalid("rules", "one with the name " + rule.name());
       }
     }
+  }
+
+  /**
+   * Returns a resolver of keys that joins the first values of headers, such as a tenant's and an
+   * API key's. Different values never make the same key. Without one of the headers the key is
+   * empty.
+   *
+   * @throws InvalidArgumentException if there is no name, or if one is no name of a header
+   */
+  public static KeyResolver keyOf(String... headers) {
+    Function<ServerWebExchange, @Nullable String> key =
+        KeyParts.ofHeaders(
+            (exchange, name) -> exchange.getRequest().getHeaders().getFirst(name), headers);
+    return exchange -> Mono.justOrEmpty(key.apply(exchange));
   }
 
   @Override

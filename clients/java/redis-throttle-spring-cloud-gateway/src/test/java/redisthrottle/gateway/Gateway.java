@@ -155,6 +155,11 @@ final class Gateway implements AutoCloseable {
     }
 
     @Bean
+    KeyResolver both() {
+      return ThrottleRateLimiter.keyOf("X-Tenant", "X-User");
+    }
+
+    @Bean
     @Primary
     KeyResolver user() {
       return exchange -> Mono.justOrEmpty(exchange.getRequest().getHeaders().getFirst("X-User"));

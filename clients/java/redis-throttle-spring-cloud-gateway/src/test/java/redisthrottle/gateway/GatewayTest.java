@@ -76,6 +76,8 @@ class GatewayTest {
                 "1h",
                 "key-resolver",
                 "#{@address}")
+            .route(
+                "both", "throttle.rate", "1", "throttle.period", "1h", "key-resolver", "#{@both}")
             .route("hole", "throttle.rate", "100", "throttle.burst", "40")
             .route(
                 "standard",
@@ -160,6 +162,14 @@ class GatewayTest {
     assertEquals(429, gateway.send("address", name, "192.0.2.2, 192.0.2.9").statusCode());
     assertEquals(204, gateway.send("address", name, "192.0.2.10").statusCode());
     assertEquals(403, gateway.send("address", name, "unknown").statusCode());
+  }
+
+  @Test
+  void limits_by_several_headers_together() {
+    assertEquals(204, gateway.send("both", "X-Tenant", "a|b", "X-User", "c").statusCode());
+    assertEquals(204, gateway.send("both", "X-Tenant", "a", "X-User", "b|c").statusCode());
+    assertEquals(429, gateway.send("both", "X-Tenant", "a", "X-User", "b|c").statusCode());
+    assertEquals(403, gateway.send("both", "X-Tenant", "a").statusCode());
   }
 
   @Test

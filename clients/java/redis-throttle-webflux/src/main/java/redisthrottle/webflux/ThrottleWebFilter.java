@@ -17,10 +17,12 @@ import org.springframework.web.server.WebFilterChain;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.SignalType;
 import redisthrottle.Decision;
+import redisthrottle.InvalidArgumentException;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Problem;
 import redisthrottle.middleware.ClientGone;
+import redisthrottle.middleware.KeyParts;
 import redisthrottle.middleware.RequestLimits;
 import redisthrottle.middleware.TakenItems;
 
@@ -55,6 +57,18 @@ public final class ThrottleWebFilter implements WebFilter {
   /** Returns the options of a new filter. The subject is the client's address by default. */
   public static ThrottleWebFilterBuilder builder(Limiter limiter) {
     return new ThrottleWebFilterBuilder(limiter);
+  }
+
+  /**
+   * Returns a key function for {@link ThrottleWebFilterBuilder#key} that joins the first values of
+   * headers, such as a tenant's and an API key's. Different values never make the same subject.
+   * Without one of the headers a request has no subject.
+   *
+   * @throws InvalidArgumentException if there is no name, or if one is no name of a header
+   */
+  public static Function<ServerWebExchange, @Nullable String> keyOf(String... headers) {
+    return KeyParts.ofHeaders(
+        (exchange, name) -> exchange.getRequest().getHeaders().getFirst(name), headers);
   }
 
   /** Returns the decision on a request; null if it was not limited. */

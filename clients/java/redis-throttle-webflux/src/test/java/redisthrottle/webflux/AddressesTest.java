@@ -1,6 +1,7 @@
 package redisthrottle.webflux;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -20,6 +21,7 @@ import org.springframework.web.server.ServerWebExchange;
 import org.springframework.web.server.WebFilter;
 import redisthrottle.Event;
 import redisthrottle.FakeServer;
+import redisthrottle.InvalidArgumentException;
 import redisthrottle.Limiter;
 import redisthrottle.Rule;
 
@@ -40,7 +42,12 @@ class AddressesTest {
         String name = one.get("name").asText();
         JsonNode expected = one.get("expect");
         List<String> trusted = texts(one.get("input").get("trusted"));
-        filter.set(ThrottleWebFilter.builder(limiter).rule(api).trustedProxies(trusted).build());
+        ThrottleWebFilterBuilder options = ThrottleWebFilter.builder(limiter).rule(api);
+        if (expected.isObject()) {
+          assertThrows(InvalidArgumentException.class, () -> options.trustedProxies(trusted), name);
+          continue;
+        }
+        filter.set(options.trustedProxies(trusted).build());
         input.set(one.get("input"));
         hash.set(null);
         assertEquals(expected.isNull() ? 400 : 200, web.get("/").statusCode(), name);

@@ -179,6 +179,19 @@ class ThrottleWebFilterTest {
     }
   }
 
+  @Test
+  void joins_headers_to_one_subject() {
+    Rule api = Rule.fixed("joined", 1, DAY);
+    ThrottleWebFilterBuilder options = filter().rule(api);
+    options.key(ThrottleWebFilter.keyOf("X-Tenant", "X-Api-Key"));
+    try (Web web = Web.serve(options.build())) {
+      assertEquals(200, web.get("/", "X-Tenant", "a|b", "X-Api-Key", "c").statusCode());
+      assertEquals(200, web.get("/", "X-Tenant", "a", "X-Api-Key", "b|c").statusCode());
+      assertEquals(400, web.get("/", "X-Tenant", "a").statusCode());
+    }
+    assertEquals(0, limiter.peek(api.of("a%7Cb|c")).remaining());
+  }
+
   private static Handler handler(LinkedBlockingQueue<LogRecord> records) {
     return new Handler() {
       @Override

@@ -97,9 +97,10 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
   }
 
   /**
-   * Sets the function that returns the subject of a request, such as its API key. A request whose
-   * subject is null, empty or not Unicode is answered 400, unless there is an {@link #anonymous}
-   * rule; the same if the function throws, which is logged. The default is the client's address.
+   * Sets the function that returns the subject of a request, such as its API key, or the {@code
+   * keyOf} of the framework's filter, which joins several headers. A request whose subject is null,
+   * empty or not Unicode is answered 400, unless there is an {@link #anonymous} rule; the same if
+   * the function throws, which is logged. The default is the client's address.
    */
   public B key(Function<R, @Nullable String> key) {
     this.key = present("key", key);
@@ -161,7 +162,7 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * value is then 1. A value from the client is removed.
    */
   public B degradedHeader(String name) {
-    if (!present("degradedHeader", name).matches("[A-Za-z0-9!#$%&'*+.^_`|~-]+")) {
+    if (!KeyParts.isName(name)) {
       throw new InvalidArgumentException("degradedHeader", "the name of a header");
     }
     degradedHeader = name;
