@@ -61,7 +61,7 @@ class AsyncLimiter:
         self._closing = _Closing()
 
     async def check(
-        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,
         partial: bool = False, tag: str | None = None,
     ) -> Decision:  # fmt: skip
         """The same as :meth:`Limiter.check`."""
@@ -73,30 +73,30 @@ class AsyncLimiter:
         return await self._run(self._calls.check(item, tag, partial=partial))
 
     async def peek(
-        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,
         tag: str | None = None,
     ) -> Decision:  # fmt: skip
         """The same as :meth:`Limiter.peek`."""
         return await self._run(self._calls.peek(item_of(rule, subject, cost, leave), tag))
 
     async def refund(
-        self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """The same as :meth:`Limiter.refund`."""
         return await self._run(self._calls.settle("refund", rule, subject, cost, tag))
 
     async def charge(
-        self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """The same as :meth:`Limiter.charge`."""
         return await self._run(self._calls.settle("charge", rule, subject, cost, tag))
 
-    async def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
+    async def forget(self, rule: Rule, subject: str | int, *, tag: str | None = None) -> None:
         """The same as :meth:`Limiter.forget`."""
         await self._run(self._calls.forget(rule, subject, tag))
 
     async def block(
-        self, rule: Rule, subject: str, duration: Duration, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, duration: Duration, *, tag: str | None = None
     ) -> None:  # fmt: skip
         """The same as :meth:`Limiter.block`."""
         await self._run(self._calls.block(rule, subject, duration, tag))
@@ -118,13 +118,14 @@ class AsyncLimiter:
         return await self._run(self._calls.check_each(items))
 
     async def wait(
-        self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
-    ) -> Decision:
+        self, rule: Rule, subject: str | int, max_wait_ms: int, cost: int = 1, *,
+        tag: str | None = None,
+    ) -> Decision:  # fmt: skip
         """The same as :meth:`Limiter.wait`."""
         return await self._run(self._calls.wait(rule, subject, max_wait_ms, cost, tag))
 
     def lease(
-        self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, id: str | None = None, *, tag: str | None = None
     ) -> AsyncLeaseContext:
         """Takes a permit for an ``async with`` block, renews it, and releases it at the end."""
         name = new_id(id)
@@ -145,7 +146,7 @@ class AsyncLimiter:
         return AsyncAdmissionContext(enter)
 
     def reserve(
-        self, rule: Rule, subject: str, cost: int, ttl: Duration = 30, *,
+        self, rule: Rule, subject: str | int, cost: int, ttl: Duration = 30, *,
         tag: str | None = None, id: str | None = None,
     ) -> AsyncAdmissionContext[AsyncReservation]:  # fmt: skip
         """The same as :meth:`Limiter.reserve`, for an ``async with`` block or an ``await``."""

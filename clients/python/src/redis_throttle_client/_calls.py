@@ -72,7 +72,7 @@ class Calls(Prefetching):
         return self.teller.told("peek", decision, rule, subject, began)
 
     def settle(
-        self, kind: Literal["refund", "charge"], rule: Rule, subject: str, cost: int,
+        self, kind: Literal["refund", "charge"], rule: Rule, subject: str | int, cost: int,
         tag: str | None, call: Call | None = None,
     ) -> Steps[Decision]:  # fmt: skip
         """Refunds or charges, without a check of the units left."""
@@ -95,7 +95,7 @@ class Calls(Prefetching):
             # Also drop denials that arrived in the meantime and may be older than the change.
             self._drop(key, kind)
 
-    def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
+    def forget(self, rule: Rule, subject: str | int, tag: str | None) -> Steps[None]:
         """Resets the subject under this rule, on the server and in this process."""
         began, key = self.clock(), self.key(rule, subject, tag)
         with self.teller.rejections(rule, subject, began):
@@ -109,7 +109,7 @@ class Calls(Prefetching):
         return deleted
 
     def block(
-        self, rule: Rule, subject: str, duration: Duration, tag: str | None
+        self, rule: Rule, subject: str | int, duration: Duration, tag: str | None
     ) -> Steps[None]:  # fmt: skip
         """Bans the subject under this rule."""
         began, key = self.clock(), self.key(rule, subject, tag)
@@ -244,7 +244,7 @@ class Calls(Prefetching):
             yield from self.settled("refund", args, keyed, lambda args: self.asking.ask(args, call))
 
     def wait(
-        self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
+        self, rule: Rule, subject: str | int, max_wait_ms: int, cost: int, tag: str | None
     ) -> Steps[Decision]:
         """After a denial, sleeps and checks again. If allowed, sleeps until the call may act."""
         began, call, denial = self.clock(), self.asking.call(), None
@@ -301,7 +301,7 @@ def _calls_left(row: Decision, cost: int) -> tuple[float, int]:
 
 
 def item_of(
-    rule: Rule, subject: str, cost: int, leave: int | str | None = None
+    rule: Rule, subject: str | int, cost: int, leave: int | str | None = None
 ) -> Item:  # fmt: skip
     """Returns the item of a call of one rule."""
     item = rule.of(subject)

@@ -81,7 +81,7 @@ class Deciding:
         """Returns True if known denials decide a call without an answer."""
         return self._known.is_used and not _is_held(items)
 
-    def key(self, rule: Rule, subject: str, tag: str | None) -> str:
+    def key(self, rule: Rule, subject: str | int, tag: str | None) -> str:
         """Returns the key. Raises if the ``on_error`` of the rule cannot decide its calls, or if
         the limiter is closed.
         """

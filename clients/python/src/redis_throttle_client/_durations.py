@@ -13,7 +13,7 @@ SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 _UNITS_US = {"ms": 1000, "s": SECOND_US, "m": 60 * SECOND_US, "h": 3600 * SECOND_US}
 _UNITS_US |= {"": SECOND_US, "d": DAY_US}
-_DURATION = re.compile(r"([0-9]+)(?:\.([0-9]{1,6}))?(ms|s|m|h|d|)", re.ASCII)
+_DURATION = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,6}))?(ms|s|m|h|d|)", re.ASCII)
 
 
 def duration_us(value: Duration, name: str) -> int:

@@ -35,7 +35,7 @@ class Entry:
         return None if self.decision is None else (self.decision.rows or (self.decision,))[at]
 
 
-def lease_item(calls: Calls, rule: Rule, subject: str, id: str, tag: str | None) -> Item:
+def lease_item(calls: Calls, rule: Rule, subject: str | int, id: str, tag: str | None) -> Item:
     """Returns the item of a lease. Raises if the call would be invalid."""
     item = rule.of(subject)
     _protocol.lease(item, calls.key(rule, subject, tag), id)

@@ -41,7 +41,7 @@ class Request:
         return values[0] if len(values) == 1 else None
 
 
-Subject = str | None
+Subject = str | int | None
 KeyFunction = Callable[[Request], Subject | Awaitable[Subject]]
 SkipFunction = Callable[[Request], bool | Awaitable[bool]]
 CostFunction = Callable[[Request], int | Awaitable[int]]

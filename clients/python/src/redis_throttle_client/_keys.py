@@ -17,6 +17,7 @@ from typing import Literal
 
 from ._errors import InvalidArgument
 
+MAX_NUMBER = 2**53 - 1
 _ENCODED = re.compile("[%:{} \x00-\x1f\x7f]")
 _HALF = re.compile("[\ud800-\udfff]")
 _MOST_BYTES = 128
@@ -26,6 +27,28 @@ _RANDOM = secrets.token_bytes(32)
 
 def _encode(match: re.Match[str]) -> str:
     return f"%{ord(match.group()):02X}"
+
+
+def subject_text(subject: object) -> str:
+    """Returns a subject as text. A number and its digits are one subject."""
+    if isinstance(subject, str):
+        return subject
+    # A bool is no number, and 2^53 is the first whole number that JSON cannot carry safely.
+    is_number = isinstance(subject, int) and not isinstance(subject, bool)
+    if is_number and 0 <= subject <= MAX_NUMBER:  # type: ignore[operator]
+        return str(int(subject))  # type: ignore[call-overload]
+    raise InvalidArgument(
+        "subject: expected text that is not empty, or a whole number from 0 to 2^53 - 1"
+    )
+
+
+def is_subject(subject: object) -> bool:
+    """Returns True for a subject that has a key. Others may come from the body of a request."""
+    try:
+        text = subject_text(subject)
+    except InvalidArgument:
+        return False
+    return bool(text) and not _HALF.search(text)
 
 
 class Keys:
@@ -48,11 +71,14 @@ class Keys:
         # The cached keys of frequent subjects, so that each is hashed or encoded once.
         self._known = lru_cache(maxsize=_KNOWN)(self._key)
 
-    def key(self, rule: str, subject: str, tag: str | None = None) -> str:
+    def key(self, rule: str, subject: str | int, tag: str | None = None) -> str:
         """Returns the key of a subject under a rule. ``tag`` is its hash tag in a cluster."""
+        if not isinstance(subject, str):
+            subject = subject_text(subject)
         # Do not cache long texts, because a client may choose their length.
-        short = isinstance(subject, str) and len(subject) <= _MOST_BYTES
-        if short and (tag is None or len(tag) <= _MOST_BYTES):
+        if len(subject) <= _MOST_BYTES and (
+            tag is None or (isinstance(tag, str) and len(tag) <= _MOST_BYTES)
+        ):
             return self._known(rule, subject, tag)
         return self._key(rule, subject, tag)
 
@@ -79,11 +105,11 @@ class Keys:
             return encoded
         return ":" + hashlib.sha256(text.encode()).hexdigest()
 
-    def key_hash(self, subject: str) -> str:
+    def key_hash(self, subject: str | int) -> str:
         """Returns 16 hexadecimal digits of the subject's HMAC.
 
         Without ``hmac_secret`` its key is a random one of this process: a plain hash of an address
         could be reversed.
         """
         secret = self._secret or _RANDOM
-        return hmac.new(secret, subject.encode(), hashlib.sha256).hexdigest()[:16]
+        return hmac.new(secret, str(subject).encode(), hashlib.sha256).hexdigest()[:16]

@@ -65,7 +65,7 @@ class Limiter:
         self._use = _Use()
 
     def check(
-        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,
         partial: bool = False, tag: str | None = None,
     ) -> Decision:  # fmt: skip
         """Decides a call, and takes ``cost`` if the call is allowed.
@@ -82,30 +82,30 @@ class Limiter:
         return self._run(self._calls.check(item, tag, partial=partial))
 
     def peek(
-        self, rule: Rule, subject: str, cost: int = 1, *, leave: int | str | None = None,
+        self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,
         tag: str | None = None,
     ) -> Decision:  # fmt: skip
         """Returns what :meth:`check` would decide. Takes nothing. Cost 0 reads the status."""
         return self._run(self._calls.peek(item_of(rule, subject, cost, leave), tag))
 
     def refund(
-        self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """Gives units back, up to the full allowance. Do not repeat: each call gives units back."""
         return self._run(self._calls.settle("refund", rule, subject, cost, tag))
 
     def charge(
-        self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """Takes units even if that many are not left, for work that cost more than estimated."""
         return self._run(self._calls.settle("charge", rule, subject, cost, tag))
 
-    def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
+    def forget(self, rule: Rule, subject: str | int, *, tag: str | None = None) -> None:
         """Resets the subject's allowance under this rule."""
         self._run(self._calls.forget(rule, subject, tag))
 
     def block(
-        self, rule: Rule, subject: str, duration: Duration, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, duration: Duration, *, tag: str | None = None
     ) -> None:  # fmt: skip
         """Denies every call of the subject under this rule for ``duration``, 1 ms to 366 days.
 
@@ -142,13 +142,14 @@ class Limiter:
         return self._run(self._calls.check_each(items))
 
     def wait(
-        self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
-    ) -> Decision:
+        self, rule: Rule, subject: str | int, max_wait_ms: int, cost: int = 1, *,
+        tag: str | None = None,
+    ) -> Decision:  # fmt: skip
         """Sleeps until the call may act. Denies it if that takes longer than ``max_wait_ms``."""
         return self._run(self._calls.wait(rule, subject, max_wait_ms, cost, tag))
 
     def lease(
-        self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
+        self, rule: Rule, subject: str | int, id: str | None = None, *, tag: str | None = None
     ) -> LeaseContext:
         """Takes a permit for a ``with`` block, renews it, and releases it at the end."""
         name = new_id(id)
@@ -167,7 +168,7 @@ class Limiter:
         return Admission(*self._admitted(items, tag, id), self._renewer)
 
     def reserve(
-        self, rule: Rule, subject: str, cost: int, ttl: Duration = 30, *,
+        self, rule: Rule, subject: str | int, cost: int, ttl: Duration = 30, *,
         tag: str | None = None, id: str | None = None,
     ) -> Reservation:  # fmt: skip
         """Reserves ``cost`` under a fixed window, a quota or a policy. Raises :class:`Denied`.

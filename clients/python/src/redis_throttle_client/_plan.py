@@ -14,6 +14,7 @@ from ._counting import RequestItems
 from ._decision import STYLES, Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._http import TOKEN, OnDenied, Request, Response, denial
+from ._keys import is_subject, subject_text
 from ._limiter import Limiter
 from ._protocol import MOST_RULES
 from ._rules import Item, Rule, checked_on_error
@@ -104,6 +105,8 @@ class Plan:
             return RequestItems(())
         cost = (yield self.cost(request)) if callable(self.cost) else self.cost
         tag = None if self.tag is None else (yield from _text(self.tag, request))
+        if tag == "":
+            return None
         return RequestItems([_item(rule, subject, cost) for rule, subject in found], tag)
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
@@ -145,22 +148,33 @@ def refuse_async(**functions: Sequence[object]) -> None:
 
 
 def _text(function: Callable[..., Any], request: Any) -> Asks[str | None]:
-    """Returns the text, or None if the function finds none or fails because nothing is there.
+    """Returns the text, or the number as text. Returns None if the function finds none or fails
+    because nothing is there, and an empty text for what has no key, such as an array in a body.
 
     Other errors, such as a response of the framework that is raised, are the application's.
     """
-    global _has_warned
     try:
-        text: str | None = yield function(request)
+        found: object = yield function(request)
     except LookupError:
         return None
     except (AttributeError, TypeError):
-        # As by `None.lower()` for a missing header, or by a bug: told once, not for each request.
-        if not _has_warned:
-            _has_warned = True
-            log.warning("a key function failed, so its requests have no subject", exc_info=True)
+        # As by `None.lower()` for a missing header, or by a bug.
+        _warn_once("a key function failed, so its requests have no subject", exc_info=True)
         return None
-    return text or None
+    if found is None or found == "":
+        return None
+    if is_subject(found):
+        return subject_text(found)
+    _warn_once("a key function returned a %s, which is no subject: 400", type(found).__name__)
+    return ""
+
+
+def _warn_once(text: str, *args: object, exc_info: bool = False) -> None:
+    """Warns of a key function once, not for each request."""
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        log.warning(text, *args, exc_info=exc_info)
 
 
 def resolved(asks: Asks[T]) -> T:

@@ -312,7 +312,7 @@ class Prefetching(Deciding):
         super().begin()
         self._grants = Grants()
 
-    def spend(self, rule: Rule, subject: str, tag: str | None) -> Decision | None:
+    def spend(self, rule: Rule, subject: str | int, tag: str | None) -> Decision | None:
         """Spends a prefetched permit without any step: this is the most frequent call."""
         if self._prefetch(rule) == 1:
             return None

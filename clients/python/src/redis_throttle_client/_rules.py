@@ -14,6 +14,7 @@ from typing import Literal
 
 from ._durations import DAY_US, SECOND_US, Duration, duration_text, duration_us
 from ._errors import InvalidArgument
+from ._keys import subject_text
 from ._outcome import Count, checked_count
 
 OnError = Literal["allow", "deny", "local"]
@@ -84,9 +85,12 @@ class Rule:
         """True if permits may be prefetched. In a leaky bucket each call has its own wait."""
         return self.kind not in ("backoff", "lease", "leaky_bucket", "policy")
 
-    def of(self, subject: str) -> Item:
-        """Returns the item of a subject, for a call of several rules. Its cost is 1."""
-        return Item(self, subject)
+    def of(self, subject: str | int) -> Item:
+        """Returns the item of a subject, for a call of several rules. Its cost is 1.
+
+        A subject is text, or a whole number from 0 to 2^53 - 1.
+        """
+        return Item(self, subject if isinstance(subject, str) else subject_text(subject))
 
     @property
     def keeps_locally(self) -> bool:

@@ -19,7 +19,7 @@ _LOG_PAUSE_S = 1.0
 class Teller:
     """The counters of a limiter, and its ``on_decision`` hooks."""
 
-    def __init__(self, options: Options, key_hash: Callable[[str], str]) -> None:
+    def __init__(self, options: Options, key_hash: Callable[[str | int], str]) -> None:
         self._clock, self._key_hash = options.clock, key_hash
         self._logs = options.log_errors
         self._hooks: tuple[OnDecision, ...] = ()
@@ -50,7 +50,7 @@ class Teller:
             self._counts[name] += 1
 
     def decided(
-        self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
+        self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str | int, began: float
     ) -> Decision:
         """Counts the decision and tells it to the hooks."""
         with self._lock:
@@ -80,7 +80,7 @@ class Teller:
                 log.warning(_LOG, count, reason)
 
     def told(
-        self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str, began: float
+        self, kind: DecisionKind, decision: Decision, rule: Rule, subject: str | int, began: float
     ) -> Decision:
         """Tells the decision to the hooks. Calls that take nothing are not counted."""
         if decision.degraded and self._logs:
@@ -90,7 +90,7 @@ class Teller:
         return decision
 
     def unsettled(
-        self, kind: DecisionKind, rule: Rule, subject: str, began: float, error: ThrottleError
+        self, kind: DecisionKind, rule: Rule, subject: str | int, began: float, error: ThrottleError
     ) -> None:  # fmt: skip
         """Counts an end of an admission that failed, and tells it to the hook."""
         self.count("unsettled")
@@ -98,13 +98,13 @@ class Teller:
         if not isinstance(error, CommandRejected):
             self.tell(kind, None, rule, subject, began, error)
 
-    def rejections(self, rule: Rule, subject: str, began: float) -> _Rejections:
+    def rejections(self, rule: Rule, subject: str | int, began: float) -> _Rejections:
         """Returns a context that tells the hooks of a call that the server refuses in it."""
         return _Rejections(self, rule, subject, began)
 
     def tell(
-        self, kind: DecisionKind, decision: Decision | None, rule: Rule, subject: str, began: float,
-        error: ThrottleError | None = None,
+        self, kind: DecisionKind, decision: Decision | None, rule: Rule, subject: str | int,
+        began: float, error: ThrottleError | None = None,
     ) -> None:  # fmt: skip
         """Calls the hooks. A failing hook changes neither the decision nor another hook."""
         hooks = self._hooks
@@ -125,7 +125,7 @@ class _Rejections:
     # Made for each call: a generator with contextlib takes five times as long.
     __slots__ = ("_began", "_rule", "_subject", "_teller")
 
-    def __init__(self, teller: Teller, rule: Rule, subject: str, began: float) -> None:
+    def __init__(self, teller: Teller, rule: Rule, subject: str | int, began: float) -> None:
         self._teller, self._rule, self._subject, self._began = teller, rule, subject, began
 
     def __enter__(self) -> None:

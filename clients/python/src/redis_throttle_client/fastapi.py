@@ -36,7 +36,7 @@ __all__ = [
     "SkipFunction",
 ]
 
-Subject = str | None
+Subject = str | int | None
 KeyFunction = Callable[[Request], Subject | Awaitable[Subject]]
 SkipFunction = Callable[[Request], bool | Awaitable[bool]]
 CostFunction = Callable[[Request], int | Awaitable[int]]

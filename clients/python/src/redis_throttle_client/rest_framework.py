@@ -40,7 +40,7 @@ __all__ = [
     "RulesArgument",
 ]
 
-KeyFunction = Callable[[Request], str | None]
+KeyFunction = Callable[[Request], str | int | None]
 RuleFunction = Callable[[Request], Rule | None]
 """Returns the rule of a request, or None to leave this rule out."""
 
@@ -102,7 +102,7 @@ class RateLimitThrottle(BaseThrottle):
         )
         self._retry_after_s: int | None = None
 
-    def key(self, request: Request) -> str | None:
+    def key(self, request: Request) -> str | int | None:
         """Returns the subject of a request: by default the client's address."""
         forwarded = request.META.get("HTTP_X_FORWARDED_FOR")
         peer = request.META.get("REMOTE_ADDR") or None
