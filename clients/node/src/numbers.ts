@@ -1,7 +1,10 @@
 /** Validates numbers and durations, and writes them as the server reads them. */
 import { InvalidArgumentError } from './errors.js';
 
-/** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
+/**
+ * A duration from 1 ms to 366 days: a number of seconds, or a text with a unit, `500ms`, `60s`,
+ * `1h`, `7d`. It is a whole number of microseconds, and is never rounded.
+ */
 export type Duration = number | string;
 
 const MAX_LIMIT = 1_000_000_000_000;
@@ -22,26 +25,38 @@ export function integer(argument: string, value: number, min: number, max = MAX_
   return String(value);
 }
 
-/** Returns a duration in whole microseconds. */
+/**
+ * Returns a duration in microseconds.
+ *
+ * @throws InvalidArgumentError for a fraction of a microsecond, which is never rounded.
+ */
 export function microseconds(argument: string, value: Duration): bigint {
-  const text = typeof value === 'number' ? plain(value) : value;
-  const parts = /^(\d+)(?:\.(\d{1,6}))?(ms|s|m|h|d)?$/.exec(text);
-  const unit = UNIT_US[parts?.[3] ?? 's'] as bigint;
-  const scale = 1_000_000n;
-  const scaled = parts ? BigInt(`${parts[1]}${(parts[2] ?? '').padEnd(6, '0')}`) * unit : 0n;
-  if (scaled % scale !== 0n || scaled < 1_000n * scale || scaled > MAX_DURATION_US * scale) {
+  const us = typeof value === 'number' ? ofNumber(value) : ofText(value);
+  if (us === undefined || us < 1000n || us > MAX_DURATION_US) {
     throw new InvalidArgumentError(
       argument,
-      'a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h',
+      'whole microseconds from 1ms to 366d, such as 60, 0.5, 500ms or 1h',
     );
   }
-  return scaled / scale;
+  return us;
 }
 
-/** Writes a number without an exponent, rounded to the microsecond. */
-function plain(value: number): string {
-  if (!Number.isFinite(value)) return '';
-  return value.toFixed(6).replace(/\.?0+$/, '');
+/** A sum such as 0.1 + 0.2 is not exactly the number that it stands for. */
+const NOISE_US = 0.01;
+
+function ofNumber(seconds: number): bigint | undefined {
+  const us = Math.round(seconds * 1e6);
+  const isWhole = Math.abs(seconds * 1e6 - us) <= NOISE_US;
+  return isWhole && Number.isSafeInteger(us) ? BigInt(us) : undefined;
+}
+
+function ofText(text: string): bigint | undefined {
+  const parts = typeof text === 'string' && /^(\d+)(?:\.(\d{1,6}))?(ms|s|m|h|d)?$/.exec(text);
+  if (!parts) return undefined;
+  const [, whole = '', decimals = '', unit = 's'] = parts;
+  const scale = 1_000_000n;
+  const scaled = BigInt(whole + decimals.padEnd(6, '0')) * (UNIT_US[unit] as bigint);
+  return scaled % scale === 0n ? scaled / scale : undefined;
 }
 
 /** Writes a duration as the server reads it: whole seconds without a unit, otherwise in ms. */
