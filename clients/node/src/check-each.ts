@@ -1,14 +1,15 @@
 /** Checks several rules one after the other. */
 import { combined, type Decision } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
+import type { Subject } from './keys.js';
 import type { CallOptions, CheckOptions } from './options.js';
 import { type Ask, isHeld } from './protocol.js';
 import type { Rule } from './rules.js';
 
 /** The part of a limiter that checks and refunds. */
 interface Checker {
-  check(rule: Rule, subject: string, options: CheckOptions): Promise<Decision>;
-  refund(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
+  check(rule: Rule, subject: Subject, options: CheckOptions): Promise<Decision>;
+  refund(rule: Rule, subject: Subject, options: CallOptions): Promise<Decision>;
 }
 
 /** Checks one item after the other, and refunds the earlier ones; see `Limiter.checkEach`. */

@@ -1,5 +1,6 @@
 /** Decisions as the stores of other packages report them: as a number of hits. */
 import type { Decision } from './decision.js';
+import { isSubject } from './keys.js';
 import type { Rule } from './rules.js';
 
 /** The number of hits of a key, and the time until it may call again. */
@@ -27,9 +28,9 @@ export function isClosed({ allowed, source }: Decision): boolean {
   return !allowed && source === 'error';
 }
 
-/** Returns true if a key function found nothing, whatever its type promises. */
-export function isMissing(key: string | number | null | undefined): boolean {
-  return key === undefined || key === null || key === '';
+/** Returns true if a key function found no subject, whatever its type promises. */
+export function isMissing(key: unknown): boolean {
+  return !isSubject(key);
 }
 
 /** Adds the property that makes a framework answer an error with this status. */

@@ -15,9 +15,10 @@ import {
   rateLimitHeaders,
   STYLES,
 } from './headers.js';
+import { isSubject, type Subject, textOf } from './keys.js';
 import type { Lease } from './lease.js';
 import type { Limiter } from './limiter.js';
-import type { Item, Rule } from './rules.js';
+import { type Item, isRule, type Rule } from './rules.js';
 import { warnOnce } from './warnings.js';
 
 /** A value, or a function, sync or async, that returns the value for a request. */
@@ -42,12 +43,12 @@ export interface RequestRule<Incoming> {
 
 /**
  * Returns the subject of a request. If it is null, undefined or empty, the `anonymous` rule
- * applies, or the request is answered 400. The same if the function throws; the process then emits
- * a warning once.
+ * applies, or the request is answered 400. The same if it is not a subject, such as an array of a
+ * body, or if the function throws; the process then emits a warning once.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
-) => string | null | undefined | Promise<string | null | undefined>;
+) => Subject | null | undefined | Promise<Subject | null | undefined>;
 
 /** The options of the middleware, the same for every framework. */
 export interface MiddlewareOptions<Incoming> {
@@ -143,10 +144,6 @@ function rulesOf<Incoming>(options: MiddlewareOptions<Incoming>): RequestRule<In
   return rules;
 }
 
-function isRule(value: unknown): value is Rule {
-  return (value as Partial<Rule> | null | undefined)?.words !== undefined;
-}
-
 /** Validates the options, and returns a function that checks a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
@@ -235,6 +232,9 @@ const FORWARDED =
   'X-Forwarded-For arrived, but no proxy is trusted: all clients behind a proxy share one limit. ' +
   'Set `trustedProxies` to the networks of the proxies, or to [] if there are none.';
 
+const NO_SUBJECT =
+  'a key function returned neither text nor an integer, so its requests have no subject';
+
 /**
  * Returns the subject of a request, or undefined. A function that fails, such as for a header that
  * is missing, finds no subject. An error with a status is a response, and passes.
@@ -244,7 +244,10 @@ async function subjectOf<Incoming>(
   request: Incoming,
 ): Promise<string | undefined> {
   try {
-    return (await key(request)) || undefined;
+    const subject: unknown = await key(request);
+    if (isSubject(subject)) return textOf(subject);
+    if (subject !== undefined && subject !== null && subject !== '') warnOnce('RL_KEY', NO_SUBJECT);
+    return undefined;
   } catch (error) {
     const { status, statusCode } = (error ?? {}) as { status?: unknown; statusCode?: unknown };
     if (typeof (status ?? statusCode) === 'number') throw error;

@@ -30,7 +30,7 @@ export {
 } from './errors.js';
 export type { HeaderOptions, HeaderStyle, Problem } from './headers.js';
 export { type JsonLogOptions, jsonLog } from './json-log.js';
-export type { KeyOptions } from './keys.js';
+export type { KeyOptions, Subject } from './keys.js';
 export type { Lease } from './lease.js';
 export { Limiter } from './limiter.js';
 export type {

@@ -2,6 +2,22 @@
 import { createHash, createHmac, randomBytes } from 'node:crypto';
 import { InvalidArgumentError } from './errors.js';
 
+/** The user, address or tenant that is limited: text, or an integer from 0 to 2^53 - 1. */
+export type Subject = string | number;
+
+/** Returns true for a subject: text that is not empty and has no half of a surrogate pair. */
+export function isSubject(value: unknown): value is Subject {
+  if (typeof value === 'number') return Number.isSafeInteger(value) && value >= 0;
+  return typeof value === 'string' && value !== '' && !LONE_SURROGATE.test(value);
+}
+
+/** Returns a subject as text: 7 and `7` are the same subject. */
+export function textOf(subject: Subject): string {
+  if (typeof subject === 'string') return subject;
+  if (isSubject(subject)) return String(subject);
+  throw new InvalidArgumentError('subject', 'text, or an integer from 0 to 2^53 - 1');
+}
+
 export interface KeyOptions {
   /** The first part of all keys. Default `rl`. If it is empty, keys begin with the rule. */
   prefix?: string | undefined;

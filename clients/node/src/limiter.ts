@@ -1,6 +1,7 @@
 /** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
 import { type Admission, Reservation } from './admission.js';
+import { Asking } from './asking.js';
 import { type Backend, Backends } from './backends.js';
 import { Budget } from './budget.js';
 import { Calls } from './calls.js';
@@ -12,13 +13,12 @@ import { type Decision, DeniedError } from './decision.js';
 import { DenialCache } from './denial-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
 import { Ending } from './ending.js';
-import { ClosedError, InvalidArgumentError } from './errors.js';
+import { InvalidArgumentError } from './errors.js';
 import { Holding } from './holding.js';
-import { Keys } from './keys.js';
+import { Keys, type Subject, textOf } from './keys.js';
 import { KnownDenials } from './known-denials.js';
 import type { Lease } from './lease.js';
 import { Nodes } from './nodes.js';
-import { assertLocal } from './on-error.js';
 import {
   type AdmitOptions,
   type CallOptions,
@@ -35,7 +35,7 @@ import {
 import { Permits } from './permits.js';
 import * as protocol from './protocol.js';
 import { answered } from './ready.js';
-import type { Duration, Item, OnError, Rule } from './rules.js';
+import type { Duration, Item, Rule } from './rules.js';
 import { RunClock } from './run-clock.js';
 import { waited } from './wait.js';
 
@@ -46,8 +46,8 @@ export class Limiter {
   readonly #backends: Backends;
   readonly #clock: Clock;
   readonly #keys: Keys;
+  readonly #asking: Asking;
   readonly #timeoutMs: number;
-  readonly #onError: OnError;
   readonly #run: RunClock;
   readonly #calls: Calls;
   readonly #known: KnownDenials;
@@ -64,6 +64,7 @@ export class Limiter {
     const checked = withDefaults(options);
     const { timeoutMs, silenceMs, onError, clock } = checked;
     this.#keys = new Keys(checked);
+    this.#asking = new Asking(this.#keys, onError);
     const run = new RunClock(clock, silenceMs / TICKS);
     const terms = { run, timeoutMs, silenceMs, pauseMs: checked.breakerPauseMs };
     const connection = connectionOf(client, terms);
@@ -72,7 +73,6 @@ export class Limiter {
     this.#clock = clock;
     this.#run = run;
     this.#timeoutMs = timeoutMs;
-    this.#onError = onError;
     const { denialCache, denialCacheMaxMs, knownDenials } = checked;
     this.#known = new KnownDenials(clock, knownDenials, denialCacheMaxMs);
     this.#calls = new Calls(this.#backends, nodes, this.#known, timeoutMs, silenceMs);
@@ -110,18 +110,19 @@ export class Limiter {
   }
 
   /** Decides a call, and takes the cost if the call is allowed. */
-  check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
+  check(rule: Rule, subject: Subject, options: CheckOptions = {}): Promise<Decision> {
     return this.#check(rule, subject, options, undefined);
   }
 
   async #check(
     rule: Rule,
-    subject: string,
+    given: Subject,
     options: CheckOptions,
     budget: Budget | undefined,
   ): Promise<Decision> {
     const { cost = 1, partial = false, leave, signal } = options;
-    const key = this.#keyOf(rule, subject, options.tag);
+    const key = this.#asking.keyOf(rule, given, options.tag);
+    const subject = textOf(given);
     signal?.throwIfAborted();
     const ask = { rule, key, subject, cost, partial, leave };
     const isPlain = cost === 1 && !partial && leave === undefined;
@@ -155,8 +156,8 @@ export class Limiter {
   }
 
   /** Returns the decision that `check` would make. Takes nothing. */
-  async peek(rule: Rule, subject: string, options: PeekOptions = {}): Promise<Decision> {
-    const ask = this.#asked(rule, subject, options);
+  async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
+    const ask = this.#asking.one(rule, subject, options);
     const call = protocol.single('peek', ask);
     const { signal } = options;
     return this.#decider.decided('peek', [ask], true, async () => {
@@ -174,24 +175,24 @@ export class Limiter {
    * @throws UnavailableError without an answer. The refund may have been applied, so do not repeat
    * the call.
    */
-  async refund(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#asked(rule, subject, options);
+  async refund(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
+    const ask = this.#asking.one(rule, subject, options);
     return this.#changing.settle('refund', ask, options.signal);
   }
 
   /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
-  async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#asked(rule, subject, options);
+  async charge(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
+    const ask = this.#asking.one(rule, subject, options);
     return this.#changing.settle('charge', ask, options.signal);
   }
 
   /** Deletes the state of a subject under a rule. Returns true if there was one. */
   async forget(
     rule: Rule,
-    subject: string,
+    subject: Subject,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
-    const ask = this.#asked(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options);
     this.#decider.forgetLocal(ask);
     const reply = await this.#changing.send(ask, protocol.forget(ask.key), options.signal);
     // Forget again, because calls may have been decided here in the meantime.
@@ -208,11 +209,11 @@ export class Limiter {
    */
   async block(
     rule: Rule,
-    subject: string,
+    subject: Subject,
     duration: Duration,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<void> {
-    const ask = this.#asked(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options);
     await this.#changing.send(ask, protocol.block(ask.key, duration), options.signal);
   }
 
@@ -221,7 +222,7 @@ export class Limiter {
    * caller ends the leases and reservations among them; `admit` does that by itself.
    */
   async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
-    const asks = this.#askedAll(items, options);
+    const asks = this.#asking.all(items, options);
     const call = protocol.all(asks);
     const isHeld = asks.some(protocol.isHeld);
     const denials = isHeld ? undefined : this.#denials;
@@ -236,7 +237,7 @@ export class Limiter {
 
   /** Returns the decision that `checkAll` would make. Takes nothing. */
   async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
-    const asks = this.#askedAll(items, options);
+    const asks = this.#asking.all(items, options);
     const { signal } = options;
     return this.#decider.several('peek', asks, protocol.all(asks, true), { signal }, undefined);
   }
@@ -251,7 +252,7 @@ export class Limiter {
   async admit(items: readonly Item[], options: AdmitOptions = {}): Promise<Admission> {
     const { id = randomUUID(), tag, signal } = options;
     protocol.checkAdmissionId(id);
-    const asks = this.#askedAll(items, { tag, id });
+    const asks = this.#asking.all(items, { tag, id });
     const call = { ...protocol.all(asks), asks: undefined };
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning(asks, true, (onLate) =>
@@ -265,7 +266,7 @@ export class Limiter {
    * Reserves units until the work's real cost is known. An admission of one reservation: the rule
    * is `fixed`, `quota` or a policy of them. Throws as `admit` does.
    */
-  async reserve(rule: Rule, subject: string, options: ReserveOptions = {}): Promise<Reservation> {
+  async reserve(rule: Rule, subject: Subject, options: ReserveOptions = {}): Promise<Reservation> {
     const { cost = 1, ttl, ...rest } = options;
     return new Reservation(await this.admit([rule.of(subject).reserve(cost, ttl)], rest), rule);
   }
@@ -279,7 +280,7 @@ export class Limiter {
     items: readonly Item[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    return checkedEach(this.#within(), this.#askedAll(items, {}), options.signal);
+    return checkedEach(this.#within(), this.#asking.all(items, {}), options.signal);
   }
 
   /**
@@ -287,7 +288,7 @@ export class Limiter {
    * in a leaky bucket it then sleeps until the call's turn. If a sleep would end after `maxWaitMs`,
    * returns a denial and takes nothing.
    */
-  async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
+  async wait(rule: Rule, subject: Subject, options: WaitOptions): Promise<Decision> {
     return waited(this.#within(), rule, subject, options);
   }
 
@@ -297,10 +298,10 @@ export class Limiter {
     return {
       budget,
       clock: this.#clock,
-      check: (rule: Rule, subject: string, options: CheckOptions) =>
+      check: (rule: Rule, subject: Subject, options: CheckOptions) =>
         this.#check(rule, subject, options, budget),
-      refund: async (rule: Rule, subject: string, options: CallOptions) => {
-        const ask = this.#asked(rule, subject, options);
+      refund: async (rule: Rule, subject: Subject, options: CallOptions) => {
+        const ask = this.#asking.one(rule, subject, options);
         return this.#changing.settle('refund', ask, options.signal, budget);
       },
     };
@@ -316,7 +317,7 @@ export class Limiter {
    */
   async lease(
     rule: Rule,
-    subject: string,
+    subject: Subject,
     options: {
       id?: string | undefined;
       tag?: string | undefined;
@@ -325,7 +326,7 @@ export class Limiter {
   ): Promise<Lease> {
     if (rule.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
-    const ask = { ...this.#asked(rule, subject, options), id };
+    const ask = { ...this.#asking.one(rule, subject, options), id };
     const call = protocol.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning([ask], false, (onLate) =>
@@ -389,6 +390,7 @@ export class Limiter {
   }
 
   async #close(): Promise<void> {
+    this.#asking.close();
     this.#ending.close();
     this.#calls.close();
     let stop = () => {};
@@ -416,26 +418,6 @@ export class Limiter {
 
   /** @internal Throws if the `onError` of the rule cannot decide its calls. For the middleware. */
   assertDecides(rule: Rule): void {
-    assertLocal(rule, rule.onError ?? this.#onError);
-  }
-
-  #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
-    if (this.#closed !== undefined) throw new ClosedError();
-    this.assertDecides(rule);
-    return this.#keys.key(rule.name, subject, tag);
-  }
-
-  #asked(rule: Rule, subject: string, { cost, leave, tag }: PeekOptions): protocol.Ask {
-    return { rule, key: this.#keyOf(rule, subject, tag), subject, cost, leave };
-  }
-
-  #askedAll(items: readonly Item[], { tag, id }: SeveralOptions): protocol.Ask[] {
-    return items.map((item) => {
-      if (item?.rule === undefined) {
-        throw new InvalidArgumentError('items', 'items made by rule.of(subject)');
-      }
-      const { rule, subject, units: cost, spare: leave, ttl } = item;
-      return { ...this.#asked(rule, subject, { cost, leave, tag }), id, ttl };
-    });
+    this.#asking.assertDecides(rule);
   }
 }

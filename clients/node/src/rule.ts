@@ -1,5 +1,6 @@
 /** The shapes of rules and items. `rules.ts` makes the rules. */
 import { InvalidArgumentError } from './errors.js';
+import { type Subject, textOf } from './keys.js';
 import { type Duration, duration } from './numbers.js';
 
 /** The decision on the calls of a rule if the server does not answer. */
@@ -53,9 +54,14 @@ export interface Rule {
   readonly prefetch: number | undefined;
   readonly count: Count;
   /** Returns the item of a subject under this rule, for the calls that take several items. */
-  of(subject: string): Item;
+  of(subject: Subject): Item;
   /** Returns the rule's name, and the rule as the server reads it. */
   toString(): string;
+}
+
+/** Returns true for a rule, made by a function of `rules.ts`. */
+export function isRule(value: unknown): value is Rule {
+  return (value as Partial<Rule> | null | undefined)?.words !== undefined;
 }
 
 /** The options of an item. */
@@ -83,9 +89,9 @@ export class Item {
   readonly ttl: string | undefined;
 
   /** @internal Called by `rule.of`. */
-  constructor(rule: Rule, subject: string, given: Partial<Given> = {}) {
+  constructor(rule: Rule, subject: Subject, given: Partial<Given> = {}) {
     this.rule = rule;
-    this.subject = subject;
+    this.subject = textOf(subject);
     this.units = given.units;
     this.spare = given.spare;
     this.ttl = given.ttl;

@@ -13,6 +13,7 @@ export type { Duration } from './numbers.js';
 export {
   type Count,
   Item,
+  isRule,
   isSame,
   type Leave,
   LOCAL,

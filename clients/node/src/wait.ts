@@ -2,6 +2,7 @@
 import { type Clock, sleep } from './clock.js';
 import { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
+import type { Subject } from './keys.js';
 import type { CallOptions, WaitOptions } from './options.js';
 import type { Rule } from './rules.js';
 
@@ -9,8 +10,8 @@ import type { Rule } from './rules.js';
 interface Waiter {
   readonly budget: { readonly isOver: boolean };
   readonly clock: Clock;
-  check(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
-  refund(rule: Rule, subject: string, options: CallOptions): Promise<Decision>;
+  check(rule: Rule, subject: Subject, options: CallOptions): Promise<Decision>;
+  refund(rule: Rule, subject: Subject, options: CallOptions): Promise<Decision>;
 }
 
 /** The longest interval of a timer, in ms. */
@@ -30,7 +31,7 @@ async function keptAlive(slept: Promise<void>): Promise<void> {
 export async function waited(
   limiter: Waiter,
   rule: Rule,
-  subject: string,
+  subject: Subject,
   options: WaitOptions,
 ): Promise<Decision> {
   const { maxWaitMs, signal, ...rest } = options;
