@@ -201,7 +201,8 @@ async def test_the_client_address_is_the_peer_or_from_a_trusted_proxy(server: Fa
     await get(app(server), peer=("2001:db8::1", 1))
     keys = [call[1] for call in server.calls]
     assert keys == ["rl:api:192.0.2.7", "rl:api:1.1.1.1", "rl:api:2001%3Adb8%3A%3A/64"]
-    assert (await get(app(server), peer=None)).status_code == 400
+    wrong = app(server, trusted_proxies=["192.0.2.0/24"])
+    assert (await get(wrong, x_forwarded_for="testclient")).status_code == 400
 
 
 @pytest.mark.anyio
@@ -392,7 +393,11 @@ def test_wsgi_serves_and_denies(server: FakeServer) -> None:
 def test_wsgi_answers_failures_and_missing_subjects(server: FakeServer) -> None:
     closed = gcra("api", 6, 10, "60s", on_error="deny")
     made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=closed)
-    assert wsgi_get(made, REMOTE_ADDR="")[0] == "400 Bad Request"
+    proxied = WsgiMiddleware(
+        wsgi_app, limiter=server.limiter(), rules=closed, trusted_proxies=["unix"]
+    )
+    wrong = {"REMOTE_ADDR": "", "HTTP_X_FORWARDED_FOR": "x"}
+    assert wsgi_get(proxied, **wrong)[0] == "400 Bad Request"
     server.fail()
     assert wsgi_get(made)[0] == "503 Service Unavailable"
     opened = WsgiMiddleware(

@@ -89,7 +89,7 @@ class ClientAddress:
         if isinstance(trusted_proxies, str):
             raise InvalidArgument("trusted_proxies: expected a list of networks")
         names = list(trusted_proxies)
-        self._unix = UNIX in names
+        self.trusts_unix = UNIX in names
         self._networks = [_network(name) for name in names if name != UNIX]
 
     def _trusts(self, address: _Address) -> bool:
@@ -102,7 +102,7 @@ class ClientAddress:
         ``forwarded`` has the values of X-Forwarded-For, in order.
         """
         address = None if peer is None else _parse(peer)
-        if address is None and not (peer in (None, "") and self._unix):
+        if address is None and not (peer in (None, "") and self.trusts_unix):
             return None
         if address is not None and not self._trusts(address):
             return _subject(address)

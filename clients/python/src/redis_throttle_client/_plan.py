@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
+from json import JSONDecodeError
 from typing import Any, TypeVar
 
 from ._address import ClientAddress
@@ -22,6 +23,10 @@ from ._rules import Item, Rule, checked_on_error
 log = logging.getLogger("redis_throttle_client")
 _has_warned = False
 T = TypeVar("T")
+_has_noted = False
+# The beginning of a subject that is the name of a peer. No address has it.
+_PEER = "peer:"
+_NO_PROXIES = ClientAddress()
 
 Asks = Generator[Any, Any, T]
 """Yields values that may be awaitable, and returns a result."""
@@ -82,7 +87,8 @@ class Plan:
         """Returns the items of a request, or none if none of the rules applies.
 
         Returns None if a subject is missing and ``anonymous`` does not replace it. ``address`` is
-        the client's. Yields what the functions return, which the caller may have to await.
+        that of :meth:`client`. Yields what the functions return, which the caller may have to
+        await.
         """
         if self.skip is not None and (yield self.skip(request)):
             return RequestItems(())
@@ -98,8 +104,11 @@ class Plan:
             if not subject:
                 if self.anonymous is None or not address:
                     return None
+                _note(address)
                 found = [(self.anonymous, address)]
                 break
+            if key is None:
+                _note(subject)
             found.append((rule, subject))
         if not found:
             return RequestItems(())
@@ -108,6 +117,19 @@ class Plan:
         if tag == "":
             return None
         return RequestItems([_item(rule, subject, cost) for rule, subject in found], tag)
+
+    def client(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        """Returns the client's address, or ``peer:`` and the name of a peer that has none.
+
+        Such a peer is a Unix socket, which has no name, or the ``testclient`` of Starlette. Returns
+        None for invalid values of X-Forwarded-For, ``forwarded``, from a trusted proxy.
+        """
+        found = self.address.find(peer, forwarded)
+        if found is not None or _NO_PROXIES.find(peer, ()) is not None:
+            return found
+        if not peer and self.address.trusts_unix and any(forwarded):
+            return None
+        return f"{_PEER}{peer or ''}"
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
         """Returns the response to a denial, which a on_denied may replace."""
@@ -155,7 +177,7 @@ def _text(function: Callable[..., Any], request: Any) -> Asks[str | None]:
     """
     try:
         found: object = yield function(request)
-    except LookupError:
+    except (LookupError, JSONDecodeError, UnicodeDecodeError, RecursionError):
         return None
     except (AttributeError, TypeError):
         # As by `None.lower()` for a missing header, or by a bug.
@@ -175,6 +197,18 @@ def _warn_once(text: str, *args: object, exc_info: bool = False) -> None:
     if not _has_warned:
         _has_warned = True
         log.warning(text, *args, exc_info=exc_info)
+
+
+def _note(address: str) -> None:
+    """Warns once if the address that is a subject is the name of a peer."""
+    global _has_noted
+    if address.startswith(_PEER) and not _has_noted:
+        _has_noted = True
+        log.warning(
+            "the peer %r has no address, so all of its requests share one key: behind a proxy on "
+            'a Unix socket set trusted_proxies=["unix"], otherwise set key',
+            address.removeprefix(_PEER),
+        )
 
 
 def resolved(asks: Asks[T]) -> T:

@@ -106,7 +106,7 @@ class RateLimitMiddleware:
 
         client = scope.get("client")
         peer = client[0] if client else None
-        address = self._plan.address.find(peer, headers("x-forwarded-for"))
+        address = self._plan.client(peer, headers("x-forwarded-for"))
         method = scope.get("method", "GET")
         return Request(method, scope.get("path", ""), scope, address, headers)
 

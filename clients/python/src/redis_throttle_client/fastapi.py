@@ -124,7 +124,7 @@ class RateLimits:
         if exchange is None:
             raise InvalidArgument("app: RateLimits.install(app) was not called")
         peer = request.client.host if request.client else None
-        address = plan.address.find(peer, request.headers.getlist("x-forwarded-for"))
+        address = plan.client(peer, request.headers.getlist("x-forwarded-for"))
         asked = await resolved_async(plan.items(request, address))
         if asked is None:
             raise RateLimited(None, plan.styles)

@@ -110,7 +110,7 @@ class RateLimitMiddleware:
             return [] if value is None else [value]
 
         peer = environ.get("REMOTE_ADDR") or None
-        address = self._plan.address.find(peer, headers("x-forwarded-for"))
+        address = self._plan.client(peer, headers("x-forwarded-for"))
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         return Request(environ["REQUEST_METHOD"], path, environ, address, headers)
 
