@@ -310,6 +310,10 @@ var sections = map[string]func(input any, wanted any) (any, error){
 		}
 		return rule.words[2], nil
 	},
+	"rates": func(input, _ any) (any, error) {
+		units, period, err := Rate(input.(string)).Parse()
+		return object{"rate": float64(units), "period": durationWord(period)}, err
+	},
 	"calls":     func(input, _ any) (any, error) { return singleOf(input.(object)) },
 	"calls_all": func(input, _ any) (any, error) { return severalOf(input.(object)) },
 	"invalid_rules": func(input, _ any) (any, error) {
