@@ -1,5 +1,5 @@
 // Package redisrate has the types and methods of github.com/go-redis/redis_rate/v10, over a limiter
-// of redis-throttle. A program changes its import line:
+// of redis-throttle. A program changes its import line, and a Ring to a client:
 //
 //	import redis_rate "redis-throttle.invalid/go/goredis/redisrate"
 //
