@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	throttle "redis-throttle.invalid/go"
 )
@@ -77,7 +78,12 @@ func (p *plan) serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	t := &taken{items: items}
 	if p.tag != nil {
-		if tag := p.tag(r); tag != "" {
+		tag := p.tag(r)
+		if !utf8.ValidString(tag) {
+			writeProblem(w, throttle.NoSubject())
+			return
+		}
+		if tag != "" {
 			t.opts = append(t.opts, throttle.Tag(tag))
 		}
 	}

@@ -159,15 +159,20 @@ func TestAddresses_of_the_cases(t *testing.T) {
 
 func TestKeys_that_find_no_subject_are_answered_400(t *testing.T) {
 	limiter := without(t)
-	keys := map[string]func(*http.Request) string{
-		"empty":    func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
-		"missing":  func(r *http.Request) string { return r.Header["X-Api-Key"][0] },
-		"no UTF-8": func(*http.Request) string { return "\xff" },
+	latin := func(*http.Request) string { return "\xff" }
+	keys := map[string]httpthrottle.Option{
+		"empty": httpthrottle.Key(func(r *http.Request) string {
+			return r.Header.Get("X-Api-Key")
+		}),
+		"missing": httpthrottle.Key(func(r *http.Request) string {
+			return r.Header["X-Api-Key"][0]
+		}),
+		"no UTF-8":          httpthrottle.Key(latin),
+		"a tag in no UTF-8": httpthrottle.Tag(latin),
 	}
 	for name, key := range keys {
 		never := func(http.ResponseWriter, *http.Request) { t.Error(name, "was served") }
-		opts := []httpthrottle.Option{httpthrottle.Rule(gcra(t, "api")), httpthrottle.Key(key)}
-		w := ask(limited(t, limiter, never, opts...), get())
+		w := ask(limited(t, limiter, never, httpthrottle.Rule(gcra(t, "api")), key), get())
 		var body throttle.Problem
 		err := json.Unmarshal(w.Body.Bytes(), &body)
 		if err != nil || w.Code != 400 || body.Detail != throttle.NoSubject().Detail ||

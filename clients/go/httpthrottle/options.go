@@ -166,7 +166,8 @@ func Anonymous(rule *throttle.Rule) Option {
 }
 
 // Tag sets the function that returns the hash tag of all keys of a request, which a cluster needs
-// for several rules. With an empty tag the keys have that of the limiter.
+// for several rules. With an empty tag the keys have that of the limiter. A request whose tag is
+// not UTF-8 is answered 400.
 func Tag(tag func(*http.Request) string) Option {
 	return option(func(p *plan) { p.tag = tag })
 }
