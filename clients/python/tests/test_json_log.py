@@ -169,8 +169,10 @@ def test_a_child_that_is_forked_while_a_line_is_written_can_log(server: FakeServ
 
 
 @pytest.mark.parametrize(
-    ("named", "options"), [("audit", {"audit": "api"}), ("lines", {"lines_per_second": 0})]
-)
-def test_a_wrong_argument_is_refused(named: str, options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{named}"):
-        json_log(io.StringIO(), **options)
+    "options",
+    [{"audit": "api"}, {"audit": 5}, {"lines_per_second": 0}, {"lines_per_second": True},
+     {"lines_per_second": "9"}, {"stream": "log.json"}],
+)  # fmt: skip
+def test_a_wrong_argument_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{next(iter(options))}: "):
+        json_log(**{"stream": io.StringIO()} | options)

@@ -86,7 +86,7 @@ class ClientAddress:
     """Finds a client's address behind trusted proxies: addresses, networks, or ``unix``."""
 
     def __init__(self, trusted_proxies: Iterable[str] = ()) -> None:
-        if isinstance(trusted_proxies, str):
+        if isinstance(trusted_proxies, str) or not isinstance(trusted_proxies, Iterable):
             raise InvalidArgument("trusted_proxies: expected a list of networks")
         names = list(trusted_proxies)
         self.trusts_unix = UNIX in names

@@ -13,7 +13,7 @@ from ._entry import Entry
 from ._errors import InvalidArgument, Unavailable
 from ._hold import Hold, Settled
 from ._keeping import Keeper, Renewer
-from ._rules import Item, Rule, checked_cost
+from ._rules import Item, Rule, checked_cost, checked_rule
 
 G = TypeVar("G", bound="AsyncAdmission")
 
@@ -54,7 +54,7 @@ class _Admitted:
         for a lease or a backoff, and after the end.
         """
         units = checked_cost(actual, "actual")
-        of = rule.rule if isinstance(rule, Item) else rule
+        of = rule.rule if isinstance(rule, Item) else checked_rule(rule)
         if self._is_over:
             raise InvalidArgument(f"rule: the admission of {of.name} has ended")
         found = [hold for hold in self._holds if hold.item.rule == of]

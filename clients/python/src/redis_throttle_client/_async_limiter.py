@@ -20,7 +20,14 @@ from ._fork import forgets
 from ._hold import Hold, holds_of
 from ._keeping import Keeper
 from ._lease import AsyncLease, AsyncLeaseContext
-from ._options import Bounds, Counters, LimiterOptions, OnDecision, Options
+from ._options import (
+    Bounds,
+    Counters,
+    LimiterOptions,
+    OnDecision,
+    Options,
+    checked_function,
+)
 from ._protocol import Args
 from ._rules import Item, Rule
 from ._running import AsyncRunning
@@ -49,6 +56,7 @@ class AsyncLimiter:
         **options: Unpack[LimiterOptions],
     ) -> None:  # fmt: skip
         checked = Options.of(**options)
+        checked_function(sleep, "sleep")
         self._breakers = breakers = Breakers(checked)
         self._transport = async_transport(client, Bounds.of(checked), breakers)
         self._calls = Calls(
@@ -65,7 +73,7 @@ class AsyncLimiter:
         partial: bool = False, tag: str | None = None,
     ) -> Decision:  # fmt: skip
         """The same as :meth:`Limiter.check`."""
-        if cost == 1 and leave is None and not partial:
+        if cost == 1 and type(cost) is int and leave is None and not partial:
             spent = self._calls.spend(rule, subject, tag)
             if spent is not None:
                 return spent
@@ -150,7 +158,7 @@ class AsyncLimiter:
         tag: str | None = None, id: str | None = None,
     ) -> AsyncAdmissionContext[AsyncReservation]:  # fmt: skip
         """The same as :meth:`Limiter.reserve`, for an ``async with`` block or an ``await``."""
-        items, name = [rule.of(subject).reserve(cost, ttl)], new_id(id)
+        items, name = [item_of(rule, subject, 1).reserve(cost, ttl)], new_id(id)
         check_admission(self._calls, items, tag, name)
 
         async def enter() -> AsyncReservation:

@@ -26,7 +26,7 @@ from ._errors import (
 )
 from ._prefetch import Prefetching
 from ._protocol import Args, Keyed
-from ._rules import Item, Rule
+from ._rules import Item, Rule, checked_rule
 from ._steps import Call, Sleep, Start, Steps, Wait
 
 # The time of :meth:`Calls.ready`, unless ``timeout_ms`` is longer.
@@ -40,6 +40,8 @@ class Calls(Prefetching):
         self, item: Item, tag: str | None, *, partial: bool = False, call: Call | None = None
     ) -> Steps[Decision]:  # fmt: skip
         """Decides a call, and takes the cost if the call is allowed."""
+        if partial is not True and partial is not False:
+            raise InvalidArgument("partial: expected True or False")
         call = call or self.asking.call()
         began, rule, subject = self.clock(), item.rule, item.subject
         keyed = Keyed(item, self.key(rule, subject, tag))
@@ -97,7 +99,7 @@ class Calls(Prefetching):
 
     def forget(self, rule: Rule, subject: str | int, tag: str | None) -> Steps[None]:
         """Resets the subject under this rule, on the server and in this process."""
-        began, key = self.clock(), self.key(rule, subject, tag)
+        began, key = self.clock(), self.key(checked_rule(rule), subject, tag)
         with self.teller.rejections(rule, subject, began):
             yield from self.forget_key(key)
 
@@ -112,7 +114,7 @@ class Calls(Prefetching):
         self, rule: Rule, subject: str | int, duration: Duration, tag: str | None
     ) -> Steps[None]:  # fmt: skip
         """Bans the subject under this rule."""
-        began, key = self.clock(), self.key(rule, subject, tag)
+        began, key = self.clock(), self.key(checked_rule(rule), subject, tag)
         args = _protocol.block(key, duration)
         with self.teller.rejections(rule, subject, began):
             yield from self._replace(args)
@@ -247,6 +249,9 @@ class Calls(Prefetching):
         self, rule: Rule, subject: str | int, max_wait_ms: int, cost: int, tag: str | None
     ) -> Steps[Decision]:
         """After a denial, sleeps and checks again. If allowed, sleeps until the call may act."""
+        is_number = isinstance(max_wait_ms, int | float) and not isinstance(max_wait_ms, bool)
+        if not is_number or math.isnan(max_wait_ms):
+            raise InvalidArgument("max_wait_ms: expected a number")
         began, call, denial = self.clock(), self.asking.call(), None
         while True:
             call = self.asking.call(call.left_s)
@@ -304,7 +309,8 @@ def item_of(
     rule: Rule, subject: str | int, cost: int, leave: int | str | None = None
 ) -> Item:  # fmt: skip
     """Returns the item of a call of one rule."""
-    item = rule.of(subject)
-    if cost != 1:
+    item = checked_rule(rule).of(subject)
+    # True equals 1, but is no cost.
+    if cost != 1 or type(cost) is not int:
         item = item.cost(cost)
     return item if leave is None else item.leave(leave)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import _protocol
-from ._calls import Calls
+from ._calls import Calls, item_of
 from ._decision import Decision
 from ._errors import LimiterClosed, ThrottleError
 from ._protocol import Keyed
@@ -37,7 +37,7 @@ class Entry:
 
 def lease_item(calls: Calls, rule: Rule, subject: str | int, id: str, tag: str | None) -> Item:
     """Returns the item of a lease. Raises if the call would be invalid."""
-    item = rule.of(subject)
+    item = item_of(rule, subject, 1)
     _protocol.lease(item, calls.key(rule, subject, tag), id)
     return item
 

@@ -27,9 +27,12 @@ def json_log(
     ``dropped``. For the rules named in ``audit`` every event is logged, without a bound, also
     charges, refunds and peeks. No line has a key or a subject.
     """
-    if isinstance(audit, str):
+    if not callable(getattr(stream, "write", None)):
+        raise InvalidArgument("stream: expected a stream of text")
+    if isinstance(audit, str) or not isinstance(audit, Collection):
         raise InvalidArgument("audit: expected a list of rule names")
-    if lines_per_second < 1:
+    is_number = isinstance(lines_per_second, int) and not isinstance(lines_per_second, bool)
+    if not is_number or lines_per_second < 1:
         raise InvalidArgument("lines_per_second: expected an integer of at least 1")
     return _JsonLog(stream, frozenset(audit), lines_per_second, clock)
 

@@ -19,6 +19,7 @@ from ._errors import InvalidArgument
 
 MAX_NUMBER = 2**53 - 1
 _ENCODED = re.compile("[%:{} \x00-\x1f\x7f]")
+_UNSAFE = re.compile("[{} \x00-\x1f\x7f\ud800-\udfff]")
 _HALF = re.compile("[\ud800-\udfff]")
 _MOST_BYTES = 128
 _KNOWN = 4096
@@ -58,13 +59,15 @@ class Keys:
         self, *, prefix: str = "rl", hash_tag: Literal["subject"] | None = None,
         hmac_secret: bytes | str | None = None,
     ) -> None:  # fmt: skip
-        if re.search("[{} \x00-\x1f\x7f]", prefix):
-            raise InvalidArgument("prefix: expected no braces, spaces or controls")
+        if not isinstance(prefix, str) or _UNSAFE.search(prefix):
+            raise InvalidArgument("prefix: expected text without braces, spaces or controls")
         if hash_tag not in (None, "subject"):
             raise InvalidArgument("hash_tag: expected 'subject' or None")
-        secret = hmac_secret.encode() if isinstance(hmac_secret, str) else hmac_secret
-        if secret is not None and len(secret) < 16:
-            raise InvalidArgument("hmac_secret: expected at least 16 bytes")
+        secret = hmac_secret
+        if isinstance(secret, str) and not _HALF.search(secret):
+            secret = secret.encode()
+        if secret is not None and (not isinstance(secret, bytes) or len(secret) < 16):
+            raise InvalidArgument("hmac_secret: expected at least 16 bytes, or a text of as many")
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret

@@ -19,7 +19,14 @@ from ._fork import forgets
 from ._hold import Hold, holds_of
 from ._keeping import Renewer
 from ._lease import Lease, LeaseContext
-from ._options import Bounds, Counters, LimiterOptions, OnDecision, Options
+from ._options import (
+    Bounds,
+    Counters,
+    LimiterOptions,
+    OnDecision,
+    Options,
+    checked_function,
+)
 from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Item, Rule
@@ -53,6 +60,7 @@ class Limiter:
         **options: Unpack[LimiterOptions],
     ) -> None:  # fmt: skip
         checked = Options.of(**options)
+        checked_function(sleep, "sleep")
         self._breakers = breakers = Breakers(checked)
         self._transport = transport(client, Bounds.of(checked), breakers)
         self._calls = Calls(
@@ -74,7 +82,7 @@ class Limiter:
         allowed only if these remain. With ``partial``, the call takes as many units as are left, at
         most ``cost`` and at least 1; ``granted`` of the decision is their number.
         """
-        if cost == 1 and leave is None and not partial:
+        if cost == 1 and type(cost) is int and leave is None and not partial:
             spent = self._calls.spend(rule, subject, tag)
             if spent is not None:
                 return spent
@@ -175,7 +183,7 @@ class Limiter:
 
         It is the admission of one reservation, which expires after ``ttl`` unless it is renewed.
         """
-        taken = self._admitted([rule.of(subject).reserve(cost, ttl)], tag, id)
+        taken = self._admitted([item_of(rule, subject, 1).reserve(cost, ttl)], tag, id)
         return Reservation(*taken, self._renewer)
 
     @property

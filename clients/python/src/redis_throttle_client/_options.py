@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Literal, TypedDict, Unpack
 
 from ._backends import BackendOption, checked_backend
@@ -69,6 +70,26 @@ class Counters:
     unsettled: int = 0
 
 
+def checked_function(given: object, name: str) -> None:
+    """Raises InvalidArgument for an option that cannot be called."""
+    if not callable(given):
+        raise InvalidArgument(f"{name}: expected a function")
+
+
+def checked_hook(hook: object) -> None:
+    """Raises InvalidArgument for a hook that cannot be called, or that nobody would await."""
+    checked_function(hook, "on_decision")
+    if iscoroutinefunction(hook):
+        raise InvalidArgument("on_decision: expected a function that is not async")
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises InvalidArgument if a name is not one of the known options."""
+    for name in given:
+        if name not in known:
+            raise InvalidArgument(f"{name}: there is no such option")
+
+
 class LimiterOptions(TypedDict, total=False):
     """The options of both limiters. Their defaults are in :class:`Options`."""
 
@@ -130,6 +151,7 @@ class Options:
     @classmethod
     def of(cls, **given: Unpack[LimiterOptions]) -> Options:
         """Validates the options and adds the defaults."""
+        refuse_unknown(given, cls.__slots__)
         if "timeout_ms" in given:
             given.setdefault("silence_ms", given["timeout_ms"])
         return cls(**given)
@@ -146,6 +168,11 @@ class Options:
         checked_on_error(self.on_error)
         checked_prefetch(self.prefetch)
         checked_backend(self.backend)
+        if self.on_decision is not None:
+            checked_hook(self.on_decision)
+        if not isinstance(self.log_errors, bool):
+            raise InvalidArgument("log_errors: expected True or False")
+        checked_function(self.clock, "clock")
 
     def _check(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
 from json import JSONDecodeError
@@ -17,8 +17,9 @@ from ._errors import InvalidArgument
 from ._http import TOKEN, OnDenied, Request, Response, denial
 from ._keys import is_subject, subject_text
 from ._limiter import Limiter
+from ._options import checked_function, refuse_unknown
 from ._protocol import MOST_RULES
-from ._rules import Item, Rule, checked_on_error
+from ._rules import Item, Rule, checked_cost, checked_on_error
 
 log = logging.getLogger("redis_throttle_client")
 _has_warned = False
@@ -57,12 +58,21 @@ class Plan:
         cost: int | Callable[..., Any] = 1, on_denied: OnDenied | None = None,
         headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
         anonymous: Rule | None = None, tag: Callable[..., Any] | None = None,
-        degraded_header: str | None = None,
+        degraded_header: str | None = None, **unknown: object,
     ) -> Plan:  # fmt: skip
         """Validates the options and adds the defaults."""
+        refuse_unknown(unknown, ())
+        for name, given in {"key": key, "skip": skip, "on_denied": on_denied, "tag": tag}.items():
+            if given is not None:
+                checked_function(given, name)
+        if not callable(cost):
+            checked_cost(cost)
+        if anonymous is not None and not isinstance(anonymous, Rule):
+            raise InvalidArgument("anonymous: expected a rule")
         made = _pairs(rules)
         fixed = [rule for rule, _ in made if isinstance(rule, Rule)]
-        if isinstance(headers, str) or not set(headers) <= set(STYLES):
+        is_list = isinstance(headers, Iterable) and not isinstance(headers, str)
+        if not is_list or not all(style in STYLES for style in headers):
             raise InvalidArgument(f"headers: expected some of {', '.join(STYLES)}")
         names = [rule.name for rule in fixed]
         if len(set(names)) != len(names):
@@ -70,7 +80,9 @@ class Plan:
         has_cost = len(fixed) < len(made) or any(rule.takes_cost for rule in fixed)
         if cost != 1 and not has_cost:
             raise InvalidArgument("cost: none of the rules takes one")
-        if degraded_header is not None and not TOKEN.fullmatch(degraded_header):
+        if degraded_header is not None and not (
+            isinstance(degraded_header, str) and TOKEN.fullmatch(degraded_header)
+        ):
             raise InvalidArgument("degraded_header: expected the name of a header")
         for rule in fixed if anonymous is None else [*fixed, anonymous]:
             if rule.on_error is None:
@@ -148,6 +160,8 @@ def _pairs(
 ) -> tuple[tuple[Rule | Callable[..., Any], Callable[..., Any] | None], ...]:
     """Returns each rule with its own key function, or None."""
     alone = isinstance(rules, Rule) or callable(rules)
+    if not alone and not isinstance(rules, Iterable):
+        raise InvalidArgument("rules: expected a rule, a function that returns one, or a list")
     given = [rules] if alone else list(rules)
     made = tuple(one if isinstance(one, tuple) else (one, None) for one in given)
     if not 1 <= len(made) <= MOST_RULES:

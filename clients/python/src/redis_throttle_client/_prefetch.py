@@ -16,7 +16,7 @@ from ._decision import Decision
 from ._dial import MOST_DIAL_S
 from ._errors import ThrottleError, Unavailable, counted
 from ._protocol import Keyed
-from ._rules import MAX_PREFETCH, Item, Rule
+from ._rules import MAX_PREFETCH, Item, Rule, checked_rule
 from ._steps import Call, Start, Steps, Wait
 
 
@@ -314,6 +314,8 @@ class Prefetching(Deciding):
 
     def spend(self, rule: Rule, subject: str | int, tag: str | None) -> Decision | None:
         """Spends a prefetched permit without any step: this is the most frequent call."""
+        if not isinstance(rule, Rule):
+            checked_rule(rule)
         if self._prefetch(rule) == 1:
             return None
         began = self.clock()

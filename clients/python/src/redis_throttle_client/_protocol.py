@@ -30,9 +30,13 @@ class Keyed(NamedTuple):
 
 def checked_id(id: str, most: int = _MOST_ID_BYTES) -> str:
     """Validates the name of a holder: 1 to 128 bytes."""
-    if not isinstance(id, str) or not 1 <= len(id.encode(errors="replace")) <= most:
-        raise InvalidArgument(f"id: expected 1 to {most} bytes")
-    return id
+    try:
+        if isinstance(id, str) and 1 <= len(id.encode()) <= most:
+            return id
+    except UnicodeEncodeError:
+        # Half a surrogate pair.
+        pass
+    raise InvalidArgument(f"id: expected text of 1 to {most} bytes")
 
 
 def checked_admission_id(id: str) -> str:

@@ -151,6 +151,13 @@ class Item:
         return replace(self, units=checked_cost(units), ttl_us=duration_us(ttl, "ttl"))
 
 
+def checked_rule(rule: object) -> Rule:
+    """Validates the rule of a call."""
+    if isinstance(rule, Rule):
+        return rule
+    raise InvalidArgument(f"rule: expected a rule, such as gcra(...), not {type(rule).__name__}")
+
+
 def _named(name: object) -> str:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidArgument("name: expected 1 to 64 of A-Z a-z 0-9 . _ : / -")
@@ -258,6 +265,8 @@ def fixed(
     count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule of ``limit`` per window, from the first call or ``aligned`` with the clock."""
+    if not isinstance(aligned, bool):
+        raise InvalidArgument("aligned: expected True or False")
     options = ("ALIGNED",) if aligned else ()
     return _window_rule(
         "fixed", name, limit, window, options, on_error, local_share, count, prefetch
@@ -323,11 +332,11 @@ def quota(
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(limit, "limit")
-    if unit not in _QUOTA_DAYS:
+    if not isinstance(unit, str) or unit not in _QUOTA_DAYS:
         raise InvalidArgument("unit: expected day, week, month, quarter or year")
     options: tuple[str, ...] = ()
     if zone is not None:
-        if _WORD.fullmatch(zone) is None:
+        if not isinstance(zone, str) or _WORD.fullmatch(zone) is None:
             raise InvalidArgument("zone: expected a name such as Europe/Berlin")
         options += ("ZONE", zone)
     if start is not None:
@@ -365,16 +374,18 @@ def policy(
     on_error: OnError | None = None, local_share: float = 1.0, count: Count = "all",
 ) -> Rule:  # fmt: skip
     """Creates a rule for the policy that the server stores as ``name``, or else for ``default``."""
-    if default is not None and default.kind in ("lease", "policy"):
+    if default is not None and (
+        not isinstance(default, Rule) or default.kind in ("lease", "policy")
+    ):
         raise InvalidArgument("default: expected a rule that is neither lease nor policy")
     local = default is not None and default.keeps_locally
     failure, share = _failure(on_error, local_share, local=local)
     name = _named(name)
-    if isinstance(variants, str) or len(variants) > 2:
-        raise InvalidArgument("variants: expected at most two names")
+    if not isinstance(variants, Sequence) or isinstance(variants, str) or len(variants) > 2:
+        raise InvalidArgument("variants: expected a list of at most two names")
     options: tuple[str, ...] = ()
     for variant in variants:
-        if _NAME.fullmatch(variant) is None:
+        if not isinstance(variant, str) or _NAME.fullmatch(variant) is None:
             raise InvalidArgument("variants: expected 1 to 64 of A-Z a-z 0-9 . _ : / -")
         options += ("FOR", variant)
     if default is not None:

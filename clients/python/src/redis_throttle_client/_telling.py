@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ._decision import Decision
 from ._errors import CommandRejected, ThrottleError
-from ._options import Counters, DecisionEvent, DecisionKind, OnDecision, Options
+from ._options import Counters, DecisionEvent, DecisionKind, OnDecision, Options, checked_hook
 from ._rules import Rule
 
 log = logging.getLogger("redis_throttle_client")
@@ -36,6 +36,7 @@ class Teller:
 
     def add(self, hook: OnDecision) -> None:
         """Adds a hook. A call that is being told keeps the hooks that it has."""
+        checked_hook(hook)
         with self._lock:
             self._hooks += (hook,)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ._async_limiter import AsyncLimiter
 from ._durations import duration_us
-from ._errors import PASSING, CommandRejected, Unavailable
+from ._errors import PASSING, CommandRejected, InvalidArgument, Unavailable
 from ._limiter import Limiter
 from ._local import Limits, LocalLimiter
 from ._protocol import default_of, units_to_leave
@@ -50,10 +50,15 @@ class FakeServer:
 
     def advance(self, seconds: float) -> None:
         """Advances the clock."""
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not math.isfinite(seconds):
+            raise InvalidArgument("seconds: expected a number")
         self._now_us += round(seconds * 1_000_000)
 
     def fail(self, reply: str = "timeout") -> None:
         """Gives no answer from now on (``timeout``), or answers each call with this error reply."""
+        if not isinstance(reply, str):
+            raise InvalidArgument("reply: expected 'timeout' or the text of an error reply")
         if reply == "timeout":
             self._failure = Unavailable("no answer in time", "timeout")
         elif reply.split(" ", 1)[0] in PASSING:
