@@ -32,6 +32,7 @@ from redis_throttle_client import (
     lease,
     policy,
     quota,
+    rate,
     sliding,
     sliding_log,
     token_bucket,
@@ -59,6 +60,7 @@ VALUES: list[Any] = [
     API.of("42").cost(3).leave("20%"), fixed("f", 6, "60s").of("42").reserve(3, "10s"),
     Outcome(404), Counters(allowed=3), Options.of(timeout_ms=50), Bounds.of(Options()),
     DecisionEvent("check", DENIAL, API, "0123456789abcdef", 0.5), key_of("X-Tenant", "X-Api-Key"),
+    rate("10/minute"),
     Response(429, {"Retry-After": "6"}, b"{}"),
 ]  # fmt: skip
 

@@ -25,6 +25,7 @@ from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
 from ._limiter import Limiter
 from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
 from ._outcome import Count, Outcome
+from ._rate import Rate, rate
 from ._rules import (
     Item,
     OnError,
@@ -71,6 +72,7 @@ __all__ = [
     "OnDecision",
     "OnError",
     "Outcome",
+    "Rate",
     "Reason",
     "Reservation",
     "Rule",
@@ -86,6 +88,7 @@ __all__ = [
     "lease",
     "policy",
     "quota",
+    "rate",
     "sliding",
     "sliding_log",
     "token_bucket",

@@ -2,7 +2,8 @@
 
 A rule is created once, at startup, and validated there: an argument that the server would refuse
 raises an :class:`InvalidArgument` whose text begins with the argument's name. Durations are text
-with a unit (``"500ms"``, ``"1h"``), a number of seconds or a ``timedelta``.
+with a unit (``"500ms"``, ``"1h"``), a number of seconds or a ``timedelta``. A rate such as
+``"10/minute"`` stands in place of ``rate`` and ``period``, or of ``limit`` and ``window``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ._durations import DAY_US, SECOND_US, Duration, duration_text, duration_us
 from ._errors import InvalidArgument
 from ._keys import subject_text
 from ._outcome import Count, checked_count
+from ._rate import Rate, parsed_rate
 
 OnError = Literal["allow", "deny", "local"]
 
@@ -187,15 +189,31 @@ def _failure(
     return checked, float(share)
 
 
+def _per(
+    amount: object, amount_name: str, period: Duration | None, period_name: str
+) -> tuple[int, int]:  # fmt: skip
+    """Returns the units and the period of a rule in microseconds. A rate stands for both."""
+    if isinstance(amount, str):
+        amount = parsed_rate(amount, amount_name)
+    if isinstance(amount, Rate):
+        if period is not None:
+            raise InvalidArgument(f"{period_name}: expected none, because the rate has one")
+        return amount.rate, amount.period_us
+    units = _units(amount, amount_name)
+    if period is None:
+        raise InvalidArgument(f"{period_name}: expected a duration, or a rate such as '10/minute'")
+    return units, duration_us(period, period_name)
+
+
 def _rate_rule(
-    kind: str, capacity_name: str, name: str, capacity: int, rate: int, period: Duration,
+    kind: str, capacity_name: str, name: str, capacity: int, rate: int | str | Rate,
+    period: Duration | None,
     on_error: OnError | None, local_share: float, count: Count, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
     _units(capacity, capacity_name)
-    _units(rate, "rate")
-    us = duration_us(period, "period")
+    rate, us = _per(rate, "rate", period, "period")
     if rate * SECOND_US > _MAX_PER_SECOND * us:
         raise InvalidArgument(f"rate: expected at most {_MAX_PER_SECOND} per second")
     if capacity * us > _MAX_REFILL_US * rate:
@@ -210,7 +228,7 @@ def _rate_rule(
 
 
 def gcra(
-    name: str, burst: int, rate: int, period: Duration, *,
+    name: str, burst: int, rate: int | str | Rate, period: Duration | None = None, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
@@ -221,7 +239,7 @@ def gcra(
 
 
 def token_bucket(
-    name: str, capacity: int, rate: int, period: Duration, *,
+    name: str, capacity: int, rate: int | str | Rate, period: Duration | None = None, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
@@ -233,7 +251,7 @@ def token_bucket(
 
 
 def leaky_bucket(
-    name: str, capacity: int, rate: int, period: Duration, *,
+    name: str, capacity: int, rate: int | str | Rate, period: Duration | None = None, *,
     on_error: OnError | None = None, local_share: float = 1.0,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
@@ -244,13 +262,13 @@ def leaky_bucket(
 
 
 def _window_rule(
-    kind: str, name: str, limit: int, window: Duration, options: tuple[str, ...],
+    kind: str, name: str, limit: int | str | Rate, window: Duration | None,
+    options: tuple[str, ...],
     on_error: OnError | None, local_share: float, count: Count, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
-    _units(limit, "limit")
-    us = duration_us(window, "window")
+    limit, us = _per(limit, "limit", window, "window")
     words = (kind.replace("_", "").upper(), str(limit), duration_text(us))
     ahead = None if prefetch is None else checked_prefetch(prefetch)
     return Rule(
@@ -260,7 +278,7 @@ def _window_rule(
 
 
 def fixed(
-    name: str, limit: int, window: Duration, *, aligned: bool = False,
+    name: str, limit: int | str | Rate, window: Duration | None = None, *, aligned: bool = False,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
@@ -274,7 +292,7 @@ def fixed(
 
 
 def sliding(
-    name: str, limit: int, window: Duration, *,
+    name: str, limit: int | str | Rate, window: Duration | None = None, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
@@ -283,7 +301,7 @@ def sliding(
 
 
 def sliding_log(
-    name: str, limit: int, window: Duration, *, slots: int | None = None,
+    name: str, limit: int | str | Rate, window: Duration | None = None, *, slots: int | None = None,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
     count: Count = "all",
 ) -> Rule:  # fmt: skip
