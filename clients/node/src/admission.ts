@@ -3,7 +3,7 @@ import type { Decision } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
 import type { End, Hold } from './hold.js';
 import { integer } from './numbers.js';
-import { type Item, isSame, type Rule } from './rule.js';
+import { type Item, isRule, isSame, type Rule } from './rule.js';
 
 /** The part of an admission under one of its items. */
 export interface Part {
@@ -86,6 +86,8 @@ export class Admission {
   }
 
   #partOf(given: Rule | Item): Part {
+    if (!isRule(given) && !isRule(given?.rule))
+      throw new InvalidArgumentError('rule', 'a rule or item');
     const [rule, subject] = 'subject' in given ? [given.rule, given.subject] : [given, undefined];
     const refuse: (expected: string) => never = (expected) => {
       throw new InvalidArgumentError('rule', `${expected}; ${rule.name} is not`);

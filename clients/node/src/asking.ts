@@ -1,10 +1,16 @@
 /** Makes asks from the arguments of the limiter's methods. */
+import { checkOptions, type Types } from './arguments.js';
 import { ClosedError, InvalidArgumentError } from './errors.js';
 import { type Keys, type Subject, textOf } from './keys.js';
 import { assertLocal } from './on-error.js';
-import type { PeekOptions, SeveralOptions } from './options.js';
+import { type PeekOptions, type SeveralOptions, TYPES } from './options.js';
 import type { Ask } from './protocol.js';
 import { type Item, isRule, type OnError, type Rule } from './rules.js';
+
+export function checkRule(rule: Rule): void {
+  if (isRule(rule)) return;
+  throw new InvalidArgumentError('rule', 'a rule, made by gcra, fixed or another function');
+}
 
 export class Asking {
   #isClosed = false;
@@ -27,25 +33,29 @@ export class Asking {
   /** Returns the key of a call. */
   keyOf(rule: Rule, subject: Subject, tag: string | undefined): string {
     if (this.#isClosed) throw new ClosedError();
-    if (!isRule(rule)) {
-      throw new InvalidArgumentError('rule', 'a rule, made by gcra, fixed or another function');
-    }
+    checkRule(rule);
     this.assertDecides(rule);
     return this.keys.key(rule.name, textOf(subject), tag);
   }
 
-  one(rule: Rule, subject: Subject, { cost, leave, tag }: PeekOptions): Ask {
+  /** @param types The types of the options of the method, which are validated. */
+  one(rule: Rule, subject: Subject, options: PeekOptions, types: Types): Ask {
+    checkOptions(options, types);
+    const { cost, leave, tag } = options;
     return { rule, key: this.keyOf(rule, subject, tag), subject: textOf(subject), cost, leave };
   }
 
-  all(items: readonly Item[], { tag, id }: SeveralOptions): Ask[] {
+  all(items: readonly Item[], options: SeveralOptions, types: Types = TYPES.several): Ask[] {
+    checkOptions(options, types);
+    const { tag, id } = options;
     if (!Array.isArray(items)) throw new InvalidArgumentError('items', 'an array of items');
     return items.map((item) => {
       if (item?.rule === undefined) {
         throw new InvalidArgumentError('items', 'items made by rule.of(subject)');
       }
       const { rule, subject, units: cost, spare: leave, ttl } = item;
-      return { ...this.one(rule, subject, { cost, leave, tag }), id, ttl };
+      const key = this.keyOf(rule, subject, tag);
+      return { rule, key, subject: textOf(subject), cost, leave, id, ttl };
     });
   }
 }

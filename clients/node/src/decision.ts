@@ -1,6 +1,12 @@
 /** Decisions: frozen values with a name for each of the five integers of a reply. */
 import { RateLimitError, UnavailableError, type UnavailableReason } from './errors.js';
-import { type HeaderOptions, type Problem, problemOf, rateLimitHeaders } from './headers.js';
+import {
+  checkHeaderOptions,
+  type HeaderOptions,
+  type Problem,
+  problemOf,
+  rateLimitHeaders,
+} from './headers.js';
 import { isSame, type Rule } from './rules.js';
 
 /**
@@ -144,6 +150,7 @@ export class Decision {
 
   /** Returns the HTTP headers that report this decision, by name. */
   headers(options: HeaderOptions = {}): Record<string, string> {
+    checkHeaderOptions(options);
     return rateLimitHeaders(this, options);
   }
 

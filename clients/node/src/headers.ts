@@ -2,6 +2,8 @@
  * Writes all headers and problem bodies. The header names are those of revision 11 of
  * draft-ietf-httpapi-ratelimit-headers. They may still change, so they are only in this file.
  */
+import { checkOptions, typesOf } from './arguments.js';
+import { InvalidArgumentError } from './errors.js';
 
 /** The values of a decision that headers and problem bodies need. */
 export interface DecisionValues {
@@ -32,7 +34,7 @@ export function isHeaderName(name: unknown): boolean {
   return typeof name === 'string' && TOKEN.test(name);
 }
 
-export const STYLES: readonly HeaderStyle[] = ['draft-11', 'draft-6', 'x-ratelimit'];
+const STYLES: readonly HeaderStyle[] = ['draft-11', 'draft-6', 'x-ratelimit'];
 
 export interface HeaderOptions {
   /** The forms to write. Default: `['draft-11']`. */
@@ -42,6 +44,23 @@ export interface HeaderOptions {
    * process.
    */
   nowMs?: number | undefined;
+}
+
+const TYPES = typesOf<HeaderOptions>({ styles: 'any', nowMs: 'any' });
+
+/** Validates options of a program. */
+export function checkHeaderOptions(options: HeaderOptions): void {
+  checkOptions(options, TYPES);
+  const { styles = [], nowMs = 0 } = options;
+  checkStyles('styles', styles);
+  if (!Number.isFinite(nowMs)) throw new InvalidArgumentError('nowMs', 'a number of ms');
+}
+
+/** Validates a list of forms. */
+export function checkStyles(argument: string, styles: readonly HeaderStyle[]): void {
+  if (!Array.isArray(styles) || !styles.every((style) => STYLES.includes(style))) {
+    throw new InvalidArgumentError(argument, `some of ${STYLES.join(', ')}`);
+  }
 }
 
 /**

@@ -8,12 +8,12 @@ import { headListener, type OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
 import {
+  checkStyles,
   type HeaderStyle,
   isHeaderName,
   noSubjectProblem,
   type Problem,
   rateLimitHeaders,
-  STYLES,
 } from './headers.js';
 import { isSubject, type Subject, textOf } from './keys.js';
 import type { Lease } from './lease.js';
@@ -153,9 +153,7 @@ export function requestLimiter<Incoming>(
   const { trustedProxies, headers: styles, degradedHeader } = options;
   const address = new ClientAddress(trustedProxies);
   const rules = rulesOf(options);
-  if (styles?.some((style) => !STYLES.includes(style))) {
-    throw new InvalidArgumentError('headers', `some of ${STYLES.join(', ')}`);
-  }
+  if (styles !== undefined) checkStyles('headers', styles);
   if (degradedHeader !== undefined && !isHeaderName(degradedHeader)) {
     throw new InvalidArgumentError('degradedHeader', 'the name of a header');
   }

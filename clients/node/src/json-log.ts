@@ -1,6 +1,8 @@
 /** Logs decisions as lines of JSON. */
 import type { Writable } from 'node:stream';
+import { checkOptions, typesOf } from './arguments.js';
 import { type Clock, systemClock } from './clock.js';
+import { InvalidArgumentError } from './errors.js';
 import { fieldsOf } from './event-fields.js';
 import { integer } from './numbers.js';
 import type { DecisionEvent, OnDecision } from './options.js';
@@ -17,13 +19,17 @@ export interface JsonLogOptions {
   clock?: Clock | undefined;
 }
 
+const TYPES = typesOf<JsonLogOptions>({ audit: 'any', linesPerSecond: 'any', clock: 'clock' });
+
 /**
  * Returns a hook for `onDecision` that writes one line of JSON for each decision that matters:
  * denials, degraded decisions and rejected calls. Lines above the bound, and lines for a stream
  * that is full, are dropped; the next line has their number. No line has a key or a subject.
  */
 export function jsonLog(stream: Writable, options: JsonLogOptions = {}): OnDecision {
+  checkOptions(options, TYPES);
   const { audit = [], linesPerSecond = 100, clock = systemClock } = options;
+  if (!Array.isArray(audit)) throw new InvalidArgumentError('audit', 'an array of names of rules');
   integer('linesPerSecond', linesPerSecond, 1, 1_000_000);
   const audited = new Set(audit);
   let beganMs = clock.nowMs();

@@ -1,7 +1,8 @@
 /** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
 import { type Admission, Reservation } from './admission.js';
-import { Asking } from './asking.js';
+import { checkOptions } from './arguments.js';
+import { Asking, checkRule } from './asking.js';
 import { type Backend, Backends } from './backends.js';
 import { Budget } from './budget.js';
 import { Calls } from './calls.js';
@@ -29,6 +30,7 @@ import {
   type PeekOptions,
   type ReserveOptions,
   type SeveralOptions,
+  TYPES,
   type WaitOptions,
   withDefaults,
 } from './options.js';
@@ -120,6 +122,7 @@ export class Limiter {
     options: CheckOptions,
     budget: Budget | undefined,
   ): Promise<Decision> {
+    checkOptions(options, TYPES.check);
     const { cost = 1, partial = false, leave, signal } = options;
     const key = this.#asking.keyOf(rule, given, options.tag);
     const subject = textOf(given);
@@ -157,7 +160,7 @@ export class Limiter {
 
   /** Returns the decision that `check` would make. Takes nothing. */
   async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
-    const ask = this.#asking.one(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options, TYPES.peek);
     const call = protocol.single('peek', ask);
     const { signal } = options;
     return this.#decider.decided('peek', [ask], true, async () => {
@@ -176,13 +179,13 @@ export class Limiter {
    * the call.
    */
   async refund(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#asking.one(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options, TYPES.call);
     return this.#changing.settle('refund', ask, options.signal);
   }
 
   /** Takes a cost even if fewer units are left, as a debt. Throws as `refund` does. */
   async charge(rule: Rule, subject: Subject, options: CallOptions = {}): Promise<Decision> {
-    const ask = this.#asking.one(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options, TYPES.call);
     return this.#changing.settle('charge', ask, options.signal);
   }
 
@@ -192,7 +195,7 @@ export class Limiter {
     subject: Subject,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
-    const ask = this.#asking.one(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options, TYPES.key);
     this.#decider.forgetLocal(ask);
     const reply = await this.#changing.send(ask, protocol.forget(ask.key), options.signal);
     // Forget again, because calls may have been decided here in the meantime.
@@ -213,7 +216,7 @@ export class Limiter {
     duration: Duration,
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<void> {
-    const ask = this.#asking.one(rule, subject, options);
+    const ask = this.#asking.one(rule, subject, options, TYPES.key);
     await this.#changing.send(ask, protocol.block(ask.key, duration), options.signal);
   }
 
@@ -250,6 +253,7 @@ export class Limiter {
    * CommandRejectedError; the signal's reason.
    */
   async admit(items: readonly Item[], options: AdmitOptions = {}): Promise<Admission> {
+    checkOptions(options, TYPES.several);
     const { id = randomUUID(), tag, signal } = options;
     protocol.checkAdmissionId(id);
     const asks = this.#asking.all(items, { tag, id });
@@ -267,7 +271,9 @@ export class Limiter {
    * is `fixed`, `quota` or a policy of them. Throws as `admit` does.
    */
   async reserve(rule: Rule, subject: Subject, options: ReserveOptions = {}): Promise<Reservation> {
+    checkOptions(options, TYPES.reserve);
     const { cost = 1, ttl, ...rest } = options;
+    checkRule(rule);
     return new Reservation(await this.admit([rule.of(subject).reserve(cost, ttl)], rest), rule);
   }
 
@@ -280,7 +286,11 @@ export class Limiter {
     items: readonly Item[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    return checkedEach(this.#within(), this.#asking.all(items, {}), options.signal);
+    return checkedEach(
+      this.#within(),
+      this.#asking.all(items, options, TYPES.signal),
+      options.signal,
+    );
   }
 
   /**
@@ -301,7 +311,7 @@ export class Limiter {
       check: (rule: Rule, subject: Subject, options: CheckOptions) =>
         this.#check(rule, subject, options, budget),
       refund: async (rule: Rule, subject: Subject, options: CallOptions) => {
-        const ask = this.#asking.one(rule, subject, options);
+        const ask = this.#asking.one(rule, subject, options, TYPES.call);
         return this.#changing.settle('refund', ask, options.signal, budget);
       },
     };
@@ -324,9 +334,9 @@ export class Limiter {
       signal?: AbortSignal | undefined;
     } = {},
   ): Promise<Lease> {
-    if (rule.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
+    if (rule?.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
-    const ask = { ...this.#asking.one(rule, subject, options), id };
+    const ask = { ...this.#asking.one(rule, subject, options, TYPES.several), id };
     const call = protocol.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning([ask], false, (onLate) =>
@@ -373,6 +383,7 @@ export class Limiter {
    * UnavailableError if the server gives no answer. Its text says how far the call came.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
+    checkOptions(options, TYPES.signal);
     const key = this.#keys.key('ready', 'ready');
     await answered(this.#decider, key, this.#timeoutMs, options.signal);
     return this.#backends.answering;

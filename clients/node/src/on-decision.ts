@@ -1,7 +1,11 @@
 /** Reports decisions, ends of admissions and rejections to the application: metrics and logs. */
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
-import type { CommandRejectedError, UnavailableError } from './errors.js';
+import {
+  type CommandRejectedError,
+  InvalidArgumentError,
+  type UnavailableError,
+} from './errors.js';
 import type { Keys } from './keys.js';
 import type { DecisionEvent, DecisionKind, OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
@@ -30,6 +34,7 @@ export class Hooks {
   }
 
   add(hook: OnDecision): void {
+    if (typeof hook !== 'function') throw new InvalidArgumentError('hook', 'a function');
     this.#hooks = [...this.#hooks, hook];
   }
 

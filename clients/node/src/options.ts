@@ -1,4 +1,5 @@
 /** The options of a limiter and of its calls. */
+import { checkOptions, typesOf } from './arguments.js';
 import type { Backend } from './backends.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
@@ -129,8 +130,30 @@ const HOUR_MS = 3_600_000;
 /** The largest count of an option. */
 const COUNT_MAX = 1_000_000;
 
+const LIMITER = typesOf<LimiterOptions>({
+  backend: 'any',
+  timeoutMs: 'any',
+  silenceMs: 'any',
+  onError: 'any',
+  maxInFlight: 'any',
+  maxWaiting: 'any',
+  knownDenials: 'any',
+  breakerFailures: 'any',
+  breakerPauseMs: 'any',
+  denialCache: 'any',
+  denialCacheMaxMs: 'any',
+  prefetch: 'any',
+  onDecision: 'function',
+  logErrors: 'flag',
+  clock: 'clock',
+  prefix: 'text',
+  hashTag: 'any',
+  hmacSecret: 'text',
+});
+
 /** Validates the options and adds the defaults. */
 export function withDefaults(options: LimiterOptions) {
+  checkOptions(options, LIMITER);
   const { timeoutMs = 1000, silenceMs = options.timeoutMs ?? 100 } = options;
   const { onError = 'allow', logErrors = true } = options;
   const { maxInFlight = 256, maxWaiting = 16_384, knownDenials = 10_000 } = options;
@@ -214,6 +237,22 @@ export interface WaitOptions extends CallOptions {
   /** The maximum total time to sleep, in ms. */
   maxWaitMs: number;
 }
+
+/** The types of the options of calls that take no cost, and of those that take one. */
+const OF_KEY = { tag: 'text', signal: 'signal' } as const;
+const OF_CALL = { ...OF_KEY, cost: 'any' } as const;
+
+/** The types of the options of each method. */
+export const TYPES = {
+  signal: typesOf<Pick<CallOptions, 'signal'>>({ signal: 'signal' }),
+  key: typesOf<Omit<CallOptions, 'cost'>>(OF_KEY),
+  call: typesOf<CallOptions>(OF_CALL),
+  peek: typesOf<PeekOptions>({ ...OF_CALL, leave: 'any' }),
+  check: typesOf<CheckOptions>({ ...OF_CALL, leave: 'any', partial: 'flag' }),
+  wait: typesOf<WaitOptions>({ ...OF_CALL, maxWaitMs: 'any' }),
+  several: typesOf<SeveralOptions>({ ...OF_KEY, id: 'text' }),
+  reserve: typesOf<ReserveOptions>({ ...OF_CALL, id: 'text', ttl: 'any' }),
+};
 
 /** The counts of a limiter since it was created. */
 export interface Counters {

@@ -70,7 +70,7 @@ function check(ask: Ask): void {
 function checkLeave(leave: Leave): void {
   if (typeof leave === 'number') {
     integer('leave', leave, 0);
-  } else if (!/^(\d\d?|100)%$/.test(leave)) {
+  } else if (typeof leave !== 'string' || !/^(\d\d?|100)%$/.test(leave)) {
     throw new InvalidArgumentError('leave', 'units, or a share from 0% to 100%');
   }
 }

@@ -5,11 +5,14 @@
  * A rule has a name, which is part of its keys and of the headers, and the words that follow the
  * key in its command: `gcra('api', 6, 10, 60)` is `RL.GCRA key 6 10 60`.
  */
+import { checkOptions, type Types, typesOf } from './arguments.js';
 import { InvalidArgumentError } from './errors.js';
 import { type Duration, duration, integer, microseconds } from './numbers.js';
-import { type Count, Item, LOCAL, type OnError, type Rule, type RuleKind } from './rule.js';
+import { type Rate, rateOf } from './rate.js';
+import { type Count, Item, isRule, LOCAL, type OnError, type Rule, type RuleKind } from './rule.js';
 
 export type { Duration } from './numbers.js';
+export { type Rate, rate } from './rate.js';
 export {
   type Count,
   Item,
@@ -49,6 +52,9 @@ export interface RuleOptions {
   count?: Count | undefined;
 }
 
+const OF_ALL = { onError: 'any', localShare: 'any', prefetch: 'any', count: 'any' } as const;
+const TYPES = typesOf<RuleOptions>(OF_ALL);
+
 const NAME = /^[A-Za-z0-9._:/-]{1,64}$/;
 
 function checkedName(name: string): string {
@@ -83,7 +89,7 @@ function made(shape: Shape, options: RuleOptions): Rule {
   if (onError === 'local' && !hasLocal) {
     throw new InvalidArgumentError('onError', `allow or deny: a ${shape.kind} has no local limit`);
   }
-  if (!(localShare > 0 && localShare <= 1)) {
+  if (typeof localShare !== 'number' || !(localShare > 0 && localShare <= 1)) {
     throw new InvalidArgumentError('localShare', 'a number above 0 and at most 1');
   }
   if (prefetch !== undefined) integer('prefetch', prefetch, 1, MAX_PREFETCH);
@@ -120,19 +126,35 @@ function ms(us: bigint): number {
   return Number((us + 999n) / 1000n);
 }
 
+/** A count with its period, or a rate in place of both, and the options of the rule. */
+type Counted<Options> =
+  | [count: number, period: Duration, options?: Options | undefined]
+  | [rate: string | Rate, options?: Options | undefined];
+
+/** Returns the count, the period and the options, which follow the rate or the period. */
+function counted<Options>([count, second, third]: Counted<Options>) {
+  const isPeriod = typeof second === 'string' || typeof second === 'number';
+  if (isPeriod || typeof count === 'number') {
+    return [count as number, second as Duration, third] as const;
+  }
+  if (third !== undefined) throw new InvalidArgumentError('options', 'nothing after the options');
+  const { rate, period } = rateOf(count);
+  return [rate, period, second] as const;
+}
+
 /**
  * Creates a rule with a burst or capacity, of which `rate` units become available again per period.
+ * A rate such as `10/minute` stands in place of both.
  */
-export type RateRule = (
-  name: string,
-  burst: number,
-  rate: number,
-  period: Duration,
-  options?: RuleOptions,
-) => Rule;
+export interface RateRule {
+  (name: string, burst: number, rate: number, period: Duration, options?: RuleOptions): Rule;
+  (name: string, burst: number, rate: string | Rate, options?: RuleOptions): Rule;
+}
 
 function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'): RateRule {
-  return (name, burst, rate, period, options = {}) => {
+  return (name: string, burst: number, ...given: Counted<RuleOptions>) => {
+    const [rate, period, options = {}] = counted(given);
+    checkOptions(options, TYPES);
     const limits = [integer(argument, burst, 1), integer('rate', rate, 1)];
     const words = [word, ...limits, duration('period', period)];
     const us = microseconds('period', period);
@@ -165,20 +187,21 @@ export const tokenBucket: RateRule = rateRule('token_bucket', 'TOKENBUCKET', 'ca
  */
 export const leakyBucket: RateRule = rateRule('leaky_bucket', 'LEAKYBUCKET', 'capacity');
 
-/** Creates a rule of `limit` units in a window. */
-export type WindowRule<Options extends RuleOptions = RuleOptions> = (
-  name: string,
-  limit: number,
-  window: Duration,
-  options?: Options,
-) => Rule;
+/** Creates a rule of `limit` units in a window. A rate such as `10/minute` stands for both. */
+export interface WindowRule<Options extends RuleOptions = RuleOptions> {
+  (name: string, limit: number, window: Duration, options?: Options): Rule;
+  (name: string, rate: string | Rate, options?: Options): Rule;
+}
 
 function windowRule<Options extends RuleOptions>(
   kind: RuleKind,
   word: string,
+  types: Types = TYPES,
   more: (options: Options) => readonly string[] = () => [],
 ): WindowRule<Options> {
-  return (name, limit, window, options = {} as Options) => {
+  return (name: string, ...given: Counted<Options>) => {
+    const [limit, window, options = {} as Options] = counted(given);
+    checkOptions(options, types);
     const words = [word, integer('limit', limit, 1), duration('window', window), ...more(options)];
     const windowMs = ms(microseconds('window', window));
     return made({ kind, name, words, limit, windowMs }, options);
@@ -192,6 +215,7 @@ function windowRule<Options extends RuleOptions>(
 export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> = windowRule(
   'fixed',
   'FIXED',
+  typesOf<RuleOptions & { aligned?: boolean }>({ ...OF_ALL, aligned: 'flag' }),
   ({ aligned }) => (aligned === true ? ['ALIGNED'] : []),
 );
 
@@ -208,6 +232,7 @@ export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 export const slidingLog: WindowRule<RuleOptions & { slots?: number | undefined }> = windowRule(
   'sliding_log',
   'SLIDINGLOG',
+  typesOf<RuleOptions & { slots?: number }>({ ...OF_ALL, slots: 'any' }),
   ({ slots }) => (slots === undefined ? [] : ['SLOTS', integer('slots', slots, 16, 65_536)]),
 );
 
@@ -223,6 +248,7 @@ export function backoff(
   forget: Duration,
   options: RuleOptions = {},
 ): Rule {
+  checkOptions(options, TYPES);
   const words = [
     'BACKOFF',
     integer('attempts', attempts, 1, 1_000_000),
@@ -247,6 +273,12 @@ const STARTS: Partial<Record<QuotaUnit, RegExp>> = {
   year: /^([1-9]|1[0-2])$/,
 };
 
+const QUOTA_TYPES = typesOf<RuleOptions & { zone?: string; start?: string }>({
+  ...OF_ALL,
+  zone: 'text',
+  start: 'any',
+});
+
 /** Creates an allowance per calendar period of a time zone. */
 export function quota(
   name: string,
@@ -257,6 +289,7 @@ export function quota(
   if (!['day', 'week', 'month', 'quarter', 'year'].includes(unit)) {
     throw new InvalidArgumentError('unit', 'day, week, month, quarter or year');
   }
+  checkOptions(options, QUOTA_TYPES);
   const { zone, start } = options;
   if (zone !== undefined && !/^[A-Za-z0-9_+/-]+$/.test(zone)) {
     throw new InvalidArgumentError(
@@ -264,7 +297,8 @@ export function quota(
       'a name of the IANA time zone database, such as Europe/Berlin',
     );
   }
-  if (start !== undefined && !STARTS[unit]?.test(String(start))) {
+  const isStart = typeof start === 'string' || typeof start === 'number';
+  if (start !== undefined && !(isStart && STARTS[unit]?.test(String(start)))) {
     throw new InvalidArgumentError(
       'start',
       'mon to sun of a week, 1 to 31 of a month, 1 to 12 of a year',
@@ -280,9 +314,16 @@ export function quota(
 
 /** Allows `limit` holders at once. A permit expires after `ttl`. Use it with `Limiter.lease`. */
 export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
+  checkOptions(options, TYPES);
   const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
   return made({ kind: 'lease', name, words, limit }, options);
 }
+
+const POLICY_TYPES = typesOf<RuleOptions & { default?: Rule; variants?: string[] }>({
+  ...OF_ALL,
+  default: 'any',
+  variants: 'any',
+});
 
 /**
  * A limit that the server stores under a name. `default` applies if the server has none of that
@@ -296,11 +337,16 @@ export function policy(
     variants?: readonly string[] | undefined;
   } = {},
 ): Rule {
+  checkOptions(options, POLICY_TYPES);
   const { default: fallback, variants = [] } = options;
+  if (fallback !== undefined && !isRule(fallback)) {
+    throw new InvalidArgumentError('default', 'a rule');
+  }
   if (fallback && (fallback.kind === 'lease' || fallback.kind === 'policy')) {
     throw new InvalidArgumentError('default', 'a rule that is neither a lease nor a policy');
   }
-  if (variants.length > 2 || !variants.every((variant) => NAME.test(variant))) {
+  const isName = (variant: unknown) => typeof variant === 'string' && NAME.test(variant);
+  if (!Array.isArray(variants) || variants.length > 2 || !variants.every(isName)) {
     throw new InvalidArgumentError(
       'variants',
       'at most two, each 1 to 64 of A-Z a-z 0-9 . _ : / -',

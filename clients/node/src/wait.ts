@@ -1,9 +1,10 @@
 /** Waits until a call is allowed. */
+import { checkOptions } from './arguments.js';
 import { type Clock, sleep } from './clock.js';
 import { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import type { Subject } from './keys.js';
-import type { CallOptions, WaitOptions } from './options.js';
+import { type CallOptions, TYPES, type WaitOptions } from './options.js';
 import type { Rule } from './rules.js';
 
 /** The part of a limiter that waits. */
@@ -34,8 +35,10 @@ export async function waited(
   subject: Subject,
   options: WaitOptions,
 ): Promise<Decision> {
+  checkOptions(options, TYPES.wait);
   const { maxWaitMs, signal, ...rest } = options;
-  if (!(maxWaitMs >= 0)) throw new InvalidArgumentError('maxWaitMs', 'a number of at least 0');
+  if (typeof maxWaitMs !== 'number' || !(maxWaitMs >= 0))
+    throw new InvalidArgumentError('maxWaitMs', 'a number of at least 0');
   const endsAtMs = limiter.clock.nowMs() + maxWaitMs;
   let denied: Decision | undefined;
   for (;;) {

@@ -69,6 +69,7 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
       Object.keys(wanted).map((name) => [name, options[camel(name)] ?? null]),
     );
   },
+  rates: (input) => rules.rate(input),
   durations: (input) => rules.fixed('name', 1, input).words[2],
   calls: ({ method, subject, cost, partial, leave, id, duration, rule: spec }) => {
     const rule = ruleOf(spec);

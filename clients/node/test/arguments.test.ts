@@ -1,0 +1,113 @@
+/** Tests the arguments of plain JavaScript, which no compiler checks. */
+import { describe, expect, it } from 'vitest';
+import * as client from '../src/index.js';
+import { FakeServer } from '../src/testing.js';
+import { api, over } from './over.js';
+
+// biome-ignore lint/suspicious/noExplicitAny: plain JavaScript has no types
+type Any = any;
+const { backoff, fixed, gcra, jsonLog, lease, policy, quota, slidingLog }: Any = client;
+const Limiter: Any = client.Limiter;
+
+const named = (argument: string) =>
+  expect.objectContaining({ code: 'RL_INVALID_ARGUMENT', argument });
+
+/** A call of a limiter, and the argument that its error names. */
+const calls: [string, (limiter: Any) => unknown][] = [
+  ['options', (limiter) => limiter.check(api, 'x', 5)],
+  ['options', (limiter) => limiter.check(api, 'x', null)],
+  ['options', (limiter) => limiter.checkAll([api.of('x')], 'tag')],
+  ['timeout', (limiter) => limiter.check(api, 'x', { timeout: 5 })],
+  ['Cost', (limiter) => limiter.check(api, 'x', { Cost: 5 })],
+  ['cost', (limiter) => limiter.check(api, 'x', { cost: true })],
+  ['cost', (limiter) => limiter.check(api, 'x', { cost: '5' })],
+  ['partial', (limiter) => limiter.check(api, 'x', { cost: 5, partial: 1 })],
+  ['leave', (limiter) => limiter.check(api, 'x', { leave: ['20%'] })],
+  ['tag', (limiter) => limiter.check(api, 'x', { tag: 5 })],
+  ['signal', (limiter) => limiter.check(api, 'x', { signal: new AbortController() })],
+  ['rule', (limiter) => limiter.check('api', 'x')],
+  ['rule', (limiter) => limiter.check(undefined, 'x')],
+  ['partial', (limiter) => limiter.peek(api, 'x', { partial: true })],
+  ['leave', (limiter) => limiter.refund(api, 'x', { leave: 1 })],
+  ['leave', (limiter) => limiter.charge(api, 'x', { leave: 1 })],
+  ['cost', (limiter) => limiter.forget(api, 'x', { cost: 1 })],
+  ['cost', (limiter) => limiter.block(api, 'x', '1s', { cost: 1 })],
+  ['duration', (limiter) => limiter.block(api, 'x', [5])],
+  ['items', (limiter) => limiter.checkAll(api.of('x'))],
+  ['items', (limiter) => limiter.checkAll([api])],
+  ['cost', (limiter) => limiter.peekAll([api.of('x')], { cost: 2 })],
+  ['id', (limiter) => limiter.admit([api.of('x')], { id: 5 })],
+  ['ttl', (limiter) => limiter.admit([api.of('x')], { ttl: '5s' })],
+  ['tag', (limiter) => limiter.checkEach([api.of('x')], { tag: 'x' })],
+  ['rule', (limiter) => limiter.reserve('api', 'x')],
+  ['id', (limiter) => limiter.reserve(quota('q', 5, 'day'), 'x', { id: true })],
+  ['options', (limiter) => limiter.wait(api, 'x')],
+  ['maxWaitMs', (limiter) => limiter.wait(api, 'x', { maxWaitMs: '5' })],
+  ['maxWait', (limiter) => limiter.wait(api, 'x', { maxWaitMs: 5, maxWait: 5 })],
+  ['rule', (limiter) => limiter.lease(undefined, 'x')],
+  ['ttl', (limiter) => limiter.lease(lease('l', 1, '5s'), 'x', { ttl: '5s' })],
+  ['timeoutMs', (limiter) => limiter.ready({ timeoutMs: 5 })],
+  ['hook', (limiter) => limiter.onDecision('log')],
+];
+
+/** An object of the program that is made with wrong options. */
+const made: [string, () => unknown][] = [
+  ['timeout', () => new Limiter(new FakeServer(), { timeout: 5 })],
+  ['options', () => new Limiter(new FakeServer(), 'deny')],
+  ['timeoutMs', () => new Limiter(new FakeServer(), { timeoutMs: true })],
+  ['logErrors', () => new Limiter(new FakeServer(), { logErrors: 'no' })],
+  ['onDecision', () => new Limiter(new FakeServer(), { onDecision: {} })],
+  ['prefix', () => new Limiter(new FakeServer(), { prefix: 5 })],
+  ['hmacSecret', () => new Limiter(new FakeServer(), { hmacSecret: 5 })],
+  ['clock', () => new Limiter(new FakeServer(), { clock: Date })],
+  ['onerror', () => gcra('a', 6, 10, '60s', { onerror: 'deny' })],
+  ['options', () => gcra('a', 6, 10, '60s', 'deny')],
+  ['burst', () => gcra('a', true, 10, '60s')],
+  ['period', () => gcra('a', 6, 10, [60])],
+  ['localShare', () => gcra('a', 6, 10, '60s', { localShare: true })],
+  ['slots', () => fixed('a', 6, '60s', { slots: 16 })],
+  ['aligned', () => fixed('a', 6, '60s', { aligned: 'yes' })],
+  ['aligned', () => slidingLog('a', 6, '60s', { aligned: true })],
+  ['forget', () => backoff('a', 1, 1, 2, 3, { forget: 5 })],
+  ['unit', () => quota('a', 1, 'day', { unit: 'day' })],
+  ['zone', () => quota('a', 1, 'day', { zone: ['UTC'] })],
+  ['start', () => quota('a', 1, 'month', { start: [1] })],
+  ['aligned', () => lease('a', 1, '1s', { aligned: true })],
+  ['variant', () => policy('a', { variant: 'plan:gold' })],
+  ['variants', () => policy('a', { variants: 'pg' })],
+  ['variants', () => policy('a', { variants: [5] })],
+  ['default', () => policy('a', { default: 'api' })],
+  ['lines', () => jsonLog(process.stdout, { lines: 5 })],
+  ['audit', () => jsonLog(process.stdout, { audit: 'api' })],
+];
+
+describe('an argument of plain JavaScript', () => {
+  it.each(calls)('is refused under its name in a call: %s', async (argument, call) => {
+    const { server, limiter } = over();
+    await expect(async () => call(limiter)).rejects.toThrow(named(argument));
+    expect(server.calls).toEqual([]);
+    expect(server.clock.pending).toBe(0);
+  });
+
+  it.each(made)('is refused under its name at set-up: %s', (argument, make) => {
+    expect(make).toThrow(named(argument));
+  });
+
+  it('is refused under its name by a decision and an admission', async () => {
+    const { limiter } = over();
+    const decision: Any = await limiter.check(api, 'x');
+    expect(() => decision.headers({ style: 'draft-6' })).toThrow(named('style'));
+    expect(() => decision.headers({ styles: 'draft-6' })).toThrow(named('styles'));
+    expect(() => decision.headers({ nowMs: '5' })).toThrow(named('nowMs'));
+    const admission: Any = await limiter.admit([api.of('x')]);
+    expect(() => admission.settle('api', 5)).toThrow(named('rule'));
+    expect(() => admission.settle(api, true)).toThrow(named('actual'));
+    await admission.finish();
+  });
+
+  it('may be an option that is undefined', async () => {
+    const { limiter } = over();
+    const options: Any = { cost: undefined, timeout: undefined };
+    expect((await limiter.check(api, 'x', options)).granted).toBe(1);
+  });
+});
