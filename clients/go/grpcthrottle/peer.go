@@ -32,8 +32,11 @@ func ByMetadata(names ...string) Key {
 }
 
 // ByPeer returns a key that is the client's address: that of the connection or, behind a trusted
-// proxy, that of the x-forwarded-for metadata. See [throttle.Proxies.Subject].
+// proxy, that of the x-forwarded-for metadata. See [throttle.Proxies.Subject]. The peers of a unix
+// socket that is not trusted, and those of a connection in memory, share one limit, which is logged
+// once.
 func ByPeer(proxies throttle.Proxies) Key {
+	clients := keyfunc.ClientsBehind(proxies)
 	return func(ctx context.Context, _ Call) string {
 		from, ok := peer.FromContext(ctx)
 		if !ok || from.Addr == nil {
@@ -44,7 +47,6 @@ func ByPeer(proxies throttle.Proxies) Key {
 			address = ""
 		}
 		forwarded := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for")
-		subject, _ := proxies.Subject(address, forwarded)
-		return subject
+		return clients.Subject(address, forwarded)
 	}
 }

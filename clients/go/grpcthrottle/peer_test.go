@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/test/bufconn"
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/grpcthrottle"
 )
@@ -30,9 +31,12 @@ func TestKeys_a_call_by_the_address_of_its_client(t *testing.T) {
 			t.Errorf("%q, not %q", got, subject)
 		}
 	}
-	for _, ctx := range []context.Context{t.Context(), at(&net.UnixAddr{Net: "unix", Name: "@"})} {
-		if got := key(ctx, grpcthrottle.Call{}); got != "" {
-			t.Errorf("%q of a peer without an address", got)
+	for subject, ctx := range map[string]context.Context{
+		"": t.Context(), "peer:": at(&net.UnixAddr{Net: "unix", Name: "@"}),
+		"peer:bufconn": at(bufconn.Listen(1).Addr()),
+	} {
+		if got := key(ctx, grpcthrottle.Call{}); got != subject {
+			t.Errorf("%q, not %q, of a peer without an address", got, subject)
 		}
 	}
 }

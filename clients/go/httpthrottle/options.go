@@ -148,7 +148,8 @@ func OnFailure(answer func(w http.ResponseWriter, r *http.Request, err error)) O
 // TrustedProxies sets the proxies whose X-Forwarded-For is believed: addresses, networks such as
 // "10.0.0.0/8", and "unix" for the peers of a unix socket. The default is none; the first such
 // field that arrives is then logged, because all clients behind a proxy share one limit. Without
-// networks it is not logged.
+// networks it is not logged. The peers of a unix socket that is not trusted share one limit, which
+// is logged.
 func TrustedProxies(networks ...string) Option {
 	return option(func(p *plan) { p.networks, p.knowsProxies = networks, true })
 }

@@ -23,7 +23,7 @@ type plan struct {
 	onFailure    func(http.ResponseWriter, *http.Request, error)
 	networks     []string
 	knowsProxies bool
-	proxies      throttle.Proxies
+	clients      *keyfunc.Clients
 	styles       []throttle.HeaderStyle
 	anonymous    *throttle.Rule
 	hasAnonymous bool
@@ -76,7 +76,7 @@ func (p *plan) check() error {
 		p.mistake("degradedHeader", "the name of a header")
 	}
 	proxies, err := throttle.TrustProxies(p.networks...)
-	p.proxies = proxies
+	p.clients = keyfunc.ClientsBehind(proxies)
 	p.err = first(p.err, err)
 	return p.err
 }
@@ -182,7 +182,8 @@ const forwardedFor = "X-Forwarded-For"
 
 var forwardedOnce sync.Once
 
-// address returns the client's address; empty if it is unknown.
+// address returns the client's address, or the name of a peer without one; empty if a trusted proxy
+// names none.
 func (p *plan) address(r *http.Request) string {
 	forwarded := r.Header.Values(forwardedFor)
 	if len(forwarded) > 0 && !p.knowsProxies {
@@ -197,6 +198,5 @@ func (p *plan) address(r *http.Request) string {
 	if strings.HasPrefix(peer, "@") || strings.HasPrefix(peer, "/") {
 		peer = ""
 	}
-	subject, _ := p.proxies.Subject(peer, forwarded)
-	return subject
+	return p.clients.Subject(peer, forwarded)
 }
