@@ -14,6 +14,7 @@ import { isLocal, withoutAnswer } from './on-error.js';
 import type { OnDecision } from './options.js';
 import { type Ask, allDecisionOf, type Call, isHeld, tooManyOf } from './protocol.js';
 import type { OnError } from './rules.js';
+import { countedOf, type Hit, hitCall } from './window-hits.js';
 
 interface DeciderOptions {
   readonly breakerPauseMs: number;
@@ -107,6 +108,19 @@ export class Decider {
         return denial;
       }
     });
+  }
+
+  /** Counts a hit of a fixed window, also above its limit. Without an answer decides as `check`. */
+  async hit(ask: Ask): Promise<Hit> {
+    let hits: number | undefined;
+    const decision = await this.decided('check', [ask], true, async () => {
+      const { turn } = this.known;
+      const counted = countedOf(await this.calls.send(hitCall(ask)), ask.rule);
+      hits = counted.hits;
+      this.known.note(ask, counted.decision, turn);
+      return counted.decision;
+    });
+    return { decision, hits };
   }
 
   /** @param askedAtMs Undefined if no call was sent. */

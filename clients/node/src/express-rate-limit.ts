@@ -1,16 +1,20 @@
 /**
- * A store for express-rate-limit: the package handles options and headers, and the server decides.
+ * A store for express-rate-limit, and for packages with its store interface, such as
+ * hono-rate-limiter: the package handles options and headers, and the server counts.
  *
- * express-rate-limit compares a number of hits with its limit. The store reports an allowed call as
- * `limit - remaining` hits. It reports a denial as `limit + 1` hits, with the retry time as the
- * reset time. It cannot express costs, calls that are never allowed, or `onError`: for those use
- * `redis-throttle-client/express`.
+ * The package compares a number of hits with its limit, and may take back the hit of a denied
+ * request. So the store counts denied requests too, in a fixed window. With a rule of another kind
+ * the server decides: an allowed call is reported as `limit - remaining` hits, and a denial as
+ * `limit + 1`, with the retry time as the reset time. It cannot express costs, calls that are never
+ * allowed, or `onError`: for those use `redis-throttle-client/express`.
  */
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
 import { requiredKeyOf, type WithHeaders } from './key-of.js';
 import type { Limiter } from './limiter.js';
+import { MAX_LIMIT } from './numbers.js';
 import { fixed, type Rule } from './rules.js';
+import { withoutLimit } from './window-hits.js';
 
 export type { WithHeaders } from './key-of.js';
 
@@ -24,7 +28,8 @@ export interface StoreOptions {
   limiter: Limiter;
   /**
    * The rule that decides. Its limit must equal the `limit` of express-rate-limit. Default: a fixed
-   * window with that package's `limit` and `windowMs`.
+   * window with that package's `limit`, which may be a function, and `windowMs`. A rule that is no
+   * fixed window does not count denials, so it refuses the options that take hits back.
    */
   rule?: Rule | undefined;
   /**
@@ -46,15 +51,23 @@ export interface ExpressRateLimitOptions {
 /** The kinds of rules that the store rejects, because their decisions are not a number of hits. */
 const NOT_COUNTED = ['lease', 'backoff', 'policy', 'leaky_bucket'];
 
+/** The options with which a package takes hits back, also those of denied requests. */
+const REFUNDING = ['skipFailedRequests', 'skipSuccessfulRequests'] as const;
+
 export class RedisThrottleStore {
   /** False because all processes share a key. Read by express-rate-limit. */
   readonly localKeys = false;
-  /** The name of the rule, which separates the keys of this store from those of another. */
+  /**
+   * The name of the rule and `|`, which no name contains. Read by express-rate-limit, to tell the
+   * keys of this store from those of another.
+   */
   readonly prefix: string;
   readonly #limiter: Limiter;
   readonly #name: string;
   #rule: Rule | undefined;
   #refused: Error | undefined;
+  /** True if the limit is 0 or infinite, so that one hit says all. */
+  #isConstant = false;
 
   /** @throws InvalidArgumentError at setup for a rule that the store cannot express. */
   constructor({ limiter, rule, name = 'express' }: StoreOptions) {
@@ -78,32 +91,32 @@ export class RedisThrottleStore {
     // Prefetch nothing, even if the limiter's options set `prefetch`.
     this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });
     this.#name = name;
-    this.prefix = `${rule?.name ?? name}:`;
+    this.prefix = `${rule?.name ?? name}|`;
   }
 
-  /** Called by express-rate-limit at setup. If it throws, the store refuses every call. */
+  /**
+   * Called by the package at setup. If it throws, the store refuses every call.
+   *
+   * @throws InvalidArgumentError for options that the store cannot express.
+   */
   init(options: ExpressRateLimitOptions): void {
     try {
       this.#rule = this.#agreed(options);
     } catch (error) {
       this.#refused = error as Error;
+      // express-rate-limit 8 logs the error and goes on: it next reads this method.
+      Object.defineProperty(this, 'resetKey', {
+        get: () => {
+          throw error;
+        },
+      });
       throw error;
     }
   }
 
-  #agreed({
-    limit,
-    windowMs,
-    passOnStoreError,
-    skipFailedRequests,
-  }: ExpressRateLimitOptions): Rule {
-    if (skipFailedRequests === true) {
-      // That package then refunds each 429, which took nothing, and each request that is reset.
-      throw new InvalidArgumentError(
-        'skipFailedRequests',
-        'false; redis-throttle-client/express has count',
-      );
-    }
+  /** Returns the rule for the options. */
+  #agreed(options: ExpressRateLimitOptions): Rule {
+    const { limit, windowMs, passOnStoreError } = options;
     if (passOnStoreError === true) {
       // `passOnStoreError` would also serve requests after an error in the program or its setup.
       throw new InvalidArgumentError(
@@ -111,24 +124,34 @@ export class RedisThrottleStore {
         "false; onError 'allow' serves without a server",
       );
     }
-    if (typeof limit !== 'number') {
-      throw new InvalidArgumentError(
-        'limit',
-        'a number; for limits by request use redis-throttle-client/express',
-      );
+    const own = this.#rule;
+    if (own === undefined) {
+      const isNumber = typeof limit === 'number';
+      this.#isConstant = isNumber && (limit <= 0 || limit === Number.POSITIVE_INFINITY);
+      const most = typeof limit === 'function' || this.#isConstant ? MAX_LIMIT : (limit as number);
+      return fixed(this.#name, most, `${windowMs}ms`, { prefetch: 1 });
     }
-    const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`, { prefetch: 1 });
-    if (rule.limit !== limit) {
-      throw new InvalidArgumentError('limit', `${rule.limit}, the limit of the rule ${rule.name}`);
+    if (own.kind !== 'fixed') {
+      for (const option of REFUNDING) {
+        if (options[option] !== true) continue;
+        // The package takes back denied requests too, which took nothing under this rule.
+        throw new InvalidArgumentError(
+          option,
+          `false with a ${own.kind}; redis-throttle-client/express has count`,
+        );
+      }
     }
-    const { kind } = rule;
-    if (['fixed', 'sliding', 'sliding_log'].includes(kind) && rule.windowMs !== windowMs) {
+    if (limit !== own.limit) {
+      throw new InvalidArgumentError('limit', `${own.limit}, the limit of the rule ${own.name}`);
+    }
+    const isWindow = ['fixed', 'sliding', 'sliding_log'].includes(own.kind);
+    if (isWindow && own.windowMs !== windowMs) {
       throw new InvalidArgumentError(
         'windowMs',
-        `${rule.windowMs}, the window of the rule ${rule.name}`,
+        `${own.windowMs}, the window of the rule ${own.name}`,
       );
     }
-    return rule;
+    return own;
   }
 
   get #ready(): Rule {
@@ -149,24 +172,30 @@ export class RedisThrottleStore {
     }
     const rule = this.#ready;
     if (isMissing(key)) throw withStatus(new InvalidArgumentError('key', 'a key'), 400);
-    const decision = await this.#limiter.check(rule, key);
+    if (this.#isConstant) return { totalHits: 1, resetTime: this.#at(rule.windowMs ?? 0) };
+    const { decision, hits } =
+      rule.kind === 'fixed'
+        ? await this.#limiter.hit(rule, key)
+        : { decision: await this.#limiter.check(rule, key), hits: undefined };
     if (isClosed(decision)) {
       throw withStatus(decision.error ?? new UnavailableError('server', 'no decision'), 503);
     }
-    const { hits, waitMs } = hitsOf(rule, decision, 1000);
-    return { totalHits: hits, resetTime: this.#at(waitMs) };
+    const told = hitsOf(rule, decision, 1000);
+    return { totalHits: hits ?? told.hits, resetTime: this.#at(told.waitMs) };
   }
 
   async get(key: string): Promise<HitCount | undefined> {
     const rule = this.#ready;
-    const decision = await this.#limiter.peek(rule, key, { cost: 0 });
+    const counting = rule.kind === 'fixed' ? withoutLimit(rule) : rule;
+    const decision = await this.#limiter.peek(counting, key, { cost: 0 });
     if (decision.source === 'error') return undefined;
-    const totalHits = rule.limit - decision.remaining;
+    const totalHits = decision.limit - decision.remaining;
     return totalHits > 0 ? { totalHits, resetTime: this.#at(decision.resetAfterMs) } : undefined;
   }
 
-  /** Refunds a hit, for `skipSuccessfulRequests`. */
+  /** Takes a hit back. */
   async decrement(key: string): Promise<void> {
+    if (this.#isConstant) return;
     // express-rate-limit does not await this call. A rejection would end the process.
     await this.#limiter.refund(this.#ready, key).catch((error) => {
       process.emitWarning(`a hit was not refunded: ${error}`, { code: 'RL_DECREMENT' });
@@ -184,9 +213,9 @@ export class RedisThrottleStore {
 }
 
 /**
- * Returns a function for the option `keyGenerator` that joins the values of one or more header fields,
- * such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key
- * only if all their fields are equal. A request without one of the fields is answered 400.
+ * Returns a function for the option `keyGenerator` that joins the values of one or more header
+ * fields, such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the
+ * same key only if all their fields are equal. A request without one of the fields is answered 400.
  *
  * @throws InvalidArgumentError without a name, or for one that no header field can have.
  */

@@ -40,6 +40,7 @@ import { answered } from './ready.js';
 import type { Duration, Item, Rule } from './rules.js';
 import { RunClock } from './run-clock.js';
 import { waited } from './wait.js';
+import type { Hit } from './window-hits.js';
 
 /** The number of ticks in the silence of a node. */
 const TICKS = 4;
@@ -363,6 +364,11 @@ export class Limiter {
       const key = this.#keys.key(rule.name, subject, tag);
       return this.#holding.lease({ rule, subject, key, id }, row, askedAtMs);
     });
+  }
+
+  /** @internal Counts a hit of a fixed window, also above its limit. For the stores of others. */
+  async hit(rule: Rule, subject: Subject): Promise<Hit> {
+    return this.#decider.hit(this.#asking.one(rule, subject, {}, TYPES.call));
   }
 
   /** @internal Puts back what an allowed call took in this process. Returns false if it cannot. */

@@ -7,7 +7,8 @@ import { InvalidArgumentError } from './errors.js';
  */
 export type Duration = number | string;
 
-const MAX_LIMIT = 1_000_000_000_000;
+/** The largest limit, in units. */
+export const MAX_LIMIT = 1_000_000_000_000;
 const UNIT_US: Record<string, bigint> = {
   ms: 1_000n,
   s: 1_000_000n,

@@ -433,11 +433,10 @@ describe('the store for express-rate-limit', () => {
     expect(all[4]?.headers.get('Retry-After')).toBe('60');
     const before = Date.now();
     const hits = await store.increment('127.0.0.1');
-    expect(hits.totalHits).toBe(4);
+    expect(hits.totalHits).toBe(6);
     expect(hits.resetTime.getTime()).toBeGreaterThanOrEqual(before + 60_000);
-    expect((await store.get('127.0.0.1'))?.totalHits).toBe(3);
     await store.decrement('127.0.0.1');
-    expect((await store.get('127.0.0.1'))?.totalHits).toBe(2);
+    expect((await store.get('127.0.0.1'))?.totalHits).toBe(5);
     await store.resetKey('127.0.0.1');
     expect(await store.get('127.0.0.1')).toBeUndefined();
   });
@@ -463,6 +462,12 @@ describe('the store for express-rate-limit', () => {
     await expect(store.decrement('x')).resolves.toBeUndefined();
   });
 
+  it('has a prefix that joins with keys to different texts', () => {
+    const { limiter } = over();
+    const prefixes = ['a', 'a:b'].map((name) => new RedisThrottleStore({ limiter, name }).prefix);
+    expect(`${prefixes[0]}b:c`).not.toBe(`${prefixes[1]}c`);
+  });
+
   it('rejects, at setup, rules that it cannot express', async () => {
     const { limiter } = over();
     expect(() => new RedisThrottleStore({ limiter, rule: lease('x', 1, '1s') })).toThrow();
@@ -479,12 +484,19 @@ describe('the store for express-rate-limit', () => {
     };
     expect(init({})).not.toThrow();
     expect(init({ limit: 5 })).toThrow(/6, the limit of the rule/);
-    expect(init({ limit: () => 6 })).toThrow(/a number/);
+    expect(init({ limit: () => 6 })).toThrow(/6, the limit of the rule/);
     expect(init({ passOnStoreError: true })).toThrow(/passOnStoreError/);
     expect(init({ skipFailedRequests: true })).toThrow(/skipFailedRequests/);
+    expect(init({ skipSuccessfulRequests: true })).toThrow(/skipSuccessfulRequests/);
     expect(init({ windowMs: 1 }, fixed('f', 6, '60s'))).toThrow(/60000, the window/);
     const store = new RedisThrottleStore({ limiter, rule: api });
     expect(() => store.init({ windowMs: 1, limit: 5 })).toThrow();
     expect((await store.increment('x')).totalHits).toBe(Number.MAX_SAFE_INTEGER);
+    // express-rate-limit 8 logs the error of `init`.
+    const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
+    for (const limit of [1.5, Number.NaN]) {
+      expect(() => stored(limiter, { limit })).toThrow(/^invalid limit: expected an integer/);
+    }
+    silenced.mockRestore();
   });
 });

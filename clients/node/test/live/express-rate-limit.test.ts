@@ -4,7 +4,7 @@
  * Not tested, because they do not apply: `resetAll` and `shutdown`, which are optional (there is no
  * list of keys, and the application owns the connection); a window that each hit extends (the rule
  * decides how hits count); scripts that the server has lost (see backends.test.ts); stores in
- * callback style; `passOnStoreError` and a `limit` per request (rejected at setup: http.test.ts).
+ * callback style; `passOnStoreError` (rejected at setup: http.test.ts).
  */
 import type { AddressInfo } from 'node:net';
 import express, { type RequestHandler } from 'express';
@@ -62,17 +62,17 @@ describe('the store', () => {
     const store = stored();
     for (let hit = 0; hit < 5; hit += 1) await store.increment('a');
     await advance(WINDOW_MS - 1);
-    expect((await store.increment('a')).totalHits).toBe(4);
+    expect((await store.increment('a')).totalHits).toBe(6);
     await advance(1);
     expect((await store.increment('a')).totalHits).toBe(1);
   });
 
-  it('reports a denial as limit + 1 hits, and does not count it', async () => {
+  it('counts denied hits too', async () => {
     const store = stored(2);
     const hits = [];
     for (let hit = 0; hit < 5; hit += 1) hits.push((await store.increment('a')).totalHits);
-    expect(hits).toEqual([1, 2, 3, 3, 3]);
-    expect((await store.get('a'))?.totalHits).toBe(2);
+    expect(hits).toEqual([1, 2, 3, 4, 5]);
+    expect((await store.get('a'))?.totalHits).toBe(5);
   });
 
   it('reports the hits of a key, and undefined without a hit', async () => {
@@ -97,6 +97,17 @@ describe('the store', () => {
     expect((await store.get('a'))?.totalHits).toBe(1);
     for (let hit = 0; hit < 3; hit += 1) await store.decrement('a');
     expect((await store.increment('a')).totalHits).toBe(1);
+  });
+
+  it('gives nothing away to a package that takes a denied hit back at once', async () => {
+    const store = stored();
+    const hits = async () => {
+      const { totalHits } = await store.increment('a');
+      // hono-rate-limiter does so under `skipSuccessfulRequests`.
+      if (totalHits > 3) await store.decrement('a');
+      return totalHits;
+    };
+    for (let hit = 1; hit <= 8; hit += 1) expect(await hits()).toBe(Math.min(hit, 4));
   });
 
   it('resets one key, and no other', async () => {
@@ -203,6 +214,43 @@ describe('the middleware over the store', () => {
       }
     }
     expect((await fetch(url)).status).toBe(back ? status : 429);
+  });
+
+  it.each([1, 12])('skipFailedRequests gives no denied hit away, %i at once', async (atOnce) => {
+    const options = { limit: 3, skipFailedRequests: true, keyGenerator: () => 'a' };
+    const { url, middleware } = await listen(options);
+    const statuses: number[] = [];
+    while (statuses.length < 12) {
+      const some = await Promise.all(Array.from({ length: atOnce }, () => fetch(url)));
+      statuses.push(...some.map(({ status }) => status));
+      await until('the denied hits are given back', async () => {
+        return (await middleware?.getKey('a'))?.totalHits === Math.min(3, statuses.length);
+      });
+    }
+    expect(statuses.sort()).toEqual([200, 200, 200, ...Array(9).fill(429)]);
+  });
+
+  it('takes a limit that is a function of the request', async () => {
+    const { url } = await listen({ limit: async ({ query }) => Number(query.limit) });
+    const statuses = async (limit: number) => {
+      const all = [];
+      for (let call = 0; call < 3; call += 1)
+        all.push((await fetch(`${url}?limit=${limit}`)).status);
+      return all;
+    };
+    expect(await statuses(2)).toEqual([200, 200, 429]);
+    expect(await statuses(5)).toEqual([200, 200, 429]);
+    expect(await statuses(0)).toEqual([429, 429, 429]);
+    expect(await statuses(Number.POSITIVE_INFINITY)).toEqual([200, 200, 200]);
+  });
+
+  it.each([
+    [0, 429],
+    [Number.POSITIVE_INFINITY, 200],
+  ])('answers under the limit %s without a call', async (limit, status) => {
+    const { url } = await listen({ limit, skipFailedRequests: true, skipSuccessfulRequests: true });
+    for (let call = 0; call < 2; call += 1) expect((await fetch(url)).status).toBe(status);
+    expect(await live.server.admin.dbsize()).toBe(0);
   });
 
   it('may run twice on a request under two names, without a warning', async () => {
