@@ -5,8 +5,8 @@ use std::sync::Arc;
 use redis_throttle_client::{Item, OnError as RuleOnError, Rule};
 
 use crate::config::{
-    Branch, Domain, Level, Limit, Lookup, OnError, Pattern, Template, Terms, Unit, extend, is_name,
-    joined, rule, sorted,
+    Branch, Domain, Level, Limit, Lookup, OnError, Pattern, Template, Terms, Unit, extend,
+    extend_by_entry, is_name, joined, rule, sorted,
 };
 
 /// The name of the limits that requests bring.
@@ -122,12 +122,20 @@ fn by_tree<'a>(level: &Level, entries: &[(&'a str, &'a str)]) -> Option<Match<'a
     let (mut level, mut captured, mut tag) = (level, String::new(), None);
     for (at, (key, value)) in entries.iter().enumerate() {
         let (branch, is_exact) = branch(level, key, value)?;
-        let is_wild = !is_exact && (branch.key.contains('*') || branch.value.contains('*'));
+        let is_wild = branch.key.contains('*') || branch.value.contains('*');
         let is_shared = is_wild && branch.share_threshold;
-        if !(is_exact || is_shared) {
+        // A branch with a value and without a star fits its text only, or all values of its text.
+        let is_one = is_exact && !is_wild && !branch.value.is_empty();
+        if *key != branch.key && !is_one && (is_shared || !branch.key.contains('*')) {
+            // The pattern `user_*` also fits `user_id`, which has counts of its own.
+            let value = if is_shared { "" } else { value };
+            extend_by_entry(&mut captured, at, (key, value));
+        } else if !is_one && !is_shared {
             // A star in a key fits the whole text, so the key belongs to the subject too.
             let text = branch.key.contains('*').then(|| format!("{key}_{value}"));
             extend(&mut captured, text.as_deref().unwrap_or(value));
+        }
+        if !is_one && !is_shared {
             tag = tag.or(Some(*value).filter(|value| !value.is_empty()));
         }
         if at + 1 == entries.len() {

@@ -34,6 +34,6 @@ pub use report::{At, Remark};
 
 pub(crate) use bounds::COST_MAX;
 pub(crate) use domain::{Branch, Level, Lookup, Pattern, sorted};
-pub(crate) use naming::{extend, joined};
+pub(crate) use naming::{extend, extend_by_entry, joined};
 pub(crate) use rule_words::rule;
 pub(crate) use template::is_name;

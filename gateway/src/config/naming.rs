@@ -50,6 +50,17 @@ pub(crate) fn extend(subject: &mut String, part: &str) {
     append(part, subject);
 }
 
+/// Appends the key and value of a descriptor's entry as one part. The sign between them, `%/` and
+/// for the entries after the first `%1/`, `%2/` and so on, is in no other part.
+pub(crate) fn extend_by_entry(subject: &mut String, at: usize, (key, value): (&str, &str)) {
+    extend(subject, key);
+    match at {
+        0 => subject.push_str("%/"),
+        _ => subject.extend(["%", &at.to_string(), "/"]),
+    }
+    append(value, subject);
+}
+
 fn append(part: &str, into: &mut String) {
     for char in part.chars() {
         match char {

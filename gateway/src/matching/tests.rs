@@ -119,6 +119,12 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 8}
   descriptors: [{key: part, value: p*, rate_limit: {unit: hour, requests_per_unit: 9}}]
 - {key: \"x*\", rate_limit: {unit: hour, requests_per_unit: 7}}
+- {key: user, value: \"*\", rate_limit: {unit: hour, requests_per_unit: 10}}
+- key: node
+  value: \"*\"
+  share_threshold: true
+  descriptors:
+  - {key: node, value: \"*\", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
 ";
 
 #[test]
@@ -129,7 +135,7 @@ fn tree_is_walked_without_turning_back() {
         Demand::Ask(call) => Some(call.subject),
         other => Some(format!("{other:?}")),
     };
-    let cases: [(Entries<'_>, Option<&str>); 16] = [
+    let cases: [(Entries<'_>, Option<&str>); 25] = [
         (&[("ip", "1.2.3.4")], Some("edge|fixed-1s|1.2.3.4")),
         (&[("ip", "50.0.0.5")], Some("Denied(Second)")),
         (&[("ip", "10.7.7.7")], Some("Unlimited")),
@@ -149,6 +155,18 @@ fn tree_is_walked_without_turning_back() {
         // A star in a key fits what follows, so both belong to the subject.
         (&[("xy", "z")], Some("edge|fixed-3600s|xy_z")),
         (&[("ip", "")], Some("edge|fixed-1s|")),
+        // The pattern `user_*` fits other keys, which have counts of their own.
+        (&[("user", "1")], Some("edge|fixed-3600s|1")),
+        (&[("user_id", "1")], Some("edge|fixed-3600s|user_id%/1")),
+        (&[("user_org", "1")], Some("edge|fixed-3600s|user_org%/1")),
+        (&[("user", "org_1")], Some("edge|fixed-3600s|org_1")),
+        (&[("user", "user_id%/1")], Some("edge|fixed-3600s|user_id%25/1")),
+        // Such a count is that of the key if its values share one.
+        (&[("node", "a"), ("node", "b")], Some("edge|fixed-3600s")),
+        (&[("node_a", "a"), ("node", "b")], Some("edge|fixed-3600s|node_a%/")),
+        (&[("node", "a"), ("node_a", "b")], Some("edge|fixed-3600s|node_a%1/")),
+        // Here the star of the file is a character of the request.
+        (&[("user", "*")], Some("edge|fixed-3600s|*")),
     ];
     for (entries, expected) in cases {
         assert_eq!(subject(entries).as_deref(), expected, "{entries:?}");

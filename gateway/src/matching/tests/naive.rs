@@ -3,6 +3,7 @@
 use super::{domain, only};
 use crate::matching::{Demand, Descriptor, matches};
 use proptest::prelude::*;
+use std::collections::HashMap;
 
 /// A descriptor of the file.
 #[derive(Debug, Clone)]
@@ -52,26 +53,35 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Returns the requests of the limit that a descriptor meets, and the values that tell its count
-/// from others under the limit.
-fn naive(rungs: &[Rung], entries: &[(String, String)]) -> Option<(u32, Vec<String>)> {
+/// What a level adds to the count that a descriptor meets, with the subject's part for it.
+type Step = (Option<(String, String)>, Option<String>);
+
+/// Returns the requests of the limit that a descriptor meets, and the step of each level.
+fn naive(rungs: &[Rung], entries: &[(String, String)], at: usize) -> Option<(u32, Vec<Step>)> {
     let ((key, value), rest) = entries.split_first()?;
     let text = format!("{key}_{value}");
     let exact = rungs.iter().find(|rung| rung.text() == text);
     let wild = || rungs.iter().find(|rung| rung.text().contains('*') && fits(&rung.text(), &text));
     let alone = || rungs.iter().find(|rung| rung.text() == *key);
     let rung = exact.or_else(wild).or_else(alone)?;
-    let shared = rung.share && rung.text().contains('*');
-    let mut values = Vec::new();
-    if exact.is_none() && !shared {
-        values.push(if rung.key.contains('*') { text } else { value.clone() });
-    }
+    let is_wild = rung.text().contains('*');
+    let is_one = exact.is_some() && !is_wild && !rung.value.is_empty();
+    let is_shared = rung.share && is_wild;
+    let sign = if at == 0 { "%/".to_owned() } else { format!("%{at}/") };
+    let step = match (is_one, is_shared, *key == rung.key) {
+        (true, ..) => (None, None),
+        (_, true, true) => (Some((key.clone(), String::new())), None),
+        (_, true, false) => (Some((key.clone(), String::new())), Some(format!("{key}{sign}"))),
+        // Two keys with one text, such as `k_a` with `b` and `k` with `a_b`, are one.
+        _ if rung.key.contains('*') => (Some((text.clone(), String::new())), Some(text)),
+        (_, _, true) => (Some((key.clone(), value.clone())), Some(value.clone())),
+        _ => (Some((key.clone(), value.clone())), Some(format!("{key}{sign}{value}"))),
+    };
     if rest.is_empty() {
-        return Some((rung.requests?, values));
+        return Some((rung.requests?, vec![step]));
     }
-    let (requests, more) = naive(&rung.below, rest)?;
-    values.extend(more);
-    Some((requests, values))
+    let (requests, more) = naive(&rung.below, rest, at + 1)?;
+    Some((requests, [vec![step], more].concat()))
 }
 
 fn rungs(depth: u32) -> BoxedStrategy<Vec<Rung>> {
@@ -104,17 +114,19 @@ proptest! {
     #[test]
     fn tree_agrees_with_the_naive_matcher(
         rungs in rungs(2),
-        requests in prop::collection::vec(entries(), 8),
+        requests in prop::collection::vec(entries(), 16),
     ) {
         let text = format!("domain: d\ndescriptors: [{}]\n", list(&rungs));
         let loaded = domain(&text);
+        let mut steps_of = HashMap::new();
         for entries in &requests {
             let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             let found = matches(only(&loaded), &[Descriptor { entries: pairs, limit: None }]).pop();
-            let expected = naive(&rungs, entries).map(|(requests, values)| {
-                let mut subject = "d|fixed-86400s".to_owned();
-                values.iter().for_each(|value| subject = format!("{subject}|{value}"));
-                (format!("FIXED {requests} 86400 ALIGNED"), subject)
+            let met = naive(&rungs, entries, 0);
+            let expected = met.clone().map(|(requests, steps)| {
+                let parts = steps.into_iter().filter_map(|(_, part)| part);
+                let parts: String = parts.map(|part| format!("|{part}")).collect();
+                (format!("FIXED {requests} 86400 ALIGNED"), format!("d|fixed-86400s{parts}"))
             });
             let asked = match found.flatten().map(|found| found.demand) {
                 Some(Demand::Ask(call)) => Some((format!("{:?}", call.rule), call.subject)),
@@ -128,6 +140,12 @@ proptest! {
                 _ => false,
             };
             prop_assert!(same, "{entries:?}: {asked:?}, expected {expected:?}\n{text}");
+            // The rungs have random numbers, so a rule tells them apart.
+            if let Some((_, steps)) = met {
+                let steps: Vec<_> = steps.into_iter().map(|(step, _)| step).collect();
+                let first = steps_of.entry(expected).or_insert_with(|| steps.clone());
+                prop_assert_eq!(first, &steps, "{:?} share a count\n{}", entries, text);
+            }
         }
     }
 }
