@@ -116,7 +116,7 @@ class Asking:
         try:
             node = self._find_node(args[1])
         except Exception as error:
-            judged = _judged(error)
+            judged = judge(error)
             if judged is error:
                 raise
             raise judged from error
@@ -173,7 +173,7 @@ class Asking:
     def _failed(self, breaker: Breaker, error: Exception) -> ThrottleError:
         """Notes the error of a call, and returns it as one of this package."""
         self.backend.lost(error.__cause__ or error)
-        judged = _judged(error)
+        judged = judge(error)
         self._note(breaker, judged)
         if isinstance(judged, CommandRejected) and not isinstance(judged, TooManyReservations):
             self._rejected()
@@ -190,7 +190,7 @@ class Asking:
         """Takes the outcome of a command whose caller has gone."""
         breaker = self.breakers.of(call.node)
         if isinstance(outcome, Exception):
-            self._note(breaker, _judged(outcome))
+            self._note(breaker, judge(outcome))
         else:
             breaker.answered()
         if call.then is not None:
@@ -202,7 +202,7 @@ class Asking:
             return self._turns.setdefault(key, make())
 
 
-def _judged(error: Exception) -> ThrottleError:
+def judge(error: Exception) -> ThrottleError:
     """Converts a driver's error to an error of this package. The caller sets the cause."""
     if isinstance(error, ThrottleError):
         return error

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from ._admission import AsyncAdmission, AsyncAdmissionContext, AsyncReservation, allowed
 from ._backends import Backend
@@ -33,6 +33,7 @@ from ._rules import Item, Rule
 from ._running import AsyncRunning
 from ._tasks import Tasks
 from ._transport import async_transport, is_up_of
+from ._url import client_of
 
 
 class _Closing:
@@ -67,6 +68,17 @@ class AsyncLimiter:
         self._run = AsyncRunning(self._transport, self._calls.asking, sleep, self._tasks).run
         self._keeper = Keeper(self._run, sleep, self._tasks)
         self._closing = _Closing()
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        **options: Unpack[LimiterOptions],
+    ) -> Self:  # fmt: skip
+        """The same as :meth:`Limiter.from_url`. The first call reads the map of a cluster."""
+        dial_s = Bounds.of(Options.of(**options)).dial_s
+        client = client_of(url, cluster=cluster, is_async=True, dial_s=dial_s)
+        return cls(client, sleep=sleep, **options)
 
     async def check(
         self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from ._admission import Admission, Reservation, allowed
 from ._backends import Backend
@@ -33,6 +33,7 @@ from ._rules import Item, Rule
 from ._running import Running
 from ._steps import Steps
 from ._transport import is_up_of, transport
+from ._url import client_of
 
 
 class _Use:
@@ -71,6 +72,22 @@ class Limiter:
         self._run = Running(self._transport, self._calls.asking, sleep).run
         self._renewer = Renewer(self._run, checked.clock)
         self._use = _Use()
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, sleep: Callable[[float], None] = time.sleep,
+        **options: Unpack[LimiterOptions],
+    ) -> Self:  # fmt: skip
+        """Creates a limiter for ``redis://[user:password@]host[:port][/db]``.
+
+        ``rediss://`` connects with TLS, and ``unix:///path`` to a socket. With ``cluster``, the URL
+        is that of one node of a cluster. Its query may have settings of the driver, such as
+        ``?ssl_ca_certs=/path``. Needs redis-py or valkey-py. :meth:`close` closes all connections.
+        Raises :class:`Unavailable` for a cluster that does not answer.
+        """
+        dial_s = Bounds.of(Options.of(**options)).dial_s
+        client = client_of(url, cluster=cluster, is_async=False, dial_s=dial_s)
+        return cls(client, sleep=sleep, **options)
 
     def check(
         self, rule: Rule, subject: str | int, cost: int = 1, *, leave: int | str | None = None,

@@ -14,6 +14,8 @@ from ._options import Bounds
 from ._sockets import ServerTransport
 from ._steps import Call
 
+_NO_CLIENT = "client: expected a client of redis-py or valkey-py; a URL belongs to from_url"
+
 
 class Transport(Protocol):
     """Sends each command once.
@@ -70,7 +72,7 @@ def transport(client: Any, bounds: Bounds, breakers: Breakers) -> Transport:
         return ClusterTransport(client, bounds, breakers)
     if hasattr(client, "connection_pool"):
         return ServerTransport(client, bounds, breakers)
-    raise InvalidArgument("client: expected a client of redis-py or valkey-py")
+    raise InvalidArgument(_NO_CLIENT)
 
 
 def async_transport(client: Any, bounds: Bounds, breakers: Breakers) -> AsyncTransport:
@@ -84,4 +86,4 @@ def async_transport(client: Any, bounds: Bounds, breakers: Breakers) -> AsyncTra
         return AsyncClusterTransport(client, bounds, breakers)
     if hasattr(client, "connection_pool"):
         return AsyncServerTransport(client, bounds, breakers)
-    raise InvalidArgument("client: expected a client of redis-py or valkey-py")
+    raise InvalidArgument(_NO_CLIENT)

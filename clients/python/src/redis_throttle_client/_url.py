@@ -1,0 +1,85 @@
+"""Clients from a URL, with whose settings a limiter opens its connections."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from ._asking import judge
+from ._dial import Dial
+from ._errors import InvalidArgument
+
+# The schemes, as the drivers and the programs of this project have them, and the drivers' own.
+_SCHEMES = {
+    "redis": "redis", "rediss": "rediss", "unix": "unix", "redis+unix": "unix",
+    "valkey": "redis", "valkeys": "rediss", "valkey+unix": "unix",
+}  # fmt: skip
+_EXPECTED = "url: expected redis://[user:password@]host[:port][/db], rediss:// or unix:///path"
+# The names of the credentials in the query of a socket's URL in Rust, as the gateway has them.
+_CREDENTIALS = {"user": "username", "pass": "password"}
+_DATABASE = re.compile(r"/?[0-9]*", re.ASCII)
+
+
+def client_of(url: object, *, cluster: object, is_async: bool, dial_s: float) -> Any:
+    """Returns a client without open connections, of redis-py or of valkey-py if only that is there.
+
+    The sync client of a cluster reads its map here. No error shows the URL, which may have a
+    password.
+    """
+    if not isinstance(cluster, bool):
+        raise InvalidArgument("cluster: expected True or False")
+    drivers_url = _drivers_url(url)
+    if cluster and drivers_url.startswith("unix:"):
+        raise InvalidArgument("url: expected a host, because a cluster has several nodes")
+    package, name = _driver()
+    module = importlib.import_module(f"{package}.asyncio" if is_async else package)
+    try:
+        client = getattr(module, name).from_url(drivers_url)
+        pool = client.connection_pool
+        # The drivers would refuse an unknown setting in the query only when they connect.
+        Dial(pool.connection_class, pool.connection_kwargs, dial_s, wait=is_async).to(None)()
+    except Exception as error:
+        raise InvalidArgument(f"url: {error}") from None
+    if not cluster:
+        return client
+    if pool.connection_kwargs.get("db"):
+        raise InvalidArgument("url: expected no database, because a cluster has only one")
+    times = {"socket_timeout": dial_s, "socket_connect_timeout": dial_s}
+    try:
+        nodes = getattr(module, f"{name}Cluster").from_url(drivers_url, **times)
+    except Exception as error:
+        raise judge(error) from error
+    if not is_async:
+        # The connections on which the driver has read the map.
+        nodes.close()
+    return nodes
+
+
+def _drivers_url(url: object) -> str:
+    """Returns a URL as the drivers read it, with a scheme that all of them have."""
+    try:
+        # Some properties of a URL raise an error when they are read, with a part of the text.
+        parts = urlsplit(url if isinstance(url, str) else "")
+        scheme, is_valid = _SCHEMES[parts.scheme], not parts.fragment and parts.port != 0
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except (KeyError, ValueError):
+        raise InvalidArgument(_EXPECTED) from None
+    # The drivers would take another path for no database, and drop the host of a socket.
+    if scheme == "unix":
+        is_valid &= parts.hostname is None and parts.path.strip("/") != ""
+    else:
+        is_valid &= _DATABASE.fullmatch(parts.path) is not None
+    if not is_valid or "://" not in str(url):
+        raise InvalidArgument(_EXPECTED)
+    named = [(_CREDENTIALS.get(name, name), value) for name, value in query]
+    return f"{scheme}://{parts.netloc}{parts.path}?{urlencode(named)}".rstrip("?")
+
+
+def _driver() -> tuple[str, str]:
+    """Returns the package of the driver that is installed, and the name of its client."""
+    if importlib.util.find_spec("redis") is None and importlib.util.find_spec("valkey"):
+        return "valkey", "Valkey"
+    return "redis", "Redis"
