@@ -77,8 +77,10 @@ def own_names() -> set[str]:
             if isinstance(node, ast.ClassDef):
                 names.add(node.name)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                names.add(node.targets[0].id)
-    return names - {"G", "T", "Steps"}
+                # A type variable belongs to the signatures that use it.
+                is_variable = ast.unparse(node.value).startswith("TypeVar(")
+                names |= set() if is_variable else {node.targets[0].id}
+    return names - {"Steps"}
 
 
 def members_of(thing: object) -> list[object]:

@@ -49,10 +49,10 @@ __all__ = [
 ]
 
 L = TypeVar("L", Limiter, AsyncLimiter)
-Limits = TypeVar("Limits", str, RateLimitItem)
+Given = TypeVar("Given", str, RateLimitItem)
 
 
-def checked(limits: Limits, strategy: str = "gcra") -> Limits:
+def checked(limits: Given, strategy: str = "gcra") -> Given:
     """Returns the limits. Raises InvalidArgument if the storages cannot enforce one of them.
 
     The windows of ``moving-window`` and of the other strategies last 366 days at most:
