@@ -309,7 +309,11 @@ def item_of(
     rule: Rule, subject: str | int, cost: int, leave: int | str | None = None
 ) -> Item:  # fmt: skip
     """Returns the item of a call of one rule."""
-    item = checked_rule(rule).of(subject)
+    try:
+        item = rule.of(subject)
+    except AttributeError:
+        checked_rule(rule)
+        raise
     # True equals 1, but is no cost.
     if cost != 1 or type(cost) is not int:
         item = item.cost(cost)
