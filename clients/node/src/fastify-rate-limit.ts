@@ -1,20 +1,18 @@
 /**
- * A store for @fastify/rate-limit: the package handles routes and headers, and the server decides,
- * by a fixed window for each route and key.
- *
- * The package's own stores also count the requests that are denied. This one does not: a denied
- * request takes nothing, and is reported as one hit above the limit. So the options that need such
- * a count are refused: `ban`, `continueExceeding` and `exponentialBackoff`. `onError` replaces
- * `skipOnError`.
+ * A store for @fastify/rate-limit: the package handles routes and headers, and the server counts,
+ * in a fixed window for each route and key. Like the package's own stores it also counts the
+ * requests that are denied. `onError` replaces `skipOnError`.
  */
 import type { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
+import { Exceeding, type Growth } from './exceeding.js';
 import { rateLimitHeaders } from './headers.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
-import { requiredKeyOf, type WithHeaders } from './key-of.js';
+import { joined, requiredKeyOf, type WithHeaders } from './key-of.js';
 import type { Limiter } from './limiter.js';
-import { integer, microseconds } from './numbers.js';
+import { MAX_LIMIT, microseconds } from './numbers.js';
 import { fixed, type Rule } from './rules.js';
+import { withoutLimit } from './window-hits.js';
 
 export type { WithHeaders } from './key-of.js';
 
@@ -38,10 +36,10 @@ interface FastifyRateLimitOptions {
   routeInfo?: { method?: string | string[]; url?: string };
 }
 
-/** The hits of a key; one more than `max` for a denial. */
+/** The hits of a key, those that were denied included. */
 export interface FastifyHits {
   current: number;
-  /** The ms until the window ends; of a denial, until the retry. */
+  /** The ms until the window ends. */
   ttl: number;
 }
 
@@ -52,17 +50,17 @@ export type FastifyStoreCallback = (error: Error | null, hits?: FastifyHits) => 
 export interface FastifyStore {
   /** Counts a request. An error has the status 503 if `onError` denied the request. */
   incr(key: string, callback: FastifyStoreCallback, timeWindow: number, max: number): void;
-  /** Reports the hits of a key, and counts nothing. If the next request is denied: `max` + 1. */
+  /** Reports the hits of a key, and counts nothing. */
   read(key: string, callback: FastifyStoreCallback, timeWindow: number, max: number): void;
   /** Returns the store of a route. Routes with the same `groupId` share their hits. */
   child(options: object): FastifyStore;
 }
 
 /**
- * Returns a store class for the option `store` of @fastify/rate-limit.
+ * Returns a store class for the option `store` of @fastify/rate-limit. A `max` of 0 denies, and an
+ * infinite one allows, without a call.
  *
- * The class throws an InvalidArgumentError at setup for an option that it cannot express, and for a
- * `max` below 1.
+ * The class throws an InvalidArgumentError at setup for an option that it cannot express.
  */
 export function redisThrottleStore(
   options: FastifyStoreOptions,
@@ -74,27 +72,44 @@ export function redisThrottleStore(
   fixed(name, 1, 1); // Validates the name.
 
   return class RedisThrottleStore implements FastifyStore {
-    readonly #space: string;
+    readonly #space: readonly string[];
+    readonly #exceeding: Exceeding | undefined;
+    /** True if the package needs the number of denied requests. */
+    readonly #needsDenials: boolean;
 
     constructor(pluginOptions: FastifyRateLimitOptions) {
       validate(pluginOptions);
       this.#space = spaceOf(pluginOptions);
+      const growth = growthOf(pluginOptions);
+      this.#exceeding = growth && new Exceeding(limiter, name, growth);
+      this.#needsDenials = growth !== undefined || (pluginOptions.ban ?? -1) >= 0;
     }
 
     incr(key: string, callback: FastifyStoreCallback, timeWindow: number, max: number): void {
-      this.#answer({ key, timeWindow, max }, callback, async (rule, subject) => {
-        const decision = opened(await limiter.check(rule, subject));
-        const { hits, waitMs } = hitsOf(rule, decision, timeWindow);
-        return { current: hits, ttl: waitMs };
+      const constant = { current: 1, ttl: timeWindow };
+      this.#answer({ key, timeWindow, max, constant }, callback, async (rule, subject) => {
+        const { decision, hits } = await limiter.hit(rule, subject);
+        opened(decision);
+        const isOver = hits === undefined || hits > max;
+        if (this.#exceeding !== undefined && isOver && decision.source === 'server') {
+          const over = { rule, subject, max, timeWindow, hits, leftMs: decision.retryAfterMs };
+          return this.#exceeding.hit(over);
+        }
+        const told = hitsOf(rule, decision, timeWindow);
+        return { current: hits ?? told.hits, ttl: told.waitMs };
       });
     }
 
     read(key: string, callback: FastifyStoreCallback, timeWindow: number, max: number): void {
-      this.#answer({ key, timeWindow, max }, callback, async (rule, subject) => {
-        const next = opened(await limiter.peek(rule, subject));
-        if (!next.allowed) return { current: max + 1, ttl: next.retryAfterMs };
-        const current = next.source === 'error' ? 0 : max - next.remaining - 1;
-        return { current, ttl: current === 0 ? 0 : next.resetAfterMs };
+      const constant = max > 0 ? { current: 0, ttl: 0 } : { current: 1, ttl: timeWindow };
+      this.#answer({ key, timeWindow, max, constant }, callback, async (rule, subject) => {
+        const now = opened(await limiter.peek(withoutLimit(rule), subject, { cost: 0 }));
+        if (!now.allowed) {
+          const more = (await this.#exceeding?.count(subject)) || 1;
+          return { current: Math.max(0, Math.floor(max)) + more, ttl: now.retryAfterMs };
+        }
+        const current = now.source === 'error' ? 0 : now.limit - now.remaining;
+        return { current, ttl: current === 0 ? 0 : now.resetAfterMs };
       });
     }
 
@@ -104,14 +119,20 @@ export function redisThrottleStore(
 
     /** Calls back with the answer or the error, and never throws. */
     #answer(
-      { key, timeWindow, max }: Asked,
+      { key, timeWindow, max, constant }: Asked,
       callback: FastifyStoreCallback,
       decide: (rule: Rule, subject: string) => Promise<FastifyHits>,
     ): void {
       const decided = async () => {
         if (isMissing(key)) throw withStatus(new InvalidArgumentError('key', 'a key'), 400);
-        const rule = fixed(name, max, `${timeWindow}ms`, { prefetch: 1 });
-        return decide(rule, `${this.#space}${key}`);
+        if (typeof max !== 'number' || Number.isNaN(max)) {
+          throw new InvalidArgumentError('max', 'a number');
+        }
+        const isDenied = max <= 0 && !this.#needsDenials;
+        if (isDenied || max === Number.POSITIVE_INFINITY) return constant;
+        const limit = Math.min(MAX_LIMIT, Math.max(1, Math.floor(max)));
+        const rule = fixed(name, limit, `${timeWindow}ms`, { prefetch: 1 });
+        return decide(rule, joined(...this.#space, String(key)));
       };
       decided().then((hits) => callback(null, hits), callback);
     }
@@ -123,6 +144,8 @@ interface Asked {
   key: string | number | null | undefined;
   timeWindow: number;
   max: number;
+  /** The answer without a call if `max` is 0 or infinite. */
+  constant: FastifyHits;
 }
 
 /** Returns the decision, or throws the error of a 503 if `onError` denied the call. */
@@ -135,23 +158,26 @@ function opened(decision: Decision): Decision {
 }
 
 /** Throws for options that the store cannot express. */
-function validate(options: FastifyRateLimitOptions): void {
-  const { ban = -1, max, timeWindow } = options;
-  if (ban >= 0) throw new InvalidArgumentError('ban', 'no ban, which needs a count of denials');
-  for (const option of ['continueExceeding', 'exponentialBackoff'] as const) {
-    if (options[option]) throw new InvalidArgumentError(option, 'false; denials take nothing');
-  }
-  if (options.skipOnError) {
+function validate({ skipOnError, timeWindow }: FastifyRateLimitOptions): void {
+  if (skipOnError) {
     throw new InvalidArgumentError('skipOnError', "false; onError 'allow' serves without a server");
   }
-  if (typeof max === 'number') integer('max', max, 1);
   if (typeof timeWindow === 'number') microseconds('timeWindow', `${timeWindow}ms`);
 }
 
-/** Returns the first part of the subjects of a store, so that routes with options count apart. */
-function spaceOf({ groupId, routeInfo }: FastifyRateLimitOptions): string {
-  if (groupId !== undefined) return 'group-';
-  return routeInfo === undefined ? '' : `${routeInfo.method ?? ''}${routeInfo.url ?? ''}-`;
+/** Returns what a denied request does to the window, undefined if nothing. */
+function growthOf(options: FastifyRateLimitOptions): Growth | undefined {
+  if (options.continueExceeding) return 'continue';
+  return options.exponentialBackoff ? 'double' : undefined;
+}
+
+/**
+ * Returns the first parts of the subjects of a store, so that routes with options count apart. The
+ * number of parts tells the plugin, groups and routes apart.
+ */
+function spaceOf({ groupId, routeInfo }: FastifyRateLimitOptions): readonly string[] {
+  if (groupId !== undefined) return [groupId];
+  return routeInfo === undefined ? [] : [String(routeInfo.method ?? ''), routeInfo.url ?? ''];
 }
 
 /**

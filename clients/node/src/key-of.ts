@@ -9,6 +9,14 @@ export interface WithHeaders {
 }
 
 /**
+ * Joins parts to one text. Parts are encoded: lists of the same length are equal only if all their
+ * parts are, and lists of different lengths never are.
+ */
+export function joined(...parts: readonly string[]): string {
+  return parts.map((part) => part.replaceAll('%', '%25').replaceAll('|', '%7C')).join('|');
+}
+
+/**
  * Returns a function that makes a key of the values of header fields: `acme|k1`. It returns
  * undefined if a field is missing or empty.
  *
@@ -28,9 +36,9 @@ export function headerKey<Incoming>(
       const value = read(incoming, field);
       const text: unknown = Array.isArray(value) ? value.join(', ') : value;
       if (typeof text !== 'string' || text === '') return undefined;
-      parts.push(text.replaceAll('%', '%25').replaceAll('|', '%7C'));
+      parts.push(text);
     }
-    return parts.join('|');
+    return joined(...parts);
   };
 }
 
