@@ -1,10 +1,13 @@
 package redisthrottle;
 
+import java.util.List;
+import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Thrown if the server refused a command for good, or sent a reply that is not a decision. It is
- * thrown under every {@link OnError}, so that no limit is off unnoticed.
+ * thrown under every {@link OnError}, so that no limit is off unnoticed. The message is the
+ * server's text and, in brackets, the rules of the call.
  */
 public final class CommandRejectedException extends RuntimeException {
   private final String kind;
@@ -12,6 +15,21 @@ public final class CommandRejectedException extends RuntimeException {
   CommandRejectedException(String kind, String message, @Nullable Throwable cause) {
     super(message, cause);
     this.kind = kind;
+  }
+
+  /** Returns the error with the lines of the rules whose call was rejected, without their keys. */
+  CommandRejectedException naming(List<Ask> asks) {
+    if (asks.isEmpty()) {
+      return this;
+    }
+    String lines =
+        asks.stream().map(ask -> ask.rule().toString()).collect(Collectors.joining("; "));
+    return new CommandRejectedException(kind, getMessage() + " [" + lines + "]", getCause());
+  }
+
+  /** Returns the error with the stack trace of this thread. Other callers may have the original. */
+  CommandRejectedException traced() {
+    return new CommandRejectedException(kind, String.valueOf(getMessage()), getCause());
   }
 
   static CommandRejectedException notADecision() {

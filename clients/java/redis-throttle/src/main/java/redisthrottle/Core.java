@@ -213,8 +213,7 @@ final class Core {
     try {
       return Replies.settled(reply, ask.rule());
     } catch (CommandRejectedException e) {
-      decider.noteRejection(e, List.of(ask), askedAt);
-      throw e;
+      throw Failures.classified(decider.noteRejection(e, List.of(ask), askedAt));
     }
   }
 

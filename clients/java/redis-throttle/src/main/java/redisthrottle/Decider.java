@@ -61,13 +61,8 @@ final class Decider {
   CompletableFuture<@Nullable Object> noting(
       List<Ask> asks, Supplier<CompletableFuture<@Nullable Object>> send) {
     long askedAt = loop.nanos();
-    return send.get()
-        .whenComplete(
-            (reply, error) -> {
-              if (error != null) {
-                noteRejection(Failures.cause(error), asks, askedAt);
-              }
-            });
+    return Failures.recovered(
+        send.get(), error -> CompletableFuture.failedFuture(noteRejection(error, asks, askedAt)));
   }
 
   /**
@@ -117,12 +112,18 @@ final class Decider {
     log.close();
   }
 
-  /** Counts and reports the error if the server rejected the command. */
-  void noteRejection(Throwable error, List<Ask> asks, long askedAt) {
-    if (error instanceof CommandRejectedException rejection) {
-      rejected.incrementAndGet();
-      hooks.tell(EventKind.REJECTED, null, rejection, asks, askedAt);
+  /**
+   * Counts and reports the error if the server rejected the command. Returns the error, which then
+   * names the rules.
+   */
+  Throwable noteRejection(Throwable error, List<Ask> asks, long askedAt) {
+    if (!(error instanceof CommandRejectedException rejection)) {
+      return error;
     }
+    CommandRejectedException named = rejection.naming(asks);
+    rejected.incrementAndGet();
+    hooks.tell(EventKind.REJECTED, null, named, asks, askedAt);
+    return named;
   }
 
   OnError onErrorOf(BaseRule rule) {
@@ -132,9 +133,8 @@ final class Decider {
 
   private Decision without(
       List<Ask> asks, Throwable error, boolean isKnown, boolean isPeek, long askedAt) {
-    noteRejection(error, asks, askedAt);
     if (!(error instanceof UnavailableException away)) {
-      throw Failures.classified(error);
+      throw Failures.classified(noteRejection(error, asks, askedAt));
     }
     Decision denied = isKnown ? known.denial(asks, away) : null;
     return denied == null ? withoutAnswer(asks, away, isKnown, isPeek) : denied;

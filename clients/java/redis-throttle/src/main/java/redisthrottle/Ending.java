@@ -284,14 +284,10 @@ final class Ending {
   private <T> CompletableFuture<T> noted(
       CompletableFuture<@Nullable Object> reply, Ask ask, Function<@Nullable Object, T> read) {
     long askedAt = loop.nanos();
-    return reply
-        .thenApply(read)
-        .whenComplete(
-            (result, error) -> {
-              if (error != null) {
-                decider.noteRejection(Failures.cause(error), List.of(ask), askedAt);
-              }
-            });
+    return Failures.recovered(
+        reply.thenApply(read),
+        error ->
+            CompletableFuture.failedFuture(decider.noteRejection(error, List.of(ask), askedAt)));
   }
 
   /** Ends the repetitions. From now on an end without an answer is counted and reported. */

@@ -86,7 +86,9 @@ final class Entry {
       report(signal);
     }
     if (error != null) {
-      outside.completeExceptionally(Failures.cause(error));
+      Throwable cause = Failures.cause(error);
+      boolean isBare = !isAwaited && cause instanceof UnavailableException;
+      outside.completeExceptionally(isBare ? ((UnavailableException) cause).traced() : cause);
     } else if (!outside.complete(result)) {
       loop.execute(() -> work.undo(result));
     }
@@ -177,6 +179,8 @@ final class Entry {
     if (cause instanceof Error fatal) {
       throw fatal;
     }
-    return cause instanceof RuntimeException known ? known : Failures.classified(cause);
+    RuntimeException known =
+        cause instanceof RuntimeException one ? one : Failures.classified(cause);
+    return Failures.traced(known);
   }
 }

@@ -98,11 +98,25 @@ final class Failures {
   /** Returns the error of a dial as one of a call that was not sent. */
   static RuntimeException ofDial(Throwable error) {
     RuntimeException known = classified(error);
-    if (known instanceof UnavailableException away) {
-      String text = String.valueOf(away.getMessage());
-      return UnavailableException.unsent(away.reason(), text, away);
+    return known instanceof UnavailableException away ? away.unsent() : known;
+  }
+
+  /**
+   * Returns an error with the stack trace of this thread, so that it names the line of the program
+   * that called: the limiter's thread made the original, which other callers may have too.
+   */
+  static RuntimeException traced(RuntimeException error) {
+    if (error instanceof UnavailableException away) {
+      return away.traced();
     }
-    return known;
+    if (error instanceof CommandRejectedException rejected) {
+      return rejected.traced();
+    }
+    if (error instanceof DeniedException denied) {
+      return new DeniedException(denied.decision());
+    }
+    boolean isClosed = error.getClass() == IllegalStateException.class;
+    return isClosed ? new IllegalStateException(error.getMessage(), error.getCause()) : error;
   }
 
   private static String firstWord(String text) {

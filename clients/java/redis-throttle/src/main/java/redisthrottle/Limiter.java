@@ -68,6 +68,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Looks at a key as {@link #peek(Item)} does. */
+  public CompletionStage<Decision> peekAsync(Item item) {
+    return peekAsync(item, CallOptions.NONE);
+  }
+
+  /** Looks at a key with options, as {@link #peek(Item)} does. */
   public CompletionStage<Decision> peekAsync(Item item, CallOptions options) {
     return entry.async(core.peek(item, options));
   }
@@ -87,6 +92,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Gives units back as {@link #refund(Item)} does. */
+  public CompletionStage<Decision> refundAsync(Item item) {
+    return refundAsync(item, CallOptions.NONE);
+  }
+
+  /** Gives units back with options, as {@link #refund(Item)} does. */
   public CompletionStage<Decision> refundAsync(Item item, CallOptions options) {
     return entry.async(core.settled(EventKind.REFUND, item, options));
   }
@@ -106,6 +116,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Takes units as {@link #charge(Item)} does. */
+  public CompletionStage<Decision> chargeAsync(Item item) {
+    return chargeAsync(item, CallOptions.NONE);
+  }
+
+  /** Takes units with options, as {@link #charge(Item)} does. */
   public CompletionStage<Decision> chargeAsync(Item item, CallOptions options) {
     return entry.async(core.settled(EventKind.CHARGE, item, options));
   }
@@ -126,6 +141,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Deletes a state as {@link #forget(Item)} does. */
+  public CompletionStage<Boolean> forgetAsync(Item item) {
+    return forgetAsync(item, CallOptions.NONE);
+  }
+
+  /** Deletes a state with options, as {@link #forget(Item)} does. */
   public CompletionStage<Boolean> forgetAsync(Item item, CallOptions options) {
     return entry.async(core.forget(item, options));
   }
@@ -146,6 +166,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Denies calls as {@link #block(Item, Duration)} does. The result is true. */
+  public CompletionStage<Boolean> blockAsync(Item item, Duration duration) {
+    return blockAsync(item, duration, CallOptions.NONE);
+  }
+
+  /** Denies calls with options, as {@link #block(Item, Duration)} does. The result is true. */
   public CompletionStage<Boolean> blockAsync(Item item, Duration duration, CallOptions options) {
     return entry.async(core.block(item, duration, options));
   }
@@ -165,6 +190,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Checks several items as {@link #checkAll(List)} does. */
+  public CompletionStage<Decision> checkAllAsync(List<Item> items) {
+    return checkAllAsync(items, CallOptions.NONE);
+  }
+
+  /** Checks several items with options, as {@link #checkAll(List)} does. */
   public CompletionStage<Decision> checkAllAsync(List<Item> items, CallOptions options) {
     return entry.async(core.checkAll(items, options));
   }
@@ -180,6 +210,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Looks at several items as {@link #peekAll(List)} does. */
+  public CompletionStage<Decision> peekAllAsync(List<Item> items) {
+    return peekAllAsync(items, CallOptions.NONE);
+  }
+
+  /** Looks at several items with options, as {@link #peekAll(List)} does. */
   public CompletionStage<Decision> peekAllAsync(List<Item> items, CallOptions options) {
     return entry.async(core.peekAll(items, options));
   }
@@ -199,6 +234,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Checks one item after the other, as {@link #checkEach(List)} does. */
+  public CompletionStage<Decision> checkEachAsync(List<Item> items) {
+    return checkEachAsync(items, CallOptions.NONE);
+  }
+
+  /** Checks one item after the other with options, as {@link #checkEach(List)} does. */
   public CompletionStage<Decision> checkEachAsync(List<Item> items, CallOptions options) {
     return entry.async(new Sequences(core, options).checkEach(items));
   }
@@ -219,6 +259,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Checks until the call is allowed, as {@link #await(Item, Duration)} does. */
+  public CompletionStage<Decision> awaitAsync(Item item, Duration longest) {
+    return awaitAsync(item, longest, CallOptions.NONE);
+  }
+
+  /** Checks until the call is allowed with options, as {@link #await(Item, Duration)} does. */
   public CompletionStage<Decision> awaitAsync(Item item, Duration longest, CallOptions options) {
     return entry.async(new Sequences(core, options).await(item, longest));
   }
@@ -238,6 +283,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Takes a permit as {@link #lease(Item)} does. */
+  public CompletionStage<Lease> leaseAsync(Item item) {
+    return leaseAsync(item, CallOptions.NONE);
+  }
+
+  /** Takes a permit with options, as {@link #lease(Item)} does. */
   public CompletionStage<Lease> leaseAsync(Item item, CallOptions options) {
     return entry.async(core.lease(item, options));
   }
@@ -258,6 +308,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Takes several items as {@link #admit(List)} does. */
+  public CompletionStage<Admission> admitAsync(List<Item> items) {
+    return admitAsync(items, CallOptions.NONE);
+  }
+
+  /** Takes several items with options, as {@link #admit(List)} does. */
   public CompletionStage<Admission> admitAsync(List<Item> items, CallOptions options) {
     return entry.async(core.admit(items, options));
   }
@@ -278,6 +333,11 @@ public final class Limiter implements AutoCloseable {
   }
 
   /** Reserves units as {@link #reserve(Item)} does. */
+  public CompletionStage<Reservation> reserveAsync(Item item) {
+    return reserveAsync(item, CallOptions.NONE);
+  }
+
+  /** Reserves units with options, as {@link #reserve(Item)} does. */
   public CompletionStage<Reservation> reserveAsync(Item item, CallOptions options) {
     return admitAsync(reservation(item), options)
         .thenApply(admission -> new Reservation(admission, item.rule()));

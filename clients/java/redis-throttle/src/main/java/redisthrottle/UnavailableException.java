@@ -2,7 +2,11 @@ package redisthrottle;
 
 import org.jspecify.annotations.Nullable;
 
-/** Thrown by calls that {@link OnError} does not decide, if there is no answer. */
+/**
+ * Thrown by calls that {@link OnError} does not decide, if there is no answer. One that a blocking
+ * method throws has the stack trace of its caller. {@link Decision#error} has none, because it
+ * would cost more than the call.
+ */
 public final class UnavailableException extends RuntimeException {
   private static final String UNSENT = "not sent: ";
 
@@ -10,23 +14,30 @@ public final class UnavailableException extends RuntimeException {
   private final boolean isSent;
 
   private UnavailableException(
-      Reason reason, String message, @Nullable Throwable cause, boolean isSent) {
-    // No stack trace: it would show a thread of the driver, and cost more than the call.
-    super(message, cause, false, false);
+      Reason reason, String message, @Nullable Throwable cause, boolean isSent, boolean hasTrace) {
+    super(message, cause, hasTrace, hasTrace);
     this.reason = reason;
     this.isSent = isSent;
   }
 
   /** Returns the error of a call that left this process. */
   static UnavailableException sent(Reason reason, String message, @Nullable Throwable cause) {
-    return new UnavailableException(reason, message, cause, true);
+    return new UnavailableException(reason, message, cause, true, false);
   }
 
   /** Returns the error of a call that was not sent. */
   static UnavailableException unsent(Reason reason, String message, @Nullable Throwable cause) {
-    // The message may be that of a dial, which says so already.
-    String text = message.startsWith(UNSENT) ? message : UNSENT + message;
-    return new UnavailableException(reason, text, cause, false);
+    return new UnavailableException(reason, UNSENT + message, cause, false, false);
+  }
+
+  /** Returns the error of a dial as one of a call that was not sent. */
+  UnavailableException unsent() {
+    return isSent ? unsent(reason, String.valueOf(getMessage()), getCause()) : this;
+  }
+
+  /** Returns the error with the stack trace of this thread. Other callers may have the original. */
+  UnavailableException traced() {
+    return new UnavailableException(reason, String.valueOf(getMessage()), getCause(), isSent, true);
   }
 
   /** Returns the reason that there is no answer. */
