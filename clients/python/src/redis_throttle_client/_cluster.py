@@ -33,6 +33,10 @@ class _Redirecting:
     _dial: Dial
     _slots: Slots
 
+    def slot(self, key: str) -> int:
+        """Returns the slot of a key."""
+        return self._slots.slot(key)
+
     def _refresh(self, *, first: Node = None, last: Node = None) -> Any:
         """Reads the map in the background."""
         raise NotImplementedError

@@ -50,7 +50,7 @@ def without_answer(
         rows = [row(at, False) for at in range(len(items))]
     chosen = strictest(on_errors)
     bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
-    at = max(bound, key=lambda at: _severity(rows[at]))
+    at = max(bound, key=lambda at: severity(rows[at]))
     return replace(rows[at], rows=tuple(rows), deciding=at)
 
 
@@ -62,5 +62,6 @@ def _without_state(rule: Rule, allowed: bool, reason: Reason, retry_ms: int) -> 
     )  # fmt: skip
 
 
-def _severity(row: Decision) -> tuple[bool, bool, int, int]:
+def severity(row: Decision) -> tuple[bool, bool, int, int]:
+    """Returns the order of the rows of a decision. The highest one decides."""
     return not row.allowed, row.never, row.retry_after_ms, -row.remaining

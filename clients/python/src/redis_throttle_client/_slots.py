@@ -43,9 +43,14 @@ class Slots:
         """True if a map has been read, by the driver or by the transport."""
         return bool(self._ranges) or bool(self._client.nodes_manager.slots_cache)
 
+    def slot(self, key: str) -> int:
+        """Returns the slot of a key."""
+        slot: int = self._client.keyslot(key)
+        return slot
+
     def find(self, key: str) -> Address:
         """Returns the node of a key; raises Unavailable if no node is known for its slot."""
-        slot = self._client.keyslot(key)
+        slot = self.slot(key)
         moved = self._moved.get(slot)
         if moved is not None:
             return moved

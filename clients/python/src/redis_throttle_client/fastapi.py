@@ -5,8 +5,7 @@
 
     @app.get("/", dependencies=[Depends(limits.limit(gcra("api", 10, 10, "1m")))])
 
-Needs the extra ``fastapi``. The middleware of :mod:`.asgi` limits a whole application instead, and
-also websockets.
+Needs the extra ``fastapi``. The middleware of :mod:`.asgi` limits a whole application instead.
 """
 
 from __future__ import annotations
@@ -14,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, Response, routing
+from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, routing
+from fastapi.requests import HTTPConnection
+from fastapi.websockets import WebSocketState
 
 from ._async_limiter import AsyncLimiter
-from ._decision import Decision, HeaderStyle
+from ._counting import RequestItems
+from ._decision import Decision, Denied, HeaderStyle
 from ._errors import InvalidArgument
 from ._exchange import App, Exchange, Send
 from ._http import denial, problem
@@ -25,6 +27,7 @@ from ._inbox import Receive, Scope
 from ._plan import Plan, resolved_async
 from ._problem import TITLES
 from ._rules import Rule
+from ._stacked import following, groups, parts
 
 __all__ = [
     "CostFunction",
@@ -80,13 +83,18 @@ class RateLimits:
         if not isinstance(limiter, AsyncLimiter):
             raise InvalidArgument("limiter: expected an AsyncLimiter")
         self._limiter, self._styles, self._proxies = limiter, headers, trusted_proxies
-        self._limits: set[Callable[..., Any]] = set()
+        self._plans: dict[Callable[..., Any], Plan] = {}
         self._name = f"redis_throttle_client.limits.{id(self)}"
 
     def install(self, app: FastAPI) -> None:
-        """Adds the header fields, the responses to denials and their documentation to ``app``."""
+        """Adds the header fields, the responses to denials and their documentation to ``app``.
+
+        A :class:`Denied` of a lease or an admission in a handler is a denial too.
+        """
         app.add_middleware(_Middleware, limits=self)
-        app.add_exception_handler(RateLimited, _respond)
+        app.add_exception_handler(RateLimited, self._respond)
+        # An application may have its own handler already.
+        app.exception_handlers.setdefault(Denied, self._respond)
         openapi = app.openapi
 
         def documented() -> dict[str, Any]:
@@ -100,43 +108,78 @@ class RateLimits:
         self, rules: RulesArgument, *, key: KeyFunction | None = None,
         cost: int | CostFunction = 1, skip: SkipFunction | None = None,
         anonymous: Rule | None = None, tag: KeyFunction | None = None,
-    ) -> Callable[[Request], Awaitable[Decision | None]]:  # fmt: skip
+    ) -> Callable[[HTTPConnection], Awaitable[Decision | None]]:  # fmt: skip
         """Returns a dependency that checks all rules in one call.
 
         Its value is the decision; None if ``skip`` or the rules leave the request out. It raises
         :class:`RateLimited`. The options are those of
         :class:`redis_throttle_client.asgi.RateLimitMiddleware`; the functions take FastAPI's
-        request.
+        request, or the websocket of a route for these.
+
+        Dependencies that follow one another, also of an application, a router and a route, are one
+        call, which takes from all or from none. Another dependency between them, as one that
+        authenticates, divides the calls; so do different hash tags, and in a cluster slots.
         """
         plan = Plan.of(
             self._limiter, rules, key=key, cost=cost, skip=skip, anonymous=anonymous, tag=tag,
             headers=self._styles, trusted_proxies=self._proxies,
         )  # fmt: skip
 
-        async def limited(request: Request) -> Decision | None:
-            return await self._check(plan, request)
+        async def limited(connection: HTTPConnection) -> Decision | None:
+            return await self._check(limited, connection)
 
-        self._limits.add(limited)
+        self._plans[limited] = plan
         return limited
 
-    async def _check(self, plan: Plan, request: Request) -> Decision | None:
-        exchange = request.scope.get(self._name)
+    async def _check(
+        self, limited: Callable[..., Any], connection: HTTPConnection
+    ) -> Decision | None:  # fmt: skip
+        """Returns the decision of a limit. Also decides those that follow it."""
+        exchange = connection.scope.get(self._name)
         if exchange is None:
             raise InvalidArgument("app: RateLimits.install(app) was not called")
-        peer = request.client.host if request.client else None
-        address = plan.client(peer, request.headers.getlist("x-forwarded-for"))
-        asked = await resolved_async(plan.items(request, address))
+        decided: dict[Callable[..., Any], Decision | None] = exchange.decided
+        if limited in decided:
+            return decided.pop(limited)
+        stacked = following(limited, connection.scope, self._plans)
+        asked = [await self._items(self._plans[one], connection) for one in stacked]
+        decided.update(dict.fromkeys(stacked))
+        for group in groups(self._limiter, asked):
+            items = [item for at in group for item in asked[at].items]
+            try:
+                taken = await exchange.take(RequestItems(items, asked[group[0]].tag))
+            except TimeoutError:
+                raise HTTPException(_GONE) from None
+            if not taken.decision.allowed:
+                raise RateLimited(taken.decision, self._styles)
+            sizes = [len(asked[at].items) for at in group]
+            for at, part in zip(group, parts(taken.decision, sizes), strict=True):
+                decided[stacked[at]] = part
+        return decided.pop(limited)
+
+    async def _items(self, plan: Plan, connection: HTTPConnection) -> RequestItems:
+        peer = connection.client.host if connection.client else None
+        address = plan.client(peer, connection.headers.getlist("x-forwarded-for"))
+        asked = await resolved_async(plan.items(connection, address))
         if asked is None:
             raise RateLimited(None, plan.styles)
-        if not asked.items:
-            return None
-        try:
-            decision: Decision = (await exchange.take(asked)).decision
-        except TimeoutError:
-            raise HTTPException(_GONE) from None
-        if not decision.allowed:
-            raise RateLimited(decision, plan.styles)
-        return decision
+        return asked
+
+    async def _respond(self, connection: Any, error: Exception) -> Any:
+        """Responds to a denial. Closes a websocket that cannot have a response any more."""
+        if isinstance(error, RateLimited):
+            answer = error._answer
+        elif isinstance(error, Denied):
+            answer = denial(error.decision, self._styles)
+        else:
+            raise error
+        if isinstance(connection, WebSocket):
+            extensions = connection.scope.get("extensions") or {}
+            is_new = connection.application_state is WebSocketState.CONNECTING
+            if not is_new or "websocket.http.response" not in extensions:
+                await connection.close(1008)
+                return None
+        return Response(answer.body, answer.status, dict(answer.headers))
 
     def _document(self, app: FastAPI, schema: dict[str, Any]) -> None:
         """Adds the responses to denials to the operations that have a limit."""
@@ -144,15 +187,23 @@ class RateLimits:
         routes: Iterable[Any] = getattr(routing, "iter_route_contexts", list)(app.routes)
         for route in routes:
             tree = getattr(route, "dependant", None)
-            if tree is None or self._limits.isdisjoint(_calls(tree)):
+            if tree is None or self._plans.keys().isdisjoint(_calls(tree)):
                 continue
             components = schema.setdefault("components", {})
             components.setdefault("schemas", {}).setdefault(_SCHEMA, _PROBLEM)
             operations = schema.get("paths", {}).get(route.path_format, {})
-            for method in route.methods:
+            for method in getattr(route, "methods", None) or ():
                 responses = operations.get(method.lower(), {}).get("responses", {})
                 for status, response in _RESPONSES.items():
                     responses.setdefault(status, response)
+
+
+class _Exchange(Exchange):
+    """An exchange, with the decisions of limits whose dependencies are not called yet."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.decided: dict[Callable[..., Any], Decision | None] = {}
 
 
 class _Middleware:
@@ -163,19 +214,12 @@ class _Middleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._limits
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        exchange = Exchange(limits._limiter, limits._styles, scope, receive, send)
+        exchange = _Exchange(limits._limiter, limits._styles, scope, receive, send)
         scope[limits._name] = exchange
         await exchange.run(self._app, scope)
-
-
-async def _respond(request: Request, error: Exception) -> Response:
-    if not isinstance(error, RateLimited):
-        raise error
-    answer = error._answer
-    return Response(answer.body, answer.status, dict(answer.headers))
 
 
 def _calls(tree: Any) -> Iterable[Any]:
