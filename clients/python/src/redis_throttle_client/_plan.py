@@ -116,11 +116,11 @@ class Plan:
             if not subject:
                 if self.anonymous is None or not address:
                     return None
-                _note(address)
+                note(address)
                 found = [(self.anonymous, address)]
                 break
             if key is None:
-                _note(subject)
+                note(subject)
             found.append((rule, subject))
         if not found:
             return RequestItems(())
@@ -213,7 +213,7 @@ def _warn_once(text: str, *args: object, exc_info: bool = False) -> None:
         log.warning(text, *args, exc_info=exc_info)
 
 
-def _note(address: str) -> None:
+def note(address: str) -> None:
     """Warns once if the address that is a subject is the name of a peer."""
     global _has_noted
     if address.startswith(_PEER) and not _has_noted:

@@ -11,26 +11,28 @@ Needs the extra ``rest-framework``. The decision is
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from ._address import ClientAddress
 from ._body_input import BodyInput
 from ._counting import Decided, refund, take
-from ._decision import Decision, HeaderStyle, retry_after_s
+from ._decision import Decision, Denied, HeaderStyle, retry_after_s
 from ._errors import InvalidArgument
 from ._http import DECISION, LISTS, problem
 from ._limiter import Limiter
 from ._outcome import Outcome
-from ._plan import Plan, refuse_async, resolved
-from ._rules import Rule
+from ._plan import Plan, note, refuse_async, resolved
+from ._rate import parsed_rate
+from ._rules import Rule, sliding_log
 
 __all__ = [
     "KeyFunction",
@@ -38,6 +40,7 @@ __all__ = [
     "RateLimitThrottle",
     "RuleFunction",
     "RulesArgument",
+    "ScopedRateLimitThrottle",
 ]
 
 KeyFunction = Callable[[Request], str | int | None]
@@ -47,6 +50,10 @@ RuleFunction = Callable[[Request], Rule | None]
 RulesArgument = (
     Rule | RuleFunction | Sequence[Rule | RuleFunction | tuple[Rule | RuleFunction, KeyFunction]]
 )
+# A rate of the framework, which reads only the first letter of its unit. It would count the
+# requests of a month in each minute.
+_RATE = re.compile(r"(-?[0-9]{1,15})/(?!mo)([smhd])[a-z]*")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class RateLimitError(APIException):
@@ -66,14 +73,23 @@ class RateLimitError(APIException):
 class RateLimitThrottle(BaseThrottle):
     """Checks all its rules in one call. Use a subclass with a ``limiter`` and ``rules``.
 
+    In place of ``rules``, a class may have a ``rate`` such as ``"3/min"`` or ``"5 per 2 hours"``,
+    or a ``scope``, whose rate is in the framework's setting DEFAULT_THROTTLE_RATES. As in the
+    framework, so many requests are allowed in any such period, and None is no limit. The rule has
+    the name of the scope, or else of the class.
+
     The framework asks every throttle, also after a denial. So the rules of a view belong in one
-    class. A denial is the framework's ``Throttled``, 429. The methods :meth:`key`, :meth:`cost`,
-    :meth:`skip` and :meth:`tag` may be overridden; ``rules`` may contain functions of the request.
-    Leases are refused, because a throttle does not learn of the end of a response.
+    class. A denial is the framework's ``Throttled``, 429, also a :class:`Denied` of the view. The
+    methods :meth:`key`, :meth:`cost`, :meth:`skip` and :meth:`tag` may be overridden; ``rules`` may
+    contain functions of the request. Leases are refused, because a throttle does not learn of the
+    end of a response.
     """
 
     limiter: ClassVar[Limiter]
     rules: ClassVar[RulesArgument]
+    rate: ClassVar[str | None]
+    scope: ClassVar[str | None] = None
+    THROTTLE_RATES: ClassVar[Mapping[str, Any]] = api_settings.DEFAULT_THROTTLE_RATES
     anonymous: ClassVar[Rule | None] = None
     trusted_proxies: ClassVar[Sequence[str]] = ()
     headers: ClassVar[Sequence[HeaderStyle]] = ("draft-11",)
@@ -82,32 +98,65 @@ class RateLimitThrottle(BaseThrottle):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if not hasattr(cls, "rules"):
+        rules = cls._rules()
+        if rules is None:
             return
         if not isinstance(getattr(cls, "limiter", None), Limiter):
             raise InvalidArgument("limiter: expected a Limiter")
         refuse_async(key=[cls.key], cost=[cls.cost], skip=[cls.skip], tag=[cls.tag])
-        cls._plan = Plan.of(
-            cls.limiter, cls.rules, anonymous=cls.anonymous, headers=cls.headers,
-            trusted_proxies=cls.trusted_proxies,
-        )  # fmt: skip
+        cls._plan = cls._planned(rules)
         for rule, _ in cls._plan.rules:
             _refuse_lease(rule)
+
+    @classmethod
+    def _rules(cls) -> RulesArgument | None:
+        """Returns the rules of the class, None for a base class."""
+        has_rate = hasattr(cls, "rate")
+        if hasattr(cls, "rules"):
+            if has_rate or cls.scope is not None:
+                raise InvalidArgument("rules: the class has a rate or a scope too")
+            return cls.rules
+        if has_rate:
+            return _rule_of(cls.scope or cls.__name__, cls.rate)
+        return None if cls.scope is None else cls._rule_of_scope(cls.scope)
+
+    @classmethod
+    def _rule_of_scope(cls, scope: str) -> Rule | RuleFunction:
+        if scope not in cls.THROTTLE_RATES:
+            raise InvalidArgument(f"scope: DEFAULT_THROTTLE_RATES has no rate for {scope!r}")
+        return _rule_of(scope, cls.THROTTLE_RATES[scope])
+
+    @classmethod
+    def _planned(cls, rules: RulesArgument) -> Plan:
+        return Plan.of(
+            cls.limiter, rules, anonymous=cls.anonymous, headers=cls.headers,
+            trusted_proxies=cls.trusted_proxies,
+        )  # fmt: skip
 
     def __init__(self) -> None:
         if not hasattr(self, "_plan"):
             raise InvalidArgument("rules: expected a subclass of RateLimitThrottle that has them")
-        self._plan_of_self = replace(
-            self._plan, key=self.key, cost=self.cost, skip=self.skip, tag=self.tag
-        )
         self._retry_after_s: int | None = None
 
     def key(self, request: Request) -> str | int | None:
-        """Returns the subject of a request: by default the client's address."""
+        """Returns the subject of a request.
+
+        By default it is ``user:`` and the primary key of the user, or the client's address if the
+        user is not authenticated.
+        """
+        user = request.user
+        if user and user.is_authenticated:
+            return f"user:{user.pk}"
+        address = self._address(request)
+        if address is not None:
+            note(address)
+        return address
+
+    def _address(self, request: Request) -> str | None:
         forwarded = request.META.get("HTTP_X_FORWARDED_FOR")
         peer = request.META.get("REMOTE_ADDR") or None
-        address: ClientAddress = self._plan.address
-        return address.find(peer, [] if forwarded is None else [forwarded])
+        plan: Plan = self._plan
+        return plan.client(peer, [] if forwarded is None else [forwarded])
 
     def cost(self, request: Request) -> int:
         """Returns the cost of a request: by default 1."""
@@ -121,12 +170,21 @@ class RateLimitThrottle(BaseThrottle):
         """Returns the hash tag of the keys, which a cluster needs for several rules."""
         return None
 
+    def _plan_of(self, view: APIView) -> Plan | None:
+        """Returns the plan of a view, None if it has no limit."""
+        plan: Plan = self._plan
+        return plan
+
     def allow_request(self, request: Request, view: APIView) -> bool:
         """Returns False for a denial. Raises :class:`RateLimitError` for 400, 403, 413 and 503."""
-        address = RateLimitThrottle.key(self, request)
-        asked = resolved(self._plan_of_self.items(request, address))
+        plan = self._plan_of(view)
+        if plan is None:
+            return True
+        plan = replace(plan, key=self.key, cost=self.cost, skip=self.skip, tag=self.tag)
+        asked = resolved(plan.items(request, self._address(request)))
         if asked is None:
             raise RateLimitError(None)
+        _answer_denied(view, plan.styles)
         request.META.setdefault(DECISION, None)
         if not asked.items:
             return True
@@ -152,9 +210,71 @@ class RateLimitThrottle(BaseThrottle):
         return self._retry_after_s
 
 
+class ScopedRateLimitThrottle(RateLimitThrottle):
+    """Limits each view that has a ``throttle_scope`` to the rate of that scope.
+
+    Use a subclass with a ``limiter``. The rates are in the framework's setting
+    DEFAULT_THROTTLE_RATES. Views without a scope have no limit.
+    """
+
+    scope_attr: ClassVar[str] = "throttle_scope"
+    _plans: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def _rules(cls) -> RulesArgument | None:
+        if not hasattr(cls, "limiter"):
+            return None
+        if hasattr(cls, "rules") or hasattr(cls, "rate") or cls.scope is not None:
+            raise InvalidArgument("rules: expected none, because each view has its scope")
+        cls._plans = {}
+        return lambda request: None
+
+    def _plan_of(self, view: APIView) -> Plan | None:
+        scope = getattr(view, self.scope_attr, None)
+        if not scope:
+            return None
+        plan: Plan | None = self._plans.get(scope)
+        if plan is None:
+            plan = self._plans[scope] = self._planned(self._rule_of_scope(scope))
+        return plan
+
+
+def _rule_of(name: str, rate: str | None) -> Rule | RuleFunction:
+    """Returns the rule of a rate, or a function for rates that need no call."""
+    if rate is None:
+        return lambda request: None
+    match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    if match is None:
+        return sliding_log(name, parsed_rate(rate, "rate"))
+    requests, seconds = int(match[1]), _UNITS_S[match[2]]
+    if requests > 0:
+        return sliding_log(name, requests, seconds)
+
+    def closed(request: Request) -> Rule | None:
+        raise Throttled(seconds)
+
+    return closed
+
+
 def _refuse_lease(rule: object) -> None:
     if isinstance(rule, Rule) and rule.kind == "lease":
         raise InvalidArgument("rules: a lease needs the middleware for WSGI")
+
+
+def _answer_denied(view: APIView, styles: Sequence[HeaderStyle]) -> None:
+    """Lets the view answer a denied lease or admission as the throttle answers a denial."""
+    handle = view.handle_exception
+
+    def handled(exc: Exception) -> Response:
+        if isinstance(exc, Denied):
+            decision = exc.decision
+            _add_headers(view, decision, styles)
+            is_final = decision.never or decision.source == "error"
+            retry_s = retry_after_s(decision.retry_after_ms)
+            exc = RateLimitError(decision) if is_final else Throttled(retry_s)
+        return handle(exc)
+
+    view.handle_exception = handled  # type: ignore[method-assign]
 
 
 def _add_headers(view: APIView, decision: Decision, styles: Sequence[HeaderStyle]) -> None:
