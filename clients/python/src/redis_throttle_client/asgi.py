@@ -11,7 +11,7 @@ from functools import partial
 from typing import Unpack
 
 from ._async_limiter import AsyncLimiter
-from ._decision import Decision
+from ._decision import Decision, Denied
 from ._errors import InvalidArgument
 from ._exchange import App, Exchange, Send
 from ._http import (
@@ -62,6 +62,9 @@ class RateLimitMiddleware:
     a cluster needs for several rules. All these functions may be async. ``on_denied`` returns the
     response to a denial. ``degraded_header`` is a request header that is ``1`` for the application
     when ``on_error`` decided; the client's own value is removed.
+
+    If the application raises :class:`Denied`, of a lease or an admission, before it responds, the
+    response is that to a denial.
     """
 
     def __init__(
@@ -83,8 +86,9 @@ class RateLimitMiddleware:
         if asked is None:
             await _answer(plan.denial(request, None), scope, receive, send)
             return
+        app = partial(self._run, request)
         if not asked.items:
-            await self._app(self._told(scope, None), receive, send)
+            await app(self._told(scope, None), receive, send)
             return
         exchange = Exchange(self._limiter, plan.styles, scope, receive, send)
         try:
@@ -93,9 +97,34 @@ class RateLimitMiddleware:
             # The client has gone.
             return
         if decision.allowed:
-            await exchange.run(self._app, self._told(scope, decision))
+            await exchange.run(app, self._told(scope, decision))
         else:
             await exchange.run(partial(_answer, plan.denial(request, decision)), scope)
+
+    async def _run(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        """Calls the application. Responds in its place if it raises Denied before it does."""
+        is_read = is_begun = is_closed = False
+
+        async def reading() -> Message:
+            nonlocal is_read
+            is_read = True
+            return await receive()
+
+        async def sending(message: Message) -> None:
+            nonlocal is_begun, is_closed
+            is_begun, is_closed = True, message["type"] == "websocket.close"
+            await send(message)
+
+        try:
+            await self._app(scope, reading, sending)
+        except Denied as error:
+            if not is_begun:
+                answer = self._plan.denial(request, error.decision)
+                await _answer(answer, scope, None if is_read else receive, send)
+            elif scope["type"] == "websocket" and not is_closed:
+                await _close(send)
+            else:
+                raise
 
     def _request(self, scope: Scope) -> Request:
         def headers(name: str) -> list[str]:
@@ -132,13 +161,17 @@ class RateLimitMiddleware:
         return {**scope, "headers": headers, _CLEANED: ours | {raw}}
 
 
-async def _answer(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the complete response. Refuses a websocket before it is accepted."""
+async def _answer(response: Response, scope: Scope, receive: Receive | None, send: Send) -> None:
+    """Sends the complete response. Refuses a websocket before it is accepted.
+
+    ``receive`` is None if the application has received the first message.
+    """
     prefix = "http"
     if scope["type"] == "websocket":
-        await receive()
+        if receive is not None:
+            await receive()
         if "websocket.http.response" not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": 1008})
+            await _close(send)
             return
         prefix = "websocket.http"
     headers = [(n.lower().encode("latin-1"), v.encode("latin-1"))
@@ -146,3 +179,8 @@ async def _answer(response: Response, scope: Scope, receive: Receive, send: Send
     start = {"type": f"{prefix}.response.start", "status": response.status, "headers": headers}
     await send(start)
     await send({"type": f"{prefix}.response.body", "body": response.body})
+
+
+async def _close(send: Send) -> None:
+    """Closes a websocket for the violation of a policy."""
+    await send({"type": "websocket.close", "code": 1008})

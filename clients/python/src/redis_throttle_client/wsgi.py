@@ -7,13 +7,14 @@ The decision is ``environ["redis_throttle_client.decision"]``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Unpack
 
 from ._body_input import BodyInput
 from ._counting import Decided, refund, take
-from ._decision import Decision
+from ._decision import Decision, Denied
 from ._errors import InvalidArgument
 from ._http import (
     DECISION,
@@ -27,6 +28,7 @@ from ._http import (
     RulesArgument,
     SkipFunction,
     added,
+    denial,
 )
 from ._lease import Lease, release_soon
 from ._limiter import Limiter
@@ -51,6 +53,7 @@ __all__ = [
     "RulesArgument",
     "SkipFunction",
     "StartResponse",
+    "denied_response",
 ]
 
 # The names of the request headers that this package controls; the client's values are removed.
@@ -60,7 +63,8 @@ _CLEANED = "redis_throttle_client.cleaned"
 class RateLimitMiddleware:
     """Checks each request before the application. Has the options of the ASGI middleware.
 
-    Its functions must not be async.
+    A :class:`Denied` that the application raises is a denial, as there. The functions must not be
+    async.
     """
 
     def __init__(
@@ -79,7 +83,11 @@ class RateLimitMiddleware:
         if asked is None:
             return _answer(request, plan.denial(request, None), start_response)
         if not asked.items:
-            return self._app(self._told(environ, None), start_response)
+            try:
+                return self._app(self._told(environ, None), start_response)
+            except Denied as error:
+                denied = plan.denial(request, error.decision)
+                return _answer(request, denied, start_response, sys.exc_info())
         taken, leases = take(self._limiter, asked)
         if not taken.decision.allowed:
             return _answer(request, plan.denial(request, taken.decision), start_response)
@@ -93,6 +101,9 @@ class RateLimitMiddleware:
 
         try:
             body = self._app(self._told(environ, taken.decision), starting)
+        except Denied as error:
+            denied = plan.denial(request, error.decision)
+            body = _answer(request, denied, starting, sys.exc_info())
         except BaseException as error:
             ending.end(error)
             raise
@@ -141,10 +152,22 @@ def _status(code: int) -> str:
     return f"{code} {phrase}"
 
 
+def denied_response(error: Denied) -> tuple[bytes, int, dict[str, str]]:
+    """Returns the body, the status and the header fields of a denied lease or admission.
+
+    The middleware responds so to a Denied that reaches it. Flask itself handles the errors of its
+    views, so it needs this function:
+
+        app.register_error_handler(Denied, denied_response)
+    """
+    answer = denial(error.decision, ("draft-11",))
+    return answer.body, answer.status, dict(answer.headers)
+
+
 def _answer(
-    request: Request, answer: Response, start_response: StartResponse
+    request: Request, answer: Response, start_response: StartResponse, *exc_info: Any
 ) -> Iterable[bytes]:  # fmt: skip
-    start_response(_status(answer.status), list(answer.headers.items()))
+    start_response(_status(answer.status), list(answer.headers.items()), *exc_info)
     # Frameworks drop the body of an answer to HEAD, but some servers do not.
     return [] if request.method == "HEAD" else [answer.body]
 
