@@ -45,7 +45,7 @@ OPTIONS: list[tuple[str, list[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "values"), OPTIONS, ids=lambda given: str(given)[:20])
+@pytest.mark.parametrize(("name", "values"), OPTIONS)
 def test_a_wrong_option_of_a_limiter_is_named(name: str, values: list[Any]) -> None:
     for value in values:
         for make in (FakeServer().limiter, FakeServer().async_limiter):
@@ -87,7 +87,7 @@ CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "method", "args", "options"), CALLS, ids=str)
+@pytest.mark.parametrize(("name", "method", "args", "options"), CALLS)
 @pytest.mark.anyio
 async def test_a_wrong_argument_of_a_call_is_named(
     name: str, method: str, args: tuple[Any, ...], options: dict[str, Any]
