@@ -1,7 +1,7 @@
 /** Denied requests that extend their own denial, as two options of @fastify/rate-limit want it. */
 import { UnavailableError } from './errors.js';
 import type { Limiter } from './limiter.js';
-import { MAX_LIMIT } from './numbers.js';
+import { LONGEST_MS, MAX_LIMIT } from './numbers.js';
 import { fixed, type Rule } from './rules.js';
 
 /** `continue`: each denial starts the window again. `double`: it also doubles it. */
@@ -20,8 +20,6 @@ interface Over {
   readonly leftMs: number;
 }
 
-/** The longest window, in ms: 366 days. */
-const LONGEST_MS = 31_622_400_000;
 /** The time between two calls for which a count is kept, in ms. */
 const MARGIN_MS = 1000;
 

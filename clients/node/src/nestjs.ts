@@ -6,9 +6,10 @@ import { HttpException } from '@nestjs/common';
 import { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { noSubjectProblem } from './headers.js';
-import { hitsOf, isClosed } from './hits.js';
-import { requiredKeyOf, type WithHeaders } from './key-of.js';
+import { hitsOf, isClosed, isMissing } from './hits.js';
+import { joined, requiredKeyOf, type WithHeaders } from './key-of.js';
 import type { Limiter } from './limiter.js';
+import { LONGEST_MS, MAX_LIMIT } from './numbers.js';
 import { fixed, type Rule } from './rules.js';
 
 export type { WithHeaders } from './key-of.js';
@@ -49,12 +50,14 @@ export class RedisThrottleStorage {
   }
 
   /**
-   * Counts a request, and returns the state of its key.
+   * Counts a request, and returns the state of its key. A limit of 0 denies, and an infinite one
+   * allows, without a call.
    *
    * @param ttl The window, in ms.
-   * @param blockDuration The length of a ban, in ms. 0 or the ttl: none, the window's end unblocks.
-   * @throws HttpException with the status 503 under `onError: 'deny'`, if there is no answer;
-   * InvalidArgumentError for a limit below 1 or a name of a throttler that a rule cannot have.
+   * @param blockDuration The length of a ban, in ms, at most 366 days. 0 or the ttl: none, the
+   * window's end unblocks.
+   * @throws HttpException with the status 503 under `onError: 'deny'`, if there is no answer, or
+   * with 400 without a key; InvalidArgumentError for a limit that is no number.
    */
   async increment(
     key: string,
@@ -63,42 +66,50 @@ export class RedisThrottleStorage {
     blockDuration: number,
     throttlerName: string,
   ): Promise<ThrottlerRecord> {
-    const rule = fixed(`${this.#name}/${throttlerName}`, limit, `${ttl}ms`, { prefetch: 1 });
+    if (isMissing(key)) throw new HttpException(noSubjectProblem(), 400);
     const hasBan = blockDuration > 0 && blockDuration !== ttl;
+    if (limit < 1) {
+      const waitMs = hasBan ? blockDuration : ttl;
+      return { ...recordOf(1, ttl), isBlocked: true, timeToBlockExpire: seconds(waitMs) };
+    }
+    if (limit === Number.POSITIVE_INFINITY) return recordOf(1, ttl);
+    // The subject has the exact name of the throttler.
+    const name = `${this.#name}/${throttlerName.replace(/[^A-Za-z0-9._:/-]/g, '_')}`;
+    const most = Math.min(Math.floor(limit), MAX_LIMIT);
+    const rule = fixed(name, most, `${ttl}ms`, { prefetch: 1 });
+    const subject = joined(throttlerName, String(key));
     const decision = hasBan
-      ? await this.#checkBanned(rule, key, blockDuration)
-      : await this.#limiter.check(rule, key);
+      ? await this.#checkBanned(rule, subject, Math.min(blockDuration, LONGEST_MS))
+      : await this.#limiter.check(rule, subject);
     if (isClosed(decision)) {
       throw new HttpException(decision.problem(), 503, { cause: decision.error });
     }
     const { hits, waitMs } = hitsOf(rule, decision, ttl);
-    const isBlocked = !decision.allowed;
-    return {
-      totalHits: hits,
-      timeToExpire: seconds(isBlocked ? decision.resetAfterMs : waitMs),
-      isBlocked,
-      timeToBlockExpire: isBlocked ? Math.max(1, seconds(waitMs)) : 0,
-    };
+    if (decision.allowed) return recordOf(hits, waitMs);
+    const record = recordOf(hits, decision.resetAfterMs);
+    return { ...record, isBlocked: true, timeToBlockExpire: seconds(waitMs) };
   }
 
   /**
    * Checks a rule, and the ban of the key on a key of its own: a ban on the key of the rule could
    * not be told from the end of its window. Bans the key when only the rule denies.
    */
-  async #checkBanned(rule: Rule, key: string, banMs: number): Promise<Decision> {
+  async #checkBanned(rule: Rule, subject: string, banMs: number): Promise<Decision> {
     const ban = fixed(`${rule.name}/ban`, 1, 1, { prefetch: 1 });
+    // No subject of a window ends in an empty part.
+    const banned = `${subject}|`;
     // The tag keeps both keys in one slot of a cluster.
-    const options = { tag: key };
-    const items = [rule.of(key), ban.of(key).cost(0)];
+    const options = { tag: subject };
+    const items = [rule.of(subject), ban.of(banned).cost(0)];
     const decision = await this.#limiter.checkAll(items, options);
-    const [counted, banned] = decision.rows;
-    const isFirst = counted?.allowed === false && banned?.allowed === true;
+    const [window, kept] = decision.rows;
+    const isFirst = window?.allowed === false && kept?.allowed === true;
     if (!isFirst || decision.source !== 'server') return decision;
     try {
-      await this.#limiter.block(ban, key, `${banMs}ms`, options);
-      await this.#limiter.forget(rule, key, options);
+      await this.#limiter.block(ban, banned, `${banMs}ms`, options);
+      await this.#limiter.forget(rule, subject, options);
       // Both end what this process knows of the key. Its ban holds also if the server falls silent.
-      await this.#limiter.peek(ban, key, { ...options, cost: 0 });
+      await this.#limiter.peek(ban, banned, { ...options, cost: 0 });
     } catch (error) {
       // Without an answer, the window's end unblocks the key.
       if (error instanceof UnavailableError) return decision;
@@ -108,8 +119,14 @@ export class RedisThrottleStorage {
   }
 }
 
+function recordOf(totalHits: number, resetAfterMs: number): ThrottlerRecord {
+  const timeToExpire = Math.ceil(resetAfterMs / 1000);
+  return { totalHits, timeToExpire, isBlocked: false, timeToBlockExpire: 0 };
+}
+
+/** Returns the seconds of a denial, at least 1. */
 function seconds(ms: number): number {
-  return Math.ceil(ms / 1000);
+  return Math.max(1, Math.ceil(ms / 1000));
 }
 
 /**

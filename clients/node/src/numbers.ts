@@ -16,7 +16,9 @@ const UNIT_US: Record<string, bigint> = {
   h: 3_600_000_000n,
   d: 86_400_000_000n,
 };
-const MAX_DURATION_US = 366n * 86_400_000_000n;
+/** The longest duration, 366 days, in ms. */
+export const LONGEST_MS = 31_622_400_000;
+const MAX_DURATION_US = BigInt(LONGEST_MS) * 1000n;
 
 /** Returns an integer from `min` to `max` as text. */
 export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {

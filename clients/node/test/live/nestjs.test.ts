@@ -53,7 +53,7 @@ it('limits a route, and reports seconds', async () => {
   await live.server.clock.advance(500);
   expect(await call()).toEqual(LEFT_1);
   const [key] = await live.server.admin.keys('*');
-  expect(key).toMatch(/^rl:nestjs\/default:[0-9a-f]{64}$/);
+  expect(key).toMatch(/^rl:nestjs\/default:default\|[0-9a-f]{64}$/);
 });
 
 it('counts each throttler separately', async () => {
@@ -81,13 +81,51 @@ it.each([
   slots.push(...(await live.server.admin.keys('*')));
   // In a cluster, the window and the ban are in one slot.
   expect(
-    slots.map((key) => /^rl:\{[0-9a-f]{64}\}:nestjs\/default(\/ban)?:/.exec(key)?.[1]),
+    slots.map((key) => /^rl:\{default\|[0-9a-f]{64}\}:nestjs\/default(\/ban)?:/.exec(key)?.[1]),
   ).toEqual([undefined, '/ban']);
   await live.server.clock.advance(4000);
   // A request during the ban does not extend it.
   expect(await call()).toEqual([429, NONE, String(blockDuration / 1000 - 4)]);
   await live.server.clock.advance(blockDuration - 4000);
   expect([await call(), await call()]).toEqual([LEFT_1, LEFT_0]);
+});
+
+it.each([
+  [{ limit: 0, ttl: 30_000 }, [429, NONE, '30']],
+  [{ limit: 0, ttl: 30_000, blockDuration: 5000 }, [429, NONE, '5']],
+  [{ limit: Number.POSITIVE_INFINITY, ttl: 30_000 }, [200, 'Infinity', null]],
+])('answers under %j without a call', async (throttler, answer) => {
+  const call = await started([throttler]);
+  expect([await call(), await call()]).toEqual([answer, answer]);
+  expect(await live.server.admin.dbsize()).toBe(0);
+});
+
+it('bans the key for the longest time if the blockDuration is infinite', async () => {
+  const blockDuration = Number.POSITIVE_INFINITY;
+  const call = await started([{ limit: 1, ttl: 60_000, blockDuration }]);
+  expect([await call(), await call()]).toEqual([LEFT_0, [429, NONE, '31622400']]);
+});
+
+it('counts throttlers separately whose names and keys join to the same text', async () => {
+  const storage = new RedisThrottleStorage({ limiter: live.limiter });
+  const count = (key: string, throttler: string) =>
+    storage.increment(key, 1000, 1, 5000, throttler);
+  const pairs = [
+    ['a', 'b'],
+    ['a', 'b/ban'],
+    ['a', 'b c'],
+    ['a', 'b_c'],
+    ['b|a', 'b'],
+  ] as const;
+  for (const [key, throttler] of pairs) {
+    expect((await count(key, throttler)).isBlocked).toBe(false);
+    expect((await count(key, throttler)).isBlocked).toBe(true);
+  }
+});
+
+it.each([[undefined], [['a']], ['\ud800']])('answers 400 if the key is %j', async (key) => {
+  const call = await started([{ limit: 1, ttl: 60_000, generateKey: () => key as string }]);
+  expect((await call())[0]).toBe(400);
 });
 
 it('answers 503 under onError deny, and serves under allow, when the server is down', async () => {
