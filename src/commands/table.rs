@@ -426,8 +426,8 @@ commands! {
     PolicyStats: policy(
         PolicyVerb::Stats,
         Description {
-            complexity: c"O(N log N) with N policies, or O(1) for one policy",
-            arguments: &[POLICY.optional()],
+            complexity: c"O(N log N) with N policies, or O(1) for the name of one",
+            arguments: &[PATTERN],
             ..operating(c"rl.policy|stats", c"Returns the call counters of policies.")
         },
     ),

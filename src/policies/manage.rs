@@ -41,7 +41,7 @@ const HELP: &[&str] = &[
     "    Read rl.policy-file again, all of it or nothing.",
     "SAVE",
     "    Write rl.policy-file, without overrides by EX.",
-    "STATS [<name>]",
+    "STATS [<pattern>]",
     "    Return the call counters, since the start or RESETSTAT.",
     "RESETSTAT",
     "    Reset the call counters.",

@@ -5,10 +5,10 @@ use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::policies::table as policies;
 use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::policy::pattern::Pattern;
 use redis_throttle_engine::policy::statistics::Counters;
 
-/// Replies with the counters of all policies, or of the named one; with an empty map if that policy
-/// is unknown.
+/// Replies with the counters of all policies, or of those whose names match a pattern.
 pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     // The counters are copied, because the server must not be called while the table is locked.
     let copy = |(name, counters): (&[u8], &Counters)| {
@@ -16,9 +16,17 @@ pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     };
     let shown: Vec<_> = match args {
         [] => policies::table().statistics.all().into_iter().map(copy).collect(),
-        [name] => {
+        [pattern] => {
+            let matching = Pattern::new(pattern).ok_or(GrammarError::Pattern)?;
             let table = policies::table();
-            table.statistics.of(name).into_iter().map(|counters| copy((name, counters))).collect()
+            match table.statistics.of(pattern) {
+                // A name has no special characters, so it matches itself alone.
+                Some(counters) => vec![copy((pattern, counters))],
+                None => {
+                    let all = table.statistics.all().into_iter();
+                    all.filter(|(name, _)| matching.matches(name)).map(copy).collect()
+                }
+            }
         }
         _ => return Err(CommandError::Grammar(GrammarError::Arity)),
     };

@@ -321,7 +321,7 @@ static COMMANDS: [Described; 37] = [
     policy("rl.policy|list", -2, "[pattern]"),
     policy("rl.policy|load", 2, ""),
     policy("rl.policy|save", 2, ""),
-    policy("rl.policy|stats", -2, "[policy]"),
+    policy("rl.policy|stats", -2, "[pattern]"),
     policy("rl.policy|resetstat", 2, ""),
     policy("rl.policy|help", 2, ""),
 ];

@@ -139,6 +139,32 @@ fn statistics_are_a_map_of_maps_sorted_by_name() {
 }
 
 #[test]
+fn a_pattern_selects_the_statistics_of_a_policy_and_its_variants() {
+    let server = Server::start();
+    let mut client = server.client();
+    for name in ["api", "api@plan:gold", "api@tenant:acme", "api-2", "login"] {
+        client.ok(&format!("RL.POLICY SET {name} GCRA 5 5 1h"));
+    }
+    client.run("RL.USE k new DEFAULT GCRA 5 5 1h");
+    client.error("RL.USE k unknown");
+    for (pattern, expected) in [
+        ("api", &["api"][..]),
+        ("api@*", &["api@plan:gold", "api@tenant:acme"]),
+        ("api*", &["api", "api-2", "api@plan:gold", "api@tenant:acme"]),
+        ("[ln]*", &["login", "new"]),
+        ("?other?", &["(other)"]),
+        ("API*", &[]),
+    ] {
+        let found = listed(&mut client, &format!("RL.POLICY STATS {pattern}"));
+        assert_eq!(found.iter().map(|(name, _)| name).collect::<Vec<_>>(), expected, "{pattern}");
+        let all = listed(&mut client, "RL.POLICY STATS");
+        assert!(found.iter().all(|one| all.contains(one)), "{pattern}");
+    }
+    let error = client.error(&format!("RL.POLICY STATS {}", "*".repeat(257)));
+    assert_eq!(error, "ERR invalid pattern: expected at most 256 bytes");
+}
+
+#[test]
 fn variants_are_counted_separately_and_a_default_under_its_policy() {
     let server = Server::start();
     let mut client = server.client();
