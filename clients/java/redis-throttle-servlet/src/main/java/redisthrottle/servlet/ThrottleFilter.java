@@ -20,6 +20,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Decision;
+import redisthrottle.DeniedException;
 import redisthrottle.InvalidArgumentException;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
@@ -29,7 +30,8 @@ import redisthrottle.middleware.RequestLimits;
 
 /**
  * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
- * and a body of {@code application/problem+json}.
+ * and a body of {@code application/problem+json}. So is a {@link DeniedException} that the
+ * application throws before the response is committed.
  *
  * <p>Leases are released when the response is complete: when the chain returns or throws, or, for
  * an asynchronous request, when it is completed, has timed out or failed. What a response took that
@@ -101,7 +103,22 @@ public final class ThrottleFilter implements Filter {
     } else if (request.getDispatcherType() == DispatcherType.REQUEST) {
       limit(asked, answer, chain);
     } else {
-      chain.doFilter(told(watchedAgain(asked), null), response);
+      run(told(watchedAgain(asked), null), answer, chain);
+    }
+  }
+
+  /** Runs the application, and answers a denial that it throws. */
+  private void run(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+      throws IOException, ServletException {
+    try {
+      chain.doFilter(request, response);
+    } catch (IOException | ServletException | RuntimeException e) {
+      DeniedException denied = DeniedException.in(e);
+      if (denied == null || response.isCommitted() || request.isAsyncStarted()) {
+        throw e;
+      }
+      response.resetBuffer();
+      deny(request, response, denied.decision());
     }
   }
 
@@ -138,7 +155,7 @@ public final class ThrottleFilter implements Filter {
       return;
     }
     if (taken == null) {
-      chain.doFilter(told(request, null), response);
+      run(told(request, null), response, chain);
     } else if (taken.decision().allowed()) {
       admit(taken, request, response, chain);
     } else {
@@ -154,7 +171,7 @@ public final class ThrottleFilter implements Filter {
       addFields(response, taken.decision());
       request.setAttribute(DECISION, taken.decision());
       request.setAttribute(takenName, taken);
-      chain.doFilter(told(taken.watch(request), taken.decision()), response);
+      run(told(taken.watch(request), taken.decision()), response, chain);
     } catch (Throwable e) {
       thrown = e;
       throw e;

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import jakarta.servlet.ServletException;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
@@ -15,6 +16,7 @@ import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 import redisthrottle.Count;
 import redisthrottle.Decision;
+import redisthrottle.DeniedException;
 import redisthrottle.HeaderStyle;
 import redisthrottle.InvalidArgumentException;
 import redisthrottle.Limiter;
@@ -73,6 +75,50 @@ class ThrottleFilterTest extends WebTest {
     HttpResponse<String> denied = get("/");
     assertEquals(429, denied.statusCode());
     assertTrue(denied.body().endsWith("[\"" + day.name() + "\"]}"), denied.body());
+  }
+
+  @Test
+  void answers_a_denial_that_the_application_throws() throws Exception {
+    Rule day = Rule.fixed(name("day"), 9, MINUTE).count(Count.FAILURES);
+    Rule few = Rule.fixed(name("few"), 1, MINUTE);
+    AtomicInteger outcome = new AtomicInteger();
+    serve(
+        (request, response) -> {
+          if (request.getRequestURI().equals("/committed")) {
+            response.flushBuffer();
+          }
+          response.getWriter().write("half of an answer");
+          try {
+            limiter.admit(List.of(few.of("a").cost(2)));
+          } catch (DeniedException e) {
+            outcome.set(e.status());
+            assertEquals(e.decision().headers().keySet(), e.headers().keySet());
+          }
+          // As Spring MVC wraps it.
+          try {
+            limiter.admit(List.of(few.of("a"))).close();
+          } catch (DeniedException e) {
+            throw new ServletException("Request processing failed", e);
+          }
+        },
+        limiting(limiter, day).build());
+    assertStatus(200, "/");
+    awaitLeft(9, day, "a");
+    HttpResponse<String> denied = get("/");
+    assertEquals(413, outcome.get());
+    assertEquals(429, denied.statusCode());
+    // The charset is that of the writer that the application got.
+    assertTrue(field(denied, "Content-Type").startsWith("application/problem+json"));
+    assertEquals("60", field(denied, "Retry-After"));
+    assertTrue(field(denied, "RateLimit").contains(few.name()), field(denied, "RateLimit"));
+    assertTrue(denied.body().endsWith("[\"" + few.name() + "\"]}"), denied.body());
+    // It is a failure as every denial.
+    assertEquals(8, left(day, "a"));
+    try {
+      assertTrue(!get("/committed").body().contains("violated"));
+    } catch (java.io.IOException e) {
+      // The container cuts the response.
+    }
   }
 
   @Test

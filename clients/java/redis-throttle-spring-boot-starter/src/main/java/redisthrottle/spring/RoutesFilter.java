@@ -7,7 +7,6 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import org.jspecify.annotations.Nullable;
 import org.springframework.core.Ordered;
 import org.springframework.http.server.PathContainer;
 import org.springframework.web.cors.CorsUtils;
@@ -19,15 +18,16 @@ import redisthrottle.servlet.ThrottleFilter;
 /** Limits each request by the first route that matches it. */
 final class RoutesFilter extends OncePerRequestFilter implements Ordered {
   private final RouteTable<ThrottleFilter> routes;
-  private final @Nullable ThrottleFilter otherwise;
+  private final ThrottleFilter otherwise;
   private final int order;
 
   /**
    * Makes the filter.
    *
-   * @param otherwise the filter of other requests, which limits nothing; null without one
+   * @param otherwise the filter of other requests, which limits nothing: it answers denials that
+   *     the application throws, and removes a client's degraded header
    */
-  RoutesFilter(RouteTable<ThrottleFilter> routes, @Nullable ThrottleFilter otherwise, int order) {
+  RoutesFilter(RouteTable<ThrottleFilter> routes, ThrottleFilter otherwise, int order) {
     this.routes = routes;
     this.otherwise = otherwise;
     this.order = order;
@@ -63,12 +63,7 @@ final class RoutesFilter extends OncePerRequestFilter implements Ordered {
       throws ServletException, IOException {
     boolean isPreflight = CorsUtils.isPreFlightRequest(request);
     ThrottleFilter found = routes.find(paths(request), request.getMethod(), isPreflight);
-    ThrottleFilter filter = found == null ? otherwise : found;
-    if (filter == null) {
-      chain.doFilter(request, response);
-    } else {
-      filter.doFilter(request, response, chain);
-    }
+    (found == null ? otherwise : found).doFilter(request, response, chain);
   }
 
   /**

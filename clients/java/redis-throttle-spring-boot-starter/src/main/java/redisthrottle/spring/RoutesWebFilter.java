@@ -2,7 +2,6 @@ package redisthrottle.spring;
 
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import org.jspecify.annotations.Nullable;
 import org.springframework.context.ApplicationContext;
 import org.springframework.core.Ordered;
 import org.springframework.http.server.PathContainer;
@@ -18,19 +17,20 @@ import reactor.core.publisher.Mono;
 /** Limits each request by the first route that matches it. */
 final class RoutesWebFilter implements WebFilter, Ordered {
   private final RouteTable<WebFilter> routes;
-  private final @Nullable WebFilter otherwise;
+  private final WebFilter otherwise;
   private final int order;
   private final ApplicationContext application;
 
   /**
    * Makes the filter.
    *
-   * @param otherwise the filter of other requests, which limits nothing; null without one
+   * @param otherwise the filter of other requests, which limits nothing: it answers denials that
+   *     the application throws, and removes a client's degraded header
    * @param application the application whose requests are limited
    */
   RoutesWebFilter(
       RouteTable<WebFilter> routes,
-      @Nullable WebFilter otherwise,
+      WebFilter otherwise,
       int order,
       ApplicationContext application) {
     this.routes = routes;
@@ -54,8 +54,7 @@ final class RoutesWebFilter implements WebFilter, Ordered {
     boolean isPreflight = CorsUtils.isPreFlightRequest(request);
     List<PathContainer> paths = List.of(path, cleaned(path));
     WebFilter found = routes.find(paths, request.getMethod().name(), isPreflight);
-    WebFilter filter = found == null ? otherwise : found;
-    return filter == null ? chain.filter(exchange) : filter.filter(exchange, chain);
+    return (found == null ? otherwise : found).filter(exchange, chain);
   }
 
   /**

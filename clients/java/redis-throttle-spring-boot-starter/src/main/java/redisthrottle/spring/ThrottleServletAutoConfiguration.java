@@ -43,10 +43,8 @@ public class ThrottleServletAutoConfiguration {
             rules,
             route -> options.route(route, ThrottleFilter.builder(limiter)).build());
     ThrottleFilterBuilder others = options.common(ThrottleFilter.builder(limiter));
-    // On other requests, too, the field comes from the limiter alone.
-    boolean isCleaned = properties.degradedHeader() != null;
-    ThrottleFilter otherwise = isCleaned ? others.ruleOf(request -> null).build() : null;
-    return new RoutesFilter(routes, otherwise, properties.filterOrder());
+    return new RoutesFilter(
+        routes, others.ruleOf(request -> null).build(), properties.filterOrder());
   }
 
   private static @Nullable String principal(HttpServletRequest request) {

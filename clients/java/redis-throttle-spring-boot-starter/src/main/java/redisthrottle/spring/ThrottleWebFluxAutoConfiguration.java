@@ -50,9 +50,7 @@ public class ThrottleWebFluxAutoConfiguration {
               return needsPrincipal ? withPrincipal(filter) : filter;
             });
     ThrottleWebFilterBuilder others = options.common(ThrottleWebFilter.builder(limiter));
-    // On other requests, too, the field comes from the limiter alone.
-    boolean isCleaned = properties.degradedHeader() != null;
-    WebFilter otherwise = isCleaned ? others.ruleOf(exchange -> null).build() : null;
+    WebFilter otherwise = others.ruleOf(exchange -> null).build();
     return new RoutesWebFilter(routes, otherwise, properties.filterOrder(), application);
   }
 

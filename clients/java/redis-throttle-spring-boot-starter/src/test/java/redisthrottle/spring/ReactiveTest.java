@@ -1,12 +1,16 @@
 package redisthrottle.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.net.http.HttpResponse;
 import java.security.Principal;
+import java.time.Duration;
 import java.util.List;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.springframework.beans.factory.annotation.Autowired;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.annotation.Bean;
@@ -16,6 +20,9 @@ import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Mono;
+import redisthrottle.Item;
+import redisthrottle.Limiter;
+import redisthrottle.Rule;
 import redisthrottle.lettuce.Server;
 
 /** Runs applications in Netty, with a server that has the module. */
@@ -46,6 +53,15 @@ class ReactiveTest {
       return Mono.just("hello");
     }
 
+    @Autowired Limiter limiter;
+
+    @GetMapping("/handlers/once")
+    Mono<String> once() {
+      Item item = Rule.fixed("handler", 1, Duration.ofHours(1)).of("ada");
+      return Mono.fromCompletionStage(() -> limiter.admitAsync(List.of(item)))
+          .map(admission -> "once");
+    }
+
     /** Stands for Spring Security. */
     @Bean
     @Order(-100)
@@ -67,6 +83,11 @@ class ReactiveTest {
     try (Program program = start("--spring.config.location=classpath:six-lines.yaml")) {
       program.assertLimitedBySixLines();
       assertEquals(200, program.get("/other").statusCode());
+      assertEquals("once", program.get("/handlers/once").body());
+      HttpResponse<String> denied = program.get("/handlers/once");
+      assertEquals(429, denied.statusCode());
+      assertEquals("3600", Program.field(denied, "Retry-After"));
+      assertTrue(denied.body().contains("\"violated-policies\":[\"handler\"]"), denied.body());
     }
   }
 

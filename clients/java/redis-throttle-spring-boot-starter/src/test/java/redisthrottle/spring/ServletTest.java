@@ -16,6 +16,7 @@ import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.security.Principal;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -24,6 +25,7 @@ import java.util.function.Function;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.springframework.beans.factory.annotation.Autowired;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.web.servlet.FilterRegistrationBean;
@@ -76,6 +78,20 @@ class ServletTest {
     Callable<String> export() {
       STARTED.add("export");
       return ROWS::take;
+    }
+
+    @Autowired Limiter limiter;
+
+    /** Takes a unit in the handler, or in a thread of its own. */
+    @GetMapping("/once")
+    String once() {
+      limiter.admit(List.of(Rule.fixed("once", 1, Duration.ofHours(1)).of("ada"))).close();
+      return "once";
+    }
+
+    @GetMapping("/later")
+    Callable<String> later() {
+      return this::once;
     }
 
     /** Writes as long as the client reads. */
@@ -256,6 +272,19 @@ class ServletTest {
     try (Program program = start("--throttle.degraded-header=X-Degraded")) {
       assertEquals("hello", program.get("/", "X-Degraded", "1").body());
       assertEquals("an error", program.get("/missing", "X-Degraded", "1").body());
+    }
+  }
+
+  @Test
+  void answers_a_denial_in_a_handler_without_a_route() {
+    try (Program program = start("--throttle.prefix=handlers")) {
+      assertEquals("once", program.get("/once").body());
+      for (String path : List.of("/once", "/later")) {
+        HttpResponse<String> denied = program.get(path);
+        assertEquals(429, denied.statusCode(), path);
+        assertEquals("3600", Program.field(denied, "Retry-After"));
+        assertTrue(denied.body().contains("\"violated-policies\":[\"once\"]"), denied.body());
+      }
     }
   }
 

@@ -17,6 +17,7 @@ import org.springframework.web.server.WebFilterChain;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.SignalType;
 import redisthrottle.Decision;
+import redisthrottle.DeniedException;
 import redisthrottle.InvalidArgumentException;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
@@ -28,7 +29,8 @@ import redisthrottle.middleware.TakenItems;
 
 /**
  * A filter that limits requests. A request over the limit is answered 429, with {@code Retry-After}
- * and a body of {@code application/problem+json}.
+ * and a body of {@code application/problem+json}. So is a {@link DeniedException} that the
+ * application throws before the response is committed.
  *
  * <p>Leases are released when the chain ends: it completes, fails, or is cancelled, as when the
  * client is gone. A permit that arrives after a cancellation is given back. What a response took
@@ -93,7 +95,7 @@ public final class ThrottleWebFilter implements WebFilter {
       return fail(exchange, e);
     }
     if (asked == null) {
-      return chain.filter(told(exchange, null));
+      return run(told(exchange, null), chain);
     }
     return Mono.fromFuture(
             asked.handle(
@@ -118,19 +120,32 @@ public final class ThrottleWebFilter implements WebFilter {
   private Mono<Void> decided(ServerWebExchange exchange, WebFilterChain chain, TakenItems taken) {
     return Mono.defer(
         () -> {
+          if (!taken.decision().allowed()) {
+            return deny(exchange, taken.decision());
+          }
           addFields(exchange.getResponse(), taken.decision());
-          return taken.decision().allowed()
-              ? admit(exchange, chain, taken)
-              : deny(exchange, taken.decision());
+          return admit(exchange, chain, taken);
         });
+  }
+
+  /** Runs the application, and answers a denial that it throws. */
+  private Mono<Void> run(ServerWebExchange exchange, WebFilterChain chain) {
+    return chain
+        .filter(exchange)
+        .onErrorResume(
+            error -> {
+              DeniedException denied = DeniedException.in(error);
+              return denied == null || exchange.getResponse().isCommitted()
+                  ? Mono.error(error)
+                  : deny(exchange, denied.decision());
+            });
   }
 
   private Mono<Void> admit(ServerWebExchange exchange, WebFilterChain chain, TakenItems taken) {
     exchange.getAttributes().put(DECISION, taken.decision());
     ServerHttpResponse response = exchange.getResponse();
     response.beforeCommit(() -> Mono.fromRunnable(() -> taken.giveBack(status(response))));
-    return chain
-        .filter(told(watched(exchange, taken), taken.decision()))
+    return run(told(watched(exchange, taken), taken.decision()), chain)
         .doOnError(ClientGone::isReportedBy, error -> taken.keep());
   }
 
@@ -158,6 +173,7 @@ public final class ThrottleWebFilter implements WebFilter {
   }
 
   private Mono<Void> deny(ServerWebExchange exchange, Decision decision) {
+    addFields(exchange.getResponse(), decision);
     if (onDenied == null) {
       return write(exchange.getResponse(), decision.problem());
     }

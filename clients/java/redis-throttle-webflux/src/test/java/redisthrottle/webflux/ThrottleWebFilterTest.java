@@ -18,10 +18,13 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.springframework.http.HttpStatusCode;
 import org.springframework.web.server.ServerWebExchange;
+import org.springframework.web.server.WebFilter;
+import reactor.core.publisher.Mono;
 import redisthrottle.CallOptions;
 import redisthrottle.Decision;
 import redisthrottle.HeaderStyle;
 import redisthrottle.InvalidArgumentException;
+import redisthrottle.Lease;
 import redisthrottle.Limiter;
 import redisthrottle.OnError;
 import redisthrottle.Rule;
@@ -82,6 +85,31 @@ class ThrottleWebFilterTest {
       assertEquals("" + denied.body().length(), field(head, "Content-Length"));
       assertEquals("\"api\";q=10;w=86400", field(head, "RateLimit-Policy"));
       assertEquals(10, web.served.size());
+    }
+  }
+
+  @Test
+  void answers_a_denial_that_the_application_throws() {
+    Rule day = Rule.fixed("outside", 9, DAY);
+    Rule jobs = Rule.lease("inside", 1, MINUTE);
+    WebFilter application =
+        (exchange, chain) ->
+            Mono.fromCompletionStage(() -> limiter.leaseAsync(jobs.of("a")))
+                .onErrorMap(e -> new IllegalStateException("no job", e))
+                .flatMap(lease -> chain.filter(exchange));
+    try (Web web = Web.serve(filter().rule(day).build(), application)) {
+      try (Lease held = limiter.lease(jobs.of("a"))) {
+        assertTrue(held.isHeld());
+        HttpResponse<String> denied = web.get("/");
+        assertEquals(429, denied.statusCode());
+        assertEquals("application/problem+json", field(denied, "Content-Type"));
+        assertTrue(denied.body().contains("\"violated-policies\":[\"inside\"]"), denied.body());
+        assertTrue(Integer.parseInt(field(denied, "Retry-After")) > 0);
+        assertEquals(
+            List.of("\"outside\";q=9;w=86400", "\"inside\";q=1"),
+            denied.headers().allValues("RateLimit-Policy"));
+      }
+      assertEquals(200, web.get("/").statusCode());
     }
   }
 
