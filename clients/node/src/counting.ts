@@ -1,12 +1,13 @@
 /** Gives back what requests took whose responses do not count. */
+import { inspect } from 'node:util';
 import type { Decision } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
 import type { Limiter } from './limiter.js';
 import type { Item, ResponseHead, Rule } from './rules.js';
 import { warnOnce } from './warnings.js';
 
-/** A listener for the head of a response, or for undefined if the client left before it. */
-export type OnHead = (head: ResponseHead | undefined) => void;
+/** A listener for the status of a response, or for undefined if the client left before its head. */
+export type OnHead = (status: number | undefined) => void;
 
 /**
  * Returns the listener for the head of the response to a request: it gives back what the request
@@ -30,12 +31,12 @@ export function headListener(
   });
   if (!decision.allowed || taken.length === 0) return undefined;
   let isDecided = false;
-  return (head) => {
+  return (status) => {
     if (isDecided) return;
     isDecided = true;
-    if (head === undefined) return;
+    if (status === undefined) return;
     for (const { rule, subject, row } of taken) {
-      if (isCounted(rule, head)) continue;
+      if (isCounted(rule, status)) continue;
       if (row.source === 'local' && limiter.putBack(rule, subject, row, tag)) continue;
       // The limiter counts a rejected refund. Without an answer, the units stay taken.
       limiter.refund(rule, subject, { cost: row.granted, tag }).catch(() => {});
@@ -48,10 +49,32 @@ function hasTaken({ source, granted, wouldAllow }: Decision): boolean {
   return source !== 'error' && granted > 0 && wouldAllow;
 }
 
-function isCounted({ name, count }: Rule, head: ResponseHead): boolean {
-  if (typeof count !== 'function') return count === 'all' || head.status >= 400;
+/** Throws where an object would be undefined, with which a predicate would count nothing. */
+const CHECKED = new Proxy(Object.prototype, {
+  get(prototype, name, head) {
+    if (typeof name === 'symbol' || name in prototype) return Reflect.get(prototype, name, head);
+    throw new TypeError(`the response has no ${name}, only status and statusCode`);
+  },
+});
+
+/** The prototype of a head. What prints it may read any field, so it prints a copy. */
+const HEAD = Object.assign(Object.create(CHECKED), {
+  toJSON: plain,
+  [inspect.custom]: plain,
+});
+
+function plain(this: ResponseHead): ResponseHead {
+  return { ...this };
+}
+
+function headOf(status: number): ResponseHead {
+  return Object.freeze(Object.assign(Object.create(HEAD), { status, statusCode: status }));
+}
+
+function isCounted({ name, count }: Rule, status: number): boolean {
+  if (typeof count !== 'function') return count === 'all' || status >= 400;
   try {
-    const counts: unknown = count(head);
+    const counts: unknown = count(headOf(status));
     if (!(counts instanceof Promise)) return Boolean(counts);
     // Its error would end the process.
     counts.catch(() => {});

@@ -171,7 +171,7 @@ function callAtHead(request: IncomingMessage, response: ServerResponse, onHead: 
   // Node calls this method also if the application does not.
   response.writeHead = (...head: unknown[]) => {
     Reflect.apply(writeHead, response, head);
-    onHead(isClosed(request, response) ? undefined : { status: response.statusCode });
+    onHead(isClosed(request, response) ? undefined : response.statusCode);
     return response;
   };
   whenClosed(request, response, () => onHead(undefined));

@@ -109,12 +109,12 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
       }
     } catch (error) {
       release(leases);
-      onHead?.(isGone ? undefined : { status: 500 });
+      onHead?.(isGone ? undefined : 500);
       throw error;
     } finally {
       unfollow?.();
     }
-    onHead?.(isGone ? undefined : { status: context.res.status });
+    onHead?.(isGone ? undefined : context.res.status);
     if (isGone) release(leases);
     if (context.res.status === 101) {
       // Release now: the answer to an upgrade cannot be copied, and the connection after it is no

@@ -18,10 +18,15 @@ export type RuleKind =
   | 'lease'
   | 'policy';
 
-/** The response to a limited request, at the moment when its head is sent. */
+/**
+ * The response to a limited request, at the moment when its head is sent. Reading a field that it
+ * does not have throws a TypeError, so the response counts and the process emits a warning once.
+ */
 export interface ResponseHead {
   /** 500 after an exception. */
   readonly status: number;
+  /** The same, under the name that it has in Express. */
+  readonly statusCode: number;
 }
 
 /**

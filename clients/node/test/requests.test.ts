@@ -123,6 +123,11 @@ describe('a warning', () => {
     };
     expect(await warned({ key: refuse })).toEqual([]);
   });
+
+  it('is emitted once when a count function reads a field that is not there', async () => {
+    const count = (response: object) => (response as Response).ok;
+    expect(await warned({ rules: fixed('api', 6, '60s', { count }) })).toEqual(['RL_COUNT']);
+  });
 });
 
 describe('the setup', () => {
