@@ -26,6 +26,7 @@ import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Problem;
 import redisthrottle.middleware.KeyParts;
+import redisthrottle.middleware.NoSubjectException;
 import redisthrottle.middleware.RequestLimits;
 
 /**
@@ -150,6 +151,9 @@ public final class ThrottleFilter implements Filter {
         return;
       }
       taken = items.isEmpty() ? null : new Taken(limits.take(request, items), response, pending);
+    } catch (NoSubjectException e) {
+      write(response, Problem.noSubject());
+      return;
     } catch (RuntimeException e) {
       fail(request, response, e);
       return;

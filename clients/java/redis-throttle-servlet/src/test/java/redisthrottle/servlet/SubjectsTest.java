@@ -267,7 +267,9 @@ class SubjectsTest extends WebTest {
             .rule(day)
             .rule(jobs)
             .key(request -> "a")
-            .tag(request -> request.getQueryString())
+            .tag(
+                request ->
+                    "half".equals(request.getQueryString()) ? "\ud800" : request.getQueryString())
             .build());
     assertStatus(200, "/?acme");
     assertTrue(redis.send("KEYS", "*{acme}:" + day.name() + ":a").contains(day.name()));
@@ -276,5 +278,6 @@ class SubjectsTest extends WebTest {
     assertStatus(200, "/?");
     awaitFree();
     assertEquals(7, left(day, "a"));
+    assertStatus(400, "/?half");
   }
 }

@@ -24,6 +24,7 @@ import redisthrottle.Limiter;
 import redisthrottle.Problem;
 import redisthrottle.middleware.ClientGone;
 import redisthrottle.middleware.KeyParts;
+import redisthrottle.middleware.NoSubjectException;
 import redisthrottle.middleware.RequestLimits;
 import redisthrottle.middleware.TakenItems;
 
@@ -91,6 +92,8 @@ public final class ThrottleWebFilter implements WebFilter {
         return write(exchange.getResponse(), Problem.noSubject());
       }
       asked = items.isEmpty() ? null : limits.takeAsync(exchange, items);
+    } catch (NoSubjectException e) {
+      return write(exchange.getResponse(), Problem.noSubject());
     } catch (RuntimeException e) {
       return fail(exchange, e);
     }

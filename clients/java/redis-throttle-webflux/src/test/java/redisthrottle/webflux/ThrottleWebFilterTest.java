@@ -170,14 +170,20 @@ class ThrottleWebFilterTest {
     }
   }
 
+  private static String tag(ServerWebExchange exchange) {
+    String tenant = header(exchange, "X-Tenant");
+    return "half".equals(tenant) ? "\ud800" : tenant;
+  }
+
   @Test
   void puts_the_keys_under_the_tag() {
     Rule day = Rule.fixed("tagged", 5, DAY);
     Rule hour = Rule.fixed("tagged-too", 5, Duration.ofHours(1));
     ThrottleWebFilterBuilder options = filter().rule(day).rule(hour).key(exchange -> "a");
-    try (Web web = Web.serve(options.tag(e -> header(e, "X-Tenant")).build())) {
+    try (Web web = Web.serve(options.tag(ThrottleWebFilterTest::tag).build())) {
       assertEquals(200, web.get("/", "X-Tenant", "acme").statusCode());
       assertEquals(200, web.get("/").statusCode());
+      assertEquals(400, web.get("/", "X-Tenant", "half").statusCode());
     }
     for (CallOptions call : List.of(CallOptions.NONE.withTag("acme"), CallOptions.NONE)) {
       assertEquals(4, limiter.peek(day.of("a").cost(0), call).remaining());

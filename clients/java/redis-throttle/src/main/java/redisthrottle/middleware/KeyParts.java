@@ -1,5 +1,6 @@
 package redisthrottle.middleware;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.BiFunction;
@@ -47,6 +48,14 @@ public final class KeyParts {
     List<String> all = List.of(names);
     return request ->
         join(all.stream().map(name -> header.apply(request, name)).toArray(String[]::new));
+  }
+
+  /**
+   * Returns true for a text that can be a subject or a tag: neither empty nor with half a surrogate
+   * pair.
+   */
+  public static boolean isSubject(@Nullable String text) {
+    return text != null && !text.isEmpty() && StandardCharsets.UTF_8.newEncoder().canEncode(text);
   }
 
   /** Returns true if a text can be the name of a header. */

@@ -1,7 +1,6 @@
 package redisthrottle.middleware;
 
 import java.lang.System.Logger.Level;
-import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
@@ -93,16 +92,11 @@ public final class RequestLimits<R> {
   }
 
   private @Nullable Item item(R request, Rule rule, @Nullable String subject) {
-    if (subject == null || subject.isEmpty() || !isUnicode(subject)) {
+    if (!KeyParts.isSubject(subject)) {
       return null;
     }
     Item item = rule.of(subject);
     return rule.takesCost() ? item.cost(cost.applyAsLong(request)) : item;
-  }
-
-  /** Returns false for a text with half a surrogate pair. */
-  private static boolean isUnicode(String text) {
-    return StandardCharsets.UTF_8.newEncoder().canEncode(text);
   }
 
   private @Nullable String subject(R request, @Nullable Function<R, @Nullable String> from) {
@@ -133,12 +127,20 @@ public final class RequestLimits<R> {
 
   private CallOptions options(R request) {
     String found = tag.apply(request);
-    return found == null || found.isEmpty() ? CallOptions.NONE : CallOptions.NONE.withTag(found);
+    if (found == null || found.isEmpty()) {
+      return CallOptions.NONE;
+    }
+    if (!KeyParts.isSubject(found)) {
+      throw new NoSubjectException();
+    }
+    return CallOptions.NONE.withTag(found);
   }
 
   /**
    * Takes the items of a request, at least one, in one call, and waits for it. A denial is no
    * exception.
+   *
+   * @throws NoSubjectException for a tag with half a surrogate pair
    */
   public TakenItems take(R request, List<Item> items) {
     return TakenItems.take(limiter, items, options(request));
