@@ -14,7 +14,6 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Primary;
 import org.springframework.core.Ordered;
 import org.springframework.core.annotation.Order;
-import org.springframework.http.server.reactive.ServerHttpResponse;
 import org.springframework.web.server.WebFilter;
 import redisthrottle.Limiter;
 import redisthrottle.Rule;
@@ -39,21 +38,13 @@ public class ThrottleGatewayAutoConfiguration {
   }
 
   /**
-   * Returns a filter that adds the fields of an {@link UndecidedException} to the response, which
-   * the error handler of Spring Boot does not write.
+   * Returns the filter that writes the bodies and fields of denials. A bean of this name replaces
+   * it; an {@link UndecidedException} then goes to the application's error handling.
    */
   @Bean
   @Order(Ordered.HIGHEST_PRECEDENCE)
-  public WebFilter throttleErrorFields() {
-    return (exchange, chain) ->
-        chain
-            .filter(exchange)
-            .doOnError(UndecidedException.class, e -> addFields(exchange.getResponse(), e));
-  }
-
-  private static void addFields(ServerHttpResponse response, UndecidedException e) {
-    if (!response.isCommitted()) {
-      response.getHeaders().putAll(e.getHeaders());
-    }
+  @ConditionalOnMissingBean(name = "throttleDenialBodies")
+  public WebFilter throttleDenialBodies() {
+    return new DenialBodies();
   }
 }

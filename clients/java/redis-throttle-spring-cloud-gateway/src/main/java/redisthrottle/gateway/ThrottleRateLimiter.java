@@ -1,13 +1,15 @@
 package redisthrottle.gateway;
 
 import java.time.Duration;
-import java.time.Instant;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
+import org.springframework.boot.context.properties.bind.BindException;
 import org.springframework.cloud.gateway.event.FilterArgsEvent;
 import org.springframework.cloud.gateway.filter.ratelimit.AbstractRateLimiter;
 import org.springframework.cloud.gateway.filter.ratelimit.KeyResolver;
@@ -15,15 +17,16 @@ import org.springframework.cloud.gateway.route.RouteDefinitionRouteLocator;
 import org.springframework.cloud.gateway.support.ConfigurationService;
 import org.springframework.web.server.ServerWebExchange;
 import reactor.core.publisher.Mono;
+import reactor.util.context.ContextView;
 import redisthrottle.Count;
 import redisthrottle.Decision;
 import redisthrottle.HeaderStyle;
 import redisthrottle.InvalidArgumentException;
-import redisthrottle.Item;
 import redisthrottle.Kind;
 import redisthrottle.Limiter;
 import redisthrottle.OnError;
 import redisthrottle.Problem;
+import redisthrottle.Rate;
 import redisthrottle.Rule;
 import redisthrottle.Source;
 import redisthrottle.middleware.KeyParts;
@@ -32,10 +35,11 @@ import redisthrottle.middleware.KeyParts;
  * Limits the routes of a gateway, as the rate limiter of its filter {@code RequestRateLimiter}. The
  * key that the filter's {@code KeyResolver} returns is the subject.
  *
- * <p>A response has the {@code RateLimit} fields, and a denial also {@code Retry-After}. A denial
- * that {@link OnError} decided is an {@link UndecidedException} of status 503, one that a retry
- * never changes of status 413, and a ban of status 403. A mistake in the configuration of a route
- * is an {@link InvalidArgumentException} when the route is built.
+ * <p>A response has the {@code RateLimit} fields, and a denial also {@code Retry-After} and a body
+ * of {@code application/problem+json}. A denial that {@link OnError} decided is an {@link
+ * UndecidedException} of status 503, one that a retry never changes of status 413, and a ban of
+ * status 403. A limit of 0 denies each request without a call. A mistake in the configuration of a
+ * route is an {@link InvalidArgumentException} when the route is built.
  */
 public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateLimiter.Config> {
   private static final String PROPERTY = "throttle";
@@ -43,6 +47,14 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
   private final Limiter limiter;
   private final Map<String, Rule> rules = new HashMap<>();
   private final Map<String, Limit> limits = new ConcurrentHashMap<>();
+  private final Map<String, Config> configs =
+      new ConcurrentHashMap<>() {
+        @Override
+        public Config put(String routeId, Config config) {
+          limitOf(routeId, config);
+          return super.put(routeId, config);
+        }
+      };
 
   /**
    * Creates a rate limiter.
@@ -76,45 +88,67 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     return exchange -> Mono.justOrEmpty(key.apply(exchange));
   }
 
+  /** Returns the configurations by the id of their route. Putting a wrong one throws. */
+  @Override
+  public Map<String, Config> getConfig() {
+    return configs;
+  }
+
   @Override
   public void onApplicationEvent(FilterArgsEvent event) {
-    super.onApplicationEvent(event);
-    Config config = getConfig().get(event.getRouteId());
-    if (config != null) {
-      limitOf(event.getRouteId(), config);
+    try {
+      event.getArgs().keySet().forEach(Config::checkName);
+      super.onApplicationEvent(event);
+    } catch (BindException e) {
+      throw mistake(e);
     }
+  }
+
+  /** Returns the mistake of an argument that a setter refused, or that has another type. */
+  private static InvalidArgumentException mistake(BindException e) {
+    for (Throwable one = e.getCause(); one != null; one = one.getCause()) {
+      if (one instanceof InvalidArgumentException known) {
+        return known;
+      }
+    }
+    String argument = Config.argumentOf(e.getName().toString());
+    return invalid(argument, "a value of " + e.getTarget().getType());
   }
 
   @Override
   public Mono<Response> isAllowed(String routeId, String id) {
-    return Mono.defer(() -> decide(routeId, id));
+    return Mono.deferContextual(context -> decide(routeId, id, context));
   }
 
-  private Mono<Response> decide(String routeId, String subject) {
-    if (subject.isEmpty()) {
-      return Mono.error(UndecidedException.of(Problem.noSubject()));
-    }
-    Map<String, Config> all = getConfig();
-    Config own = all.get(routeId);
-    Config config = own == null ? all.get(RouteDefinitionRouteLocator.DEFAULT_FILTERS) : own;
+  private Mono<Response> decide(String routeId, String subject, ContextView context) {
+    Config own = configs.get(routeId);
+    Config config = own == null ? configs.get(RouteDefinitionRouteLocator.DEFAULT_FILTERS) : own;
     if (config == null) {
       throw new IllegalStateException("no limit for the route " + routeId);
     }
+    if (!KeyParts.isSubject(subject)) {
+      return Mono.error(new UndecidedException(Problem.noSubject(), Map.of()));
+    }
     Limit limit = limitOf(routeId, config);
+    if (limit.isZero()) {
+      return response(limit, limit.zeroDenial(), context);
+    }
     // A cancelled request cancels the call.
     return Mono.fromFuture(() -> limiter.checkAsync(limit.item(subject)).toCompletableFuture())
-        .flatMap(decision -> response(limit, decision));
+        .flatMap(decision -> response(limit, decision, context));
   }
 
-  private static Mono<Response> response(Limit limit, Decision d) {
-    if (!d.allowed() && (d.source() == Source.ERROR || d.never())) {
-      return Mono.error(UndecidedException.of(d));
+  private static Mono<Response> response(Limit limit, Decision d, ContextView context) {
+    Map<String, String> fields = limit.fields(d);
+    if (d.allowed()) {
+      return Mono.just(new Response(true, fields));
     }
-    Map<String, String> fields = new HashMap<>(d.headers(limit.config().headers, Instant.now()));
-    if (!d.allowed()) {
-      fields.put("Cache-Control", "no-store");
+    if (!limit.isZero() && (d.source() == Source.ERROR || d.never())) {
+      return Mono.error(new UndecidedException(d.problem(), fields));
     }
-    return Mono.just(new Response(d.allowed(), fields));
+    fields.put("Cache-Control", "no-store");
+    DenialBodies.leave(context, limit.isZero() ? limit.zeroProblem() : d.problem());
+    return Mono.just(new Response(false, fields));
   }
 
   /** Returns the limit of a route. A refresh of the routes brings another configuration. */
@@ -128,20 +162,17 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
   }
 
   private Rule ruleOf(String routeId, Config config) {
-    if (config.rule != null) {
-      Rule named = rules.get(config.rule);
-      if (named == null) {
-        throw invalid("rule", "the name of a bean of type Rule");
-      }
-      if (config.name != null || config.rate != 0 || config.burst != 0 || config.onError != null) {
-        throw invalid("rule", "no name, rate, burst and onError with it");
-      }
-      return named;
+    if (config.rule == null) {
+      return config.gcra(routeId);
     }
-    long burst = config.burst == 0 ? config.rate : config.burst;
-    String name = config.name == null ? routeId : config.name;
-    Rule rule = Rule.gcra(name, burst, config.rate, config.period);
-    return config.onError == null ? rule : rule.onError(config.onError);
+    Rule named = rules.get(config.rule);
+    if (named == null) {
+      throw invalid("rule", "the name of a bean of type Rule");
+    }
+    if (config.hasOwnLimit()) {
+      throw invalid("rule", "no name, rate, burst, period and onError with it");
+    }
+    return named;
   }
 
   private Rule checked(Config config, Rule rule) {
@@ -152,22 +183,24 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     if (rule.count() != Count.ALL) {
       throw invalid("rule", "no count: a gateway's rate limiter does not see the response");
     }
-    if (rule.takesCost() && rule.limit() > 0 && config.cost > rule.limit()) {
+    Limit limit = new Limit(config, rule);
+    boolean hasLimit = rule.takesCost() && rule.limit() > 0 && !limit.isZero();
+    if (hasLimit && config.cost > rule.limit()) {
       throw invalid("cost", "at most the limit of the rule " + rule.name());
     }
-    new Limit(config, rule).item("subject");
+    limit.item("subject");
     return rule;
   }
 
-  private static InvalidArgumentException invalid(String argument, String expected) {
+  static InvalidArgumentException invalid(String argument, String expected) {
     return new InvalidArgumentException(argument, expected);
   }
 
-  private record Limit(Config config, Rule rule) {
-    Item item(String subject) {
-      Item item = rule.of(subject);
-      return config.cost == 1 ? item : item.cost(config.cost);
+  static <T> T present(String argument, @Nullable T value) {
+    if (value == null) {
+      throw invalid(argument, "a value, not null");
     }
+    return value;
   }
 
   /**
@@ -175,14 +208,28 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
    * {@code rate} units per period.
    */
   public static class Config {
+    private static final Set<String> OPTIONS =
+        Set.of(
+            "rule",
+            "name",
+            "burst",
+            "rate",
+            "period",
+            "cost",
+            "onError",
+            "headers",
+            "springHeaders");
+
     private @Nullable String rule;
     private @Nullable String name;
-    private long burst;
-    private long rate;
-    private Duration period = Duration.ofSeconds(1);
-    private long cost = 1;
+    private @Nullable Long burst;
+    @Nullable Long rate;
+    private @Nullable Duration periodOfRate;
+    private @Nullable Duration period;
+    long cost = 1;
     private @Nullable OnError onError;
-    private List<HeaderStyle> headers = List.of(HeaderStyle.DRAFT_11);
+    List<HeaderStyle> headers = List.of(HeaderStyle.DRAFT_11);
+    boolean springHeaders;
 
     /** Creates a configuration without a limit. */
     public Config() {}
@@ -202,16 +249,35 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       return this;
     }
 
-    /** Sets the units that are allowed at once. The default is the rate. */
+    /** Sets the units that are allowed at once. The default is the rate. With 0 none is allowed. */
     public Config setBurst(long burst) {
       this.burst = burst;
       return this;
     }
 
-    /** Sets the units per period. */
+    /** Sets the units per period. With 0 and no burst none is allowed. */
     public Config setRate(long rate) {
       this.rate = rate;
+      periodOfRate = null;
       return this;
+    }
+
+    /**
+     * Sets the units per period as a number, or as text with the period such as {@code 10/minute}.
+     */
+    public Config setRate(String text) {
+      if (ThrottleRateLimiter.present("rate", text).matches("[0-9]{1,18}")) {
+        return setRate(Long.parseLong(text));
+      }
+      Rate both = Rate.of(text);
+      rate = both.rate();
+      periodOfRate = both.period();
+      return this;
+    }
+
+    // The binder of properties calls the setter whose type is that of the getter.
+    @Nullable String getRate() {
+      return rate == null ? null : Long.toString(rate);
     }
 
     /** Sets the period of the rate. The default is one second. */
@@ -236,6 +302,60 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     public Config setHeaders(List<HeaderStyle> headers) {
       this.headers = List.copyOf(headers);
       return this;
+    }
+
+    /**
+     * Adds the fields of Spring's own limiter: {@code X-RateLimit-Remaining}, which is -1 if {@link
+     * OnError} decided, {@code -Burst-Capacity}, {@code -Requested-Tokens} and, with a rate, {@code
+     * -Replenish-Rate}, the units per period. The default is false.
+     */
+    public Config setSpringHeaders(boolean springHeaders) {
+      this.springHeaders = springHeaders;
+      return this;
+    }
+
+    /** Returns true if a rule of a bean would contradict the configuration. */
+    boolean hasOwnLimit() {
+      return name != null || rate != null || burst != null || period != null || onError != null;
+    }
+
+    /** Returns true if the limit is 0. */
+    boolean isZero() {
+      return rule == null && (burst == null ? rate != null && rate == 0 : burst == 0);
+    }
+
+    /** Returns the rule that the configuration makes; that of a limit of 0 is never asked. */
+    Rule gcra(String routeId) {
+      if (rate == null || rate < 0) {
+        throw invalid("rate", "a number from 0, or a rate such as 10/minute");
+      }
+      if (rate == 0 && !isZero()) {
+        throw invalid("rate", "1 or more, because a burst that never returns is no rate");
+      }
+      if (periodOfRate != null && period != null) {
+        throw invalid("period", "none beside the rate's own");
+      }
+      Duration given = period == null ? Duration.ofSeconds(1) : period;
+      Duration any = periodOfRate == null ? given : periodOfRate;
+      String limitName = name == null ? routeId : name;
+      long most = isZero() ? 1 : burst == null ? rate : burst;
+      Rule made = Rule.gcra(limitName, most, Math.max(1, rate), any);
+      return onError == null ? made : made.onError(onError);
+    }
+
+    /** Throws unless an argument of the gateway's filter is one of this limiter or of another. */
+    static void checkName(String argument) {
+      String prefix = PROPERTY + ".";
+      if (argument.startsWith(prefix) && !OPTIONS.contains(argumentOf(argument))) {
+        throw invalid(argument, "one of " + new TreeSet<>(OPTIONS) + " after " + prefix);
+      }
+    }
+
+    /** Returns the option that an argument such as {@code throttle.on-error} sets. */
+    static String argumentOf(String argument) {
+      String plain = argument.substring(PROPERTY.length() + 1).replaceAll("\\[.*", "");
+      String bare = plain.replaceAll("[-_]", "");
+      return OPTIONS.stream().filter(bare::equalsIgnoreCase).findFirst().orElse(plain);
     }
   }
 }

@@ -1,9 +1,9 @@
 package redisthrottle.gateway;
 
+import java.util.Map;
 import org.springframework.http.HttpHeaders;
 import org.springframework.http.HttpStatusCode;
 import org.springframework.web.server.ResponseStatusException;
-import redisthrottle.Decision;
 import redisthrottle.Problem;
 
 /**
@@ -12,11 +12,14 @@ import redisthrottle.Problem;
  * It has no subject and no key.
  */
 public final class UndecidedException extends ResponseStatusException {
+  private final transient Problem problem;
   private final HttpHeaders fields = new HttpHeaders();
 
-  private UndecidedException(Problem problem) {
+  UndecidedException(Problem problem, Map<String, String> fields) {
     super(HttpStatusCode.valueOf(problem.status()), problem.detail());
-    fields.set("Cache-Control", "no-store");
+    this.problem = problem;
+    fields.forEach(this.fields::set);
+    this.fields.set("Cache-Control", "no-store");
   }
 
   @Override
@@ -24,13 +27,8 @@ public final class UndecidedException extends ResponseStatusException {
     return fields;
   }
 
-  static UndecidedException of(Problem problem) {
-    return new UndecidedException(problem);
-  }
-
-  static UndecidedException of(Decision denial) {
-    UndecidedException made = new UndecidedException(denial.problem());
-    denial.headers().forEach(made.fields::set);
-    return made;
+  /** Returns the body of the answer. */
+  public Problem problem() {
+    return problem;
   }
 }

@@ -78,6 +78,16 @@ class GatewayTest {
                 "#{@address}")
             .route(
                 "both", "throttle.rate", "1", "throttle.period", "1h", "key-resolver", "#{@both}")
+            .route("zero", "throttle.rate", "1", "throttle.burst", "0")
+            .route("none", "throttle.rate", "0", "status-code", "SERVICE_UNAVAILABLE")
+            .route(
+                "spring",
+                "throttle.rate",
+                "6/minute",
+                "throttle.burst",
+                "2",
+                "throttle.spring-headers",
+                "true")
             .route("hole", "throttle.rate", "100", "throttle.burst", "40")
             .route(
                 "standard",
@@ -120,6 +130,9 @@ class GatewayTest {
     assertEquals("6", field(denied, "Retry-After"));
     assertEquals("\"api\";r=0;t=6", field(denied, "RateLimit"));
     assertEquals("no-store", field(denied, "Cache-Control"));
+    assertEquals("application/problem+json", field(denied, "Content-Type"));
+    assertTrue(denied.body().contains("\"status\":429"), denied.body());
+    assertTrue(denied.body().contains("\"violated-policies\":[\"api\"]"), denied.body());
     assertEquals(10, gateway.served.get() - before);
     assertEquals(204, gateway.get("api", "grace").statusCode());
   }
@@ -144,6 +157,7 @@ class GatewayTest {
     assertEquals(413, response.statusCode());
     assertEquals("", field(response, "Retry-After"));
     assertFalse(field(response, "RateLimit").isEmpty());
+    assertTrue(response.body().contains("\"status\":413"), response.body());
   }
 
   @Test
@@ -162,6 +176,43 @@ class GatewayTest {
     assertEquals(429, gateway.send("address", name, "192.0.2.2, 192.0.2.9").statusCode());
     assertEquals(204, gateway.send("address", name, "192.0.2.10").statusCode());
     assertEquals(403, gateway.send("address", name, "unknown").statusCode());
+  }
+
+  @Test
+  void denies_every_request_under_a_limit_of_0_without_a_call() {
+    int before = gateway.served.get();
+    HttpResponse<String> denied = gateway.get("zero", "ada");
+    assertEquals(429, denied.statusCode());
+    assertEquals("\"zero\";q=0;w=1", field(denied, "RateLimit-Policy"));
+    assertEquals("", field(denied, "Retry-After"));
+    assertTrue(denied.body().contains("\"violated-policies\":[\"zero\"]"), denied.body());
+    HttpResponse<String> other = gateway.get("none", "ada");
+    assertEquals(503, other.statusCode());
+    assertTrue(other.body().contains("\"status\":503"), other.body());
+    assertEquals(before, gateway.served.get());
+    assertEquals("0", server.send("EXISTS", "rl:zero:ada", "rl:none:ada"));
+  }
+
+  @Test
+  void sends_the_fields_of_the_standard_limiter_by_an_option() {
+    for (String left : new String[] {"1", "0", "0"}) {
+      HttpResponse<String> response = gateway.get("spring", "ada");
+      assertEquals(left, field(response, "X-RateLimit-Remaining"));
+      assertEquals("2", field(response, "X-RateLimit-Burst-Capacity"));
+      assertEquals("6", field(response, "X-RateLimit-Replenish-Rate"));
+      assertEquals("1", field(response, "X-RateLimit-Requested-Tokens"));
+      assertFalse(field(response, "RateLimit").isEmpty());
+    }
+    assertEquals("10", field(gateway.get("spring", "ada"), "Retry-After"));
+    assertEquals("", field(gateway.get("api", "eve"), "X-RateLimit-Remaining"));
+  }
+
+  @Test
+  void answers_400_to_a_key_that_is_not_unicode() {
+    RateLimiter<?> limiter = gateway.context.getBean(RateLimiter.class);
+    UndecidedException thrown =
+        assertThrows(UndecidedException.class, () -> limiter.isAllowed("api", "a\ud800").block());
+    assertEquals(400, thrown.getStatusCode().value());
   }
 
   @Test
@@ -200,14 +251,19 @@ class GatewayTest {
   @Test
   void refuses_mistakes_when_a_route_is_built() {
     Map<String, Map<String, Object>> all =
-        Map.of(
-            "burst", Map.of("throttle.burst", "0"),
-            "rate", Map.of("throttle.burst", "10"),
-            "name", Map.of("throttle.rate", "1", "throttle.name", "a b"),
-            "cost", Map.of("throttle.rate", "1", "throttle.cost", "2"),
-            "rule", Map.of("throttle.rule", "jobs"),
-            "rule ", Map.of("throttle.rule", "missing"),
-            "rule  ", Map.of("throttle.rule", "day", "throttle.rate", "1"));
+        Map.ofEntries(
+            Map.entry("burst", Map.of("throttle.rate", "1", "throttle.burst", "-1")),
+            Map.entry("rate", Map.of("throttle.burst", "10")),
+            Map.entry("rate ", Map.of("throttle.rate", "0", "throttle.burst", "10")),
+            Map.entry("rate  ", Map.of("throttle.rate", "many")),
+            Map.entry("cost ", Map.of("throttle.rate", "1", "throttle.cost", "many")),
+            Map.entry("period", Map.of("throttle.rate", "1/minute", "throttle.period", "1m")),
+            Map.entry("throttle.burts", Map.of("throttle.rate", "1", "throttle.burts", "40")),
+            Map.entry("name", Map.of("throttle.rate", "1", "throttle.name", "a b")),
+            Map.entry("cost", Map.of("throttle.rate", "1", "throttle.cost", "2")),
+            Map.entry("rule", Map.of("throttle.rule", "jobs")),
+            Map.entry("rule ", Map.of("throttle.rule", "missing")),
+            Map.entry("rule  ", Map.of("throttle.rule", "day", "throttle.rate", "1")));
     ThrottleRateLimiter limiter = gateway.context.getBean(ThrottleRateLimiter.class);
     all.forEach(
         (argument, args) -> {
@@ -216,5 +272,9 @@ class GatewayTest {
               assertThrows(InvalidArgumentException.class, () -> limiter.onApplicationEvent(event));
           assertEquals(argument.trim(), e.argument());
         });
+    // The configuration of a route in Java, too.
+    Map<String, ThrottleRateLimiter.Config> routes = limiter.getConfig();
+    ThrottleRateLimiter.Config none = new ThrottleRateLimiter.Config();
+    assertThrows(InvalidArgumentException.class, () -> routes.put("wrong", none));
   }
 }

@@ -2,6 +2,7 @@ package redisthrottle.gateway;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 import static redisthrottle.gateway.GatewayTest.field;
 
 import java.net.http.HttpResponse;
@@ -15,7 +16,9 @@ class OutageTest {
     Server gone = Server.withModule();
     String[] closed = {"throttle.rate", "10", "throttle.on-error", "deny"};
     try (Gateway failing =
-        new Gateway(gone.uri()).route("closed", closed).route("open", "throttle.rate", "10")) {
+        new Gateway(gone.uri())
+            .route("closed", closed)
+            .route("open", "throttle.rate", "10", "throttle.spring-headers", "true")) {
       failing.start();
       assertEquals(204, failing.get("closed", "ada").statusCode());
       gone.close();
@@ -25,7 +28,12 @@ class OutageTest {
       assertEquals("no-store", field(response, "Cache-Control"));
       assertEquals("", field(response, "RateLimit"));
       assertFalse(response.body().contains("ada"));
-      assertEquals(204, failing.get("open", "ada").statusCode());
+      assertEquals("application/problem+json", field(response, "Content-Type"));
+      assertTrue(response.body().contains("\"status\":503"), response.body());
+      HttpResponse<String> open = failing.get("open", "ada");
+      assertEquals(204, open.statusCode());
+      assertEquals("-1", field(open, "X-RateLimit-Remaining"));
+      assertEquals("10", field(open, "X-RateLimit-Burst-Capacity"));
       assertEquals(2, failing.served.get());
     } finally {
       gone.close();
