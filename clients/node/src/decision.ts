@@ -190,6 +190,13 @@ export class DeniedError extends RateLimitError {
   get headers(): Record<string, string> {
     return { ...this.decision.headers(), 'Cache-Control': 'no-store' };
   }
+
+  /** Returns that answer, with the problem as its body. Hono calls it for an error of a handler. */
+  getResponse(): Response {
+    const { status } = this;
+    const headers = { ...this.headers, 'Content-Type': 'application/problem+json' };
+    return new Response(JSON.stringify(this.decision.problem()), { status, headers });
+  }
 }
 
 /**

@@ -4,6 +4,7 @@ import type { Request, Response } from 'express';
 import { isClosed, whenClosed } from './closing.js';
 import type { OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
+import { checkStyles, type HeaderStyle, type Problem } from './headers.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
@@ -49,6 +50,13 @@ export type ExpressMiddleware = (
   next: (error?: unknown) => void,
 ) => Promise<void>;
 
+export type ExpressErrorHandler = (
+  error: unknown,
+  request: IncomingMessage,
+  response: ServerResponse,
+  next: (error?: unknown) => void,
+) => void;
+
 /**
  * Limits the requests that pass through it. The middleware answers a denied request itself. An
  * error in the program or its setup goes to `next`. The decision is in `request.rateLimit`. Leases
@@ -89,10 +97,7 @@ export function rateLimit<
       if (onHead !== undefined) callAtHead(request, response, onHead);
       // If this middleware skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
-      for (const [name, value] of Object.entries(headers)) {
-        if (LISTS.has(name)) response.appendHeader(name, value);
-        else response.setHeader(name, value);
-      }
+      setHeaders(response, headers);
       if (marker !== undefined && decision?.degraded) request.headers[marker] = '1';
       if (problem !== undefined) {
         response.statusCode = problem.status;
@@ -103,12 +108,7 @@ export function rateLimit<
           await onDenied(request, response, needsLease ? refused : next, decision);
           return;
         }
-        for (const [name, value] of Object.entries(PROBLEM_HEADERS))
-          response.setHeader(name, value);
-        const body = JSON.stringify(problem);
-        // Set the length explicitly, because the answer to `HEAD` has no body.
-        response.setHeader('Content-Length', Buffer.byteLength(body));
-        response.end(body);
+        send(response, problem);
         return;
       }
     } catch (error) {
@@ -120,6 +120,45 @@ export function rateLimit<
   }
   // The functions of the options know the framework's types; a router must not infer from them.
   return rateLimitMiddleware as unknown as ExpressMiddleware;
+}
+
+/**
+ * Returns an error handler that answers a DeniedError of a handler as the middleware answers its
+ * own denials: with the problem body and the headers. It passes other errors on, and all errors
+ * after the head of the response. Use it after all routes: `app.use(answerDenied())`.
+ *
+ * @param options.headers The forms of the headers. Default `['draft-11']`.
+ */
+export function answerDenied({
+  headers: styles,
+}: {
+  headers?: readonly HeaderStyle[] | undefined;
+} = {}): ExpressErrorHandler {
+  if (styles !== undefined) checkStyles('headers', styles);
+  // Express calls a function with four parameters as an error handler.
+  return function answerDeniedMiddleware(error, _request, response, next) {
+    if (!(error instanceof DeniedError) || response.headersSent) return next(error);
+    const { decision } = error;
+    response.statusCode = error.status;
+    setHeaders(response, decision.headers({ styles }));
+    send(response, decision.problem());
+  };
+}
+
+function setHeaders(response: ServerResponse, headers: Record<string, string>): void {
+  for (const [name, value] of Object.entries(headers)) {
+    if (LISTS.has(name)) response.appendHeader(name, value);
+    else response.setHeader(name, value);
+  }
+}
+
+/** Sends the body of a denial. */
+function send(response: ServerResponse, problem: Problem): void {
+  for (const [name, value] of Object.entries(PROBLEM_HEADERS)) response.setHeader(name, value);
+  const body = JSON.stringify(problem);
+  // Set the length explicitly, because the answer to `HEAD` has no body.
+  response.setHeader('Content-Length', Buffer.byteLength(body));
+  response.end(body);
 }
 
 /**

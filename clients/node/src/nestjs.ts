@@ -2,8 +2,8 @@
  * A storage for @nestjs/throttler: the package handles routes and headers, and the server decides,
  * by a fixed window for each throttler and key.
  */
-import { HttpException } from '@nestjs/common';
-import { Decision } from './decision.js';
+import { type ArgumentsHost, Catch, type ExceptionFilter, HttpException } from '@nestjs/common';
+import { Decision, DeniedError } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { noSubjectProblem } from './headers.js';
 import { hitsOf, isClosed, isMissing } from './hits.js';
@@ -118,6 +118,29 @@ export class RedisThrottleStorage {
     return new Decision({ ...decision.fields(), retryAfterMs: banMs });
   }
 }
+
+/** The part of a response of Express or Fastify that the filter uses. */
+interface Reply {
+  status(status: number): unknown;
+  header(name: string, value: string): unknown;
+  send(body: string): unknown;
+}
+
+/**
+ * Answers a DeniedError of a handler with the problem body and the headers of a denial:
+ * `app.useGlobalFilters(new DeniedFilter())`. For applications over HTTP.
+ */
+export class DeniedFilter implements ExceptionFilter<DeniedError> {
+  catch(error: DeniedError, host: ArgumentsHost): void {
+    const reply = host.switchToHttp().getResponse<Reply>();
+    reply.status(error.status);
+    const headers = { ...error.headers, 'Content-Type': 'application/problem+json' };
+    for (const [name, value] of Object.entries(headers)) reply.header(name, value);
+    reply.send(JSON.stringify(error.decision.problem()));
+  }
+}
+
+Catch(DeniedError)(DeniedFilter);
 
 function recordOf(totalHits: number, resetAfterMs: number): ThrottlerRecord {
   const timeToExpire = Math.ceil(resetAfterMs / 1000);
