@@ -127,6 +127,15 @@ def test_rates_of_the_framework(limiter: Limiter, rate: str, seconds: int) -> No
     assert got(made).headers["Retry-After"] == str(seconds)
 
 
+def test_the_longest_retry_time_of_several_throttles_is_sent(limiter: Limiter) -> None:
+    classes = [
+        throttle(limiter, rate=rate, scope=f"a{rate[2]}") for rate in ("1/s", "1/min", "1/s")
+    ]
+    made = view(None, throttle_classes=classes)
+    assert statuses(made, 2) == [200, 429]
+    assert got(made).headers["Retry-After"] == "60"
+
+
 @pytest.mark.parametrize(
     "rate", ["3", "3/", "/min", "3/month", "3/mo", "3/year", "3/5", "a/min", "1.5/min", "", 3]
 )

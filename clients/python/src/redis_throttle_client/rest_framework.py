@@ -263,7 +263,10 @@ def _refuse_lease(rule: object) -> None:
 
 def _answer_denied(view: APIView, styles: Sequence[HeaderStyle]) -> None:
     """Lets the view answer a denied lease or admission as the throttle answers a denial."""
-    handle = view.handle_exception
+    # A test may pass an object that only has what it needs.
+    handle = getattr(view, "handle_exception", None)
+    if handle is None:
+        return
 
     def handled(exc: Exception) -> Response:
         if isinstance(exc, Denied):
@@ -272,7 +275,8 @@ def _answer_denied(view: APIView, styles: Sequence[HeaderStyle]) -> None:
             is_final = decision.never or decision.source == "error"
             retry_s = retry_after_s(decision.retry_after_ms)
             exc = RateLimitError(decision) if is_final else Throttled(retry_s)
-        return handle(exc)
+        response: Response = handle(exc)
+        return response
 
     view.handle_exception = handled  # type: ignore[method-assign]
 
@@ -285,6 +289,9 @@ def _add_headers(view: APIView, decision: Decision, styles: Sequence[HeaderStyle
     for name, value in fields.items():
         if name.lower() in LISTS and name in view.headers:
             view.headers[name] += f", {value}"
+        elif name == "Retry-After":
+            # Another throttle may have denied the request too.
+            view.headers[name] = str(max(int(value), int(view.headers.get(name, 0))))
         else:
             view.headers.setdefault(name, value)
 
