@@ -90,13 +90,13 @@ class ThrottleStorage(
         **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(uri, wrap_exceptions)
-        self.limiter = _limiter_of(Limiter, uri, client, limiter, options)
+        self.limiter, self._client = _limiter_of(Limiter, uri, client, limiter, options)
         self._windows = Windows(self.limiter, on_error)
 
     @property
-    def storage(self) -> Limiter:
-        """The limiter. ``flask limiter config`` shows it."""
-        return self.limiter
+    def storage(self) -> Any:
+        """The client of the driver, or the limiter that was given."""
+        return self._client or self.limiter
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -180,13 +180,13 @@ class AsyncThrottleStorage(
         **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(uri, wrap_exceptions)
-        self.limiter = _limiter_of(AsyncLimiter, uri, client, limiter, options)
+        self.limiter, self._client = _limiter_of(AsyncLimiter, uri, client, limiter, options)
         self._windows = Windows(self.limiter, on_error)
 
     @property
-    def storage(self) -> AsyncLimiter:
-        """The limiter. ``flask limiter config`` shows it."""
-        return self.limiter
+    def storage(self) -> Any:
+        """The client of the driver, or the limiter that was given."""
+        return self._client or self.limiter
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -298,8 +298,8 @@ class AsyncGCRARateLimiter(aio.strategies.RateLimiter):
 
 def _limiter_of(
     kind: type[L], uri: str | None, client: Any, limiter: L | None, options: dict[str, Any]
-) -> L:  # fmt: skip
-    """Returns the given limiter, or one with a client for the URI."""
+) -> tuple[L, Any]:  # fmt: skip
+    """Returns the given limiter and None, or one with a client for the URI, and that."""
     if limiter is None:
         if client is None:
             if uri is None:
@@ -308,13 +308,13 @@ def _limiter_of(
         made = kind(client, **options)
         # The framework meets the error of a first call, in a process that starts on a busy host.
         made._calls.asking.dial_s = max(READY_S, made._calls.timeout_s)
-        return made
+        return made, client
     if options or client is not None:
         given = ["client"] * (client is not None) + sorted(options)
         raise InvalidArgument(f"limiter: it has its own {', '.join(given)}")
     if not isinstance(limiter, kind):
         raise InvalidArgument(f"limiter: expected a {kind.__name__}")
-    return limiter
+    return limiter, None
 
 
 def _client_of(uri: str) -> Any:
