@@ -128,9 +128,8 @@ def test_rates_of_the_framework(limiter: Limiter, rate: str, seconds: int) -> No
 
 
 def test_the_longest_retry_time_of_several_throttles_is_sent(limiter: Limiter) -> None:
-    classes = [
-        throttle(limiter, rate=rate, scope=f"a{rate[2]}") for rate in ("1/s", "1/min", "1/s")
-    ]
+    rates = {"a": "1/s", "b": "1/min", "c": "1/s"}
+    classes = [throttle(limiter, rate=rate, scope=scope) for scope, rate in rates.items()]
     made = view(None, throttle_classes=classes)
     assert statuses(made, 2) == [200, 429]
     assert got(made).headers["Retry-After"] == "60"
