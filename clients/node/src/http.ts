@@ -74,7 +74,10 @@ export interface MiddlewareOptions<Incoming> {
   cost?: PerRequest<Incoming, number> | undefined;
   /** Returns true for a request that is not to be limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
-  /** Returns a hash tag for all keys of a request, which a cluster needs for several rules. */
+  /**
+   * Returns a hash tag for all keys of a request, which a cluster needs for several rules. A
+   * request with a tag that is empty or no text is answered 400.
+   */
   tag?: ((request: Incoming) => string | undefined | Promise<string | undefined>) | undefined;
   /**
    * The forms of the headers. Default `['draft-11']`. With an empty list only `Retry-After` is
@@ -213,7 +216,10 @@ export function requestLimiter<Incoming>(
     const items = await itemsOf(request);
     if (items === undefined) return { ...PASSED, problem: noSubjectProblem() };
     if (items.length === 0) return PASSED;
-    const tag = await tagOf?.(request);
+    const given: unknown = await tagOf?.(request);
+    const isTagged = given !== undefined && given !== null;
+    if (isTagged && !isSubject(given)) return { ...PASSED, problem: noSubjectProblem() };
+    const tag = isTagged ? textOf(given) : undefined;
     const { decision, leases } = await ask(items, tag, signal);
     return {
       decision,

@@ -1,10 +1,13 @@
 /** Tests subjects that are no text, as a key function finds them in a body. */
+import fastifyRateLimit from '@fastify/rate-limit';
 import express from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
+import fastify, { type FastifyRequest } from 'fastify';
 import { type Context, Hono } from 'hono';
 import { describe, expect, it } from 'vitest';
 import { rateLimit } from '../src/express.js';
 import { RedisThrottleStore } from '../src/express-rate-limit.js';
+import { redisThrottleStore } from '../src/fastify-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/hono.js';
 import type { Limiter } from '../src/index.js';
 import { listen } from './listening.js';
@@ -28,6 +31,15 @@ const frameworks: Record<string, (limiter: Limiter) => Post | Promise<Post>> = {
     const app = express().use(express.json(), limit, (_, response) => void response.send('ok'));
     const url = await listen(app);
     return async (body) => (await fetch(url, { method: 'POST', headers, body })).status;
+  },
+  Fastify: async (limiter) => {
+    const app = fastify();
+    const keyGenerator = ({ body }: FastifyRequest) => (body as { user: string }).user;
+    const store = redisThrottleStore({ limiter });
+    await app.register(fastifyRateLimit, { store, keyGenerator, hook: 'preHandler' });
+    app.post('/', async () => 'ok');
+    return async (body) =>
+      (await app.inject({ method: 'POST', url: '/', headers, body })).statusCode;
   },
   Hono: (limiter) => {
     const app = new Hono();
@@ -67,6 +79,17 @@ describe.each(Object.entries(frameworks))('a subject in a body of %s', (_, app) 
     expect(await post(`{"user":${user}}`)).toBe(200);
     expect(server.calls[0]?.[1]?.split(':').at(-1)).toBe(subject);
   });
+});
+
+it.each(refused.filter((text) => text !== 'null'))('a tag of %s is answered 400', async (user) => {
+  const { server, limiter } = over();
+  const limit = rateLimit({ limiter, rules: api, tag: ({ body }) => body.user });
+  const app = express().use(express.json(), limit, (_, response) => void response.send('ok'));
+  const url = await listen(app);
+  const post = (body: string) => fetch(url, { method: 'POST', headers, body });
+  expect((await post(`{"user":${user}}`)).status).toBe(400);
+  expect((await post('{"user":null}')).status).toBe(200);
+  expect(server.calls.map(([, at]) => at)).toEqual(['rl:api:127.0.0.1']);
 });
 
 describe('a subject of a call', () => {
