@@ -75,8 +75,8 @@ class RateLimitThrottle(BaseThrottle):
 
     In place of ``rules``, a class may have a ``rate`` such as ``"3/min"`` or ``"5 per 2 hours"``,
     or a ``scope``, whose rate is in the framework's setting DEFAULT_THROTTLE_RATES. As in the
-    framework, so many requests are allowed in any such period, and None is no limit. The rule has
-    the name of the scope, or else of the class.
+    framework, that number of requests is allowed in any such period, and None is no limit. The rule
+    has the name of the scope, or else of the class.
 
     The framework asks every throttle, also after a denial. So the rules of a view belong in one
     class. A denial is the framework's ``Throttled``, 429, also a :class:`Denied` of the view. The
