@@ -173,13 +173,16 @@ class RateLimits:
             answer = denial(error.decision, self._styles)
         else:
             raise error
-        if isinstance(connection, WebSocket):
-            extensions = connection.scope.get("extensions") or {}
-            is_new = connection.application_state is WebSocketState.CONNECTING
-            if not is_new or "websocket.http.response" not in extensions:
-                await connection.close(1008)
-                return None
-        return Response(answer.body, answer.status, dict(answer.headers))
+        response = Response(answer.body, answer.status, dict(answer.headers))
+        if not isinstance(connection, WebSocket):
+            return response
+        is_new = connection.application_state is WebSocketState.CONNECTING
+        if is_new and "websocket.http.response" in (connection.scope.get("extensions") or {}):
+            # Older versions of Starlette ignore the response that is returned.
+            await connection.send_denial_response(response)
+        else:
+            await connection.close(1008)
+        return None
 
     def _document(self, app: FastAPI, schema: dict[str, Any]) -> None:
         """Adds the responses to denials to the operations that have a limit."""
