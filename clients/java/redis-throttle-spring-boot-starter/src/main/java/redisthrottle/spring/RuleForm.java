@@ -12,6 +12,7 @@ import redisthrottle.FixedRule;
 import redisthrottle.Kind;
 import redisthrottle.PolicyRule;
 import redisthrottle.QuotaRule;
+import redisthrottle.Rate;
 import redisthrottle.Rule;
 import redisthrottle.SlidingLogRule;
 
@@ -35,10 +36,30 @@ final class RuleForm {
     this.given = given;
     this.others = others;
     this.arguments = given.arguments();
+    read("rate", "period");
+    read("limit", "window");
     if (given.algorithm() == null) {
       throw new PropertyException(prefix + ".algorithm", "missing, such as gcra");
     }
     this.kind = given.algorithm();
+  }
+
+  /** Reads a number, or a rate such as 10/minute in place of a number and a duration. */
+  private void read(String number, String duration) {
+    Object text = arguments.get(number);
+    if (text == null) {
+      return;
+    }
+    if (text.toString().matches("[+-]?[0-9]{1,18}")) {
+      arguments.put(number, Long.valueOf(text.toString()));
+      return;
+    }
+    Rate rate = PropertyException.in(prefix + "." + number, () -> Rate.of(text.toString()));
+    if (arguments.put(duration, rate.period()) != null) {
+      throw new PropertyException(
+          prefix + "." + duration, "not beside the " + number + " " + text + ", which has its own");
+    }
+    arguments.put(number, rate.rate());
   }
 
   Rule rule() {

@@ -17,10 +17,11 @@ import redisthrottle.OnError;
  * @param algorithm Algorithm of the rule.
  * @param burst Units that gcra allows at once.
  * @param capacity Size of a token-bucket or a leaky-bucket.
- * @param rate Units per period of gcra, a token-bucket and a leaky-bucket.
+ * @param rate Units per period of gcra, a token-bucket and a leaky-bucket, or text with the period
+ *     such as 10/minute.
  * @param period Period of the rate.
- * @param limit Units per window of fixed, sliding and sliding-log, per unit of a quota, or the
- *     holders of a lease.
+ * @param limit Units per window of fixed, sliding and sliding-log, or text with the window such as
+ *     10/minute; units per unit of a quota, or the holders of a lease.
  * @param window Length of the window.
  * @param aligned Whether the windows of fixed begin at multiples of their length since 1970.
  * @param slots Parts of the window of a sliding-log.
@@ -43,9 +44,9 @@ public record RuleProperties(
     @Nullable Kind algorithm,
     @Nullable Long burst,
     @Nullable Long capacity,
-    @Nullable Long rate,
+    @Nullable String rate,
     @Nullable Duration period,
-    @Nullable Long limit,
+    @Nullable String limit,
     @Nullable Duration window,
     @Nullable Boolean aligned,
     @Nullable Integer slots,

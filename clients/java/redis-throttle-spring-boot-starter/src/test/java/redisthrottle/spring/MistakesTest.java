@@ -96,7 +96,11 @@ class MistakesTest {
       textBlock =
           """
           rules.api.limit=0            | throttle.rules.api.limit: invalid limit
-          rules.api.limit=many         | Property: throttle.rules.api.limit
+          rules.api.limit=many         | throttle.rules.api.limit: invalid rate: expected text
+          rules.api.limit=5/month      | rules.api.limit: invalid rate: expected Rule.quota for
+          rules.api.limit=5/minute     | rules.api.window: not beside the limit 5/minute
+          rules.api.aligned=maybe      | Property: throttle.rules.api.aligned
+          routes[0].paths=/api         | Property: throttle.routes[0].paths
           rules.api.algorithm=fixxed   | Property: throttle.rules.api.algorithm
           rules.api.period=1h          | api.period: not of this algorithm: fixed takes limit
           rules.api.color=red          | Property: throttle.rules.api.color
