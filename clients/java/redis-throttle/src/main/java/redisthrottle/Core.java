@@ -333,7 +333,8 @@ final class Core {
   }
 
   Work<Admission> admit(List<Item> items, CallOptions given) {
-    String id = given.id() == null ? UUID.randomUUID().toString() : given.id();
+    String own = Checks.present("options", given).id();
+    String id = own == null ? UUID.randomUUID().toString() : own;
     Ask.checkAdmissionId(id);
     List<Ask> asks = asks(items, given.withId(id));
     Call call = Call.several(asks, false);

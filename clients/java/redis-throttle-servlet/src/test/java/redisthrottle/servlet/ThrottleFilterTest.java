@@ -10,6 +10,7 @@ import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
@@ -330,6 +331,8 @@ class ThrottleFilterTest extends WebTest {
     assertThrows(InvalidArgumentException.class, () -> none.rule(api).rule(api));
     assertThrows(InvalidArgumentException.class, () -> none.degradedHeader("a b"));
     assertThrows(InvalidArgumentException.class, () -> none.trustedProxies(List.of("10.0.0")));
+    List<HeaderStyle> unknown = Collections.singletonList(null);
+    assertThrows(InvalidArgumentException.class, () -> none.headers(unknown));
     assertThrows(InvalidArgumentException.class, () -> jobs.count(Count.FAILURES));
     try (Limiter local = away().onError(OnError.LOCAL).build()) {
       ThrottleFilterBuilder options = ThrottleFilter.builder(local).rule(api);

@@ -266,7 +266,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
      * Sets the units per period as a number, or as text with the period such as {@code 10/minute}.
      */
     public Config setRate(String text) {
-      if (ThrottleRateLimiter.present("rate", text).matches("[0-9]{1,18}")) {
+      if (present("rate", text).matches("[0-9]{1,18}")) {
         return setRate(Long.parseLong(text));
       }
       Rate both = Rate.of(text);
@@ -300,6 +300,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
 
     /** Sets the forms of the {@code RateLimit} fields. The default is {@code DRAFT_11}. */
     public Config setHeaders(List<HeaderStyle> headers) {
+      present("headers", headers).forEach(style -> present("headers", style));
       this.headers = List.copyOf(headers);
       return this;
     }

@@ -134,7 +134,8 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
 
   /** Sets the forms of the response fields. An empty list leaves only {@code Retry-After}. */
   public B headers(List<HeaderStyle> styles) {
-    this.styles = List.copyOf(present("headers", styles));
+    present("headers", styles).forEach(style -> present("headers", style));
+    this.styles = List.copyOf(styles);
     return self();
   }
 
