@@ -80,8 +80,11 @@ impl Answer {
                 Hits::Given(hits) => *hits > 0 && limit.as_ref().is_some_and(|one| one.reported),
                 Hits::Unset => false,
             };
+            // As in envoyproxy/ratelimit, no hits are not too many for a limit of no requests.
+            let is_question = matches!(hits, Hits::Given(0) | Hits::Back(0));
             let is_blocked = matches!(outcome, Outcome::Blocked(_));
-            Row { limit, outcome, allowed: is_shadow || is_change || !is_blocked, is_change }
+            let allowed = is_shadow || is_change || is_question || !is_blocked;
+            Row { limit, outcome, allowed, is_change }
         });
         Self { rows: rows.collect(), decision: None, refusals: Vec::new() }
     }

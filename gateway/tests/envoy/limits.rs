@@ -148,6 +148,14 @@ async fn unlimited_denied_shadow_and_replaced_limits_of_envoys_form() {
     assert_eq!(left(&denied), [(false, 0), (true, 0)]);
     assert_eq!(denied.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Minute);
     assert!(!denied.raw_body.is_empty());
+    // No hits are not too many, with the configured limit and with one that the descriptor brings.
+    let own = with_limit(of("none", "x"), 0, Unit::Minute.into());
+    for none in [hits(of("none", "x"), 0), hits(own, 0), back(hits(of("none", "x"), 0))] {
+        let answer = gateway.ask(&[none]).await;
+        assert_eq!((is_ok(&answer), left(&answer)), (true, vec![(true, 0)]));
+        assert_eq!(answer.statuses[0].current_limit.as_ref().unwrap().requests_per_unit, 0);
+        assert!(answer.raw_body.is_empty());
+    }
     assert_eq!(calls().await, before);
     for (user, shadow) in [(8, 0), (7, 0)] {
         let answer = gateway.ask(&[of("shadow", "s"), of("user", "u")]).await;
