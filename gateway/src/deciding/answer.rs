@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use redis_throttle_client::{Decision, Error, HeaderStyle, Problem, Source};
 
 use crate::config::{Limit, OnError, Unit};
@@ -186,7 +187,18 @@ impl Answer {
 
     /// Returns the body of a denial; `None` if the request is allowed.
     #[must_use]
-    pub fn problem(&self) -> Option<Problem> {
+    pub fn problem(&self, status: impl FnOnce(StatusCode) -> StatusCode) -> Option<Problem> {
+        let mut problem = self.own_problem()?;
+        let own = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+        let shown = status(own);
+        if shown != own {
+            problem.status = shown.as_u16();
+            problem.title = shown.canonical_reason().unwrap_or_default();
+        }
+        Some(problem)
+    }
+
+    fn own_problem(&self) -> Option<Problem> {
         let denying = self.rows.iter().find(|row| !row.allowed)?;
         if let Some(denial) = self.denial() {
             return Some(denial.problem());

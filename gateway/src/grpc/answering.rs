@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use envoy_types::pb::google::protobuf;
+use http::StatusCode;
 use redis_throttle_client::Decision;
 
 use crate::config::Unit;
@@ -30,7 +31,8 @@ pub(super) fn too_large() -> RateLimitResponse {
 pub(super) fn response(answer: &Answer) -> RateLimitResponse {
     let mut headers: Vec<_> =
         answer.headers().into_iter().map(|(name, value)| header(name, value)).collect();
-    let problem = answer.problem();
+    // Envoy answers its caller with 429, whatever the reason of the denial.
+    let problem = answer.problem(|_| StatusCode::TOO_MANY_REQUESTS);
     if problem.is_some() {
         headers.push(header("Content-Type", "application/problem+json".to_owned()));
     }

@@ -12,14 +12,17 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 const PROBLEM: &str = "application/problem+json";
 
-/// Returns the answer to a check. `denied` is the status of every denial except a ban: a proxy
-/// takes another one for a failure of the gateway.
+/// Returns the answer to a check. `denied` is the status of every denial except a ban and one
+/// without Redis: a proxy takes another one for a failure of the gateway.
 pub(super) fn of_decided(decided: &Decided, denied: StatusCode) -> Answer {
-    let answer = match decided.problem() {
+    let status = |own| match own {
+        StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE => own,
+        _ => denied,
+    };
+    let answer = match decided.problem(status) {
         None => text(StatusCode::OK, ""),
         Some(problem) => {
-            let own = [StatusCode::FORBIDDEN, StatusCode::SERVICE_UNAVAILABLE];
-            let status = own.into_iter().find(|own| problem.status == *own).unwrap_or(denied);
+            let status = StatusCode::from_u16(problem.status).unwrap_or(denied);
             typed(status, PROBLEM, problem.to_json())
         }
     };

@@ -76,6 +76,11 @@ async fn statuses_headers_and_body_say_what_was_decided() {
     let denied = gateway.ask(&[of("user", "u"), of("tenant", "t")]).await;
     let waits = denied.statuses.iter().map(|one| one.duration_until_reset.unwrap().seconds);
     assert_eq!(waits.collect::<Vec<_>>(), [3600, 9]);
+    // No retry helps here, yet Envoy answers with 429.
+    let never = gateway.ask(&[hits(of("user", "u"), 4)]).await;
+    let body: serde_json::Value = serde_json::from_slice(&never.raw_body).unwrap();
+    assert_eq!((&body["status"], &body["title"]), (&429.into(), &"Too Many Requests".into()));
+    assert!(body["detail"].as_str().unwrap().starts_with("This request costs more"), "{body}");
     let large = gateway.ask(&[of("large", "l")]).await;
     let large = &large.statuses[0];
     let shown = (large.current_limit.as_ref().unwrap().requests_per_unit, large.limit_remaining);
@@ -177,7 +182,9 @@ async fn banned_caller_is_over_the_limit() {
     assert_eq!(left(&denied), [(false, 0)]);
     assert_eq!((is_ok(&denied), header(&denied, "Retry-After")), (false, None));
     let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
-    assert_eq!(body["title"], "Forbidden");
+    // Envoy turns it into 429.
+    assert_eq!((&body["status"], &body["title"]), (&429.into(), &"Too Many Requests".into()));
+    assert_eq!(body["detail"], "This caller is blocked.");
     let shown = gateway.metrics.text();
     assert!(shown.contains(r#"rule="users",outcome="banned"} 1"#), "{shown}");
 }

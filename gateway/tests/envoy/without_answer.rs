@@ -34,7 +34,8 @@ async fn assert_on_error(gateway: &Gateway) {
         assert!(!is_ok(&denied));
         assert!(!left(&denied).last().unwrap().0);
         let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
-        assert_eq!(body["status"], 503);
+        assert_eq!((&body["status"], &body["title"]), (&429.into(), &"Too Many Requests".into()));
+        assert_eq!(body["detail"], "The rate limiter is not available.");
         assert_eq!(header(&denied, "RateLimit"), None);
     }
     for all in [vec![leave.clone()], vec![allow, leave]] {

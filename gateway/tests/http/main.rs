@@ -28,13 +28,19 @@ http:
     - {client: client_address, path: path}
     - {host: host}
     - {user: 'header:x-user'}
+    - {large: 'header:x-large'}
 limits:
+  - {name: large, match: {large: '*'}, policy: large, default: FIXED 9 1h, cost: 2}
   - {name: strict, match: {client: '*', path: /strict}, rule: FIXED 3 1h, on_error: deny}
   - {name: each, match: {client: '*', path: '*'}, rule: FIXED 3 1h}
   - {name: host, match: {host: shop.example}, rule: FIXED 1 1h}
   - {name: caller, match: {user: eve}, policy: callers, default: FIXED 9 1h}
   - {name: user, match: {user: '*'}, rule: FIXED 1 1h}
 ";
+
+/// The fields that a proxy sends.
+const FIELDS: [(&str, &str); 3] =
+    [("X-Forwarded-For", "203.0.113.9"), ("X-Forwarded-Host", "a"), ("X-Forwarded-Uri", "/")];
 
 /// The server under test, and its Redis.
 struct Served {
@@ -94,17 +100,29 @@ async fn check_answers_by_the_decision() {
     for (path, status) in [("/check/web", 429), ("/check403/web", 403)] {
         let reply = check(port, path, "/a").await;
         assert_eq!(reply.status, status);
+        let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
+        assert_eq!(problem["status"], status, "{path}");
         assert!((1..=3_600).contains(&reply.field("retry-after").parse::<u64>().unwrap()));
         assert!(reply.body.contains(r#""violated-policies":["each"]"#), "{}", reply.body);
     }
+    // No retry helps here, yet the status is that of a denial.
+    served.redis.run(&["RL.POLICY", "SET", "large", "FIXED", "1", "1h"]).await;
+    for (path, status) in [("/check/web", 429), ("/check403/web", 403)] {
+        let reply = get(port, path, &[&FIELDS[..], &[("X-Large", "a")]].concat()).await;
+        let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
+        assert_eq!((reply.status, &problem["status"]), (status, &status.into()), "{reply:?}");
+        assert!(problem["detail"].as_str().expect("a text").starts_with("This request costs more"));
+    }
     served.redis.end();
-    assert_eq!(check(port, "/check/web", "/strict").await.status, 503);
+    let away = check(port, "/check/web", "/strict").await;
+    let problem: serde_json::Value = serde_json::from_str(&away.body).expect("JSON");
+    assert_eq!((away.status, &problem["status"]), (503, &503.into()));
     assert_eq!(check(port, "/check/web", "/loose").await.status, 200);
     let shown = get(port, "/metrics", &[]).await.body;
     for line in [
         r#"requests_total{domain="web",rule="each",outcome="denied"} 2"#,
         r#"degraded_total{domain="web",rule="strict"} 1"#,
-        r#"latency_seconds_count{protocol="http"} 7"#,
+        r#"latency_seconds_count{protocol="http"} 9"#,
     ] {
         assert!(shown.contains(&format!("redis_throttle_gateway_{line}\n")), "{line}:\n{shown}");
     }
@@ -115,14 +133,8 @@ async fn check_answers_by_the_decision() {
 async fn banned_caller_is_forbidden() {
     let served = Served::start().await;
     served.redis.run(&["RL.POLICY", "SET", "callers", "BLOCK", "FIXED", "9", "1h"]).await;
-    let fields = [
-        ("X-Forwarded-For", "203.0.113.9"),
-        ("X-Forwarded-Host", "a"),
-        ("X-Forwarded-Uri", "/"),
-        ("X-User", "eve"),
-    ];
     for path in ["/check/web", "/check403/web"] {
-        let reply = get(served.port, path, &fields).await;
+        let reply = get(served.port, path, &[&FIELDS[..], &[("X-User", "eve")]].concat()).await;
         let problem: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
         assert_eq!((reply.status, &problem["title"]), (403, &"Forbidden".into()), "{path}");
         assert_eq!(reply.field("retry-after"), "");
