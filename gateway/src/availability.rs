@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis_throttle_client::Limiter;
 use tokio::time::sleep;
 
+use crate::deciding::Decider;
 use crate::log::{Level, event};
 use crate::refusals::hinted;
 
@@ -22,18 +23,23 @@ pub(crate) async fn is_away(limiter: &Limiter) -> bool {
     true
 }
 
-/// Follows the circuit breaker. Sends calls only while the server is away. Never returns.
-pub(crate) async fn follow(limiter: Limiter, mut is_away: bool) {
-    let mut answers = 0;
+/// Follows the calls without an answer, and the circuit breaker. An outage of a second may be over
+/// before anyone looks at the breaker, and few calls open none. Sends calls only while the server
+/// is away. Never returns.
+pub(crate) async fn follow(decider: Decider, mut is_away: bool) {
+    let limiter = decider.limiter();
+    let (mut answers, mut seen) = (0, decider.unanswered());
     loop {
         sleep(EVERY).await;
-        let is_open = limiter.open_breakers() > 0;
-        if !is_away && is_open {
+        let unanswered = decider.unanswered();
+        let fails = limiter.open_breakers() > 0 || unanswered != seen;
+        seen = unanswered;
+        if !is_away && fails {
             (is_away, answers) = (true, 0);
             let message = "calls fail or are late: limits decide by their on_error";
             event(Level::Error, "server_away").with("message", message).write();
         } else if is_away {
-            let answered = !is_open && limiter.ready().await.is_ok();
+            let answered = !fails && limiter.ready().await.is_ok();
             answers = if answered { answers + 1 } else { 0 };
             if answers == ANSWERS {
                 is_away = false;

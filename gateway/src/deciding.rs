@@ -10,6 +10,8 @@ mod answer;
 mod asked;
 mod calls;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis_throttle_client::{Decision, Error, Item, Limiter, Reason};
@@ -58,19 +60,26 @@ pub struct Decider {
     tags: Tags,
     /// True if keys with different tags may be on different nodes.
     is_cluster: bool,
+    /// The requests that the server did not decide in time. Clones of the decider share it.
+    unanswered: Arc<AtomicU64>,
 }
 
 impl Decider {
     /// Creates a decider. `timeout` is the limiter's deadline of one call.
     #[must_use]
     pub fn new(limiter: Limiter, timeout: Duration, tags: Tags, is_cluster: bool) -> Self {
-        Self { limiter, timeout, tags, is_cluster }
+        Self { limiter, timeout, tags, is_cluster, unanswered: Arc::default() }
     }
 
     /// Returns the limiter.
     #[must_use]
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
+    }
+
+    /// Returns the number of requests with a call that the server answered late or not at all.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     /// Decides a request. `patience` is the time for which the proxy waits, if it is known.
@@ -104,6 +113,9 @@ impl Decider {
         }
         for change in &planned.changes {
             answer.put(&[change.row], self.change(domain, change, &time).await);
+        }
+        if answer.is_unanswered {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         Ok(answer)
     }

@@ -74,9 +74,9 @@ pub async fn serve(
         () = &mut ended => return Ok(()),
         is_away = availability::is_away(&limiter) => is_away,
     };
-    tokio::spawn(availability::follow(limiter.clone(), is_away));
     let (timeout, tags) = (arguments.timeout, arguments.tags);
     let decider = Decider::new(limiter.clone(), timeout, tags, arguments.is_cluster);
+    tokio::spawn(availability::follow(decider.clone(), is_away));
     // A program that starts the gateway reads this line. A closed output is ignored.
     let greeting = format!("redis-throttle-gateway listens on {}\n", listeners.addresses()?);
     let _ = io::stdout().write_all(greeting.as_bytes());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use redis_throttle_client::{Decision, Error, HeaderStyle, Problem, Source};
+use redis_throttle_client::{Decision, Error, HeaderStyle, Problem, Reason, Source};
 
 use crate::config::{Limit, OnError, Unit};
 use crate::matching::Demand;
@@ -64,6 +64,9 @@ pub struct Answer {
     decision: Option<Decision>,
     /// The reasons for which the server, or the client, refused calls. They may name keys.
     pub refusals: Vec<String>,
+    /// True if the server answered a call late or not at all. Calls that are too many for this
+    /// gateway do not count.
+    pub(super) is_unanswered: bool,
 }
 
 impl Answer {
@@ -87,7 +90,8 @@ impl Answer {
             let allowed = is_shadow || is_change || is_question || !is_blocked;
             Row { limit, outcome, allowed, is_change }
         });
-        Self { rows: rows.collect(), decision: None, refusals: Vec::new() }
+        let (decision, refusals) = (None, Vec::new());
+        Self { rows: rows.collect(), decision, refusals, is_unanswered: false }
     }
 
     /// Sets the rows of a call's result.
@@ -119,6 +123,12 @@ impl Answer {
 
     /// Returns the decision of a call's result; `None` if the server did not decide.
     fn decided(&mut self, result: Result<Decision, Error>) -> Option<Decision> {
+        let reason = match &result {
+            Ok(decision) => decision.reason.filter(|_| decision.degraded),
+            Err(Error::Unavailable { reason, .. }) => Some(*reason),
+            Err(_) => None,
+        };
+        self.is_unanswered |= reason.is_some_and(|reason| reason != Reason::Overloaded);
         match result {
             Ok(decision) => Some(decision),
             Err(Error::Unavailable { .. }) => None,
@@ -185,7 +195,8 @@ impl Answer {
         })
     }
 
-    /// Returns the body of a denial; `None` if the request is allowed.
+    /// Returns the body of a denial; `None` if the request is allowed. `status` is the status that
+    /// the caller sees, of the one that the denial itself has: 429, 403, 413 or 503.
     #[must_use]
     pub fn problem(&self, status: impl FnOnce(StatusCode) -> StatusCode) -> Option<Problem> {
         let mut problem = self.own_problem()?;

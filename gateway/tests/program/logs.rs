@@ -83,6 +83,22 @@ async fn server_away_and_back_are_logged_once_and_denials_are_not() {
     assert!(!format!("{all:?}").contains("secret"));
 }
 
+/// One call fails, which opens no breaker.
+#[tokio::test]
+async fn outage_of_a_moment_is_logged() {
+    let mut server = Server::start().await;
+    let gateway = Gateway::start(&server.url(), &["--timeout-ms", "1000"]);
+    let check = async |user| ask(gateway.http(), "/check/api", &[("x-user", user)]).await;
+    assert!(check("a").await.contains("\r\nratelimit: "));
+    server.end();
+    let answer = check("b").await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("ratelimit: "), "{answer}");
+    server.begin().await;
+    let line = gateway.event("server_away", 1).await;
+    assert_eq!(line["level"], "error", "{line}");
+    gateway.event("server_back", 1).await;
+}
+
 /// A server behind a slow network, or on a busy machine.
 #[tokio::test]
 async fn late_first_connection_is_not_an_absent_server() {
@@ -102,7 +118,7 @@ async fn late_first_connection_is_not_an_absent_server() {
         }
     });
     // The gateway starts in another thread, because the test is that server.
-    let gateway = spawn_blocking(move || Gateway::start(&url, &["--timeout-ms", "50"]));
+    let gateway = spawn_blocking(move || Gateway::start(&url, &["--timeout-ms", "200"]));
     let gateway = gateway.await.unwrap();
     assert_eq!(gateway.events("server_away"), [Value::Null; 0]);
     let denied = async || {
