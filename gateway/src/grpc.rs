@@ -62,6 +62,8 @@ const METADATA_BYTES_MAX: u32 = 128 * 1024;
 const MESSAGE: Duration = Duration::from_secs(5);
 /// The time between two questions whether the peer is there. It has 20 s to answer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+/// The service whose health envoyproxy/ratelimit reports: probes that were written for it ask so.
+const ORIGINAL: &str = "ratelimit";
 /// The status that tonic gives to a message that is too large.
 const OUT_OF_RANGE: HeaderValue = HeaderValue::from_static("11");
 const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
@@ -248,11 +250,14 @@ pub async fn serve(
 ) {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<Served>().await;
+    health.set_service_status(ORIGINAL, ServingStatus::Serving).await;
     let routes = Routes::new(health_service).add_service(Served(service.clone())).prepare();
     let stop = async {
         is_true(stopped).await;
         health.set_not_serving::<Served>().await;
-        health.set_service_status("", ServingStatus::NotServing).await;
+        for service in ["", ORIGINAL] {
+            health.set_service_status(service, ServingStatus::NotServing).await;
+        }
     };
     let serve = |stream: Connection, ended| {
         let stream = stream.silent_at_most(PREFACE, PREFACE_BYTES);

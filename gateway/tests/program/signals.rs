@@ -76,8 +76,11 @@ async fn sigterm_lets_calls_under_way_end_while_health_fails() {
     // The gateway reads a connection in order: when it answers these, it has the call.
     let mut health = HealthClient::new(channel);
     let mut watched = Vec::new();
-    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+    // The last is that of envoyproxy/ratelimit.
+    for service in ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"] {
         let request = HealthCheckRequest { service: service.to_owned() };
+        let checked = health.check(request.clone()).await.unwrap().into_inner();
+        assert_eq!(checked.status(), ServingStatus::Serving, "{service}");
         watched.push(health.watch(request).await.unwrap().into_inner());
     }
     for health in &mut watched {
