@@ -86,16 +86,32 @@ impl<'a> Fields<'a> {
     ) -> Option<u64> {
         let node = self.get(word)?;
         let text = scalar(node, word, report)?;
-        let digits = text.replace('_', "");
-        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let number =
-            digits.parse().ok().filter(|number| is_number && (least..=most).contains(number));
+        let number = whole(text).filter(|number| (least..=most).contains(number));
         if number.is_none() {
             let expected = format!("expected an integer from {least} to {most}");
             report.mistake(node.at, format!("invalid {word}: {expected}, not {text:?}"));
         }
         number
     }
+}
+
+/// Reads an integer as envoyproxy/ratelimit does: `0x1f`, `0b11`, and `0o17` or `017` for 15.
+fn whole(text: &str) -> Option<u64> {
+    let text = Some(text).filter(|text| !text.starts_with('_'))?.replace('_', "");
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let (base, digits) = match digits.split_at_checked(2) {
+        Some(("0x" | "0X", digits)) => (16, digits),
+        Some(("0b" | "0B", digits)) => (2, digits),
+        Some(("0o" | "0O", digits)) => (8, digits),
+        _ if digits.starts_with('0') => (8, digits),
+        _ => (10, digits),
+    };
+    // The standard library would read a second sign.
+    let number = u64::from_str_radix(digits, base).ok().filter(|_| !digits.starts_with('+'))?;
+    Some(number).filter(|number| !is_negative || *number == 0)
 }
 
 /// Returns the text of a node, or notes that it has none.

@@ -12,6 +12,9 @@ const DEPTH_MAX: usize = 64;
 /// The most nodes of a file. Aliases count as the nodes that they repeat.
 const NODES_MAX: usize = 500_000;
 
+/// The word whose value is merged into its mapping, unless it is in quotes.
+const MERGE: &str = "<<";
+
 /// A node with its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
@@ -134,9 +137,12 @@ impl<'a> Reader<'a> {
     fn mapping(&mut self, depth: usize) -> Result<Vec<Pair>, Broken> {
         let (mut pairs, mut lines) = (Vec::new(), HashMap::new());
         loop {
-            let (word, span) = match self.next()? {
+            let (word, is_merge, span) = match self.next()? {
                 (Event::MappingEnd | Event::StreamEnd, _) => return Ok(pairs),
-                (Event::Scalar(word, ..), span) => (word.into_owned(), span),
+                (Event::Scalar(word, style, ..), span) => {
+                    let is_merge = word == MERGE && style == ScalarStyle::Plain;
+                    (word.into_owned(), is_merge, span)
+                }
                 (_, span) => return Err(broken(span, "expected a word before `:`")),
             };
             let at = place(span.start);
@@ -145,7 +151,20 @@ impl<'a> Reader<'a> {
                 return Err(Broken { at, text });
             }
             let (event, span) = self.next()?;
-            pairs.push(Pair { word, at, node: self.node(event, span, depth + 1)? });
+            let node = self.node(event, span, depth + 1)?;
+            if is_merge {
+                for pair in merged(node)? {
+                    if lines.contains_key(&pair.word) {
+                        let word = &pair.word;
+                        let text =
+                            format!("`{MERGE}` after {word:?}, which it has, too: move it up");
+                        return Err(Broken { at, text });
+                    }
+                    put(&mut pairs, pair, at)?;
+                }
+            } else {
+                put(&mut pairs, Pair { word, at, node }, at)?;
+            }
         }
     }
 
@@ -160,6 +179,48 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the pairs of a node behind `<<`. Of several mappings, the first comes last.
+fn merged(node: Node) -> Result<Vec<Pair>, Broken> {
+    let nodes = match node.value {
+        Value::Sequence(nodes) => nodes,
+        value => vec![Node { at: node.at, value }],
+    };
+    let mut pairs = Vec::new();
+    for node in nodes.into_iter().rev() {
+        let Value::Mapping(more) = node.value else {
+            let text = format!("`{MERGE}` needs a mapping, or a list of mappings");
+            return Err(Broken { at: node.at, text });
+        };
+        pairs.extend(more);
+    }
+    Ok(pairs)
+}
+
+/// Adds a pair, which replaces a merged one of its word. YAML replaces a merged mapping as a whole,
+/// and envoyproxy/ratelimit its words one by one, so the new one must have all of them.
+fn put(pairs: &mut Vec<Pair>, pair: Pair, at: At) -> Result<(), Broken> {
+    let Some(old) = pairs.iter_mut().find(|old| old.word == pair.word) else {
+        pairs.push(pair);
+        return Ok(());
+    };
+    if let Some(lacking) = lacking(&pair.node, &old.node) {
+        let (word, line) = (&pair.word, lacking.at.line);
+        let text = format!("{word:?} lacks {:?} of the merged one, in line {line}", lacking.word);
+        return Err(Broken { at, text });
+    }
+    *old = pair;
+    Ok(())
+}
+
+/// Returns a word of an old mapping that the new one has not.
+fn lacking<'a>(new: &Node, old: &'a Node) -> Option<&'a Pair> {
+    let (Value::Mapping(new), Value::Mapping(old)) = (&new.value, &old.value) else { return None };
+    old.iter().find_map(|old| match new.iter().find(|new| new.word == old.word) {
+        Some(new) => lacking(&new.node, &old.node),
+        None => Some(old),
+    })
 }
 
 /// Returns the number of nodes in a node, and the number of levels below it.

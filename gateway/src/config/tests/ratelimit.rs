@@ -86,14 +86,109 @@ fn scalars_are_the_text_of_the_file() {
     }
 }
 
+/// The table is that of gopkg.in/yaml.v2 2.4.0, with which envoyproxy/ratelimit reads its files.
+#[test]
+fn numbers_are_read_as_the_original_reads_them() {
+    let numbers = [
+        ("5", Some(5_u32)),
+        ("017", Some(15)),
+        ("0o17", Some(15)),
+        ("0O17", Some(15)),
+        ("0x1F", Some(31)),
+        ("0b11", Some(3)),
+        ("1_000", Some(1_000)),
+        ("0777_7", Some(4_095)),
+        ("0_7", Some(7)),
+        ("5_", Some(5)),
+        ("+5", Some(5)),
+        ("+0x1F", Some(31)),
+        ("001", Some(1)),
+        ("4294967295", Some(4_294_967_295)),
+        // The original refuses numbers with a fraction by their form.
+        ("08", None),
+        ("5.0", None),
+        ("1e3", None),
+        ("_5", None),
+        ("0o", None),
+        ("0x", None),
+        ("0x+1", None),
+        ("-1", None),
+        ("--0", None),
+        ("1:30", None),
+        ("4294967296", None),
+        ("true", None),
+    ];
+    for (text, expected) in numbers {
+        let words = format!("{{key: k, rate_limit: {{unit: day, requests_per_unit: {text}}}}}");
+        let Some(number) = expected else {
+            assert_remarks(&wrong(&file(&words)), &[("3:55", "invalid requests_per_unit")], text);
+            continue;
+        };
+        let (domain, _) = right(&file(&words));
+        let Terms::Rule(rule) = &domain.limits[0].terms else { panic!("{text}: {domain:?}") };
+        assert!(format!("{rule:?}").contains(&format!("FIXED {number} 86400")), "{text}: {rule:?}");
+    }
+    for none in ["0", "00", "-0", "0x0"] {
+        let words = format!("{{key: k, rate_limit: {{unit: day, requests_per_unit: {none}}}}}");
+        let (domain, _) = right(&file(&words));
+        assert!(matches!(domain.limits[0].terms, Terms::Denied(Unit::Day)), "{none}");
+    }
+}
+
+#[test]
+fn merged_words_are_those_of_the_mapping_unless_it_has_them() {
+    let text = file(
+        "&a {key: a, value: x, rate_limit: &r {unit: day, requests_per_unit: 5}}
+- &b {key: b, share_threshold: false, rate_limit: {unit: hour, requests_per_unit: 6}}
+- {<<: *a, key: c}
+- {<<: *a, key: d, value: }
+- {<<: [*b, *a], key: e}
+- {key: f, rate_limit: {<<: *r, unit: minute}}
+- {<<: *a, key: g, rate_limit: {unit: second, requests_per_unit: 7}}
+- {key: h, <<: {rate_limit: *r}}",
+    );
+    let shown = |domain: &crate::config::Domain| -> Vec<String> {
+        let rule = |limit: &crate::config::Limit| match &limit.terms {
+            Terms::Rule(rule) => format!("{rule:?}"),
+            other => format!("{other:?}"),
+        };
+        domain.limits.iter().map(|limit| rule(limit)).collect()
+    };
+    let rules = [
+        "a_x: FIXED 5 86400",
+        "b: FIXED 6 3600",
+        "c_x: FIXED 5 86400",
+        "d: FIXED 5 86400",
+        "e_x: FIXED 6 3600",
+        "f: FIXED 5 60",
+        "g_x: FIXED 7 1 ",
+        "h: FIXED 5 86400",
+    ];
+    let found = shown(&right(&text).0);
+    assert_eq!(found.len(), rules.len(), "{found:#?}");
+    for (found, rule) in found.iter().zip(rules) {
+        assert!(found.contains(rule), "{found}, expected {rule}");
+    }
+}
+
 #[test]
 fn wrong_descriptors_are_refused_with_their_place() {
-    let cases: [(&str, &[(&str, &str)]); 23] = [
+    let cases: [(&str, &[(&str, &str)]); 29] = [
         ("a", &[("3:3", "expected a mapping with the words `key`")]),
         ("{value: v}", &[("3:3", "a descriptor without `key:`")]),
         ("{key: \"\"}", &[("3:4", "invalid key")]),
         ("{key: k, values: v}", &[("3:12", "unknown word \"values\"")]),
-        ("{key: k, <<: {}}", &[("3:12", "unknown word \"<<\"")]),
+        ("{key: k, \"<<\": {}}", &[("3:12", "unknown word \"<<\"")]),
+        ("{key: k, <<: {unit: day}}", &[("3:17", "`unit` belongs in `rate_limit:`")]),
+        ("{key: k, <<: 5}", &[("3:16", "`<<` needs a mapping, or a list of mappings")]),
+        ("{key: k, <<: [{}, ~]}", &[("3:21", "`<<` needs a mapping, or a list of mappings")]),
+        ("{key: k, <<: {}, <<: {}}", &[("3:20", "a second \"<<\"")]),
+        // The original would replace the key that is written here.
+        ("{key: k, <<: {key: j}}", &[("3:12", "`<<` after \"key\", which it has, too")]),
+        (
+            "{<<: {rate_limit: {unit: day, name: n}}, rate_limit: {unit: day}, key: k}",
+            &[("3:44", "\"rate_limit\" lacks \"name\" of the merged one, in line 3")],
+        ),
         ("{key: k, unit: day}", &[("3:12", "`unit` belongs in `rate_limit:`")]),
         ("{key: k, quota_mode: true}", &[("3:12", "quota_mode is not supported")]),
         ("{key: k, shadow_mode: 7}", &[("3:12", "expected true or false")]),
