@@ -9,7 +9,10 @@ use std::path::Path;
 /// The most bytes of a file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Reads a regular file of at most 4 MiB.
+/// The mark that some editors put at the head of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads a regular file of at most 4 MiB, without a byte order mark at its head.
 ///
 /// # Errors
 /// The reason, without the file's name.
@@ -26,6 +29,9 @@ pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(said)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("the file is too large: expected at most {FILE_BYTES_MAX} bytes"));
+    }
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
 }

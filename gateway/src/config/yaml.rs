@@ -48,7 +48,6 @@ pub(crate) struct Broken {
 
 /// Parses a file with one document.
 pub(crate) fn parse(text: &str) -> Result<Node, Broken> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader =
         Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut root = None;

@@ -35,6 +35,12 @@ fn folder() -> Folder {
     folder
 }
 
+/// Puts a byte order mark at the head of a file.
+fn mark(folder: &Folder, name: &str) {
+    let text = fs::read(folder.path(name)).unwrap();
+    fs::write(folder.path(name), ["\u{feff}".as_bytes(), &text].concat()).unwrap();
+}
+
 /// Returns the certificate that a new connection sees.
 async fn seen(folder: &Folder, gateway: &Gateway) -> CertificateDer<'static> {
     let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
@@ -44,6 +50,8 @@ async fn seen(folder: &Folder, gateway: &Gateway) -> CertificateDer<'static> {
 #[tokio::test]
 async fn both_listeners_speak_tls_and_nothing_else() {
     let folder = folder();
+    // Files of Windows begin with a byte order mark.
+    ["server.pem", "server.key"].map(|name| mark(&folder, name));
     let gateway = start(&folder, None);
     let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
     let answer = get(stream, "/check/api", &[("x-user", "a")]).await;

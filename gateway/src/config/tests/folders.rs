@@ -24,6 +24,8 @@ fn folder_has_one_domain_a_file() {
     let names: Vec<_> = loaded.domains().map(|domain| &*domain.name).collect();
     assert_eq!(names, ["a", "b"]);
     assert!(loaded.domain("a").is_some() && loaded.domain("c").is_none());
+    // Some editors write a byte order mark at the head.
+    write(path("b.yaml"), FILE.replace("domain: NAME", "\u{feff}domain: b")).unwrap();
     let one = Configuration::load(&path("b.yaml")).unwrap();
     assert_eq!(one.domains().count(), 1);
 }
