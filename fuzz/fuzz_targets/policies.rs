@@ -61,9 +61,14 @@ fn words_of(line: &[u8]) -> Vec<&[u8]> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
+/// Returns a file without the byte order mark at its head, which is no part of its first line.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
 fn one_line_is_one_definition(bytes: &[u8]) {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let words = words_of(line);
+    let words = words_of(without_mark(line));
     let read = policy_file(line);
     match (&read, words.is_empty()) {
         (Ok(bases), true) => assert!(bases.is_empty()),
@@ -85,7 +90,7 @@ fn one_line_is_one_definition(bytes: &[u8]) {
 
 fn a_file_is_its_lines(bytes: &[u8]) {
     let now = Instant::from_us(0);
-    let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
+    let lines: Vec<_> = without_mark(bytes).split(|byte| *byte == b'\n').collect();
     match policy_file(bytes) {
         Ok(bases) => {
             let definitions = lines.iter().map(|line| words_of(line)).filter(|w| !w.is_empty());
@@ -103,7 +108,8 @@ fn a_file_is_its_lines(bytes: &[u8]) {
             assert!(bad < lines.len());
             // The lines before the invalid one are a valid file.
             assert!(policy_file(&lines[..bad].join(&b'\n')).is_ok());
-            let alone = policy_file(lines[bad]);
+            // A mark within the file is a part of its line.
+            let alone = policy_file(&[b"\n", lines[bad]].concat());
             match error.fault {
                 LineFault::Refused(Refusal::Repeated | Refusal::OtherAlgorithm) => {
                     assert!(alone.is_ok());

@@ -21,6 +21,9 @@ pub const FILE_LEN_MAX: usize = 4 << 20;
 /// The longest line, in bytes, without its comment.
 const LINE_LEN_MAX: usize = 1_024;
 
+/// The mark that some editors write at the head of a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The largest number of words that are parsed. The longest definition has twelve, so a longer line
 /// has an error among the words that are parsed.
 const WORDS_MAX: usize = 16;
@@ -48,12 +51,13 @@ pub enum LineFault {
 }
 
 /// Parses a file. A line ends with a line feed, or a carriage return and a line feed. The last line
-/// may end without either.
+/// may end without either. A byte order mark at the head of the file is skipped.
 ///
 /// # Errors
 ///
 /// Returns the first error, from top to bottom.
 pub fn policy_file(text: &[u8]) -> Result<FileSet, LineError> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut bases = FileSet::default();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         add(&mut bases, line).map_err(|fault| LineError { line: number, fault })?;

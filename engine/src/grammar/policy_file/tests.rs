@@ -22,12 +22,13 @@ fn file_may_have_comments_and_tabs_and_empty_lines_and_both_kinds_of_line_end() 
         "a GCRA 6 10 60\na@b SHADOW GCRA 6 10 60\nc OFF FIXED 5 1h\n",
         "c OFF FIXED 5 1h\na@b SHADOW GCRA 6 10 60\na GCRA 6 10 60",
         "# a comment\r\na GCRA 6 10 60\r\n\r\na@b SHADOW GCRA 6 10 60\r\nc OFF FIXED 5 1h\r\n",
+        "\u{feff}a GCRA 6 10 60\r\na@b SHADOW GCRA 6 10 60\r\nc OFF FIXED 5 1h\r\n",
         "\n\n  \t\n\ta \t GCRA 6 10 60 #, so\na@b shadow gcra 6 10 60#\n#\n#c\nc off fixed 5 1h",
     ];
     for file in files {
         assert_eq!(lines(file), expected, "{file:?}");
     }
-    for nothing in ["", "\n", "#", "\r\n", " \n\t\n# GCRA 6 10 60"] {
+    for nothing in ["", "\n", "#", "\r\n", "\u{feff}", " \n\t\n# GCRA 6 10 60"] {
         assert_eq!(lines(nothing), [""; 0], "{nothing:?}");
     }
 }
@@ -45,7 +46,7 @@ fn error_names_the_first_bad_line_and_its_fault() {
     let grammar = LineFault::Grammar;
     let refused = LineFault::Refused;
     let long = format!("# {0}\n{0}x", "x".repeat(LINE_LEN_MAX));
-    let rows: [(&[u8], u32, LineFault); 15] = [
+    let rows: [(&[u8], u32, LineFault); 16] = [
         (b"a GCRA 6 10 60\n\n\na GCRA 0 10 60\nb", 4, grammar(Burst)),
         (b"a GCRA 6 10 60\na SHADOW GCRA 6 10 60", 2, refused(Refusal::Repeated)),
         (b"a GCRA 6 10 60\n\na@b FIXED 5 60", 3, refused(Refusal::OtherAlgorithm)),
@@ -55,7 +56,9 @@ fn error_names_the_first_bad_line_and_its_fault() {
         (b"\0", 1, grammar(PolicyName)),
         (b"a\0 GCRA 6 10 60", 1, grammar(PolicyName)),
         (b"a GCRA 6 10 60\0", 1, grammar(Period)),
-        (b"\xef\xbb\xbfa GCRA 6 10 60", 1, grammar(PolicyName)),
+        // Only one byte order mark is skipped, at the head of the file.
+        (b"\xef\xbb\xbf\xef\xbb\xbfa GCRA 6 10 60", 1, grammar(PolicyName)),
+        (b"#\n\xef\xbb\xbfa GCRA 6 10 60", 2, grammar(PolicyName)),
         (b"a GCRA 6 10 60\rb GCRA 6 10 60", 1, grammar(Period)),
         (b"a GCRA 6 10 60\r\r\n", 1, grammar(Period)),
         (b"RL.POLICY SET a GCRA 6 10 60", 1, grammar(PolicyRule)),
