@@ -13,6 +13,9 @@ pub const LINE_LEN_MAX: usize = 64 << 10;
 /// The name of the standard input among the files.
 pub const STANDARD_INPUT: &str = "-";
 
+/// The mark that some programs write at the head of a text in UTF-8. It belongs to no line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The memory for the lines of one file. It holds the longest line and more.
 const BUFFER_LEN: usize = 2 * LINE_LEN_MAX;
 
@@ -90,8 +93,14 @@ impl Lines {
         }
         let is_gzip = magic.starts_with(b"\x1f\x8b");
         let whole = Cursor::new(magic).chain(input);
-        let input: Box<dyn Read + Send> =
+        let mut input: Box<dyn Read + Send> =
             if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
+        let mut head = Vec::new();
+        input.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut head)?;
+        if head == BYTE_ORDER_MARK {
+            head.clear();
+        }
+        let input = Box::new(Cursor::new(head).chain(input));
         let buffer = vec![0; BUFFER_LEN].into();
         Ok(Self { input, buffer, start: 0, end: 0, number: 0, ended: false })
     }

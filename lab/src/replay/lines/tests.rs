@@ -54,6 +54,18 @@ fn gzip_members_are_read_one_after_the_other() {
 }
 
 #[test]
+fn byte_order_mark_at_the_head_belongs_to_no_line() {
+    let text = "\u{feff}ab\n\u{feff}c\n".as_bytes();
+    for bytes in [text.to_vec(), gzip(text)] {
+        assert_eq!(lens(bytes), [(2, true), (4, true)]);
+    }
+    let longest = ["\u{feff}".as_bytes(), &[b'x'; LINE_LEN_MAX]].concat();
+    assert_eq!(lens(longest), [(LINE_LEN_MAX, true)]);
+    assert_eq!(lens("\u{feff}".into()), []);
+    assert_eq!(lens(b"\xef\xbb".to_vec()), [(2, true)]);
+}
+
+#[test]
 fn a_gzip_file_that_ends_early_is_an_error() {
     let mut bytes = gzip(&[b'x'; 100_000]);
     bytes.truncate(bytes.len() - 9);
