@@ -1,13 +1,18 @@
 //! Finds the client's address: the peer's, or the one that a trusted proxy forwards. The leftmost
 //! entry of `X-Forwarded-For` is never trusted by itself, because a client can forge it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::Error;
 
 const IPV6_BITS: u8 = 64;
+/// The bits of an IPv6 address before those of the IPv4 address that it holds: of a mapped address
+/// and of one of NAT64.
+const BEFORE_IPV4_BITS: u8 = 96;
+/// `64:ff9b::/96`, the prefix by which NAT64 translates IPv4 addresses (RFC 6052).
+const NAT64: u128 = 0x0064_ff9b << BEFORE_IPV4_BITS;
 const PORT_DIGITS_MAX: usize = 5;
 /// The only whitespace that may surround an address in `X-Forwarded-For`.
 const BLANK: [char; 2] = [' ', '\t'];
@@ -23,8 +28,13 @@ impl ClientAddress {
     /// Reads the list of trusted proxies: addresses, networks, or `unix` for peers on a unix
     /// socket, which have no address.
     ///
+    /// `::ffff:10.0.0.1` and `::ffff:10.0.0.0/104` are IPv4, as `10.0.0.1` and `10.0.0.0/8`. The
+    /// zone of an IPv6 address (`fe80::1%eth0`) is ignored.
+    ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if an entry is neither an address, a network nor `unix`.
+    /// [`Error::InvalidArgument`] if an entry is neither an address, a network nor `unix`, if an
+    /// IPv4 address or a network has a zone, or if a network that begins as a mapped address also
+    /// holds addresses of IPv6.
     pub fn new<'a>(trusted_proxies: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let mut made = Self::default();
         for name in trusted_proxies {
@@ -32,16 +42,20 @@ impl ClientAddress {
                 made.unix = true;
                 continue;
             }
-            let network = name.parse().or_else(|_| name.parse::<IpAddr>().map(IpNet::from));
+            let found = match name.parse() {
+                Ok(network) => of_ipv4_if_mapped(network),
+                Err(_) => without_zone(name).map(IpNet::from),
+            };
             let expected = || format!("expected an address, a network or unix, not {name:?}");
-            let invalid = |_| Error::invalid("trusted_proxies", expected());
-            made.networks.push(network.map_err(invalid)?.trunc());
+            let network = found.ok_or_else(|| Error::invalid("trusted_proxies", expected()))?;
+            made.networks.push(network.trunc());
         }
         Ok(made)
     }
 
-    /// Returns the client's address as the subject of a call; for IPv6, its /64 network. `None` if
-    /// the address is unknown.
+    /// Returns the client's address as the subject of a call; for IPv6, its /64 network, but for an
+    /// address of NAT64 (`64:ff9b::/96`) the IPv4 address in it, because all its clients share one
+    /// /64. `None` if the address is unknown.
     ///
     /// `forwarded` holds the values of `X-Forwarded-For`, in order. They are read only if the peer
     /// is a trusted proxy. Reading begins at the right and ends at the first address that is not a
@@ -86,15 +100,40 @@ pub(crate) fn parsed(text: &str) -> Option<IpAddr> {
         let digits = port.strip_prefix(':').filter(|port| port.len() <= PORT_DIGITS_MAX)?;
         digits.parse::<u16>().ok().filter(|_| !digits.starts_with('+'))?;
     }
-    let without_zone = address.split_once('%').map_or(address, |(address, _)| address);
-    without_zone.parse().ok().map(|address: IpAddr| address.to_canonical())
+    without_zone(address)
+}
+
+/// Parses an address and removes its zone, which only IPv6 has. A mapped address becomes IPv4.
+fn without_zone(text: &str) -> Option<IpAddr> {
+    let address = match text.split_once('%') {
+        None => text.parse().ok()?,
+        Some((_, zone)) if zone.is_empty() || zone.contains(['%', '/']) => return None,
+        Some((address, _)) => IpAddr::V6(address.parse().ok()?),
+    };
+    Some(address.to_canonical())
+}
+
+/// Returns the network of IPv4 for one of mapped addresses. `None` if the network begins with a
+/// mapped address, but is wider than all of them.
+fn of_ipv4_if_mapped(network: IpNet) -> Option<IpNet> {
+    match network.addr().to_canonical() {
+        IpAddr::V4(address) if network.addr().is_ipv6() => {
+            let bits = network.prefix_len().checked_sub(BEFORE_IPV4_BITS)?;
+            Ipv4Net::new(address, bits).ok().map(IpNet::from)
+        }
+        _ => Some(network),
+    }
 }
 
 fn subject(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => {
-            let network = u128::from(address) >> IPV6_BITS << IPV6_BITS;
+            let bits = u128::from(address);
+            if let Ok(translated) = u32::try_from(bits ^ NAT64) {
+                return Ipv4Addr::from(translated).to_string();
+            }
+            let network = bits >> IPV6_BITS << IPV6_BITS;
             format!("{}/{IPV6_BITS}", Ipv6Addr::from(network))
         }
     }
