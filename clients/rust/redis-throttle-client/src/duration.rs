@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-const SECOND_US: u64 = 1_000_000;
+pub(crate) const SECOND_US: u64 = 1_000_000;
 pub(crate) const DAY_US: u64 = 86_400 * SECOND_US;
 const DECIMALS_MAX: usize = 6;
 
@@ -60,9 +60,9 @@ impl Span for &str {
 
 /// Returns the microseconds of a duration in the server's range.
 pub(crate) fn checked_us(span: &impl Span, argument: &'static str) -> Result<u64, Error> {
-    span.whole_us()
-        .filter(|us| (1000..=366 * DAY_US).contains(us))
-        .ok_or_else(|| Error::invalid(argument, "expected a duration from 1ms to 366d"))
+    span.whole_us().filter(|us| (1000..=366 * DAY_US).contains(us)).ok_or_else(|| {
+        Error::invalid(argument, "expected a duration of whole microseconds, from 1ms to 366d")
+    })
 }
 
 /// Formats a duration as the server reads it: in whole seconds if possible, otherwise in

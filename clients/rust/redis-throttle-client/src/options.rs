@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::argument::checked_prefetch;
+use crate::duration::Span;
 use crate::telling::{DecisionEvent, OnDecision};
 use crate::{Backend, Error, OnError};
 
@@ -214,10 +215,12 @@ impl Options {
             ("breaker_pause", self.breaker_pause),
             ("denial_cache_max", self.denial_cache_max),
         ];
-        let in_range = |span: &Duration| (SPAN_MIN..=SPAN_MAX).contains(span);
+        let is_valid =
+            |span: &Duration| (SPAN_MIN..=SPAN_MAX).contains(span) && span.whole_us().is_some();
         // An unset silence follows the timeout, which is named first.
-        if let Some((name, span)) = spans.iter().find(|(_, span)| !in_range(span)) {
-            return Err(Error::invalid(name, format!("expected 1 ms to 1 h, not {span:?}")));
+        if let Some((name, span)) = spans.iter().find(|(_, span)| !is_valid(span)) {
+            let expected = format!("expected whole microseconds from 1 ms to 1 h, not {span:?}");
+            return Err(Error::invalid(name, expected));
         }
         if silence > timeout {
             let both = format!("silence is {silence:?}, timeout is {timeout:?}");

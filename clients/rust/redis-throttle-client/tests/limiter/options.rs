@@ -1,6 +1,7 @@
 //! The hook, the keys, and the validation of options.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{DecisionEvent, Error, EventKind, HashTag, Options, QuotaUnit, Rule};
@@ -75,6 +76,11 @@ async fn limiter_rejects_options_out_of_range() {
         ("breaker_failures", of().breaker_failures(0)),
         ("breaker_pause", of().breaker_pause(ms(0))),
         ("denial_cache_max", of().denial_cache_max(ms(0))),
+        // Times are whole microseconds, and are not rounded to them.
+        ("timeout", of().timeout(Duration::from_nanos(2_000_500))),
+        ("silence", of().silence(Duration::from_nanos(1_000_001))),
+        ("breaker_pause", of().breaker_pause(Duration::from_secs(1) / 3)),
+        ("denial_cache_max", of().denial_cache_max(Duration::from_nanos(1_000_999))),
         ("prefetch", of().prefetch(0)),
         ("prefetch", of().prefetch(10_001)),
         ("prefix", of().prefix("{")),
