@@ -2,6 +2,8 @@
 
 use crate::Error;
 
+/// The largest number of units of a rule.
+pub(crate) const UNITS_MAX: u64 = 1_000_000_000_000;
 /// The maximum number of permits that one call fetches.
 pub(crate) const PREFETCH_MAX: u64 = 10_000;
 

@@ -49,6 +49,7 @@ mod prefetch;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 mod protocol;
+mod rate;
 mod reply;
 mod rule;
 mod run_clock;
@@ -84,6 +85,7 @@ pub use lease::Lease;
 pub use limiter::Limiter;
 pub use on_error::OnError;
 pub use options::{HashTag, Options};
+pub use rate::Rate;
 pub use rule::Rule;
 pub use server::Server;
 pub use telling::{DecisionEvent, EventKind};

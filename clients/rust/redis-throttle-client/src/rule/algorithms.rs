@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::{Rule, Terms};
-use crate::argument::{checked_name, units};
+use crate::argument::{UNITS_MAX, checked_name, units};
 use crate::duration::{self, DAY_US, Span, checked_us};
 use crate::{Count, Error, Kind, QuotaUnit};
 
-const UNITS_MAX: u64 = 1_000_000_000_000;
 const HOLDERS_MAX: u64 = 1_000_000;
 const SECOND_US: u128 = 1_000_000;
 const REFILL_MAX_US: u128 = 36_525 * DAY_US as u128;
