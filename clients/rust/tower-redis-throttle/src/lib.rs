@@ -3,6 +3,7 @@
 mod body;
 mod function;
 mod future;
+mod key_of;
 mod layer;
 mod plan;
 mod request;
@@ -12,6 +13,7 @@ mod watched;
 pub use body::ResponseBody;
 pub use function::Answer;
 pub use future::ResponseFuture;
+pub use key_of::key_of;
 pub use layer::{Builder, RateLimitLayer};
 pub use redis_throttle_client as client;
 pub use request::{Peer, RequestParts};

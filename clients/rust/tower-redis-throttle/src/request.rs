@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{HeaderMap, HeaderName};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use redis_throttle_client::ClientAddress;
 
@@ -54,8 +54,7 @@ fn peer(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// Returns the client's address. Bytes beyond ASCII are read as Latin-1, as in the other clients;
-/// no address contains such bytes.
+/// Returns the client's address. No address contains bytes beyond ASCII.
 pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<String> {
     let forwarded = forwarded(&head.headers);
     proxies.find(peer(head), forwarded.iter().map(String::as_str))
@@ -63,5 +62,10 @@ pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<St
 
 fn forwarded(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(FORWARDED_FOR).iter();
-    values.map(|value| value.as_bytes().iter().copied().map(char::from).collect()).collect()
+    values.map(latin1).collect()
+}
+
+/// Returns a header's value as text, its bytes read as Latin-1, as in the other clients.
+pub(crate) fn latin1(value: &HeaderValue) -> String {
+    value.as_bytes().iter().copied().map(char::from).collect()
 }
