@@ -38,7 +38,8 @@ pub enum Error {
     /// The limiter is closed.
     #[error("the limiter is closed")]
     Closed,
-    /// A lease or an admission was denied. The decision says when to retry.
+    /// A lease or an admission was denied. The decision says when to retry; it also makes the HTTP
+    /// response, by [`problem`](Decision::problem) and [`headers`](Decision::headers).
     #[error("denied by the rule {}", .0.rule)]
     Denied(Box<Decision>),
 }

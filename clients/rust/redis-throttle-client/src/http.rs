@@ -153,6 +153,26 @@ impl Decision {
     }
 }
 
+impl Error {
+    /// Returns the status of the response to a denial, as [`Decision::problem`] has it: 429, 403,
+    /// 413 or 503. `None` for any other error.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.denial().map(|decision| decision.problem().status)
+    }
+
+    /// Returns the header fields of the response to a denial, in the form
+    /// [`HeaderStyle::Draft11`]. Empty for any other error.
+    #[must_use]
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        self.denial().map_or_else(Vec::new, |decision| decision.headers(&[HeaderStyle::Draft11]))
+    }
+
+    fn denial(&self) -> Option<&Decision> {
+        if let Self::Denied(decision) = self { Some(decision) } else { None }
+    }
+}
+
 fn text(number: u64) -> String {
     number.to_string()
 }

@@ -29,8 +29,13 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn inner(body: B, leases: Vec<Lease>) -> Self {
-        Self { kind: Kind::Inner { body }, leases }
+    pub(crate) fn inner(body: B) -> Self {
+        Self { kind: Kind::Inner { body }, leases: Vec::new() }
+    }
+
+    /// Returns the body, holding the leases of its request.
+    pub(crate) fn holding(self, leases: Vec<Lease>) -> Self {
+        Self { leases, ..self }
     }
 
     pub(crate) fn answer(body: Bytes) -> Self {

@@ -11,6 +11,7 @@ use redis_throttle_client::Checked;
 use tower_service::Service;
 
 use crate::ResponseBody;
+use crate::limit_error::{denial_in, take_denial};
 use crate::plan::{Plan, Verdict};
 use crate::watched::Watch;
 
@@ -32,6 +33,7 @@ impl<B, E> ResponseFuture<B, E> {
     where
         S: Service<Request<R>, Response = Response<B>, Error = E> + Send + 'static,
         S::Future: Send,
+        E: 'static,
         R: Send + 'static,
     {
         Self(Box::pin(async move {
@@ -43,17 +45,28 @@ impl<B, E> ResponseFuture<B, E> {
             };
             let counts_all = checked.as_ref().is_none_or(Checked::counts_all);
             let watch = (!counts_all).then(|| Watch::begin(&mut head, &mut body));
-            let response = inner.call(Request::from_parts(head, body)).await?;
-            let Some(mut checked) = checked else {
-                return Ok(response.map(|body| ResponseBody::inner(body, Vec::new())));
+            let kept = plan.kept(&head);
+            // A call that the handler made itself may have been denied.
+            let response = match inner.call(Request::from_parts(head, body)).await {
+                Ok(mut response) => match take_denial(&mut response) {
+                    Some(decision) => plan.denial_of_handler(kept.as_ref(), &decision, response),
+                    None => response.map(ResponseBody::inner),
+                },
+                Err(error) => match denial_in(&error) {
+                    Some(decision) => {
+                        plan.denial(kept.as_ref(), decision).map(ResponseBody::answer)
+                    }
+                    None => return Err(error),
+                },
             };
+            let Some(mut checked) = checked else { return Ok(response) };
             let (mut head, body) = response.into_parts();
             // A client that cut the body of its request has left: the request counts.
             if !watch.is_some_and(|watch| watch.is_cut()) {
                 checked.answered(&head);
             }
             plan.add_fields(&mut head.headers, &checked.decision);
-            Ok(Response::from_parts(head, ResponseBody::inner(body, checked.leases)))
+            Ok(Response::from_parts(head, body.holding(checked.leases)))
         }))
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue,
 };
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -13,6 +14,7 @@ use redis_throttle_client::{
     Checked, ClientAddress, Decision, Error, HeaderStyle, Item, Limiter, Problem, Rule,
 };
 
+use crate::ResponseBody;
 use crate::function::Function;
 use crate::request::{RequestParts, client_address};
 
@@ -115,7 +117,7 @@ impl Plan {
                 self.tell(head, Some(&checked.decision));
                 Verdict::Admitted(checked)
             }
-            Ok(checked) => Verdict::Answered(self.denial(head, &checked.decision)),
+            Ok(checked) => Verdict::Answered(self.denial(Some(head), &checked.decision)),
             Err(error) => Verdict::Answered(rejected(error)),
         }
     }
@@ -158,27 +160,67 @@ impl Plan {
         head.extensions.insert(Cleaned(name.clone()));
     }
 
-    fn denial(&self, head: &Parts, decision: &Decision) -> Response<Bytes> {
-        let mut answer = answer(&decision.problem());
-        self.add_fields(answer.headers_mut(), decision);
-        match &self.on_denied {
-            Some(on_denied) => on_denied(head, decision, answer),
-            None => answer,
+    /// Returns a copy of the request's head if `on_denied` may need it after the service.
+    pub fn kept(&self, head: &Parts) -> Option<Parts> {
+        self.on_denied.is_some().then(|| head.clone())
+    }
+
+    /// Returns the response to a denial. `head` is that of the request, for `on_denied`.
+    pub fn denial(&self, head: Option<&Parts>, decision: &Decision) -> Response<Bytes> {
+        let answer = denial(decision, &self.headers);
+        match (&self.on_denied, head) {
+            (Some(on_denied), Some(head)) => on_denied(head, decision, answer),
+            _ => answer,
         }
     }
 
-    /// Adds the limiter's fields to a response. List fields are appended. Any other field is added
-    /// only if the response does not have it.
+    /// Answers a denial that a handler returned as a response, with this layer's fields. Keeps what
+    /// layers between the two did to the response.
+    pub fn denial_of_handler<B>(
+        &self,
+        head: Option<&Parts>,
+        decision: &Decision,
+        mut response: Response<B>,
+    ) -> Response<ResponseBody<B>> {
+        let headers = response.headers_mut();
+        headers.remove("ratelimit");
+        headers.remove("ratelimit-policy");
+        self.add_fields(headers, decision);
+        let (Some(on_denied), Some(head)) = (&self.on_denied, head) else {
+            return response.map(ResponseBody::inner);
+        };
+        // The function gets the bytes of the body, which may be compressed here.
+        let (mut parts, _) = response.into_parts();
+        let body = Bytes::from(decision.problem().to_json());
+        parts.headers.remove(CONTENT_ENCODING);
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        on_denied(head, decision, Response::from_parts(parts, body)).map(ResponseBody::answer)
+    }
+
+    /// Adds the fields of a decision to a response.
     pub fn add_fields(&self, headers: &mut HeaderMap, decision: &Decision) {
-        for (name, value) in decision.headers(&self.headers) {
-            let Ok(value) = HeaderValue::try_from(value) else { continue };
-            let name = HeaderName::try_from(name).expect("the name of a header");
-            let is_list = matches!(name.as_str(), "ratelimit" | "ratelimit-policy");
-            if is_list || !headers.contains_key(&name) {
-                headers.append(name, value);
-            }
+        add_fields(headers, decision, &self.headers);
+    }
+}
+
+/// Adds the fields of a decision to a response. List fields are appended. Any other field is added
+/// only if the response does not have it.
+fn add_fields(headers: &mut HeaderMap, decision: &Decision, styles: &[HeaderStyle]) {
+    for (name, value) in decision.headers(styles) {
+        let Ok(value) = HeaderValue::try_from(value) else { continue };
+        let name = HeaderName::try_from(name).expect("the name of a header");
+        let is_list = matches!(name.as_str(), "ratelimit" | "ratelimit-policy");
+        if is_list || !headers.contains_key(&name) {
+            headers.append(name, value);
         }
     }
+}
+
+/// Creates the response to a denial.
+pub(crate) fn denial(decision: &Decision, styles: &[HeaderStyle]) -> Response<Bytes> {
+    let mut answer = answer(&decision.problem());
+    add_fields(answer.headers_mut(), decision, styles);
+    answer
 }
 
 /// Returns the result of a function of the request, or the default without a function.
@@ -211,7 +253,7 @@ fn answer(problem: &Problem) -> Response<Bytes> {
 
 /// Returns the response to a call that the server refused: 500, with the error as an extension for
 /// logging.
-fn rejected(error: Error) -> Response<Bytes> {
+pub(crate) fn rejected(error: Error) -> Response<Bytes> {
     let mut answer = answer(&Problem::rejected());
     answer.extensions_mut().insert(Arc::new(error));
     answer
