@@ -201,6 +201,12 @@ impl Problem {
         Self::plain(400, "Bad Request", "The request does not say who it is from.")
     }
 
+    /// Creates the problem for a request whose cost is no number of units: status 400.
+    #[must_use]
+    pub fn invalid_cost() -> Self {
+        Self::plain(400, "Bad Request", "The cost of the request is out of range.")
+    }
+
     /// Creates the problem for a call that returned an error: status 500. It contains no details of
     /// the error.
     #[must_use]

@@ -131,7 +131,8 @@ impl Builder {
         self
     }
 
-    /// Sets a request's cost under rules that take a cost. Default: 1.
+    /// Sets a request's cost under rules that take a cost: 0 to 10^12 units. Default: 1. A request
+    /// with a larger cost is answered with 400.
     pub fn cost<R: Answer<u64, M>, M>(
         mut self,
         cost: impl Fn(&RequestParts<'_>) -> R + Send + Sync + 'static,

@@ -118,7 +118,7 @@ impl Plan {
                 Verdict::Admitted(checked)
             }
             Ok(checked) => Verdict::Answered(self.denial(Some(head), &checked.decision)),
-            Err(error) => Verdict::Answered(rejected(error)),
+            Err(error) => Verdict::Answered(failed(error)),
         }
     }
 
@@ -249,6 +249,18 @@ fn answer(problem: &Problem) -> Response<Bytes> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(CONTENT_LENGTH, length);
     answer
+}
+
+/// Returns the response to a call that failed: 400 if the request has no cost or tag that a call
+/// can have, because both come from its client; otherwise 500.
+fn failed(error: Error) -> Response<Bytes> {
+    match error {
+        Error::InvalidArgument { argument: "cost", .. } => answer(&Problem::invalid_cost()),
+        Error::InvalidArgument { argument: "subject" | "tag", .. } => {
+            answer(&Problem::no_subject())
+        }
+        error => rejected(error),
+    }
 }
 
 /// Returns the response to a call that the server refused: 500, with the error as an extension for

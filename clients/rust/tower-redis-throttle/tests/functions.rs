@@ -103,6 +103,18 @@ async fn rule_of_the_request_has_a_key_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn request_whose_cost_or_tag_no_call_can_have_gets_400() {
+    let server = FakeServer::new();
+    let builder = || RateLimitLayer::builder(server.limiter()).rule(api());
+    let costly =
+        builder().cost(|request| request.header("x-cost").unwrap().parse::<u64>().unwrap());
+    assert_eq!(status(costly, &[("x-cost", "18446744073709551615")]).await, 400);
+    let tagged = builder().tag(|request| request.header("x-tag").map(str::to_owned));
+    assert_eq!(status(tagged, &[("x-tag", "")]).await, 400);
+    assert_eq!(server.calls().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn functions_may_be_async_and_the_key_is_asked_once() {
     let server = FakeServer::new();
     let asked = Arc::new(AtomicUsize::new(0));
