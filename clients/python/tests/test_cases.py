@@ -16,7 +16,7 @@ from redis_throttle_client._calls import item_of
 from redis_throttle_client._decision import retry_after_s, retry_ms
 from redis_throttle_client._durations import duration_text, duration_us
 from redis_throttle_client._errors import ProtocolError, is_rejection
-from redis_throttle_client._http import problem
+from redis_throttle_client._http import Request, problem
 from redis_throttle_client._keys import Keys
 from redis_throttle_client._on_error import strictest
 from redis_throttle_client._options import Options
@@ -47,7 +47,10 @@ PROTOCOL = {"error": "protocol"}
 def cases(section: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("given", "expect"),
-        [pytest.param(case["input"], case["expect"], id=case["name"]) for case in CASES[section]],
+        [
+            pytest.param(case["input"], case["expect"], id=case["name"])
+            for case in CASES.get(section, ())
+        ],
     )
 
 
@@ -169,6 +172,28 @@ def test_durations_follow_the_shared_cases(given: Any, expect: Any) -> None:
             duration_us(given, "period")
     else:
         assert duration_text(duration_us(given, "period")) == expect
+
+
+@cases("rates")
+def test_rates_follow_the_shared_cases(given: str, expect: Any) -> None:
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument, match=r"^rate: "):
+            rtc.rate(given)
+    else:
+        made = rtc.rate(given)
+        assert {"rate": made.rate, "period": duration_text(made.period_us)} == expect
+
+
+@cases("key_parts")
+def test_keys_of_several_headers_follow_the_shared_cases(given: list[Any], expect: Any) -> None:
+    names = [f"x-{at}" for at in range(len(given))]
+    values = {name: [value] for name, value in zip(names, given, strict=True) if value is not None}
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument, match=r"^headers: "):
+            rtc.key_of(*names)
+    else:
+        request = Request("GET", "/", None, None, lambda name: values.get(name, []))
+        assert rtc.key_of(*names)(request) == expect
 
 
 @cases("calls")
