@@ -32,6 +32,16 @@ def connections(server: Server) -> int:
     return clients.count(b"\n")
 
 
+def only(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides the other driver."""
+    found = importlib.util.find_spec
+
+    def find_spec(name: str, *args: Any) -> Any:
+        return None if name == "redis" != package else found(name, *args)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
 async def checked(url: str, user: str = "default", **options: Any) -> None:
     """Checks once with a limiter of each kind, and closes both."""
     who = "ACL", "WHOAMI"
@@ -60,12 +70,7 @@ async def checked(url: str, user: str = "default", **options: Any) -> None:
 async def test_a_url_names_a_server(
     shared_server: Server, form: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec
-
-    def find_spec(name: str, *args: Any) -> Any:
-        return None if name == "redis" != package else found(name, *args)
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    only(package, monkeypatch)
     shared_server.command(*USER)
     before = connections(shared_server)
     url = form.format(port=shared_server.port, path=shared_server.path)
@@ -86,7 +91,11 @@ async def test_a_url_names_a_server_with_tls(encrypted: Cut) -> None:
 @pytest.mark.live
 @pytest.mark.anyio
 @on_module
-async def test_a_url_names_a_node_of_a_cluster(cluster: list[Server]) -> None:
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+async def test_a_url_names_a_node_of_a_cluster(
+    cluster: list[Server], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(package, monkeypatch)
     before = [connections(node) for node in cluster]
     await checked(f"redis://127.0.0.1:{cluster[0].port}", cluster=True)
     until(lambda: [connections(node) for node in cluster] == before)

@@ -53,9 +53,18 @@ def client_of(url: object, *, cluster: object, is_async: bool, dial_s: float) ->
     except Exception as error:
         raise judge(error) from error
     if not is_async:
-        # The connections on which the driver has read the map.
-        nodes.close()
+        _hang_up(nodes)
     return nodes
+
+
+def _hang_up(cluster: Any) -> None:
+    """Closes the connections on which a driver has read the map."""
+    cluster.close()
+    # Old drivers forget that of the node that was named.
+    for node in cluster.nodes_manager.startup_nodes.values():
+        opened = getattr(node, "redis_connection", None) or getattr(node, "valkey_connection", None)
+        if opened is not None:
+            opened.connection_pool.disconnect()
 
 
 def _drivers_url(url: object) -> str:
