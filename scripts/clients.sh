@@ -227,7 +227,7 @@ test_python() {
     # shellcheck disable=SC2086
     step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q $workers \
         tests/test_drivers.py tests/test_timelines.py tests/test_healing.py tests/test_cluster.py \
-        tests/test_slots.py
+        tests/test_slots.py tests/test_url.py
 }
 
 check_node() {
