@@ -50,7 +50,7 @@ def _network(name: object) -> _Network:
     """
     if not isinstance(name, str):
         raise InvalidArgument(f"trusted_proxies: expected texts, not {name!r}")
-    bad = InvalidArgument(f"trusted_proxies: {name!r} is no address and no network")
+    bad = InvalidArgument(f"trusted_proxies: expected an address or a network, not {name!r}")
     if "/" not in name:
         address = _address(name)
         if address is None:

@@ -13,8 +13,8 @@ from ._http import TOKEN, Request
 class HeaderKey:
     """A key function, as :func:`key_of` returns it.
 
-    It is no plain function: a class attribute, as of a throttle of Django REST framework, is then
-    called without the instance.
+    It is not a plain function. So as an attribute of a class, for example of a throttle of Django
+    REST framework, it is called without the instance.
     """
 
     names: tuple[str, ...]

@@ -67,7 +67,7 @@ class Keys:
         if isinstance(secret, str) and not _HALF.search(secret):
             secret = secret.encode()
         if secret is not None and (not isinstance(secret, bytes) or len(secret) < 16):
-            raise InvalidArgument("hmac_secret: expected at least 16 bytes, or a text of as many")
+            raise InvalidArgument("hmac_secret: expected at least 16 bytes, or text of that length")
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret

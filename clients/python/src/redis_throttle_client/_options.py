@@ -77,7 +77,7 @@ def checked_function(given: object, name: str) -> None:
 
 
 def checked_hook(hook: object) -> None:
-    """Raises InvalidArgument for a hook that cannot be called, or that nobody would await."""
+    """Raises InvalidArgument for a hook that cannot be called, or that is async."""
     checked_function(hook, "on_decision")
     if iscoroutinefunction(hook):
         raise InvalidArgument("on_decision: expected a function that is not async")
