@@ -13,6 +13,7 @@ const ONCE = [
   'resets',
   'stores',
   'tls',
+  'url',
 ].map((name) => `test/live/${name}.test.ts`);
 
 /** Runs the whole suite against servers with one back end, which the limiters must find. */

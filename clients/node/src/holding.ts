@@ -5,8 +5,19 @@ import type { Decision } from './decision.js';
 import type { Ending } from './ending.js';
 import { mayHaveRun } from './errors.js';
 import { End, Hold } from './hold.js';
+import type { Keys } from './keys.js';
 import { Lease } from './lease.js';
 import * as protocol from './protocol.js';
+import type { Item } from './rules.js';
+
+/** A call that took several items. */
+export interface Taken {
+  /** The id of the leases among them. */
+  readonly id: string;
+  readonly tag?: string | undefined;
+  /** The moment before the call was sent, in ms. */
+  readonly askedAtMs: number;
+}
 
 export class Holding {
   /** The ends of the leases and admissions that last. */
@@ -15,6 +26,7 @@ export class Holding {
   constructor(
     private readonly ending: Ending,
     private readonly clock: Clock,
+    private readonly keys: Keys,
   ) {}
 
   /** @param askedAtMs The moment before the call was sent, in ms. */
@@ -24,6 +36,16 @@ export class Holding {
       if (mayBeThere(decision)) await this.ending.release(ask, hold.untilMs, false);
     });
     return new Lease(decision, ask.id, hold, end);
+  }
+
+  /** Returns the leases among items that were taken together. */
+  leases(items: readonly Item[], decision: Decision, { id, tag, askedAtMs }: Taken): Lease[] {
+    return items.flatMap(({ rule, subject }, at) => {
+      const row = decision.rows[at];
+      if (rule.kind !== 'lease' || !decision.allowed || row === undefined) return [];
+      const key = this.keys.key(rule.name, subject, tag);
+      return this.lease({ rule, subject, key, id }, row, askedAtMs);
+    });
   }
 
   admission(

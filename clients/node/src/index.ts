@@ -45,6 +45,7 @@ export type {
   PeekOptions,
   ReserveOptions,
   SeveralOptions,
+  UrlOptions,
   WaitOptions,
 } from './options.js';
 export type { Call } from './protocol.js';

@@ -13,9 +13,10 @@ import { Decider } from './decider.js';
 import { type Decision, DeniedError } from './decision.js';
 import { DenialCache } from './denial-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
+import { type Opened, opened } from './drivers/url.js';
 import { Ending } from './ending.js';
 import { InvalidArgumentError } from './errors.js';
-import { Holding } from './holding.js';
+import { Holding, type Taken } from './holding.js';
 import { Keys, type Subject, textOf } from './keys.js';
 import { KnownDenials } from './known-denials.js';
 import type { Lease } from './lease.js';
@@ -25,12 +26,14 @@ import {
   type CallOptions,
   type CheckOptions,
   type Counters,
+  checkedUrlOptions,
   type LimiterOptions,
   type OnDecision,
   type PeekOptions,
   type ReserveOptions,
   type SeveralOptions,
   TYPES,
+  type UrlOptions,
   type WaitOptions,
   withDefaults,
 } from './options.js';
@@ -60,6 +63,8 @@ export class Limiter {
   readonly #denials: DenialCache | undefined;
   readonly #permits: Permits;
   readonly #changing: Changing;
+  /** The client that this limiter has opened. */
+  #own: Opened | undefined;
   #closed: Promise<void> | undefined;
 
   /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
@@ -86,11 +91,27 @@ export class Limiter {
       ofAny: this.#denials === undefined ? [] : [this.#denials],
       ofLess: this.#known,
     });
-    this.#holding = new Holding(this.#ending, clock);
+    this.#holding = new Holding(this.#ending, clock, this.#keys);
     const memory = { known: this.#known, denials: this.#denials };
     this.#permits = new Permits(this.#calls, this.#decider, run, memory, checked);
     const { stocks } = this.#permits;
     this.#changing = new Changing(this.#decider, clock, { ...memory, stocks });
+  }
+
+  /**
+   * Creates a limiter with a client of its own, of the package `redis` or else `ioredis`, whichever
+   * is installed. `close` closes it. The first call connects, or `ready`.
+   *
+   * @param url `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS, or
+   * `redis+unix:///path?user=&pass=&db=`. With `cluster`, any node of a cluster.
+   * @throws InvalidArgumentError for another URL or without a driver.
+   */
+  static fromUrl(url: string, options: UrlOptions = {}): Limiter {
+    const { cluster = false, ...rest } = checkedUrlOptions(options);
+    const own = opened(url, cluster);
+    const limiter = new Limiter(own.client, rest);
+    limiter.#own = own;
+    return limiter;
   }
 
   /** @internal The clock of the limiter. */
@@ -349,21 +370,9 @@ export class Limiter {
     return this.#holding.lease(ask, decision, askedAtMs);
   }
 
-  /**
-   * @internal Returns the leases that a `checkAll` with this `id` took. For the middleware.
-   */
-  leasesOf(
-    items: readonly Item[],
-    decision: Decision,
-    options: { id: string; tag?: string | undefined; askedAtMs: number },
-  ): Lease[] {
-    const { id, tag, askedAtMs } = options;
-    return items.flatMap(({ rule, subject }, at) => {
-      const row = decision.rows[at];
-      if (rule.kind !== 'lease' || !decision.allowed || row === undefined) return [];
-      const key = this.#keys.key(rule.name, subject, tag);
-      return this.#holding.lease({ rule, subject, key, id }, row, askedAtMs);
-    });
+  /** @internal Returns the leases that a `checkAll` with this `id` took. For the middleware. */
+  leasesOf(items: readonly Item[], decision: Decision, options: Taken): Lease[] {
+    return this.#holding.leases(items, decision, options);
   }
 
   /** @internal Counts a hit of a fixed window, also above its limit. For the stores of others. */
@@ -398,8 +407,8 @@ export class Limiter {
   /**
    * Ends the leases and admissions that last, refunds the prefetched permits that were not used,
    * and waits for the calls that were sent, for at most `timeoutMs`. Later calls throw a
-   * ClosedError, as do those in line. Does not close the client itself. A second call waits for the
-   * first.
+   * ClosedError, as do those in line. Closes the client only if `fromUrl` made it. A second call
+   * waits for the first.
    */
   async close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -417,6 +426,7 @@ export class Limiter {
     await Promise.race([over, this.#finish()]);
     stop();
     this.#backends.close();
+    this.#own?.close();
     this.#calls.end();
     // What had no answer has an error now, and is counted.
     await this.#ending.settled();

@@ -1,5 +1,5 @@
 /** The options of a limiter and of its calls. */
-import { checkOptions, typesOf } from './arguments.js';
+import { checkOptions, type Types, typesOf } from './arguments.js';
 import type { Backend } from './backends.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
@@ -150,6 +150,20 @@ const LIMITER = typesOf<LimiterOptions>({
   hashTag: 'any',
   hmacSecret: 'text',
 });
+
+/** The options of `Limiter.fromUrl`. */
+export interface UrlOptions extends LimiterOptions {
+  /** Whether the URL is that of a node of a cluster. Default false. */
+  cluster?: boolean | undefined;
+}
+
+const FROM_URL: Types = new Map([...LIMITER, ['cluster', 'flag']]);
+
+/** Returns the options of `Limiter.fromUrl` if each of them is one. */
+export function checkedUrlOptions(options: UrlOptions): UrlOptions {
+  checkOptions(options, FROM_URL);
+  return options;
+}
 
 /** Validates the options and adds the defaults. */
 export function withDefaults(options: LimiterOptions) {

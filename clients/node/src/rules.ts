@@ -153,10 +153,10 @@ export interface RateRule {
 
 function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'): RateRule {
   return (name: string, burst: number, ...given: Counted<RuleOptions>) => {
+    const limit = integer(argument, burst, 1);
     const [rate, period, options = {}] = counted(given);
     checkOptions(options, TYPES);
-    const limits = [integer(argument, burst, 1), integer('rate', rate, 1)];
-    const words = [word, ...limits, duration('period', period)];
+    const words = [word, limit, integer('rate', rate, 1), duration('period', period)];
     const us = microseconds('period', period);
     const refillUs = (BigInt(burst) * us + BigInt(rate) - 1n) / BigInt(rate);
     if (refillUs > 36_525n * 86_400_000_000n) {

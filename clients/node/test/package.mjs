@@ -56,6 +56,7 @@ try {
     new RedisThrottleStorage({ limiter });
     metrics(limiter);
     limiter.onDecision(setSpanAttributes);
+    void Limiter.fromUrl('redis://127.0.0.1:7777').close();
     limiter.check(gcra('api', 6, 10, '60s'), '42').then(({ remaining }) => {
       if (remaining !== 5 || middleware.length !== 1) throw new Error('not as the source');
     });

@@ -37,6 +37,7 @@ describe('a rate as text', () => {
   it.each([
     ['limit', () => fixed('a', '10' as unknown as number, '60s')],
     ['options', () => fixed('a', '10/minute' as never, undefined as never, {})],
+    ['burst', () => (gcra as (...given: unknown[]) => Rule)('a', '10/minute')],
     ['rate', () => gcra('a', 6, null as never)],
   ] as [string, () => Rule][])('names the %s that is wrong', (argument, make) => {
     expect(make).toThrow(expect.objectContaining({ argument }));

@@ -1,16 +1,19 @@
 /** Tests each driver over TLS, with a proxy in front of a real server. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer, type TLSSocket, type Server as TlsServer } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Load, opened } from '../../src/drivers/url.js';
 import { gcra, Limiter } from '../../src/index.js';
 import { BACKEND, type Server, serve, until } from './server.js';
 import { versions } from './versions.js';
 
 const api = gcra('api', 6, 10, '60s');
+const require = createRequire(import.meta.url);
 
 /** Creates a key and a self-signed certificate for 127.0.0.1. */
 function certified(): { key: string; cert: string } {
@@ -74,5 +77,21 @@ describe('through TLS', () => {
     expect((await limiter.peek(api, name)).allowed).toBe(false);
     await limiter.close();
     close();
+  });
+
+  it.each(['redis', 'ioredis'])('a limiter of a rediss:// URL decides with %s', async (driver) => {
+    // Its certificates are those that the process trusts. A test cannot add one after its start.
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
+    try {
+      const load: Load = (name) => require(name === driver ? name : 'not-installed');
+      const { client, close } = opened(`rediss://127.0.0.1:${port}`, false, load);
+      const limiter = new Limiter(client, { timeoutMs: 60_000 });
+      expect(await limiter.ready()).toBe(BACKEND);
+      expect([...sockets].some((socket) => !socket.destroyed)).toBe(true);
+      await limiter.close();
+      close();
+    } finally {
+      delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    }
   });
 });

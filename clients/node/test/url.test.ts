@@ -1,0 +1,62 @@
+/** Tests the URLs that a limiter refuses. Those that it reaches are in the live tests. */
+import { expect, it } from 'vitest';
+import { opened } from '../src/drivers/url.js';
+import { Limiter, type UrlOptions } from '../src/index.js';
+
+const named = (argument: string) =>
+  expect.objectContaining({ code: 'RL_INVALID_ARGUMENT', argument });
+
+it.each([
+  '',
+  'secret',
+  'redis://',
+  'redis://:secret@',
+  'http://:secret@host',
+  'redis://:secret@host:port',
+  'redis://:secret@host/one',
+  'redis://:secret@host/0/1',
+  'redis://:secret%@host',
+  'redis://:secret@host#insecure',
+  'unix:',
+  'unix:secret',
+  'unix://host/secret',
+  'redis+unix:///path?db=secret',
+])('a limiter refuses the URL "%s" and does not show it', (url) => {
+  let error: unknown;
+  try {
+    Limiter.fromUrl(url);
+  } catch (thrown) {
+    error = thrown;
+  }
+  expect(error).toEqual(named('url'));
+  expect(String(error)).not.toContain('secret');
+});
+
+it.each([
+  ['timeout', 'redis://host?timeout=5', {}],
+  ['db', 'redis://host?db=5', {}],
+  ['password', 'unix:///path?password=p', {}],
+  ['url', 'redis://host/1', { cluster: true }],
+  ['url', 'unix:///path', { cluster: true }],
+  ['cluster', 'redis://host', { cluster: 'yes' }],
+  ['timeout', 'redis://host', { timeout: 5 }],
+  ['options', 'redis://host', 5],
+  ['url', 5, {}],
+])('names the argument %s of %s', (argument, url, options) => {
+  expect(() => Limiter.fromUrl(url as string, options as UrlOptions)).toThrow(named(argument));
+});
+
+it('a limiter of a URL needs a driver', () => {
+  const none = (name: string) => {
+    throw Object.assign(new Error(`no ${name}`), { code: 'MODULE_NOT_FOUND' });
+  };
+  expect(() => opened('redis://host', false, none)).toThrow('the package redis 5.9 or 6, or');
+});
+
+it('the older client of node-redis is passed over', () => {
+  class Redis {
+    on(): void {}
+  }
+  const load = (name: string) => (name === 'redis' ? { createClient: {} } : { default: Redis });
+  expect(opened('redis://host', false, load).client).toBeInstanceOf(Redis);
+});
