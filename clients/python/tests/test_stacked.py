@@ -147,6 +147,8 @@ async def test_an_outage_decides_all_limits_by_the_strictest(
     app.get("/")(lambda: None)
     server.fail()
     assert [(await get(app, path)).status_code for path in ("/closed", "/")] == [503, 200]
+    allowed = await get(stacked(limits), "/rows", x_user="a")
+    assert (allowed.status_code, allowed.json()) == (200, {"day": 0, "users": 0})
 
 
 @pytest.fixture
