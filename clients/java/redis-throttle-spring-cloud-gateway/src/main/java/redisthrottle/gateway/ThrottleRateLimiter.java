@@ -354,7 +354,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
 
     /** Returns the option that an argument such as {@code throttle.on-error} sets. */
     static String argumentOf(String argument) {
-      String plain = argument.substring(PROPERTY.length() + 1).replaceAll("\\[.*", "");
+      String plain = argument.replaceFirst("^" + PROPERTY + "\\.", "").replaceAll("\\[.*", "");
       String bare = plain.replaceAll("[-_]", "");
       return OPTIONS.stream().filter(bare::equalsIgnoreCase).findFirst().orElse(plain);
     }
