@@ -49,3 +49,8 @@ function isOf(type: Type, value: unknown): boolean {
   const methods = type === 'signal' ? ['throwIfAborted', 'addEventListener'] : ['nowMs', 'after'];
   return methods.every((name) => typeof (value as Record<string, unknown>)?.[name] === 'function');
 }
+
+/** Validates the limiter of a middleware or store. */
+export function checkLimiter(limiter: { check: unknown }): void {
+  if (typeof limiter?.check !== 'function') throw new InvalidArgumentError('limiter', 'a Limiter');
+}

@@ -8,6 +8,8 @@
  * `limit + 1`, with the retry time as the reset time. It cannot express costs, calls that are never
  * allowed, or `onError`: for those use `redis-throttle-client/express`.
  */
+import { checkLimiter, checkOptions, typesOf } from './arguments.js';
+import { checkRule } from './asking.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
 import { requiredKeyOf, type WithHeaders } from './key-of.js';
@@ -38,6 +40,8 @@ export interface StoreOptions {
    */
   name?: string | undefined;
 }
+
+const TYPES = typesOf<StoreOptions>({ limiter: 'any', rule: 'any', name: 'any' });
 
 /** The options of express-rate-limit that the store must match. */
 export interface ExpressRateLimitOptions {
@@ -70,7 +74,11 @@ export class RedisThrottleStore {
   #isConstant = false;
 
   /** @throws InvalidArgumentError at setup for a rule that the store cannot express. */
-  constructor({ limiter, rule, name = 'express' }: StoreOptions) {
+  constructor(options: StoreOptions) {
+    checkOptions(options, TYPES);
+    const { limiter, rule, name = 'express' } = options;
+    checkLimiter(limiter);
+    if (rule !== undefined) checkRule(rule);
     if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
       throw new InvalidArgumentError(
         'rule',

@@ -1,11 +1,18 @@
 /** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Request, Response } from 'express';
+import { checkOptions, typesOf } from './arguments.js';
 import { isClosed, whenClosed } from './closing.js';
 import type { OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { checkStyles, type HeaderStyle, type Problem } from './headers.js';
-import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import {
+  LISTS,
+  type MiddlewareOptions,
+  OF_MIDDLEWARE,
+  PROBLEM_HEADERS,
+  requestLimiter,
+} from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
@@ -44,6 +51,8 @@ export interface ExpressOptions<
     | undefined;
 }
 
+const TYPES = typesOf<ExpressOptions>({ ...OF_MIDDLEWARE, onDenied: 'function' });
+
 export type ExpressMiddleware = (
   request: IncomingMessage & RateLimited,
   response: ServerResponse,
@@ -70,12 +79,13 @@ export function rateLimit<
   Incoming extends IncomingMessage = Request,
   Outgoing extends ServerResponse = Response,
 >(options: ExpressOptions<Incoming, Outgoing>): ExpressMiddleware {
-  const { onDenied, degradedHeader } = options;
-  const marker = degradedHeader?.toLowerCase();
   const decide = requestLimiter<Incoming>(options, {
+    types: TYPES,
     peer: (request) => request.socket.remoteAddress,
     forwarded: ({ headersDistinct }) => headersDistinct['x-forwarded-for'] ?? [],
   });
+  const { onDenied, degradedHeader } = options;
+  const marker = degradedHeader?.toLowerCase();
 
   async function rateLimitMiddleware(
     request: Incoming & RateLimited,
@@ -122,6 +132,8 @@ export function rateLimit<
   return rateLimitMiddleware as unknown as ExpressMiddleware;
 }
 
+const OF_DENIED = typesOf<{ headers?: readonly HeaderStyle[] }>({ headers: 'any' });
+
 /**
  * Returns an error handler that answers a DeniedError of a handler as the middleware answers its
  * own denials: with the problem body and the headers. It passes other errors on, and all errors
@@ -129,11 +141,11 @@ export function rateLimit<
  *
  * @param options.headers The forms of the headers. Default `['draft-11']`.
  */
-export function answerDenied({
-  headers: styles,
-}: {
-  headers?: readonly HeaderStyle[] | undefined;
-} = {}): ExpressErrorHandler {
+export function answerDenied(
+  options: { headers?: readonly HeaderStyle[] | undefined } = {},
+): ExpressErrorHandler {
+  checkOptions(options, OF_DENIED);
+  const { headers: styles } = options;
   if (styles !== undefined) checkStyles('headers', styles);
   // Express calls a function with four parameters as an error handler.
   return function answerDeniedMiddleware(error, _request, response, next) {

@@ -3,6 +3,7 @@
  * in a fixed window for each route and key. Like the package's own stores it also counts the
  * requests that are denied. `onError` replaces `skipOnError`.
  */
+import { checkLimiter, checkOptions, typesOf } from './arguments.js';
 import type { Decision } from './decision.js';
 import { InvalidArgumentError, UnavailableError } from './errors.js';
 import { Exceeding, type Growth } from './exceeding.js';
@@ -23,6 +24,8 @@ export interface FastifyStoreOptions {
    */
   name?: string | undefined;
 }
+
+const TYPES = typesOf<FastifyStoreOptions>({ limiter: 'any', name: 'any' });
 
 /** The options of @fastify/rate-limit, of the plugin or of a route, that a store depends on. */
 interface FastifyRateLimitOptions {
@@ -67,8 +70,9 @@ export function redisThrottleStore(
 ): new (
   pluginOptions: object,
 ) => FastifyStore {
+  checkOptions(options, TYPES);
   const { limiter, name = 'fastify' } = options;
-  if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
+  checkLimiter(limiter);
   fixed(name, 1, 1); // Validates the name.
 
   return class RedisThrottleStore implements FastifyStore {

@@ -1,8 +1,15 @@
 /** The middleware for Hono and for similar frameworks with `Request` and `Response`. */
 import type { Context as HonoContext } from 'hono';
+import { typesOf } from './arguments.js';
 import { whenClosed } from './closing.js';
 import type { Decision } from './decision.js';
-import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import {
+  LISTS,
+  type MiddlewareOptions,
+  OF_MIDDLEWARE,
+  PROBLEM_HEADERS,
+  requestLimiter,
+} from './http.js';
 import { headerKey } from './key-of.js';
 import type { Lease } from './lease.js';
 
@@ -38,6 +45,8 @@ export interface HonoOptions<Context extends ContextLike = HonoContext>
   onDenied?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
 }
 
+const TYPES = typesOf<HonoOptions>({ ...OF_MIDDLEWARE, onDenied: 'function', peer: 'function' });
+
 export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
   context: Context,
   next: () => Promise<void>,
@@ -64,14 +73,15 @@ export function keyOf(...headers: string[]): (context: ContextLike) => string | 
 export function rateLimit<Context extends ContextLike = HonoContext>(
   options: HonoOptions<Context>,
 ): HonoMiddleware<Context> {
-  const { onDenied, degradedHeader, peer = nodePeer } = options;
   const decide = requestLimiter<Context>(options, {
-    peer,
+    types: TYPES,
+    peer: (context) => peer(context),
     forwarded: ({ req }) => {
       const all = req.raw.headers.get('x-forwarded-for');
       return all === null ? [] : [all];
     },
   });
+  const { onDenied, degradedHeader, peer = nodePeer } = options;
 
   return async function rateLimitMiddleware(context, next) {
     if (degradedHeader !== undefined) clean(context, degradedHeader.toLowerCase());

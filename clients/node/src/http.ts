@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { ClientAddress } from './address.js';
+import { checkLimiter, checkOptions, type Types, typesOf } from './arguments.js';
 import { headListener, type OnHead } from './counting.js';
 import { type Decision, DeniedError } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
@@ -18,6 +19,7 @@ import {
 import { isSubject, type Subject, textOf } from './keys.js';
 import type { Lease } from './lease.js';
 import type { Limiter } from './limiter.js';
+import { integer } from './numbers.js';
 import { type Item, isRule, type Rule } from './rules.js';
 import { warnOnce } from './warnings.js';
 
@@ -88,8 +90,26 @@ export interface MiddlewareOptions<Incoming> {
   degradedHeader?: string | undefined;
 }
 
+/** The types of the options of the middleware for every framework. */
+export const OF_MIDDLEWARE = {
+  limiter: 'any',
+  rules: 'any',
+  key: 'function',
+  anonymous: 'any',
+  trustedProxies: 'any',
+  cost: 'any',
+  skip: 'function',
+  tag: 'function',
+  headers: 'any',
+  degradedHeader: 'any',
+} as const;
+
+const OF_RULE = typesOf<RequestRule<unknown>>({ rule: 'any', key: 'function', cost: 'any' });
+
 /** Reads the requests of a framework. */
 export interface RequestReader<Incoming> {
+  /** The types of the options of its middleware. */
+  readonly types: Types;
   peer(request: Incoming): string | undefined;
   forwarded(request: Incoming): readonly string[];
 }
@@ -121,7 +141,7 @@ const PASSED: Outcome = Object.freeze({
 /** Returns the rules of the options, those that are known at setup validated. */
 function rulesOf<Incoming>(options: MiddlewareOptions<Incoming>): RequestRule<Incoming>[] {
   const { limiter, rules: wanted, anonymous } = options;
-  if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
+  checkLimiter(limiter);
   const listed = Array.isArray(wanted) ? wanted : [wanted as RuleFor<Incoming>];
   const rules: RequestRule<Incoming>[] = listed.map((one) =>
     typeof one === 'function' || isRule(one) ? { rule: one } : one,
@@ -135,6 +155,8 @@ function rulesOf<Incoming>(options: MiddlewareOptions<Incoming>): RequestRule<In
     else if (typeof rule !== 'function') {
       throw new InvalidArgumentError('rules', 'rules, or functions that return a rule');
     }
+    checkOptions(one, OF_RULE);
+    checkCost(one.cost);
   }
   if (new Set(known.map(({ name }) => name)).size < known.length) {
     throw new InvalidArgumentError('rules', 'no repeated name');
@@ -147,12 +169,18 @@ function rulesOf<Incoming>(options: MiddlewareOptions<Incoming>): RequestRule<In
   return rules;
 }
 
+function checkCost(cost: unknown): void {
+  if (cost !== undefined && typeof cost !== 'function') integer('cost', cost as number, 0);
+}
+
 /** Validates the options, and returns a function that checks a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
 ): (request: Incoming, signal?: AbortSignal) => Promise<Outcome> {
+  checkOptions(options, reader.types);
   const { limiter, anonymous, cost = 1, skip, tag: tagOf } = options;
+  checkCost(cost);
   const { trustedProxies, headers: styles, degradedHeader } = options;
   const address = new ClientAddress(trustedProxies);
   const rules = rulesOf(options);

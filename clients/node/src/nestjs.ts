@@ -2,9 +2,11 @@
  * A storage for @nestjs/throttler: the package handles routes and headers, and the server decides,
  * by a fixed window for each throttler and key.
  */
+
 import { type ArgumentsHost, Catch, type ExceptionFilter, HttpException } from '@nestjs/common';
+import { checkLimiter, checkOptions, typesOf } from './arguments.js';
 import { Decision, DeniedError } from './decision.js';
-import { InvalidArgumentError, UnavailableError } from './errors.js';
+import { UnavailableError } from './errors.js';
 import { noSubjectProblem } from './headers.js';
 import { hitsOf, isClosed, isMissing } from './hits.js';
 import { joined, requiredKeyOf, type WithHeaders } from './key-of.js';
@@ -22,6 +24,8 @@ export interface StorageOptions {
    */
   name?: string | undefined;
 }
+
+const TYPES = typesOf<StorageOptions>({ limiter: 'any', name: 'any' });
 
 /** The answer of a storage. All times are in seconds, rounded up. */
 export interface ThrottlerRecord {
@@ -42,8 +46,10 @@ export class RedisThrottleStorage {
   readonly #name: string;
 
   /** @throws InvalidArgumentError for a name that a rule cannot have. */
-  constructor({ limiter, name = 'nestjs' }: StorageOptions) {
-    if (limiter === undefined) throw new InvalidArgumentError('limiter', 'a Limiter');
+  constructor(options: StorageOptions) {
+    checkOptions(options, TYPES);
+    const { limiter, name = 'nestjs' } = options;
+    checkLimiter(limiter);
     fixed(name, 1, 1); // Validates the name.
     this.#limiter = limiter;
     this.#name = name;

@@ -1,6 +1,11 @@
 /** Tests the arguments of plain JavaScript, which no compiler checks. */
 import { describe, expect, it } from 'vitest';
+import * as withExpress from '../src/express.js';
+import * as withExpressRateLimit from '../src/express-rate-limit.js';
+import * as withFastify from '../src/fastify-rate-limit.js';
+import * as withHono from '../src/hono.js';
 import * as client from '../src/index.js';
+import * as withNest from '../src/nestjs.js';
 import { FakeServer } from '../src/testing.js';
 import { api, over } from './over.js';
 
@@ -8,6 +13,11 @@ import { api, over } from './over.js';
 type Any = any;
 const { backoff, fixed, gcra, jsonLog, lease, policy, quota, slidingLog }: Any = client;
 const Limiter: Any = client.Limiter;
+const { answerDenied, rateLimit }: Any = withExpress;
+const honoRateLimit: Any = withHono.rateLimit;
+const { RedisThrottleStore: ExpressStore }: Any = withExpressRateLimit;
+const { redisThrottleStore }: Any = withFastify;
+const { RedisThrottleStorage }: Any = withNest;
 
 const named = (argument: string) =>
   expect.objectContaining({ code: 'RL_INVALID_ARGUMENT', argument });
@@ -81,7 +91,34 @@ const made: [string, () => unknown][] = [
   ['audit', () => jsonLog(process.stdout, { audit: 'api' })],
 ];
 
+/** A middleware or a store that is made with wrong options. */
+const adapters: [string, (limiter: Any) => unknown][] = [
+  ['options', () => rateLimit()],
+  ['limiter', () => rateLimit({ rules: api })],
+  ['limiter', () => rateLimit({ limiter: {}, rules: api })],
+  ['rule', (limiter) => rateLimit({ limiter, rule: api })],
+  ['key', (limiter) => rateLimit({ limiter, rules: api, key: 'ip' })],
+  ['cost', (limiter) => rateLimit({ limiter, rules: api, cost: true })],
+  ['cost', (limiter) => rateLimit({ limiter, rules: [{ rule: api, cost: '5' }] })],
+  ['keys', (limiter) => rateLimit({ limiter, rules: [{ rule: api, keys: () => 'x' }] })],
+  ['trustedProxies', (limiter) => rateLimit({ limiter, rules: api, trustedProxies: '10.0.0.1' })],
+  ['headers', (limiter) => rateLimit({ limiter, rules: api, headers: 'draft-6' })],
+  ['degradedHeader', (limiter) => rateLimit({ limiter, rules: api, degradedHeader: 5 })],
+  ['peer', (limiter) => rateLimit({ limiter, rules: api, peer: () => '192.0.2.1' })],
+  ['onDeny', (limiter) => honoRateLimit({ limiter, rules: api, onDeny: () => {} })],
+  ['peer', (limiter) => honoRateLimit({ limiter, rules: api, peer: '192.0.2.1' })],
+  ['headers', () => answerDenied({ headers: 'draft-6' })],
+  ['rules', (limiter) => new ExpressStore({ limiter, rules: api })],
+  ['rule', (limiter) => new ExpressStore({ limiter, rule: 'api' })],
+  ['prefix', (limiter) => redisThrottleStore({ limiter, prefix: 'a' })],
+  ['limiter', () => new RedisThrottleStorage({ limiter: 'a' })],
+];
+
 describe('an argument of plain JavaScript', () => {
+  it.each(adapters)('is refused under its name by an adapter: %s', (argument, make) => {
+    expect(() => make(over().limiter)).toThrow(named(argument));
+  });
+
   it.each(calls)('is refused under its name in a call: %s', async (argument, call) => {
     const { server, limiter } = over();
     await expect(async () => call(limiter)).rejects.toThrow(named(argument));
