@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! $remote_addr          the field
-//! $remote_addr/64       an IPv6 address cut to its /64 network; anything else stays whole
+//! $remote_addr/64       an IPv6 address cut to its /64 network, one of NAT64 or a mapped one
+//!                       replaced by its IPv4 address; anything else stays whole
 //! $remote_addr/24/56    an IPv4 address cut to its /24, an IPv6 address to its /56
 //! $host:${remote_addr}  two fields and a text between them
 //! client.ip             the field of that name: a template without `$`
@@ -32,6 +33,8 @@ struct Cut {
     v6_bits: Option<u8>,
 }
 
+/// `64:ff9b::/96`, the prefix by which NAT64 translates IPv4 addresses (RFC 6052).
+const NAT64: u128 = 0x0064_ff9b << 96;
 /// The largest number of parts in a template.
 const PARTS_MAX: usize = 16;
 
@@ -118,19 +121,37 @@ impl Cut {
 
     /// Writes the network of an address, or any other value as it is.
     fn write(self, value: &[u8], copies: &mut Vec<u8>) {
-        let address = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        let address = std::str::from_utf8(value).ok().and_then(address);
         // Writing to a vector does not fail.
-        let _ = match (address.map(|address: IpAddr| address.to_canonical()), self) {
+        let _ = match (address, self) {
             (Some(IpAddr::V4(address)), Self { v4_bits: Some(bits), .. }) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
                 write!(copies, "{}/{bits}", Ipv4Addr::from_bits(address.to_bits() & mask))
             }
+            (Some(IpAddr::V4(address)), _) => write!(copies, "{address}"),
             (Some(IpAddr::V6(address)), Self { v6_bits: Some(bits), .. }) => {
                 let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
                 write!(copies, "{}/{bits}", Ipv6Addr::from_bits(address.to_bits() & mask))
             }
             _ => copies.write_all(value),
         };
+    }
+}
+
+/// Parses an address as the clients do: without a zone, which only IPv6 has, and as IPv4 if it is
+/// mapped or of NAT64.
+fn address(text: &str) -> Option<IpAddr> {
+    let address = match text.split_once('%') {
+        None => text.parse().ok()?,
+        Some((_, zone)) if zone.is_empty() || zone.contains(['%', '/']) => return None,
+        Some((address, _)) => IpAddr::V6(address.parse().ok()?),
+    };
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let translated = u32::try_from(address.to_bits() ^ NAT64).ok();
+            Some(translated.map_or(IpAddr::V6(address), |bits| Ipv4Addr::from_bits(bits).into()))
+        }
+        address @ IpAddr::V4(_) => Some(address),
     }
 }
 
@@ -203,6 +224,12 @@ mod tests {
             ("$ip/0/0", "192.0.2.77", "0.0.0.0/0"),
             ("$ip/128", "2001:db8::1", "2001:db8::1/128"),
             ("$ip/24/64", "::ffff:192.0.2.77", "192.0.2.0/24"),
+            ("$ip/64", "::ffff:192.0.2.77", "192.0.2.77"),
+            ("$ip/64", "64:ff9b::192.0.2.77", "192.0.2.77"),
+            ("$ip/24/64", "64:ff9b::c000:24d", "192.0.2.0/24"),
+            ("$ip/64", "64:ff9b::1:c000:24d", "64:ff9b::/64"),
+            ("$ip/64", "fe80::1%eth0", "fe80::/64"),
+            ("$ip/24/64", "192.0.2.77%eth0", "192.0.2.77%eth0"),
             ("$ip/64", "unix:", "unix:"),
             ("$ip/24:$host", "192.0.2.77", "192.0.2.0/24:example.org"),
             ("tenant:${host}", "x", "tenant:example.org"),
