@@ -33,7 +33,9 @@ export function isMissing(key: unknown): boolean {
   return !isSubject(key);
 }
 
-/** Adds the property that makes a framework answer an error with this status. */
+/** Adds what makes a framework answer an error with this status: Hono calls `getResponse`. */
 export function withStatus(error: Error, statusCode: number): Error {
+  const getResponse = () => new Response(null, { status: statusCode });
+  Object.defineProperty(error, 'getResponse', { value: getResponse, configurable: true });
   return Object.assign(error, { statusCode });
 }

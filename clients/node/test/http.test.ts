@@ -462,6 +462,17 @@ describe('the store for express-rate-limit', () => {
     await expect(store.decrement('x')).resolves.toBeUndefined();
   });
 
+  it('has the errors of hono-rate-limiter answered with their status', async () => {
+    const { server, limiter } = over({ onError: 'deny' });
+    server.fail();
+    const store = new RedisThrottleStore({ limiter, rule: api });
+    const app = new Hono().get('*', async ({ req, json }) => {
+      return json(await store.increment(req.query('key') as string));
+    });
+    expect((await app.request('/')).status).toBe(400);
+    expect((await app.request('/?key=x')).status).toBe(503);
+  });
+
   it('has a prefix that joins with keys to different texts', () => {
     const { limiter } = over();
     const prefixes = ['a', 'a:b'].map((name) => new RedisThrottleStore({ limiter, name }).prefix);
