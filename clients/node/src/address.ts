@@ -5,6 +5,7 @@
  */
 import { BlockList, isIP, isIPv4 } from 'node:net';
 import { InvalidArgumentError } from './errors.js';
+import { warnOnce } from './warnings.js';
 
 export class ClientAddress {
   readonly #ipv4 = new BlockList();
@@ -59,10 +60,32 @@ export class ClientAddress {
     return address === undefined ? undefined : cut(address);
   }
 
+  /**
+   * Returns the subject of a client: its address, or `peer:` and the name of a peer that has no
+   * address, such as a Unix socket. Undefined if the peer has gone, or if a trusted proxy sends an
+   * entry that is not an address.
+   *
+   * @param peer The socket's remote address; null if the client has left.
+   */
+  client(peer: string | null | undefined, forwarded: readonly string[]): string | undefined {
+    if (peer === null) return undefined;
+    const found = this.subject(peer, forwarded);
+    if (found !== undefined || (peer !== undefined && withoutPort(peer) !== undefined))
+      return found;
+    const isNamed = !/^[ \t,]*$/.test(forwarded.join(','));
+    if (peer === undefined && this.#trustsUnix && isNamed) return undefined;
+    warnOnce('RL_PEER', NO_ADDRESS);
+    return `peer:${peer ?? ''}`;
+  }
+
   #has(address: string): boolean {
     return isIPv4(address) ? this.#ipv4.check(address) : this.#ipv6.check(address, 'ipv6');
   }
 }
+
+const NO_ADDRESS =
+  'a peer has no address, so its requests share one limit: trust the proxy `unix` if it is one on ' +
+  'a Unix socket, or set `key`.';
 
 function refused(): InvalidArgumentError {
   return new InvalidArgumentError('trustedProxies', 'addresses and networks, such as 10.0.0.0/8');

@@ -81,7 +81,7 @@ export function rateLimit<
 >(options: ExpressOptions<Incoming, Outgoing>): ExpressMiddleware {
   const decide = requestLimiter<Incoming>(options, {
     types: TYPES,
-    peer: (request) => request.socket.remoteAddress,
+    peer: ({ socket }) => (socket.destroyed ? null : socket.remoteAddress),
     forwarded: ({ headersDistinct }) => headersDistinct['x-forwarded-for'] ?? [],
   });
   const { onDenied, degradedHeader } = options;

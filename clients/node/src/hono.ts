@@ -147,8 +147,9 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the runtime may pass any value
-function nodePeer({ env }: { env?: any }): string | undefined {
-  return (env?.incoming ?? env?.server?.incoming)?.socket?.remoteAddress;
+function nodePeer({ env }: { env?: any }): string | null | undefined {
+  const socket = (env?.incoming ?? env?.server?.incoming)?.socket;
+  return socket?.destroyed ? null : socket?.remoteAddress;
 }
 
 /**

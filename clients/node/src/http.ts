@@ -110,7 +110,8 @@ const OF_RULE = typesOf<RequestRule<unknown>>({ rule: 'any', key: 'function', co
 export interface RequestReader<Incoming> {
   /** The types of the options of its middleware. */
   readonly types: Types;
-  peer(request: Incoming): string | undefined;
+  /** Returns null if the client has left, as its socket then has no address. */
+  peer(request: Incoming): string | null | undefined;
   forwarded(request: Incoming): readonly string[];
 }
 
@@ -192,7 +193,7 @@ export function requestLimiter<Incoming>(
   function fromAddress(request: Incoming): string | undefined {
     const forwarded = reader.forwarded(request);
     if (forwarded.length > 0 && trustedProxies === undefined) warnOnce('RL_FORWARDED', FORWARDED);
-    return address.subject(reader.peer(request), forwarded);
+    return address.client(reader.peer(request), forwarded);
   }
   const key = options.key ?? fromAddress;
 
