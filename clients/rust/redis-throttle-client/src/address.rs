@@ -2,6 +2,8 @@
 //! entry of `X-Forwarded-For` is never trusted by itself, because a client can forge it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -22,6 +24,8 @@ const BLANK: [char; 2] = [' ', '\t'];
 pub struct ClientAddress {
     networks: Vec<IpNet>,
     unix: bool,
+    /// Whether a peer without an address has been logged.
+    is_logged: Arc<AtomicBool>,
 }
 
 impl ClientAddress {
@@ -81,6 +85,29 @@ impl ClientAddress {
             }
         }
         address.map(subject)
+    }
+
+    /// Returns the subject of a request: as [`find`](ClientAddress::find) does, or `peer:` for all
+    /// peers that have no address, which is logged once. Middleware uses this function.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn find_or_share<'a>(
+        &self,
+        peer: Option<IpAddr>,
+        forwarded: impl Iterator<Item = &'a str> + Clone,
+    ) -> Option<String> {
+        let hops = || forwarded.clone().collect::<Vec<_>>().join(",");
+        if peer.is_some() || (self.unix && !hops().trim_matches(BLANK).is_empty()) {
+            return self.find(peer, forwarded);
+        }
+        if !self.is_logged.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "redis-throttle: a peer has no address, so its requests share one limit. Let the \
+                 server set the address, as axum's into_make_service_with_connect_info does, trust \
+                 the proxy \"unix\" if it is one on a unix socket, or set a key."
+            );
+        }
+        Some("peer:".to_owned())
     }
 
     fn trusts(&self, address: IpAddr) -> bool {

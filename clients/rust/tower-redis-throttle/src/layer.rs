@@ -160,7 +160,7 @@ impl Builder {
     }
 
     /// Sets the trusted proxies, whose `X-Forwarded-For` is used: addresses, networks, or `unix`.
-    /// Default: none.
+    /// Default: none. Peers without an address share one limit, which is logged once.
     pub fn trusted_proxies<T: Into<String>>(
         mut self,
         proxies: impl IntoIterator<Item = T>,

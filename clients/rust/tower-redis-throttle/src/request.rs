@@ -25,7 +25,9 @@ impl<'a> RequestParts<'a> {
         Self { head, client_address }
     }
 
-    /// Returns the client's address, an IPv6 address as its /64 network. `None` if it is unknown.
+    /// Returns the client's address, an IPv6 address as its /64 network. It is `peer:` for all peers
+    /// without an address, as on a unix socket that is not trusted or if the server sets none.
+    /// `None` if a trusted proxy names no address.
     #[must_use]
     pub fn client_address(&self) -> Option<&'a str> {
         self.client_address
@@ -54,10 +56,11 @@ fn peer(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// Returns the client's address. No address contains bytes beyond ASCII.
+/// Returns the client's address, or the subject of all peers without one. No address contains bytes
+/// beyond ASCII.
 pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<String> {
     let forwarded = forwarded(&head.headers);
-    proxies.find(peer(head), forwarded.iter().map(String::as_str))
+    proxies.find_or_share(peer(head), forwarded.iter().map(String::as_str))
 }
 
 fn forwarded(headers: &HeaderMap) -> Vec<String> {

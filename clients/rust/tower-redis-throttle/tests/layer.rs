@@ -209,9 +209,9 @@ async fn request_without_a_key_gets_400_or_the_anonymous_rule() {
     let service = built(builder().anonymous(anonymous));
     assert_eq!(statuses(&service, 2).await, [200, 429]);
     assert_eq!(server.calls()[1][1], "rl:anonymous:192.0.2.7");
-    // A request without a known address has no key for the anonymous rule either.
-    let unknown = answer(&service, Request::builder()).await;
-    assert_eq!(unknown.status.as_u16(), 400);
+    // All peers without an address share one key.
+    assert_eq!(answer(&service, Request::builder()).await.status.as_u16(), 200);
+    assert_eq!(server.calls()[3][1], "rl:anonymous:peer%3A");
 }
 
 #[tokio::test(start_paused = true)]
