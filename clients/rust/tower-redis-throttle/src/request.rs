@@ -25,9 +25,9 @@ impl<'a> RequestParts<'a> {
         Self { head, client_address }
     }
 
-    /// Returns the client's address, an IPv6 address as its /64 network. It is `peer:` for all peers
-    /// without an address, as on a unix socket that is not trusted or if the server sets none.
-    /// `None` if a trusted proxy names no address.
+    /// Returns the client's address, an IPv6 address as its /64 network. It is `peer:` for all
+    /// peers without an address, as on a unix socket that is not trusted, or if the server sets
+    /// none. `None` if a trusted proxy names no address.
     #[must_use]
     pub fn client_address(&self) -> Option<&'a str> {
         self.client_address
