@@ -47,10 +47,7 @@ PROTOCOL = {"error": "protocol"}
 def cases(section: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("given", "expect"),
-        [
-            pytest.param(case["input"], case["expect"], id=case["name"])
-            for case in CASES.get(section, ())
-        ],
+        [pytest.param(case["input"], case["expect"], id=case["name"]) for case in CASES[section]],
     )
 
 
