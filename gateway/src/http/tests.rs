@@ -31,10 +31,10 @@ const PROXY: [(&str, &str); 4] = [
     ("x-forwarded-for", "203.0.113.9, 2001:db8::1"),
 ];
 
-fn configuration() -> Configuration {
+fn configuration(text: &str) -> Configuration {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("web.yaml");
-    std::fs::write(&file, FILE).unwrap();
+    std::fs::write(&file, text).unwrap();
     Configuration::load(&file).unwrap()
 }
 
@@ -47,7 +47,7 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
 
 /// Returns the values of the descriptors, or the sentence of a refusal.
 fn read(headers: &HeaderMap) -> Result<Vec<Vec<String>>, String> {
-    let loaded = configuration();
+    let loaded = configuration(FILE);
     let http = loaded.domain("web").unwrap().http.as_ref().unwrap();
     let all =
         request::descriptors(http, headers, Some([127, 0, 0, 1].into())).map_err(|no| no.0)?;
@@ -97,6 +97,36 @@ fn request_with_a_value_that_cannot_be_read_is_refused() {
     fields.insert("x-forwarded-for", HeaderValue::from_static("unknown"));
     let expected = "Invalid x-forwarded-for: expected the client's address.";
     assert_eq!(read(&fields), Err(expected.to_owned()));
+}
+
+#[test]
+fn addresses_are_read_as_in_the_clients() {
+    let table = [
+        // Trusted proxies written as mapped addresses, and one with a zone.
+        ("[\"::ffff:10.0.0.1\"]", "10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("[\"::ffff:10.0.0.0/104\"]", "::ffff:10.1.2.3", "198.51.100.1", "198.51.100.1"),
+        ("[\"::ffff:10.0.0.0/104\"]", "11.0.0.1", "198.51.100.1", "11.0.0.1"),
+        ("[\"fe80::1%eth0\"]", "fe80::1", "198.51.100.1", "198.51.100.1"),
+        // Callers with a zone, and behind NAT64.
+        ("[10.0.0.1]", "10.0.0.1", "[fe80::1%eth0]:80", "fe80::/64"),
+        ("[10.0.0.1]", "10.0.0.1", "64:ff9b::c633:6401", "198.51.100.1"),
+        ("[]", "64:ff9b::c633:6401", "", "198.51.100.1"),
+    ];
+    let find = |trusted: &str, peer: &str, forwarded: &str| {
+        let loaded = configuration(&FILE.replace("[127.0.0.1]", trusted));
+        let http = loaded.domain("web").unwrap().http.as_ref().unwrap();
+        let mut fields = headers(&PROXY);
+        fields.insert("x-forwarded-for", HeaderValue::from_str(forwarded).unwrap());
+        let all = request::descriptors(http, &fields, Some(peer.parse().unwrap()));
+        all.map(|all| all[1][0].1.to_string()).map_err(|no| no.0)
+    };
+    for (trusted, peer, forwarded, expected) in table {
+        let found = find(trusted, peer, forwarded);
+        assert_eq!(found.as_deref(), Ok(expected), "{trusted} {peer} {forwarded}");
+    }
+    for forwarded in ["198.51.100.7%eth0", "[1.2.3.4%e]:80", "fe80::1%"] {
+        assert!(find("[10.0.0.1]", "10.0.0.1", forwarded).is_err(), "{forwarded}");
+    }
 }
 
 #[test]

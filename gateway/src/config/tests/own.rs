@@ -179,7 +179,7 @@ fn descriptor_of_http_that_no_limit_matches_is_warned_about() {
 
 #[test]
 fn wrong_sections_http_are_refused_with_their_place() {
-    let cases: [(&str, &[(&str, &str)]); 6] = [
+    let cases: [(&str, &[(&str, &str)]); 7] = [
         ("{}", &[("3:7", "invalid descriptors")]),
         ("{descriptors: [{}]}", &[("3:22", "invalid descriptor")]),
         ("{descriptors: [{a: query}]}", &[("3:26", "invalid source")]),
@@ -187,6 +187,10 @@ fn wrong_sections_http_are_refused_with_their_place() {
         (
             "{trusted_proxies: [a, 10.0.0.0/40], descriptors: [{a: path}]}",
             &[("3:26", "invalid trusted_proxies"), ("3:29", "invalid trusted_proxies")],
+        ),
+        (
+            "{trusted_proxies: [\"::ffff:10.0.0.0/95\", 1.2.3.4%e], descriptors: [{a: path}]}",
+            &[("3:26", "invalid trusted_proxies"), ("3:48", "invalid trusted_proxies")],
         ),
         ("{trust: 1, descriptors: [{a: path}]}", &[("3:8", "unknown word \"trust\"")]),
     ];
