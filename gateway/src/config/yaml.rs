@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
                     if lines.contains_key(&pair.word) {
                         let word = &pair.word;
                         let text =
-                            format!("`{MERGE}` after {word:?}, which it has, too: move it up");
+                            format!("`{MERGE}` after {word:?}, which it also has: write it first");
                         return Err(Broken { at, text });
                     }
                     put(&mut pairs, pair, at)?;
@@ -205,15 +205,16 @@ fn put(pairs: &mut Vec<Pair>, pair: Pair, at: At) -> Result<(), Broken> {
         return Ok(());
     };
     if let Some(lacking) = lacking(&pair.node, &old.node) {
-        let (word, line) = (&pair.word, lacking.at.line);
-        let text = format!("{word:?} lacks {:?} of the merged one, in line {line}", lacking.word);
+        let (word, lost, line) = (&pair.word, &lacking.word, lacking.at.line);
+        let text =
+            format!("{word:?} lacks {lost:?}, which the merged one has in line {line}: add it");
         return Err(Broken { at, text });
     }
     *old = pair;
     Ok(())
 }
 
-/// Returns a word of an old mapping that the new one has not.
+/// Returns a word of the old mapping that the new one lacks.
 fn lacking<'a>(new: &Node, old: &'a Node) -> Option<&'a Pair> {
     let (Value::Mapping(new), Value::Mapping(old)) = (&new.value, &old.value) else { return None };
     old.iter().find_map(|old| match new.iter().find(|new| new.word == old.word) {

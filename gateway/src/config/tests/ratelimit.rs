@@ -184,10 +184,10 @@ fn wrong_descriptors_are_refused_with_their_place() {
         ("{key: k, <<: [{}, ~]}", &[("3:21", "`<<` needs a mapping, or a list of mappings")]),
         ("{key: k, <<: {}, <<: {}}", &[("3:20", "a second \"<<\"")]),
         // The original would replace the key that is written here.
-        ("{key: k, <<: {key: j}}", &[("3:12", "`<<` after \"key\", which it has, too")]),
+        ("{key: k, <<: {key: j}}", &[("3:12", "`<<` after \"key\", which it also has")]),
         (
             "{<<: {rate_limit: {unit: day, name: n}}, rate_limit: {unit: day}, key: k}",
-            &[("3:44", "\"rate_limit\" lacks \"name\" of the merged one, in line 3")],
+            &[("3:44", "\"rate_limit\" lacks \"name\", which the merged one has in line 3")],
         ),
         ("{key: k, unit: day}", &[("3:12", "`unit` belongs in `rate_limit:`")]),
         ("{key: k, quota_mode: true}", &[("3:12", "quota_mode is not supported")]),

@@ -53,7 +53,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// What a level adds to the count that a descriptor meets, with the subject's part for it.
+/// A level's part of the identity of a count, and its part of the subject.
 type Step = (Option<(String, String)>, Option<String>);
 
 /// Returns the requests of the limit that a descriptor meets, and the step of each level.
