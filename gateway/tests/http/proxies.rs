@@ -87,6 +87,11 @@ async fn keeps_the_limits_of_odd_requests(program: &str, open: &Proxy) {
     // The proxy itself refuses a large head, before the gateway, which reads 64 KiB of it.
     let large = with("/large", &[("X-A", &"a".repeat(45_000))]).await.status;
     assert_eq!(large, if program == "caddy" { 431 } else { 400 }, "{program}");
+    // The gateway's page says how to see such a refusal.
+    let refused = with("/refused", &[("X-User", "bob"); 2]).await.status;
+    let log = fs::read_to_string(open.folder.path().join("log")).expect("a log");
+    assert_eq!(refused, if program == "caddy" { 400 } else { 503 }, "{program}\n{log}");
+    assert!(program != "nginx" || log.contains("auth request unexpected status: 400"), "{log}");
     // HAProxy takes 101 fields, and three come with each request.
     for count in [94, 97, 98, 200] {
         with("/many", &vec![("X-A", "b"); count]).await;
@@ -143,7 +148,7 @@ async fn keeps_the_limits_of_odd_requests(program: &str, open: &Proxy) {
 struct Proxy {
     port: u16,
     process: Child,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Proxy {
@@ -158,7 +163,7 @@ impl Proxy {
         };
         let log = fs::File::create(folder.path().join("log")).expect("a log");
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        let proxy = Self { port, process: process.expect(program), _folder: folder };
+        let proxy = Self { port, process: process.expect(program), folder };
         let answers = async || send(port, ("GET", "/start"), &[], "").await.is_some();
         until("the proxy answers", answers).await;
         proxy
