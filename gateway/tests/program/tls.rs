@@ -51,7 +51,7 @@ async fn seen(folder: &Folder, gateway: &Gateway) -> CertificateDer<'static> {
 async fn both_listeners_speak_tls_and_nothing_else() {
     let folder = folder();
     // Files of Windows begin with a byte order mark.
-    ["server.pem", "server.key"].map(|name| mark(&folder, name));
+    ["server.pem", "server.key"].iter().for_each(|name| mark(&folder, name));
     let gateway = start(&folder, None);
     let stream = folder.connect(gateway.http(), "http/1.1", "ca", None).await.unwrap();
     let answer = get(stream, "/check/api", &[("x-user", "a")]).await;
