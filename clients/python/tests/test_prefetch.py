@@ -94,6 +94,9 @@ def test_each_waiting_thread_gets_a_permit() -> None:
     server.hold()
     threads = [begun(lambda: found.append(limiter.check(hot, "42"))) for _ in range(200)]
     until(lambda: len(server.calls) == 20)
+    # The last callers join the twentieth fetch after it was sent.
+    fetches = limiter._calls._grants._fetches["rl:hot:42"]
+    until(lambda: sum(fetch.waiting for fetch in fetches) == 200)
     server.let_go()
     ended(threads)
     assert sum(one.allowed for one in found) == 95
