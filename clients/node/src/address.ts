@@ -84,8 +84,8 @@ export class ClientAddress {
 }
 
 const NO_ADDRESS =
-  'a peer has no address, so its requests share one limit: trust the proxy `unix` if it is one on ' +
-  'a Unix socket, or set `key`.';
+  'a peer has no address, so its requests share one limit: trust the proxy `unix` if it is one ' +
+  'on a Unix socket, or set `key`.';
 
 function refused(): InvalidArgumentError {
   return new InvalidArgumentError('trustedProxies', 'addresses and networks, such as 10.0.0.0/8');
