@@ -459,6 +459,16 @@ describe('the store for express-rate-limit', () => {
     await expect(store.decrement('x')).resolves.toBeUndefined();
   });
 
+  it('keeps denying a key that was denied when the server goes down', async () => {
+    const { server, limiter } = over();
+    const store = new RedisThrottleStore({ limiter });
+    store.init({ windowMs: 60_000, limit: 1 });
+    for (let hit = 1; hit <= 3; hit += 1) expect((await store.increment('x')).totalHits).toBe(hit);
+    server.fail();
+    expect((await store.increment('x')).totalHits).toBe(2);
+    expect((await store.increment('y')).totalHits).toBe(1);
+  });
+
   it('has the errors of hono-rate-limiter answered with their status', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
