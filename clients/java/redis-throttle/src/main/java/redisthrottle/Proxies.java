@@ -4,10 +4,14 @@ import static redisthrottle.Checks.invalid;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /** The trusted proxies of a service. They find the address of a client. */
 public final class Proxies {
+  private static final System.Logger LOG = System.getLogger("redisthrottle.middleware");
+
+  private final AtomicBoolean isLogged = new AtomicBoolean();
   private final List<Network> networks = new ArrayList<>();
   private final boolean trustsUnix;
 
@@ -60,6 +64,30 @@ public final class Proxies {
       }
     }
     return from == null ? null : from.subject();
+  }
+
+  /**
+   * Returns the subject of a client: its address as {@link #subject} does, or {@code peer:} and the
+   * name of a peer that has no address, such as a Unix socket that is no trusted proxy. The first
+   * such peer is logged. Returns null if a trusted proxy sends an entry that is no address.
+   *
+   * @param peer the address of the peer, or its name; null or empty for a Unix socket
+   * @param forwarded the {@code X-Forwarded-For} fields, in order
+   */
+  public @Nullable String client(@Nullable String peer, List<String> forwarded) {
+    String name = peer == null ? "" : peer;
+    String joined = String.join(",", Checks.present("forwarded", forwarded));
+    boolean isForwarded = name.isEmpty() && trustsUnix && !trimmed(joined).isEmpty();
+    if (isForwarded || Address.read(name) != null) {
+      return subject(peer, forwarded);
+    }
+    if (isLogged.compareAndSet(false, true)) {
+      LOG.log(
+          System.Logger.Level.WARNING,
+          "redis-throttle: a peer has no address, so its requests share one limit. Trust the proxy"
+              + " unix if it is one on a Unix socket, or set a key.");
+    }
+    return "peer:" + name;
   }
 
   private boolean trusts(Address address) {

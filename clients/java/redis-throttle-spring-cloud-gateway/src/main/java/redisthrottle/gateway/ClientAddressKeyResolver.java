@@ -10,7 +10,7 @@ import reactor.core.publisher.Mono;
 import redisthrottle.Proxies;
 
 /**
- * Resolves the key of a request to the client's address, as {@link Proxies#subject} finds it. The
+ * Resolves the key of a request to the client's address, as {@link Proxies#client} finds it. The
  * key is empty if there is none.
  *
  * <p>Set {@code server.forward-headers-strategy} to {@code none}. Otherwise, and by default on
@@ -28,7 +28,7 @@ public final class ClientAddressKeyResolver implements KeyResolver {
   public Mono<String> resolve(ServerWebExchange exchange) {
     ServerHttpRequest request = exchange.getRequest();
     List<String> forwarded = request.getHeaders().getOrEmpty("X-Forwarded-For");
-    return Mono.justOrEmpty(proxies.subject(peer(request.getRemoteAddress()), forwarded));
+    return Mono.justOrEmpty(proxies.client(peer(request.getRemoteAddress()), forwarded));
   }
 
   private static @Nullable String peer(@Nullable InetSocketAddress address) {

@@ -122,7 +122,7 @@ public final class RequestLimits<R> {
               + " proxy share one limit. Set trustedProxies to the networks of the proxies, or to"
               + " none.");
     }
-    return proxies.subject(peer.apply(request), fields);
+    return proxies.client(peer.apply(request), fields);
   }
 
   private CallOptions options(R request) {
