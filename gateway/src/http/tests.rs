@@ -15,7 +15,7 @@ use crate::listening::Listener;
 
 const FILE: &str = "domain: web
 http:
-  trusted_proxies: [127.0.0.1]
+  trusted_proxies: ['::ffff:127.0.0.1']
   descriptors:
     - {method: method, host: host, path: path}
     - {client: client_address}
