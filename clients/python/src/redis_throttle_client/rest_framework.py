@@ -14,14 +14,13 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rest_framework.exceptions import APIException, Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
-from rest_framework.views import APIView
 
 from ._body_input import BodyInput
 from ._counting import Decided, refund, take
@@ -33,6 +32,10 @@ from ._outcome import Outcome
 from ._plan import Plan, note, refuse_async, resolved
 from ._rate import parsed_rate
 from ._rules import Rule, sliding_log
+
+if TYPE_CHECKING:
+    # The views import the classes of the setting DEFAULT_THROTTLE_CLASSES, and so this module.
+    from rest_framework.views import APIView
 
 __all__ = [
     "KeyFunction",
