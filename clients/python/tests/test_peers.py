@@ -27,7 +27,7 @@ MANY = fixed("many", 100, "1h")
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    monkeypatch.setattr(_plan, "_has_noted", False)
+    monkeypatch.setattr(_plan, "_warned", [])
     return FakeServer()
 
 

@@ -85,7 +85,7 @@ def from_body(request: Request) -> Any:
 async def test_a_body_without_a_subject_is_answered_400(
     option: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_plan, "_has_warned", False)
+    monkeypatch.setattr(_plan, "_warned", [])
     server = FakeServer()
     options: dict[str, Any] = {option: from_body}
     over_asgi = app(server, DAY, **options)
@@ -96,8 +96,9 @@ async def test_a_body_without_a_subject_is_answered_400(
     assert server.calls == []
     # The application learns of it, but a client cannot fill the log.
     kind = type(json.loads(value)).__name__
-    assert [record.getMessage() for record in caplog.records if "key function" in record.msg] == [
-        f"a key function returned a {kind}, which is no subject: 400"
+    assert [record.getMessage() for record in caplog.records if " function " in record.msg] == [
+        f"the {option} function tests.test_subjects.from_body returned a {kind}, "
+        "which is no subject: 400"
     ]
 
 

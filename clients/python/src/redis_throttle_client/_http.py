@@ -95,7 +95,7 @@ class MiddlewareOptions(TypedDict, total=False):
     cost: int | CostFunction
     on_denied: OnDenied | None
     headers: Sequence[HeaderStyle]
-    trusted_proxies: Sequence[str]
+    trusted_proxies: Sequence[str] | None
     anonymous: Rule | None
     tag: KeyFunction | None
     degraded_header: str | None

@@ -22,12 +22,17 @@ from ._protocol import MOST_RULES
 from ._rules import Item, Rule, checked_cost, checked_on_error
 
 log = logging.getLogger("redis_throttle_client")
-_has_warned = False
 T = TypeVar("T")
-_has_noted = False
+# The functions of applications that a warning was logged of, and the texts of other warnings.
+_warned: list[object] = []
+_MOST_WARNED = 100
 # The beginning of a subject that is the name of a peer. No address has it.
 _PEER = "peer:"
 _NO_PROXIES = ClientAddress()
+_FORWARDED = (
+    "X-Forwarded-For arrived, but no proxy is trusted: all clients behind a proxy share one limit. "
+    "Set trusted_proxies to the networks of the proxies, or to [] if there are none"
+)
 
 Asks = Generator[Any, Any, T]
 """Yields values that may be awaitable, and returns a result."""
@@ -38,10 +43,12 @@ class Plan:
     """The validated options of a middleware.
 
     The functions take the request of the framework. A rule without a key of its own has None.
+    ``knows_proxies`` is true if ``trusted_proxies`` was set, also to none.
     """
 
     rules: tuple[tuple[Rule | Callable[..., Any], Callable[..., Any] | None], ...]
     address: ClientAddress
+    knows_proxies: bool
     key: Callable[..., Any] | None
     skip: Callable[..., Any] | None
     cost: int | Callable[..., Any]
@@ -56,9 +63,10 @@ class Plan:
         cls, limiter: Limiter | AsyncLimiter, rules: Any, *,
         key: Callable[..., Any] | None = None, skip: Callable[..., Any] | None = None,
         cost: int | Callable[..., Any] = 1, on_denied: OnDenied | None = None,
-        headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
-        anonymous: Rule | None = None, tag: Callable[..., Any] | None = None,
-        degraded_header: str | None = None, **unknown: object,
+        headers: Sequence[HeaderStyle] = ("draft-11",),
+        trusted_proxies: Sequence[str] | None = None, anonymous: Rule | None = None,
+        tag: Callable[..., Any] | None = None, degraded_header: str | None = None,
+        **unknown: object,
     ) -> Plan:  # fmt: skip
         """Validates the options and adds the defaults."""
         refuse_unknown(unknown, ())
@@ -91,16 +99,19 @@ class Plan:
             refuse_async(rules=[part for pair in made for part in pair])
             refuse_async(key=[key], cost=[cost], skip=[skip], tag=[tag])
         return cls(
-            made, ClientAddress(trusted_proxies), key, skip, cost, on_denied, tuple(headers),
-            anonymous, tag, degraded_header,
+            made, ClientAddress(() if trusted_proxies is None else trusted_proxies),
+            trusted_proxies is not None, key, skip, cost, on_denied, tuple(headers), anonymous, tag,
+            degraded_header,
         )  # fmt: skip
 
-    def items(self, request: Any, address: str | None) -> Asks[RequestItems | None]:
+    def items(
+        self, request: Any, address: str | None, forwarded: Sequence[str]
+    ) -> Asks[RequestItems | None]:
         """Returns the items of a request, or none if none of the rules applies.
 
         Returns None if a subject is missing and ``anonymous`` does not replace it. ``address`` is
-        that of :meth:`client`. Yields what the functions return, which the caller may have to
-        await.
+        that of :meth:`client`, and ``forwarded`` as there. Yields what the functions return, which
+        the caller may have to await.
         """
         if self.skip is not None and (yield self.skip(request)):
             return RequestItems(())
@@ -116,16 +127,16 @@ class Plan:
             if not subject:
                 if self.anonymous is None or not address:
                     return None
-                note(address)
+                self.note(address, forwarded)
                 found = [(self.anonymous, address)]
                 break
             if key is None:
-                note(subject)
+                self.note(subject, forwarded)
             found.append((rule, subject))
         if not found:
             return RequestItems(())
         cost = (yield self.cost(request)) if callable(self.cost) else self.cost
-        tag = None if self.tag is None else (yield from _text(self.tag, request))
+        tag = None if self.tag is None else (yield from _text(self.tag, request, "tag"))
         if tag == "":
             return None
         return RequestItems([_item(rule, subject, cost) for rule, subject in found], tag)
@@ -142,6 +153,17 @@ class Plan:
         if not peer and self.address.trusts_unix and any(forwarded):
             return None
         return f"{_PEER}{peer or ''}"
+
+    def note(self, address: str, forwarded: Sequence[str]) -> None:
+        """Warns once if the address that is a subject may be that of many clients."""
+        if forwarded and not self.knows_proxies and _is_new(_FORWARDED):
+            log.warning(_FORWARDED)
+        if address.startswith(_PEER) and _is_new(_PEER):
+            log.warning(
+                "the peer %r has no address, so all of its requests share one key: behind a proxy "
+                'on a Unix socket set trusted_proxies=["unix"], otherwise set key',
+                address.removeprefix(_PEER),
+            )
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
         """Returns the response to a denial, which a on_denied may replace."""
@@ -183,7 +205,9 @@ def refuse_async(**functions: Sequence[object]) -> None:
                 raise InvalidArgument(f"{name}: expected a function that is not async")
 
 
-def _text(function: Callable[..., Any], request: Any) -> Asks[str | None]:
+def _text(
+    function: Callable[..., Any], request: Any, name: str = "key"
+) -> Asks[str | None]:  # fmt: skip
     """Returns the text, or the number as text. Returns None if the function finds none or fails
     because nothing is there, and an empty text for what has no key, such as an array in a body.
 
@@ -195,34 +219,36 @@ def _text(function: Callable[..., Any], request: Any) -> Asks[str | None]:
         return None
     except (AttributeError, TypeError):
         # As by `None.lower()` for a missing header, or by a bug.
-        _warn_once("a key function failed, so its requests have no subject", exc_info=True)
+        _warn_once(function, name, "failed, so its requests have no subject", exc_info=True)
         return None
     if found is None or found == "":
         return None
     if is_subject(found):
         return subject_text(found)
-    _warn_once("a key function returned a %s, which is no subject: 400", type(found).__name__)
+    _warn_once(function, name, f"returned a {type(found).__name__}, which is no subject: 400")
     return ""
 
 
-def _warn_once(text: str, *args: object, exc_info: bool = False) -> None:
-    """Warns of a key function once, not for each request."""
-    global _has_warned
-    if not _has_warned:
-        _has_warned = True
-        log.warning(text, *args, exc_info=exc_info)
+def _is_new(warned: object) -> bool:
+    """Returns True once for a function or a text, so that a client cannot fill the log."""
+    if any(one is warned for one in _warned):
+        return False
+    _warned.append(warned)
+    return True
 
 
-def note(address: str) -> None:
-    """Warns once if the address that is a subject is the name of a peer."""
-    global _has_noted
-    if address.startswith(_PEER) and not _has_noted:
-        _has_noted = True
+def _warn_once(
+    function: Callable[..., Any], name: str, text: str, *, exc_info: bool = False
+) -> None:  # fmt: skip
+    """Warns once of each of the first functions, not for each request."""
+    # A throttle of Django REST framework is made for each request, and so are its methods.
+    function = getattr(function, "__func__", function)
+    if len(_warned) < _MOST_WARNED and _is_new(function):
+        named = function if hasattr(function, "__qualname__") else type(function)
         log.warning(
-            "the peer %r has no address, so all of its requests share one key: behind a proxy on "
-            'a Unix socket set trusted_proxies=["unix"], otherwise set key',
-            address.removeprefix(_PEER),
-        )
+            f"the {name} function %s.%s {text}", named.__module__, named.__qualname__,
+            exc_info=exc_info,
+        )  # fmt: skip
 
 
 def resolved(asks: Asks[T]) -> T:

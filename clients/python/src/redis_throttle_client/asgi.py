@@ -81,8 +81,8 @@ class RateLimitMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        plan, request = self._plan, self._request(scope)
-        asked = await resolved_async(plan.items(request, request.client_address))
+        plan, (request, forwarded) = self._plan, self._request(scope)
+        asked = await resolved_async(plan.items(request, request.client_address, forwarded))
         if asked is None:
             await _answer(plan.denial(request, None), scope, receive, send)
             return
@@ -126,7 +126,9 @@ class RateLimitMiddleware:
             else:
                 raise
 
-    def _request(self, scope: Scope) -> Request:
+    def _request(self, scope: Scope) -> tuple[Request, list[str]]:
+        """Returns the request and its values of X-Forwarded-For."""
+
         def headers(name: str) -> list[str]:
             wanted = name.encode("latin-1")
             return [
@@ -135,9 +137,10 @@ class RateLimitMiddleware:
 
         client = scope.get("client")
         peer = client[0] if client else None
-        address = self._plan.client(peer, headers("x-forwarded-for"))
+        forwarded = headers("x-forwarded-for")
+        address = self._plan.client(peer, forwarded)
         method = scope.get("method", "GET")
-        return Request(method, scope.get("path", ""), scope, address, headers)
+        return Request(method, scope.get("path", ""), scope, address, headers), forwarded
 
     def _told(self, scope: Scope, decision: Decision | None) -> Scope:
         """Returns the scope for the application, with the decision and the degraded header."""

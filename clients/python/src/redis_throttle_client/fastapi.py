@@ -73,12 +73,13 @@ class RateLimits:
     """The limits of the routes of an application.
 
     ``headers`` are the styles of the header fields. ``trusted_proxies`` are addresses, networks or
-    ``unix``, whose ``X-Forwarded-For`` gives the client's address.
+    ``unix``, whose ``X-Forwarded-For`` gives the client's address. Without them the first such
+    header is logged; an empty list says that there is no proxy.
     """
 
     def __init__(
         self, limiter: AsyncLimiter, *, headers: Sequence[HeaderStyle] = ("draft-11",),
-        trusted_proxies: Sequence[str] = (),
+        trusted_proxies: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(limiter, AsyncLimiter):
             raise InvalidArgument("limiter: expected an AsyncLimiter")
@@ -159,8 +160,9 @@ class RateLimits:
 
     async def _items(self, plan: Plan, connection: HTTPConnection) -> RequestItems:
         peer = connection.client.host if connection.client else None
-        address = plan.client(peer, connection.headers.getlist("x-forwarded-for"))
-        asked = await resolved_async(plan.items(connection, address))
+        forwarded = connection.headers.getlist("x-forwarded-for")
+        address = plan.client(peer, forwarded)
+        asked = await resolved_async(plan.items(connection, address, forwarded))
         if asked is None:
             raise RateLimited(None, plan.styles)
         return asked

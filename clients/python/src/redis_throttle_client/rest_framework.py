@@ -29,7 +29,7 @@ from ._errors import InvalidArgument
 from ._http import DECISION, LISTS, problem
 from ._limiter import Limiter
 from ._outcome import Outcome
-from ._plan import Plan, note, refuse_async, resolved
+from ._plan import Plan, refuse_async, resolved
 from ._rate import parsed_rate
 from ._rules import Rule, sliding_log
 
@@ -94,7 +94,7 @@ class RateLimitThrottle(BaseThrottle):
     scope: ClassVar[str | None] = None
     THROTTLE_RATES: ClassVar[Mapping[str, Any]] = api_settings.DEFAULT_THROTTLE_RATES
     anonymous: ClassVar[Rule | None] = None
-    trusted_proxies: ClassVar[Sequence[str]] = ()
+    trusted_proxies: ClassVar[Sequence[str] | None] = None
     headers: ClassVar[Sequence[HeaderStyle]] = ("draft-11",)
     # The plan of a class is its own, and its type is internal.
     _plan: ClassVar[Any]
@@ -150,16 +150,18 @@ class RateLimitThrottle(BaseThrottle):
         user = request.user
         if user and user.is_authenticated:
             return f"user:{user.pk}"
-        address = self._address(request)
+        address, forwarded = self._address(request)
         if address is not None:
-            note(address)
+            plan: Plan = self._plan
+            plan.note(address, forwarded)
         return address
 
-    def _address(self, request: Request) -> str | None:
-        forwarded = request.META.get("HTTP_X_FORWARDED_FOR")
-        peer = request.META.get("REMOTE_ADDR") or None
+    def _address(self, request: Request) -> tuple[str | None, list[str]]:
+        """Returns the client's address and the values of X-Forwarded-For."""
+        value = request.META.get("HTTP_X_FORWARDED_FOR")
+        forwarded = [] if value is None else [value]
         plan: Plan = self._plan
-        return plan.client(peer, [] if forwarded is None else [forwarded])
+        return plan.client(request.META.get("REMOTE_ADDR") or None, forwarded), forwarded
 
     def cost(self, request: Request) -> int:
         """Returns the cost of a request: by default 1."""
@@ -184,7 +186,7 @@ class RateLimitThrottle(BaseThrottle):
         if plan is None:
             return True
         plan = replace(plan, key=self.key, cost=self.cost, skip=self.skip, tag=self.tag)
-        asked = resolved(plan.items(request, self._address(request)))
+        asked = resolved(plan.items(request, *self._address(request)))
         if asked is None:
             raise RateLimitError(None)
         _answer_denied(view, plan.styles)

@@ -78,8 +78,8 @@ class RateLimitMiddleware:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Calls the application, or returns the response to a denial."""
-        plan, request = self._plan, self._request(environ)
-        asked = resolved(plan.items(request, request.client_address))
+        plan, (request, forwarded) = self._plan, self._request(environ)
+        asked = resolved(plan.items(request, request.client_address, forwarded))
         if asked is None:
             return _answer(request, plan.denial(request, None), start_response)
         if not asked.items:
@@ -112,7 +112,9 @@ class RateLimitMiddleware:
         # Servers need not read the body for HEAD.
         return _Body(body, ending, is_read=environ["REQUEST_METHOD"] != "HEAD")
 
-    def _request(self, environ: Environ) -> Request:
+    def _request(self, environ: Environ) -> tuple[Request, list[str]]:
+        """Returns the request and its values of X-Forwarded-For."""
+
         def headers(name: str) -> list[str]:
             variable = name.upper().replace("-", "_")
             if variable not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
@@ -121,9 +123,10 @@ class RateLimitMiddleware:
             return [] if value is None else [value]
 
         peer = environ.get("REMOTE_ADDR") or None
-        address = self._plan.client(peer, headers("x-forwarded-for"))
+        forwarded = headers("x-forwarded-for")
+        address = self._plan.client(peer, forwarded)
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-        return Request(environ["REQUEST_METHOD"], path, environ, address, headers)
+        return Request(environ["REQUEST_METHOD"], path, environ, address, headers), forwarded
 
     def _told(self, environ: Environ, decision: Decision | None) -> Environ:
         if decision is not None:
