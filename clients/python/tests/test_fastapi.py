@@ -240,6 +240,9 @@ async def test_wrong_options_and_a_missing_install_are_reported(limiter: AsyncLi
     for options in wrong:
         with pytest.raises(InvalidArgument):
             RateLimits(limiter).limit(**options)
+    two: Any = (API, LOGIN)
+    with pytest.raises(InvalidArgument, match=r"^rules: expected one list"):
+        RateLimits(limiter).limit(*two)
     with pytest.raises(InvalidArgument, match=r"^trusted_proxies: "):
         RateLimits(limiter, trusted_proxies=["x"]).limit(API)
     with pytest.raises(InvalidArgument, match=r"^limiter: "):

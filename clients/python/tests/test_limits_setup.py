@@ -9,6 +9,7 @@ from flask import Flask
 from flask_limiter import Limiter as FlaskLimiter
 from flask_limiter.commands import cli as commands
 from limits import RateLimitItemPerYear, aio, parse
+from limits.storage import storage_from_string
 from limits.strategies import STRATEGIES as STRATEGIES_OF_LIMITS
 
 from redis_throttle_client import InvalidArgument
@@ -72,6 +73,22 @@ def test_limits_that_can_be_enforced_are_returned_as_they_are() -> None:
         checked("10/minute", "leaky")
     with pytest.raises(InvalidArgument, match=r"^limits: 1000000000 per 1 day: limit: "):
         checked("1000000000/day", "sliding-window-counter")
+
+
+@pytest.mark.parametrize("kind", ["", "async+"])
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [("redis-throttle://s3cret/x", "expected redis-throttle://"),
+     ("redis-throttle:///127.0.0.1", "expected redis-throttle://"),
+     ("redis-throttles://s3cret/0/1", "expected redis-throttle://"),
+     ("redis-throttle+unix://host/s", "expected redis-throttle://"),
+     ("redis-throttle://h?timeout_ms=50", "timeout_ms is an option of the limiter"),
+     ("redis-throttle://h?colour=red", "the driver has no setting colour")],
+)  # fmt: skip
+def test_uris_that_name_no_server_fail_at_setup(kind: str, uri: str, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^uri: {text}") as raised:
+        storage_from_string(kind + uri)
+    assert "s3cret" not in str(raised.value)
 
 
 @pytest.mark.live

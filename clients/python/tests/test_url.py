@@ -134,7 +134,11 @@ def test_a_wrong_url_is_named_and_never_shown(kind: Any) -> None:
 @pytest.mark.parametrize("kind", [Limiter, AsyncLimiter])
 @pytest.mark.parametrize(
     ("name", "url", "options"),
-    [("url: .*colour", "redis://h?colour=red", {}), ("url: .*db", "redis://h?db=x", {}),
+    [("url: the driver has no setting colour$", "redis://h?colour=red", {}),
+     ("url: the driver has no setting timeout; .* timeout_ms", "redis://h?timeout=50", {}),
+     ("url: timeout_ms is an option of the limiter", "redis://h?timeout_ms=50", {}),
+     ("url: log_errors is an option of", "unix:///s?log_errors=no", {}),
+     ("url: .*db", "redis://h?db=x", {}),
      ("url: ", "redis://h?protocol=9", {}), ("url: .*host", "unix:///s", {"cluster": True}),
      ("url: .*database", "redis://h/1", {"cluster": True}),
      ("url: .*database", "redis://h?db=1", {"cluster": True}),

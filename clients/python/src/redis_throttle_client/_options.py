@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from typing import Literal, TypedDict, Unpack
 
@@ -87,7 +88,13 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
     """Raises InvalidArgument if a name is not one of the known options."""
     for name in given:
         if name not in known:
-            raise InvalidArgument(f"{name}: there is no such option")
+            raise InvalidArgument(f"{name}: there is no such option{suggestion(name, known)}")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns the end of an error's text, with the known option whose name is closest if any is."""
+    close = get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class LimiterOptions(TypedDict, total=False):

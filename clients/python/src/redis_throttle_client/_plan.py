@@ -14,7 +14,7 @@ from ._async_limiter import AsyncLimiter
 from ._counting import RequestItems
 from ._decision import STYLES, Decision, HeaderStyle
 from ._errors import InvalidArgument
-from ._http import TOKEN, OnDenied, Request, Response, denial
+from ._http import TOKEN, MiddlewareOptions, OnDenied, Request, Response, denial
 from ._keys import is_subject, subject_text
 from ._limiter import Limiter
 from ._options import checked_function, refuse_unknown
@@ -69,7 +69,7 @@ class Plan:
         **unknown: object,
     ) -> Plan:  # fmt: skip
         """Validates the options and adds the defaults."""
-        refuse_unknown(unknown, ())
+        refuse_unknown(unknown, (*MiddlewareOptions.__annotations__, "rules", "limiter"))
         for name, given in {"key": key, "skip": skip, "on_denied": on_denied, "tag": tag}.items():
             if given is not None:
                 checked_function(given, name)

@@ -35,8 +35,10 @@ def rate(text: str) -> Rate:
 def parsed_rate(text: object, name: str) -> Rate:
     """The same as :func:`rate`. ``name`` is that of the argument."""
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
-    if match is None or not 1 <= int(match[1]) <= _MOST:
+    if match is None:
         raise InvalidArgument(f"{name}: expected text such as '10/minute' or '5 per 2 hours'")
+    if not 1 <= int(match[1]) <= _MOST:
+        raise InvalidArgument(f"{name}: expected from 1 to {_MOST} units per period")
     return Rate(int(match[1]), _period_us(match[2], name))
 
 

@@ -342,13 +342,16 @@ def backoff(
 
 
 def quota(
-    name: str, limit: int, unit: Literal["day", "week", "month", "quarter", "year"], *,
+    name: str, limit: int,
+    unit: Literal["day", "week", "month", "quarter", "year"] | None = None, *,
     zone: str | None = None, start: int | None = None,
     on_error: OnError | None = None, prefetch: int | None = None, count: Count = "all",
 ) -> Rule:  # fmt: skip
-    """Creates an allowance per calendar ``unit`` of a time zone."""
+    """Creates an allowance per calendar ``unit`` of a time zone, which is required."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
+    if isinstance(limit, str | Rate):
+        raise InvalidArgument("limit: expected an integer, with the unit after it: 1000, 'month'")
     _units(limit, "limit")
     if not isinstance(unit, str) or unit not in _QUOTA_DAYS:
         raise InvalidArgument("unit: expected day, week, month, quarter or year")

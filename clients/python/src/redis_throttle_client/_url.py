@@ -11,15 +11,17 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from ._asking import judge
 from ._dial import Dial
 from ._errors import InvalidArgument
+from ._options import Options, suggestion
 
 # The schemes, as the drivers and the programs of this project have them, and the drivers' own.
 _SCHEMES = {
     "redis": "redis", "rediss": "rediss", "unix": "unix", "redis+unix": "unix",
     "valkey": "redis", "valkeys": "rediss", "valkey+unix": "unix",
 }  # fmt: skip
-_EXPECTED = "url: expected redis://[user:password@]host[:port][/db], rediss:// or unix:///path"
+EXPECTED = "url: expected redis://[user:password@]host[:port][/db], rediss:// or unix:///path"
 # The names of the credentials in the query of a socket's URL in Rust, as the gateway has them.
 _CREDENTIALS = {"user": "username", "pass": "password"}
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 _DATABASE = re.compile(r"/?[0-9]*", re.ASCII)
 
 
@@ -42,7 +44,7 @@ def client_of(url: object, *, cluster: object, is_async: bool, dial_s: float) ->
         # The drivers would refuse an unknown setting in the query only when they connect.
         Dial(pool.connection_class, pool.connection_kwargs, dial_s, wait=is_async).to(None)()
     except Exception as error:
-        raise InvalidArgument(f"url: {error}") from None
+        raise InvalidArgument(f"url: {_problem_of(error)}") from None
     if not cluster:
         return client
     if pool.connection_kwargs.get("db"):
@@ -55,6 +57,17 @@ def client_of(url: object, *, cluster: object, is_async: bool, dial_s: float) ->
     if not is_async:
         _hang_up(nodes)
     return nodes
+
+
+def _problem_of(error: Exception) -> str:
+    """Returns the text of an error of the driver, which has no words for an unknown setting."""
+    match = _UNKNOWN.search(str(error)) if isinstance(error, TypeError) else None
+    if match is None:
+        return str(error)
+    name = match[1]
+    if name in Options.__slots__:
+        return f"{name} is an option of the limiter, such as from_url(url, {name}=...)"
+    return f"the driver has no setting {name}{suggestion(name, Options.__slots__)}"
 
 
 def _hang_up(cluster: Any) -> None:
@@ -75,14 +88,14 @@ def _drivers_url(url: object) -> str:
         scheme, is_valid = _SCHEMES[parts.scheme], not parts.fragment and parts.port != 0
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except (KeyError, ValueError):
-        raise InvalidArgument(_EXPECTED) from None
+        raise InvalidArgument(EXPECTED) from None
     # The drivers would take another path for no database, and drop the host of a socket.
     if scheme == "unix":
         is_valid &= parts.hostname is None and parts.path.strip("/") != ""
     else:
         is_valid &= _DATABASE.fullmatch(parts.path) is not None
     if not is_valid or "://" not in str(url):
-        raise InvalidArgument(_EXPECTED)
+        raise InvalidArgument(EXPECTED)
     named = [(_CREDENTIALS.get(name, name), value) for name, value in query]
     return f"{scheme}://{parts.netloc}{parts.path}?{urlencode(named)}".rstrip("?")
 

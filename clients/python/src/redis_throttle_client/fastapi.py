@@ -11,7 +11,7 @@ Needs the extra ``fastapi``. The middleware of :mod:`.asgi` limits a whole appli
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Never
 
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, routing
 from fastapi.requests import HTTPConnection
@@ -106,7 +106,7 @@ class RateLimits:
         app.openapi = documented  # type: ignore[method-assign]
 
     def limit(
-        self, rules: RulesArgument, *, key: KeyFunction | None = None,
+        self, rules: RulesArgument, *more: Never, key: KeyFunction | None = None,
         cost: int | CostFunction = 1, skip: SkipFunction | None = None,
         anonymous: Rule | None = None, tag: KeyFunction | None = None,
     ) -> Callable[[HTTPConnection], Awaitable[Decision | None]]:  # fmt: skip
@@ -121,6 +121,8 @@ class RateLimits:
         call, which takes from all or from none. Another dependency between them, as one that
         authenticates, divides the calls; so do different hash tags, and in a cluster slots.
         """
+        if more:
+            raise InvalidArgument("rules: expected one list, such as limit([first, second])")
         plan = Plan.of(
             self._limiter, rules, key=key, cost=cost, skip=skip, anonymous=anonymous, tag=tag,
             headers=self._styles, trusted_proxies=self._proxies,

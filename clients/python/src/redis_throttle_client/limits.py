@@ -18,8 +18,6 @@ The frameworks read a limit at the first request. :func:`checked` checks it at s
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from typing import Any, Literal, TypeVar
 
 from limits import RateLimitItem, aio, parse_many
@@ -38,6 +36,7 @@ from ._calls import READY_S
 from ._errors import InvalidArgument, ThrottleError
 from ._limiter import Limiter
 from ._rules import OnError
+from ._url import EXPECTED, client_of
 from ._windows import RULES, Windows
 
 __all__ = [
@@ -48,6 +47,10 @@ __all__ = [
     "checked",
 ]
 
+_EXPECTED = (
+    "uri: expected redis-throttle://[user:password@]host[:port][/db], redis-throttles:// or "
+    "redis-throttle+unix:///path"
+)
 L = TypeVar("L", Limiter, AsyncLimiter)
 Given = TypeVar("Given", str, RateLimitItem)
 
@@ -319,14 +322,16 @@ def _limiter_of(
 
 def _client_of(uri: str) -> Any:
     """Returns a client of the driver that is installed."""
-    name, kind = "redis", "Redis"
-    if importlib.util.find_spec("redis") is None and importlib.util.find_spec("valkey"):
-        name, kind = "valkey", "Valkey"
     scheme, _, rest = uri.partition("://")
-    if scheme.startswith("async+"):
-        name, scheme = name + ".asyncio", scheme.removeprefix("async+")
-    server = {"redis-throttle": "redis", "redis-throttles": "rediss"}.get(scheme, "unix")
-    return getattr(importlib.import_module(name), kind).from_url(f"{server}://{rest}")
+    kind = scheme.removeprefix("async+")
+    server = {"redis-throttle": "redis", "redis-throttles": "rediss"}.get(kind, "unix")
+    url = f"{server}://{rest}"
+    try:
+        return client_of(url, cluster=False, is_async=kind != scheme, dial_s=READY_S)
+    except InvalidArgument as error:
+        text = str(error)
+        said = _EXPECTED if text == EXPECTED else f"uri: {text.removeprefix('url: ')}"
+        raise InvalidArgument(said) from None
 
 
 def _gcra(storage: Any) -> RateLimiter:
