@@ -310,6 +310,11 @@ def test_invalid_classes_are_refused_when_they_are_made() -> None:
         ("key", {"limiter": SOME, "rules": API, "key": key}),
         ("headers", {"limiter": SOME, "rules": API, "headers": ("x",)}),
         ("trusted_proxies", {"limiter": SOME, "rules": API, "trusted_proxies": ("x",)}),
+        ("key", {"limiter": SOME, "rules": API, "key": "X-User"}),
+        ("key", {"limiter": SOME, "rules": API, "key": lambda request: "a"}),
+        ("skip", {"limiter": SOME, "rules": API, "skip": True}),
+        ("tag", {"limiter": SOME, "rules": API, "tag": "acme"}),
+        ("cost", {"limiter": SOME, "rules": API, "cost": "1"}),
         ("on_error", {"limiter": local, "rules": LOGIN}),
         ("on_error", {"limiter": local, "rules": API, "anonymous": quota("month", 5, "month")}),
     ]

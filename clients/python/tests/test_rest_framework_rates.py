@@ -143,6 +143,40 @@ def test_rates_that_are_none_fail_when_the_class_is_made(rate: Any) -> None:
         throttle(SOME, rate=rate)
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("trusted_proxy", "trusted_proxies"), ("keys", "key"), ("costs", "cost"), ("rule", "rules"),
+     ("get_cache_key", "key"), ("get_ident", "key"), ("cache", "limiter"),
+     ("parse_rate", "rate"), ("on_denied", "EXCEPTION_HANDLER"), ("NUM_PROXIES", "trusted_prox")],
+)  # fmt: skip
+def test_members_that_would_be_ignored_fail_when_the_class_is_made(name: str, instead: str) -> None:
+    member = {name: lambda self, request, view: "a"}
+    mixin: Any = type("Mixin", (), member)
+    wrong: list[tuple[tuple[type, ...], dict[str, Any]]] = [
+        ((RateLimitThrottle,), member), ((RateLimitThrottle,), {"rate": "3/min", **member}),
+        ((mixin, RateLimitThrottle), {"rate": "3/min"}),
+        ((mixin, ScopedRateLimitThrottle), {}),
+    ]  # fmt: skip
+    for bases, members in wrong:
+        with pytest.raises(InvalidArgument, match=f"^{name}: .*{instead}"):
+            type("Own", bases, {"limiter": SOME, **members})
+
+
+def test_other_members_of_a_class_are_its_own() -> None:
+    others = ("allow_request", "wait", "plan_of_user", "tenants", "_keys", "skip_staff", "scope_of")
+    throttle(SOME, rate="3/min", **{name: lambda *given: None for name in others})
+    throttle(SOME, rate="3/min", key=None, cost=2, tag=None)
+
+
+def test_a_base_class_says_what_it_needs() -> None:
+    for base, text in (
+        (RateLimitThrottle, "rules: expected a subclass of RateLimitThrottle that has them"),
+        (ScopedRateLimitThrottle, "limiter: expected a subclass of ScopedRateLimitThrottle"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"^{text}"):
+            base()
+
+
 def test_classes_with_two_limits_fail_when_they_are_made() -> None:
     rule = gcra("api", 1, 1, "1d")
     wrong: list[tuple[str, Any, dict[str, Any]]] = [

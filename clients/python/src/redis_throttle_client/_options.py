@@ -91,9 +91,12 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
             raise InvalidArgument(f"{name}: there is no such option{suggestion(name, known)}")
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an error's text, with the known option whose name is closest if any is."""
-    close = get_close_matches(name, list(known), 1)
+def suggestion(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """Returns the end of an error's text, with the known option whose name is closest.
+
+    Returns an empty text if none is similar. ``least`` is the similarity from 0 to 1 that counts.
+    """
+    close = get_close_matches(name, list(known), 1, least)
     return f"; did you mean {close[0]}?" if close else ""
 
 

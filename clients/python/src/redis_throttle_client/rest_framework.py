@@ -14,6 +14,8 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import getattr_static, signature
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rest_framework.exceptions import APIException, Throttled
@@ -28,10 +30,11 @@ from ._decision import Decision, Denied, HeaderStyle, retry_after_s
 from ._errors import InvalidArgument
 from ._http import DECISION, LISTS, problem
 from ._limiter import Limiter
+from ._options import checked_function, suggestion
 from ._outcome import Outcome
 from ._plan import Plan, refuse_async, resolved
 from ._rate import parsed_rate
-from ._rules import Rule, sliding_log
+from ._rules import Rule, checked_cost, sliding_log
 
 if TYPE_CHECKING:
     # The views import the classes of the setting DEFAULT_THROTTLE_CLASSES, and so this module.
@@ -57,6 +60,53 @@ RulesArgument = (
 # requests of a month in each minute.
 _RATE = re.compile(r"(-?[0-9]{1,15})/(?!mo)([smhd])[a-z]*")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+_OPTIONS = (
+    "limiter", "rules", "rate", "scope", "anonymous", "trusted_proxies", "headers", "key", "cost",
+    "skip", "tag",
+)  # fmt: skip
+# What other throttles and the middlewares have, and what to use here.
+_INSTEAD = {
+    "get_cache_key": "override the method key",
+    "get_ident": "override the method key",
+    "key_func": "override the method key",
+    "get_rate": "set rate",
+    "parse_rate": "set rate",
+    "NUM_PROXIES": "set trusted_proxies",
+    "num_proxies": "set trusted_proxies",
+    "cache": "the limiter has its own server",
+    "cache_format": "keys begin with the prefix of the limiter",
+    "timer": "the server has the time",
+    "throttle_success": "override allow_request",
+    "throttle_failure": "override allow_request",
+    "on_denied": "set the framework's EXCEPTION_HANDLER",
+    "degraded_header": "the view has request.META['redis_throttle_client.decision'].degraded",
+}
+
+
+def _check_members(cls: type[RateLimitThrottle]) -> None:
+    """Raises InvalidArgument for members that would be ignored, and for what cannot be called."""
+    for base in cls.__mro__:
+        if base.__module__ == __name__ or base in (BaseThrottle, object):
+            continue
+        for name in vars(base):
+            if name in _INSTEAD:
+                raise InvalidArgument(f"{name}: not used by this throttle; {_INSTEAD[name]}")
+            told = "" if name in _OPTIONS or name[0] == "_" else suggestion(name, _OPTIONS, 0.8)
+            if told:
+                raise InvalidArgument(f"{name}: there is no such option{told}")
+    for name in ("key", "cost", "skip", "tag"):
+        given = getattr(cls, name)
+        if name == "cost" and not callable(given):
+            checked_cost(given)
+        elif given is not None:
+            checked_function(given, name)
+        if isinstance(getattr_static(cls, name), FunctionType):
+            try:
+                signature(given).bind(None, None)
+            except TypeError:
+                raise InvalidArgument(f"{name}: expected a method of self and request") from None
 
 
 class RateLimitError(APIException):
@@ -96,11 +146,15 @@ class RateLimitThrottle(BaseThrottle):
     anonymous: ClassVar[Rule | None] = None
     trusted_proxies: ClassVar[Sequence[str] | None] = None
     headers: ClassVar[Sequence[HeaderStyle]] = ("draft-11",)
+    _missing: ClassVar[str] = (
+        "rules: expected a subclass of RateLimitThrottle that has them, a rate or a scope"
+    )
     # The plan of a class is its own, and its type is internal.
     _plan: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        _check_members(cls)
         rules = cls._rules()
         if rules is None:
             return
@@ -138,7 +192,7 @@ class RateLimitThrottle(BaseThrottle):
 
     def __init__(self) -> None:
         if not hasattr(self, "_plan"):
-            raise InvalidArgument("rules: expected a subclass of RateLimitThrottle that has them")
+            raise InvalidArgument(self._missing)
         self._retry_after_s: int | None = None
 
     def key(self, request: Request) -> str | int | None:
@@ -218,11 +272,15 @@ class RateLimitThrottle(BaseThrottle):
 class ScopedRateLimitThrottle(RateLimitThrottle):
     """Limits each view that has a ``throttle_scope`` to the rate of that scope.
 
-    Use a subclass with a ``limiter``. The rates are in the framework's setting
+    Use a subclass with a ``limiter``, in the framework's setting DEFAULT_THROTTLE_CLASSES or of a
+    view. The rates are in the framework's setting
     DEFAULT_THROTTLE_RATES. Views without a scope have no limit.
     """
 
     scope_attr: ClassVar[str] = "throttle_scope"
+    _missing: ClassVar[str] = (
+        "limiter: expected a subclass of ScopedRateLimitThrottle that has a limiter"
+    )
     _plans: ClassVar[dict[str, Any]]
 
     @classmethod
