@@ -10,12 +10,13 @@ Needs the extra ``fastapi``. The middleware of :mod:`.asgi` limits a whole appli
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Never
 
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, routing
 from fastapi.requests import HTTPConnection
 from fastapi.websockets import WebSocketState
+from starlette.applications import Starlette
 
 from ._async_limiter import AsyncLimiter
 from ._counting import RequestItems
@@ -90,9 +91,10 @@ class RateLimits:
     def install(self, app: FastAPI) -> None:
         """Adds the header fields, the responses to denials and their documentation to ``app``.
 
-        A :class:`Denied` of a lease or an admission in a handler is a denial too.
+        A :class:`Denied` of a lease or an admission in a handler is a denial too. Applications that
+        are mounted in ``app`` have the fields and the responses too.
         """
-        app.add_middleware(_Middleware, limits=self)
+        app.add_middleware(_Middleware, limits=self, outer=app)
         app.add_exception_handler(RateLimited, self._respond)
         # An application may have its own handler already.
         app.exception_handlers.setdefault(Denied, self._respond)
@@ -216,8 +218,12 @@ class _Exchange(Exchange):
 class _Middleware:
     """Gives each request its exchange, to which the limits of its route add what they took."""
 
-    def __init__(self, app: App, limits: RateLimits) -> None:
+    def __init__(self, app: App, limits: RateLimits, outer: FastAPI) -> None:
         self._app, self._limits = app, limits
+        # At the first request all applications are mounted, and their own stacks not built.
+        for mounted in _mounted(outer.routes):
+            for error in (RateLimited, Denied):
+                mounted.exception_handlers.setdefault(error, limits._respond)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._limits
@@ -227,6 +233,16 @@ class _Middleware:
         exchange = _Exchange(limits._limiter, limits._styles, scope, receive, send)
         scope[limits._name] = exchange
         await exchange.run(self._app, scope)
+
+
+def _mounted(routes: Iterable[Any]) -> Iterator[Starlette]:
+    """Yields the applications that are mounted at routes, also those that are mounted in these."""
+    for route in routes:
+        app = getattr(route, "app", None)
+        if isinstance(app, Starlette):
+            yield app
+        # The routes of a mount are those of what is mounted.
+        yield from _mounted(getattr(route, "routes", None) or ())
 
 
 def _calls(tree: Any) -> Iterable[Any]:
