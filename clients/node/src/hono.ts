@@ -10,7 +10,7 @@ import {
   PROBLEM_HEADERS,
   requestLimiter,
 } from './http.js';
-import { headerKey } from './key-of.js';
+import { headerKey, isRepeated } from './key-of.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule, RuleFor } from './http.js';
@@ -56,12 +56,15 @@ export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
 /**
  * Returns a key function that joins the values of one or more header fields, such as
  * `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key only if
- * all their fields are equal. A request without one of the fields has no subject.
+ * all their fields are equal. A request without one of the fields has no subject. Nor has one with a
+ * field more than once, which only `@hono/node-server` tells: others join the values by `, `.
  *
  * @throws InvalidArgumentError without a name, or for one that no header field can have.
  */
 export function keyOf(...headers: string[]): (context: ContextLike) => string | undefined {
-  return headerKey(headers, ({ req }: ContextLike, name) => req.raw.headers.get(name));
+  return headerKey(headers, ({ req, env }: ContextLike, name) =>
+    isRepeated(incomingOf(env)?.rawHeaders, name) ? undefined : req.raw.headers.get(name),
+  );
 }
 
 /**
@@ -146,9 +149,14 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
   };
 }
 
+/** Returns the request of `node:http`, which `@hono/node-server` provides. */
 // biome-ignore lint/suspicious/noExplicitAny: the runtime may pass any value
-function nodePeer({ env }: { env?: any }): string | null | undefined {
-  const socket = (env?.incoming ?? env?.server?.incoming)?.socket;
+function incomingOf(env: any): any {
+  return env?.incoming ?? env?.server?.incoming;
+}
+
+function nodePeer({ env }: Pick<ContextLike, 'env'>): string | null | undefined {
+  const socket = incomingOf(env)?.socket;
   return socket?.destroyed ? null : socket?.remoteAddress;
 }
 

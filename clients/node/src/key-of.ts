@@ -6,6 +6,16 @@ import { withStatus } from './hits.js';
 /** The header fields of a request of `node:http`, Express, Fastify or NestJS. */
 export interface WithHeaders {
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+  /** The names and values in turn, as they arrived. */
+  readonly rawHeaders?: readonly string[] | undefined;
+  /** The request of `node:http`, which one of Fastify has. */
+  readonly raw?: { readonly rawHeaders?: readonly string[] | undefined } | undefined;
+}
+
+/** Returns true if a field, whose name is in lower case, occurs more than once. */
+export function isRepeated(rawHeaders: readonly string[] | undefined, field: string): boolean {
+  const isField = (text: string, at: number) => at % 2 === 0 && text.toLowerCase() === field;
+  return (rawHeaders ?? []).filter(isField).length > 1;
 }
 
 /**
@@ -20,11 +30,12 @@ export function joined(...parts: readonly string[]): string {
  * Returns a function that makes a key of the values of header fields: `acme|k1`. It returns
  * undefined if a field is missing or empty.
  *
- * @param read Returns the value of a field, whose name is in lower case.
+ * @param read Returns the value of a field, whose name is in lower case. Undefined if it occurs more
+ * than once, because the client would choose which of the values counts.
  */
 export function headerKey<Incoming>(
   names: readonly string[],
-  read: (incoming: Incoming, name: string) => string | readonly string[] | null | undefined,
+  read: (incoming: Incoming, name: string) => string | null | undefined,
 ): (incoming: Incoming) => string | undefined {
   if (names.length === 0 || !names.every(isHeaderName)) {
     throw new InvalidArgumentError('headers', 'one or more names of header fields');
@@ -33,10 +44,9 @@ export function headerKey<Incoming>(
   return (incoming) => {
     const parts: string[] = [];
     for (const field of fields) {
-      const value = read(incoming, field);
-      const text: unknown = Array.isArray(value) ? value.join(', ') : value;
-      if (typeof text !== 'string' || text === '') return undefined;
-      parts.push(text);
+      const value: unknown = read(incoming, field);
+      if (typeof value !== 'string' || value === '') return undefined;
+      parts.push(value);
     }
     return joined(...parts);
   };
@@ -45,22 +55,28 @@ export function headerKey<Incoming>(
 /**
  * Returns a key function that joins the values of one or more header fields, such as
  * `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key only if
- * all their fields are equal. A request without one of the fields has no subject.
+ * all their fields are equal. A request without one of the fields, or with one more than once, has
+ * no subject.
  *
  * @throws InvalidArgumentError without a name, or for one that no header field can have.
  */
 export function keyOf(...headers: string[]): (request: WithHeaders) => string | undefined {
-  return headerKey(headers, (request: WithHeaders, name) => request.headers[name]);
+  return headerKey(headers, ({ headers, rawHeaders, raw }: WithHeaders, name) => {
+    const value = headers[name];
+    const [first, ...more] = typeof value === 'string' ? [value] : (value ?? []);
+    if (more.length > 0 || isRepeated(rawHeaders ?? raw?.rawHeaders, name)) return undefined;
+    return first;
+  });
 }
 
 /**
  * Returns `keyOf` for a package whose key functions must return a text. A request without one of
- * the fields is answered 400.
+ * the fields, or with one more than once, is answered 400.
  */
 export function requiredKeyOf(
   headers: readonly string[],
   refused: () => Error = () =>
-    withStatus(new InvalidArgumentError('key', 'all header fields of the key'), 400),
+    withStatus(new InvalidArgumentError('key', 'each header field of the key once'), 400),
 ): (request: WithHeaders) => string {
   const key = keyOf(...headers);
   return (request) => {

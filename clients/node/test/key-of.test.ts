@@ -1,11 +1,14 @@
 /** Tests keys of several header fields, in requests of each framework. */
+import { get as request } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import fastifyRateLimit from '@fastify/rate-limit';
+import { serve } from '@hono/node-server';
 import { HttpException } from '@nestjs/common';
 import express from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import fastify from 'fastify';
 import { Hono } from 'hono';
-import { expect, it } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { keyOf, rateLimit } from '../src/express.js';
 import { RedisThrottleStore, keyOf as storeKeyOf } from '../src/express-rate-limit.js';
 import { keyOf as fastifyKeyOf, redisThrottleStore } from '../src/fastify-rate-limit.js';
@@ -16,23 +19,33 @@ import { listen } from './listening.js';
 import { api, over } from './over.js';
 
 const NAMES = ['X-Tenant', 'x-api-KEY'];
-type Get = (headers: Record<string, string>) => Promise<number>;
 
-async function withExpress(app: express.Express): Promise<Get> {
-  const url = await listen(app);
-  return async (headers) => (await fetch(url, { headers })).status;
+const closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close();
+});
+
+/** Returns the status of the answer to a request. An array is a field that occurs several times. */
+function get(url: string, headers: Record<string, string | string[]>): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    request(url, { headers, agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    }).on('error', reject);
+  });
 }
 
-const frameworks: Record<string, (limiter: Limiter) => Get | Promise<Get>> = {
+/** Starts an application of each framework, and returns its URL. */
+const frameworks: Record<string, (limiter: Limiter) => Promise<string>> = {
   Express: (limiter) => {
     const limit = rateLimit({ limiter, rules: api, key: keyOf(...NAMES) });
-    return withExpress(express().use(limit, (_, response) => void response.send('ok')));
+    return listen(express().use(limit, (_, response) => void response.send('ok')));
   },
   'express-rate-limit': (limiter) => {
     const store = new RedisThrottleStore({ limiter });
     const keyGenerator = storeKeyOf(...NAMES);
     const limit = expressRateLimit({ store, keyGenerator });
-    return withExpress(express().use(limit, (_, response) => void response.send('ok')));
+    return listen(express().use(limit, (_, response) => void response.send('ok')));
   },
   Fastify: async (limiter) => {
     const app = fastify();
@@ -41,33 +54,48 @@ const frameworks: Record<string, (limiter: Limiter) => Get | Promise<Get>> = {
     await app.register(fastifyRateLimit, { store, keyGenerator });
     const config = { rateLimit: { groupId: 'g' } };
     app.get('/', { config }, async () => 'ok');
-    return async (headers) => (await app.inject({ url: '/', headers })).statusCode;
+    closing.push(() => app.close());
+    return app.listen({ port: 0, host: '127.0.0.1' });
   },
-  Hono: (limiter) => {
+  Hono: async (limiter) => {
     const app = new Hono().use(honoRateLimit({ limiter, rules: api, key: honoKeyOf(...NAMES) }));
     app.get('/', (context) => context.text('ok'));
-    return async (headers) => (await app.request('/', { headers })).status;
+    const server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' });
+    closing.push(() => server.close());
+    await new Promise((done) => server.once('listening', done));
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
   },
 };
 
 it.each(Object.entries(frameworks))('keyOf reads the fields of a request of %s', async (_, app) => {
   const { server, limiter } = over();
-  const get = await app(limiter);
-  expect(await get({ 'x-tenant': 'a|b', 'x-api-key': 'c' })).toBe(200);
-  expect(await get({ 'x-tenant': 'a', 'x-api-key': 'b|c' })).toBe(200);
+  const url = await app(limiter);
+  expect(await get(url, { 'x-tenant': 'a|b', 'x-api-key': 'c' })).toBe(200);
+  expect(await get(url, { 'x-tenant': 'a', 'x-api-key': 'b|c' })).toBe(200);
   const keys = server.calls.map(([, key]) => key);
   expect(keys[0]).toMatch(/a%(25)?257Cb(\||%257C)c/);
   expect(keys[1]).toMatch(/a(\||%257C)b%(25)?257Cc/);
-  expect(await get({ 'x-tenant': 'a' })).toBe(400);
+  expect(await get(url, { 'x-tenant': 'a' })).toBe(400);
+  expect(await get(url, { 'x-tenant': ['a', 'a'], 'x-api-key': 'c' })).toBe(400);
+  expect(await get(url, { 'x-tenant': 'a', 'X-Api-Key': ['b', ''] })).toBe(400);
   expect(server.calls).toHaveLength(2);
 });
 
-it('keyOf of NestJS throws the 400 of a request without one of the fields', () => {
+it('keyOf of NestJS throws the 400 of a request without one of the fields, or with one twice', () => {
   const tracker = nestKeyOf(...NAMES);
   expect(tracker({ headers: { 'x-tenant': 'a', 'x-api-key': 'b' } })).toBe('a|b');
-  const refused = () => tracker({ headers: { 'x-tenant': 'a' } });
-  expect(refused).toThrow(HttpException);
-  expect(refused).toThrow(expect.objectContaining({ status: 400 }));
+  const twice = { 'x-tenant': 'a', 'x-api-key': 'b, c' };
+  const rawHeaders = ['X-Tenant', 'a', 'X-Api-Key', 'b', 'x-api-key', 'c'];
+  const alone = { headers: { 'x-tenant': 'a' } };
+  for (const incoming of [
+    alone,
+    { headers: twice, rawHeaders },
+    { headers: twice, raw: { rawHeaders } },
+  ]) {
+    const refused = () => tracker(incoming);
+    expect(refused).toThrow(HttpException);
+    expect(refused).toThrow(expect.objectContaining({ status: 400 }));
+  }
 });
 
 it('keyOf refuses a name that no header field can have', () => {
