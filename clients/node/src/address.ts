@@ -31,7 +31,7 @@ export class ClientAddress {
     const widest = isIP(text) === 4 ? 32 : 128;
     const written = bits === undefined ? widest : Number(bits);
     const hasZone = bits !== undefined && text.includes('%');
-    const fits = /^\d+$/.test(bits ?? '0') && written <= widest && !hasZone;
+    const fits = /^(0|[1-9]\d*)$/.test(bits ?? '0') && written <= widest && !hasZone;
     if (address === undefined || !fits || more !== undefined) throw refused();
     const length = isIPv4(address) ? written - (widest - 32) : written;
     if (length < 0) throw refused();
@@ -43,12 +43,12 @@ export class ClientAddress {
    * Returns the client's address as a subject; for IPv6, its /64 network. Undefined if there is no
    * address, or if a trusted proxy sends an entry that is not an address.
    *
-   * @param peer The socket's remote address.
+   * @param peer The socket's remote address; that of a Unix socket is undefined or empty.
    * @param forwarded All `X-Forwarded-For` fields, in their order.
    */
   subject(peer: string | undefined, forwarded: readonly string[]): string | undefined {
-    const from = peer === undefined ? undefined : withoutPort(peer);
-    const trusted = peer === undefined ? this.#trustsUnix : from !== undefined && this.#has(from);
+    const from = peer ? withoutPort(peer) : undefined;
+    const trusted = peer ? from !== undefined && this.#has(from) : this.#trustsUnix;
     let address = from;
     const entries = /^[ \t]*$/.test(forwarded.join(',')) ? [] : forwarded.join(',').split(',');
     if (trusted) {
@@ -70,10 +70,9 @@ export class ClientAddress {
   client(peer: string | null | undefined, forwarded: readonly string[]): string | undefined {
     if (peer === null) return undefined;
     const found = this.subject(peer, forwarded);
-    if (found !== undefined || (peer !== undefined && withoutPort(peer) !== undefined))
-      return found;
+    if (found !== undefined || (peer && withoutPort(peer) !== undefined)) return found;
     const isNamed = !/^[ \t,]*$/.test(forwarded.join(','));
-    if (peer === undefined && this.#trustsUnix && isNamed) return undefined;
+    if (!peer && this.#trustsUnix && isNamed) return undefined;
     warnOnce('RL_PEER', NO_ADDRESS);
     return `peer:${peer ?? ''}`;
   }

@@ -48,6 +48,18 @@ describe('a peer without an address', () => {
     expect(server.calls[0]?.[1]?.split(':').at(-1)).toBe(subject);
   });
 
+  it('may be an empty text, with which a framework names a Unix socket', async () => {
+    const { server, limiter } = over();
+    const options = { limiter, rules: api, trustedProxies: ['unix'], peer: () => '' };
+    const app = new Hono().get('/', honoRateLimit(options), (context) => context.text('ok'));
+    const headers = { 'X-Forwarded-For': '198.51.100.1' };
+    expect((await app.request('/', { headers })).status).toBe(200);
+    headers['X-Forwarded-For'] = 'unknown';
+    expect((await app.request('/', { headers })).status).toBe(400);
+    expect(server.calls.map(([, key]) => key)).toEqual(['rl:api:198.51.100.1']);
+    expect(new ClientAddress(['1.2.3.4', 'unix']).subject(' 1.2.3.4', ['5.6.7.8'])).toBeUndefined();
+  });
+
   it('in a request of Hono without a connection is a subject of its own', async () => {
     const { server, limiter } = over();
     const named = () => 'testclient';
@@ -57,6 +69,17 @@ describe('a peer without an address', () => {
     expect((await app.request('/named')).status).toBe(200);
     const keys = server.calls.map(([, key]) => key);
     expect(keys).toEqual(['rl:api:peer%3A', 'rl:api:peer%3Atestclient']);
+  });
+
+  it.each([
+    '10.0.0.0/08',
+    '10.0.0.0/00',
+    '10.0.0.0/',
+    '10.0.0.0/+8',
+    '10.0.0.0/255.0.0.0',
+    '::/ 1',
+  ])('is no trusted proxy of the network %s', (network) => {
+    expect(() => new ClientAddress([network])).toThrow(/^invalid trustedProxies/);
   });
 
   it('has no subject if its client has left', () => {
