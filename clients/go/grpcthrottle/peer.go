@@ -12,9 +12,9 @@ import (
 
 // ByMetadata returns a key of one or more names of metadata, such as ByMetadata("x-tenant",
 // "x-api-key"). The values are joined by a bar; in each, % becomes %25 and a bar %7C, so that other
-// values are never the same subject. A call whose metadata lacks one, or has an empty one, has no
-// subject. Of several values of a name the first counts. Without names, or with an empty one, the
-// key is nil, which [New] refuses.
+// values are never the same subject. A call whose metadata lacks one, or has an empty one or
+// several values of it, has no subject. Without names, or with an empty one, the key is nil, which
+// [New] refuses.
 func ByMetadata(names ...string) Key {
 	if len(names) == 0 || slices.Contains(names, "") {
 		return nil
@@ -23,9 +23,7 @@ func ByMetadata(names ...string) Key {
 	return func(ctx context.Context, _ Call) string {
 		parts := make([]string, len(names))
 		for at, name := range names {
-			if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
-				parts[at] = values[0]
-			}
+			parts[at] = keyfunc.Only(metadata.ValueFromIncomingContext(ctx, name))
 		}
 		return keyfunc.Joined(parts)
 	}

@@ -45,7 +45,7 @@ func TestKeys_a_call_by_the_metadata_of_several_names(t *testing.T) {
 	key := grpcthrottle.ByMetadata("x-tenant", "X-Api-Key")
 	for subject, pairs := range map[string][]string{
 		"a|b%7Cc":  {"x-tenant", "a", "x-api-key", "b|c"},
-		"a%7Cb|c":  {"x-tenant", "a|b", "x-api-key", "c", "x-api-key", "d"},
+		"a%7Cb|c":  {"x-tenant", "a|b", "x-api-key", "c"},
 		"100%25|k": {"x-tenant", "100%", "x-api-key", "k"},
 		"":         {"x-tenant", "a"},
 	} {
@@ -53,6 +53,11 @@ func TestKeys_a_call_by_the_metadata_of_several_names(t *testing.T) {
 		if got := key(ctx, grpcthrottle.Call{}); got != subject {
 			t.Errorf("%q, not %q", got, subject)
 		}
+	}
+	twice := metadata.Pairs("x-tenant", "a", "x-api-key", "c", "x-api-key", "d")
+	ctx := metadata.NewIncomingContext(t.Context(), twice)
+	if got := key(ctx, grpcthrottle.Call{}); got != "" {
+		t.Errorf("%q of a name with two values", got)
 	}
 	if grpcthrottle.ByMetadata() != nil || grpcthrottle.ByMetadata("a", "") != nil {
 		t.Error("a key of no name")

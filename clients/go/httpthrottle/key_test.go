@@ -37,7 +37,11 @@ func TestKeyOf_joins_headers_as_the_cases_do(t *testing.T) {
 		for at, value := range one.Input {
 			names = append(names, fmt.Sprint("X-Part-", at))
 			if value != nil {
-				r.Header.Set(names[at], *value)
+				var latin1 []byte
+				for _, char := range *value {
+					latin1 = append(latin1, byte(char))
+				}
+				r.Header.Set(names[at], string(latin1))
 			}
 		}
 		limit, err := httpthrottle.Limit(limiter, httpthrottle.Rule(api),
@@ -66,9 +70,12 @@ func TestKeyOf_joins_headers_as_the_cases_do(t *testing.T) {
 			t.Errorf("%s: %d, another subject than %s", one.Name, w.Code, subject)
 		}
 	}
+	if len(cases.Parts) < 12 {
+		t.Errorf("%d cases", len(cases.Parts))
+	}
 }
 
-func TestKeyOf_of_one_rule_reads_the_host_and_the_first_line(t *testing.T) {
+func TestKeyOf_of_one_rule_reads_the_host_and_only_one_line(t *testing.T) {
 	var seen string
 	limiter := without(t, throttle.WithOnDecision(func(e throttle.Event) { seen = e.KeyHash }))
 	api := gcra(t, "api")
@@ -77,6 +84,10 @@ func TestKeyOf_of_one_rule_reads_the_host_and_the_first_line(t *testing.T) {
 	r := get()
 	r.Host = "acme.example"
 	r.Header["X-Api-Key"] = []string{"k1", "k2"}
+	if w := ask(handler, r); w.Code != http.StatusBadRequest {
+		t.Error("a header with two lines:", w.Code)
+	}
+	r.Header["X-Api-Key"] = []string{"k1"}
 	ask(handler, r)
 	got := seen
 	_, _ = limiter.Check(context.Background(), api.Of("acme.example|k1"))

@@ -82,8 +82,9 @@ func Key(key func(*http.Request) string) SharedOption {
 
 // KeyOf sets a subject of one or more request headers, such as KeyOf("X-Tenant", "X-Api-Key"). The
 // values are joined by a bar; in each, % becomes %25 and a bar %7C, so that other values are never
-// the same subject. If a header is missing or empty, there is no subject; see [Key]. Of a header
-// with several lines the first counts. No name, or an invalid one, is an error of [Limit].
+// the same subject. If a header is missing, empty or occurs more than once, there is no subject;
+// see [Key]. Bytes beyond ASCII are read as Latin-1. No name, or an invalid one, is an error of
+// [Limit].
 func KeyOf(headers ...string) SharedOption {
 	names := slices.Clone(headers)
 	var err error
@@ -101,11 +102,12 @@ func KeyOf(headers ...string) SharedOption {
 func joinedFields(r *http.Request, names []string) string {
 	parts := make([]string, len(names))
 	for at, name := range names {
-		parts[at] = r.Header.Get(name)
+		value := keyfunc.Only(r.Header.Values(name))
 		if strings.EqualFold(name, "Host") {
 			// net/http keeps it apart.
-			parts[at] = r.Host
+			value = r.Host
 		}
+		parts[at] = keyfunc.Latin1(value)
 	}
 	return keyfunc.Joined(parts)
 }

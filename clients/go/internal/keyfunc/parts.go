@@ -17,3 +17,22 @@ func Joined(parts []string) string {
 	}
 	return strings.Join(escaped, "|")
 }
+
+// Only returns the value of a field that occurs once; otherwise an empty text, because which of
+// several values counts would be the client's choice.
+func Only(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
+
+// Latin1 returns the text whose characters are the bytes of a field's value. The clients of all
+// languages read fields so, and then have the same keys.
+func Latin1(value string) string {
+	var text strings.Builder
+	for _, char := range []byte(value) {
+		text.WriteRune(rune(char))
+	}
+	return text.String()
+}
