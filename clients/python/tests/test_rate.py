@@ -67,7 +67,10 @@ def test_a_rate_of_months_or_years_is_referred_to_a_quota(text: str) -> None:
         rate(text)
 
 
-@pytest.mark.parametrize("text", [None, 10, 0.5, True, b"10/minute", ["10/minute"], "10/90"])
+NO_RATES: list[Any] = [None, 10, 0.5, True, b"10/minute", ["10/minute"], "10/90", "10/1.5"]
+
+
+@pytest.mark.parametrize("text", NO_RATES)
 def test_what_is_no_rate_is_named(text: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^rate: "):
         rate(text)

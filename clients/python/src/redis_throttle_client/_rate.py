@@ -51,7 +51,7 @@ def _period_us(text: str, name: str) -> int:
         text = (words[1] or "1") + words[2][0]
     try:
         # A number without a unit would be seconds.
-        return duration_us("" if text.isdecimal() else text, name)
+        return duration_us(text if text[-1].isalpha() else "", name)
     except InvalidArgument:
         raise InvalidArgument(
             f"{name}: expected a period from 1 ms to 366 days, such as 'minute', '2 hours' or '90s'"
