@@ -12,8 +12,10 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _WITH_PORT = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::([0-9]{1,5}))?", re.ASCII)
 _PORT_MAX = 65535
+# The length of a network. The library would also read netmasks, and a leading zero.
+_LENGTH = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 # The whitespace that may surround an address in X-Forwarded-For; other whitespace may not.
-_BLANK = " \t"
+BLANK = " \t"
 UNIX = "unix"
 # The bits before the IPv4 address in a mapped address.
 _MAPPED_BITS = 96
@@ -34,7 +36,6 @@ def _address(text: str) -> _Address | None:
 
 
 def _parse(text: str) -> _Address | None:
-    text = text.strip(_BLANK)
     match = _WITH_PORT.fullmatch(text)
     if match is not None:
         if int(match.group(3) or 0) > _PORT_MAX:
@@ -57,7 +58,7 @@ def _network(name: object) -> _Network:
             raise bad
         return ipaddress.ip_network(address)
     # The zone of a network would be ignored.
-    if "%" in name:
+    if "%" in name or _LENGTH.fullmatch(name.partition("/")[2]) is None:
         raise bad
     try:
         network = ipaddress.ip_network(name, strict=False)
@@ -107,8 +108,8 @@ class ClientAddress:
         if address is not None and not self._trusts(address):
             return _subject(address)
         hops = ",".join(forwarded)
-        for hop in reversed(hops.split(",")) if hops.strip(_BLANK) else ():
-            address = _parse(hop)
+        for hop in reversed(hops.split(",")) if hops.strip(BLANK) else ():
+            address = _parse(hop.strip(BLANK))
             if address is None:
                 return None
             if not self._trusts(address):

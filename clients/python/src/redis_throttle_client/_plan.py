@@ -9,7 +9,7 @@ from inspect import isawaitable, iscoroutinefunction
 from json import JSONDecodeError
 from typing import Any, TypeVar
 
-from ._address import ClientAddress
+from ._address import BLANK, ClientAddress
 from ._async_limiter import AsyncLimiter
 from ._counting import RequestItems
 from ._decision import STYLES, Decision, HeaderStyle
@@ -150,7 +150,8 @@ class Plan:
         found = self.address.find(peer, forwarded)
         if found is not None or _NO_PROXIES.find(peer, ()) is not None:
             return found
-        if not peer and self.address.trusts_unix and any(forwarded):
+        is_named = ",".join(forwarded).strip(BLANK) != ""
+        if not peer and self.address.trusts_unix and is_named:
             return None
         return f"{_PEER}{peer or ''}"
 
