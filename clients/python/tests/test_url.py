@@ -64,7 +64,7 @@ async def checked(url: str, user: str = "default", **options: Any) -> None:
 @pytest.mark.parametrize(
     "form",
     ["redis://127.0.0.1:{port}", "redis://127.0.0.1:{port}/2", "valkey://127.0.0.1:{port}?db=2",
-     "redis://app:p%40ss%2Fw%3Ard@127.0.0.1:{port}/", "unix://{path}", "unix://{path}?db=2",
+     "redis://app:p%40ss%2Fw%3Ard@127.0.0.1:{port}/", "unix://{path}", "unix:{path}?db=2",
      "redis+unix://{path}?user=app&pass=p%40ss/w%3Ard", "unix://app:p%40ss%2Fw%3Ard@{path}"],
 )  # fmt: skip
 async def test_a_url_names_a_server(
@@ -117,7 +117,7 @@ WRONG: list[Any] = [
     "redis://:s3cret@h:x", "redis://:6379@h:99999", "redis://u:s3/cret@h", "redis://u:12?s3cret@h",
     "redis://u:12/s3cret@h", "redis://u:12#s3cret@h", "redis://h/s3cret", "redis://h:0",
     "redis://[s3cret", "unix://", "unix:///", "unix://s3cret/redis.sock", "redis://h?s3cret",
-    "redis://h:1,s3cret:2",
+    "redis://h:1,s3cret:2", "unix:", "unix:/", "unix:s3cret", "redis:/s3cret",
 ]  # fmt: skip
 
 

@@ -94,7 +94,8 @@ def _drivers_url(url: object) -> str:
         is_valid &= parts.hostname is None and parts.path.strip("/") != ""
     else:
         is_valid &= _DATABASE.fullmatch(parts.path) is not None
-    if not is_valid or "://" not in str(url):
+    has_host = "://" in str(url)
+    if not is_valid or not (has_host or (scheme == "unix" and parts.path[0] == "/")):
         raise InvalidArgument(EXPECTED)
     named = [(_CREDENTIALS.get(name, name), value) for name, value in query]
     return f"{scheme}://{parts.netloc}{parts.path}?{urlencode(named)}".rstrip("?")
