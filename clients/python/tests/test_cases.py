@@ -330,7 +330,8 @@ def test_problems_follow_the_shared_cases(given: dict[str, Any], expect: dict[st
     assert {"status": body["status"], "body": body} == expect
     if decision is not None:
         denied = Denied(decision)
-        assert (denied.status, denied.headers) == (expect["status"], decision.headers())
+        fields = {"Cache-Control": "no-store", **decision.headers()}
+        assert (denied.status, denied.headers) == (expect["status"], fields)
 
 
 @cases("addresses")

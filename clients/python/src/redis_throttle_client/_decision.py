@@ -165,5 +165,5 @@ class Denied(ThrottleError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The HTTP fields of the denial in the default style, as :meth:`Decision.headers`."""
-        return self.decision.headers()
+        """The HTTP fields of the denial: ``Cache-Control`` and :meth:`Decision.headers`."""
+        return {"Cache-Control": "no-store", **self.decision.headers()}
