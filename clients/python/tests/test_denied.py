@@ -228,6 +228,18 @@ def test_a_denial_in_a_flask_view(server: FakeServer, path: str) -> None:
     )
     denied = app.test_client().get(path)
     check(path, denied.status_code, denied.headers, json.loads(denied.data))
+    # The client for tests raises an error that the server is told of.
+    plain = Flask(__name__)
+    plain.testing = True
+    plain.add_url_rule(path, "work", lambda: Handlers(server).work(path))
+    skips: list[Any] = [{}, {"skip": lambda request: True}]
+    for options in skips:
+        server.recover()
+        plain.wsgi_app = WsgiMiddleware(  # type: ignore[method-assign]
+            Flask.wsgi_app.__get__(plain), limiter=server.limiter(), rules=API, **options
+        )
+        raised = plain.test_client().get(path)
+        check(path, raised.status_code, raised.headers, json.loads(raised.data))
     assert '"api";q=6;w=36' in denied.headers.getlist("ratelimit-policy")
 
 
