@@ -18,6 +18,40 @@ import (
 	"redis-throttle.invalid/go/throttletest"
 )
 
+func TestNames_of_unix_sockets_are_no_addresses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	listener, err := net.Listen("unix", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter := limiterOn(t, throttletest.NewServer())
+	handler := limited(t, limiter, served, httpthrottle.TrustedProxies("10.0.0.0/8"),
+		httpthrottle.Rule(throttle.Must(throttle.Fixed("api", 1, time.Hour))))
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	var statuses []int
+	for _, name := range []string{"203.0.113.7:1", "10.0.0.1:1", "c"} {
+		dialer := net.Dialer{LocalAddr: &net.UnixAddr{Net: "unix", Name: name}}
+		client := &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "unix", "s")
+			},
+		}}
+		r, _ := http.NewRequest(http.MethodGet, "http://unix/", nil)
+		r.Header.Set("X-Forwarded-For", "198.51.100."+name[:1])
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		statuses = append(statuses, response.StatusCode)
+	}
+	if !slices.Equal(statuses, []int{200, 429, 429}) {
+		t.Errorf("%v of three names", statuses)
+	}
+}
+
 // statusesOnUnix returns the statuses of requests with these X-Forwarded-For over a unix socket.
 func statusesOnUnix(t *testing.T, handler http.Handler, forwarded ...string) []int {
 	t.Helper()

@@ -2,6 +2,7 @@ package httpthrottle
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -194,8 +195,9 @@ func (p *plan) address(r *http.Request) string {
 		})
 	}
 	peer := r.RemoteAddr
-	// The peer of a unix socket has no address: net/http gives the path of its socket, or @.
-	if strings.HasPrefix(peer, "@") || strings.HasPrefix(peer, "/") {
+	// The peer of a unix socket has no address, but a name that it chose, which may look like one.
+	_, isUnix := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr)
+	if isUnix || strings.HasPrefix(peer, "@") || strings.HasPrefix(peer, "/") {
 		peer = ""
 	}
 	return p.clients.Subject(peer, forwarded)

@@ -22,8 +22,8 @@ func ClientsBehind(proxies throttle.Proxies) *Clients {
 }
 
 // Subject returns the client's address, as [throttle.Proxies.Subject] does. A peer without one,
-// such as a unix socket or a connection in memory, is a subject of its own kind, "peer:" and its
-// name, which is logged once. The subject is empty if a trusted proxy names no address.
+// such as a unix socket or a connection in memory, is the subject "peer:", which is logged once: its
+// name would be the client's choice. The subject is empty if a trusted proxy names no address.
 func (c *Clients) Subject(peer string, forwarded []string) string {
 	if subject, ok := c.proxies.Subject(peer, forwarded); ok {
 		return subject
@@ -37,5 +37,5 @@ func (c *Clients) Subject(peer string, forwarded []string) string {
 		slog.Warn("redis-throttle: a peer has no address, so its requests share one limit. Trust "+
 			`the proxy "unix" if it is one on a unix socket; otherwise set a key.`, "peer", peer)
 	})
-	return "peer:" + peer
+	return "peer:"
 }
