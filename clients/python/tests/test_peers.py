@@ -51,10 +51,9 @@ def test_a_first_test_with_starlettes_client_passes(
 ) -> None:
     client = test_client(app(server))
     assert [client.get("/").status_code for _ in range(7)] == [200] * 6 + [429]
-    assert set(keys(server)) == {"rl:api:peer%3Atestclient"}
+    assert set(keys(server)) == {"rl:api:peer%3A"}
     told = [one.getMessage() for one in caplog.records if "peer" in one.getMessage()]
     assert len(told) == 1
-    assert "'testclient'" in told[0]
     assert 'trusted_proxies=["unix"]' in told[0]
 
 
@@ -94,8 +93,8 @@ async def test_a_peer_without_an_address_is_a_subject_of_its_own(
     assert wsgi_get(
         WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=API), REMOTE_ADDR=name
     )[0] == "200 OK"  # fmt: skip
-    expected = "rl:api:peer%3A" + name.replace("%", "%25").replace(":", "%3A").replace(" ", "%20")
-    assert keys(server) == [expected] * 2
+    # Its name may be the client's choice, such as the path of its socket.
+    assert keys(server) == ["rl:api:peer%3A"] * 2
 
 
 @pytest.mark.anyio

@@ -23,8 +23,8 @@ class Request:
     """A request, as it is passed to the functions that configure a middleware.
 
     ``raw`` is the ASGI scope or the WSGI environ. ``client_address`` is the client's address, or
-    ``peer:`` and the name of a peer without one, as over a Unix socket. It is None if a trusted
-    proxy names no valid address.
+    ``peer:`` for a peer without one, as over a Unix socket. It is None if a trusted proxy names no
+    valid address.
     """
 
     method: str

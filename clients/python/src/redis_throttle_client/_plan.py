@@ -142,10 +142,11 @@ class Plan:
         return RequestItems([_item(rule, subject, cost) for rule, subject in found], tag)
 
     def client(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
-        """Returns the client's address, or ``peer:`` and the name of a peer that has none.
+        """Returns the client's address, or ``peer:`` for all peers that have none.
 
-        Such a peer is a Unix socket, which has no name, or the ``testclient`` of Starlette. Returns
-        None for invalid values of X-Forwarded-For, ``forwarded``, from a trusted proxy.
+        Such a peer is a Unix socket, or the ``testclient`` of Starlette. Its name is no part of the
+        subject, because a client may choose it. Returns None for invalid values of
+        X-Forwarded-For, ``forwarded``, from a trusted proxy.
         """
         found = self.address.find(peer, forwarded)
         if found is not None or _NO_PROXIES.find(peer, ()) is not None:
@@ -153,17 +154,16 @@ class Plan:
         is_named = ",".join(forwarded).strip(BLANK) != ""
         if not peer and self.address.trusts_unix and is_named:
             return None
-        return f"{_PEER}{peer or ''}"
+        return _PEER
 
     def note(self, address: str, forwarded: Sequence[str]) -> None:
         """Warns once if the address that is a subject may be that of many clients."""
         if forwarded and not self.knows_proxies and _is_new(_FORWARDED):
             log.warning(_FORWARDED)
-        if address.startswith(_PEER) and _is_new(_PEER):
+        if address == _PEER and _is_new(_PEER):
             log.warning(
-                "the peer %r has no address, so all of its requests share one key: behind a proxy "
-                'on a Unix socket set trusted_proxies=["unix"], otherwise set key',
-                address.removeprefix(_PEER),
+                "a peer has no address, so the requests of all such peers share one key: behind a "
+                'proxy on a Unix socket set trusted_proxies=["unix"], otherwise set key'
             )
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
