@@ -61,9 +61,9 @@ export class ClientAddress {
   }
 
   /**
-   * Returns the subject of a client: its address, or `peer:` and the name of a peer that has no
-   * address, such as a Unix socket. Undefined if the peer has gone, or if a trusted proxy sends an
-   * entry that is not an address.
+   * Returns the subject of a client: its address, or `peer:` for all peers that have no address,
+   * such as a Unix socket, whose name would be the client's choice. Undefined if the peer has gone,
+   * or if a trusted proxy sends an entry that is not an address.
    *
    * @param peer The socket's remote address; null if the client has left.
    */
@@ -74,7 +74,7 @@ export class ClientAddress {
     const isNamed = !/^[ \t,]*$/.test(forwarded.join(','));
     if (!peer && this.#trustsUnix && isNamed) return undefined;
     warnOnce('RL_PEER', NO_ADDRESS);
-    return `peer:${peer ?? ''}`;
+    return 'peer:';
   }
 
   #has(address: string): boolean {
