@@ -67,9 +67,10 @@ public final class Proxies {
   }
 
   /**
-   * Returns the subject of a client: its address as {@link #subject} does, or {@code peer:} and the
-   * name of a peer that has no address, such as a Unix socket that is no trusted proxy. The first
-   * such peer is logged. Returns null if a trusted proxy sends an entry that is no address.
+   * Returns the subject of a client: its address as {@link #subject} does, or {@code peer:} for all
+   * peers that have no address, such as a Unix socket that is no trusted proxy: its name would be
+   * the client's choice. The first such peer is logged. Returns null if a trusted proxy sends an
+   * entry that is no address.
    *
    * @param peer the address of the peer, or its name; null or empty for a Unix socket
    * @param forwarded the {@code X-Forwarded-For} fields, in order
@@ -87,7 +88,7 @@ public final class Proxies {
           "redis-throttle: a peer has no address, so its requests share one limit. Trust the proxy"
               + " unix if it is one on a Unix socket, or set a key.");
     }
-    return "peer:" + name;
+    return "peer:";
   }
 
   private boolean trusts(Address address) {
