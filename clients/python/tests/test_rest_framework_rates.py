@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_throttle_client import InvalidArgument, Limiter, gcra
+from redis_throttle_client import InvalidArgument, Limiter, gcra, rate
 
 from .conftest import Server
 from .test_rest_framework import SOME, APIView
@@ -59,7 +59,9 @@ def keys(server: Server) -> set[bytes]:
     return set(server.command("KEYS", "*"))
 
 
-@pytest.mark.parametrize("members", [{"rate": "2/min"}, {"scope": "burst"}])
+@pytest.mark.parametrize(
+    "members", [{"rate": "2/min"}, {"rate": rate("2/minute")}, {"scope": "burst"}]
+)
 def test_a_rate_counts_the_requests_of_a_user_as_the_framework_does(
     limiter: Limiter, shared_server: Server, members: Any
 ) -> None:

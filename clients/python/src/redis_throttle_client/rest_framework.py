@@ -33,7 +33,7 @@ from ._limiter import Limiter
 from ._options import checked_function, suggestion
 from ._outcome import Outcome
 from ._plan import Plan, refuse_async, resolved
-from ._rate import parsed_rate
+from ._rate import Rate, parsed_rate
 from ._rules import Rule, checked_cost, sliding_log
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RateLimitThrottle(BaseThrottle):
 
     limiter: ClassVar[Limiter]
     rules: ClassVar[RulesArgument]
-    rate: ClassVar[str | None]
+    rate: ClassVar[str | Rate | None]
     scope: ClassVar[str | None] = None
     THROTTLE_RATES: ClassVar[Mapping[str, Any]] = api_settings.DEFAULT_THROTTLE_RATES
     anonymous: ClassVar[Rule | None] = None
@@ -302,10 +302,12 @@ class ScopedRateLimitThrottle(RateLimitThrottle):
         return plan
 
 
-def _rule_of(name: str, rate: str | None) -> Rule | RuleFunction:
+def _rule_of(name: str, rate: str | Rate | None) -> Rule | RuleFunction:
     """Returns the rule of a rate, or a function for rates that need no call."""
     if rate is None:
         return lambda request: None
+    if isinstance(rate, Rate):
+        return sliding_log(name, rate)
     match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if match is None:
         return sliding_log(name, parsed_rate(rate, "rate"))
