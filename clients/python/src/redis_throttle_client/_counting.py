@@ -16,6 +16,9 @@ from ._rules import Item, Rule
 from ._steps import Steps
 
 log = logging.getLogger("redis_throttle_client")
+# The functions whose failure was logged.
+_failed: list[object] = []
+_MOST_FAILED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,9 @@ def _counts(rule: Rule, outcome: Outcome) -> bool:
         return counts(rule.count, outcome)
     except Exception:
         # The response is on its way, so it cannot become an error.
-        log.exception("count failed for the rule %s", rule.name)
+        if len(_failed) < _MOST_FAILED and not any(one is rule.count for one in _failed):
+            _failed.append(rule.count)
+            log.exception("count failed for the rule %s", rule.name)
         return True
 
 
