@@ -237,9 +237,10 @@ def test_all_rules_of_a_throttle_are_one_call(
     assert (missing.status_code, list(missing.json())) == (400, ["detail"])
 
 
-def test_a_cost_above_the_limit_is_413_and_no_answer_503(
+def test_a_cost_is_400_if_invalid_413_above_the_limit_and_503_without_an_answer(
     site: httpx.Client, limiter: Limiter
 ) -> None:
+    assert site.get("/me?cost=-1", headers={"X-User": "alice"}).status_code == 400
     dear = site.get("/me?cost=7", headers={"X-User": "alice"})
     assert (dear.status_code, "retry-after" in dear.headers) == (413, False)
     with Limiter(redis.Redis(port=1)) as unreachable:

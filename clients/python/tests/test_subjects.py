@@ -103,6 +103,27 @@ async def test_a_body_without_a_subject_is_answered_400(
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("value", ["-1", "1.5", "1e3", "1000000000001", "true", "null", '"2"'])
+async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
+    value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_plan, "_warned", [])
+    server = FakeServer()
+    over_asgi = app(server, DAY, cost=from_body)
+    over_wsgi = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=DAY, cost=from_body)
+    for _ in range(2):
+        assert (await get(over_asgi, x_body=value)).status_code == 400
+        assert wsgi_get(over_wsgi, HTTP_X_BODY=value)[0] == "400 Bad Request"
+    assert server.calls == []
+    told = [record.getMessage() for record in caplog.records if " function " in record.msg]
+    assert len(told) == 1
+    assert "the cost function tests.test_subjects.from_body returned no cost" in told[0]
+    # The rule of a route may take none.
+    made = app(server, lambda request: JOBS, cost=from_body)
+    assert (await get(made, x_body=value)).status_code == 200
+
+
+@pytest.mark.anyio
 async def test_a_number_in_a_body_is_a_subject_also_zero() -> None:
     server = FakeServer()
     over_asgi = app(server, DAY, key=from_body, tag=from_body)

@@ -109,9 +109,9 @@ class Plan:
     ) -> Asks[RequestItems | None]:
         """Returns the items of a request, or none if none of the rules applies.
 
-        Returns None if a subject is missing and ``anonymous`` does not replace it. ``address`` is
-        that of :meth:`client`, and ``forwarded`` as there. Yields what the functions return, which
-        the caller may have to await.
+        Returns None if a subject is missing and ``anonymous`` does not replace it, or if no call
+        can have the tag or the cost. ``address`` is that of :meth:`client`, and ``forwarded`` as
+        there. Yields what the functions return, which the caller may have to await.
         """
         if self.skip is not None and (yield self.skip(request)):
             return RequestItems(())
@@ -137,9 +137,19 @@ class Plan:
             return RequestItems(())
         cost = (yield self.cost(request)) if callable(self.cost) else self.cost
         tag = None if self.tag is None else (yield from _text(self.tag, request, "tag"))
-        if tag == "":
+        if tag == "" or not self._takes(cost, [rule for rule, _ in found]):
             return None
         return RequestItems([_item(rule, subject, cost) for rule, subject in found], tag)
+
+    def _takes(self, cost: Any, rules: Sequence[Rule]) -> bool:
+        """Returns False if the cost, which may come from a body, is one that no call can have."""
+        try:
+            checked_cost(cost)
+        except InvalidArgument as error:
+            if callable(self.cost) and any(rule.takes_cost for rule in rules):
+                _warn_once(self.cost, "cost", f"returned no cost: 400 ({error})")
+                return False
+        return True
 
     def client(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """Returns the client's address, or ``peer:`` for all peers that have none.
