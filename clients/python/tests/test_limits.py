@@ -212,8 +212,7 @@ def test_bounds_of_the_windows() -> None:
     most = RateLimitItemPerMinute(999_999_999)
     assert strategy.hit(most, cost=999_999_999)
     assert strategy.get_window_stats(most).remaining == 0
-    with pytest.raises(InvalidArgument, match="limit: expected at most 999999999"):
-        strategy.hit(RateLimitItemPerMinute(10**9))
+    assert not strategy.hit(RateLimitItemPerMinute(10**9))
 
 
 def test_on_error_decides_the_calls_to_an_unavailable_server() -> None:

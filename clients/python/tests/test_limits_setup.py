@@ -153,3 +153,55 @@ def test_half_a_surrogate_pair_in_a_key_is_a_key(strategy: str) -> None:
     assert not limited.test(one, "\ud800")
     limited.clear(one, "\ud800")
     assert limited.hit(one, "\ud800")
+
+
+REFUSED = [
+    *((strategy, limit) for strategy in STRATEGY_NAMES for limit in ("5/2 years", "1/400 day")),
+    *((strategy, f"{10**13}/minute") for strategy in STRATEGY_NAMES if "fixed" not in strategy),
+]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("swallow_errors", [False, True])
+@pytest.mark.parametrize(("strategy", "limit"), REFUSED)
+def test_a_limit_that_cannot_be_enforced_denies_in_flask_limiter(
+    shared_server: Server, strategy: str, limit: str, swallow_errors: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    client, limiter = flask_app(shared_server, strategy=strategy, swallow_errors=swallow_errors)
+    app: Any = client.application
+    app.add_url_rule("/none", "none", limiter.limit(limit)(lambda: "none"))
+    on_success = limiter.limit(limit, deduct_when=lambda response: response.status_code == 200)
+    app.add_url_rule("/tested", "tested", on_success(lambda: "tested"))
+    for path in ("/none", "/none", "/tested"):
+        denied = client.get(path, headers={"X-User": "alice"})
+        assert (denied.status_code, denied.headers["X-RateLimit-Remaining"]) == (429, "0")
+    told = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
+    assert len(told) == 1
+    assert told[0].startswith(f"the limit {parse(limit)} denies every call, because {strategy} ")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("strategy", "limit"), REFUSED)
+async def test_a_limit_that_cannot_be_enforced_denies_also_in_asyncio(
+    strategy: str, limit: str
+) -> None:
+    server, strategies = FakeServer(), dict[str, Any](aio.strategies.STRATEGIES)
+    limited = strategies[strategy](AsyncThrottleStorage(limiter=server.async_limiter()))
+    assert not await limited.hit(parse(limit), "alice")
+    assert not await limited.test(parse(limit), "alice")
+    assert (await limited.get_window_stats(parse(limit), "alice")).remaining == 0
+
+
+@pytest.mark.anyio
+async def test_identifiers_with_slashes_share_no_key_under_gcra() -> None:
+    one, pairs = parse("1/minute"), [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c")]
+    strategies: dict[str, Any] = aio.strategies.STRATEGIES
+    limited = STRATEGIES["gcra"](ThrottleStorage(limiter=FakeServer().limiter()))
+    assert [limited.hit(one, *pair) for pair in pairs] == [True] * 3
+    limited.clear(one, *pairs[0])
+    assert [limited.test(one, *pair) for pair in pairs] == [True, False, False]
+    limited = strategies["gcra"](AsyncThrottleStorage(limiter=FakeServer().async_limiter()))
+    assert [await limited.hit(one, *pair) for pair in pairs] == [True] * 3
+    await limited.clear(one, *pairs[0])
+    assert [await limited.test(one, *pair) for pair in pairs] == [True, False, False]

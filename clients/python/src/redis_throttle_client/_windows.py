@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Literal, TypeVar
 
 from limits import RateLimitItem
+from limits.limits import GRANULARITIES
 from limits.storage import MemoryStorage
 from limits.util import WindowStats
 
@@ -32,6 +35,10 @@ _SLOTS = 65_536
 # unit.
 _PARTS = 1000
 _MOST_SLIDING = MAX_UNITS // _PARTS - 1
+# A count above each limit.
+_ABOVE_ALL = sys.maxsize
+_MOST_REFUSED = 100
+log = logging.getLogger("redis_throttle_client")
 T = TypeVar("T", int, float)
 
 
@@ -47,6 +54,8 @@ class Windows:
         self._is_cluster = isinstance(limiter._transport, ClusterTransport | AsyncClusterTransport)
         self._on_error = on_error
         self._of_rules: OnError = "deny" if on_error == "raise" else on_error
+        # The limits that were logged, because the server has no such rule.
+        self._refused: set[tuple[str, str]] = set()
 
     @cached_property
     def _local(self) -> MemoryStorage:
@@ -55,6 +64,27 @@ class Windows:
 
     def _key(self, rule: str, key: str) -> str:
         return self._calls.keys.key(rule, _subject(key))
+
+    def _rule(self, strategy: str, key: str, limit: int, expiry: int) -> Rule | None:
+        """Returns the rule of a limit; None if the server has no such rule, so the limit denies.
+
+        The frameworks read a limit at its first request. They may ignore an error there, so that
+        no request is limited. Such a limit is logged once.
+        """
+        try:
+            return RULES[strategy](limit, expiry, self._of_rules)
+        except InvalidArgument as error:
+            named = str(_limit_of(key) or f"{limit} per {expiry} s")
+            refused = strategy, named
+            if refused not in self._refused and len(self._refused) < _MOST_REFUSED:
+                self._refused.add(refused)
+                most = _MOST_SLIDING if strategy == "sliding-window-counter" else MAX_UNITS
+                log.error(
+                    "the limit %s denies every call, because %s cannot enforce it: write at most "
+                    "%d per at most 366 days; checked() finds such limits at setup (%s)",
+                    named, strategy, most, error,
+                )  # fmt: skip
+            return None
 
     def _answered(self, decision: Decision) -> Decision:
         """Returns the decision. Raises if there is none and the framework handles such calls."""
@@ -74,7 +104,9 @@ class Windows:
 
     def incr(self, key: str, expiry: int, amount: int) -> Steps[int]:
         """Counts in a fixed window, and returns the count."""
-        rule = fixed("counts", MAX_UNITS, expiry)
+        rule = self._rule("fixed-window", key, MAX_UNITS, expiry)
+        if rule is None:
+            return _ABOVE_ALL
         try:
             counted = yield from self._calls.settle("charge", rule, _subject(key), amount, None)
         except Unavailable as error:
@@ -86,6 +118,8 @@ class Windows:
 
     def get(self, key: str) -> Steps[int]:
         """Returns the count of the current fixed window."""
+        if self._refused_s(key) is not None:
+            return _ABOVE_ALL
         decision = yield from self._peek(
             fixed("counts", MAX_UNITS, _LONGEST, on_error="deny"), key, 0
         )
@@ -97,7 +131,9 @@ class Windows:
     def get_expiry(self, key: str) -> Steps[float]:
         """Returns the Unix time at which the fixed window ends, when its key expires."""
         name = self._key("counts", key)
-        now_s = time.time()
+        now_s, refused_s = time.time(), self._refused_s(key)
+        if refused_s is not None:
+            return now_s + refused_s
         try:
             left_ms = yield from self._calls.ask(("PTTL", name))
         except Unavailable as error:
@@ -105,6 +141,12 @@ class Windows:
             local = self._local.get_expiry
             return self._without(error, error.reason, now_s, now_s + retry_s, lambda: local(key))
         return now_s + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
+
+    def _refused_s(self, key: str) -> int | None:
+        """Returns the seconds of the fixed window in a key if the server has no such window."""
+        limit = _limit_of(key)
+        expiry = limit.get_expiry() if limit else 1
+        return None if self._rule("fixed-window", key, MAX_UNITS, expiry) else expiry
 
     def _without(
         self, error: Unavailable | None, reason: Reason | None, allowed: T, denied: T,
@@ -122,12 +164,16 @@ class Windows:
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
         """Takes units of a moving window. Returns True if they were left."""
-        rule = _log_rule(limit, expiry, self._of_rules)
-        return amount <= limit and (yield from self._check(rule, key, amount))
+        rule = self._rule("moving-window", key, limit, expiry)
+        if rule is None or amount > limit:
+            return False
+        return (yield from self._check(rule, key, amount))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> Steps[tuple[float, int]]:
         """Returns the Unix time of the oldest unit that counts, and the number of units."""
-        rule = _log_rule(limit, expiry, self._of_rules)
+        rule = self._rule("moving-window", key, limit, expiry)
+        if rule is None:
+            return time.time(), limit
         found = yield from self._peek(rule, key, 1)
         count = max(1, limit) - found.remaining - found.allowed
         if found.source == "error":
@@ -144,11 +190,17 @@ class Windows:
 
     def acquire_sliding(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
         """Takes units of a sliding window. Returns True if they were left."""
-        rule = _sliding_rule(limit, expiry, self._of_rules)
-        return amount <= limit and (yield from self._check(rule, key, amount * _PARTS))
+        rule = self._rule("sliding-window-counter", key, limit, expiry)
+        if rule is None or amount > limit:
+            return False
+        return (yield from self._check(rule, key, amount * _PARTS))
 
     def get_sliding(self, key: str, expiry: int) -> Steps[Sliding]:
         """Returns the counts of the previous and of the current window."""
+        item = _limit_of(key)
+        limit = item.amount if item else 1
+        if self._rule("sliding-window-counter", key, limit, expiry) is None:
+            return 0, 0.0, _ABOVE_ALL, float(expiry)
         rule = sliding("sliding", MAX_UNITS, expiry, on_error=self._of_rules)
         found = yield from self._peek(rule, key, 0)
         if found.source == "error":
@@ -176,18 +228,22 @@ class Windows:
 
     def hit(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Takes ``cost``. Returns True if the call was allowed."""
-        rule = _gcra_rule(item.amount, item.get_expiry(), self._of_rules)
-        return cost <= item.amount and (yield from self._check(rule, key, cost))
+        rule = self._rule("gcra", key, item.amount, item.get_expiry())
+        if rule is None or cost > item.amount:
+            return False
+        return (yield from self._check(rule, key, cost))
 
     def test(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Returns True if ``cost`` would be allowed."""
-        rule = _gcra_rule(item.amount, item.get_expiry(), self._of_rules)
-        return cost <= item.amount and (yield from self._peek(rule, key, cost)).allowed
+        rule = self._rule("gcra", key, item.amount, item.get_expiry())
+        if rule is None or cost > item.amount:
+            return False
+        return (yield from self._peek(rule, key, cost)).allowed
 
     def stats(self, item: RateLimitItem, key: str) -> Steps[WindowStats]:
         """Returns the units left, and the time of the reset or, if none is left, of the retry."""
-        rule = _gcra_rule(item.amount, item.get_expiry(), self._of_rules)
-        if not item.amount:
+        rule = self._rule("gcra", key, item.amount, item.get_expiry())
+        if rule is None or not item.amount:
             # No time helps. The other strategies return the end of a window too.
             return WindowStats(time.time() + item.get_expiry(), 0)
         status = yield from self._peek(rule, key, 1)
@@ -255,6 +311,25 @@ RULES: dict[str, Callable[[int, int, OnError], Rule]] = {
     "sliding-window-counter": _sliding_rule,
 }
 """Returns the rule of a limit and its seconds under each strategy."""
+
+
+def key_of_parts(item: RateLimitItem, parts: Iterable[object]) -> str:
+    """Returns the key of a limit and its identifiers.
+
+    ``limits`` joins them by ``/`` as they are, so that ``a/b`` and ``c`` would share the key of
+    ``a`` and ``b/c``.
+    """
+    texts = [one.decode() if isinstance(one, bytes) else str(one) for one in parts]
+    return item.key_for(*[one.replace("%", "%25").replace("/", "%2F") for one in texts])
+
+
+def _limit_of(key: str) -> RateLimitItem | None:
+    """Returns the limit that a key of ``limits`` ends with, as in ``LIMITER/alice/5/2/year``."""
+    amount, multiples, unit = ["", "", *key.rsplit("/", 3)][-3:]
+    kind = GRANULARITIES.get(unit)
+    if kind is None or not re.fullmatch(r"-?[0-9]{1,20}/[0-9]{1,20}", f"{amount}/{multiples}"):
+        return None
+    return kind(int(amount), int(multiples))
 
 
 def _subject(key: str) -> str:

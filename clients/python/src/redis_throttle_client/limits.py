@@ -13,7 +13,8 @@ whose windows are multiples of their length since the Unix epoch. With ``on_erro
 default here, the framework handles an unavailable server. The other values work as in a limiter,
 for every strategy; ``local`` counts in this process.
 
-The frameworks read a limit at the first request. :func:`checked` checks it at setup.
+The frameworks read a limit at the first request. :func:`checked` checks it at setup. A limit that
+the server cannot enforce, such as ``5 per 2 years``, denies every call, and is logged once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ._errors import InvalidArgument, ThrottleError
 from ._limiter import Limiter
 from ._rules import OnError
 from ._url import EXPECTED, client_of
-from ._windows import RULES, Windows
+from ._windows import RULES, Windows, key_of_parts
 
 __all__ = [
     "AsyncGCRARateLimiter",
@@ -259,18 +260,22 @@ class GCRARateLimiter(RateLimiter):
 
     def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
         """Takes ``cost``. Returns True if the call was allowed."""
-        steps = self.storage._windows.hit(item, item.key_for(*identifiers), cost)
+        steps = self.storage._windows.hit(item, key_of_parts(item, identifiers), cost)
         return self.storage.limiter._run(steps)
 
     def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
         """Returns True if ``cost`` would be allowed."""
-        steps = self.storage._windows.test(item, item.key_for(*identifiers), cost)
+        steps = self.storage._windows.test(item, key_of_parts(item, identifiers), cost)
         return self.storage.limiter._run(steps)
 
     def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
         """Returns the units left, and the time of the reset or, if none is left, of the retry."""
-        steps = self.storage._windows.stats(item, item.key_for(*identifiers))
+        steps = self.storage._windows.stats(item, key_of_parts(item, identifiers))
         return self.storage.limiter._run(steps)
+
+    def clear(self, item: RateLimitItem, *identifiers: str) -> None:
+        """Resets the key of the limit and the identifiers."""
+        self.storage.clear(key_of_parts(item, identifiers))
 
 
 class AsyncGCRARateLimiter(aio.strategies.RateLimiter):
@@ -285,18 +290,22 @@ class AsyncGCRARateLimiter(aio.strategies.RateLimiter):
 
     async def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
         """The same as :meth:`GCRARateLimiter.hit`."""
-        steps = self.storage._windows.hit(item, item.key_for(*identifiers), cost)
+        steps = self.storage._windows.hit(item, key_of_parts(item, identifiers), cost)
         return await self.storage.limiter._run(steps)
 
     async def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
         """The same as :meth:`GCRARateLimiter.test`."""
-        steps = self.storage._windows.test(item, item.key_for(*identifiers), cost)
+        steps = self.storage._windows.test(item, key_of_parts(item, identifiers), cost)
         return await self.storage.limiter._run(steps)
 
     async def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
         """The same as :meth:`GCRARateLimiter.get_window_stats`."""
-        steps = self.storage._windows.stats(item, item.key_for(*identifiers))
+        steps = self.storage._windows.stats(item, key_of_parts(item, identifiers))
         return await self.storage.limiter._run(steps)
+
+    async def clear(self, item: RateLimitItem, *identifiers: str) -> None:
+        """The same as :meth:`GCRARateLimiter.clear`."""
+        await self.storage.clear(key_of_parts(item, identifiers))
 
 
 def _limiter_of(
