@@ -6,8 +6,9 @@ import (
 )
 
 // Limit is Rate events per Period, and Burst of them at once. The server refills an event after
-// each Period / Rate. Rate and Burst are from 1 to 10^12, with a rate of at most 10^9 a second, and
-// Period is from 1 ms to 366 days in whole microseconds: a call with another limit is an error.
+// each Period / Rate. Rate and Burst are from 0 to 10^12, with a rate of at most 10^9 a second, and
+// Period is from 1 ms to 366 days in whole microseconds: a call with another limit is an error. A
+// Rate or Burst of 0 denies all events, without a call to the server.
 type Limit struct {
 	Rate   int
 	Burst  int
@@ -29,6 +30,8 @@ func per(period time.Duration, rate int) Limit {
 
 // IsZero returns true for the limit without values.
 func (l Limit) IsZero() bool { return l == Limit{} }
+
+func (l Limit) deniesAll() bool { return l.Rate == 0 || l.Burst == 0 }
 
 // units are the names of the common periods.
 var units = map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}
@@ -52,7 +55,7 @@ type Result struct {
 	Remaining int
 	// RetryAfter is -1 if the call is allowed. Otherwise it is the time until the same call could
 	// be allowed. A call of more events than Burst is never allowed; its RetryAfter is the time
-	// until that number of events would be free without the burst.
+	// until that number of events would be free without the burst; throttle.Never for a Rate of 0.
 	RetryAfter time.Duration
 	// ResetAfter is the time until all of Burst could happen at once.
 	ResetAfter time.Duration

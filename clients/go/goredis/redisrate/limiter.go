@@ -57,6 +57,9 @@ func (l Limiter) Allow(ctx context.Context, key string, limit Limit) (*Result, e
 func (l Limiter) AllowN(
 	ctx context.Context, key string, limit Limit, n int,
 ) (*Result, error) {
+	if limit.deniesAll() {
+		return l.deny(key, limit, n, n)
+	}
 	d, err := l.check(ctx, key, limit, n)
 	if err != nil {
 		return nil, err
@@ -69,6 +72,10 @@ func (l Limiter) AllowN(
 func (l Limiter) AllowAtMost(
 	ctx context.Context, key string, limit Limit, n int,
 ) (*Result, error) {
+	if limit.deniesAll() {
+		// One event is fewer than n, and would do.
+		return l.deny(key, limit, n, 1)
+	}
 	var opts []throttle.CallOption
 	if n != 0 {
 		opts = append(opts, throttle.Partial())
@@ -108,11 +115,13 @@ func (l *Limiter) Close(ctx context.Context) error {
 
 func (l *Limiter) usable() (*throttle.Limiter, error) {
 	if l == nil || l.limiter == nil && l.err == nil {
-		return nil, &throttle.InvalidArgument{
-			Argument: "limiter", Expected: "a limiter made by NewLimiter",
-		}
+		return nil, invalid("limiter", "a limiter made by NewLimiter")
 	}
 	return l.limiter, l.err
+}
+
+func invalid(argument, expected string) error {
+	return &throttle.InvalidArgument{Argument: argument, Expected: expected}
 }
 
 // check decides a call. Without an answer it returns the error, unless the key is known to be
@@ -133,6 +142,31 @@ func (l *Limiter) check(
 		err = d.Err()
 	}
 	return d, err
+}
+
+// deny returns the denial of n events by a limit of 0, which the server does not take. RetryAfter
+// is that of the awaited events.
+func (l *Limiter) deny(key string, limit Limit, n, awaited int) (*Result, error) {
+	if _, err := l.usable(); err != nil {
+		return nil, err
+	}
+	if limit.Rate < 0 || limit.Burst < 0 {
+		return nil, invalid("limit", "a rate and a burst from 0")
+	}
+	if _, err := throttle.GCRA(name, 1, 1, limit.Period); err != nil {
+		return nil, err
+	}
+	if key == "" {
+		return nil, invalid("subject", "a key that is not empty")
+	}
+	if n < 0 {
+		return nil, invalid("cost", "0 to 10^12")
+	}
+	result := &Result{Limit: limit, RetryAfter: -1}
+	if awaited > 0 {
+		result.RetryAfter = above(limit, awaited)
+	}
+	return result, nil
 }
 
 // ruleOf returns the rule of a limit.
@@ -163,6 +197,9 @@ func resultOf(d throttle.Decision, limit Limit, n int) *Result {
 
 // above returns the time in which the events above the burst are refilled; below 0 for fewer.
 func above(limit Limit, n int) time.Duration {
+	if limit.Rate == 0 {
+		return throttle.Never
+	}
 	ns := float64(n-limit.Burst) * float64(limit.Period) / float64(limit.Rate)
 	// The half leaves room for a sum. It is 146 years.
 	return time.Duration(min(ns, float64(throttle.Never/2)))

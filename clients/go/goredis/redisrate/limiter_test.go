@@ -69,6 +69,37 @@ func TestTakes_all_or_none_and_as_many_as_are_left(t *testing.T) {
 	}
 }
 
+func TestDenies_all_under_a_limit_of_0_without_a_call(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	limiter := limiterOf(t, rdb)
+	n, most := limiter.AllowN, limiter.AllowAtMost
+	// redis_rate returns the same for a burst of 0, and an error for a rate of 0.
+	noBurst := redisrate.Limit{Rate: 10, Period: time.Second}
+	noRate := redisrate.Limit{Burst: 5, Period: time.Second}
+	for at, call := range []struct {
+		method func(context.Context, string, redisrate.Limit, int) (*redisrate.Result, error)
+		limit  redisrate.Limit
+		events int
+		retry  time.Duration
+	}{
+		{n, noBurst, 1, 100 * time.Millisecond},
+		{n, noBurst, 2, 200 * time.Millisecond},
+		{n, noBurst, 0, -1},
+		{most, noBurst, 2, 100 * time.Millisecond},
+		{most, noBurst, 0, 100 * time.Millisecond},
+		{n, noRate, 1, throttle.Never},
+		{most, noRate, 2, throttle.Never},
+		{n, redisrate.PerMinute(0), 1, throttle.Never},
+	} {
+		got, err := call.method(ctx, "a", call.limit, call.events)
+		want := redisrate.Result{Limit: call.limit, RetryAfter: call.retry}
+		if err != nil || *got != want {
+			t.Errorf("call %d: %+v, %v", at, got, err)
+		}
+	}
+}
+
 // isAbout returns true for the time of an allowed call, or up to a minute less than some hours.
 func isAbout(got time.Duration, hours int) bool {
 	if hours < 0 {
@@ -150,6 +181,15 @@ func TestReturns_an_error_for_each_mistake(t *testing.T) {
 		},
 		"nanosecond": func() (*redisrate.Result, error) {
 			return limiter.Allow(ctx, "a", redisrate.Limit{Rate: 1, Burst: 1, Period: 1})
+		},
+		"negative burst": func() (*redisrate.Result, error) {
+			return limiter.Allow(ctx, "a", redisrate.Limit{Burst: -1, Period: time.Second})
+		},
+		"negative of none": func() (*redisrate.Result, error) {
+			return limiter.AllowN(ctx, "a", redisrate.PerSecond(0), -1)
+		},
+		"no key of none": func() (*redisrate.Result, error) {
+			return limiter.Allow(ctx, "", redisrate.PerSecond(0))
 		},
 		"negative": func() (*redisrate.Result, error) {
 			return limiter.AllowN(ctx, "a", second, -1)
