@@ -84,19 +84,29 @@ async def test_limits_with_other_options_have_their_own_call(
     assert sent(server) == [one or ["{t}"] for one in calls]
 
 
-async def test_a_rule_that_stands_twice_counts_twice(
-    server: FakeServer, limits: RateLimits
-) -> None:
-    app = FastAPI(dependencies=[Depends(limits.limit(MINUTE))])
+async def test_a_rule_that_stands_twice_counts_once(server: FakeServer, limits: RateLimits) -> None:
+    app = FastAPI(dependencies=[Depends(limits.limit([HOUR, MINUTE]))])
     limits.install(app)
-    once_more = limits.limit(MINUTE, cost=2)
+    once_more, other = limits.limit(MINUTE, cost=2), limits.limit(fixed("hour", 9, "1d"))
+    ones: dict[str, list[Any]] = {"/": [once_more], "/day": [limits.limit(DAY), once_more]}
+    for path, depends in ones.items():
 
-    @app.get("/", dependencies=[Depends(once_more)])
-    async def home(decision: Annotated[Decision, Depends(once_more)]) -> int:
-        return decision.remaining
+        @app.get(path, dependencies=[Depends(one) for one in depends])
+        async def home(decision: Annotated[Decision, Depends(once_more)]) -> int:
+            return decision.remaining
 
-    assert (await get(app)).json() == 3
-    assert sent(server) == [["minute"], ["minute"]]
+    assert (await get(app)).json() == 4
+    # The denial of one takes nothing.
+    await limits._limiter.check(DAY, PEER[0], cost=2)
+    assert (await get(app, "/day")).status_code == 429
+    assert (await get(app)).json() == 2
+    expected = [["hour", "minute"], ["day"], ["hour", "minute", "day"], ["hour", "minute"]]
+    assert sent(server) == expected
+    # A rule that only has the same name is another one.
+    server.calls.clear()
+    app.get("/other", dependencies=[Depends(other)])(lambda: None)
+    assert (await get(app, "/other")).status_code == 200
+    assert sent(server) == [["hour", "minute"], ["hour"]]
 
 
 async def test_another_dependency_divides_the_calls(server: FakeServer, limits: RateLimits) -> None:

@@ -11,6 +11,7 @@ from ._counting import RequestItems
 from ._decision import Decision
 from ._on_error import severity
 from ._protocol import MOST_RULES
+from ._rules import Item
 
 Limited = Callable[..., Any]
 """The function of a dependency."""
@@ -57,38 +58,54 @@ def _in_order(tree: Any, overrides: Mapping[Any, Any]) -> Iterator[Any]:
         yield None if is_replaced else one.call
 
 
-def groups(limiter: AsyncLimiter, asked: Sequence[RequestItems]) -> Iterator[list[int]]:
-    """Yields the indexes of the limits that one call can decide.
+def groups(
+    limiter: AsyncLimiter, asked: Sequence[RequestItems]
+) -> Iterator[tuple[RequestItems, dict[int, list[int]]]]:
+    """Yields the items of each call, and the places in it of the items of each limit, by its index.
 
-    These have one hash tag, a key for each item, and in a cluster one slot. Limits that take
-    nothing are left out.
+    One call has one hash tag, and in a cluster one slot. Limits that have the same rule and key
+    share an item, with the higher cost. Limits that take nothing are left out.
     """
     slot_of = getattr(limiter._transport, "slot", lambda key: 0)
-    group, keys, kind = list[int](), set[str](), None
+    items, keys, places, kind = list[Item](), list[str](), dict[int, list[int]](), None
     for at, one in enumerate(asked):
         if not one.items:
             continue
         own = [limiter._calls.key(item.rule, item.subject, one.tag) for item in one.items]
+        known = {key: keys.index(key) for key in own if key in keys}
         own_kind = one.tag, {slot_of(key) for key in own}
-        fits = own_kind == kind and keys.isdisjoint(own) and len(keys) + len(own) <= MOST_RULES
-        if group and not fits:
-            yield group
-            group, keys = [], set()
-        group.append(at)
-        keys.update(own)
+        # Rules may share a name, and so a key, although they differ.
+        shared = [(item, known.get(key)) for key, item in zip(own, one.items, strict=True)]
+        fits = own_kind == kind and all(
+            place is None or items[place].rule == item.rule for item, place in shared
+        )
+        if not fits or len(keys) + len(own) - len(known) > MOST_RULES:
+            if items:
+                yield RequestItems(items, asked[next(iter(places))].tag), places
+            items, keys, places, known = [], [], {}, {}
+        places[at] = []
+        for key, item in zip(own, one.items, strict=True):
+            place = known.get(key, len(items))
+            if key in known:
+                items[place] = replace(item, units=max(item.units, items[place].units))
+            else:
+                items.append(item)
+                keys.append(key)
+            places[at].append(place)
         kind = own_kind
-    if group:
-        yield group
+    if items:
+        yield RequestItems(items, asked[next(iter(places))].tag), places
 
 
-def parts(decision: Decision, sizes: Sequence[int]) -> list[Decision]:
-    """Returns the decision of each limit, of which each has as many rows as ``sizes`` says."""
-    if len(sizes) == 1:
-        return [decision]
-    found, first = [], 0
-    for size in sizes:
-        rows = decision.rows[first : first + size]
-        first += size
-        at = max(range(size), key=lambda at: severity(rows[at]))
-        found.append(replace(rows[at], rows=rows, deciding=at) if size > 1 else rows[at])
+def parts(decision: Decision, places: Mapping[int, Sequence[int]]) -> dict[int, Decision]:
+    """Returns the decision of each limit, whose rows stand at ``places``."""
+    if len(places) == 1:
+        return dict.fromkeys(places, decision)
+    all_rows, found = decision.rows or (decision,), dict[int, Decision]()
+    for limit, own in places.items():
+        rows = tuple(all_rows[place] for place in own)
+        strictest = max(rows, key=severity)
+        if len(rows) > 1:
+            strictest = replace(strictest, rows=rows, deciding=rows.index(strictest))
+        found[limit] = strictest
     return found

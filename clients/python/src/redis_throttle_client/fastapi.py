@@ -120,8 +120,9 @@ class RateLimits:
         request, or the websocket of a route for these.
 
         Dependencies that follow one another, also of an application, a router and a route, are one
-        call, which takes from all or from none. Another dependency between them, as one that
-        authenticates, divides the calls; so do different hash tags, and in a cluster slots.
+        call, which takes from all or from none, and once from a rule and key that stand there
+        twice. Another dependency between them, as one that authenticates, divides the calls; so do
+        different hash tags, and in a cluster slots.
         """
         if more:
             raise InvalidArgument("rules: expected one list, such as limit([first, second])")
@@ -149,16 +150,14 @@ class RateLimits:
         stacked = following(limited, connection.scope, self._plans)
         asked = [await self._items(self._plans[one], connection) for one in stacked]
         decided.update(dict.fromkeys(stacked))
-        for group in groups(self._limiter, asked):
-            items = [item for at in group for item in asked[at].items]
+        for items, places in groups(self._limiter, asked):
             try:
-                taken = await exchange.take(RequestItems(items, asked[group[0]].tag))
+                taken = await exchange.take(items)
             except TimeoutError:
                 raise HTTPException(_GONE) from None
             if not taken.decision.allowed:
                 raise RateLimited(taken.decision, self._styles)
-            sizes = [len(asked[at].items) for at in group]
-            for at, part in zip(group, parts(taken.decision, sizes), strict=True):
+            for at, part in parts(taken.decision, places).items():
                 decided[stacked[at]] = part
         return decided.pop(limited)
 
