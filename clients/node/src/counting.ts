@@ -4,7 +4,7 @@ import type { Decision } from './decision.js';
 import { InvalidArgumentError } from './errors.js';
 import type { Limiter } from './limiter.js';
 import type { Item, ResponseHead, Rule } from './rules.js';
-import { warnOnce } from './warnings.js';
+import { warnOnceOf } from './warnings.js';
 
 /** A listener for the status of a response, or for undefined if the client left before its head. */
 export type OnHead = (status: number | undefined) => void;
@@ -80,7 +80,8 @@ function isCounted({ name, count }: Rule, status: number): boolean {
     counts.catch(() => {});
     throw new InvalidArgumentError('count', 'a function that is not async');
   } catch (error) {
-    warnOnce('RL_COUNT', `the count of the rule ${name} failed, so the response counts`, error);
+    const message = `the count of the rule ${name} failed, so the response counts`;
+    warnOnceOf(count, 'RL_COUNT', message, error);
     return true;
   }
 }

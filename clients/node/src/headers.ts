@@ -58,7 +58,10 @@ export function checkHeaderOptions(options: HeaderOptions): void {
 
 /** Validates a list of forms. */
 export function checkStyles(argument: string, styles: readonly HeaderStyle[]): void {
-  if (!Array.isArray(styles) || !styles.every((style) => STYLES.includes(style))) {
+  if (!Array.isArray(styles)) {
+    throw new InvalidArgumentError(argument, "an array, such as ['draft-6']");
+  }
+  if (!styles.every((style) => STYLES.includes(style))) {
     throw new InvalidArgumentError(argument, `some of ${STYLES.join(', ')}`);
   }
 }
@@ -173,6 +176,11 @@ export function problemOf(decision: DecisionValues): Problem {
 /** Returns the body of the response to a request without a subject. */
 export function noSubjectProblem(): Problem {
   return plain(400, 'Bad Request', 'The request does not say who it is from.');
+}
+
+/** Returns the body of the response to a request whose cost no call can have. */
+export function noCostProblem(): Problem {
+  return plain(400, 'Bad Request', 'The request has no valid cost.');
 }
 
 function plain(status: number, title: string, detail: string): Problem {

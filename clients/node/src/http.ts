@@ -12,6 +12,7 @@ import {
   checkStyles,
   type HeaderStyle,
   isHeaderName,
+  noCostProblem,
   noSubjectProblem,
   type Problem,
   rateLimitHeaders,
@@ -19,9 +20,9 @@ import {
 import { isSubject, type Subject, textOf } from './keys.js';
 import type { Lease } from './lease.js';
 import type { Limiter } from './limiter.js';
-import { integer } from './numbers.js';
+import { integer, isCost } from './numbers.js';
 import { type Item, isRule, type Rule } from './rules.js';
-import { warnOnce } from './warnings.js';
+import { warnOnce, warnOnceOf } from './warnings.js';
 
 /** A value, or a function, sync or async, that returns the value for a request. */
 export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
@@ -46,7 +47,7 @@ export interface RequestRule<Incoming> {
 /**
  * Returns the subject of a request. If it is null, undefined or empty, the `anonymous` rule
  * applies, or the request is answered 400. The same if it is not a subject, such as an array of a
- * body, or if the function throws; the process then emits a warning once.
+ * body, or if the function throws; the process then emits a warning, once for the function.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
@@ -72,7 +73,10 @@ export interface MiddlewareOptions<Incoming> {
    * process then emits a warning when the header first arrives. An empty list silences it.
    */
   trustedProxies?: readonly string[] | undefined;
-  /** The cost of a request. Rules that take no cost ignore it. Default 1. */
+  /**
+   * The cost of a request. Rules that take no cost ignore it. Default 1. A request for which a
+   * function returns no integer from 0 to 10^12 is answered 400.
+   */
   cost?: PerRequest<Incoming, number> | undefined;
   /** Returns true for a request that is not to be limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
@@ -197,15 +201,16 @@ export function requestLimiter<Incoming>(
   }
   const key = options.key ?? fromAddress;
 
-  /** Returns the items for a request without a subject. */
-  async function anonymousItems(request: Incoming): Promise<Item[] | undefined> {
+  /** Returns the items for a request without a subject, or the problem of the request. */
+  async function anonymousItems(request: Incoming): Promise<Item[] | Problem> {
     const subject = fromAddress(request);
-    if (anonymous === undefined || subject === undefined) return undefined;
-    return [anonymous.of(subject).cost(await costOf(anonymous, cost, request))];
+    if (anonymous === undefined || subject === undefined) return noSubjectProblem();
+    const units = await costOf(anonymous, cost, request);
+    return units === undefined ? noCostProblem() : [anonymous.of(subject).cost(units)];
   }
 
-  /** Returns the items for a request, or undefined if it has no subject. */
-  async function itemsOf(request: Incoming): Promise<Item[] | undefined> {
+  /** Returns the items for a request, or the problem of one without a subject or valid cost. */
+  async function itemsOf(request: Incoming): Promise<Item[] | Problem> {
     const items: Item[] = [];
     for (const one of rules) {
       const rule = await given(one.rule, request);
@@ -214,7 +219,9 @@ export function requestLimiter<Incoming>(
         throw new InvalidArgumentError('rules', 'a rule or nothing from a function');
       const subject = await subjectOf(one.key ?? key, request);
       if (subject === undefined) return anonymousItems(request);
-      items.push(rule.of(subject).cost(await costOf(rule, one.cost ?? cost, request)));
+      const units = await costOf(rule, one.cost ?? cost, request);
+      if (units === undefined) return noCostProblem();
+      items.push(rule.of(subject).cost(units));
     }
     return items;
   }
@@ -243,7 +250,7 @@ export function requestLimiter<Incoming>(
   return async function decide(request, signal) {
     if (await skip?.(request)) return PASSED;
     const items = await itemsOf(request);
-    if (items === undefined) return { ...PASSED, problem: noSubjectProblem() };
+    if (!Array.isArray(items)) return { ...PASSED, problem: items };
     if (items.length === 0) return PASSED;
     const given: unknown = await tagOf?.(request);
     const isTagged = given !== undefined && given !== null;
@@ -279,24 +286,36 @@ async function subjectOf<Incoming>(
   try {
     const subject: unknown = await key(request);
     if (isSubject(subject)) return textOf(subject);
-    if (subject !== undefined && subject !== null && subject !== '') warnOnce('RL_KEY', NO_SUBJECT);
+    const isNone = subject === undefined || subject === null || subject === '';
+    if (!isNone) warnOnceOf(key, 'RL_KEY', NO_SUBJECT);
     return undefined;
   } catch (error) {
     const { status, statusCode } = (error ?? {}) as { status?: unknown; statusCode?: unknown };
     if (typeof (status ?? statusCode) === 'number') throw error;
-    warnOnce('RL_KEY', 'a key function failed, so its requests have no subject', error);
+    warnOnceOf(key, 'RL_KEY', 'a key function failed, so its requests have no subject', error);
     return undefined;
   }
 }
 
-/** Returns the cost of a request under a rule. Leases and backoffs take no cost. */
+const NO_COST =
+  'a cost function returned no integer from 0 to 10^12, so the request is answered 400';
+
+/**
+ * Returns the cost of a request under a rule, or undefined if a function returned what no call can
+ * cost. Leases and backoffs take no cost.
+ */
 async function costOf<Incoming>(
   rule: Rule,
   cost: PerRequest<Incoming, number>,
   request: Incoming,
-): Promise<number> {
+): Promise<number | undefined> {
   const { kind } = rule.fallback ?? rule;
-  return kind === 'lease' || kind === 'backoff' ? 1 : given(cost, request);
+  if (kind === 'lease' || kind === 'backoff') return 1;
+  if (typeof cost === 'number') return cost;
+  const units: unknown = await cost(request);
+  if (isCost(units)) return units;
+  warnOnceOf(cost, 'RL_COST', NO_COST);
+  return undefined;
 }
 
 async function given<Incoming, Value>(

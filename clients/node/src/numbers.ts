@@ -20,9 +20,18 @@ const UNIT_US: Record<string, bigint> = {
 export const LONGEST_MS = 31_622_400_000;
 const MAX_DURATION_US = BigInt(LONGEST_MS) * 1000n;
 
+/** Returns true for a number that a call can cost. */
+export function isCost(value: unknown): value is number {
+  return isInteger(value, 0, MAX_LIMIT);
+}
+
+function isInteger(value: unknown, min: number, max: number): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max;
+}
+
 /** Returns an integer from `min` to `max` as text. */
 export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {
-  if (!Number.isSafeInteger(value) || value < min || value > max) {
+  if (!isInteger(value, min, max)) {
     throw new InvalidArgumentError(argument, `an integer from ${min} to ${max}`);
   }
   return String(value);

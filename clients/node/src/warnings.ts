@@ -1,4 +1,4 @@
-/** Warnings about the setup of an application, each emitted once per process. */
+/** Warnings about the setup of an application, each emitted once. */
 
 const emitted = new Set<string>();
 
@@ -6,6 +6,23 @@ const emitted = new Set<string>();
 export function warnOnce(code: string, message: string, cause?: unknown): void {
   if (emitted.has(code)) return;
   emitted.add(code);
+  emit(code, message, cause);
+}
+
+const failed = new WeakSet<object>();
+let failures = 0;
+/** The most functions to warn of, because a program may make one for each request. */
+const MOST_FAILED = 100;
+
+/** Emits a warning about a function of the application, once for each of the first functions. */
+export function warnOnceOf(made: object, code: string, message: string, cause?: unknown): void {
+  if (failed.has(made) || failures >= MOST_FAILED) return;
+  failed.add(made);
+  failures += 1;
+  emit(code, message, cause);
+}
+
+function emit(code: string, message: string, cause: unknown): void {
   const detail = cause instanceof Error ? (cause.stack ?? cause.message) : undefined;
   process.emitWarning(message, { code, ...(detail === undefined ? {} : { detail }) });
 }

@@ -1,5 +1,6 @@
 /** Tests what the middleware reads of a request: its rules, its subject and its proxies. */
 import type { IncomingMessage } from 'node:http';
+import { Hono } from 'hono';
 import { describe, expect, it, vi } from 'vitest';
 import { rateLimit } from '../src/express.js';
 import { rateLimit as honoRateLimit } from '../src/hono.js';
@@ -88,7 +89,7 @@ describe('a request without a subject', () => {
 
 describe('a warning', () => {
   /** Returns the codes of the warnings that the requests of a fresh process cause. */
-  async function warned(options: object, headers: Record<string, string> = {}) {
+  async function warned(options: object, headers: Record<string, string> = {}, calls = 2) {
     vi.resetModules();
     const fresh = (await import('../src/express.js')) as typeof import('../src/express.js');
     const codes: unknown[] = [];
@@ -99,7 +100,7 @@ describe('a warning', () => {
     const { limiter } = over();
     const app = express().use(fresh.rateLimit({ limiter, rules: api, ...options }));
     const url = await listen(app.get('/', (_, response) => void response.send('ok')));
-    for (let call = 0; call < 2; call += 1) await fetch(url, { headers });
+    for (let call = 0; call < calls; call += 1) await fetch(url, { headers });
     emit.mockRestore();
     return codes;
   }
@@ -127,6 +128,58 @@ describe('a warning', () => {
   it('is emitted once when a count function reads a field that is not there', async () => {
     const count = (response: object) => (response as Response).ok;
     expect(await warned({ rules: fixed('api', 6, '60s', { count }) })).toEqual(['RL_COUNT']);
+  });
+
+  it('is emitted once for each function that fails', async () => {
+    const broken = (): never => {
+      throw new TypeError('broken');
+    };
+    const counts = [broken, () => broken()].map((count, at) =>
+      fixed(`count-${at}`, 6, '60s', { count }),
+    );
+    const key = () => 'x';
+    expect(await warned({ rules: counts, key })).toEqual(['RL_COUNT', 'RL_COUNT']);
+    const keys = [() => broken(), () => [] as never];
+    const calls: unknown[] = [];
+    const rules = keys.map((key, at) => ({
+      rule: () => (calls.length === at + 1 ? day : null),
+      key,
+    }));
+    const skip = () => calls.push(0) > keys.length;
+    expect(await warned({ rules, skip })).toEqual(['RL_KEY', 'RL_KEY']);
+    // A program may make a rule with its function for each request.
+    const made = () => fixed('api', 300, '60s', { count: () => broken() });
+    expect(await warned({ rules: made, key }, {}, 102)).toHaveLength(100);
+  });
+
+  it('is emitted once when a cost function returns no cost', async () => {
+    expect(await warned({ cost: () => -1 })).toEqual(['RL_COST']);
+    expect(await warned({ cost: () => 7 })).toEqual([]);
+  });
+});
+
+describe('a cost that a function takes from a request', () => {
+  it.each([
+    ['-1', -1],
+    ['one above 10^12', 1e12 + 1],
+    ['1.5', 1.5],
+    ['NaN', Number.NaN],
+    ['text', '5'],
+    ['true', true],
+    ['undefined', undefined],
+  ])('is answered 400 if it is %s', async (_, units) => {
+    const { server, limiter } = over();
+    const cost = () => units as number;
+    const own = limited({ limiter, rules: [{ rule: api, cost }] });
+    const anonymous = limited({ limiter, rules: day, key: () => null, anonymous: api, cost });
+    for (const app of [own, anonymous]) {
+      const answer = await fetch(await listen(app));
+      expect(answer.status).toBe(400);
+      expect(await answer.json()).toMatchObject({ detail: 'The request has no valid cost.' });
+    }
+    const app = new Hono().get('/', honoRateLimit({ limiter, rules: api, cost }));
+    expect((await app.request('/')).status).toBe(400);
+    expect(server.calls).toEqual([]);
   });
 });
 
