@@ -17,7 +17,9 @@ export class ClientAddress {
    * @param trustedProxies Addresses and networks, such as `10.0.0.0/8`; `unix` for a unix socket.
    */
   constructor(trustedProxies: readonly string[] = []) {
-    if (!Array.isArray(trustedProxies)) throw refused();
+    if (!Array.isArray(trustedProxies)) {
+      throw new InvalidArgumentError('trustedProxies', "an array, such as ['10.0.0.0/8']");
+    }
     this.#trustsUnix = trustedProxies.includes('unix');
     for (const network of trustedProxies) {
       if (network !== 'unix') this.#add(String(network));

@@ -28,14 +28,18 @@ export function typesOf<Options>(types: { readonly [Name in keyof Options]-?: Ty
  */
 export function checkOptions(options: unknown, types: Types): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new InvalidArgumentError('options', 'an object');
+    const isCost = typeof options === 'number' && types.has('cost');
+    const expected = isCost ? `an object, such as { cost: ${options} }` : 'an object';
+    throw new InvalidArgumentError('options', expected);
   }
   for (const name in options) {
     const value = (options as Record<string, unknown>)[name];
     if (value === undefined) continue;
     const type = types.get(name);
     if (type === undefined) {
-      throw new InvalidArgumentError(name, `one of the options ${[...types.keys()].join(', ')}`);
+      const known = [...types.keys()].join(', ');
+      const expected = known === '' ? 'no options' : `one of the options ${known}`;
+      throw new InvalidArgumentError(name, expected);
     }
     if (!isOf(type, value)) throw new InvalidArgumentError(name, WORDS[type]);
   }

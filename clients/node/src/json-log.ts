@@ -29,6 +29,9 @@ const TYPES = typesOf<JsonLogOptions>({ audit: 'any', linesPerSecond: 'any', clo
 export function jsonLog(stream: Writable, options: JsonLogOptions = {}): OnDecision {
   checkOptions(options, TYPES);
   const { audit = [], linesPerSecond = 100, clock = systemClock } = options;
+  if (typeof stream?.write !== 'function') {
+    throw new InvalidArgumentError('stream', 'a stream to write to, such as process.stdout');
+  }
   if (!Array.isArray(audit)) throw new InvalidArgumentError('audit', 'an array of names of rules');
   integer('linesPerSecond', linesPerSecond, 1, 1_000_000);
   const audited = new Set(audit);

@@ -184,10 +184,9 @@ export class Limiter {
   async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
     const ask = this.#asking.one(rule, subject, options, TYPES.peek);
     const call = protocol.single('peek', ask);
-    const { signal } = options;
     return this.#decider.decided('peek', [ask], true, async () => {
       const { turn } = this.#known;
-      const reply = await this.#calls.send(call, { signal });
+      const reply = await this.#calls.send(call, { signal: options.signal });
       const decision = protocol.decisionOf(reply, ask);
       this.#known.note(ask, decision, turn);
       return decision;
@@ -410,7 +409,8 @@ export class Limiter {
    * ClosedError, as do those in line. Closes the client only if `fromUrl` made it. A second call
    * waits for the first.
    */
-  async close(): Promise<void> {
+  async close(options: Record<never, never> = {}): Promise<void> {
+    checkOptions(options, TYPES.none);
     this.#closed ??= this.#close();
     await this.#closed;
   }

@@ -258,6 +258,7 @@ const OF_CALL = { ...OF_KEY, cost: 'any' } as const;
 
 /** The types of the options of each method. */
 export const TYPES = {
+  none: typesOf<Record<never, never>>({}),
   signal: typesOf<Pick<CallOptions, 'signal'>>({ signal: 'signal' }),
   key: typesOf<Omit<CallOptions, 'cost'>>(OF_KEY),
   call: typesOf<CallOptions>(OF_CALL),

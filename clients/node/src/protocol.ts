@@ -3,6 +3,7 @@ import { unitsOf } from './call-options.js';
 import { Decision, orNever } from './decision.js';
 import { CommandRejectedError, InvalidArgumentError } from './errors.js';
 import { type Duration, duration, integer, microseconds } from './numbers.js';
+import { checkLeave } from './rule.js';
 import type { Leave, Rule } from './rules.js';
 
 /** A call as it is sent: the command with its arguments, and which arguments are keys. */
@@ -67,14 +68,6 @@ function check(ask: Ask): void {
   if (isHeld(ask)) checkedId(ask.id, ask.ttl === undefined ? LEASE_ID_MAX : ID_MAX, name);
 }
 
-function checkLeave(leave: Leave): void {
-  if (typeof leave === 'number') {
-    integer('leave', leave, 0);
-  } else if (typeof leave !== 'string' || !/^(\d\d?|100)%$/.test(leave)) {
-    throw new InvalidArgumentError('leave', 'units, or a share from 0% to 100%');
-  }
-}
-
 /** The longest ids of leases and of reservations, in bytes. */
 const LEASE_ID_MAX = 128;
 const ID_MAX = 64;
@@ -122,10 +115,14 @@ function withOptions({ kind, words }: Rule, options: readonly string[]): readonl
 
 /** Builds a call under one rule. */
 export function single(deciding: Deciding, ask: Ask): Call {
-  check(ask);
-  if (ask.rule.kind === 'lease' && (deciding === 'refund' || deciding === 'charge')) {
-    throw new InvalidArgumentError('rule', `a rule with a cost; ${ask.rule.name} is a lease`);
+  const { kind, name } = ask.rule;
+  if (kind === 'lease' && (deciding === 'refund' || deciding === 'charge')) {
+    throw new InvalidArgumentError('rule', `a rule with a cost; ${name} is a lease`);
   }
+  if (kind === 'lease' && ask.id === undefined) {
+    throw new InvalidArgumentError('rule', `no lease; use limiter.lease for ${name}`);
+  }
+  check(ask);
   return one(deciding, ask);
 }
 

@@ -1,7 +1,7 @@
 /** The shapes of rules and items. `rules.ts` makes the rules. */
 import { InvalidArgumentError } from './errors.js';
 import { type Subject, textOf } from './keys.js';
-import { type Duration, duration } from './numbers.js';
+import { type Duration, duration, integer } from './numbers.js';
 
 /** The decision on the calls of a rule if the server does not answer. */
 export type OnError = 'allow' | 'deny' | 'local';
@@ -106,9 +106,12 @@ export class Item {
   /**
    * Returns the item with another cost.
    *
-   * @throws InvalidArgumentError if the item is a reservation, which has its own number of units.
+   * @param units An integer from 0 to 10^12.
+   * @throws InvalidArgumentError also if the item is a reservation, which has its own number of
+   * units.
    */
   cost(units: number): Item {
+    integer('cost', units, 0);
     if (this.ttl !== undefined) {
       throw new InvalidArgumentError('cost', `no cost beside the reservation of ${this.rule.name}`);
     }
@@ -121,6 +124,7 @@ export class Item {
    * @param units A number of units, or a share of the limit such as `20%`.
    */
   leave(units: Leave): Item {
+    checkLeave(units);
     return new Item(this.rule, this.subject, { ...this, spare: units });
   }
 
@@ -140,6 +144,7 @@ export class Item {
     if (this.units !== undefined && this.ttl === undefined) {
       throw new InvalidArgumentError('reserve', `no reservation beside the cost of ${name}`);
     }
+    integer('cost', units, 0);
     return new Item(this.rule, this.subject, { ...this, units, ttl: duration('ttl', ttl) });
   }
 }
@@ -152,6 +157,14 @@ const RESERVING: ReadonlySet<RuleKind> = new Set(['fixed', 'quota', 'policy']);
  * `20%`, rounded down.
  */
 export type Leave = number | string;
+
+export function checkLeave(leave: Leave): void {
+  if (typeof leave === 'number') {
+    integer('leave', leave, 0);
+  } else if (typeof leave !== 'string' || !/^(\d\d?|100)%$/.test(leave)) {
+    throw new InvalidArgumentError('leave', 'units, or a share from 0% to 100%');
+  }
+}
 
 /** The kinds of rules that this process can enforce by itself. */
 export const LOCAL: ReadonlySet<RuleKind> = new Set([

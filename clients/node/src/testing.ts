@@ -13,6 +13,7 @@
 import { granted, unitsOf } from './call-options.js';
 import type { Clock } from './clock.js';
 import type { Connection } from './drivers/connection.js';
+import { InvalidArgumentError } from './errors.js';
 import { ended, reserved, usageOf } from './fake-reservations.js';
 import { algorithmFor, optionsOf, parsed } from './fake-words.js';
 import { microseconds } from './numbers.js';
@@ -43,6 +44,9 @@ export class FakeClock implements Clock {
 
   /** Advances the clock, and runs the timers that are due, each at its own instant. */
   async advance(ms: number): Promise<void> {
+    if (!Number.isFinite(ms) || ms < 0) {
+      throw new InvalidArgumentError('ms', 'a number of ms from 0, such as 60_000');
+    }
     const endMs = this.#nowMs + ms;
     for (;;) {
       await settled();

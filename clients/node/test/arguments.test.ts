@@ -58,6 +58,30 @@ const calls: [string, (limiter: Any) => unknown][] = [
   ['ttl', (limiter) => limiter.lease(lease('l', 1, '5s'), 'x', { ttl: '5s' })],
   ['timeoutMs', (limiter) => limiter.ready({ timeoutMs: 5 })],
   ['hook', (limiter) => limiter.onDecision('log')],
+  ['rule', (limiter) => limiter.peek(lease('l', 1, '5s'), 'x')],
+  ['foo', (limiter) => limiter.close({ foo: 1 })],
+];
+
+/** A call that could mean another one, which the text names. */
+const mistaken: [string, (limiter: Any) => unknown][] = [
+  ['options: expected an object, such as { cost: 5 }', (limiter) => limiter.check(api, 'x', 5)],
+  [
+    'rule: expected no lease; use limiter.lease for l',
+    (limiter) => limiter.check(lease('l', 1, '5s'), 'x'),
+  ],
+  [
+    'client: expected a client of ioredis 5 or 6, of node-redis 5.9 or 6, or a Connection; ' +
+      'Limiter.fromUrl makes a limiter of a URL',
+    () => new Limiter('redis://127.0.0.1:7777'),
+  ],
+  [
+    "trustedProxies: expected an array, such as ['10.0.0.0/8']",
+    (limiter) => rateLimit({ limiter, rules: api, trustedProxies: '10.0.0.0/8' }),
+  ],
+  [
+    "headers: expected an array, such as ['draft-6']",
+    (limiter) => rateLimit({ limiter, rules: api, headers: 'draft-6' }),
+  ],
 ];
 
 /** An object of the program that is made with wrong options. */
@@ -89,6 +113,10 @@ const made: [string, () => unknown][] = [
   ['default', () => policy('a', { default: 'api' })],
   ['lines', () => jsonLog(process.stdout, { lines: 5 })],
   ['audit', () => jsonLog(process.stdout, { audit: 'api' })],
+  ['stream', () => jsonLog(5)],
+  ['cost', () => api.of('x').cost(true as never)],
+  ['leave', () => api.of('x').leave('1')],
+  ['cost', () => fixed('a', 6, '60s').of('x').reserve(-1)],
 ];
 
 /** A middleware or a store that is made with wrong options. */
@@ -141,6 +169,17 @@ describe('an argument of plain JavaScript', () => {
     expect(() => admission.settle(api, true)).toThrow(named('actual'));
     await admission.finish();
   });
+
+  it.each(mistaken)('is refused with what to write instead: %s', async (text, call) => {
+    await expect(async () => call(over().limiter)).rejects.toThrow(`invalid ${text}`);
+  });
+
+  it.each(['1m', -1, Number.NaN, Number.POSITIVE_INFINITY])(
+    'is refused by the clock of a test: %s',
+    async (ms) => {
+      await expect(new FakeServer().advance(ms as number)).rejects.toThrow(named('ms'));
+    },
+  );
 
   it('may be an option that is undefined', async () => {
     const { limiter } = over();

@@ -146,7 +146,7 @@ describe('a lease', () => {
 
   it('is rejected by check, and lease rejects other rules', async () => {
     const { limiter } = over();
-    await expect(limiter.check(jobs, '7')).rejects.toMatchObject({ argument: 'id' });
+    await expect(limiter.check(jobs, '7')).rejects.toMatchObject({ argument: 'rule' });
     await expect(limiter.lease(api, '7')).rejects.toMatchObject({ argument: 'rule' });
   });
 });

@@ -48,8 +48,8 @@ export function connectionOf(client: Client, terms: Dialling): Connection {
       return client;
     }
   }
-  throw new InvalidArgumentError(
-    'client',
-    'a client of ioredis 5 or 6, of node-redis 5.9 or 6, or a Connection',
-  );
+  const expected = 'a client of ioredis 5 or 6, of node-redis 5.9 or 6, or a Connection';
+  const isText = typeof client === 'string';
+  const hint = isText ? '; Limiter.fromUrl makes a limiter of a URL' : '';
+  throw new InvalidArgumentError('client', `${expected}${hint}`);
 }
