@@ -137,6 +137,12 @@ def test_the_longest_retry_time_of_several_throttles_is_sent(limiter: Limiter) -
     assert got(made).headers["Retry-After"] == "60"
 
 
+def test_a_denial_replaces_a_date_that_the_view_sends_for_retries(limiter: Limiter) -> None:
+    date = {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}
+    made = view(throttle(limiter, rate="1/min"), default_response_headers=date)
+    assert [got(made).headers["Retry-After"] for _ in range(2)] == [date["Retry-After"], "60"]
+
+
 @pytest.mark.parametrize(
     "rate", ["3", "3/", "/min", "3/month", "3/mo", "3/year", "3/5", "a/min", "1.5/min", "", 3]
 )

@@ -351,12 +351,15 @@ def _add_headers(view: APIView, decision: Decision, styles: Sequence[HeaderStyle
     fields = decision.headers(styles)
     if not decision.allowed:
         fields["Cache-Control"] = "no-store"
+    # The default headers may be those of the class.
+    view.headers = dict(view.headers)
     for name, value in fields.items():
         if name.lower() in LISTS and name in view.headers:
             view.headers[name] += f", {value}"
         elif name == "Retry-After":
-            # Another throttle may have denied the request too.
-            view.headers[name] = str(max(int(value), int(view.headers.get(name, 0))))
+            # Another throttle may have denied the request too. A view's own value may be a date.
+            other = str(view.headers.get(name))
+            view.headers[name] = max(value, other, key=int) if other.isdecimal() else value
         else:
             view.headers.setdefault(name, value)
 
