@@ -20,6 +20,7 @@ MINUTE = gcra("minute", 6, 6, "60s")
 HOUR = fixed("hour", 3, "1h")
 DAY = fixed("day", 2, "1d")
 USERS = fixed("users", 1, "1h")
+THREE = fixed("three", 3, "1h")
 JOBS = lease("jobs", 1, "60s")
 
 
@@ -65,8 +66,9 @@ async def test_limits_of_application_router_and_route_are_one_call(
     # The denied call took nothing.
     assert denied.headers["ratelimit"].split(", ")[:2] == ['"minute";r=5;t=10', '"hour";r=2;t=3600']
     assert sent(server) == [["minute", "hour", "day", "users"]] * 2
+    # Without a subject of the last limit, those before it count the request.
     assert (await get(app, "/rows")).status_code == 400
-    assert len(server.calls) == 2
+    assert sent(server)[2:] == [["minute", "hour"]]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,57 @@ async def test_a_rule_that_stands_twice_counts_once(server: FakeServer, limits: 
     app.get("/other", dependencies=[Depends(other)])(lambda: None)
     assert (await get(app, "/other")).status_code == 200
     assert sent(server) == [["hour", "minute"], ["hour"]]
+
+
+async def test_a_rule_counts_once_in_all_calls_of_limits_that_follow_one_another(
+    server: FakeServer, limits: RateLimits
+) -> None:
+    first = limits.limit([MINUTE, HOUR])
+    app = FastAPI(dependencies=[Depends(first)])
+    limits.install(app)
+    tagged = limits.limit(DAY, tag=lambda request: "t")
+    # The rule may be made anew. Another subject is not the same.
+    last = limits.limit([gcra("minute", 6, 6, "60s"), (THREE, lambda request: "a")], cost=2)
+    other = limits.limit(MINUTE, key=lambda request: "a")
+
+    @app.get("/", dependencies=[Depends(tagged), Depends(other)])
+    async def home(
+        by_first: Annotated[Decision, Depends(first)], by_last: Annotated[Decision, Depends(last)]
+    ) -> list[list[int]]:
+        return [[one.remaining for one in decision.rows] for decision in (by_first, by_last)]
+
+    assert (await get(app)).json() == [[4, 2], [4, 1]]
+    assert sent(server) == [["minute", "hour"], ["{t}"], ["minute", "three"]]
+
+
+async def test_a_limit_is_asked_once_on_both_sides_of_another_dependency(
+    server: FakeServer, limits: RateLimits
+) -> None:
+    minute, users = limits.limit(MINUTE), limits.limit(USERS)
+    app = FastAPI(dependencies=[Depends(minute)])
+    limits.install(app)
+    between = [Depends(lambda: None), Depends(users), Depends(minute)]
+    app.get("/", dependencies=between)(lambda: None)
+    assert (await get(app)).status_code == 200
+    assert sent(server) == [["minute"], ["users"]]
+
+
+@pytest.mark.parametrize("fails", ["key", "cost", "rule"])
+async def test_a_limit_counts_requests_that_a_function_of_the_next_one_refuses(
+    server: FakeServer, limits: RateLimits, fails: str
+) -> None:
+    def refuse(request: Request) -> Any:
+        raise HTTPException(401)
+
+    refusing: Any = {"rules": refuse if fails == "rule" else HOUR}
+    if fails != "rule":
+        refusing[fails] = refuse
+    app = FastAPI()
+    limits.install(app)
+    ones = [limits.limit(MINUTE), limits.limit(DAY), limits.limit(**refusing), limits.limit(USERS)]
+    app.get("/", dependencies=[Depends(one) for one in ones])(lambda: None)
+    assert [(await get(app)).status_code for _ in range(3)] == [401, 401, 429]
+    assert sent(server) == [["minute", "day"]] * 3
 
 
 async def test_another_dependency_divides_the_calls(server: FakeServer, limits: RateLimits) -> None:

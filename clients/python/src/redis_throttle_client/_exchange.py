@@ -39,6 +39,7 @@ class Exchange:
         self._limiter, self._styles = limiter, styles
         self._inbox, self._send = Inbox(receive, scope, limiter._calls.tick_s), send
         self._taken: list[Decided] = []
+        self._has_begun = False
         self._leases: list[AsyncLease] = []
 
     async def take(self, asked: RequestItems) -> Decided:
@@ -50,7 +51,9 @@ class Exchange:
             self._inbox.close()
             raise
         if taken.decision.allowed:
-            self._taken.append(taken)
+            # Later, as for each message of a websocket, no outcome is known, so that all counts.
+            if not self._has_begun:
+                self._taken.append(taken)
             self._leases += leases
         return taken
 
@@ -80,6 +83,7 @@ class Exchange:
             self._inbox.is_gone = True
             raise
         if kind in _HEADS:
+            self._has_begun = True
             self._refund(Outcome(message.get("status", _HEADS[kind])))
         elif kind == "http.response.body" and not message.get("more_body"):
             release_soon(self._leases)

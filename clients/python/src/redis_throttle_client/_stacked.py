@@ -58,54 +58,75 @@ def _in_order(tree: Any, overrides: Mapping[Any, Any]) -> Iterator[Any]:
         yield None if is_replaced else one.call
 
 
-def groups(
-    limiter: AsyncLimiter, asked: Sequence[RequestItems]
-) -> Iterator[tuple[RequestItems, dict[int, list[int]]]]:
-    """Yields the items of each call, and the places in it of the items of each limit, by its index.
+def groups(limiter: AsyncLimiter, asked: Sequence[RequestItems]) -> Iterator[list[int]]:
+    """Yields the indexes of the limits that one call can decide.
 
-    One call has one hash tag, and in a cluster one slot. Limits that have the same rule and key
-    share an item, with the higher cost. Limits that take nothing are left out.
+    These have one hash tag, a key for each item, and in a cluster one slot. Limits that take
+    nothing are left out.
     """
     slot_of = getattr(limiter._transport, "slot", lambda key: 0)
-    items, keys, places, kind = list[Item](), list[str](), dict[int, list[int]](), None
+    group, keys, kind = list[int](), set[str](), None
     for at, one in enumerate(asked):
         if not one.items:
             continue
         own = [limiter._calls.key(item.rule, item.subject, one.tag) for item in one.items]
-        known = {key: keys.index(key) for key in own if key in keys}
         own_kind = one.tag, {slot_of(key) for key in own}
-        # Rules may share a name, and so a key, although they differ.
-        shared = [(item, known.get(key)) for key, item in zip(own, one.items, strict=True)]
-        fits = own_kind == kind and all(
-            place is None or items[place].rule == item.rule for item, place in shared
-        )
-        if not fits or len(keys) + len(own) - len(known) > MOST_RULES:
-            if items:
-                yield RequestItems(items, asked[next(iter(places))].tag), places
-            items, keys, places, known = [], [], {}, {}
-        places[at] = []
-        for key, item in zip(own, one.items, strict=True):
-            place = known.get(key, len(items))
-            if key in known:
-                items[place] = replace(item, units=max(item.units, items[place].units))
-            else:
-                items.append(item)
-                keys.append(key)
-            places[at].append(place)
+        fits = own_kind == kind and keys.isdisjoint(own) and len(keys) + len(own) <= MOST_RULES
+        if group and not fits:
+            yield group
+            group, keys = [], set()
+        group.append(at)
+        keys.update(own)
         kind = own_kind
-    if items:
-        yield RequestItems(items, asked[next(iter(places))].tag), places
+    if group:
+        yield group
 
 
-def parts(decision: Decision, places: Mapping[int, Sequence[int]]) -> dict[int, Decision]:
-    """Returns the decision of each limit, whose rows stand at ``places``."""
-    if len(places) == 1:
-        return dict.fromkeys(places, decision)
-    all_rows, found = decision.rows or (decision,), dict[int, Decision]()
-    for limit, own in places.items():
-        rows = tuple(all_rows[place] for place in own)
-        strictest = max(rows, key=severity)
-        if len(rows) > 1:
-            strictest = replace(strictest, rows=rows, deciding=rows.index(strictest))
-        found[limit] = strictest
+def once(asked: Sequence[RequestItems]) -> tuple[list[RequestItems], list[list[int]]]:
+    """Returns what each limit asks beyond those before it, and the places of its rows among all.
+
+    The same rule with the same subject counts once, with the highest of its costs.
+    """
+    kept: list[tuple[str | None, Item]] = []
+    rest, places = list[RequestItems](), list[list[int]]()
+    sizes = [0]
+    for one in asked:
+        own = []
+        for item in one.items:
+            name = one.tag, item.subject, item.rule
+            same = (at for at, (tag, by) in enumerate(kept) if (tag, by.subject, by.rule) == name)
+            at = next(same, len(kept))
+            if at == len(kept):
+                kept.append((one.tag, item))
+            elif item.units > kept[at][1].units:
+                kept[at] = one.tag, item
+            own.append(at)
+        places.append(own)
+        sizes.append(len(kept))
+    for one, start, end in zip(asked, sizes, sizes[1:], strict=False):
+        rest.append(RequestItems([item for _, item in kept[start:end]], one.tag))
+    return rest, places
+
+
+def parts(
+    decisions: Sequence[Decision], places: Sequence[Sequence[int]]
+) -> list[Decision | None]:  # fmt: skip
+    """Returns the decision of each limit, whose rows among those of all calls are at ``places``."""
+    rows, calls = list[Decision](), dict[tuple[int, ...], Decision]()
+    # The decision of a call is that of a limit alone in it, and may tell more than its rows.
+    for decision in decisions:
+        own = decision.rows or (decision,)
+        calls[tuple(range(len(rows), len(rows) + len(own)))] = decision
+        rows += own
+    found = list[Decision | None]()
+    for each in map(tuple, places):
+        whole = calls.get(each)
+        found.append(_joined(tuple(rows[at] for at in each)) if whole is None else whole)
     return found
+
+
+def _joined(rows: tuple[Decision, ...]) -> Decision | None:
+    if len(rows) < 2:
+        return rows[0] if rows else None
+    at = max(range(len(rows)), key=lambda at: severity(rows[at]))
+    return replace(rows[at], rows=rows, deciding=at)

@@ -28,7 +28,7 @@ from ._inbox import Receive, Scope
 from ._plan import Plan, resolved_async
 from ._problem import TITLES
 from ._rules import Rule
-from ._stacked import following, groups, parts
+from ._stacked import following, groups, once, parts
 
 __all__ = [
     "CostFunction",
@@ -120,9 +120,13 @@ class RateLimits:
         request, or the websocket of a route for these.
 
         Dependencies that follow one another, also of an application, a router and a route, are one
-        call, which takes from all or from none, and once from a rule and key that stand there
-        twice. Another dependency between them, as one that authenticates, divides the calls; so do
-        different hash tags, and in a cluster slots.
+        call, which takes from all or from none. Another dependency between them, as one that
+        authenticates, divides the calls; so do different hash tags, and in a cluster slots. Their
+        functions run before the call; if one refuses the request, the limits before it count it. A
+        rule that stands there twice with the same subject counts once, with the higher cost.
+
+        A handler may also call the dependency with its request or websocket, for example for each
+        message. Each such call checks this limit alone.
         """
         if more:
             raise InvalidArgument("rules: expected one list, such as limit([first, second])")
@@ -131,35 +135,63 @@ class RateLimits:
             headers=self._styles, trusted_proxies=self._proxies,
         )  # fmt: skip
 
-        async def limited(connection: HTTPConnection) -> Decision | None:
-            return await self._check(limited, connection)
+        async def limited(
+            connection: HTTPConnection,
+            response: Response = None,  # type: ignore[assignment]
+        ) -> Decision | None:
+            # Only FastAPI passes a response, when it solves the dependencies.
+            is_dependency = response is not None
+            return await self._check(limited, connection, is_dependency=is_dependency)
 
         self._plans[limited] = plan
         return limited
 
     async def _check(
-        self, limited: Callable[..., Any], connection: HTTPConnection
-    ) -> Decision | None:  # fmt: skip
-        """Returns the decision of a limit. Also decides those that follow it."""
+        self, limited: Callable[..., Any], connection: HTTPConnection, *, is_dependency: bool
+    ) -> Decision | None:
+        """Returns the decision of a limit. A dependency also decides those that follow it."""
         exchange = connection.scope.get(self._name)
         if exchange is None:
             raise InvalidArgument("app: RateLimits.install(app) was not called")
         decided: dict[Callable[..., Any], Decision | None] = exchange.decided
-        if limited in decided:
-            return decided.pop(limited)
-        stacked = following(limited, connection.scope, self._plans)
-        asked = [await self._items(self._plans[one], connection) for one in stacked]
-        decided.update(dict.fromkeys(stacked))
-        for items, places in groups(self._limiter, asked):
+        stacked = [limited]
+        if is_dependency:
+            if limited in decided:
+                return decided.pop(limited)
+            if limited not in exchange.seen:
+                stacked = following(limited, connection.scope, self._plans)
+                stacked = [one for one in stacked if one not in exchange.seen]
+                exchange.seen.update(stacked)
+        asked, failure = list[RequestItems](), None
+        for one in stacked:
             try:
-                taken = await exchange.take(items)
+                asked.append(await self._items(self._plans[one], connection))
+            except Exception as error:
+                # The limits before this one count its failures, such as guesses of a key.
+                failure = error
+                break
+        decisions = await self._decide(exchange, asked)
+        if failure is not None:
+            raise failure
+        decided.update(zip(stacked[1:], decisions[1:], strict=True))
+        return decisions[0]
+
+    async def _decide(
+        self, exchange: Exchange, asked: Sequence[RequestItems]
+    ) -> list[Decision | None]:  # fmt: skip
+        """Returns the decisions of limits that follow one another. Raises for a denial."""
+        asked, places = once(asked)
+        decisions = list[Decision]()
+        for group in groups(self._limiter, asked):
+            items = [item for at in group for item in asked[at].items]
+            try:
+                taken = await exchange.take(RequestItems(items, asked[group[0]].tag))
             except TimeoutError:
                 raise HTTPException(_GONE) from None
             if not taken.decision.allowed:
                 raise RateLimited(taken.decision, self._styles)
-            for at, part in parts(taken.decision, places).items():
-                decided[stacked[at]] = part
-        return decided.pop(limited)
+            decisions.append(taken.decision)
+        return parts(decisions, places)
 
     async def _items(self, plan: Plan, connection: HTTPConnection) -> RequestItems:
         peer = connection.client.host if connection.client else None
@@ -207,11 +239,15 @@ class RateLimits:
 
 
 class _Exchange(Exchange):
-    """An exchange, with the decisions of limits whose dependencies are not called yet."""
+    """An exchange, with the decisions of limits whose dependencies are not called yet.
+
+    ``seen`` are the limits that were asked as dependencies.
+    """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.decided: dict[Callable[..., Any], Decision | None] = {}
+        self.seen: set[Callable[..., Any]] = set()
 
 
 class _Middleware:
