@@ -96,7 +96,7 @@ def _drivers_url(url: object) -> str:
         is_valid &= _DATABASE.fullmatch(parts.path) is not None
     has_host = "://" in str(url)
     if not is_valid or not (has_host or (scheme == "unix" and parts.path[0] == "/")):
-        raise InvalidArgument(EXPECTED)
+        raise InvalidArgument(EXPECTED) from None
     named = [(_CREDENTIALS.get(name, name), value) for name, value in query]
     return f"{scheme}://{parts.netloc}{parts.path}?{urlencode(named)}".rstrip("?")
 
