@@ -118,7 +118,7 @@ async def test_a_rule_counts_once_in_all_calls_of_limits_that_follow_one_another
     app = FastAPI(dependencies=[Depends(first)])
     limits.install(app)
     tagged = limits.limit(DAY, tag=lambda request: "t")
-    # The rule may be made anew. Another subject is not the same.
+    # The rule may be made again. Another subject is not the same.
     last = limits.limit([gcra("minute", 6, 6, "60s"), (THREE, lambda request: "a")], cost=2)
     other = limits.limit(MINUTE, key=lambda request: "a")
 
