@@ -22,8 +22,8 @@ func ClientsBehind(proxies throttle.Proxies) *Clients {
 }
 
 // Subject returns the client's address, as [throttle.Proxies.Subject] does. A peer without one,
-// such as a unix socket or a connection in memory, is the subject "peer:", which is logged once: its
-// name would be the client's choice. The subject is empty if a trusted proxy names no address.
+// such as a unix socket or a connection in memory, is the subject "peer:", which is logged once:
+// its name would be the client's choice. The subject is empty if a trusted proxy names no address.
 func (c *Clients) Subject(peer string, forwarded []string) string {
 	if subject, ok := c.proxies.Subject(peer, forwarded); ok {
 		return subject
