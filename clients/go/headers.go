@@ -177,6 +177,12 @@ func NoSubject() Problem {
 	return problem(400, "Bad Request", "The request does not say who it is from.")
 }
 
+// InvalidCost returns the body of the response to a request whose cost no call can have, and whose
+// status is 400.
+func InvalidCost() Problem {
+	return problem(400, "Bad Request", "The cost of the request is out of range.")
+}
+
 func problem(status int, title, detail string) Problem {
 	return Problem{Type: "about:blank", Title: title, Status: status, Detail: detail}
 }

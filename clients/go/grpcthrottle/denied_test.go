@@ -58,3 +58,16 @@ func TestAnswers_a_denied_lease_of_a_handler_as_its_own_denial(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestRefuses_a_cost_that_no_call_can_have(t *testing.T) {
+	for _, units := range []int64{-1, 1e12 + 1} {
+		cost := func(context.Context, grpcthrottle.Call) int64 { return units }
+		limits := limitsOf(t, limiterAt(t, "127.0.0.1:1"), []*throttle.Rule{hourly(2)},
+			grpcthrottle.CostFunc(cost))
+		_, err := serve(t, limits, &service{}).Check(from(t, "acme"), &request{})
+		said := status.Convert(err)
+		if said.Code() != codes.InvalidArgument || said.Message() != throttle.InvalidCost().Detail {
+			t.Error(units, err)
+		}
+	}
+}

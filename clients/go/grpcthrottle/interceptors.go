@@ -3,7 +3,6 @@ package grpcthrottle
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"google.golang.org/grpc"
@@ -56,11 +55,14 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 	if l.skip(ctx, call) {
 		return deniedStatus(handler())
 	}
-	subject := keyfunc.Subject(func() string { return l.key(ctx, call) })
+	subject := keyfunc.Subject(&l.keyFailed, func() string { return l.key(ctx, call) })
 	if subject == "" {
-		return noSubject()
+		return refused(throttle.NoSubject())
 	}
-	items := l.items(ctx, call, subject)
+	items, ok := l.items(ctx, call, subject)
+	if !ok {
+		return refused(throttle.InvalidCost())
+	}
 	decision, release, err := l.take(leavable{ctx}, items)
 	if ended := ctx.Err(); ended != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		if err == nil {
@@ -117,20 +119,8 @@ func (l *Limits) giveBack(items []throttle.Item, decision throttle.Decision, sta
 		rows = []throttle.Decision{decision}
 	}
 	for at, row := range rows {
-		if !counts(items[at].Rule(), status) {
+		if !l.counts.Of(items[at].Rule(), status) {
 			_ = l.limiter.GiveBack(items[at], row)
 		}
 	}
-}
-
-// counts calls the count of a rule. If it panics, the call counts.
-func counts(rule *throttle.Rule, status int) (isCounted bool) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			slog.Error("redis-throttle: a count panicked, so the call counts",
-				"rule", rule.Name(), "panic", problem)
-			isCounted = true
-		}
-	}()
-	return rule.Count().Counts(status)
 }

@@ -20,8 +20,10 @@ package grpcthrottle
 
 import (
 	"context"
+	"sync"
 
 	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/internal/keyfunc"
 )
 
 // Call is a call of the server.
@@ -46,13 +48,17 @@ type Limits struct {
 	cost    func(ctx context.Context, call Call) int64
 	skip    func(ctx context.Context, call Call) bool
 	isHeld  bool
+
+	keyFailed, costFailed sync.Once
+	counts                keyfunc.Counts
 }
 
 // Option is an option of [New].
 type Option func(*Limits)
 
-// CostFunc sets the function that returns the cost of a call, from 0 to 10^12 units. Leases and
-// backoffs take no cost, and ignore it. The default is 1.
+// CostFunc sets the function that returns the cost of a call, from 0 to 10^12 units. A call with
+// another gets the status InvalidArgument, and the first is logged. Leases and backoffs take no
+// cost, and ignore it. The default is 1.
 func CostFunc(cost func(ctx context.Context, call Call) int64) Option {
 	return func(l *Limits) { l.cost = cost }
 }
@@ -111,15 +117,19 @@ func invalid(argument, expected string) error {
 	return &throttle.InvalidArgument{Argument: argument, Expected: expected}
 }
 
-// items returns what a call takes.
-func (l *Limits) items(ctx context.Context, call Call, subject string) []throttle.Item {
+// items returns what a call takes; false if it has no cost that a call can have.
+func (l *Limits) items(ctx context.Context, call Call, subject string) ([]throttle.Item, bool) {
 	cost := l.cost(ctx, call)
 	items := make([]throttle.Item, len(l.rules))
 	for at, rule := range l.rules {
 		items[at] = rule.Of(subject)
-		if rule.TakesCost() {
-			items[at] = items[at].Cost(cost)
+		if !rule.TakesCost() {
+			continue
 		}
+		if !keyfunc.IsCost(&l.costFailed, cost) {
+			return nil, false
+		}
+		items[at] = items[at].Cost(cost)
 	}
-	return items
+	return items, true
 }

@@ -27,8 +27,9 @@ func (r *refusal) GRPCStatus() *status.Status { return r.status }
 // Unwrap returns the cause.
 func (r *refusal) Unwrap() error { return r.cause }
 
-func noSubject() error {
-	return status.Error(codes.InvalidArgument, throttle.NoSubject().Detail)
+// refused returns the error of a call that its client must change.
+func refused(problem throttle.Problem) error {
+	return status.Error(codes.InvalidArgument, problem.Detail)
 }
 
 // statusOf returns the error of a call that was not allowed. Its status names no subject, and has

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -37,24 +36,12 @@ func (t *taken) row(at int) throttle.Decision {
 
 // giveBack gives back what the items took whose rules do not count a status. The limiter counts a
 // rejected refund. Without an answer, the units stay taken.
-func (t *taken) giveBack(limiter *throttle.Limiter, at []int, status int) {
+func (p *plan) giveBack(t *taken, at []int, status int) {
 	for _, index := range at {
-		if item := t.items[index]; !counts(item.Rule(), status) {
-			_ = limiter.GiveBack(item, t.row(index), t.opts...)
+		if item := t.items[index]; !p.counts.Of(item.Rule(), status) {
+			_ = p.limiter.GiveBack(item, t.row(index), t.opts...)
 		}
 	}
-}
-
-// counts calls the count of a rule. If it panics, the response counts.
-func counts(rule *throttle.Rule, status int) (isCounted bool) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			isCounted = true
-			slog.Error("redis-throttle: a count panicked, so the response counts",
-				"rule", rule.Name(), "panic", problem)
-		}
-	}()
-	return rule.Count().Counts(status)
 }
 
 // recorder calls a function with the status of a response, once, when its head is written. It does

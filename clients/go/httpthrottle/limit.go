@@ -26,7 +26,7 @@ import (
 
 // Limit returns a middleware that limits the requests of a handler by rules: at least one [Rule] or
 // [RuleFunc], at most 16. The subject is the client's address, unless there is a [Key]. It returns
-// an [throttle.InvalidArgument] for a mistake in an option.
+// an [throttle.InvalidArgument] for a mistake in an option, such as a nil function.
 //
 // Leases are held until the handler has returned, also if the client is gone before, and released
 // in the background. They are not held for work that it leaves behind: put the limit inside of an
@@ -67,9 +67,9 @@ func (p *plan) serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		next.ServeHTTP(w, p.told(r, nil))
 		return
 	}
-	items, ok := p.items(r)
-	if !ok {
-		writeProblem(w, throttle.NoSubject())
+	items, refusal := p.items(r)
+	if refusal != nil {
+		writeProblem(w, *refusal)
 		return
 	}
 	if len(items) == 0 {
@@ -141,7 +141,7 @@ func (p *plan) admit(next http.Handler, w http.ResponseWriter, r *http.Request, 
 		return
 	}
 	counted := &recorder{ResponseWriter: w, ctx: r.Context(), onHead: func(status int) {
-		t.giveBack(p.limiter, notCounted, status)
+		p.giveBack(t, notCounted, status)
 	}}
 	if r.Body != nil && r.Body != http.NoBody {
 		counted.body = &watchedBody{ReadCloser: r.Body}

@@ -81,6 +81,13 @@ func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
 		"cost":           {api, httpthrottle.Cost(-1)},
 		"cost ":          {httpthrottle.Rule(gcra(t, "api"), httpthrottle.Cost(1e12+1))},
 		"key":            {httpthrottle.Rule(gcra(t, "api"), httpthrottle.KeyOf("A", ""))},
+		"key ":           {api, httpthrottle.Key(nil)},
+		"key  ":          {httpthrottle.Rule(gcra(t, "api"), httpthrottle.Key(nil))},
+		"cost  ":         {api, httpthrottle.CostFunc(nil)},
+		"skip":           {api, httpthrottle.Skip(nil)},
+		"tag":            {api, httpthrottle.Tag(nil)},
+		"onDenied":       {api, httpthrottle.OnDenied(nil)},
+		"onFailure":      {api, httpthrottle.OnFailure(nil)},
 		"headers":        {api, httpthrottle.Headers("draft-7")},
 		"trustedProxies": {api, httpthrottle.TrustedProxies("10.0.0.0/33")},
 		"degradedHeader": {api, httpthrottle.DegradedHeader("a b")},
@@ -230,12 +237,11 @@ func TestDegraded_header_comes_from_the_limiter_alone(t *testing.T) {
 }
 
 func TestFailures_are_answers_of_the_program(t *testing.T) {
-	negative := httpthrottle.CostFunc(func(*http.Request) int64 { return -1 })
 	wrong := httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return &throttle.Rule{} })
 	api := httpthrottle.Rule(gcra(t, "api"))
 	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
 	for name, opts := range map[string][]httpthrottle.Option{
-		"cost": {api, negative}, "rule": {wrong},
+		"rule": {wrong},
 	} {
 		if w := ask(limited(t, without(t), never, opts...), get()); w.Code != 500 {
 			t.Error(name, w.Code, w.Body)

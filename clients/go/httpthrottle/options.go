@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/internal/keyfunc"
@@ -28,11 +29,13 @@ func (o option) applyPlan(p *plan) { o(p) }
 // share is what a rule and a middleware both have.
 type share struct {
 	key func(*http.Request) string
-	// keyErr is the mistake in the key.
-	keyErr error
-	cost   func(*http.Request) int64
+	// keyErr and costErr are the mistakes in the functions.
+	keyErr, costErr error
+	cost            func(*http.Request) int64
 	// units is a cost that is the same for all requests.
 	units *int64
+	// keyFailed and costFailed are done when a failure of the function has been logged.
+	keyFailed, costFailed *sync.Once
 }
 
 // entry is a rule of a middleware.
@@ -77,7 +80,20 @@ func added(one entry, opts []RuleOption) Option {
 // the function panics by a [runtime.Error], such as for an index that is out of range, which is
 // logged once. The default is the client's address; see [TrustedProxies].
 func Key(key func(*http.Request) string) SharedOption {
-	return sharedOption(func(s *share) { s.key, s.keyErr = key, nil })
+	return keyed(key, missing("key", key == nil))
+}
+
+func keyed(key func(*http.Request) string, err error) SharedOption {
+	failed := new(sync.Once)
+	return sharedOption(func(s *share) { s.key, s.keyErr, s.keyFailed = key, err, failed })
+}
+
+// missing returns the mistake of an option without a function.
+func missing(argument string, isNil bool) error {
+	if !isNil {
+		return nil
+	}
+	return &throttle.InvalidArgument{Argument: argument, Expected: "a function"}
 }
 
 // KeyOf sets a subject of one or more request headers, such as KeyOf("X-Tenant", "X-Api-Key"). The
@@ -92,9 +108,7 @@ func KeyOf(headers ...string) SharedOption {
 	if len(names) == 0 || slices.ContainsFunc(names, isWrong) {
 		err = &throttle.InvalidArgument{Argument: "key", Expected: "one or more names of headers"}
 	}
-	return sharedOption(func(s *share) {
-		s.key, s.keyErr = func(r *http.Request) string { return joinedFields(r, names) }, err
-	})
+	return keyed(func(r *http.Request) string { return joinedFields(r, names) }, err)
 }
 
 // joinedFields returns the subject that the named headers of a request have; empty if one is
@@ -116,19 +130,30 @@ func joinedFields(r *http.Request, names []string) string {
 // cost, and ignore it.
 func Cost(units int64) SharedOption {
 	return sharedOption(func(s *share) {
-		s.units, s.cost = &units, func(*http.Request) int64 { return units }
+		s.units, s.cost, s.costErr = &units, func(*http.Request) int64 { return units }, nil
 	})
 }
 
-// CostFunc sets the function that returns the units of a request. Others than those of [Cost] are
-// an error of the request; see [OnFailure].
+// CostFunc sets the function that returns the units of a request. A request with others than those
+// of [Cost] is answered 400, and the first is logged.
 func CostFunc(cost func(*http.Request) int64) SharedOption {
-	return sharedOption(func(s *share) { s.units, s.cost = nil, cost })
+	err, failed := missing("cost", cost == nil), new(sync.Once)
+	return sharedOption(func(s *share) {
+		s.units, s.cost, s.costErr, s.costFailed = nil, cost, err, failed
+	})
+}
+
+// function returns the option of a function.
+func function(argument string, isNil bool, set func(*plan)) Option {
+	return option(func(p *plan) {
+		p.err = first(p.err, missing(argument, isNil))
+		set(p)
+	})
 }
 
 // Skip sets the function that returns true for requests that are not limited.
 func Skip(skips func(*http.Request) bool) Option {
-	return option(func(p *plan) { p.skips = skips })
+	return function("skip", skips == nil, func(p *plan) { p.skips = skips })
 }
 
 // OnDenied sets the function that answers denied requests. The fields of the decision and
@@ -136,15 +161,15 @@ func Skip(skips func(*http.Request) bool) Option {
 func OnDenied(
 	answer func(w http.ResponseWriter, r *http.Request, d throttle.Decision),
 ) Option {
-	return option(func(p *plan) { p.onDenied = answer })
+	return function("onDenied", answer == nil, func(p *plan) { p.onDenied = answer })
 }
 
 // OnFailure sets the function that answers requests that could not be decided: the server rejected
-// the command, the limiter is closed, the request's context has ended, or a function of an option
-// returned a wrong value. A server without an answer is no failure: the rule's OnError decides. By
+// the command, the limiter is closed, the request's context has ended, or the function of a
+// [RuleFunc] returned a wrong rule. A server without an answer is no failure: the rule's OnError decides. By
 // default the error is logged by [log/slog], and the answer has the status 500.
 func OnFailure(answer func(w http.ResponseWriter, r *http.Request, err error)) Option {
-	return option(func(p *plan) { p.onFailure = answer })
+	return function("onFailure", answer == nil, func(p *plan) { p.onFailure = answer })
 }
 
 // TrustedProxies sets the proxies whose X-Forwarded-For is believed: addresses, networks such as
@@ -172,7 +197,7 @@ func Anonymous(rule *throttle.Rule) Option {
 // for several rules. With an empty tag the keys have that of the limiter. A request whose tag is
 // not UTF-8 is answered 400.
 func Tag(tag func(*http.Request) string) Option {
-	return option(func(p *plan) { p.tag = tag })
+	return function("tag", tag == nil, func(p *plan) { p.tag = tag })
 }
 
 // DegradedHeader sets the name of a request header that tells the handler that OnError decided. Its

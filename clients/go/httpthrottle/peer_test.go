@@ -1,9 +1,7 @@
 package httpthrottle_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -89,10 +87,7 @@ func statusesOnUnix(t *testing.T, handler http.Handler, forwarded ...string) []i
 }
 
 func TestPeers_without_an_address_share_a_limit_which_is_logged_once(t *testing.T) {
-	var log bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(before)
+	log := logging(t)
 	api := httpthrottle.Rule(throttle.Must(throttle.Fixed("api", 1, time.Hour)))
 	unix := []string{"unix"}
 	for what, one := range map[string]struct {

@@ -25,6 +25,7 @@ type plan struct {
 	networks     []string
 	knowsProxies bool
 	clients      *keyfunc.Clients
+	counts       keyfunc.Counts
 	styles       []throttle.HeaderStyle
 	anonymous    *throttle.Rule
 	hasAnonymous bool
@@ -87,7 +88,7 @@ func (p *plan) checkRule(rule *throttle.Rule) {
 }
 
 func (p *plan) checkShare(s share) {
-	p.err = first(p.err, s.keyErr)
+	p.err = first(first(p.err, s.keyErr), s.costErr)
 	if s.units != nil && (*s.units < 0 || *s.units > 1_000_000_000_000) {
 		p.mistake("cost", "0 to 10^12")
 	}
@@ -116,9 +117,14 @@ type subjects struct {
 	shared  *string
 }
 
-// items returns what a request asks for; none if no rule applies. It returns false for a request
-// without a subject.
-func (p *plan) items(r *http.Request) ([]throttle.Item, bool) {
+var (
+	noSubject   = throttle.NoSubject()
+	invalidCost = throttle.InvalidCost()
+)
+
+// items returns what a request asks for; none if no rule applies. It returns a problem for a
+// request without a subject, or with a cost that no call can have.
+func (p *plan) items(r *http.Request) ([]throttle.Item, *throttle.Problem) {
 	found := &subjects{plan: p, request: r}
 	items := make([]throttle.Item, 0, len(p.entries))
 	for _, one := range p.entries {
@@ -132,45 +138,55 @@ func (p *plan) items(r *http.Request) ([]throttle.Item, bool) {
 		if subject == "" {
 			return p.anonymousItem(r)
 		}
-		items = append(items, p.item(r, rule, subject, one.cost))
+		item, ok := p.item(r, rule, subject, one.share)
+		if !ok {
+			return nil, &invalidCost
+		}
+		items = append(items, item)
 	}
-	return items, true
+	return items, nil
 }
 
-func (p *plan) anonymousItem(r *http.Request) ([]throttle.Item, bool) {
+func (p *plan) anonymousItem(r *http.Request) ([]throttle.Item, *throttle.Problem) {
 	if p.anonymous == nil {
-		return nil, false
+		return nil, &noSubject
 	}
 	subject := p.address(r)
 	if subject == "" {
-		return nil, false
+		return nil, &noSubject
 	}
-	return []throttle.Item{p.item(r, p.anonymous, subject, nil)}, true
+	item, ok := p.item(r, p.anonymous, subject, share{})
+	if !ok {
+		return nil, &invalidCost
+	}
+	return []throttle.Item{item}, nil
 }
 
-// item returns a rule's item with the cost of the request.
+// item returns a rule's item with the cost of the request; false if no call can have it.
 func (p *plan) item(
-	r *http.Request, rule *throttle.Rule, subject string, cost func(*http.Request) int64,
-) throttle.Item {
+	r *http.Request, rule *throttle.Rule, subject string, own share,
+) (throttle.Item, bool) {
 	item := rule.Of(subject)
-	if cost == nil {
-		cost = p.cost
+	if own.cost == nil {
+		own = p.share
 	}
-	if cost == nil || !rule.TakesCost() {
-		return item
+	if own.cost == nil || !rule.TakesCost() {
+		return item, true
 	}
-	return item.Cost(cost(r))
+	units := own.cost(r)
+	return item.Cost(units), keyfunc.IsCost(own.costFailed, units)
 }
 
 // of returns the subject under a rule; empty if there is none.
 func (s *subjects) of(one entry) string {
 	if one.key != nil {
-		return keyfunc.Subject(func() string { return one.key(s.request) })
+		return keyfunc.Subject(one.keyFailed, func() string { return one.key(s.request) })
 	}
 	if s.shared == nil {
 		var subject string
 		if s.plan.key != nil {
-			subject = keyfunc.Subject(func() string { return s.plan.key(s.request) })
+			find := func() string { return s.plan.key(s.request) }
+			subject = keyfunc.Subject(s.plan.keyFailed, find)
 		} else {
 			subject = s.plan.address(s.request)
 		}
