@@ -102,8 +102,8 @@ export class Limiter {
    * Creates a limiter with a client of its own, of the package `redis` or else `ioredis`, whichever
    * is installed. `close` closes it. The first call connects, or `ready`.
    *
-   * @param url `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS, or
-   * `redis+unix:///path?user=&pass=&db=`. With `cluster`, any node of a cluster.
+   * @param url `redis://[user:password@][host][:port][/database]`, `rediss://` for TLS, or
+   * `redis+unix:///path?user=&pass=&db=`; or `valkey`. With `cluster`, any node of a cluster.
    * @throws InvalidArgumentError for another URL or without a driver.
    */
   static fromUrl(url: string, options: UrlOptions = {}): Limiter {

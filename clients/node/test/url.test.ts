@@ -9,8 +9,10 @@ const named = (argument: string) =>
 it.each([
   '',
   'secret',
-  'redis://',
-  'redis://:secret@',
+  'redis:secret',
+  'redis://:secret@host:0',
+  'redis://:secret@host?db=one',
+  'valkey+unix://host/secret',
   'http://:secret@host',
   'redis://:secret@host:port',
   'redis://:secret@host/one',
@@ -34,7 +36,8 @@ it.each([
 
 it.each([
   ['timeout', 'redis://host?timeout=5', {}],
-  ['db', 'redis://host?db=5', {}],
+  ['user', 'redis://host?user=u', {}],
+  ['url', 'redis://host?db=1', { cluster: true }],
   ['password', 'unix:///path?password=p', {}],
   ['url', 'redis://host/1', { cluster: true }],
   ['url', 'unix:///path', { cluster: true }],
@@ -51,6 +54,26 @@ it('a limiter of a URL needs a driver', () => {
     throw Object.assign(new Error(`no ${name}`), { code: 'MODULE_NOT_FOUND' });
   };
   expect(() => opened('redis://host', false, none)).toThrow('the package redis 5.9 or 6, or');
+});
+
+it.each([
+  ['redis://', { host: 'localhost', port: 6379, db: 0 }],
+  ['redis://:7911', { host: 'localhost', port: 7911 }],
+  ['redis://:7911@host', { host: 'host', port: 6379, password: '7911' }],
+  ['redis://u:p@:7911/2', { host: 'localhost', port: 7911, db: 2, username: 'u', password: 'p' }],
+  ['valkey://host:1/2?db=3', { host: 'host', port: 1, db: 3 }],
+  ['valkeys://:1?db=3', { host: 'localhost', port: 1, db: 3, tls: {} }],
+  ['valkey+unix:///a/path?db=3', { path: '/a/path', db: 3 }],
+])('reads the URL %s', (url, expected) => {
+  let made: unknown;
+  class Redis {
+    constructor(options: object) {
+      made = options;
+    }
+    on(): void {}
+  }
+  opened(url, false, (name) => (name === 'ioredis' ? { default: Redis } : {}));
+  expect(made).toMatchObject(expected);
 });
 
 it('the older client of node-redis is passed over', () => {

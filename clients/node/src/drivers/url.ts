@@ -96,35 +96,46 @@ function ioRedis(ioredis: IoRedis, server: Server, isCluster: boolean): Opened {
   return { client, close: () => client.disconnect() };
 }
 
-const FORMS = 'redis://[user:password@]host[:port][/database], rediss:// or redis+unix:///path';
+const FORMS = 'redis://[user:password@][host][:port][/database], rediss:// or redis+unix:///path';
+
+const TCP = ['redis:', 'valkey:'];
+const TLS = ['rediss:', 'valkeys:'];
+const UNIX = ['unix:', 'redis+unix:', 'valkey+unix:'];
 
 /** The options that the URL of a Unix socket may have, as those of the module's programs. */
-const OPTIONS = ['user', 'pass', 'db'];
+const OF_UNIX = ['user', 'pass', 'db'];
+const OF_TCP = ['db'];
+
+/** Matches a URL without a host, which `URL` cannot read: `redis://:7911`. */
+const WITHOUT_HOST = /^((?:redis|valkey)s?:\/\/)([^/?#]*@)?(:\d*)?(?=[/?#]|$)/i;
 
 function parsed(text: string): Server {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  const isUnix = url?.protocol === 'unix:' || url?.protocol === 'redis+unix:';
-  const isTcp = url?.protocol === 'redis:' || url?.protocol === 'rediss:';
-  if (url === undefined || (!isUnix && !isTcp) || url.hash !== '') throw refused();
-  if (isTcp === (url.hostname === '')) throw refused();
+  const full = String(text).replace(WITHOUT_HOST, '$1$2localhost$3');
+  const url = URL.canParse(full) ? new URL(full) : undefined;
+  if (url === undefined || url.hash !== '' || url.port === '0') throw refused();
+  const isUnix = UNIX.includes(url.protocol);
+  const isTls = TLS.includes(url.protocol);
+  if (!isUnix && !isTls && !TCP.includes(url.protocol)) throw refused();
+  if (isUnix === (url.hostname !== '')) throw refused();
+  const options = isUnix ? OF_UNIX : OF_TCP;
   for (const name of url.searchParams.keys()) {
-    if (isUnix && OPTIONS.includes(name)) continue;
-    const known = isUnix ? `one of the options ${OPTIONS.join(', ')}` : 'no option';
-    throw new InvalidArgumentError(name, `${known} in the URL`);
+    if (options.includes(name)) continue;
+    throw new InvalidArgumentError(name, `one of the options ${options.join(', ')} in the URL`);
   }
   const path = decoded(url.pathname);
+  const [username, password, db] = OF_UNIX.map((name) => url.searchParams.get(name) ?? '');
   if (isUnix) {
     if (!/^\/./.test(path)) throw refused();
-    const [username, password, db] = OPTIONS.map((name) => url.searchParams.get(name) ?? '');
     const login = loginOf(username, password);
     return { at: { path }, tls: false, login, database: databaseOf(db) };
   }
   const host = decoded(url.hostname).replace(/^\[(.*)\]$/, '$1');
   return {
     at: { host, port: url.port === '' ? 6379 : Number(url.port) },
-    tls: url.protocol === 'rediss:',
+    tls: isTls,
     login: loginOf(decoded(url.username), decoded(url.password)),
-    database: databaseOf(path.slice(1)),
+    // As in the drivers of Python, the option precedes the path.
+    database: databaseOf(db || path.slice(1)),
   };
 }
 

@@ -53,6 +53,7 @@ describe('a server', () => {
       ],
       ['a password', () => `redis://:secret@localhost:${server.port}`],
       ['a Unix socket', () => `redis+unix://${encodeURI(path)}?user=an%40app&pass=p%3Aw%2Fd&db=3`],
+      ['no host, and a database', () => `valkey://:secret@:${server.port}?db=3`],
       ['another form of a Unix socket', () => `unix://${encodeURI(path)}?pass=secret`],
     ])('is reached by a URL with %s', async (name, url) => {
       const { client, close } = opened(url(), false, load);
