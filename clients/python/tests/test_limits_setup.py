@@ -176,9 +176,30 @@ def test_a_limit_that_cannot_be_enforced_denies_in_flask_limiter(
     for path in ("/none", "/none", "/tested"):
         denied = client.get(path, headers={"X-User": "alice"})
         assert (denied.status_code, denied.headers["X-RateLimit-Remaining"]) == (429, "0")
+    storage: Any = limiter.storage
+    storage.limiter.close()
     told = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
     assert len(told) == 1
     assert told[0].startswith(f"the limit {parse(limit)} denies every call, because {strategy} ")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("cost", [-1, 1.5, "1", None, True, 10**13])
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+def test_a_cost_that_no_call_can_have_is_denied_in_flask_limiter(
+    shared_server: Server, strategy: str, cost: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, limiter = flask_app(shared_server, strategy=strategy, swallow_errors=True)
+    app: Any = client.application
+    app.add_url_rule("/dear", "dear", limiter.limit("3/minute", cost=lambda: cost)(lambda: "dear"))
+    for _ in range(2):
+        assert client.get("/dear", headers={"X-User": "alice"}).status_code == 429
+    storage: Any = limiter.storage
+    storage.limiter.close()
+    told = [one.getMessage() for one in caplog.records if one.name == "redis_throttle_client"]
+    assert [one.partition(" (")[0] for one in told] == (
+        [] if cost == 10**13 else ["calls with a cost that no call can have are denied"]
+    )
 
 
 @pytest.mark.anyio

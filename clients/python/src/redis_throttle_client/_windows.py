@@ -22,7 +22,7 @@ from ._cluster import AsyncClusterTransport, ClusterTransport
 from ._decision import Decision
 from ._errors import InvalidArgument, Reason, Unavailable
 from ._limiter import Limiter
-from ._rules import MAX_UNITS, OnError, Rule, fixed, gcra, sliding, sliding_log
+from ._rules import MAX_UNITS, OnError, Rule, checked_cost, fixed, gcra, sliding, sliding_log
 from ._steps import Steps
 
 # The counts of a sliding window: the previous one and its seconds left, the current one and its.
@@ -37,7 +37,7 @@ _PARTS = 1000
 _MOST_SLIDING = MAX_UNITS // _PARTS - 1
 # A count above each limit.
 _ABOVE_ALL = sys.maxsize
-_MOST_REFUSED = 100
+_MOST_LOGGED = 100
 log = logging.getLogger("redis_throttle_client")
 T = TypeVar("T", int, float)
 
@@ -54,8 +54,7 @@ class Windows:
         self._is_cluster = isinstance(limiter._transport, ClusterTransport | AsyncClusterTransport)
         self._on_error = on_error
         self._of_rules: OnError = "deny" if on_error == "raise" else on_error
-        # The limits that were logged, because the server has no such rule.
-        self._refused: set[tuple[str, str]] = set()
+        self._logged: set[str] = set()
 
     @cached_property
     def _local(self) -> MemoryStorage:
@@ -75,16 +74,29 @@ class Windows:
             return RULES[strategy](limit, expiry, self._of_rules)
         except InvalidArgument as error:
             named = str(_limit_of(key) or f"{limit} per {expiry} s")
-            refused = strategy, named
-            if refused not in self._refused and len(self._refused) < _MOST_REFUSED:
-                self._refused.add(refused)
-                most = _MOST_SLIDING if strategy == "sliding-window-counter" else MAX_UNITS
-                log.error(
-                    "the limit %s denies every call, because %s cannot enforce it: write at most "
-                    "%d per at most 366 days; checked() finds such limits at setup (%s)",
-                    named, strategy, most, error,
-                )  # fmt: skip
+            most = _MOST_SLIDING if strategy == "sliding-window-counter" else MAX_UNITS
+            self._log_once(
+                f"the limit {named} denies every call, because {strategy} cannot enforce it: write "
+                f"at most {most} per at most 366 days; checked() finds such limits at setup",
+                error,
+            )
             return None
+
+    def _fits(self, cost: int, limit: int) -> bool:
+        """Returns False for a cost above the limit, and for one that no call can have.
+
+        A client may choose the cost, and the framework ignore an error.
+        """
+        try:
+            return checked_cost(min(cost, MAX_UNITS)) == cost <= limit
+        except (InvalidArgument, TypeError) as error:
+            self._log_once("calls with a cost that no call can have are denied", error)
+            return False
+
+    def _log_once(self, text: str, error: Exception) -> None:
+        if text not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(text)
+            log.error("%s (%s)", text, error)
 
     def _answered(self, decision: Decision) -> Decision:
         """Returns the decision. Raises if there is none and the framework handles such calls."""
@@ -105,7 +117,7 @@ class Windows:
     def incr(self, key: str, expiry: int, amount: int) -> Steps[int]:
         """Counts in a fixed window, and returns the count."""
         rule = self._rule("fixed-window", key, MAX_UNITS, expiry)
-        if rule is None:
+        if rule is None or not self._fits(amount, MAX_UNITS):
             return _ABOVE_ALL
         try:
             counted = yield from self._calls.settle("charge", rule, _subject(key), amount, None)
@@ -165,7 +177,7 @@ class Windows:
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
         """Takes units of a moving window. Returns True if they were left."""
         rule = self._rule("moving-window", key, limit, expiry)
-        if rule is None or amount > limit:
+        if rule is None or not self._fits(amount, limit):
             return False
         return (yield from self._check(rule, key, amount))
 
@@ -191,7 +203,7 @@ class Windows:
     def acquire_sliding(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
         """Takes units of a sliding window. Returns True if they were left."""
         rule = self._rule("sliding-window-counter", key, limit, expiry)
-        if rule is None or amount > limit:
+        if rule is None or not self._fits(amount, limit):
             return False
         return (yield from self._check(rule, key, amount * _PARTS))
 
@@ -229,14 +241,14 @@ class Windows:
     def hit(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Takes ``cost``. Returns True if the call was allowed."""
         rule = self._rule("gcra", key, item.amount, item.get_expiry())
-        if rule is None or cost > item.amount:
+        if rule is None or not self._fits(cost, item.amount):
             return False
         return (yield from self._check(rule, key, cost))
 
     def test(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Returns True if ``cost`` would be allowed."""
         rule = self._rule("gcra", key, item.amount, item.get_expiry())
-        if rule is None or cost > item.amount:
+        if rule is None or not self._fits(cost, item.amount):
             return False
         return (yield from self._peek(rule, key, cost)).allowed
 
