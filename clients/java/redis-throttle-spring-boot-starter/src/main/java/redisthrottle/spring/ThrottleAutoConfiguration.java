@@ -76,6 +76,11 @@ public class ThrottleAutoConfiguration {
     return given.hmacSecret() == null ? builder : builder.hmacSecret(given.hmacSecret());
   }
 
+  @Bean
+  static DurationUnits throttleDurationUnits() {
+    return new DurationUnits();
+  }
+
   /** Returns the rules of the properties, which make the beans of type {@code Rule}. */
   @Bean(ThrottleRules.BEAN)
   ThrottleRules throttleRules(ThrottleProperties properties) {

@@ -97,7 +97,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
   @Override
   public void onApplicationEvent(FilterArgsEvent event) {
     try {
-      event.getArgs().keySet().forEach(Config::checkName);
+      event.getArgs().forEach(Config::check);
       super.onApplicationEvent(event);
     } catch (BindException e) {
       throw mistake(e);
@@ -344,11 +344,22 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       return onError == null ? made : made.onError(onError);
     }
 
-    /** Throws unless an argument of the gateway's filter is one of this limiter or of another. */
-    static void checkName(String argument) {
+    /**
+     * Throws unless an argument of the gateway's filter is one of this limiter or of another, and
+     * for a period without a unit, which would be read as milliseconds.
+     */
+    static void check(String argument, Object value) {
       String prefix = PROPERTY + ".";
-      if (argument.startsWith(prefix) && !OPTIONS.contains(argumentOf(argument))) {
+      if (!argument.startsWith(prefix)) {
+        return;
+      }
+      String option = argumentOf(argument);
+      if (!OPTIONS.contains(option)) {
         throw invalid(argument, "one of " + new TreeSet<>(OPTIONS) + " after " + prefix);
+      }
+      String text = String.valueOf(value).trim();
+      if (option.equals("period") && text.matches("[+-]?[0-9]+")) {
+        throw invalid(option, "a duration with its unit, such as " + text + "s");
       }
     }
 

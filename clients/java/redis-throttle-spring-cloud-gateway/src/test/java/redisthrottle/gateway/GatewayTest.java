@@ -258,6 +258,7 @@ class GatewayTest {
             Map.entry("rate  ", Map.of("throttle.rate", "many")),
             Map.entry("cost ", Map.of("throttle.rate", "1", "throttle.cost", "many")),
             Map.entry("period", Map.of("throttle.rate", "1/minute", "throttle.period", "1m")),
+            Map.entry("period ", Map.of("throttle.rate", "1", "throttle.period", "60")),
             Map.entry("throttle.burts", Map.of("throttle.rate", "1", "throttle.burts", "40")),
             Map.entry("name", Map.of("throttle.rate", "1", "throttle.name", "a b")),
             Map.entry("cost", Map.of("throttle.rate", "1", "throttle.cost", "2")),
