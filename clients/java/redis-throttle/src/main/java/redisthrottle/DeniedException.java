@@ -1,5 +1,6 @@
 package redisthrottle;
 
+import java.util.LinkedHashMap;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
@@ -43,8 +44,13 @@ public final class DeniedException extends RuntimeException {
     return decision.problem().status();
   }
 
-  /** Returns the fields of that response; see {@link Decision#headers()}. */
+  /**
+   * Returns the fields of that response: those of {@link Decision#headers()}, and {@code
+   * Cache-Control: no-store}.
+   */
   public Map<String, String> headers() {
-    return decision.headers();
+    Map<String, String> all = new LinkedHashMap<>(decision.headers());
+    all.put("Cache-Control", "no-store");
+    return all;
   }
 }
