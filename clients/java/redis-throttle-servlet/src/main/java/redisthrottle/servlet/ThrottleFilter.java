@@ -80,14 +80,15 @@ public final class ThrottleFilter implements Filter {
   }
 
   /**
-   * Returns a key function for {@link ThrottleFilterBuilder#key} that joins the first values of
-   * headers, such as a tenant's and an API key's. Different values never make the same subject.
-   * Without one of the headers a request has no subject.
+   * Returns a key function for {@link ThrottleFilterBuilder#key} that joins the values of headers,
+   * such as a tenant's and an API key's. Different values never make the same subject. A request
+   * has no subject unless it has each of the headers exactly once.
    *
    * @throws InvalidArgumentException if there is no name, or if one is no name of a header
    */
   public static Function<HttpServletRequest, @Nullable String> keyOf(String... headers) {
-    return KeyParts.ofHeaders(HttpServletRequest::getHeader, headers);
+    return KeyParts.ofHeaders(
+        (request, name) -> Collections.list(request.getHeaders(name)), headers);
   }
 
   /** Returns the decision on a request; null if it was not limited. */

@@ -168,6 +168,15 @@ class SubjectsTest extends WebTest {
     assertEquals(8, left(day, "a%7Cb|c"));
     assertEquals(8, left(day, "a|b%7Cc"));
     assertEquals(400, send(request("/").headers("X-Tenant", "a")).statusCode());
+    String[] twice = {"X-Tenant", "a", "X-Tenant", "a", "X-Api-Key", "d"};
+    assertEquals(400, send(request("/").headers(twice)).statusCode());
+    // A byte is a character, in every container and language.
+    String fields = "X-Tenant: \u00c3\u00a9\r\nX-Api-Key: c\r\n\r\n";
+    try (Socket socket = open("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + fields)) {
+      byte[] answer = socket.getInputStream().readAllBytes();
+      assertTrue(new String(answer, StandardCharsets.ISO_8859_1).startsWith("HTTP/1.1 200"));
+    }
+    assertEquals(8, left(day, "\u00c3\u00a9|c"));
     assertThrows(InvalidArgumentException.class, ThrottleFilter::keyOf);
     assertThrows(InvalidArgumentException.class, () -> ThrottleFilter.keyOf("X-Tenant", "a b"));
   }

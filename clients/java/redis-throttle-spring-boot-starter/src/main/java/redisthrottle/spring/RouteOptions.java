@@ -1,11 +1,9 @@
 package redisthrottle.spring;
 
-import java.util.function.BiFunction;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.core.ResolvableType;
-import redisthrottle.middleware.KeyParts;
 import redisthrottle.middleware.MiddlewareBuilder;
 
 /**
@@ -23,25 +21,25 @@ final class RouteOptions<R> {
   private final ThrottleProperties properties;
   private final ConfigurableListableBeanFactory beans;
   private final Class<R> request;
-  private final BiFunction<R, String, @Nullable String> header;
+  private final Function<String[], Function<R, @Nullable String>> keyOf;
   private final Function<R, @Nullable String> principal;
 
   /**
    * Makes the options.
    *
-   * @param header returns a request's header
+   * @param keyOf the filter's function of that name, which joins headers
    * @param principal returns the name of a request's principal
    */
   RouteOptions(
       ThrottleProperties properties,
       ConfigurableListableBeanFactory beans,
       Class<R> request,
-      BiFunction<R, String, @Nullable String> header,
+      Function<String[], Function<R, @Nullable String>> keyOf,
       Function<R, @Nullable String> principal) {
     this.properties = properties;
     this.beans = beans;
     this.request = request;
-    this.header = header;
+    this.keyOf = keyOf;
     this.principal = principal;
   }
 
@@ -81,7 +79,7 @@ final class RouteOptions<R> {
     }
     if (key.startsWith(HEADER)) {
       String[] names = key.substring(HEADER.length()).split(" *, *", -1);
-      return PropertyException.in(property, () -> KeyParts.ofHeaders(header, names));
+      return PropertyException.in(property, () -> keyOf.apply(names));
     }
     if (!key.equals(PRINCIPAL)) {
       return bean(property, key);

@@ -35,7 +35,7 @@ public class ThrottleServletAutoConfiguration {
             properties,
             beans,
             HttpServletRequest.class,
-            HttpServletRequest::getHeader,
+            ThrottleFilter::keyOf,
             ThrottleServletAutoConfiguration::principal);
     RouteTable<ThrottleFilter> routes =
         new RouteTable<>(

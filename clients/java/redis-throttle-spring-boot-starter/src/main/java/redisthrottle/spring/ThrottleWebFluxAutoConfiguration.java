@@ -38,7 +38,7 @@ public class ThrottleWebFluxAutoConfiguration {
             properties,
             beans,
             ServerWebExchange.class,
-            (exchange, name) -> exchange.getRequest().getHeaders().getFirst(name),
+            ThrottleWebFilter::keyOf,
             exchange -> exchange.getAttribute(PRINCIPAL));
     RouteTable<WebFilter> routes =
         new RouteTable<>(

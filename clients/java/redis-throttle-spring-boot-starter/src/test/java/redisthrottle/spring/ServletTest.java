@@ -263,6 +263,8 @@ class ServletTest {
       // The parts of one key never make the key of others.
       assertEquals(200, program.get("/pages/header", "X-Api-Key", "acme|k1").statusCode());
       assertEquals(400, program.get("/pages/both", "X-Tenant", "acme").statusCode());
+      String[] twice = {"X-Tenant", "acme", "X-Tenant", "acme", "X-Api-Key", "k2"};
+      assertEquals(400, program.get("/pages/both", twice).statusCode());
     }
   }
 

@@ -75,16 +75,16 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
   }
 
   /**
-   * Returns a resolver of keys that joins the first values of headers, such as a tenant's and an
-   * API key's. Different values never make the same key. Without one of the headers the key is
-   * empty.
+   * Returns a resolver of keys that joins the values of headers, such as a tenant's and an API
+   * key's. Different values never make the same key. There is no key unless a request has each of
+   * the headers exactly once.
    *
    * @throws InvalidArgumentException if there is no name, or if one is no name of a header
    */
   public static KeyResolver keyOf(String... headers) {
     Function<ServerWebExchange, @Nullable String> key =
         KeyParts.ofHeaders(
-            (exchange, name) -> exchange.getRequest().getHeaders().getFirst(name), headers);
+            (exchange, name) -> exchange.getRequest().getHeaders().getOrEmpty(name), headers);
     return exchange -> Mono.justOrEmpty(key.apply(exchange));
   }
 

@@ -221,6 +221,8 @@ class GatewayTest {
     assertEquals(204, gateway.send("both", "X-Tenant", "a", "X-User", "b|c").statusCode());
     assertEquals(429, gateway.send("both", "X-Tenant", "a", "X-User", "b|c").statusCode());
     assertEquals(403, gateway.send("both", "X-Tenant", "a").statusCode());
+    String[] twice = {"X-Tenant", "d", "X-Tenant", "d", "X-User", "c"};
+    assertEquals(403, gateway.send("both", twice).statusCode());
   }
 
   @Test

@@ -63,15 +63,15 @@ public final class ThrottleWebFilter implements WebFilter {
   }
 
   /**
-   * Returns a key function for {@link ThrottleWebFilterBuilder#key} that joins the first values of
-   * headers, such as a tenant's and an API key's. Different values never make the same subject.
-   * Without one of the headers a request has no subject.
+   * Returns a key function for {@link ThrottleWebFilterBuilder#key} that joins the values of
+   * headers, such as a tenant's and an API key's. Different values never make the same subject. A
+   * request has no subject unless it has each of the headers exactly once.
    *
    * @throws InvalidArgumentException if there is no name, or if one is no name of a header
    */
   public static Function<ServerWebExchange, @Nullable String> keyOf(String... headers) {
     return KeyParts.ofHeaders(
-        (exchange, name) -> exchange.getRequest().getHeaders().getFirst(name), headers);
+        (exchange, name) -> exchange.getRequest().getHeaders().getOrEmpty(name), headers);
   }
 
   /** Returns the decision on a request; null if it was not limited. */

@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
+import java.net.Socket;
 import java.net.http.HttpResponse;
 import java.time.Duration;
 import java.util.List;
@@ -214,7 +216,7 @@ class ThrottleWebFilterTest {
   }
 
   @Test
-  void joins_headers_to_one_subject() {
+  void joins_headers_to_one_subject() throws IOException {
     Rule api = Rule.fixed("joined", 1, DAY);
     ThrottleWebFilterBuilder options = filter().rule(api);
     options.key(ThrottleWebFilter.keyOf("X-Tenant", "X-Api-Key"));
@@ -222,8 +224,16 @@ class ThrottleWebFilterTest {
       assertEquals(200, web.get("/", "X-Tenant", "a|b", "X-Api-Key", "c").statusCode());
       assertEquals(200, web.get("/", "X-Tenant", "a", "X-Api-Key", "b|c").statusCode());
       assertEquals(400, web.get("/", "X-Tenant", "a").statusCode());
+      String[] twice = {"X-Tenant", "a", "X-Tenant", "a", "X-Api-Key", "d"};
+      assertEquals(400, web.get("/", twice).statusCode());
+      // A byte is a character, in every server and language.
+      String fields = "X-Tenant: \u00c3\u00a9\r\nX-Api-Key: c\r\n\r\n";
+      try (Socket socket = web.openWith("GET / HTTP/1.1\r\nHost: a\r\n" + fields)) {
+        Web.readUntil(socket, "200 OK");
+      }
     }
     assertEquals(0, limiter.peek(api.of("a%7Cb|c")).remaining());
+    assertEquals(0, limiter.peek(api.of("\u00c3\u00a9|c")).remaining());
   }
 
   private static Handler handler(LinkedBlockingQueue<LogRecord> records) {

@@ -126,10 +126,10 @@ final class Web implements AutoCloseable {
     return openWith("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n");
   }
 
-  /** Sends text through a socket, which the caller closes. */
+  /** Sends the bytes of Latin-1 text through a socket, which the caller closes. */
   Socket openWith(String text) throws IOException {
     Socket socket = new Socket(InetAddress.getLoopbackAddress(), server.port());
-    socket.getOutputStream().write(text.getBytes(StandardCharsets.US_ASCII));
+    socket.getOutputStream().write(text.getBytes(StandardCharsets.ISO_8859_1));
     return socket;
   }
 

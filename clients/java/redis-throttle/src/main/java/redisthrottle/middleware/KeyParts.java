@@ -35,19 +35,25 @@ public final class KeyParts {
   }
 
   /**
-   * Returns the function that joins the first values of request headers. For adapters.
+   * Returns the function that joins the values of request headers. A header that is missing or
+   * empty, or that occurs several times, leaves no subject, because the client would choose which
+   * one counts. For adapters.
    *
-   * @param header returns the first value of a request's header; null without one
+   * @param header returns the values of a request's header, one for each time that it occurs
    * @throws InvalidArgumentException if there is no name, or if one is no name of a header
    */
   public static <R> Function<R, @Nullable String> ofHeaders(
-      BiFunction<R, String, @Nullable String> header, String... names) {
+      BiFunction<R, String, List<String>> header, String... names) {
     if (names == null || names.length == 0 || !Arrays.stream(names).allMatch(KeyParts::isName)) {
       throw new InvalidArgumentException("headers", "one or more names of headers");
     }
     List<String> all = List.of(names);
     return request ->
-        join(all.stream().map(name -> header.apply(request, name)).toArray(String[]::new));
+        join(all.stream().map(name -> only(header.apply(request, name))).toArray(String[]::new));
+  }
+
+  private static @Nullable String only(List<String> values) {
+    return values.size() == 1 ? values.get(0) : null;
   }
 
   /**
