@@ -239,7 +239,7 @@ class ThrottleFilterTest extends WebTest {
   void answers_failures_500_or_as_the_program_wants() throws Exception {
     Rule day = Rule.fixed(name("day"), 9, MINUTE);
     ThrottleFilterBuilder options = limiting(limiter, day);
-    options.cost(request -> request.getRequestURI().equals("/cost") ? -1 : 1);
+    options.cost(request -> thrownAt(request, "/cost") == null ? 1 : 0);
     options.skip(request -> thrownAt(request, "/skip") != null);
     options.tag(request -> thrownAt(request, "/tag"));
     serve(this::answer, options.build());

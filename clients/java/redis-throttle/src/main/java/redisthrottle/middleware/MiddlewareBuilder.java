@@ -109,7 +109,7 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
 
   /**
    * Sets the function that returns the units of a request, from 0 to 10^12. The default is 1. Rules
-   * that take no cost ignore it.
+   * that take no cost ignore it. A request with other units is answered 400; the first is logged.
    */
   public B cost(ToLongFunction<R> cost) {
     this.cost = present("cost", cost);

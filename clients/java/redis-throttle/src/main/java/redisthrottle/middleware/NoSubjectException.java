@@ -1,8 +1,11 @@
 package redisthrottle.middleware;
 
-/** Thrown for a request whose tag is not Unicode. A filter answers it as one without a subject. */
+/**
+ * Thrown for a request whose tag is not Unicode, or whose cost no call can have. A filter answers
+ * it as one without a subject, 400.
+ */
 public final class NoSubjectException extends RuntimeException {
-  NoSubjectException() {
-    super("the tag of the request is not Unicode", null, false, false);
+  NoSubjectException(String problem) {
+    super(problem, null, false, false);
   }
 }

@@ -14,6 +14,7 @@ import org.jspecify.annotations.Nullable;
 import redisthrottle.CallOptions;
 import redisthrottle.Decision;
 import redisthrottle.HeaderStyle;
+import redisthrottle.InvalidArgumentException;
 import redisthrottle.Item;
 import redisthrottle.Limiter;
 import redisthrottle.Proxies;
@@ -41,6 +42,7 @@ public final class RequestLimits<R> {
   private final @Nullable String degradedHeader;
   private final AtomicBoolean saidForwarded = new AtomicBoolean();
   private final AtomicBoolean saidKey = new AtomicBoolean();
+  private final AtomicBoolean saidCost = new AtomicBoolean();
 
   RequestLimits(MiddlewareBuilder<R, ?> options) {
     limiter = options.limiter;
@@ -62,6 +64,7 @@ public final class RequestLimits<R> {
    * Returns the items of a request: none for a request that is not limited, null for a request
    * without a subject.
    *
+   * @throws NoSubjectException for a cost that no call can have
    * @throws RuntimeException if a function of the application threw it, other than that of a key
    */
   public @Nullable List<Item> items(R request) {
@@ -96,7 +99,18 @@ public final class RequestLimits<R> {
       return null;
     }
     Item item = rule.of(subject);
-    return rule.takesCost() ? item.cost(cost.applyAsLong(request)) : item;
+    if (!rule.takesCost()) {
+      return item;
+    }
+    long units = cost.applyAsLong(request);
+    try {
+      return item.cost(units);
+    } catch (InvalidArgumentException e) {
+      if (saidCost.compareAndSet(false, true)) {
+        LOG.log(Level.WARNING, "redis-throttle: a cost function returned what no call can have", e);
+      }
+      throw new NoSubjectException("the cost of the request is none");
+    }
   }
 
   private @Nullable String subject(R request, @Nullable Function<R, @Nullable String> from) {
@@ -131,7 +145,7 @@ public final class RequestLimits<R> {
       return CallOptions.NONE;
     }
     if (!KeyParts.isSubject(found)) {
-      throw new NoSubjectException();
+      throw new NoSubjectException("the tag of the request is not Unicode");
     }
     return CallOptions.NONE.withTag(found);
   }
