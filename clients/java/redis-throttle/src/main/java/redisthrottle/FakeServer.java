@@ -32,9 +32,16 @@ public final class FakeServer implements Connector {
     return new LimiterBuilder(this, clock::view, Runnable::run).jitter(() -> 1);
   }
 
-  /** Moves the clock, and runs what is due until then. */
+  /**
+   * Moves the clock, and runs what is due until then.
+   *
+   * @throws InvalidArgumentException for a negative time, because the clock never goes back
+   */
   public void advance(Duration time) {
-    clock.runUntil(clock.nanos() + Checks.present("time", time).toNanos());
+    if (Checks.present("time", time).isNegative()) {
+      throw Checks.invalid("time", "a duration from 0");
+    }
+    clock.runUntil(clock.nanos() + time.toNanos());
   }
 
   /** Refuses connections and loses commands, until {@link #answer}. */

@@ -119,6 +119,13 @@ class FakeServerTest {
   }
 
   @Test
+  void never_moves_the_clock_back() {
+    FakeServer server = new FakeServer();
+    Duration back = Duration.ofNanos(-1);
+    assertThrows(InvalidArgumentException.class, () -> server.advance(back));
+  }
+
+  @Test
   void holds_and_renews_leases() {
     FakeServer server = new FakeServer();
     try (Limiter limiter = server.limiter().build()) {
