@@ -191,7 +191,7 @@ public final class ThrottleFilter implements Filter {
       onFailure.answer(request, response, e);
       return;
     }
-    LOG.log(Level.ERROR, "redis-throttle: a request could not be decided", e);
+    LOG.log(Level.ERROR, "redis-throttle: a request could not be decided: " + e, e);
     write(response, Problem.undecided());
   }
 

@@ -170,7 +170,8 @@ public final class ThrottleWebFilter implements WebFilter {
           if (onFailure != null) {
             return onFailure.answer(exchange, failure);
           }
-          LOG.log(Level.ERROR, "redis-throttle: a request could not be decided", failure);
+          LOG.log(
+              Level.ERROR, "redis-throttle: a request could not be decided: " + failure, failure);
           return write(exchange.getResponse(), Problem.undecided());
         });
   }

@@ -334,12 +334,20 @@ class ThrottleWebFilterTest {
     Limiter closed = Redis.away().build();
     Rule api = Rule.gcra("api", 1, 1, MINUTE);
     ThrottleWebFilterBuilder options = ThrottleWebFilter.builder(closed).rule(api);
+    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
+    Handler handler = handler(records);
+    Logger logger = Logger.getLogger("redisthrottle.webflux");
+    logger.addHandler(handler);
     try (Web web = Web.serve(options.build())) {
       closed.close();
       HttpResponse<String> failed = web.get("/");
       assertEquals(500, failed.statusCode());
       assertTrue(failed.body().contains("could not be asked"), failed.body());
+    } finally {
+      logger.removeHandler(handler);
     }
+    String line = records.remove().getMessage();
+    assertTrue(line.contains("could not be decided: java.lang.IllegalState"), line);
     LinkedBlockingQueue<RuntimeException> failures = new LinkedBlockingQueue<>();
     OnFailure own =
         (exchange, failure) -> {
