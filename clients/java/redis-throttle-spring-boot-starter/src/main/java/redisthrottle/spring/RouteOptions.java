@@ -1,5 +1,6 @@
 package redisthrottle.spring;
 
+import java.util.List;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
@@ -61,8 +62,9 @@ final class RouteOptions<R> {
     return PropertyException.below(
         "throttle",
         () -> {
-          if (properties.trustedProxies() != null) {
-            builder.trustedProxies(properties.trustedProxies());
+          List<String> proxies = properties.trustedProxies();
+          if (proxies != null) {
+            builder.trustedProxies(proxies.equals(List.of("none")) ? List.of() : proxies);
           }
           if (properties.degradedHeader() != null) {
             builder.degradedHeader(properties.degradedHeader());

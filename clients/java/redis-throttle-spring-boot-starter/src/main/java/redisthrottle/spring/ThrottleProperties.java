@@ -35,7 +35,7 @@ import redisthrottle.OnError;
  * @param hashTag Whether keys of one subject are in one slot of a cluster.
  * @param hmacSecret Secret, at least 16 bytes, with which subjects are hashed in keys.
  * @param trustedProxies Addresses and networks of the proxies whose X-Forwarded-For is believed,
- *     such as 10.0.0.0/8.
+ *     such as 10.0.0.0/8; none if there is no proxy.
  * @param degradedHeader Request header that tells the application that on-error decided.
  * @param headers Forms of the response fields. An empty list leaves only Retry-After.
  * @param filterOrder Order of the filter. The default is before Spring Security's filter.

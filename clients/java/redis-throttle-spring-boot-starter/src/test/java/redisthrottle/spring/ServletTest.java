@@ -278,7 +278,8 @@ class ServletTest {
 
   @Test
   void answers_a_denial_in_a_handler_without_a_route() {
-    try (Program program = start("--throttle.prefix=handlers")) {
+    // None is a list of proxies, too.
+    try (Program program = start("--throttle.prefix=handlers", "--throttle.trusted-proxies=none")) {
       assertEquals("once", program.get("/once").body());
       for (String path : List.of("/once", "/later")) {
         HttpResponse<String> denied = program.get(path);

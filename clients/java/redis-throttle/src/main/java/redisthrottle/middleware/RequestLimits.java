@@ -134,7 +134,7 @@ public final class RequestLimits<R> {
           Level.WARNING,
           "redis-throttle: X-Forwarded-For arrived, but no proxy is trusted: all clients behind a"
               + " proxy share one limit. Set trustedProxies to the networks of the proxies, or to"
-              + " none.");
+              + " an empty list (in Spring Boot to none).");
     }
     return proxies.client(peer.apply(request), fields);
   }
