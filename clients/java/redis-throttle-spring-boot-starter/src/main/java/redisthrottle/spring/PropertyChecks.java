@@ -6,13 +6,15 @@ import org.springframework.boot.context.properties.bind.AbstractBindHandler;
 import org.springframework.boot.context.properties.bind.BindContext;
 import org.springframework.boot.context.properties.bind.BindHandler;
 import org.springframework.boot.context.properties.bind.Bindable;
+import org.springframework.boot.context.properties.bind.UnboundConfigurationPropertiesException;
 import org.springframework.boot.context.properties.source.ConfigurationPropertyName;
 
 /**
- * Stops the start for a duration without a unit. Spring Boot reads it as milliseconds, so that a
- * period of 60, meant as a minute, would limit practically nothing.
+ * Checks the properties while they are bound. Stops the start for a duration without a unit: Spring
+ * Boot reads it as milliseconds, so that a period of 60, meant as a minute, would limit practically
+ * nothing. Names the property that an unknown one may mean.
  */
-final class DurationUnits implements ConfigurationPropertiesBindHandlerAdvisor {
+final class PropertyChecks implements ConfigurationPropertiesBindHandlerAdvisor {
   private static final ConfigurationPropertyName PREFIX = ConfigurationPropertyName.of("throttle");
 
   @Override
@@ -29,6 +31,17 @@ final class DurationUnits implements ConfigurationPropertiesBindHandlerAdvisor {
               .ifBound(text -> check(name, text));
         }
         return super.onSuccess(name, target, context, result);
+      }
+
+      @Override
+      public void onFinish(
+          ConfigurationPropertyName name, Bindable<?> target, BindContext context, Object result)
+          throws Exception {
+        try {
+          super.onFinish(name, target, context, result);
+        } catch (UnboundConfigurationPropertiesException e) {
+          throw PREFIX.equals(name) ? new UnknownPropertyException(e) : e;
+        }
       }
     };
   }

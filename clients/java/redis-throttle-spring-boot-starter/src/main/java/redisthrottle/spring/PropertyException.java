@@ -36,7 +36,8 @@ final class PropertyException extends RuntimeException {
     }
   }
 
-  private static String kebab(String argument) {
+  /** Returns the name that a property of a record has. */
+  static String kebab(String argument) {
     return argument.replaceAll("([A-Z])", "-$1").toLowerCase(Locale.ROOT);
   }
 }

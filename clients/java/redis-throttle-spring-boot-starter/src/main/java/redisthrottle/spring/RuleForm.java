@@ -145,7 +145,12 @@ final class RuleForm {
     List<String> all = new ArrayList<>(needed);
     all.addAll(optional);
     UnaryOperator<String> says =
-        problem -> problem + kind.word().replace('_', '-') + " takes " + String.join(", ", all);
+        problem ->
+            problem
+                + kind.word().replace('_', '-')
+                + " takes "
+                + String.join(", ", all)
+                + textOf(all);
     for (String argument : needed) {
       if (!arguments.containsKey(argument)) {
         throw new PropertyException(prefix + "." + argument, says.apply("missing: "));
@@ -157,6 +162,16 @@ final class RuleForm {
         throw new PropertyException(property, says.apply("not of this algorithm: "));
       }
     }
+  }
+
+  /** Returns advice if the rate is text, but in the property of another algorithm. */
+  private String textOf(List<String> taken) {
+    boolean isLimit = taken.contains("window");
+    String text = isLimit ? given.rate() : given.limit();
+    boolean isText = text != null && text.matches("[0-9]+[ /].*");
+    return isText && (isLimit || taken.contains("rate"))
+        ? "; write " + (isLimit ? "limit" : "rate") + ": " + text
+        : "";
   }
 
   private long number(String argument) {

@@ -77,8 +77,8 @@ public class ThrottleAutoConfiguration {
   }
 
   @Bean
-  static DurationUnits throttleDurationUnits() {
-    return new DurationUnits();
+  static PropertyChecks throttlePropertyChecks() {
+    return new PropertyChecks();
   }
 
   /** Returns the rules of the properties, which make the beans of type {@code Rule}. */

@@ -104,12 +104,17 @@ class MistakesTest {
           rules.api.algorithm=fixxed   | Property: throttle.rules.api.algorithm
           rules.api.period=1h          | api.period: not of this algorithm: fixed takes limit
           rules.api.color=red          | Property: throttle.rules.api.color
-          rules.api.window=60          | rules.api.window: expected a duration with its unit, such as 60s
-          rules.api.window=${none:60}  | rules.api.window: expected a duration with its unit, such as 60s
+          rules.api.window=60          | window: expected a duration with its unit, such as 60s
+          rules.api.window=${none:60}  | rules.api.window: expected a duration with its unit
           rules.b.algorithm=lease;rules.b.limit=1;rules.b.ttl=60 | rules.b.ttl: expected a duration
           rules.b.forget=60            | throttle.rules.b.forget: expected a duration with its unit
           breaker-pause=60             | throttle.breaker-pause: expected a duration with its unit
           timeout=60                   | throttle.timeout: expected a duration with its unit
+          rules.api.count=all          | Perhaps throttle.rules.api.counts is meant.
+          routes[0].pth=/a             | Perhaps throttle.routes[0].path is meant.
+          timeouts=1s                  | Perhaps throttle.timeout is meant.
+          rules.b.algorithm=sliding;rules.b.rate=3/minute | window; write limit: 3/minute
+          rules.b.algorithm=gcra;rules.b.burst=3;rules.b.limit=3/minute | write rate: 3/minute
           rules.b.limit=1              | throttle.rules.b.algorithm: missing
           rules.b.algorithm=gcra       | rules.b.burst: missing: gcra takes burst, rate, period
           rules.api.local-share=2      | throttle.rules.api.local-share: invalid localShare
