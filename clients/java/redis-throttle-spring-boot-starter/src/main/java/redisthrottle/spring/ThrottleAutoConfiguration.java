@@ -4,6 +4,7 @@ import io.lettuce.core.RedisURI;
 import io.lettuce.core.resource.ClientResources;
 import java.util.List;
 import org.springframework.beans.factory.ObjectProvider;
+import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnSingleCandidate;
@@ -79,6 +80,12 @@ public class ThrottleAutoConfiguration {
   @Bean
   static PropertyChecks throttlePropertyChecks() {
     return new PropertyChecks();
+  }
+
+  @Bean
+  UnusedRules throttleUnusedRules(
+      ThrottleProperties properties, ConfigurableListableBeanFactory beans) {
+    return new UnusedRules(properties, beans);
   }
 
   /** Returns the rules of the properties, which make the beans of type {@code Rule}. */

@@ -19,6 +19,11 @@ final class ThrottleRules {
   /** The name of the bean. */
   static final String BEAN = "throttleRules";
 
+  /** Returns the name of a rule's bean. */
+  static String beanOf(String rule) {
+    return "throttleRule." + rule;
+  }
+
   private final Map<String, RuleProperties> all;
 
   ThrottleRules(ThrottleProperties properties) {
@@ -72,7 +77,7 @@ final class ThrottleRules {
       arguments.addIndexedArgumentValue(0, name);
       definition.setConstructorArgumentValues(arguments);
       definition.addQualifier(new AutowireCandidateQualifier(Qualifier.class, name));
-      registry.registerBeanDefinition("throttleRule." + name, definition);
+      registry.registerBeanDefinition(beanOf(name), definition);
     }
   }
 }

@@ -59,6 +59,15 @@ class ConnectionTest {
 
   @Configuration(proxyBeanMethods = false)
   @EnableAutoConfiguration
+  static class WithRule extends WithOwnLimiter {
+    @Bean
+    String name(Rule rule) {
+      return rule.name();
+    }
+  }
+
+  @Configuration(proxyBeanMethods = false)
+  @EnableAutoConfiguration
   static class WithCustomizer {
     /** Has the name of a rule. */
     @Bean
@@ -126,22 +135,42 @@ class ConnectionTest {
     }
   }
 
+  /** Returns what a run writes. */
+  private static String output(Runnable run) {
+    PrintStream before = System.out;
+    ByteArrayOutputStream written = new ByteArrayOutputStream();
+    System.setOut(new PrintStream(written, true, StandardCharsets.UTF_8));
+    try {
+      run.run();
+    } finally {
+      System.setOut(before);
+    }
+    return written.toString(StandardCharsets.UTF_8);
+  }
+
+  @Test
+  void warns_of_rules_that_no_route_has_and_no_bean() {
+    String warning = "has the rules [api], and no bean depends on them";
+    String text = output(() -> start(WithOwnLimiter.class, RULE).close());
+    assertTrue(text.contains(warning), text);
+    assertEquals("", output(() -> start(WithRule.class, RULE).close()));
+  }
+
   @Test
   void starts_without_the_server() throws IOException {
     int port;
     try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
       port = socket.getLocalPort();
     }
-    PrintStream before = System.out;
-    ByteArrayOutputStream written = new ByteArrayOutputStream();
-    System.setOut(new PrintStream(written, true, StandardCharsets.UTF_8));
-    try (var context = start(Application.class, "--throttle.url=redis://127.0.0.1:" + port)) {
-      Rule rule = Rule.fixed("r", 1, Duration.ofHours(1));
-      assertTrue(context.getBean(Limiter.class).check(rule.of("ada")).degraded());
-    } finally {
-      System.setOut(before);
-    }
-    String text = written.toString(StandardCharsets.UTF_8);
+    String url = "--throttle.url=redis://127.0.0.1:" + port;
+    String text =
+        output(
+            () -> {
+              try (var context = start(Application.class, url)) {
+                Rule rule = Rule.fixed("r", 1, Duration.ofHours(1));
+                assertTrue(context.getBean(Limiter.class).check(rule.of("ada")).degraded());
+              }
+            });
     assertEquals(
         1, text.split("the server is not ready, so on-error decides", -1).length - 1, text);
   }
