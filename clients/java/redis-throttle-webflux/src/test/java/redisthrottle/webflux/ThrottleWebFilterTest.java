@@ -12,6 +12,7 @@ import java.net.http.HttpResponse;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.function.IntPredicate;
 import java.util.logging.Handler;
 import java.util.logging.LogRecord;
 import java.util.logging.Logger;
@@ -23,6 +24,7 @@ import org.springframework.web.server.ServerWebExchange;
 import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Mono;
 import redisthrottle.CallOptions;
+import redisthrottle.Count;
 import redisthrottle.Decision;
 import redisthrottle.HeaderStyle;
 import redisthrottle.InvalidArgumentException;
@@ -213,6 +215,34 @@ class ThrottleWebFilterTest {
     } finally {
       logger.removeHandler(handler);
     }
+  }
+
+  @Test
+  void logs_each_function_that_fails_once() {
+    IntPredicate none =
+        status -> {
+          throw new IllegalStateException("no count");
+        };
+    Rule first = Rule.fixed("first-key", 5, DAY).count(Count.when(none));
+    Rule second = Rule.fixed("second-key", 5, DAY);
+    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
+    Handler handler = handler(records);
+    Logger logger = Logger.getLogger("redisthrottle.middleware");
+    logger.addHandler(handler);
+    ThrottleWebFilterBuilder options = filter();
+    options.rule(first, e -> header(e, "X-First").trim());
+    options.rule(second, e -> header(e, "X-Second").trim());
+    try (Web web = Web.serve(options.build())) {
+      for (int time = 1; time <= 2; time++) {
+        assertEquals(400, web.get("/").statusCode());
+        assertEquals(400, web.get("/", "X-First", "a").statusCode());
+        assertEquals(200, web.get("/", "X-First", "a", "X-Second", "b").statusCode());
+      }
+      assertEquals(3, records.size());
+    } finally {
+      logger.removeHandler(handler);
+    }
+    assertEquals(3, limiter.peek(first.of("a").cost(0)).remaining());
   }
 
   @Test

@@ -4,7 +4,9 @@ import java.lang.System.Logger.Level;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
@@ -41,8 +43,9 @@ public final class RequestLimits<R> {
   private final Function<R, @Nullable String> tag;
   private final @Nullable String degradedHeader;
   private final AtomicBoolean saidForwarded = new AtomicBoolean();
-  private final AtomicBoolean saidKey = new AtomicBoolean();
-  private final AtomicBoolean saidCost = new AtomicBoolean();
+
+  /** The functions of keys and costs whose failure is logged. */
+  private final Set<Object> failed = ConcurrentHashMap.newKeySet();
 
   RequestLimits(MiddlewareBuilder<R, ?> options) {
     limiter = options.limiter;
@@ -106,7 +109,7 @@ public final class RequestLimits<R> {
     try {
       return item.cost(units);
     } catch (InvalidArgumentException e) {
-      if (saidCost.compareAndSet(false, true)) {
+      if (failed.add(cost)) {
         LOG.log(Level.WARNING, "redis-throttle: a cost function returned what no call can have", e);
       }
       throw new NoSubjectException("the cost of the request is none");
@@ -120,7 +123,7 @@ public final class RequestLimits<R> {
     try {
       return from.apply(request);
     } catch (RuntimeException e) {
-      if (saidKey.compareAndSet(false, true)) {
+      if (failed.add(from)) {
         LOG.log(Level.WARNING, "redis-throttle: a key function threw, so there is no subject", e);
       }
       return null;

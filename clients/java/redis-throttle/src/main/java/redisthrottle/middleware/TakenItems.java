@@ -1,7 +1,10 @@
 package redisthrottle.middleware;
 
 import java.lang.System.Logger.Level;
+import java.util.Collections;
 import java.util.List;
+import java.util.Set;
+import java.util.WeakHashMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -20,6 +23,10 @@ import redisthrottle.Source;
 /** The items that a request took, or that were denied. Any thread may call its methods. */
 public final class TakenItems {
   private static final System.Logger LOG = System.getLogger("redisthrottle.middleware");
+
+  /** The counts whose failure is logged. */
+  private static final Set<Count> FAILED =
+      Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
 
   private final Limiter limiter;
   private final List<Item> items;
@@ -161,7 +168,8 @@ public final class TakenItems {
 
   /**
    * Gives back what the items took whose rules do not count a response with this status. Only the
-   * first call has an effect. It never throws: a failure is logged, and the response counts.
+   * first call has an effect. It never throws: a failure is logged, that of a predicate once, and
+   * the response counts.
    */
   public void giveBack(int status) {
     if (!decision.allowed() || !isDecided.compareAndSet(false, true)) {
@@ -172,13 +180,25 @@ public final class TakenItems {
       Decision row = decision.rows().isEmpty() ? decision : decision.rows().get(at);
       boolean isTaken = row.source() != Source.ERROR && row.granted() > 0 && row.wouldAllow();
       try {
-        if (isTaken && !item.rule().count().counts(status)) {
+        if (isTaken && !counts(item.rule().count(), status)) {
           limiter.giveBack(item, row, options);
         }
       } catch (RuntimeException e) {
         LOG.log(
             Level.ERROR, "redis-throttle: units were not given back, so the response counts", e);
       }
+    }
+  }
+
+  private static boolean counts(Count count, int status) {
+    try {
+      return count.counts(status);
+    } catch (RuntimeException e) {
+      if (FAILED.add(count)) {
+        LOG.log(
+            Level.ERROR, "redis-throttle: the predicate of a count threw, so responses count", e);
+      }
+      return true;
     }
   }
 }
