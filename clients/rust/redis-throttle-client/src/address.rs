@@ -46,9 +46,12 @@ impl ClientAddress {
                 made.unix = true;
                 continue;
             }
-            let found = match name.parse() {
-                Ok(network) => of_ipv4_if_mapped(network),
-                Err(_) => without_zone(name).map(IpNet::from),
+            let found = match name.split_once('/') {
+                Some((_, length)) if is_plain(length) => {
+                    name.parse().ok().and_then(of_ipv4_if_mapped)
+                }
+                Some(_) => None,
+                None => without_zone(name).map(IpNet::from),
             };
             let expected = || format!("expected an address, a network or unix, not {name:?}");
             let network = found.ok_or_else(|| Error::invalid("trusted_proxies", expected()))?;
@@ -138,6 +141,12 @@ fn without_zone(text: &str) -> Option<IpAddr> {
         Some((address, _)) => IpAddr::V6(address.parse().ok()?),
     };
     Some(address.to_canonical())
+}
+
+/// Returns true for decimal digits without a leading zero. The parser of networks also accepts a
+/// sign, leading zeros and netmasks, which other languages read otherwise.
+fn is_plain(length: &str) -> bool {
+    length == "0" || (!length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the network of IPv4 for one of mapped addresses. `None` if the network begins with a
