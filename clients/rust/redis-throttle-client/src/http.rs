@@ -161,11 +161,15 @@ impl Error {
         self.denial().map(|decision| decision.problem().status)
     }
 
-    /// Returns the header fields of the response to a denial, in the form
-    /// [`HeaderStyle::Draft11`]. Empty for any other error.
+    /// Returns the header fields of the response to a denial: those of the decision in the form
+    /// [`HeaderStyle::Draft11`], and `Cache-Control`, since no cache may answer another request
+    /// with it. Empty for any other error.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
-        self.denial().map_or_else(Vec::new, |decision| decision.headers(&[HeaderStyle::Draft11]))
+        let Some(decision) = self.denial() else { return Vec::new() };
+        let mut fields = decision.headers(&[HeaderStyle::Draft11]);
+        fields.push(("Cache-Control", "no-store".to_owned()));
+        fields
     }
 
     fn denial(&self) -> Option<&Decision> {

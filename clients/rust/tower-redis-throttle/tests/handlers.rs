@@ -220,6 +220,7 @@ async fn error_has_the_status_and_fields_of_its_denial() {
         let field = |name: &str| fields.iter().find(|(found, _)| *found == name);
         assert_eq!(field("Retry-After").map_or("", |(_, value)| value), retry_after, "{status}");
         assert_eq!(field("RateLimit").is_some(), status != 503);
+        assert_eq!(field("Cache-Control"), Some(&("Cache-Control", "no-store".to_owned())));
         assert_eq!(LimitError::from(error).response().status().as_u16(), status);
     }
     assert_eq!((Error::Closed.status(), Error::Closed.headers()), (None, Vec::new()));
