@@ -38,11 +38,12 @@ impl RateLimitLayer {
                 on_denied: None,
                 headers: vec![HeaderStyle::Draft11],
                 proxies: ClientAddress::default(),
+                knows_proxies: false,
                 anonymous: None,
                 tag: None,
                 degraded_header: None,
             },
-            trusted_proxies: Vec::new(),
+            trusted_proxies: None,
             degraded_header: None,
         }
     }
@@ -60,7 +61,7 @@ impl<S> Layer<S> for RateLimitLayer {
 #[must_use]
 pub struct Builder {
     plan: Plan,
-    trusted_proxies: Vec<String>,
+    trusted_proxies: Option<Vec<String>>,
     degraded_header: Option<String>,
 }
 
@@ -160,12 +161,14 @@ impl Builder {
     }
 
     /// Sets the trusted proxies, whose `X-Forwarded-For` is used: addresses, networks, or `unix`.
-    /// Default: none. Peers without an address share one limit, which is logged once.
+    /// Default: none; the first such field that arrives is then logged, because all clients behind
+    /// a proxy share one limit. With an empty list it is not logged. Peers without an address share
+    /// one limit, which is logged once.
     pub fn trusted_proxies<T: Into<String>>(
         mut self,
         proxies: impl IntoIterator<Item = T>,
     ) -> Self {
-        self.trusted_proxies = proxies.into_iter().map(Into::into).collect();
+        self.trusted_proxies = Some(proxies.into_iter().map(Into::into).collect());
         self
     }
 
@@ -220,7 +223,10 @@ impl Builder {
         if plan.cost.is_some() && are_known && !rules.iter().any(|rule| rule.takes_cost()) {
             return invalid("cost", "expected a rule that takes a cost");
         }
-        plan.proxies = ClientAddress::new(trusted_proxies.iter().map(String::as_str))?;
+        if let Some(proxies) = trusted_proxies {
+            plan.proxies = ClientAddress::new(proxies.iter().map(String::as_str))?;
+            plan.knows_proxies = true;
+        }
         if let Some(name) = degraded_header {
             match HeaderName::try_from(name) {
                 Ok(name) => plan.degraded_header = Some(name),

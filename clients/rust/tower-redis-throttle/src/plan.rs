@@ -1,7 +1,7 @@
 //! The check of a request, and the responses that the layer sends itself.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use http::header::{
@@ -16,7 +16,7 @@ use redis_throttle_client::{
 
 use crate::ResponseBody;
 use crate::function::Function;
-use crate::request::{RequestParts, client_address};
+use crate::request::{FORWARDED_FOR, RequestParts, client_address};
 
 type OnDenied = Arc<dyn Fn(&Parts, &Decision, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub on_denied: Option<OnDenied>,
     pub headers: Vec<HeaderStyle>,
     pub proxies: ClientAddress,
+    /// Whether the trusted proxies were set, also to none.
+    pub knows_proxies: bool,
     pub anonymous: Option<Rule>,
     pub tag: Option<Function<Option<String>>>,
     pub degraded_header: Option<HeaderName>,
@@ -125,7 +127,10 @@ impl Plan {
     /// Returns the rules of the request, each with its subject. `None` if a subject is missing and
     /// no anonymous rule applies.
     async fn asked(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String)>> {
-        let address = || parts.client_address().map(str::to_owned);
+        let address = || {
+            self.note_forwarded(parts);
+            parts.client_address().map(str::to_owned)
+        };
         let mut shared = None;
         let mut asked = Vec::with_capacity(self.rules.len());
         for KeyedRule { rule, key } in &self.rules {
@@ -142,6 +147,20 @@ impl Plan {
             asked.push((rule, subject));
         }
         Some(asked)
+    }
+
+    /// Warns once if the address that is a key may be that of a proxy.
+    fn note_forwarded(&self, parts: &RequestParts<'_>) {
+        static NOTED: Once = Once::new();
+        if !self.knows_proxies && parts.head.headers.contains_key(FORWARDED_FOR) {
+            NOTED.call_once(|| {
+                log::warn!(
+                    "redis-throttle: X-Forwarded-For arrived, but no proxy is trusted: all clients \
+                     behind a proxy share one limit. Set trusted_proxies to the networks of the \
+                     proxies, or to none."
+                );
+            });
+        }
     }
 
     /// Adds the decision and the degraded header to the request, for the service.

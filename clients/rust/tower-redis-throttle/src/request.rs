@@ -6,7 +6,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use redis_throttle_client::ClientAddress;
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The address of the connecting client, as a request extension. Applications without axum set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
