@@ -410,7 +410,7 @@ export class Limiter {
    * waits for the first.
    */
   async close(options: Record<never, never> = {}): Promise<void> {
-    checkOptions(options, TYPES.none);
+    if (typeof options === 'object') checkOptions(options, TYPES.none); // Events pass their names.
     this.#closed ??= this.#close();
     await this.#closed;
   }

@@ -181,6 +181,12 @@ describe('an argument of plain JavaScript', () => {
     },
   );
 
+  it('may be the name of an event that closes the limiter', async () => {
+    const { limiter } = over();
+    const handler: Any = limiter.close.bind(limiter);
+    await expect(handler('SIGTERM', 15)).resolves.toBeUndefined();
+  });
+
   it('may be an option that is undefined', async () => {
     const { limiter } = over();
     const options: Any = { cost: undefined, timeout: undefined };
