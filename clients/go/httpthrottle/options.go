@@ -166,8 +166,8 @@ func OnDenied(
 
 // OnFailure sets the function that answers requests that could not be decided: the server rejected
 // the command, the limiter is closed, the request's context has ended, or the function of a
-// [RuleFunc] returned a wrong rule. A server without an answer is no failure: the rule's OnError decides. By
-// default the error is logged by [log/slog], and the answer has the status 500.
+// [RuleFunc] returned a wrong rule. A server without an answer is no failure: the rule's OnError
+// decides. By default the error is logged by [log/slog], and the answer has the status 500.
 func OnFailure(answer func(w http.ResponseWriter, r *http.Request, err error)) Option {
 	return function("onFailure", answer == nil, func(p *plan) { p.onFailure = answer })
 }
