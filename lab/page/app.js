@@ -182,7 +182,8 @@ function show(decoded) {
   const valid = answer.choices.find((choice) => choice.columns !== undefined);
   const durationUs = answer.duration_ms * 1000;
   if (valid !== undefined) {
-    traffic.line.showOffered(binOffered(valid.columns, durationUs, traffic.line.bars), durationUs);
+    const stepUs = barStep({ ...view(), fromUs: 0, toUs: durationUs }, rowWidth());
+    traffic.line.showOffered(binOffered(valid.columns, durationUs, stepUs), stepUs);
   }
   showSummary(at('summary'), answer.choices, state.choices);
   showCommands();
@@ -199,12 +200,18 @@ function show(decoded) {
   document.body.dataset.answered = 'yes';
 }
 
+function rowWidth() {
+  return rows[0].plot.parentElement.clientWidth;
+}
+
 /** Returns the visible time of all charts and the step of their bars. */
 function view() {
   const durationUs = answer.duration_ms * 1000;
-  const width = rows[0].plot.parentElement.clientWidth;
+  const width = rowWidth();
   const { fromUs, toUs } = zoom ?? { fromUs: 0, toUs: durationUs };
-  const common = { durationUs, fromUs, toUs, width, keys: state.traffic.keys, watch: state.watch };
+  const { keys, shape, rate } = state.traffic;
+  const gapUs = shape === 'steady' && rate > 0 ? 1e6 / rate : 0;
+  const common = { durationUs, fromUs, toUs, width, keys, watch: state.watch, gapUs };
   return { ...common, stepUs: barStep(common, width) };
 }
 
@@ -212,7 +219,7 @@ function showCharts() {
   if (answer === null) return;
   const seen = view();
   const bins = answer.choices.map((choice) => choice.columns && bars(choice, seen));
-  const common = { ...seen, callsMax: Math.max(1, ...bins.map((one) => one?.most ?? 0)) };
+  const common = { ...seen, callsMax: Math.max(...bins.map((one) => one?.most ?? 0)) || 1 };
   at('bar-step').textContent = spanText(common.stepUs);
   at('unzoom').hidden = zoom === null;
   for (const [place, row] of rows.entries()) {

@@ -13,9 +13,15 @@ const TIME_STEPS = [
   ...[1, 2, 5, 10, 30, 60].map((d) => d * DAY_US),
 ];
 
-/** Returns the smallest step of time that is at least `leastUs`. */
-export function timeStep(leastUs) {
-  return TIME_STEPS.find((step) => step >= leastUs) ?? TIME_STEPS.at(-1);
+/**
+ * Returns the smallest step of time that is at least `leastUs` and a multiple of `gapUs`. If none
+ * is at most four times as long, the smallest that is at least `leastUs`.
+ */
+export function timeStep(leastUs, gapUs = 0) {
+  const steps = TIME_STEPS.filter((step) => step >= leastUs);
+  const isEven = (step) =>
+    step <= 4 * leastUs && Math.abs(step / gapUs - Math.round(step / gapUs)) < 1e-6;
+  return steps.find((step) => gapUs === 0 || isEven(step)) ?? steps[0] ?? TIME_STEPS.at(-1);
 }
 
 /** Returns the multiples of a step between two instants. */

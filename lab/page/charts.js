@@ -9,7 +9,8 @@ import { instantLabel, multiples, roundStep, shortText, timeStep } from './axis.
 import { colour, make, paint } from './dom.js';
 import { binCalls, firstAtOrAfter } from './reply.js';
 
-const AXIS_HEIGHT = 26;
+const AXIS_HEIGHT = 40;
+const LABEL_SIZE = 14;
 const BARS_HEIGHT = 96;
 const BAR_MIN_WIDTH = 7;
 const FONT = '12px system-ui, sans-serif';
@@ -17,7 +18,7 @@ const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 
 /** Returns the width of the axes at both sides of a chart, which the time line has too. */
 export function gutter(width) {
-  return width < 560 ? 38 : 56;
+  return width < 560 ? 46 : 62;
 }
 
 /** Returns the height of the lanes of `keys` keys. */
@@ -25,10 +26,13 @@ function lanesHeight(keys) {
   return Math.max(28, Math.min(100, keys * 14));
 }
 
-/** Returns the step of the bars of a chart of this width, for the visible time. */
+/**
+ * Returns the step of the bars of a chart of this width, for the visible time. Calls in even gaps
+ * fill each bar alike.
+ */
 export function barStep(view, width) {
   const bars = (width - 2 * gutter(width)) / BAR_MIN_WIDTH;
-  return timeStep((view.toUs - view.fromUs) / Math.max(10, bars));
+  return timeStep((view.toUs - view.fromUs) / Math.max(10, bars), view.gapUs);
 }
 
 /** Returns the start of the first bar: bars start at multiples of their step. */
@@ -36,11 +40,18 @@ function firstBar({ fromUs, stepUs }) {
   return Math.floor(fromUs / stepUs) * stepUs;
 }
 
-/** Returns the bars of a choice: the calls in each step of the visible time, and their most. */
+/**
+ * Returns the bars of a choice: the calls in each step of the visible time, and the most of them in
+ * a second.
+ */
 export function bars(choice, view) {
   const bins = binCalls(choice.columns, firstBar(view), view.toUs, view.stepUs);
-  const most = bins.allowed.reduce((all, count, at) => Math.max(all, count + bins.denied[at]), 1);
-  return { ...bins, most };
+  const most = bins.allowed.reduce((all, count, at) => Math.max(all, count + bins.denied[at]), 0);
+  return { ...bins, most: perSecond(most, view) };
+}
+
+function perSecond(calls, { stepUs }) {
+  return calls / (stepUs / 1e6);
 }
 
 /**
@@ -168,7 +179,10 @@ export class Chart {
     const labels = Math.max(3, Math.floor((width - 2 * gutter(width)) / 90));
     const step = () => timeStep((this.view.toUs - this.view.fromUs) / labels);
     return {
-      size: AXIS_HEIGHT,
+      label: 'time',
+      labelSize: LABEL_SIZE,
+      labelFont: FONT,
+      size: AXIS_HEIGHT - LABEL_SIZE,
       font: FONT,
       stroke: () => paint('axis'),
       grid: { stroke: () => paint('grid'), width: 1 },
@@ -182,12 +196,15 @@ export class Chart {
   #axis(scale, side) {
     const isCalls = scale === 'calls';
     const most = () => (isCalls ? this.view.callsMax : this.levelMax);
-    const step = () => Math.max(1, roundStep(most() / 3));
+    const step = () => roundStep(most() / 3);
     const unit = () => (isCalls || this.choice.level.rules.length === 1 ? '' : ' %');
     return {
       scale,
       side,
-      size: gutter(this.view.width),
+      label: isCalls ? 'calls per second' : 'left',
+      labelSize: LABEL_SIZE,
+      labelFont: FONT,
+      size: gutter(this.view.width) - LABEL_SIZE,
       font: FONT,
       stroke: () => paint(isCalls ? 'axis' : 'level'),
       grid: { show: isCalls, stroke: () => paint('grid'), width: 1 },
@@ -241,7 +258,7 @@ export class Chart {
 
   #drawBars(chart) {
     const { ctx } = chart;
-    const y = (value) => chart.valToPos(value, 'calls', true);
+    const y = (calls) => chart.valToPos(perSecond(calls, this.view), 'calls', true);
     const first = firstBar(this.view);
     const { stepUs } = this.view;
     const bars = { allowed: new Path2D(), denied: new Path2D() };
@@ -251,8 +268,9 @@ export class Chart {
       const left = Math.round(chart.valToPos((first + bin * stepUs) / 1e6, 'x', true)) + 1;
       const right = Math.round(chart.valToPos((first + (bin + 1) * stepUs) / 1e6, 'x', true));
       const width = Math.max(1, right - left);
-      bars.allowed.rect(left, y(allowed), width, y(0) - y(allowed));
-      bars.denied.rect(left, y(allowed + denied), width, y(allowed) - y(allowed + denied));
+      const [low, high] = [y(allowed), y(allowed + denied)];
+      bars.allowed.rect(left, low, width, y(0) - low);
+      bars.denied.rect(left, high, width, low - high);
     }
     ctx.fillStyle = paint('allowed-fill');
     ctx.fill(bars.allowed);

@@ -114,13 +114,11 @@ export function binCalls({ at_us: atUs, allowed }, fromUs, toUs, stepUs) {
   return bins;
 }
 
-/** Counts the calls without retries in `count` equal parts of the duration. */
-export function binOffered({ at_us: atUs, attempt }, durationUs, count) {
-  const bins = new Uint32Array(count);
+/** Counts the calls without retries in each step of the duration. */
+export function binOffered({ at_us: atUs, attempt }, durationUs, stepUs) {
+  const bins = new Uint32Array(Math.max(1, Math.ceil(durationUs / stepUs)));
   for (let at = 0; at < atUs.length; at += 1) {
-    if (attempt[at] === 1) {
-      bins[Math.min(count - 1, Math.floor((atUs[at] / durationUs) * count))] += 1;
-    }
+    if (attempt[at] === 1) bins[Math.min(bins.length - 1, Math.floor(atUs[at] / stepUs))] += 1;
   }
   return bins;
 }

@@ -72,14 +72,22 @@ export function showReadout(readout, call) {
   );
 }
 
+/** Returns what the longest wait of a choice is: until a retry, or in the queue of a bucket. */
+function waitName(texts) {
+  const queues = texts.map((text) => /^\s*LEAKYBUCKET\b/i.test(text));
+  if (queues.every((is) => is)) return 'longest time in the queue or to a retry';
+  return queues.some((is) => is) ? 'longest wait' : 'longest wait to a retry';
+}
+
 /** Shows the figures of a choice in one line over its chart. */
-export function showFigures(line, { calls, truncated, summary }) {
+export function showFigures(line, { calls, truncated, summary, rule_texts: texts }) {
   const share = shareText(summary.allowed, calls);
+  const wait = summary.longest_wait_ms;
   line.replaceChildren(
     make('b', { class: 'is-allowed' }, `${countText(summary.allowed)} allowed`),
     make('b', { class: 'is-denied' }, `${countText(summary.denied)} denied`),
     make('span', {}, `${share} of ${countText(calls)} calls allowed`),
-    make('span', {}, `longest wait ${waitText(summary.longest_wait_ms)}`),
+    ...(wait === null ? [] : [make('span', {}, `${waitName(texts)} ${waitText(wait)}`)]),
     ...(truncated ? [make('span', { class: 'error' }, 'cut at 100,000 calls')] : []),
   );
 }
@@ -117,7 +125,8 @@ export function showSummary(table, choices, texts) {
       return make('tr', {}, head, make('td', {}, texts[at].join(' + ')),
         make('td', { colspan: heads.length - 2, class: 'error' }, choice?.error?.text ?? ''));
     }
-    return make('tr', {}, head, ...cells(choice, at).map((text) => make('td', {}, text)));
+    return make('tr', {}, head, ...cells(choice, at).map((text, place) =>
+      make('td', { 'data-head': heads[place + 1] }, text)));
   };
   table.replaceChildren(
     make('thead', {}, make('tr', {}, ...heads.map((head) => make('th', { scope: 'col' }, head)))),

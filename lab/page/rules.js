@@ -4,7 +4,7 @@
 import { make, setAll } from './dom.js';
 import { CHOICES_MAX, RULES_MAX } from './state.js';
 import {
-  nearestStep, sliderArguments, steps, withWord, writeDuration, writeValue,
+  nearestStep, sentence, sliderArguments, steps, withWord, writeDuration, writeValue,
 } from './words.js';
 
 const NEW_RULES = ['GCRA 10 10 10', 'FIXED 10 10', 'SLIDING 10 10', 'SLIDINGLOG 10 10'];
@@ -23,6 +23,7 @@ class RuleField {
     this.form = '';
     this.sliders = make('div', { class: 'sliders' });
     this.error = make('p', { class: 'error', id: `${id}-error` });
+    this.sentence = make('p', { class: 'sentence' });
     this.input = make('input', {
       type: 'text',
       id,
@@ -50,6 +51,7 @@ class RuleField {
 
   /** Shows a slider for each number. The sliders stay as long as their names do. */
   #showSliders() {
+    this.sentence.textContent = sentence(this.text);
     const found = sliderArguments(this.text);
     const form = found.map(({ name }) => name).join();
     if (form !== this.form) {
@@ -166,7 +168,7 @@ export class Rules {
         },
       }, '×');
       const line = make('div', { class: 'word-line' }, field.input, rules.length > 1 ? drop : null);
-      return make('div', { class: 'part' }, line, field.error, field.sliders);
+      return make('div', { class: 'part' }, line, field.error, field.sentence, field.sliders);
     };
     head.replaceChildren(
       make('h3', {}, choiceName(at)),

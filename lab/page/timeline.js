@@ -6,9 +6,8 @@ import { gutter } from './charts.js';
 import { make, makeSvg, setAll } from './dom.js';
 
 const TOP = 10;
-const AXIS_HEIGHT = 26;
+const AXIS_HEIGHT = 40;
 const POINTS = 31;
-const OFFERED_BARS = 120;
 
 /** Rounds a rate to three digits, so that a link stays short. */
 function rounded(rate) {
@@ -21,7 +20,7 @@ export class TimeLine {
     this.onDraw = onDraw;
     this.svg = makeSvg('svg', { class: 'timeline' });
     this.note = make('p', { class: 'hint' });
-    this.offered = { bins: new Uint32Array(OFFERED_BARS), durationUs: 1 };
+    this.offered = { bins: new Uint32Array(1), stepUs: 1 };
     this.points = [];
     this.focused = 0;
     this.top = 0;
@@ -42,21 +41,17 @@ export class TimeLine {
     this.#draw();
   }
 
-  /** Shows the number of offered calls in `OFFERED_BARS` parts of the duration. */
-  showOffered(bins, durationUs) {
-    this.offered = { bins, durationUs };
+  /** Shows the number of offered calls in each step of time. */
+  showOffered(bins, stepUs) {
+    this.offered = { bins, stepUs };
     if (!this.isDragging && !this.isDrawn) this.#fit();
     this.#draw();
   }
 
-  get bars() {
-    return OFFERED_BARS;
-  }
-
   /** Returns points that follow the offered calls, to begin a drawing with. */
   startingPoints() {
-    const { bins, durationUs } = this.offered;
-    const perSecond = bins.length / (durationUs / 1e6);
+    const { bins, stepUs } = this.offered;
+    const perSecond = 1e6 / stepUs;
     const size = bins.length / (POINTS - 1);
     const around = (at) => {
       const from = Math.max(0, Math.round((at - 0.5) * size));
@@ -73,8 +68,8 @@ export class TimeLine {
 
   /** Chooses the top of the scale: room above the line, or the most offered calls. */
   #fit() {
-    const { bins, durationUs } = this.offered;
-    const offered = Math.max(...bins) * (bins.length / (durationUs / 1e6));
+    const { bins, stepUs } = this.offered;
+    const offered = Math.max(...bins) * (1e6 / stepUs);
     const drawn = Math.max(0, ...this.points.map(([, rate]) => rate)) * 1.4;
     const most = Math.max(this.isDrawn ? drawn : offered, 0.001);
     const step = roundStep(most / 4);
@@ -83,7 +78,7 @@ export class TimeLine {
 
   /** Returns the lower end of the drawing: less high on a phone. */
   get #bottom() {
-    return this.width < 560 ? 150 : 190;
+    return this.width < 560 ? 80 : 190;
   }
 
   #x(part) {
@@ -136,15 +131,17 @@ export class TimeLine {
       ...rates.map((rate) => text(left - 6, this.#y(rate) + 4, shortText(rate), 'end')),
       ...multiples(0, this.durationUs, step).map((us) =>
         text(this.#x(us / this.durationUs), this.#bottom + 18, instantLabel(us, step), 'middle')),
+      text((left + right) / 2, this.#bottom + 34, 'time', 'middle'),
     ];
   }
 
   #offeredPath() {
-    const { bins, durationUs } = this.offered;
-    const perSecond = bins.length / (durationUs / 1e6);
+    const { bins, stepUs } = this.offered;
+    const perSecond = 1e6 / stepUs;
+    const x = (at) => this.#x(Math.min(1, (at * stepUs) / this.durationUs));
     const bar = (count, at) => {
       if (count === 0) return '';
-      const [from, to] = [this.#x(at / bins.length), this.#x((at + 1) / bins.length)];
+      const [from, to] = [x(at), x(at + 1)];
       return `M${from.toFixed(1)} ${this.#bottom}V${this.#y(count * perSecond).toFixed(1)}`
         + `H${(to - 0.5).toFixed(1)}V${this.#bottom}Z`;
     };

@@ -119,15 +119,32 @@ export class Traffic {
     this.duration = this.#select('duration_ms', DURATIONS_MS.map((ms) => [ms, spanText(ms * 1000)]),
       Number);
     this.retries = this.#select('retries', [...RETRIES], String);
+    const more = make(
+      'details',
+      { class: 'more' },
+      make('summary', {}, 'Duration, keys, cost, retries'),
+      make(
+        'div',
+        { class: 'fields' },
+        field('duration', this.duration),
+        field('keys', this.keys),
+        field('cost of a call', this.cost),
+        make('div', { class: 'two' }, field('a denied client retries', this.retries)),
+        field('seed', this.seed, another),
+      ),
+    );
+    // On a phone the first result shall be on the first screen.
+    const isWide = matchMedia('(min-width: 861px)');
+    const fold = () => {
+      more.open = isWide.matches;
+    };
+    isWide.addEventListener('change', fold);
+    fold();
     return make(
       'div',
-      { class: 'fields' },
+      { class: 'numbers' },
       make('div', { class: 'wide' }, field('calls per second', this.rate, this.rateSlider)),
-      field('duration', this.duration),
-      field('keys', this.keys),
-      field('cost of a call', this.cost),
-      make('div', { class: 'two' }, field('a denied client retries', this.retries)),
-      field('seed', this.seed, another),
+      more,
     );
   }
 

@@ -116,3 +116,54 @@ export function readRule(text) {
   }
   return rule;
 }
+
+/** Returns a duration as a sentence has it: `10 s`, `1 h`. */
+function spoken(word) {
+  const us = readDuration(word ?? '');
+  if (us === null) return null;
+  const { count, unit } = splitDuration(us);
+  return `${count} ${unit}`;
+}
+
+/** Returns the time in which one of `rate` units of a period comes back. */
+function gap(rate, period) {
+  const us = readDuration(period ?? '') / Number(rate);
+  const units = Object.entries(UNITS_US).find(([, size]) => us >= size) ?? ['ms', 1e3];
+  return `${Number((us / units[1]).toPrecision(3))} ${units[0]}`;
+}
+
+/** The sentence of each algorithm, from its arguments and options. `n` is calls or units. */
+const SENTENCES = {
+  FIXED: ({ limit, window }, { aligned }, n) => (aligned
+    ? `At most ${n(limit)} in each window of ${spoken(window)} by the clock, so up to `
+      + `${2 * limit} around its edge.`
+    : `At most ${n(limit)} in each window of ${spoken(window)}, so up to ${2 * limit - 1} around `
+      + 'its edge.'),
+  SLIDING: ({ limit, window }, _, n) =>
+    `About ${n(limit)} in any ${spoken(window)}: what the window before let in still counts, `
+      + 'less and less.',
+  SLIDINGLOG: ({ limit, window }, _, n) => `At most ${n(limit)} in any ${spoken(window)}.`,
+  TOKENBUCKET: ({ capacity, rate, period }, _, n) =>
+    `${n(capacity)} at once, then one each ${gap(rate, period)}; a pause fills it up again.`,
+  LEAKYBUCKET: ({ capacity, rate, period }, _, n) =>
+    `One call each ${gap(rate, period)}: up to ${n(capacity)} queue, each told how long to wait; `
+      + 'the rest is denied.',
+  GCRA: ({ burst, rate, period }, _, n) =>
+    `${n(burst)} at once, then one each ${gap(rate, period)}; a pause brings the burst back.`,
+  BACKOFF: ({ attempts, base, max, forget }, _, n) =>
+    `${n(attempts)} free, then a wait of ${spoken(base)} that doubles up to ${spoken(max)}; `
+      + `forgotten after ${spoken(forget)} of quiet.`,
+  QUOTA: ({ limit, unit }, _, n) => `At most ${n(limit)} in each ${unit} of the calendar.`,
+};
+
+/** Returns what a rule does to each key, in a sentence; empty for a rule with a mistake. */
+export function sentence(text) {
+  const rule = readRule(text);
+  if (rule === null || Object.values(rule.arguments).some((word) => word === undefined)) return '';
+  const many = (count) => {
+    const noun = 'cost' in rule.options ? 'unit' : 'call';
+    return `${count} ${noun}${Number(count) === 1 ? '' : 's'}`;
+  };
+  const words = SENTENCES[rule.algorithm](rule.arguments, rule.options, many);
+  return /null|NaN|Infinity/.test(words) ? '' : words;
+}

@@ -65,7 +65,7 @@ describe('the page', () => {
       const choices = [['GCRA 6 10 60'], ['FIXED 10 10', 'FIXED x 1h'], ['SLIDING 9 9']];
       const fragment = linkTo({ shape: 'drawn', points: [[0, 5], [1, 9]] }, choices);
       const { page, close } = await openPage(browser, lab.address, { fragment, colorScheme });
-      await page.locator('summary').first().click();
+      await page.locator('#rules summary').first().click();
       // The policy of the page forbids other scripts, so axe comes through the debugger.
       await page.evaluate(AXE);
       const found = await page.evaluate(() => globalThis.axe.run());
@@ -77,6 +77,31 @@ describe('the page', () => {
       await close();
     });
   }
+
+  it('shows the first result of a phone on its first screen, and cuts no figure', async () => {
+    for (const [width, height] of SIZES.slice(2)) {
+      const viewport = { width, height };
+      const { page, close } = await openPage(browser, lab.address, { viewport });
+      const figures = page.locator('.figures').first();
+      const { y, height: high } = await figures.boundingBox();
+      assert.ok(y + high <= height, `the figures end at ${y + high} of ${height}`);
+      const cut = await page.locator('.figures > *, #summary td').evaluateAll((parts) =>
+        parts.filter((part) => part.getBoundingClientRect().right > innerWidth).length);
+      assert.equal(cut, 0);
+      await close();
+    }
+  });
+
+  it('draws steady traffic in bars of one height, on one scale of calls per second', async () => {
+    const fragment = linkTo({ shape: 'steady' }, [['FIXED 1000 10']]);
+    const { page, close } = await openPage(browser, lab.address, { fragment });
+    const heights = await page.locator('.timeline .offered').getAttribute('d');
+    const tops = new Set([...heights.matchAll(/V([\d.]+)H/g)].map((match) => match[1]));
+    assert.equal(tops.size, 1, heights);
+    const figures = await page.locator('.figures').first().textContent();
+    assert.ok(!figures.includes('wait'), figures);
+    await close();
+  });
 
   it('changes its theme by a button and by the system', async () => {
     const { page, close } = await openPage(browser, lab.address, { colorScheme: 'light' });
@@ -200,7 +225,7 @@ const picture = process.env.SCREENSHOT;
 const skip = picture ? false : 'SCREENSHOT is not set';
 describe('the picture for the pages', { skip }, () => {
   it('shows the herd', async () => {
-    const viewport = { width: 1440, height: 1484 };
+    const viewport = { width: 1440, height: 1590 };
     const options = { viewport, colorScheme: 'light' };
     const { page, close } = await openPage(browser, lab.address, options);
     const box = await page.locator('.u-over').nth(1).boundingBox();

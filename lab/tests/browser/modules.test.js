@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { instantText, spanText, waitText } from '../../page/axis.js';
+import { instantText, spanText, timeStep, waitText } from '../../page/axis.js';
 import { line } from '../../page/commands.js';
 import { binCalls, nearestCall, sameCall } from '../../page/reply.js';
 import { defaultState, fromFragment, toFragment } from '../../page/state.js';
 import {
-  nearestStep, readDuration, sliderArguments, steps, withWord, writeDuration, writeValue,
+  nearestStep, readDuration, sentence, sliderArguments, steps, withWord, writeDuration, writeValue,
 } from '../../page/words.js';
 
 const root = new URL('../../../', import.meta.url);
@@ -27,6 +27,41 @@ describe('uPlot', () => {
     assert.deepEqual(readdirSync(new URL(folder, root)).sort(), named.sort());
     const version = /^# uPlot (\S+)/.exec(read(`${folder}README.md`))[1];
     assert.ok(read(`${folder}uPlot.iife.min.js`).includes(`(v${version})`), version);
+  });
+});
+
+describe('the sentence of a rule', () => {
+  it('says what the rule does to a key', () => {
+    const sentences = {
+      'FIXED 10 10': 'At most 10 calls in each window of 10 s, so up to 19 around its edge.',
+      'fixed 10 1h aligned': 'At most 10 calls in each window of 1 h by the clock, so up to 20 around'
+        + ' its edge.',
+      'SLIDING 10 10': 'About 10 calls in any 10 s: what the window before let in still counts, less'
+        + ' and less.',
+      'SLIDINGLOG 1 90s': 'At most 1 call in any 90 s.',
+      'TOKENBUCKET 20 10 1m': '20 calls at once, then one each 6 s; a pause fills it up again.',
+      'LEAKYBUCKET 10 10 10': 'One call each 1 s: up to 10 calls queue, each told how long to wait;'
+        + ' the rest is denied.',
+      'GCRA 10 300 1m COST 2': '10 units at once, then one each 200 ms; a pause brings the burst'
+        + ' back.',
+      'BACKOFF 3 1s 1h 1d': '3 calls free, then a wait of 1 s that doubles up to 1 h; forgotten after'
+        + ' 1 d of quiet.',
+      'QUOTA 9 month ZONE Europe/Berlin': 'At most 9 calls in each month of the calendar.',
+      'GCRA 10 10': '',
+      'GCRA 10 0 1m': '',
+      'FIXED 10 soon': '',
+      '10/s': '',
+    };
+    for (const [text, words] of Object.entries(sentences)) assert.equal(sentence(text), words);
+  });
+});
+
+describe('the steps of bars', () => {
+  it('hold the same number of calls in even gaps', () => {
+    assert.equal(timeStep(400_000), 500_000);
+    assert.equal(timeStep(400_000, 200_000), 1_000_000);
+    // No step is a multiple, so the smallest is taken.
+    assert.equal(timeStep(400_000, 1e6 / 7.3), 500_000);
   });
 });
 
