@@ -1,8 +1,9 @@
 //! Replays the requests of a log against limits, and reports what they would have denied.
 //!
 //! ```text
-//!  a thread:   merge ──> lines      files to lines, in the order of time
-//!                └─────> intake ──> format, json, stamp, template, condition, lanes, keys
+//!  detecting ──> formats            what the lines look like
+//!  a thread:   merge ──> source ──> lines       files to lines, in the order of time
+//!                └─────> intake ──> form, stamp, template, address, condition, lanes, keys
 //!                           │       a line to a call: its key's number, its time, its cost
 //!                           v events, in batches
 //!  this one:   order                late lines, and the lines of one second
@@ -12,14 +13,20 @@
 //!              report ──> text, page                              what is printed
 //! ```
 
+mod address;
 pub mod arguments;
+mod bad;
+mod columns;
 pub mod condition;
 mod deciding;
+mod detecting;
 mod escaping;
 mod event;
 pub mod failure;
 pub mod fields;
+mod form;
 pub mod format;
+mod formats;
 mod intake;
 pub mod json;
 mod keys;
@@ -32,8 +39,10 @@ mod moments;
 mod order;
 mod page;
 mod paged;
+mod price;
 mod progress;
 mod report;
+mod source;
 pub mod stamp;
 mod states;
 mod suggest;
@@ -46,12 +55,14 @@ mod wording;
 use arguments::{InSecond, ReplayArguments};
 use deciding::Deciding;
 use event::Event;
-use failure::Failure;
+use failure::{BAD_LINES, Failure};
+use form::Plan;
 use intake::{Counts, Intake};
 use lanes::Lanes;
+use lines::Lines;
 use link::Link;
 use merge::Merge;
-use order::{Timeline, WINDOW_MAX_US};
+use order::{KEPT_LEN, Timeline, WINDOW_MAX_US};
 use progress::Progress;
 use redis_throttle_engine::grammar::number;
 use report::{BadLine, LimitReport, LinesReport, LinkReport, Report};
@@ -71,8 +82,13 @@ const BATCHES_MAX: usize = 8;
 
 /// Runs a replay: the report goes to the standard output, all else to the standard error.
 pub fn run(arguments: &ReplayArguments) -> ExitCode {
-    match replay(arguments).and_then(|report| print(arguments, &report)) {
-        Ok(()) => ExitCode::SUCCESS,
+    let printed = replay(arguments).and_then(|report| {
+        print(arguments, &report)?;
+        Ok(report.doubts.is_empty())
+    });
+    match printed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(BAD_LINES),
         Err(failure) => {
             let _ = writeln!(stderr(), "redis-throttle-lab: {failure}");
             ExitCode::from(failure.status)
@@ -109,12 +125,16 @@ fn replay(arguments: &ReplayArguments) -> Result<Report, Failure> {
     let window_us = reorder_us(&arguments.reorder)?;
     check_page(arguments)?;
     let lanes = arguments.policies.as_deref().map(Lanes::read).transpose()?;
+    let read = Arc::new(AtomicU64::new(0));
+    let path = arguments.files.first().map_or("", String::as_str);
+    let first = Lines::open(path, Arc::clone(&read));
+    let mut first = first.map_err(|error| Failure::of_file(path, &error))?;
+    let plan = detecting::plan(arguments, &mut first)?;
     let mut deciding = Deciding::new(arguments, lanes.as_ref().map(Lanes::list))?;
-    let mut intake = Intake::new(arguments, lanes)?;
+    let mut intake = Intake::new(arguments, &plan, lanes)?;
     let spreads = arguments.in_second == InSecond::Spread;
     let mut timeline = Timeline::new(window_us, spreads, intake.has_request_time());
-    let read = Arc::new(AtomicU64::new(0));
-    let mut merge = Merge::new(&arguments.files, &mut intake, Arc::clone(&read))?;
+    let mut merge = Merge::new(&arguments.files, &mut intake, Arc::clone(&read), Some(first))?;
     let progress = Progress::new(&arguments.files);
     let (sender, receiver) = sync_channel(BATCHES_MAX);
     let (produced, decided) = thread::scope(|scope| {
@@ -127,8 +147,29 @@ fn replay(arguments: &ReplayArguments) -> Result<Report, Failure> {
     // A failure of the limits ends both threads.
     decided?;
     produced.unwrap_or_else(|_| Err(Failure::usage("the reader stopped: please report this")))?;
-    intake.check()?;
-    Ok(report(arguments, &intake, &timeline, &deciding))
+    intake.check(arguments.files.len())?;
+    check_order(arguments, timeline.late(), deciding.calls)?;
+    Ok(report(arguments, &plan, &intake, &timeline, &deciding))
+}
+
+/// Refuses a log of which more than 1 % could not be put in order: its figures would be wrong.
+fn check_order(arguments: &ReplayArguments, late: u64, calls: u64) -> Result<(), Failure> {
+    if late.saturating_mul(100) <= calls {
+        return Ok(());
+    }
+    let is_pipe = arguments.files.iter().any(|file| file == lines::STANDARD_INPUT);
+    let advice = if is_pipe {
+        "Name the files in place of the pipe: they are merged by time. Or keep"
+    } else {
+        "Keep"
+    };
+    let text = format!(
+        "{late} of {calls} calls came {} lines or more after later ones, more than 1 %, so the \
+         figures would be wrong. {advice} more lines to put them in order: --reorder 1d, or as \
+         long as the log.",
+        wording::grouped(KEPT_LEN as u64)
+    );
+    Err(Failure { status: BAD_LINES, text })
 }
 
 /// Refuses a page that would replace a file which the replay reads.
@@ -192,17 +233,18 @@ fn reorder_us(text: &str) -> Result<u64, Failure> {
     }
     let window_us = number::period(text.as_bytes()).map(|period| period.as_us());
     window_us.filter(|us| *us <= WINDOW_MAX_US).ok_or_else(|| {
-        Failure::usage(format!("invalid --reorder `{text}`: expected 0 to 1h, such as 5s"))
+        Failure::usage(format!("invalid --reorder `{text}`: expected 0 to 366d, such as 1h"))
     })
 }
 
 fn report(
     arguments: &ReplayArguments,
+    plan: &Plan,
     intake: &Intake,
     timeline: &Timeline,
     deciding: &Deciding,
 ) -> Report {
-    let Counts { lines, bad, left_out, denied_before, .. } = intake.counts;
+    let Counts { lines, bad, left_out, without_key, denied_before, .. } = intake.counts;
     let first_bad = intake.samples.iter().cloned().map(|sample| BadLine {
         file: sample.file,
         line: sample.line,
@@ -214,6 +256,7 @@ fn report(
         bad,
         first_bad: first_bad.collect(),
         left_out,
+        without_key,
         late: timeline.late(),
         denied_before,
     };
@@ -221,11 +264,13 @@ fn report(
     Report {
         version: env!("CARGO_PKG_VERSION"),
         files: arguments.files.clone(),
+        format: plan.name.clone(),
         from_us: deciding.span_us.map(|(from_us, _)| from_us),
         to_us: deciding.span_us.map(|(_, to_us)| to_us),
         calls: deciding.calls,
         keys: intake.keys.len() as u64,
         key: intake.key().to_owned(),
+        doubts: doubts(arguments, plan, intake, (timeline.late(), deciding.calls)),
         notes: notes(arguments, intake, &lines),
         lab_link: lab_link(arguments, intake, &limits),
         limits,
@@ -253,6 +298,46 @@ fn lab_link(
     Some(LinkReport { address, keys, from_us, to_us })
 }
 
+/// Returns why the figures may be wrong.
+fn doubts(
+    arguments: &ReplayArguments,
+    plan: &Plan,
+    intake: &Intake,
+    (late, calls): (u64, u64),
+) -> Vec<String> {
+    let mut doubts = intake.cuts.clone();
+    let Counts { lines, request_times, long_requests, forwarded, .. } = intake.counts;
+    if late > 0 {
+        doubts.push(format!(
+            "{} out of order by more than {} lines and {}, and count later than they were. Keep \
+             more lines with --reorder, as long as the longest request or as the log.",
+            count(late, "line is", "lines are"),
+            wording::grouped(KEPT_LEN as u64),
+            arguments.reorder
+        ));
+    }
+    if lines > 0 && calls == 0 {
+        doubts.push("no line gave a call: see --key, --where and --time.".to_owned());
+    }
+    if arguments.trusted_proxies.is_some() && lines > 0 && forwarded == 0 {
+        doubts.push("no line names a client behind the --trusted-proxies.".to_owned());
+    }
+    let named = arguments.request_time.as_deref().map_or(plan.knows_unit, has_unit);
+    if !named && long_requests.saturating_mul(10) > request_times {
+        doubts.push(format!(
+            "{} of {request_times} took longer than 10 minutes, if their times are seconds. Name \
+             the unit, as in --request-time FIELD:ms, or FIELD:s if that is true.",
+            count(long_requests, "request", "requests")
+        ));
+    }
+    doubts
+}
+
+/// Returns true if the argument of --request-time names a unit.
+fn has_unit(text: &str) -> bool {
+    text.contains(':')
+}
+
 /// Returns what to know about the figures.
 fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> Vec<String> {
     let mut notes = Vec::new();
@@ -262,9 +347,8 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
             InSecond::Spread => "are spread evenly over it",
         };
         notes.push(format!(
-            "Times are whole seconds, which nginx takes at the end of a request. The lines of one \
-             second {place} (--in-second). For exact times, log $msec and $request_time: see \
-             --help."
+            "Times are whole seconds: the lines of one second {place} (--in-second), which \
+             hides or makes bursts. Log exact times if you can: see --help."
         ));
     }
     if intake.counts.request_times > 0 {
@@ -273,12 +357,18 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
                 .to_owned(),
         );
     }
-    if lines.late > 0 {
+    if arguments.utc_offset.is_some() {
+        notes.push(
+            "Times without an offset are read with --utc-offset: after a change of daylight \
+             saving time they are wrong by an hour, so replay each side by itself."
+                .to_owned(),
+        );
+    }
+    if lines.without_key > 0 {
         notes.push(format!(
-            "{} out of order by more than {}, and count at the time of the lines before them: see \
-             --reorder.",
-            count(lines.late, "line is", "lines are"),
-            arguments.reorder
+            "{} no key: `{}` is empty or `-`. No limit counts them.",
+            count(lines.without_key, "line has", "lines have"),
+            intake.key()
         ));
     }
     if lines.denied_before > 0 || !arguments.conditions.is_empty() {
@@ -296,13 +386,6 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
             "{} no policy of the file, and {} allowed.",
             count(unknown, "call names", "calls name"),
             if unknown == 1 { "is" } else { "are" }
-        ));
-    }
-    if !arguments.rules.is_empty() || arguments.policies.is_some() {
-        notes.push(format!(
-            "Memory is an upper estimate: the most keys called within two lifetimes of a stored \
-             key, each with its name, its longest value and {} bytes of the server.",
-            report::SERVER_BYTES_A_KEY
         ));
     }
     notes

@@ -46,8 +46,9 @@ pub enum Write {
     Delete,
 }
 
-/// The error of a rule that the lab cannot decide, although the module can.
-const NO_CALL: &str = "ERR invalid rule: expected an algorithm, because the lab decides only calls";
+/// The rules that the lab decides: of those of the module, the ones that take units.
+const ALGORITHMS: &str =
+    "GCRA, TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, BACKOFF or QUOTA";
 
 impl Choice {
     /// Reads a choice: one rule, or 2 to 16 for one `RL.ALL`.
@@ -67,9 +68,11 @@ impl Choice {
             match asked {
                 Ok(Asked::Units(request)) => Ok(request),
                 Ok(Asked::Lease(_))
-                | Err(GrammarError::UseNotHere | GrammarError::ReserveNotHere) => {
-                    Err(RuleError { rule: at, text: NO_CALL.to_owned() })
-                }
+                | Err(
+                    GrammarError::UseNotHere
+                    | GrammarError::ReserveNotHere
+                    | GrammarError::Algorithm,
+                ) => Err(RuleError { rule: at, text: no_algorithm(rule.as_ref()) }),
                 Err(error) => Err(text_of(at, error)),
             }
         };
@@ -174,6 +177,21 @@ fn apply(write: Option<Write>, state: &mut Vec<u8>) {
         Some(Write::Keep(change)) => change.apply(state),
         Some(Write::Delete) => state.clear(),
     }
+}
+
+/// Returns the error of a rule whose first word is no algorithm here, with what to write for a rate
+/// such as `10/s`.
+fn no_algorithm(rule: &[u8]) -> String {
+    let text = String::from_utf8_lossy(rule);
+    let rate = text.split_once('/').or_else(|| text.split_once(" per "));
+    let rate = rate.and_then(|(units, period)| {
+        let units: u32 = units.trim().parse().ok()?;
+        let first = period.trim().chars().next()?;
+        let unit = ['s', 'm', 'h', 'd'].into_iter().find(|unit| *unit == first)?;
+        Some(format!("for {units} a period, GCRA {units} {units} 1{unit} or FIXED {units} 1{unit}"))
+    });
+    let rate = rate.unwrap_or_else(|| "such as GCRA 20 10 1s".to_owned());
+    format!("ERR invalid rule: expected {ALGORITHMS}; {rate}")
 }
 
 fn text_of(rule: usize, error: GrammarError) -> RuleError {

@@ -1,5 +1,6 @@
 //! The arguments of `replay`.
 
+use super::formats;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -25,15 +26,16 @@ pub enum SuggestedAlgorithm {
 
 /// The arguments of a replay.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = HELP)]
+#[command(after_long_help = help())]
 pub struct ReplayArguments {
     /// Log files, plain or gzip; `-` is the standard input. Several are merged by time
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<String>,
 
-    /// `combined`, `json`, or the text of nginx's log_format
-    #[arg(long, default_value = "combined", value_name = "FORMAT")]
-    pub format: String,
+    /// A name of the list below, `json`, or the text of nginx's log_format [default: found by the
+    /// first lines]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
 
     /// The same as `--format json`: one JSON object per line
     #[arg(long)]
@@ -44,14 +46,24 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "TEMPLATE")]
     pub key: Option<String>,
 
-    /// The field with the time [default: msec, time_local or time_iso8601; time in JSON]
-    #[arg(long, value_name = "FIELD")]
+    /// The field with the time, or a template such as '$date $time' [default: that of the format;
+    /// time in JSON]
+    #[arg(long, value_name = "TEMPLATE")]
     pub time: Option<String>,
 
-    /// The field with the seconds a request took, which are subtracted; `none` for none
-    /// [default: request_time, if there is one]
-    #[arg(long, value_name = "FIELD")]
+    /// The offset from UTC of times that name none, such as +02:00
+    #[arg(long, value_name = "OFFSET", allow_hyphen_values = true)]
+    pub utc_offset: Option<String>,
+
+    /// The field with the time a request took, which is subtracted, and its unit: s, ms, us or ns,
+    /// as in `duration:ms`; `none` for none [default: that of the format, in seconds]
+    #[arg(long, value_name = "FIELD[:UNIT]")]
     pub request_time: Option<String>,
+
+    /// The proxies that tell the client's address in X-Forwarded-For: networks, with commas. It
+    /// then replaces $remote_addr
+    #[arg(long, value_name = "NETWORKS")]
+    pub trusted_proxies: Option<String>,
 
     /// The units of a call: a number, or a field such as '$body_bytes_sent' [default: 1, or the
     /// COST of the rule]
@@ -106,7 +118,7 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "LIST", requires = "suggest")]
     pub ladder: Option<String>,
 
-    /// The time by which lines may be out of order
+    /// Keep the lines of this time to put them in order, if they are more than 250,000
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub reorder: String,
 
@@ -131,16 +143,27 @@ pub struct ReplayArguments {
     pub html: Option<PathBuf>,
 }
 
+/// Returns the text after the options.
+fn help() -> String {
+    let named: String =
+        formats::list().map(|(name, about)| format!("  {name:<15} {about}\n")).collect();
+    HELP.replace("FORMATS\n", &format!("{named}\n"))
+}
+
 const HELP: &str = "\
 Examples:
   redis-throttle-lab replay access.log.1.gz access.log --rule 'GCRA 20 10 1s' --rule 'FIXED 600 60'
   redis-throttle-lab replay app.jsonl --json-lines --time ts --key user.id --suggest
-  zcat *.gz | redis-throttle-lab replay - --policies /etc/redis/policies --policy api
+  redis-throttle-lab replay *.log.gz --policies /etc/redis/policies --policy api
+  redis-throttle-lab replay haproxy.log --utc-offset +02:00 --key '$remote_addr/24/64' --suggest
 
+Formats:
+FORMATS
 Fields of a log are those of its format. $method, $path (without the query), $uri and $protocol are
 parts of $request. $remote_addr/64 cuts an IPv6 address to its /64 network, $remote_addr/24/56 also
-an IPv4 address to its /24. A nested field of JSON is named with dots: request.ip, or
-${request.ip} inside a text.
+an IPv4 address to its /24. ${http_x_forwarded_for[-1]} is the last of a list. A nested field of
+JSON is named with dots: request.ip, or ${request.ip} inside a text. Lines that begin with # are
+comments.
 
 Times of the combined format are whole seconds at the end of a request. For exact times, log in
 nginx with
@@ -152,8 +175,8 @@ and replay with the same text in --format. $request_time is then subtracted, so 
 counts when it began.
 
 Bounds: 500 files, lines of 64 KiB, 16,000,000 keys of at most 1,024 bytes, 1 GiB of SLIDINGLOG
-states, 500,000 lines kept to be put in order. A line that cannot be read is counted, and the
-first 3 are shown.
+states, 250,000 lines kept to be put in order, or with --reorder and long requests 16,000,000. A
+line that cannot be read is counted, and the first 3 are shown.
 
-Exit status: 0 for a report, 1 if more than 1 % of the lines could not be read, 2 for any other
-error.";
+Exit status: 0 for a report. 1 if more than 1 % of the lines could not be read or put in order, and
+for a report whose figures may be wrong, which then says so first. 2 for any other error.";

@@ -11,7 +11,7 @@ pub struct Event {
     /// The number of the key.
     pub key: u32,
     /// The time that the request took, in microseconds.
-    pub request_us: u32,
+    pub request_us: u64,
     /// The policy that the call names.
     pub lane: Lane,
     /// Whether the time is only the second.

@@ -1,6 +1,12 @@
 //! The end of a replay without a report: a text that says what to do, and an exit status.
 
+use super::escaping::shown;
+use super::lines::STANDARD_INPUT;
 use std::fmt;
+use std::io;
+
+/// The number of characters of a path that are shown.
+const PATH_LEN: usize = 1_000;
 
 /// The exit status if too many lines were not read.
 pub const BAD_LINES: u8 = 1;
@@ -17,6 +23,14 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Makes the failure of a file that cannot be read.
+    pub fn of_file(path: &str, error: &io::Error) -> Self {
+        if path == STANDARD_INPUT {
+            return Self::usage(format!("cannot read the standard input: {error}"));
+        }
+        Self::usage(format!("cannot read {}: {error}", shown(path.as_bytes(), PATH_LEN)))
+    }
+
     /// Makes the failure of an argument or a file.
     pub fn usage(text: impl Into<String>) -> Self {
         Self { status: USAGE, text: text.into() }

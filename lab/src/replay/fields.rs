@@ -1,5 +1,6 @@
 //! The fields of a line: the names that the arguments refer to, and their values in one line.
 
+use super::formats::Aliases;
 use std::ops::Range;
 
 /// A field that the arguments refer to: an index into [`Names`] and [`Values`].
@@ -17,11 +18,23 @@ impl Field {
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     list: Vec<String>,
+    aliases: Aliases,
 }
 
 impl Names {
+    /// Makes an empty list. A name that is an alias stands for the format's own.
+    pub const fn new(aliases: Aliases) -> Self {
+        Self { list: Vec::new(), aliases }
+    }
+
+    /// Returns the name that the format has for this one.
+    pub fn own<'a>(&self, name: &'a str) -> &'a str {
+        self.aliases.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own)
+    }
+
     /// Returns the field with this name. Adds the name if it is new.
     pub fn field(&mut self, name: &str) -> Field {
+        let name = self.own(name);
         let known = self.list.iter().position(|known| known == name);
         Field(known.unwrap_or_else(|| {
             self.list.push(name.to_owned());
@@ -90,13 +103,6 @@ impl Values {
             let start = self.copies.len();
             self.copies.extend_from_slice(value);
             *place = Place::Copy(start..self.copies.len());
-        }
-    }
-
-    /// Removes a value.
-    pub fn unset(&mut self, field: Field) {
-        if let Some(place) = self.places.get_mut(field.0) {
-            *place = Place::Missing;
         }
     }
 

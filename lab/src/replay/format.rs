@@ -1,15 +1,13 @@
 //! Log formats: nginx's `log_format` text, read into the texts between the variables.
 //!
 //! A variable ends where the text after it begins. Behind an opening quotation mark, it ends at the
-//! next quotation mark without a backslash, as Apache writes them. What follows the last text is
-//! ignored, so a format may describe the beginning of a line.
+//! next quotation mark without a backslash, as Apache writes them. A name of a user, which may have
+//! any characters, and what a port follows end at the last such text before that of the next
+//! variable. What follows the last text is ignored, so a format may describe the beginning of a
+//! line.
 
 use super::fields::{Field, Names, Values};
 use memchr::{memchr, memrchr};
-
-/// The format of Apache's and nginx's default logs.
-pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
-                            $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
 /// The format to log in, for exact times.
 pub const RECOMMENDED: &str = "log_format timed '$remote_addr - $remote_user [$time_local] \
@@ -21,17 +19,24 @@ pub const VARIABLES_MAX: usize = 64;
 /// The longest text of a format, in bytes.
 pub const TEXT_LEN_MAX: usize = 8_192;
 
-/// The variables whose values have no space: at the end of a format, they end at a space.
-const WITHOUT_SPACE: [&str; 9] = [
+/// The variables whose values have no space: at the end of a format, they end at a space, and a
+/// line in which one has a space does not have the format.
+const WITHOUT_SPACE: [&str; 15] = [
     "body_bytes_sent",
     "bytes_sent",
     "connection",
+    "elb",
+    "host",
     "msec",
     "pid",
     "remote_addr",
+    "remote_ident",
+    "remote_port",
     "request_length",
     "request_time",
+    "server_port",
     "status",
+    "tls_connection_creation_time",
 ];
 
 /// A log format.
@@ -50,16 +55,26 @@ struct Variable {
     after: Vec<u8>,
     /// Whether the variable is in quotation marks.
     quoted: bool,
+    /// Whether the value has no space.
+    is_word: bool,
+    /// Whether the value ends at the last text before that of the next variable.
+    ends_last: bool,
 }
 
-/// The reason why a line does not have the format: the text that was not found follows this
-/// variable, or begins the line.
+/// The reason why a line does not have the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mismatch(Option<usize>);
+pub enum Mismatch {
+    /// The line does not begin as the format does.
+    Lead,
+    /// The text after this variable is missing.
+    After(usize),
+    /// The value of this variable has a space.
+    Space(usize),
+}
 
 impl LogFormat {
-    /// Reads a format: `combined`, the text of nginx's directive with or without its quotation
-    /// marks, or the whole directive.
+    /// Reads a format: the text of nginx's directive with or without its quotation marks, or the
+    /// whole directive.
     ///
     /// # Errors
     ///
@@ -68,7 +83,7 @@ impl LogFormat {
         if text.len() > TEXT_LEN_MAX {
             return Err(format!("invalid format: expected at most {TEXT_LEN_MAX} bytes"));
         }
-        let text = if text == "combined" { COMBINED.to_owned() } else { unquoted(text)? };
+        let text = unquoted(text)?;
         let (lead, mut rest) = text_before_variable(&text);
         let (lead, mut variables) = (lead.as_bytes().to_vec(), Vec::new());
         let mut opens = lead.ends_with(b"\"");
@@ -83,13 +98,21 @@ impl LogFormat {
             let after = after.as_bytes().to_vec();
             let quoted = opens && after.starts_with(b"\"");
             opens = after.ends_with(b"\"");
-            variables.push(Variable { name: name.to_owned(), after, quoted });
+            let is_word = WITHOUT_SPACE.contains(&name);
+            let name = name.to_owned();
+            variables.push(Variable { name, after, quoted, is_word, ends_last: false });
             rest = behind;
+        }
+        for at in 1..variables.len() {
+            let [variable, next] = &mut variables[at - 1..=at] else { continue };
+            let has_end = !variable.quoted && !next.quoted && !next.after.is_empty();
+            let is_wide = variable.name.ends_with("user") || variable.after == b":";
+            variable.ends_last = has_end && is_wide;
         }
         if variables.is_empty() {
             return Err(
-                "invalid format: expected combined, json, or nginx's log_format text such \
-                        as '$remote_addr [$time_local] $status'"
+                "invalid format: expected a name such as combined, json or alb, or nginx's \
+                 log_format text such as '$remote_addr [$time_local] $status'"
                     .to_owned(),
             );
         }
@@ -107,6 +130,11 @@ impl LogFormat {
     /// Returns the text before the first variable.
     pub fn lead(&self) -> &[u8] {
         &self.lead
+    }
+
+    /// Returns the name of the last variable.
+    pub fn last(&self) -> Option<&str> {
+        self.variables.last().map(|variable| variable.name.as_str())
     }
 
     /// Returns the variables, each with the text after it.
@@ -152,11 +180,16 @@ pub struct BoundFormat {
 
 /// The part of a variable that a field takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub enum Part {
+    /// All of it.
     Whole,
+    /// The method of a request.
     Method,
+    /// What is requested.
     Uri,
+    /// That without the query and the host.
     Path,
+    /// The protocol.
     Protocol,
 }
 
@@ -183,7 +216,10 @@ impl Part {
     }
 
     /// Returns the part's range in a value.
-    fn range(self, value: &[u8]) -> std::ops::Range<usize> {
+    pub fn range(self, value: &[u8]) -> std::ops::Range<usize> {
+        if self == Self::Whole {
+            return 0..value.len();
+        }
         let first = memchr(b' ', value);
         let last = memrchr(b' ', value).filter(|last| Some(*last) != first);
         let uri = match first {
@@ -196,8 +232,14 @@ impl Part {
             Self::Method => 0..first.unwrap_or(0),
             Self::Uri => uri,
             Self::Path => {
-                let query = value.get(uri.clone()).and_then(|uri| memchr(b'?', uri));
-                uri.start..query.map_or(uri.end, |query| uri.start + query)
+                let text = value.get(uri.clone()).unwrap_or_default();
+                let end = uri.start + memchr(b'?', text).unwrap_or(text.len());
+                // A load balancer logs `https://host:443/path`.
+                let scheme = memchr::memmem::find(text, b"://").filter(|at| *at < 8);
+                let host = scheme.and_then(|at| {
+                    memchr(b'/', text.get(at + 3..)?).map(|slash| uri.start + at + 3 + slash)
+                });
+                host.filter(|start| *start < end).unwrap_or(uri.start)..end
             }
             Self::Protocol => last.map_or(value.len(), |last| last + 1)..value.len(),
         }
@@ -213,15 +255,20 @@ impl BoundFormat {
     pub fn read(&self, line: &[u8], values: &mut Values) -> Result<(), Mismatch> {
         values.clear(self.fields);
         if !line.starts_with(&self.format.lead) {
-            return Err(Mismatch(None));
+            return Err(Mismatch::Lead);
         }
         let mut start = self.format.lead.len();
         let variables = self.format.variables.iter().zip(&self.wanted).take(self.len);
         for (at, (variable, wanted)) in variables.enumerate() {
             let rest = line.get(start..).unwrap_or_default();
-            let len = variable.len(rest).ok_or(Mismatch(Some(at)))?;
+            let next = self.format.variables.get(at + 1).filter(|_| variable.ends_last);
+            let len = variable.len(rest, next).ok_or(Mismatch::After(at))?;
+            let value = rest.get(..len).unwrap_or_default();
+            if variable.is_word && value.contains(&b' ') {
+                return Err(Mismatch::Space(at));
+            }
             for (field, part) in wanted {
-                let range = part.range(rest.get(..len).unwrap_or_default());
+                let range = part.range(value);
                 values.set(*field, start + range.start..start + range.end);
             }
             start += len + variable.after.len();
@@ -232,25 +279,48 @@ impl BoundFormat {
     /// Returns the reason for a mismatch in words.
     pub fn explain(&self, mismatch: Mismatch) -> String {
         let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-        let variable = mismatch.0.and_then(|at| self.format.variables.get(at));
-        match variable {
-            None => format!("expected `{}` at the beginning", shown(&self.format.lead)),
-            Some(Variable { name, after, .. }) => {
-                format!("expected `{}` after ${name}", shown(after))
-            }
+        let variable = |at: usize| self.format.variables.get(at);
+        match mismatch {
+            Mismatch::Lead => format!("expected `{}` at the beginning", shown(&self.format.lead)),
+            Mismatch::After(at) => variable(at).map_or_else(String::new, |variable| {
+                format!("expected `{}` after ${}", shown(&variable.after), variable.name)
+            }),
+            Mismatch::Space(at) => variable(at).map_or_else(String::new, |variable| {
+                format!("expected no space in ${}", variable.name)
+            }),
         }
     }
 }
 
 impl Variable {
     /// Returns the length of the variable's value at the beginning of `rest`; `None` if the text
-    /// after it is missing.
-    fn len(&self, rest: &[u8]) -> Option<usize> {
-        let Some(first) = self.after.first() else {
-            let is_short = WITHOUT_SPACE.contains(&self.name.as_str());
-            let end = if is_short { memchr(b' ', rest) } else { None };
+    /// after it is missing. With a `next` variable, the value ends at the last such text before
+    /// the text after that.
+    fn len(&self, rest: &[u8], next: Option<&Self>) -> Option<usize> {
+        if self.after.is_empty() {
+            let end = if self.is_word { memchr(b' ', rest) } else { None };
             return Some(end.unwrap_or(rest.len()));
-        };
+        }
+        let first = self.first(rest)?;
+        let Some(next) = next else { return Some(first) };
+        let behind = first + self.after.len();
+        let end = behind + next.first(rest.get(behind..)?)?;
+        let first_byte = self.after.first()?;
+        let (mut last, mut to) = (first, end);
+        // Few bytes like the first one stand between the first text and the last.
+        while let Some(at) = memrchr(*first_byte, rest.get(behind..to)?) {
+            to = behind + at;
+            if rest.get(to..end)?.starts_with(&self.after) {
+                last = to;
+                break;
+            }
+        }
+        Some(last)
+    }
+
+    /// Returns the place of the first text after the variable.
+    fn first(&self, rest: &[u8]) -> Option<usize> {
+        let first = self.after.first()?;
         let mut from = 0;
         loop {
             let at = from + memchr(*first, rest.get(from..)?)?;

@@ -1,48 +1,21 @@
 //! From a line to a call: the fields, the conditions, the key, the time and the cost.
 
+use super::address::Proxies;
 use super::arguments::ReplayArguments;
+use super::bad::{Bad, Sample};
 use super::condition::Condition;
 use super::escaping::shown;
 use super::event::{Event, Lane};
 use super::failure::{BAD_LINES, Failure};
 use super::fields::{Field, Names, Values};
-use super::format::{BoundFormat, LogFormat, Mismatch};
-use super::json::{DEPTH_MAX, JsonLines};
+use super::form::{Form, Plan};
+use super::formats::End;
 use super::keys::{BYTES_MAX, Full, KEY_LEN_MAX, KEYS_MAX, Keys};
 use super::lanes::Lanes;
-use super::lines::{LINE_LEN_MAX, Line};
-use super::stamp::{Stamp, Stamps, seconds_us};
-use super::template::Template;
-use redis_throttle_engine::bounds::Cost;
-
-/// The form of the lines.
-#[derive(Clone, Debug)]
-enum Form {
-    Text(BoundFormat),
-    Json(JsonLines),
-}
-
-/// The reason why a line is not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bad {
-    TooLong,
-    Mismatch(Mismatch),
-    NotJson,
-    NoTime,
-    Time,
-    RequestTime,
-    NoKey,
-    LongKey,
-    NoCost,
-    Cost,
-}
-
-/// The cost of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Price {
-    Fixed(u64),
-    Field(Template),
-}
+use super::lines::Line;
+use super::price::Price;
+use super::stamp::{Stamp, Stamps, Unit, offset_s};
+use super::template::{NoText, Template};
 
 /// The number of lines by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,32 +28,29 @@ pub struct Counts {
     pub left_out: u64,
     /// The lines with status 429, also those left out.
     pub denied_before: u64,
+    /// The lines without a key: its fields are empty, or `-`.
+    pub without_key: u64,
+    /// The lines whose client is behind a trusted proxy.
+    pub forwarded: u64,
     /// The calls with the time that their request took.
     pub request_times: u64,
+    /// Of these, the ones that took longer than [`LONG_US`].
+    pub long_requests: u64,
     /// The calls whose times are whole seconds.
     pub whole_seconds: u64,
-}
-
-/// One of the first lines that were not read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// The file.
-    pub file: String,
-    /// The number of the line in the file, counted from 1.
-    pub line: u64,
-    /// The reason.
-    pub reason: String,
-    /// The beginning of the line, escaped.
-    pub text: String,
 }
 
 /// The reader of lines, and what it found so far.
 #[derive(Debug)]
 pub struct Intake {
     form: Form,
-    time: Field,
-    /// The field of the time that the request took.
-    request_time: Option<Field>,
+    time: Template,
+    /// The field of the time that the request took, and its unit.
+    request_time: Option<(Field, Unit)>,
+    /// The end of a request whose line has its beginning.
+    end: Option<(Field, End)>,
+    /// The proxies, the field of the peer, if there is one, and that of the forwarded addresses.
+    proxies: Option<(Proxies, Option<Field>, Field)>,
     status: Option<Field>,
     key: Template,
     price: Option<Price>,
@@ -96,6 +66,19 @@ pub struct Intake {
     pub counts: Counts,
     /// The first lines that were not read.
     pub samples: Vec<Sample>,
+    /// The files that could not be read to their ends.
+    pub cuts: Vec<String>,
+}
+
+/// What a line gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// A call.
+    Call(Event),
+    /// Nothing: the line is empty, a comment, bad or left out.
+    Nothing,
+    /// A time that is too far ahead; nothing was counted.
+    Far,
 }
 
 /// The number of bad lines that are shown.
@@ -110,77 +93,89 @@ const HOPELESS: u64 = 1_000;
 /// More bad lines than one in this number are an error.
 const BAD_ONE_IN: u64 = 100;
 
-/// The names of the fields with the status of the response.
+/// A request that takes longer than this, in microseconds, is rare: if many do, the unit is wrong.
+pub const LONG_US: u64 = 600_000_000;
+
+/// The name of the field with the status of the response.
 const STATUS: &str = "status";
+
+/// A line that begins with this is a comment.
+pub const COMMENT: &[u8] = b"#";
 
 /// The status of a denied request.
 const DENIED: &[u8] = b"429";
 
 impl Intake {
-    /// Makes the reader that the arguments ask for.
+    /// Makes the reader that the arguments ask for, for lines of this plan.
     ///
     /// # Errors
     ///
     /// [`Failure`] for an invalid argument.
-    pub fn new(arguments: &ReplayArguments, lanes: Option<Lanes>) -> Result<Self, Failure> {
-        let mut names = Names::default();
-        let is_json = arguments.json_lines || arguments.format == "json";
-        let format = if is_json { None } else { Some(LogFormat::parse(&arguments.format)?) };
-        let key = match (&arguments.key, &format) {
-            (Some(key), _) => key,
-            (None, Some(format)) if format.has("remote_addr") => "$remote_addr",
-            (None, _) => {
-                let text = "missing --key: name the field to limit by, such as --key client_ip";
-                return Err(Failure::usage(text));
-            }
+    pub fn new(
+        arguments: &ReplayArguments,
+        plan: &Plan,
+        lanes: Option<Lanes>,
+    ) -> Result<Self, Failure> {
+        let mut names = Names::new(plan.aliases);
+        let Some(key) = arguments.key.as_deref().or(plan.key) else {
+            let text = "missing --key: name the field to limit by, such as --key client_ip";
+            return Err(Failure::usage(text));
         };
         let key = Template::parse(key, &mut names)?;
-        let price = price(arguments, &mut names)?;
+        let price = Price::parse(arguments, &mut names)?;
         let conditions = arguments.conditions.iter();
         let conditions: Vec<_> = conditions
             .map(|condition| Condition::parse(condition, &mut names))
             .collect::<Result<_, _>>()?;
         let lanes = lanes.map(|lanes| lanes.bind(arguments, &mut names)).transpose()?;
-        let time = names.field(time_name(arguments, format.as_ref())?);
-        let wanted = |name: &str| format.as_ref().is_none_or(|format| format.has(name));
+        let time = Template::parse(arguments.time.as_deref().unwrap_or(&plan.time), &mut names)?;
         let request_time = match arguments.request_time.as_deref() {
             Some("none") => None,
-            Some(name) => Some(names.field(bare(name))),
-            None if wanted("request_time") => Some(names.field("request_time")),
-            None => None,
+            Some(text) => Some(request_time(text)?),
+            None => plan.request_time.clone(),
         };
-        let status = wanted(STATUS).then(|| names.field(STATUS));
-        let form = match format {
-            Some(format) => Form::Text(format.bind(&names)?),
-            None if names.all().any(|(_, name)| name.split('.').count() > DEPTH_MAX) => {
-                return Err(Failure::usage(format!(
-                    "invalid field: expected at most {DEPTH_MAX} names joined by dots"
-                )));
-            }
-            None => Form::Json(JsonLines::new(&names)),
-        };
+        let request_time = request_time.map(|(name, unit)| (names.field(&name), unit));
+        let is_own = arguments.time.is_none() && arguments.request_time.is_none();
+        let end = Some(plan.end).filter(|_| is_own).and_then(|end| match end {
+            End::AtTime => None,
+            End::Since(name) | End::After(name, _) => Some((names.field(name), end)),
+        });
+        let proxies = arguments.trusted_proxies.as_deref().map(Proxies::parse).transpose()?;
+        let proxies = proxies.map(|proxies| {
+            let peer = plan.may_have("remote_addr").then(|| names.field("remote_addr"));
+            (proxies, peer, names.field("http_x_forwarded_for"))
+        });
+        let status = plan.may_have(STATUS).then(|| names.field(STATUS));
+        let utc_offset_s = arguments.utc_offset.as_deref().map(|text| {
+            offset_s(text.as_bytes()).ok_or_else(|| {
+                Failure::usage(format!("invalid --utc-offset `{text}`: expected +02:00"))
+            })
+        });
         Ok(Self {
-            form,
+            form: Form::new(plan, names)?,
             time,
             request_time,
+            end,
+            proxies,
             status,
             key,
             price,
             conditions,
             lanes,
-            stamps: Stamps::default(),
+            stamps: Stamps::new(utc_offset_s.transpose()?),
             values: Values::default(),
             copies: Vec::new(),
             skips_bad: arguments.skip_bad,
             keys: Keys::default(),
             counts: Counts::default(),
             samples: Vec::new(),
+            cuts: Vec::new(),
         })
     }
 
     /// Returns true if lines have the time that their request took.
     pub const fn has_request_time(&self) -> bool {
-        self.request_time.is_some()
+        self.request_time.is_some() || self.end.is_some()
     }
 
     /// Returns the template of the keys.
@@ -193,44 +188,91 @@ impl Intake {
         self.lanes.as_ref()
     }
 
+    /// Reads a comment, which may name columns; does nothing for other lines.
+    pub fn comment(&mut self, line: Line<'_>) {
+        if let Line::Text(line) = line
+            && line.starts_with(COMMENT)
+        {
+            self.form.comment(line);
+        }
+    }
+
+    /// Forgets what comments said, before another file is read.
+    pub fn forget_comments(&mut self) {
+        self.form.forget_comments();
+    }
+
     /// Returns the time of a line without counting it; `None` if it has none.
     pub fn time_us(&mut self, line: Line<'_>) -> Option<u64> {
         let Line::Text(line) = line else { return None };
-        self.read(line).ok()?;
-        self.stamp(line).ok().map(|stamp| stamp.us)
+        if line.starts_with(COMMENT) {
+            return None;
+        }
+        self.form.read(line, &mut self.values).ok()?;
+        self.stamp_of_end(line).ok().map(|(stamp, _)| stamp.us)
     }
 
-    /// Returns the call of a line; `None` for a line that is empty, bad or left out.
+    /// Reads a line, unless its time is after `near_us`.
     ///
     /// # Errors
     ///
     /// [`Failure`] if there are too many keys, or if no line could be read so far.
-    pub fn event(&mut self, line: Line<'_>, place: (&str, u64)) -> Result<Option<Event>, Failure> {
+    pub fn event(
+        &mut self,
+        line: Line<'_>,
+        place: (&str, u64),
+        near_us: u64,
+    ) -> Result<Read, Failure> {
         let (Line::Text(text) | Line::TooLong(text)) = line;
         if text.is_empty() {
-            return Ok(None);
+            return Ok(Read::Nothing);
         }
-        self.counts.lines += 1;
+        if text.starts_with(COMMENT) {
+            self.form.comment(text);
+            return Ok(Read::Nothing);
+        }
         let event = match line {
-            Line::Text(text) => self.call(text),
+            Line::Text(text) => self.call(text, near_us),
             Line::TooLong(_) => Ok(Err(Bad::TooLong)),
         };
-        match event.map_err(full)? {
-            Ok(event) => Ok(event),
+        let read = match event.map_err(full)? {
+            Ok(Some(event)) => Read::Call(event),
+            Ok(None) => Read::Nothing,
+            Err(Bad::Far) => return Ok(Read::Far),
             Err(bad) => {
                 self.note(bad, text, place);
-                let is_hopeless = self.counts.bad == HOPELESS && self.counts.lines == HOPELESS;
-                if is_hopeless && !self.skips_bad { Err(self.failure()) } else { Ok(None) }
+                Read::Nothing
             }
-        }
+        };
+        self.counts.lines += 1;
+        let is_hopeless = self.counts.bad == HOPELESS && self.counts.lines == HOPELESS;
+        if is_hopeless && !self.skips_bad { Err(self.failure()) } else { Ok(read) }
     }
 
-    /// Returns an error if more lines are bad than are accepted.
+    /// Counts a line as bad, because its time is far after those of the lines behind it.
+    pub fn refuse_future(&mut self, line: Line<'_>, place: (&str, u64)) {
+        let (Line::Text(text) | Line::TooLong(text)) = line;
+        self.counts.lines += 1;
+        self.note(Bad::Future, text, place);
+    }
+
+    /// Notes that a file could be read only up to a line.
+    pub fn note_cut(&mut self, path: &str, lines: u64, reason: &str) {
+        let path = shown(path.as_bytes(), SAMPLE_LEN);
+        self.cuts.push(format!("{path} could be read only up to line {lines}: {reason}."));
+    }
+
+    /// Returns an error if more lines are bad than are accepted, or if several files have columns
+    /// of different names.
     ///
     /// # Errors
     ///
     /// [`Failure`] with the first bad lines.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self, files: usize) -> Result<(), Failure> {
+        if files > 1 && self.form.changed() {
+            let text = "the files have different columns (#Fields): replay them one by one";
+            return Err(Failure::usage(text));
+        }
         let is_bad = self.counts.bad.saturating_mul(BAD_ONE_IN) > self.counts.lines;
         if is_bad && !self.skips_bad { Err(self.failure()) } else { Ok(()) }
     }
@@ -241,57 +283,78 @@ impl Intake {
         for Sample { file, line, reason, text: start } in &self.samples {
             text.push_str(&format!("  {file}, line {line}: {reason}: {start}\n"));
         }
-        text.push_str("Name the format with --format, or continue without them with --skip-bad.");
+        text.push_str(
+            "Name the format with --format (--help lists them), or continue without these lines \
+             with --skip-bad.",
+        );
         Failure { status: BAD_LINES, text }
     }
 
     fn note(&mut self, bad: Bad, line: &[u8], (file, number): (&str, u64)) {
         self.counts.bad += 1;
         if self.samples.len() < SAMPLES_MAX {
-            let (file, reason) = (shown(file.as_bytes(), SAMPLE_LEN), self.explain(bad));
+            let (file, reason) =
+                (shown(file.as_bytes(), SAMPLE_LEN), bad.explain(&self.form, self.key.as_str()));
             let text = shown(line, SAMPLE_LEN);
             self.samples.push(Sample { file, line: number, reason, text });
         }
     }
 
-    fn explain(&self, bad: Bad) -> String {
-        match (bad, &self.form) {
-            (Bad::Mismatch(mismatch), Form::Text(format)) => format.explain(mismatch),
-            (Bad::TooLong, _) => format!("longer than {LINE_LEN_MAX} bytes"),
-            (Bad::NotJson | Bad::Mismatch(_), _) => "expected one JSON object".to_owned(),
-            (Bad::NoTime, _) => "no time: name its field with --time".to_owned(),
-            (Bad::Time, _) => "invalid time: expected RFC 3339, a number of seconds or \
-                               milliseconds, or 10/Oct/2026:13:55:36 +0200"
-                .to_owned(),
-            (Bad::RequestTime, _) => "invalid request time: expected seconds".to_owned(),
-            (Bad::NoKey, _) => format!("no field for --key {}", self.key.as_str()),
-            (Bad::LongKey, _) => format!("a key longer than {KEY_LEN_MAX} bytes"),
-            (Bad::NoCost, _) => "no field for --cost".to_owned(),
-            (Bad::Cost, _) => format!("invalid cost: expected an integer up to {}", Cost::MAX),
-        }
-    }
-
     fn read(&mut self, line: &[u8]) -> Result<(), Bad> {
-        match &self.form {
-            Form::Text(format) => format.read(line, &mut self.values).map_err(Bad::Mismatch),
-            Form::Json(json) => json.read(line, &mut self.values).map_err(|_| Bad::NotJson),
-        }
+        self.form.read(line, &mut self.values).map_err(Bad::Form)?;
+        let Some((proxies, peer, forwarded)) = &self.proxies else { return Ok(()) };
+        let get = |field: Field| self.values.get(line, field).unwrap_or_default();
+        let (client, is_forwarded) =
+            proxies.client(peer.map(get), get(*forwarded)).ok_or(Bad::NoClient)?;
+        self.counts.forwarded += u64::from(is_forwarded);
+        self.values.set_copy(peer.unwrap_or(*forwarded), client.to_string().as_bytes());
+        Ok(())
     }
 
     fn stamp(&mut self, line: &[u8]) -> Result<Stamp, Bad> {
-        let time = self.values.get(line, self.time).ok_or(Bad::NoTime)?;
-        self.stamps.read(time).ok_or(Bad::Time)
+        let time = self.time.fill(line, &self.values, &mut self.copies);
+        self.stamps.read(time.map_err(|_| Bad::NoTime)?).map_err(Bad::Time)
+    }
+
+    /// Returns the time at which the line was written, and how long the request took if its time
+    /// is that of the beginning.
+    fn stamp_of_end(&mut self, line: &[u8]) -> Result<(Stamp, u64), Bad> {
+        let stamp = self.stamp(line)?;
+        let Some((field, end)) = self.end else { return Ok((stamp, 0)) };
+        let value = self.values.get(line, field).unwrap_or_default();
+        match end {
+            End::AtTime => Ok((stamp, 0)),
+            End::Since(_) => {
+                let begin_us = self.stamps.read(value).map_err(Bad::Time)?.us;
+                let us = stamp.us.max(begin_us);
+                Ok((Stamp { us, ..stamp }, us - begin_us))
+            }
+            // The parts of a second that a request took would move a time of whole seconds.
+            End::After(..) if stamp.whole_second => Ok((stamp, 0)),
+            End::After(_, unit) => {
+                let last = value.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+                let last = last.strip_prefix(b"+").unwrap_or(last);
+                let took_us = unit.duration_us(last).unwrap_or(0);
+                Ok((Stamp { us: stamp.us.saturating_add(took_us), ..stamp }, took_us))
+            }
+        }
     }
 
     /// Reads the call of a line. The outer error ends the replay.
-    fn call(&mut self, line: &[u8]) -> Result<Result<Option<Event>, Bad>, Full> {
-        match self.parts(line) {
+    fn call(&mut self, line: &[u8], near_us: u64) -> Result<Result<Option<Event>, Bad>, Full> {
+        match self.parts(line, near_us) {
             Err(bad) => Ok(Err(bad)),
             Ok(None) => Ok(Ok(None)),
             Ok(Some(mut event)) => {
                 let values = &self.values;
-                let Some(key) = self.key.fill(line, values, &mut self.copies) else {
-                    return Ok(Err(Bad::NoKey));
+                if self.key.is_empty(line, values) {
+                    self.counts.without_key += 1;
+                    return Ok(Ok(None));
+                }
+                let key = match self.key.fill(line, values, &mut self.copies) {
+                    Ok(key) => key,
+                    Err(NoText::Missing) => return Ok(Err(Bad::NoKey)),
+                    Err(NoText::NoAddress) => return Ok(Err(Bad::NoAddress)),
                 };
                 if key.len() > KEY_LEN_MAX {
                     return Ok(Err(Bad::LongKey));
@@ -307,75 +370,57 @@ impl Intake {
     }
 
     /// Reads all of a call except its key; `None` if a condition leaves it out.
-    fn parts(&mut self, line: &[u8]) -> Result<Option<Event>, Bad> {
+    fn parts(&mut self, line: &[u8], near_us: u64) -> Result<Option<Event>, Bad> {
         self.read(line)?;
         let get = |field: Option<Field>| field.and_then(|field| self.values.get(line, field));
-        if get(self.status) == Some(DENIED) {
-            self.counts.denied_before += 1;
-        }
+        let was_denied = u64::from(get(self.status) == Some(DENIED));
         if !self.conditions.iter().all(|condition| condition.holds(line, &self.values)) {
             self.counts.left_out += 1;
+            self.counts.denied_before += was_denied;
             return Ok(None);
         }
-        let request_us = get(self.request_time).unwrap_or_default();
-        let has_request_time = !matches!(request_us, b"" | b"-");
-        let request_us = seconds_us(request_us).ok_or(Bad::RequestTime)?;
-        let request_us = u32::try_from(request_us).unwrap_or(u32::MAX);
+        let request_us = match self.request_time {
+            None => None,
+            Some((field, unit)) => match get(Some(field)).unwrap_or_default() {
+                b"" | b"-" => None,
+                text => Some(unit.duration_us(text).ok_or(Bad::RequestTime)?),
+            },
+        };
         let cost = match &self.price {
             None => 1,
-            Some(Price::Fixed(units)) => *units,
-            Some(Price::Field(template)) => {
-                let value = template.fill(line, &self.values, &mut self.copies);
-                units(value.ok_or(Bad::NoCost)?).ok_or(Bad::Cost)?
-            }
+            Some(price) => price.read(line, &self.values, &mut self.copies)?,
         };
-        let Stamp { us: at_us, whole_second } = self.stamp(line)?;
-        self.counts.request_times += u64::from(has_request_time);
+        let (Stamp { us: at_us, whole_second }, took_us) = self.stamp_of_end(line)?;
+        if at_us > near_us {
+            return Err(Bad::Far);
+        }
+        self.counts.denied_before += was_denied;
+        if let Some(request_us) = request_us {
+            // Only times of the wrong unit reach back so far.
+            if request_us > at_us {
+                return Err(Bad::RequestTime);
+            }
+            self.counts.request_times += 1;
+            self.counts.long_requests += u64::from(request_us > LONG_US);
+        }
+        let request_us = request_us.unwrap_or(took_us);
         Ok(Some(Event { at_us, cost, key: 0, request_us, lane: Lane::NONE, whole_second }))
     }
 }
 
-/// Returns the name without the `$` that some write.
-fn bare(name: &str) -> &str {
-    name.strip_prefix('$').unwrap_or(name)
-}
-
-fn price(arguments: &ReplayArguments, names: &mut Names) -> Result<Option<Price>, String> {
-    let Some(cost) = arguments.cost.as_deref() else { return Ok(None) };
-    if cost.bytes().all(|byte| byte.is_ascii_digit()) {
-        let units = units(cost.as_bytes());
-        let units = units.ok_or_else(|| {
-            format!("invalid cost: expected a field or an integer up to {}", Cost::MAX)
-        })?;
-        return Ok(Some(Price::Fixed(units)));
-    }
-    Template::parse(cost, names).map(|template| Some(Price::Field(template)))
-}
-
-/// Reads a cost. The `-` of a log is none.
-fn units(text: &[u8]) -> Option<u64> {
-    if text == b"-" {
-        return Some(0);
-    }
-    let units: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Cost::new(units).map(Cost::units)
-}
-
-/// Returns the name of the field with the time.
-fn time_name<'a>(
-    arguments: &'a ReplayArguments,
-    format: Option<&LogFormat>,
-) -> Result<&'a str, String> {
-    if let Some(name) = &arguments.time {
-        return Ok(bare(name));
-    }
-    let Some(format) = format else { return Ok("time") };
-    let known = ["msec", "time_local", "time_iso8601"].into_iter().find(|name| format.has(name));
-    known.ok_or_else(|| {
-        "the format has no time: expected $msec, $time_local or $time_iso8601, or --time with the \
-         name of another field"
-            .to_owned()
-    })
+/// Reads the name of a field, with or without `$`, and the unit of its values.
+fn request_time(text: &str) -> Result<(String, Unit), String> {
+    let name = text.strip_prefix('$').unwrap_or(text);
+    let (name, unit) = match name.rsplit_once(':') {
+        Some((name, unit)) if !name.is_empty() => {
+            let unit = Unit::named(unit).ok_or_else(|| {
+                format!("invalid --request-time `{text}`: expected a unit, one of s ms us ns")
+            })?;
+            (name, unit)
+        }
+        _ => (name, Unit::S),
+    };
+    Ok((name.to_owned(), unit))
 }
 
 fn full(full: Full) -> Failure {

@@ -26,8 +26,8 @@ impl JsonLines {
         Self { wanted: names.all().map(|(field, name)| (field, name.to_owned())).collect() }
     }
 
-    /// Reads the wanted fields of a line. A field that is `null` is missing. The value of a number,
-    /// an array or an object is its text.
+    /// Reads the wanted fields of a line. The value of `null` is empty, that of a
+    /// number, an array or an object is its text.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl<'a> Visitor<'_> for Name<'a> {
 fn set(values: &mut Values, field: Field, text: &str) -> serde_json::Result<()> {
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     match inner {
-        _ if text == "null" => values.unset(field),
+        _ if text == "null" => values.set_copy(field, b""),
         None => values.set_copy(field, text.as_bytes()),
         Some(plain) if !plain.contains('\\') => values.set_copy(field, plain.as_bytes()),
         Some(_) => {
@@ -175,7 +175,7 @@ mod tests {
         let line = r#"{"ts":1.5,"request":{"ip":"::1","tls":{"v":2}},"ip":"x\u0041","n":null}"#;
         let names = ["ts", "request.ip", "request.tls.v", "ip", "n", "missing"];
         let text = |text: &str| Some(text.to_owned());
-        let expected = [text("1.5"), text("::1"), text("2"), text("xA"), None, None];
+        let expected = [text("1.5"), text("::1"), text("2"), text("xA"), text(""), None];
         assert_eq!(read(&names, line).unwrap(), expected);
     }
 

@@ -147,7 +147,7 @@ impl Lanes {
     ) -> Result<(u32, Lane), Full> {
         self.scoped.clear();
         let named = match (&self.policy, &self.fixed) {
-            (Some(template), _) => template.fill(line, values, &mut self.copies),
+            (Some(template), _) => template.fill(line, values, &mut self.copies).ok(),
             (None, fixed) => fixed.as_ref().map(|name| name.as_bytes()),
         };
         let Some(name) = named.and_then(Name::new) else {
@@ -166,7 +166,7 @@ impl Lanes {
         let variants = self.variants.iter();
         let (by_name, copies) = (&self.by_name, &mut self.copies);
         let mut of_variants = variants.filter_map(|variant| {
-            let variant = variant.fill(line, values, copies).and_then(Name::new)?;
+            let variant = variant.fill(line, values, copies).ok().and_then(Name::new)?;
             by_name.get(FullName::new(name, Some(variant)).as_bytes()).copied()
         });
         let found = of_variants.next().or_else(|| by_name.get(name.as_bytes()).copied());

@@ -1,9 +1,9 @@
 //! The lines of a file, plain or compressed, or of the standard input.
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use memchr::memchr;
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufRead as _, BufReader, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +33,9 @@ pub struct Lines {
     /// The number of the line that was returned last, counted from 1.
     number: u64,
     ended: bool,
+    is_gzip: bool,
+    /// The reason why a compressed file ended before its end.
+    cut: Option<String>,
 }
 
 /// A line.
@@ -42,6 +45,45 @@ pub enum Line<'a> {
     Text(&'a [u8]),
     /// A line with more than [`LINE_LEN_MAX`] bytes, of which these are the first.
     TooLong(&'a [u8]),
+}
+
+/// The members of a gzip file, one after the other, without the zeros that pad some.
+struct Members<R: Read> {
+    /// Absent after the last member.
+    member: Option<GzDecoder<BufReader<R>>>,
+}
+
+impl<R: Read> Members<R> {
+    fn new(input: R) -> Self {
+        Self { member: Some(GzDecoder::new(BufReader::with_capacity(BUFFER_LEN, input))) }
+    }
+}
+
+impl<R: Read> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let len = member.read(buffer)?;
+            if len > 0 || buffer.is_empty() {
+                return Ok(len);
+            }
+            let mut input = self.member.take().map(GzDecoder::into_inner);
+            let next = loop {
+                let Some(input) = &mut input else { return Ok(0) };
+                let bytes = input.fill_buf()?;
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                if zeros == 0 {
+                    break bytes.first().copied();
+                }
+                input.consume(zeros);
+            };
+            match next {
+                None => {}
+                Some(0x1f) => self.member = input.map(GzDecoder::new),
+                Some(_) => return Err(io::Error::other("bytes behind its end")),
+            }
+        }
+        Ok(0)
+    }
 }
 
 /// Counts the bytes that are read.
@@ -94,15 +136,16 @@ impl Lines {
         let is_gzip = magic.starts_with(b"\x1f\x8b");
         let whole = Cursor::new(magic).chain(input);
         let mut input: Box<dyn Read + Send> =
-            if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
+            if is_gzip { Box::new(Members::new(whole)) } else { Box::new(whole) };
         let mut head = Vec::new();
         input.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut head)?;
         if head == BYTE_ORDER_MARK {
             head.clear();
         }
-        let input = Box::new(Cursor::new(head).chain(input));
+        let input: Box<dyn Read + Send> = Box::new(Cursor::new(head).chain(input));
         let buffer = vec![0; BUFFER_LEN].into();
-        Ok(Self { input, buffer, start: 0, end: 0, number: 0, ended: false })
+        let (start, end, number, ended, cut) = (0, 0, 0, false, None);
+        Ok(Self { input, buffer, start, end, number, ended, is_gzip, cut })
     }
 
     /// Returns the number of the line that was returned last, counted from 1.
@@ -139,6 +182,23 @@ impl Lines {
         }
     }
 
+    /// Returns the lines of the beginning of the input, without reading past them; call it before
+    /// the first line is read.
+    ///
+    /// # Errors
+    ///
+    /// The error of the input.
+    pub fn preview(&mut self) -> io::Result<impl Iterator<Item = &[u8]>> {
+        while !self.ended && self.end < self.buffer.len() {
+            self.fill()?;
+        }
+        let text = self.buffer.get(self.start..self.end).unwrap_or_default();
+        let is_whole = self.ended || text.last() == Some(&b'\n');
+        let whole = if is_whole { text.len() } else { memchr::memrchr(b'\n', text).unwrap_or(0) };
+        let lines = text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
+        Ok(lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
+    }
+
     /// Closes the file and frees its memory. There are no further lines.
     pub fn close(&mut self) {
         self.input = Box::new(io::empty());
@@ -150,12 +210,25 @@ impl Lines {
         self.buffer.get(from..self.end).unwrap_or_default()
     }
 
-    /// Reads as much as the input has ready.
+    /// Returns the reason why a compressed file ended before its end, after its last line.
+    pub fn cut(&self) -> Option<&str> {
+        self.cut.as_deref()
+    }
+
+    /// Reads as much as the input has ready. A compressed file that is damaged ends before the
+    /// line in which the damage is.
     fn fill(&mut self) -> io::Result<()> {
         let room = self.buffer.get_mut(self.end..).unwrap_or_default();
         let len = loop {
             match self.input.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.is_gzip => {
+                    self.cut = Some(format!("its compression is damaged ({error})"));
+                    let text = self.buffer.get(self.start..self.end).unwrap_or_default();
+                    let whole = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
+                    self.end = self.start + whole;
+                    break 0;
+                }
                 len => break len?,
             }
         };

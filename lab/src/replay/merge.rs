@@ -2,11 +2,11 @@
 //!
 //! A file is opened again when its first time comes, so rotated files are open one after the other.
 
-use super::escaping::shown;
 use super::event::Event;
 use super::failure::Failure;
 use super::intake::Intake;
 use super::lines::{Lines, STANDARD_INPUT};
+use super::source::Source;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs;
@@ -20,14 +20,14 @@ pub const FILES_MAX: usize = 500;
 /// The first time of a file is looked for in this many lines.
 const FIRST_LINES: usize = 1_000;
 
-/// The number of characters of a path that are shown.
-const PATH_LEN: usize = 1_000;
-
 /// The calls of several files.
 pub struct Merge {
     /// The files that were not opened yet, with their first times, the earliest last.
     waiting: Vec<(u64, String)>,
-    open: Vec<Source>,
+    open: Vec<Open>,
+    /// The first file, if it was opened to find its format.
+    first: Option<Lines>,
+    first_path: String,
     /// The time of each open file's next call, the time of its first one, and its place. Of calls
     /// with the same time, that of the older file comes first.
     next: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -36,15 +36,15 @@ pub struct Merge {
 }
 
 /// An open file, and its next call.
-struct Source {
-    path: String,
-    lines: Lines,
+struct Open {
+    source: Source,
     first_us: Option<u64>,
     head: Option<Event>,
 }
 
 impl Merge {
-    /// Looks for the first time of each file. Adds the bytes that are read later to `read`.
+    /// Looks for the first time of each file. Adds the bytes that are read later to `read`. The
+    /// first file is `first`, if that was opened.
     ///
     /// # Errors
     ///
@@ -53,6 +53,7 @@ impl Merge {
         paths: &[String],
         intake: &mut Intake,
         read: Arc<AtomicU64>,
+        first: Option<Lines>,
     ) -> Result<Self, Failure> {
         if paths.len() > FILES_MAX {
             let text = format!("too many files: expected at most {FILES_MAX}; join some with cat");
@@ -70,10 +71,11 @@ impl Merge {
             let first_us = if is_first { 0 } else { first_time_us(path, intake)? };
             waiting.push((first_us, path.clone()));
         }
+        let first_path = paths.first().cloned().unwrap_or_default();
         // Files with the same first time keep their order.
         waiting.reverse();
         waiting.sort_by_key(|(first_us, _)| Reverse(*first_us));
-        Ok(Self { waiting, open: Vec::new(), next: BinaryHeap::new(), read })
+        Ok(Self { waiting, open: Vec::new(), next: BinaryHeap::new(), read, first, first_path })
     }
 
     /// Returns the call with the earliest time among the next ones of all files; `None` at the end.
@@ -87,36 +89,33 @@ impl Merge {
             let opens =
                 |(first_us, _): &mut (u64, String)| due_us.is_none_or(|due| *first_us <= due);
             let Some((_, path)) = self.waiting.pop_if(opens) else { break };
-            let lines = Lines::open(&path, Arc::clone(&self.read));
-            let lines = lines.map_err(|error| failure(&path, &error))?;
-            self.open.push(Source { path, lines, first_us: None, head: None });
+            let lines = match self.first.take_if(|_| path == self.first_path) {
+                Some(lines) => lines,
+                None => {
+                    let lines = Lines::open(&path, Arc::clone(&self.read));
+                    lines.map_err(|error| Failure::of_file(&path, &error))?
+                }
+            };
+            self.open.push(Open { source: Source::new(path, lines), first_us: None, head: None });
             self.refill(self.open.len() - 1, intake)?;
         }
         let Some(Reverse((_, _, place))) = self.next.pop() else { return Ok(None) };
-        let event = self.open.get_mut(place).and_then(|source| source.head.take());
+        let event = self.open.get_mut(place).and_then(|open| open.head.take());
         self.refill(place, intake)?;
         Ok(event)
     }
 
-    /// Reads the next call of a file. Closes the file at its end.
+    /// Reads the next call of a file.
     fn refill(&mut self, place: usize, intake: &mut Intake) -> Result<(), Failure> {
-        let Some(Source { path, lines, first_us, head }) = self.open.get_mut(place) else {
+        let Some(Open { source, first_us, head }) = self.open.get_mut(place) else {
             return Ok(());
         };
-        loop {
-            let number = lines.number() + 1;
-            let line = lines.next_line().map_err(|error| failure(path, &error))?;
-            let Some(line) = line else {
-                lines.close();
-                return Ok(());
-            };
-            if let Some(event) = intake.event(line, (path, number))? {
-                *head = Some(event);
-                let first_us = *first_us.get_or_insert(event.at_us);
-                self.next.push(Reverse((event.at_us, first_us, place)));
-                return Ok(());
-            }
+        if let Some(event) = source.next_event(intake)? {
+            *head = Some(event);
+            let first_us = *first_us.get_or_insert(event.at_us);
+            self.next.push(Reverse((event.at_us, first_us, place)));
         }
+        Ok(())
     }
 }
 
@@ -127,6 +126,7 @@ fn first_time_us(path: &str, intake: &mut Intake) -> Result<u64, Failure> {
         let mut lines = Lines::open(path, Arc::default())?;
         for _ in 0..FIRST_LINES {
             let Some(line) = lines.next_line()? else { break };
+            intake.comment(line);
             first_us = intake.time_us(line);
             if first_us.is_some() {
                 break;
@@ -134,13 +134,8 @@ fn first_time_us(path: &str, intake: &mut Intake) -> Result<u64, Failure> {
         }
         Ok(())
     };
-    look().map_err(|error| failure(path, &error))?;
+    let looked = look();
+    intake.forget_comments();
+    looked.map_err(|error| Failure::of_file(path, &error))?;
     Ok(first_us.unwrap_or(u64::MAX))
-}
-
-fn failure(path: &str, error: &io::Error) -> Failure {
-    if path == STANDARD_INPUT {
-        return Failure::usage(format!("cannot read the standard input: {error}"));
-    }
-    Failure::usage(format!("cannot read {}: {error}", shown(path.as_bytes(), PATH_LEN)))
 }

@@ -2,7 +2,7 @@
 
 use super::escaping::html;
 use super::report::{LimitReport, Report, SuggestionReport, TimelineReport};
-use super::wording::{bytes, clock, count, grouped, length, share, window};
+use super::wording::{bytes, clock, count, grouped, share, wait, window};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
@@ -21,6 +21,16 @@ pub fn page(report: &Report) -> String {
     );
     let _ = write!(page, "<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n");
     page.push_str(&head(report));
+    for doubt in &report.doubts {
+        let _ = writeln!(page, "<p><strong>The figures may be wrong:</strong> {}</p>", html(doubt));
+    }
+    if !report.notes.is_empty() {
+        page.push_str("<ul>\n");
+        for note in &report.notes {
+            let _ = writeln!(page, "<li>{}</li>", html(note));
+        }
+        page.push_str("</ul>\n");
+    }
     if !report.limits.is_empty() {
         page.push_str(&overview(&report.limits, !report.policies.is_empty()));
     }
@@ -32,13 +42,6 @@ pub fn page(report: &Report) -> String {
     }
     if let Some(suggestion) = &report.suggestion {
         page.push_str(&suggested(suggestion, report));
-    }
-    if !report.notes.is_empty() {
-        page.push_str("<h2>About the figures</h2>\n<ul>\n");
-        for note in &report.notes {
-            let _ = writeln!(page, "<li>{}</li>", html(note));
-        }
-        page.push_str("</ul>\n");
     }
     let _ = write!(
         page,
@@ -52,9 +55,10 @@ fn head(report: &Report) -> String {
     let lines = &report.lines;
     let files: Vec<_> = report.files.iter().map(|file| html(file)).collect();
     let mut text = format!(
-        "<h1>Replay of {}</h1>\n<p>{}, {} by {} (<code>{}</code>)",
+        "<h1>Replay of {}</h1>\n<p>{} in the format {}, {} by {} (<code>{}</code>)",
         files.join(", "),
         count(lines.read, "line", "lines"),
+        html(&report.format),
         count(report.calls, "call", "calls"),
         count(report.keys, "key", "keys"),
         html(&report.key),
@@ -94,7 +98,7 @@ fn overview(limits: &[LimitReport], has_shadow: bool) -> String {
             row.push(grouped(limit.shadow_denied));
         }
         row.push(grouped(limit.keys_denied));
-        row.push(length(limit.longest_wait_ms.saturating_mul(1_000)));
+        row.push(wait(limit.longest_wait_ms));
         row.push(bytes(limit.memory.bytes));
         row
     });

@@ -10,6 +10,8 @@ pub struct Report {
     pub version: &'static str,
     /// The files.
     pub files: Vec<String>,
+    /// The format of the lines.
+    pub format: String,
     /// The lines.
     pub lines: LinesReport,
     /// The time of the first and the last call, in microseconds since the Unix epoch; `None`
@@ -23,7 +25,9 @@ pub struct Report {
     pub keys: u64,
     /// The template of the keys.
     pub key: String,
-    /// The notes about the figures.
+    /// The reasons why the figures may be wrong.
+    pub doubts: Vec<String>,
+    /// What to know about the figures.
     pub notes: Vec<String>,
     /// The limits: each rule, all rules together, or all policies.
     pub limits: Vec<LimitReport>,
@@ -62,7 +66,9 @@ pub struct LinesReport {
     pub first_bad: Vec<BadLine>,
     /// The lines that a condition left out.
     pub left_out: u64,
-    /// The lines that were out of order by more than the window.
+    /// The lines without a key.
+    pub without_key: u64,
+    /// The lines that could not be put in order.
     pub late: u64,
     /// The lines with status 429.
     pub denied_before: u64,

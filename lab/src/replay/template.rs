@@ -2,16 +2,20 @@
 //!
 //! ```text
 //! $remote_addr          the field
-//! $remote_addr/64       an IPv6 address cut to its /64 network, one of NAT64 or a mapped one
-//!                       replaced by its IPv4 address; anything else stays whole
+//! $remote_addr/64       an IPv6 address cut to its /64 network; IPv4 stays whole
 //! $remote_addr/24/56    an IPv4 address cut to its /24, an IPv6 address to its /56
 //! $host:${remote_addr}  two fields and a text between them
+//! ${forwarded_for[-1]}  the last of a list with commas, or of a JSON array
 //! client.ip             the field of that name: a template without `$`
 //! ```
+//!
+//! The value of a field that is named as an address is written in one way, without a port: see
+//! [`is_address`].
 
+use super::address::{address, behind_nat64, cut, entries};
 use super::fields::{Field, Names, Values};
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// A template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +27,26 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(Vec<u8>),
-    Field { field: Field, cut: Option<Cut> },
+    Field(Place),
+}
+
+/// A field in a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    field: Field,
+    /// The entry of a list, counted from 0, or from -1 at its end.
+    entry: Option<i32>,
+    cut: Option<Cut>,
+    is_address: bool,
+}
+
+/// The reason why a line gives no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoText {
+    /// The line does not have a field.
+    Missing,
+    /// The value whose network is wanted is not an address.
+    NoAddress,
 }
 
 /// The networks that stand for addresses: the number of bits that are kept.
@@ -33,8 +56,6 @@ struct Cut {
     v6_bits: Option<u8>,
 }
 
-/// `64:ff9b::/96`, the prefix by which NAT64 translates IPv4 addresses (RFC 6052).
-const NAT64: u128 = 0x0064_ff9b << 96;
 /// The largest number of parts in a template.
 const PARTS_MAX: usize = 16;
 
@@ -51,7 +72,7 @@ impl Template {
         }
         let mut parts = Vec::new();
         if !text.contains('$') {
-            parts.push(Part::Field { field: names.field(text), cut: None });
+            parts.push(Part::Field(Place::new(text, None, None, names)));
         }
         let mut rest = if parts.is_empty() { text } else { "" };
         while !rest.is_empty() {
@@ -61,12 +82,12 @@ impl Template {
             }
             rest = from_field;
             if let Some(after) = from_field.strip_prefix('$') {
-                let (name, after) =
+                let (name, entry, after) =
                     split_name(after).ok_or_else(|| invalid("the name of a field after $"))?;
                 let (cut, after) = split_cut(after).ok_or_else(|| {
                     invalid("a network such as /24 for IPv4 or /64 for IPv6 after a field")
                 })?;
-                parts.push(Part::Field { field: names.field(name), cut });
+                parts.push(Part::Field(Place::new(name, entry, cut, names)));
                 rest = after;
             }
         }
@@ -81,84 +102,118 @@ impl Template {
         &self.text
     }
 
-    /// Returns the text that the template gives for a line; `None` if a field is missing. `copies`
-    /// is memory for a text that is not a part of the line.
+    /// Returns true if the template has fields and all of them are empty or `-`, as logs write what
+    /// is not there.
+    pub fn is_empty(&self, line: &[u8], values: &Values) -> bool {
+        let mut fields = self.parts.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Field(place) => Some(place),
+        });
+        fields.all(|place| match values.get(line, place.field) {
+            None => false,
+            Some(value) => place.entry(value).is_none_or(|entry| matches!(entry, b"" | b"-")),
+        })
+    }
+
+    /// Returns the text that the template gives for a line. `copies` is memory for a text that is
+    /// not a part of the line.
+    ///
+    /// # Errors
+    ///
+    /// [`NoText`] if a field is missing, or is no address although its network is wanted.
     pub fn fill<'a>(
         &self,
         line: &'a [u8],
         values: &'a Values,
         copies: &'a mut Vec<u8>,
-    ) -> Option<&'a [u8]> {
-        if let [Part::Field { field, cut }] = self.parts.as_slice() {
-            let value = values.get(line, *field)?;
-            let Some(cut) = cut.filter(|cut| cut.concerns(value)) else { return Some(value) };
-            copies.clear();
-            cut.write(value, copies);
-            return Some(copies);
-        }
+    ) -> Result<&'a [u8], NoText> {
         copies.clear();
+        if let [Part::Field(place)] = self.parts.as_slice() {
+            let value = place.value(line, values)?;
+            if place.is_plain(value) {
+                return Ok(value);
+            }
+            place.write(value, copies)?;
+            return Ok(copies);
+        }
         for part in &self.parts {
             match part {
                 Part::Text(text) => copies.extend_from_slice(text),
-                Part::Field { field, cut } => {
-                    let value = values.get(line, *field)?;
-                    match cut {
-                        Some(cut) => cut.write(value, copies),
-                        None => copies.extend_from_slice(value),
+                Part::Field(place) => {
+                    let value = place.value(line, values)?;
+                    if place.is_plain(value) {
+                        copies.extend_from_slice(value);
+                    } else {
+                        place.write(value, copies)?;
                     }
                 }
             }
         }
-        Some(copies)
+        Ok(copies)
     }
 }
 
-impl Cut {
-    /// Returns true if the value may be cut: an IPv6 address has a colon.
-    fn concerns(self, value: &[u8]) -> bool {
-        self.v4_bits.is_some() || memchr::memchr(b':', value).is_some()
+impl Place {
+    fn new(name: &str, entry: Option<i32>, cut: Option<Cut>, names: &mut Names) -> Self {
+        Self { field: names.field(name), entry, cut, is_address: is_address(name) }
     }
 
-    /// Writes the network of an address, or any other value as it is.
-    fn write(self, value: &[u8], copies: &mut Vec<u8>) {
-        let address = std::str::from_utf8(value).ok().and_then(address);
+    fn value<'a>(&self, line: &'a [u8], values: &'a Values) -> Result<&'a [u8], NoText> {
+        let value = values.get(line, self.field).ok_or(NoText::Missing)?;
+        Ok(self.entry(value).unwrap_or_default())
+    }
+
+    /// Returns the wanted entry of a list; `None` if the list is shorter.
+    fn entry<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(entry) = self.entry else { return Some(value) };
+        let at = usize::try_from(entry.unsigned_abs()).ok()?;
+        let mut entries = entries(value);
+        if entry < 0 { entries.nth_back(at - 1) } else { entries.nth(at) }
+    }
+
+    /// Returns true if the value is written as it is: an IPv4 address without a port, if it is one.
+    fn is_plain(&self, value: &[u8]) -> bool {
+        let is_special = |byte: &u8| matches!(byte, b':' | b'%' | b'[');
+        self.cut.is_none() && !(self.is_address && value.iter().any(is_special))
+    }
+
+    /// Writes the address, or its network.
+    fn write(&self, value: &[u8], copies: &mut Vec<u8>) -> Result<(), NoText> {
+        let address = address(value).map(behind_nat64);
         // Writing to a vector does not fail.
-        let _ = match (address, self) {
-            (Some(IpAddr::V4(address)), Self { v4_bits: Some(bits), .. }) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                write!(copies, "{}/{bits}", Ipv4Addr::from_bits(address.to_bits() & mask))
+        let _ = match (address, self.cut) {
+            (None, Some(_)) => return Err(NoText::NoAddress),
+            (None, None) => copies.write_all(value),
+            (Some(address), wanted) => {
+                let Cut { v4_bits, v6_bits } = wanted.unwrap_or_default();
+                let bits = if matches!(address, IpAddr::V4(_)) { v4_bits } else { v6_bits };
+                match bits {
+                    Some(bits) => write!(copies, "{}/{bits}", cut(address, bits)),
+                    None => write!(copies, "{address}"),
+                }
             }
-            (Some(IpAddr::V4(address)), _) => write!(copies, "{address}"),
-            (Some(IpAddr::V6(address)), Self { v6_bits: Some(bits), .. }) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                write!(copies, "{}/{bits}", Ipv6Addr::from_bits(address.to_bits() & mask))
-            }
-            _ => copies.write_all(value),
         };
+        Ok(())
     }
 }
 
-/// Parses an address as the clients do: without a zone, which only IPv6 has, and as IPv4 if it is
-/// mapped or of NAT64.
-fn address(text: &str) -> Option<IpAddr> {
-    let address = match text.split_once('%') {
-        None => text.parse().ok()?,
-        Some((_, zone)) if zone.is_empty() || zone.contains(['%', '/']) => return None,
-        Some((address, _)) => IpAddr::V6(address.parse().ok()?),
-    };
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let translated = u32::try_from(address.to_bits() ^ NAT64).ok();
-            Some(translated.map_or(IpAddr::V6(address), |bits| Ipv4Addr::from_bits(bits).into()))
-        }
-        address @ IpAddr::V4(_) => Some(address),
-    }
+/// Returns true if a field is named as an address of a client, as `remote_addr`, `c-ip`,
+/// `request.remote_ip`, `ClientHost` and `http_x_forwarded_for` are.
+pub fn is_address(name: &str) -> bool {
+    let name = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase().replace('-', "_");
+    let ends = ["addr", "address", "ip", "forwarded_for", "clienthost", "client"];
+    ends.iter().any(|end| name.ends_with(end))
 }
 
-/// Splits the name of a field from what follows. A name in braces may have any characters.
-fn split_name(text: &str) -> Option<(&str, &str)> {
+/// Splits the name of a field, and the entry of a list, from what follows. A name in braces may
+/// have any characters; only there an entry is named, as in `{name[-1]}`.
+fn split_name(text: &str) -> Option<(&str, Option<i32>, &str)> {
     if let Some(braced) = text.strip_prefix('{') {
-        return braced.split_once('}').filter(|(name, _)| !name.is_empty());
+        let (name, rest) = braced.split_once('}')?;
+        let listed = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+        let entry = listed.and_then(|(name, entry)| Some((name, entry.parse::<i16>().ok()?)));
+        let (name, entry) = entry.map_or((name, None), |(name, at)| (name, Some(at.into())));
+        return (!name.is_empty()).then_some((name, entry, rest));
     }
     let bytes = text.as_bytes();
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -168,7 +223,7 @@ fn split_name(text: &str) -> Option<(&str, &str)> {
         byte => !byte.is_some_and(is_part),
     };
     let len = (0..bytes.len()).find(is_end).unwrap_or(bytes.len());
-    (len > 0).then(|| text.split_at(len))
+    (len > 0).then(|| text.split_at(len)).map(|(name, rest)| (name, None, rest))
 }
 
 /// Splits `/24`, `/64` or `/24/64` from what follows; `None` if a number is out of range.
@@ -207,7 +262,7 @@ mod tests {
         values.set_copy(host, b"example.org");
         let mut copies = Vec::new();
         let text = template.fill(b"", &values, &mut copies);
-        Ok(text.map(|text| String::from_utf8_lossy(text).into_owned()))
+        Ok(text.ok().map(|text| String::from_utf8_lossy(text).into_owned()))
     }
 
     #[test]
@@ -224,18 +279,74 @@ mod tests {
             ("$ip/0/0", "192.0.2.77", "0.0.0.0/0"),
             ("$ip/128", "2001:db8::1", "2001:db8::1/128"),
             ("$ip/24/64", "::ffff:192.0.2.77", "192.0.2.0/24"),
-            ("$ip/64", "::ffff:192.0.2.77", "192.0.2.77"),
+            ("$ip", "[::ffff:192.0.2.77]:443", "192.0.2.77"),
+            ("$ip", "64:ff9b::192.0.2.77", "192.0.2.77"),
+            ("$ip", "192.0.2.77:443", "192.0.2.77"),
+            ("$ip", "unix:", "unix:"),
+            ("$host:$ip", "192.0.2.77:443", "example.org:192.0.2.77"),
+            ("${ip[-1]}", "192.0.2.1, 192.0.2.77", "192.0.2.77"),
+            ("${ip[0]}", "192.0.2.1, 192.0.2.77", "192.0.2.1"),
+            ("${ip[-2]}/24", "192.0.2.1:80,192.0.2.77", "192.0.2.0/24"),
+            ("${ip[-1]}", "[\"192.0.2.1\",\"2001:DB8::1\"]", "2001:db8::1"),
+            ("${ip[-1]}", "192.0.2.1, [2001:db8::1]:443", "2001:db8::1"),
             ("$ip/64", "64:ff9b::192.0.2.77", "192.0.2.77"),
             ("$ip/24/64", "64:ff9b::c000:24d", "192.0.2.0/24"),
             ("$ip/64", "64:ff9b::1:c000:24d", "64:ff9b::/64"),
             ("$ip/64", "fe80::1%eth0", "fe80::/64"),
-            ("$ip/24/64", "192.0.2.77%eth0", "192.0.2.77%eth0"),
-            ("$ip/64", "unix:", "unix:"),
             ("$ip/24:$host", "192.0.2.77", "192.0.2.0/24:example.org"),
             ("tenant:${host}", "x", "tenant:example.org"),
             ("$host.", "x", "example.org."),
         ] {
             assert_eq!(filled(template, ip).unwrap().as_deref(), Some(key), "{template} {ip}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_address_has_no_network() {
+        for value in ["unix:", "ex.org:443 192.0.2.77", "-", "frank"] {
+            for template in ["$ip/64", "$ip/24", "$ip/24/64", "$host $ip/64"] {
+                assert_eq!(filled(template, value).unwrap(), None, "{template} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_template_is_empty_if_all_its_fields_are() {
+        for (template, ip, is_empty) in [
+            ("$ip", "-", true),
+            ("$ip", "", true),
+            ("$ip", "--", false),
+            ("${ip[-2]}", "192.0.2.1", true),
+            ("${ip[-1]}", "192.0.2.1,", true),
+            ("$ip:$host", "-", false),
+        ] {
+            let mut names = Names::default();
+            let (address, host) = (names.field("ip"), names.field("host"));
+            let parsed = Template::parse(template, &mut names).unwrap();
+            let mut values = Values::default();
+            values.clear(names.len());
+            values.set_copy(address, ip.as_bytes());
+            values.set_copy(host, b"example.org");
+            assert_eq!(parsed.is_empty(b"", &values), is_empty, "{template} {ip}");
+        }
+    }
+
+    #[test]
+    fn fields_are_addresses_by_their_names() {
+        for name in [
+            "remote_addr",
+            "c-ip",
+            "request.remote_ip",
+            "httpRequest.remoteIp",
+            "ClientHost",
+            "http_x_forwarded_for",
+            "X-Forwarded-For",
+            "client",
+        ] {
+            assert!(is_address(name), "{name}");
+        }
+        for name in ["host", "remote_user", "request_uri"] {
+            assert!(!is_address(name), "{name}");
         }
     }
 
@@ -246,7 +357,9 @@ mod tests {
 
     #[test]
     fn invalid_templates_are_refused_with_a_text() {
-        for template in ["", "$", "a$", "${ip", "${}", "$ip/129", "$ip/64/64", "$ip/24/64/9"] {
+        for template in
+            ["", "$", "a$", "${ip", "${}", "${[0]}", "$ip/129", "$ip/64/64", "$ip/24/64/9"]
+        {
             let error = filled(template, "x").unwrap_err();
             assert!(error.starts_with("invalid template"), "{template}: {error}");
         }

@@ -1,7 +1,9 @@
 //! The report as text for a terminal.
 
-use super::report::{KeyReport, LimitReport, Report, SuggestionReport, TimelineReport};
-use super::wording::{bytes, clock, count, grouped, length, share, window};
+use super::report::{
+    KeyReport, LimitReport, Report, SERVER_BYTES_A_KEY, SuggestionReport, TimelineReport,
+};
+use super::wording::{bytes, clock, count, grouped, length, share, wait, window};
 use std::fmt::Write as _;
 
 /// The number of columns of a picture over time.
@@ -12,6 +14,15 @@ const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '
 /// Returns the text of a report.
 pub fn text(report: &Report) -> String {
     let mut text = head(report);
+    for doubt in &report.doubts {
+        text.push_str(&wrapped(&format!("\nThe figures may be wrong: {doubt}")));
+    }
+    if !report.notes.is_empty() {
+        text.push('\n');
+    }
+    for note in &report.notes {
+        text.push_str(&wrapped(note));
+    }
     if !report.limits.is_empty() {
         text.push('\n');
         text.push_str(&overview(&report.limits, !report.policies.is_empty()));
@@ -28,11 +39,8 @@ pub fn text(report: &Report) -> String {
         text.push('\n');
         text.push_str(&suggested(suggestion, report));
     }
-    if !report.notes.is_empty() {
-        text.push('\n');
-    }
-    for note in &report.notes {
-        text.push_str(&wrapped(note));
+    if !report.limits.is_empty() {
+        text.push_str(&wrapped(&format!("\n{}", memory())));
     }
     if let Some(link) = &report.lab_link {
         text.push('\n');
@@ -49,13 +57,22 @@ pub fn text(report: &Report) -> String {
     text
 }
 
+/// Returns how the memory is estimated.
+fn memory() -> String {
+    format!(
+        "Memory is an upper estimate: the most keys called within two lifetimes of a stored key, \
+         each with its name, its longest value and {SERVER_BYTES_A_KEY} bytes of the server."
+    )
+}
+
 /// Returns the lines about the input.
 fn head(report: &Report) -> String {
     let lines = &report.lines;
     let mut text = format!(
-        "{} of {}: {} by {} ({})\n",
+        "{} of {} in the format {}: {} by {} ({})\n",
         count(lines.read, "line", "lines"),
         count(report.files.len() as u64, "file", "files"),
+        report.format,
         count(report.calls, "call", "calls"),
         count(report.keys, "key", "keys"),
         report.key,
@@ -99,7 +116,7 @@ fn overview(limits: &[LimitReport], has_shadow: bool) -> String {
             row.push(share(limit.shadow_denied, limit.calls));
         }
         row.push(grouped(limit.keys_denied));
-        row.push(length(limit.longest_wait_ms.saturating_mul(1_000)));
+        row.push(wait(limit.longest_wait_ms));
         row.push(bytes(limit.memory.bytes));
         rows.push(row);
     }

@@ -54,6 +54,11 @@ pub fn length(us: u64) -> String {
     }
 }
 
+/// Returns the longest wait to a retry; `-` if no caller waits.
+pub fn wait(ms: u64) -> String {
+    if ms == 0 { "-".to_owned() } else { length(ms.saturating_mul(1_000)) }
+}
+
 /// Returns the length of a window as a rule has it: `1m`.
 pub fn window(us: u64) -> String {
     duration_text(Span::from_us(us))

@@ -34,18 +34,18 @@ describe('the sentence of a rule', () => {
   it('says what the rule does to a key', () => {
     const sentences = {
       'FIXED 10 10': 'At most 10 calls in each window of 10 s, so up to 19 around its edge.',
-      'fixed 10 1h aligned': 'At most 10 calls in each window of 1 h by the clock, so up to 20 around'
-        + ' its edge.',
-      'SLIDING 10 10': 'About 10 calls in any 10 s: what the window before let in still counts, less'
-        + ' and less.',
+      'fixed 10 1h aligned': 'At most 10 calls in each window of 1 h by the clock, so up to 20'
+        + ' around its edge.',
+      'SLIDING 10 10': 'About 10 calls in any 10 s: what the window before let in still counts,'
+        + ' less and less.',
       'SLIDINGLOG 1 90s': 'At most 1 call in any 90 s.',
       'TOKENBUCKET 20 10 1m': '20 calls at once, then one each 6 s; a pause fills it up again.',
       'LEAKYBUCKET 10 10 10': 'One call each 1 s: up to 10 calls queue, each told how long to wait;'
         + ' the rest is denied.',
       'GCRA 10 300 1m COST 2': '10 units at once, then one each 200 ms; a pause brings the burst'
         + ' back.',
-      'BACKOFF 3 1s 1h 1d': '3 calls free, then a wait of 1 s that doubles up to 1 h; forgotten after'
-        + ' 1 d of quiet.',
+      'BACKOFF 3 1s 1h 1d': '3 calls free, then a wait of 1 s that doubles up to 1 h; forgotten'
+        + ' after 1 d of quiet.',
       'QUOTA 9 month ZONE Europe/Berlin': 'At most 9 calls in each month of the calendar.',
       'GCRA 10 10': '',
       'GCRA 10 0 1m': '',

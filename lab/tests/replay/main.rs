@@ -1,7 +1,9 @@
 //! Replays of generated logs by the program as a user starts it.
 
+mod formats;
 mod inputs;
 mod limits;
+mod model;
 mod outputs;
 mod suggestions;
 

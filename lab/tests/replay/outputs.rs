@@ -12,10 +12,10 @@ fn text_has_a_line_for_each_rule_and_the_most_denied_keys() {
     assert_eq!((replayed.status, replayed.errors.as_str()), (Some(0), ""));
     let output = &replayed.output;
     for line in [
-        "243 lines of 1 file: 243 calls by 4 keys ($remote_addr)",
+        "243 lines of 1 file in the format combined: 243 calls by 4 keys ($remote_addr)",
         "2026-10-10 00:00:00 to 2026-10-10 00:04:44 UTC (4 m 44 s)",
         "                 calls  denied    share  keys denied  longest wait  memory at most",
-        "GCRA 100 100 1s    243       0      0 %            0          0 ms       596 bytes",
+        "GCRA 100 100 1s    243       0      0 %            0             -       596 bytes",
         "  key        calls  denied    share      peak",
         "  192.0.2.4    135     105  77.77 %  45 in 1m",
         "  192.0.2.3     51      21  41.17 %  17 in 1m",
@@ -85,7 +85,9 @@ fn report_that_cannot_be_written_is_an_error_unless_its_reader_is_gone() {
 fn an_empty_log_is_a_report_without_calls() {
     let replayed = replay_of(b"", &["-", "--rule", "FIXED 1 60", "--suggest"]);
     assert_eq!((replayed.status, replayed.errors.as_str()), (Some(0), ""));
-    assert!(replayed.output.starts_with("0 lines of 1 file: 0 calls by 0 keys"));
+    assert!(
+        replayed.output.starts_with("0 lines of 1 file in the format combined: 0 calls by 0 keys")
+    );
 }
 
 #[test]

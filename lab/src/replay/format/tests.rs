@@ -1,3 +1,4 @@
+use super::super::formats::COMBINED;
 use super::*;
 
 /// Reads the named fields of a line.
@@ -31,8 +32,8 @@ fn combined_lines_give_every_field_and_the_parts_of_the_request() {
         "200",
         "GET /a/b?c=d HTTP/1.1",
     ];
-    assert_eq!(read("combined", &names, LINE).unwrap(), values);
-    assert_eq!(read("combined", &["http_user_agent"], LINE).unwrap(), ["curl/8 \\\"x\\\" y"]);
+    assert_eq!(read(COMBINED, &names, LINE).unwrap(), values);
+    assert_eq!(read(COMBINED, &["http_user_agent"], LINE).unwrap(), ["curl/8 \\\"x\\\" y"]);
 }
 
 #[test]
@@ -53,8 +54,8 @@ fn a_whole_log_format_directive_is_a_format() {
 #[test]
 fn invalid_formats_are_refused_with_a_text() {
     for (format, text) in [
-        ("", "expected combined, json"),
-        ("no variable", "expected combined, json"),
+        ("", "expected a name such as combined"),
+        ("no variable", "expected a name such as combined"),
         ("$a$b", "expected a text, such as a space, after $a"),
         ("$ x", "expected the name of a variable after $"),
         ("${a x", "expected the name of a variable after $"),
@@ -69,7 +70,7 @@ fn invalid_formats_are_refused_with_a_text() {
 
 #[test]
 fn a_line_of_another_format_names_the_missing_text() {
-    let error = read("combined", &["status"], "203.0.113.7 - frank").unwrap_err();
+    let error = read(COMBINED, &["status"], "203.0.113.7 - frank").unwrap_err();
     assert_eq!(error, "expected ` [` after $remote_user");
     assert_eq!(read("<$a>", &["a"], "x").unwrap_err(), "expected `<` at the beginning");
 }
@@ -78,7 +79,7 @@ fn a_line_of_another_format_names_the_missing_text() {
 fn a_request_without_spaces_is_a_path() {
     let line = "::1 - - [x] \"\\x16\\x03?y\" 400 0 \"-\" \"-\"";
     assert_eq!(
-        read("combined", &["method", "path", "protocol"], line).unwrap(),
+        read(COMBINED, &["method", "path", "protocol"], line).unwrap(),
         ["", "\\x16\\x03", ""]
     );
 }

@@ -65,18 +65,30 @@ fn byte_order_mark_at_the_head_belongs_to_no_line() {
     assert_eq!(lens(b"\xef\xbb".to_vec()), [(2, true)]);
 }
 
-#[test]
-fn a_gzip_file_that_ends_early_is_an_error() {
-    let mut bytes = gzip(&[b'x'; 100_000]);
-    bytes.truncate(bytes.len() - 9);
+/// Returns the lines of a file, and the reason why it ended before its end.
+fn read(bytes: Vec<u8>) -> (Vec<String>, Option<String>) {
     let mut lines = Lines::of(Cursor::new(bytes)).unwrap();
-    let outcome = loop {
-        match lines.next_line() {
-            Ok(Some(_)) => {}
-            outcome => break outcome.map(|line| line.is_none()),
-        }
-    };
-    assert!(outcome.is_err());
+    let mut found = Vec::new();
+    while let Some(line) = lines.next_line().unwrap() {
+        let (Line::Text(text) | Line::TooLong(text)) = line;
+        found.push(String::from_utf8_lossy(text).into_owned());
+    }
+    (found, lines.cut().map(str::to_owned))
+}
+
+#[test]
+fn a_damaged_gzip_file_ends_before_the_line_with_the_damage_and_says_so() {
+    let text: String = (0..20_000).map(|line| format!("{line}\n")).collect();
+    let whole = gzip(text.as_bytes());
+    let (lines, cut) = read(whole[..whole.len() / 2].to_vec());
+    assert!(cut.unwrap().contains("damaged"));
+    assert!(lines.len() > 1_000 && lines.len() < 19_000, "{}", lines.len());
+    assert!(lines.iter().enumerate().all(|(at, line)| *line == at.to_string()));
+    let (lines, cut) = read([&whole[..], b"text"].concat());
+    assert_eq!((lines.len(), cut.is_some()), (20_000, true));
+    // Some programs pad a file with zeros, also between its members.
+    let (lines, cut) = read([&whole[..], &[0; 600], &gzip(b"x")[..], &[0; 600]].concat());
+    assert_eq!((lines.len(), cut), (20_001, None));
 }
 
 #[test]
