@@ -30,8 +30,8 @@ export function joined(...parts: readonly string[]): string {
  * Returns a function that makes a key of the values of header fields: `acme|k1`. It returns
  * undefined if a field is missing or empty.
  *
- * @param read Returns the value of a field, whose name is in lower case. Undefined if it occurs more
- * than once, because the client would choose which of the values counts.
+ * @param read Returns the value of a field, whose name is in lower case. Undefined if it occurs
+ * more than once, because the client would choose which of the values counts.
  */
 export function headerKey<Incoming>(
   names: readonly string[],

@@ -81,7 +81,7 @@ it.each(Object.entries(frameworks))('keyOf reads the fields of a request of %s',
   expect(server.calls).toHaveLength(2);
 });
 
-it('keyOf of NestJS throws the 400 of a request without one of the fields, or with one twice', () => {
+it('keyOf of NestJS throws the 400 of a request without one of the fields, or with two', () => {
   const tracker = nestKeyOf(...NAMES);
   expect(tracker({ headers: { 'x-tenant': 'a', 'x-api-key': 'b' } })).toBe('a|b');
   const twice = { 'x-tenant': 'a', 'x-api-key': 'b, c' };
