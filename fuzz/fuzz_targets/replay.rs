@@ -7,12 +7,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use redis_throttle_lab::replay::address::{address, entries};
 use redis_throttle_lab::replay::condition::Condition;
 use redis_throttle_lab::replay::fields::{Field, Names, Values};
 use redis_throttle_lab::replay::format::{BoundFormat, LogFormat};
 use redis_throttle_lab::replay::json::JsonLines;
 use redis_throttle_lab::replay::lines::{LINE_LEN_MAX, Line, Lines};
-use redis_throttle_lab::replay::stamp::{Stamps, seconds_us};
+use redis_throttle_lab::replay::stamp::{Stamps, Unit};
 use redis_throttle_lab::replay::template::Template;
 use serde_json::Value;
 use std::io::Cursor;
@@ -31,6 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     let check = |line: &[u8], values: &Values| {
         if let Ok(template) = &template {
             let _ = template.fill(line, values, &mut Vec::new());
+            let _ = template.is_empty(line, values);
         }
         if let Ok(condition) = &condition {
             let _ = condition.holds(line, values);
@@ -55,6 +57,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         fields_are_those_of_a_general_parser(&json, fields, line);
         times_are_in_bounds(line);
+        addresses_are_read_in_every_way(line);
     }
     lines_are_those_between_line_feeds(log);
 });
@@ -93,7 +96,9 @@ fn fields_are_those_of_a_general_parser(json: &JsonLines, fields: [Field; 3], li
         let found = values.get(line, field);
         match object.get(name) {
             Some(Value::String(text)) => assert_eq!(found, Some(text.as_bytes()), "{name}"),
-            Some(Value::Null) => assert!(found.is_none() || name.contains('.'), "{name}"),
+            Some(Value::Null) => {
+                assert!(found == Some(&b""[..]) || name.contains('.'), "{name}");
+            }
             Some(_) => assert!(found.is_some(), "{name}"),
             None => assert!(found.is_none() || name.contains('.'), "{name}"),
         }
@@ -105,11 +110,21 @@ fn times_are_in_bounds(text: &[u8]) {
     let stamp = stamps.read(text);
     // The remembered day changes nothing.
     assert_eq!(stamps.read(text), stamp);
-    if let Some(stamp) = stamp {
+    if let Ok(stamp) = stamp {
         assert!(stamp.us < 7_258_118_400_000_000, "{stamp:?}");
         assert!(!stamp.whole_second || stamp.us % 1_000_000 == 0, "{stamp:?}");
     }
-    let _ = seconds_us(text);
+    for unit in [Unit::S, Unit::Ms, Unit::Us, Unit::Ns] {
+        assert!(unit.duration_us(text).is_none_or(|us| us <= 366 * 86_400 * 1_000_000), "{unit:?}");
+    }
+}
+
+fn addresses_are_read_in_every_way(text: &[u8]) {
+    for entry in entries(text) {
+        if let Some(found) = address(entry) {
+            assert_eq!(address(found.to_string().as_bytes()), Some(found));
+        }
+    }
 }
 
 fn lines_are_those_between_line_feeds(log: &[u8]) {
@@ -120,6 +135,7 @@ fn lines_are_those_between_line_feeds(log: &[u8]) {
         assert!(is_compressed);
         return;
     };
+    let log = log.strip_prefix(b"\xef\xbb\xbf").unwrap_or(log);
     let whole = log.strip_suffix(b"\n").unwrap_or(log);
     let mut expected = whole.split(|byte| *byte == b'\n').filter(|_| !log.is_empty());
     while let Ok(Some(line)) = lines.next_line() {

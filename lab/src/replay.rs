@@ -13,7 +13,7 @@
 //!              report ──> text, page                              what is printed
 //! ```
 
-mod address;
+pub mod address;
 pub mod arguments;
 mod bad;
 mod columns;
