@@ -222,7 +222,16 @@ fn decide(
         ordered.clear();
         show();
     }
-    timeline.finish(&mut |event| ordered.push(event));
+    // Many calls are kept until now: they are decided in batches, so that few of them stand twice.
+    let mut decided = Ok(());
+    timeline.finish(&mut |event| {
+        ordered.push(event);
+        if ordered.len() >= BATCH_LEN && decided.is_ok() {
+            decided = deciding.call_all(&ordered);
+            ordered.clear();
+        }
+    });
+    decided?;
     deciding.call_all(&ordered)
 }
 
