@@ -113,7 +113,7 @@ fn addresses_are_read_as_in_the_clients() {
         ("[]", "64:ff9b::c633:6401", "", "198.51.100.1"),
     ];
     let find = |trusted: &str, peer: &str, forwarded: &str| {
-        let loaded = configuration(&FILE.replace("[127.0.0.1]", trusted));
+        let loaded = configuration(&FILE.replace("['::ffff:127.0.0.1']", trusted));
         let http = loaded.domain("web").unwrap().http.as_ref().unwrap();
         let mut fields = headers(&PROXY);
         fields.insert("x-forwarded-for", HeaderValue::from_str(forwarded).unwrap());
