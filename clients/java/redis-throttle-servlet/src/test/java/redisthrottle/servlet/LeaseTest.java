@@ -183,7 +183,13 @@ class LeaseTest extends WebTest {
                   }
                   return "a";
                 })
-            .cost(request -> request.getRequestURI().equals("/cost") ? -1 : 1)
+            .cost(
+                request -> {
+                  if (request.getRequestURI().equals("/cost")) {
+                    throw new IllegalStateException("no cost");
+                  }
+                  return 1;
+                })
             .onFailure(
                 (request, response, failure) -> {
                   throw new IllegalStateException("the hook fails", failure);
