@@ -83,7 +83,7 @@ fn npm_package_decides_a_call_in_a_new_folder() {
     let quiet = ["--prefix", path, "--no-audit", "--no-fund", "--silent"];
     run(&script, &[&["run"], words(&npm).as_slice(), &quiet].concat(), folder.path());
     let app = folder.path().join("app.mjs");
-    let program = program("js", &server, "Limiter(redis)", "Limiter(redis, { timeoutMs: 60_000 })");
+    let program = program("js", &server, "7777')", "7777', { timeoutMs: 60_000 })");
     fs::write(&app, program).expect("a program");
     let said = run(&script, &["run", "node", app.to_str().unwrap()], folder.path());
     assert_eq!(said, "allowed, 9 left\n");
