@@ -20,6 +20,7 @@ from .test_rest_framework import APIView
 from django.test import RequestFactory  # isort: skip
 from rest_framework.response import Response  # isort: skip
 from redis_throttle_client.rest_framework import RateLimitThrottle  # isort: skip
+from redis_throttle_client._once import MOST_FUNCTIONS, Once
 
 pytestmark = pytest.mark.anyio
 DAY = fixed("day", 100, "1d")
@@ -64,7 +65,7 @@ ADAPTERS = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_plan, "_warned", [])
+    monkeypatch.setattr(_plan, "_warned", Once())
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -116,12 +117,12 @@ async def test_a_throttle_with_a_broken_method_is_logged_once(
 
 async def test_functions_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     server = FakeServer()
-    for _ in range(_plan._MOST_WARNED + 10):
+    for _ in range(MOST_FUNCTIONS + 10):
         assert await of_asgi(server, {}, key=lambda request: 1.5) == 400
-    assert len(told(caplog)) == _plan._MOST_WARNED
+    assert len(told(caplog)) == MOST_FUNCTIONS
     # Other warnings are logged still.
     assert await of_asgi(server, {"x_forwarded_for": FORWARDED}) == 200
-    assert len(told(caplog)) == _plan._MOST_WARNED + 1
+    assert len(told(caplog)) == MOST_FUNCTIONS + 1
 
 
 @ADAPTERS

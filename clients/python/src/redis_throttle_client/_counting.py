@@ -11,14 +11,14 @@ from ._calls import Calls
 from ._decision import Decision
 from ._lease import AsyncLease, Lease
 from ._limiter import Limiter
+from ._once import MOST_FUNCTIONS, Once
 from ._outcome import Outcome, counts
 from ._rules import Item, Rule
 from ._steps import Steps
 
 log = logging.getLogger("redis_throttle_client")
 # The functions whose failure was logged.
-_failed: list[object] = []
-_MOST_FAILED = 100
+_failed = Once()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ def _counts(rule: Rule, outcome: Outcome) -> bool:
         return counts(rule.count, outcome)
     except Exception:
         # The response is on its way, so it cannot become an error.
-        if len(_failed) < _MOST_FAILED and not any(one is rule.count for one in _failed):
-            _failed.append(rule.count)
+        if _failed.is_new(rule.count, MOST_FUNCTIONS):
             log.exception("count failed for the rule %s", rule.name)
         return True
 

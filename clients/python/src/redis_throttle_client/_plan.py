@@ -17,15 +17,15 @@ from ._errors import InvalidArgument
 from ._http import TOKEN, MiddlewareOptions, OnDenied, Request, Response, denial
 from ._keys import is_subject, subject_text
 from ._limiter import Limiter
+from ._once import MOST_FUNCTIONS, Once
 from ._options import checked_function, refuse_unknown
 from ._protocol import MOST_RULES
 from ._rules import Item, Rule, checked_cost, checked_on_error
 
 log = logging.getLogger("redis_throttle_client")
 T = TypeVar("T")
-# The functions of applications that a warning was logged of, and the texts of other warnings.
-_warned: list[object] = []
-_MOST_WARNED = 100
+# The functions of applications, and the texts, that a warning was logged of.
+_warned = Once()
 # The beginning of a subject that is the name of a peer. No address has it.
 _PEER = "peer:"
 _NO_PROXIES = ClientAddress()
@@ -168,9 +168,9 @@ class Plan:
 
     def note(self, address: str, forwarded: Sequence[str]) -> None:
         """Warns once if the address that is a subject may be that of many clients."""
-        if forwarded and not self.knows_proxies and _is_new(_FORWARDED):
+        if forwarded and not self.knows_proxies and _warned.is_new(_FORWARDED):
             log.warning(_FORWARDED)
-        if address == _PEER and _is_new(_PEER):
+        if address == _PEER and _warned.is_new(_PEER):
             log.warning(
                 "a peer has no address, so the requests of all such peers share one key: behind a "
                 'proxy on a Unix socket set trusted_proxies=["unix"], otherwise set key'
@@ -240,21 +240,13 @@ def _text(
     return ""
 
 
-def _is_new(warned: object) -> bool:
-    """Returns True once for a function or a text, so that a client cannot fill the log."""
-    if any(one is warned for one in _warned):
-        return False
-    _warned.append(warned)
-    return True
-
-
 def _warn_once(
     function: Callable[..., Any], name: str, text: str, *, exc_info: bool = False
 ) -> None:  # fmt: skip
     """Warns once of each of the first functions, not for each request."""
     # A throttle of Django REST framework is made for each request, and so are its methods.
     function = getattr(function, "__func__", function)
-    if len(_warned) < _MOST_WARNED and _is_new(function):
+    if _warned.is_new(function, MOST_FUNCTIONS):
         named = function if hasattr(function, "__qualname__") else type(function)
         log.warning(
             f"the {name} function %s.%s {text}", named.__module__, named.__qualname__,
