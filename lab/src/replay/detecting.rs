@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::fields::{Names, Values};
 use super::form::{Form, Layout, Plan};
 use super::formats::{self, COMBINED};
+use super::intake::COMMENT;
 use super::lines::Lines;
 use super::stamp::{NoStamp, Stamps};
 use super::template::Template;
@@ -60,7 +61,7 @@ pub fn plan(arguments: &ReplayArguments, lines: &mut Lines) -> Result<Plan, Fail
 fn best<'a>(plans: impl Iterator<Item = &'a Plan>, head: &[&[u8]]) -> Option<&'a Plan> {
     let scored = plans.map(|plan| (score(plan, head).unwrap_or(0), plan));
     let best = scored.reduce(|best, next| if next.0 > best.0 { next } else { best });
-    let lines = head.iter().filter(|line| !line.starts_with(b"#")).count();
+    let lines = head.iter().filter(|line| !line.starts_with(COMMENT)).count();
     best.filter(|(score, _)| score * 2 > lines).map(|(_, plan)| plan)
 }
 
@@ -78,7 +79,7 @@ fn score(plan: &Plan, head: &[&[u8]]) -> Result<usize, Failure> {
     let mut form = Form::new(plan, names)?;
     let (mut values, mut copies, mut stamps) = (Values::default(), Vec::new(), Stamps::default());
     let mut reads = |line: &[u8]| {
-        if line.starts_with(b"#") {
+        if line.starts_with(COMMENT) {
             form.comment(line);
             return false;
         }

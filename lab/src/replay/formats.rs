@@ -132,6 +132,21 @@ const TEXT: Named = Named {
     aliases: &[],
 };
 
+/// Returns Caddy's names, of which that of the client's address changed.
+const fn caddy(client: &'static str) -> [(&'static str, &'static str); 9] {
+    [
+        ("remote_addr", client),
+        ("remote_user", "user_id"),
+        ("method", "request.method"),
+        ("uri", "request.uri"),
+        ("host", "request.host"),
+        ("protocol", "request.proto"),
+        ("body_bytes_sent", "size"),
+        ("http_x_forwarded_for", "request.headers.X-Forwarded-For"),
+        ("request_time", "duration"),
+    ]
+}
+
 const CADDY: Named = Named {
     name: "caddy",
     about: "Caddy",
@@ -141,34 +156,11 @@ const CADDY: Named = Named {
     request_time: Some(("duration", Unit::S)),
     end: End::AtTime,
     marker: None,
-    aliases: &[
-        ("remote_addr", "request.client_ip"),
-        ("remote_user", "user_id"),
-        ("method", "request.method"),
-        ("uri", "request.uri"),
-        ("host", "request.host"),
-        ("protocol", "request.proto"),
-        ("body_bytes_sent", "size"),
-        ("http_x_forwarded_for", "request.headers.X-Forwarded-For"),
-        ("request_time", "duration"),
-    ],
+    aliases: &caddy("request.client_ip"),
 };
 
 /// Caddy's lines before version 2.7, under the same name.
-const CADDY_OLD: Named = Named {
-    aliases: &[
-        ("remote_addr", "request.remote_ip"),
-        ("remote_user", "user_id"),
-        ("method", "request.method"),
-        ("uri", "request.uri"),
-        ("host", "request.host"),
-        ("protocol", "request.proto"),
-        ("body_bytes_sent", "size"),
-        ("http_x_forwarded_for", "request.headers.X-Forwarded-For"),
-        ("request_time", "duration"),
-    ],
-    ..CADDY
-};
+const CADDY_OLD: Named = Named { aliases: &caddy("request.remote_ip"), ..CADDY };
 
 /// The formats. Where the lines of one are also lines of another, the one with more texts comes
 /// first.
@@ -304,5 +296,5 @@ pub fn named(name: &str) -> impl Iterator<Item = &'static Named> {
 
 /// Returns the names, each with the program that writes such lines.
 pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
-    every().take(13).map(|format| (format.name, format.about))
+    every().take(ALL.len()).map(|format| (format.name, format.about))
 }

@@ -25,9 +25,8 @@ pub struct Merge {
     /// The files that were not opened yet, with their first times, the earliest last.
     waiting: Vec<(u64, String)>,
     open: Vec<Open>,
-    /// The first file, if it was opened to find its format.
-    first: Option<Lines>,
-    first_path: String,
+    /// The path and the lines of the file that was opened to find the format.
+    first: Option<(String, Lines)>,
     /// The time of each open file's next call, the time of its first one, and its place. Of calls
     /// with the same time, that of the older file comes first.
     next: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -71,11 +70,11 @@ impl Merge {
             let first_us = if is_first { 0 } else { first_time_us(path, intake)? };
             waiting.push((first_us, path.clone()));
         }
-        let first_path = paths.first().cloned().unwrap_or_default();
+        let first = paths.first().cloned().zip(first);
         // Files with the same first time keep their order.
         waiting.reverse();
         waiting.sort_by_key(|(first_us, _)| Reverse(*first_us));
-        Ok(Self { waiting, open: Vec::new(), next: BinaryHeap::new(), read, first, first_path })
+        Ok(Self { waiting, open: Vec::new(), next: BinaryHeap::new(), read, first })
     }
 
     /// Returns the call with the earliest time among the next ones of all files; `None` at the end.
@@ -89,8 +88,8 @@ impl Merge {
             let opens =
                 |(first_us, _): &mut (u64, String)| due_us.is_none_or(|due| *first_us <= due);
             let Some((_, path)) = self.waiting.pop_if(opens) else { break };
-            let lines = match self.first.take_if(|_| path == self.first_path) {
-                Some(lines) => lines,
+            let lines = match self.first.take_if(|(first, _)| *first == path) {
+                Some((_, lines)) => lines,
                 None => {
                     let lines = Lines::open(&path, Arc::clone(&self.read));
                     lines.map_err(|error| Failure::of_file(&path, &error))?
