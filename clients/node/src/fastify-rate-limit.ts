@@ -177,7 +177,7 @@ function growthOf(options: FastifyRateLimitOptions): Growth | undefined {
 
 /**
  * Returns the first parts of the subjects of a store, so that routes with options count apart. The
- * number of parts tells the plugin, groups and routes apart.
+ * plugin, groups and routes have different numbers of parts.
  */
 function spaceOf({ groupId, routeInfo }: FastifyRateLimitOptions): readonly string[] {
   if (groupId !== undefined) return [groupId];

@@ -57,7 +57,7 @@ export type HonoMiddleware<Context extends ContextLike = HonoContext> = (
  * Returns a key function that joins the values of one or more header fields, such as
  * `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the same key only if
  * all their fields are equal. A request without one of the fields has no subject. Nor has one with
- * a field more than once, which only `@hono/node-server` tells: others join the values by `, `.
+ * a field more than once, if `@hono/node-server` runs it: other servers join the values by `, `.
  *
  * @throws InvalidArgumentError without a name, or for one that no header field can have.
  */

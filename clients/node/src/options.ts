@@ -153,7 +153,7 @@ const LIMITER = typesOf<LimiterOptions>({
 
 /** The options of `Limiter.fromUrl`. */
 export interface UrlOptions extends LimiterOptions {
-  /** Whether the URL is that of a node of a cluster. Default false. */
+  /** True if the URL is that of a node of a cluster. Default false. */
   cluster?: boolean | undefined;
 }
 

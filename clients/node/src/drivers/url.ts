@@ -60,7 +60,7 @@ function found(load: Load, name: string): unknown {
   }
 }
 
-/** What a URL says of a server. */
+/** The parts of a URL that name a server. */
 interface Server {
   readonly at: { readonly host: string; readonly port: number } | { readonly path: string };
   readonly tls: boolean;
