@@ -83,7 +83,7 @@ async def test_a_call_takes_from_its_own_limit_only(server: FakeServer, limits: 
         request.state.user = "a"
 
     @app.get("/", dependencies=[Depends(each) for each in (user, two, many, one)])
-    async def home(request: Request, anew: Annotated[Any, Depends(many, use_cache=False)]) -> None:
+    async def home(request: Request, again: Annotated[Any, Depends(many, use_cache=False)]) -> None:
         await many(request)
 
     assert (await get(app)).status_code == 200

@@ -228,7 +228,7 @@ def test_a_denial_in_a_flask_view(server: FakeServer, path: str) -> None:
     )
     denied = app.test_client().get(path)
     check(path, denied.status_code, denied.headers, json.loads(denied.data))
-    # The client for tests raises an error that the server is told of.
+    # The client for tests raises an error that is passed to the server.
     plain = Flask(__name__)
     plain.testing = True
     plain.add_url_rule(path, "work", lambda: Handlers(server).work(path))
