@@ -24,7 +24,7 @@ const BLANK: [char; 2] = [' ', '\t'];
 pub struct ClientAddress {
     networks: Vec<IpNet>,
     unix: bool,
-    /// Whether a peer without an address has been logged.
+    /// True after a peer without an address was logged.
     is_logged: Arc<AtomicBool>,
 }
 

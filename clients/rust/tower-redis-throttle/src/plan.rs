@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub on_denied: Option<OnDenied>,
     pub headers: Vec<HeaderStyle>,
     pub proxies: ClientAddress,
-    /// Whether the trusted proxies were set, also to none.
+    /// True if the trusted proxies were set, also to an empty list.
     pub knows_proxies: bool,
     pub anonymous: Option<Rule>,
     pub tag: Option<Function<Option<String>>>,
