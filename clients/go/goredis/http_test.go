@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,72 +101,6 @@ func TestHTTP_answers_with_fields_and_problems(t *testing.T) {
 	head, err := s.Client().Head(s.URL)
 	if err != nil || head.StatusCode != 429 || head.ContentLength != int64(len(body)) {
 		t.Error(head, err)
-	}
-}
-
-func TestHTTP_takes_styles_costs_and_several_rules(t *testing.T) {
-	day := throttle.Must(throttle.Fixed("day", 10, 24*time.Hour))
-	s := newSite(t, say, httpthrottle.Rule(gcra(t, 5)),
-		httpthrottle.Rule(day, httpthrottle.Key(apiKey), httpthrottle.Cost(4)),
-		httpthrottle.RuleFunc(func(*http.Request) *throttle.Rule { return nil }),
-		httpthrottle.CostFunc(func(r *http.Request) int64 { return int64(len(r.URL.Path)) }),
-		httpthrottle.Headers(throttle.Draft6, throttle.XRateLimit),
-		httpthrottle.Tag(func(*http.Request) string { return "shop" }))
-	response, body := s.get(t, "X-Api-Key", "a")
-	fields := response.Header
-	if body != "6 server true" || fields.Get("Ratelimit") != "6" && fields.Get("Ratelimit") != "" ||
-		fields.Get("Ratelimit-Remaining") != "6" || fields.Get("X-Ratelimit-Limit") != "10" {
-		t.Error(body, fields)
-	}
-	keys := s.redis.rdb.Keys(context.Background(), "rl:{shop}:*").Val()
-	if len(keys) != 2 {
-		t.Error(keys)
-	}
-	if response, body := s.get(t); response.StatusCode != 400 {
-		t.Error("without a subject:", response.Status, body)
-	}
-	_, _ = s.get(t, "X-Api-Key", "a")
-	response, _ = s.get(t, "X-Api-Key", "a")
-	if response.StatusCode != 429 || response.Header.Get("Retry-After") == "" {
-		t.Error(response.Status, response.Header)
-	}
-}
-
-func TestHTTP_costs_above_the_limit_are_answered_413(t *testing.T) {
-	rule := httpthrottle.Rule(gcra(t, 2))
-	s := newSite(t, say, rule, httpthrottle.Cost(3), httpthrottle.Headers())
-	response, body := s.get(t)
-	if response.StatusCode != 413 || response.Header.Get("Retry-After") != "" ||
-		response.Header.Get("Ratelimit") != "" {
-		t.Error(response.Status, response.Header, body)
-	}
-}
-
-func TestHTTP_limits_the_anonymous_by_address(t *testing.T) {
-	visitors := throttle.Must(throttle.Fixed("visitors", 1, time.Hour))
-	s := newSite(t, say, httpthrottle.Rule(gcra(t, 5)), httpthrottle.Key(apiKey),
-		httpthrottle.Anonymous(visitors))
-	if _, body := s.get(t, "X-Api-Key", "a"); body != "4 server true" {
-		t.Error(body)
-	}
-	if _, body := s.get(t); body != "0 server true" {
-		t.Error(body)
-	}
-	if response, _ := s.get(t); response.StatusCode != 429 {
-		t.Error(response.Status)
-	}
-}
-
-func TestHTTP_denials_of_the_program(t *testing.T) {
-	s := newSite(t, say, httpthrottle.Rule(gcra(t, 1)), httpthrottle.OnDenied(
-		func(w http.ResponseWriter, _ *http.Request, d throttle.Decision) {
-			http.Error(w, "not now: "+d.Rule, http.StatusServiceUnavailable)
-		}))
-	_, _ = s.get(t)
-	response, body := s.get(t)
-	if response.StatusCode != 503 || body != "not now: api\n" ||
-		response.Header.Get("Retry-After") == "" || response.Header.Get("Ratelimit") == "" {
-		t.Error(response.Status, response.Header, body)
 	}
 }
 
@@ -394,34 +325,5 @@ func TestHTTP_leaves_no_lease_after_a_panic_in_a_function(t *testing.T) {
 		if response, err := s.Client().Get(s.URL); err == nil || !s.isFree() {
 			t.Error(name, response, err)
 		}
-	}
-}
-
-func TestHTTP_trusts_a_unix_socket(t *testing.T) {
-	redis := start(t, live.Module(t)...)
-	limiter := limiterOf(t, redis.rdb, patient)
-	path := filepath.Join(t.TempDir(), "socket")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: handlerOf(t, limiter, say, httpthrottle.Rule(gcra(t, 5)),
-		httpthrottle.TrustedProxies("unix"))}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close(); _ = os.Remove(path) })
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			return net.Dial("unix", path)
-		},
-	}}
-	r, _ := http.NewRequest(http.MethodGet, "http://unix/", nil)
-	r.Header.Set("X-Forwarded-For", "192.0.2.7")
-	response, err := client.Do(r)
-	if err != nil || response.StatusCode != 200 {
-		t.Fatal(response, err)
-	}
-	_ = response.Body.Close()
-	if redis.rdb.Exists(context.Background(), "rl:api:192.0.2.7").Val() != 1 {
-		t.Error(redis.rdb.Keys(context.Background(), "*").Val())
 	}
 }

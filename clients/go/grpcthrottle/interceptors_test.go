@@ -101,7 +101,7 @@ func TestDenies_a_cost_above_the_limit_without_a_retry_delay(t *testing.T) {
 }
 
 func TestDenies_a_banned_caller_with_PermissionDenied(t *testing.T) {
-	limiter, err := throttle.New(live.Banning{})
+	limiter, err := throttle.New(live.Banning())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestDenied_admissions_of_a_handler_are_answered_as_by_the_middleware(t *tes
 		units   int64
 	}{
 		429: {full, hourly, 1}, 413: {full, hourly, 2}, 503: {without(t), hourly, 1},
-		403: {limiterOn(t, live.Banning{}), runs, 1},
+		403: {limiterOn(t, live.Banning()), runs, 1},
 	} {
 		var denied *throttle.Denied
 		handler := func(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,6 @@ import (
 
 	throttle "redis-throttle.invalid/go"
 	"redis-throttle.invalid/go/httpthrottle"
-	"redis-throttle.invalid/go/internal/live"
 )
 
 // away is a server that cannot be reached.
@@ -227,7 +226,6 @@ func TestDegraded_header_comes_from_the_limiter_alone(t *testing.T) {
 		isThere bool
 	}{
 		"degraded": {limited(t, without(t), handler, api, marks), true},
-		"skipped":  {limited(t, without(t), handler, api, marks, skips), false},
 		"skipped inside of a degraded one": {
 			limited(t, without(t), limited(t, without(t), handler, api, marks, skips).ServeHTTP,
 				api, marks), true,
@@ -273,34 +271,5 @@ func TestFailures_are_answers_of_the_program(t *testing.T) {
 	_ = closed.Close(context.Background())
 	if w := ask(limited(t, closed, never, api), get()); w.Code != 500 {
 		t.Error("closed:", w.Code)
-	}
-}
-
-func TestDenies_without_an_answer(t *testing.T) {
-	deny := httpthrottle.Rule(gcra(t, "api", throttle.WithOnError(throttle.Deny)))
-	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
-	w := ask(limited(t, without(t), never, deny), get())
-	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("RateLimit") != "" {
-		t.Error(w.Code, w.Header())
-	}
-}
-
-func TestBanned_callers_are_answered_403(t *testing.T) {
-	limiter, err := throttle.New(live.Banning{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = limiter.Close(context.Background()) })
-	never := func(http.ResponseWriter, *http.Request) { t.Error("was served") }
-	w := ask(limited(t, limiter, never, httpthrottle.Rule(gcra(t, "api"))), get())
-	var body throttle.Problem
-	err = json.Unmarshal(w.Body.Bytes(), &body)
-	want := throttle.Problem{
-		Type: "about:blank", Title: "Forbidden", Status: 403, Detail: "This caller is blocked.",
-	}
-	if err != nil || w.Code != 403 || body.Type != want.Type || body.Title != want.Title ||
-		body.Status != want.Status || body.Detail != want.Detail ||
-		w.Header().Get("Retry-After") != "" {
-		t.Error(w.Code, w.Header(), w.Body, err)
 	}
 }

@@ -1,0 +1,277 @@
+package httpthrottle_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	throttle "redis-throttle.invalid/go"
+	"redis-throttle.invalid/go/httpthrottle"
+	"redis-throttle.invalid/go/internal/live"
+)
+
+// ruleCase is a rule of cases.json, of the kinds that its responses have.
+type ruleCase struct {
+	Kind, Name, Period, Window, TTL, Count string
+	Burst, Rate, Limit                     int64
+	OnError                                throttle.OnError `json:"on_error"`
+}
+
+func (c ruleCase) rule(t *testing.T) *throttle.Rule {
+	t.Helper()
+	duration := func(text string) time.Duration {
+		if days, isDays := strings.CutSuffix(text, "d"); isDays && days == "1" {
+			text = "24h"
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	var opts []throttle.RuleOption
+	if c.OnError != "" {
+		opts = append(opts, throttle.WithOnError(c.OnError))
+	}
+	if c.Count == "failures" {
+		opts = append(opts, throttle.WithCount(throttle.CountFailures))
+	}
+	switch c.Kind {
+	case "gcra":
+		period := duration(c.Period)
+		return throttle.Must(throttle.GCRA(c.Name, c.Burst, c.Rate, period, opts...))
+	case "fixed":
+		return throttle.Must(throttle.Fixed(c.Name, c.Limit, duration(c.Window), opts...))
+	case "lease":
+		return throttle.Must(throttle.Lease(c.Name, c.Limit, duration(c.TTL), opts...))
+	case "policy":
+		return throttle.Must(throttle.Policy(c.Name, opts...))
+	}
+	t.Fatal("a rule of the kind " + c.Kind)
+	return nil
+}
+
+// seen is what the application saw of a request.
+type seen struct {
+	Source    *string
+	Remaining *int64
+	Degraded  *string
+}
+
+// responseCase is a request to a limited application, and the response.
+type responseCase struct {
+	Name  string
+	Input struct {
+		Limits []struct {
+			Rule ruleCase
+			Key  []string
+			Cost *int64
+		}
+		Key, Headers   []string
+		Cost           *int64
+		Skip           bool
+		Anonymous      *ruleCase
+		Tag            *string
+		TrustedProxies []string `json:"trusted_proxies"`
+		DegradedHeader *string  `json:"degraded_header"`
+		OnDenied       *int     `json:"on_denied"`
+		Request        map[string]string
+		Responds       int
+		Server         any
+		Servers        []any
+	}
+	Expect struct {
+		Sent        []string
+		Application *seen
+		Status      int
+		Fields      map[string]string
+		Body        map[string]any
+	}
+}
+
+// options returns the options of the middleware.
+func (c *responseCase) options(t *testing.T) []httpthrottle.Option {
+	in := &c.Input
+	var opts []httpthrottle.Option
+	for _, limit := range in.Limits {
+		var own []httpthrottle.RuleOption
+		if limit.Key != nil {
+			own = append(own, httpthrottle.KeyOf(limit.Key...))
+		}
+		if limit.Cost != nil {
+			own = append(own, httpthrottle.Cost(*limit.Cost))
+		}
+		opts = append(opts, httpthrottle.Rule(limit.Rule.rule(t), own...))
+	}
+	if in.Key != nil {
+		opts = append(opts, httpthrottle.KeyOf(in.Key...))
+	}
+	if in.Headers != nil {
+		styles := []throttle.HeaderStyle{}
+		for _, style := range in.Headers {
+			styles = append(styles, throttle.HeaderStyle(style))
+		}
+		opts = append(opts, httpthrottle.Headers(styles...))
+	}
+	if in.Cost != nil {
+		opts = append(opts, httpthrottle.Cost(*in.Cost))
+	}
+	if in.Skip {
+		opts = append(opts, httpthrottle.Skip(func(*http.Request) bool { return true }))
+	}
+	if in.Anonymous != nil {
+		opts = append(opts, httpthrottle.Anonymous(in.Anonymous.rule(t)))
+	}
+	if in.Tag != nil {
+		opts = append(opts, httpthrottle.Tag(func(*http.Request) string { return *in.Tag }))
+	}
+	if in.TrustedProxies != nil {
+		opts = append(opts, httpthrottle.TrustedProxies(in.TrustedProxies...))
+	}
+	if in.DegradedHeader != nil {
+		opts = append(opts, httpthrottle.DegradedHeader(*in.DegradedHeader))
+	}
+	if in.OnDenied != nil {
+		opts = append(opts, httpthrottle.OnDenied(
+			func(w http.ResponseWriter, _ *http.Request, _ throttle.Decision) {
+				w.WriteHeader(*in.OnDenied)
+			}))
+	}
+	return opts
+}
+
+// replies returns the replies of the server.
+func (c *responseCase) replies() []any {
+	given := c.Input.Servers
+	if c.Input.Server != nil {
+		given = []any{c.Input.Server}
+	}
+	var all []any
+	for _, one := range given {
+		if failure, ok := one.(map[string]any); ok {
+			all = append(all, throttle.ServerError(failure["error"].(string)))
+		} else {
+			all = append(all, integers(one))
+		}
+	}
+	return all
+}
+
+// integers returns a reply of cases.json as a connection returns it.
+func integers(reply any) any {
+	switch reply := reply.(type) {
+	case float64:
+		return int64(reply)
+	case []any:
+		all := make([]any, len(reply))
+		for at, one := range reply {
+			all[at] = integers(one)
+		}
+		return all
+	}
+	return reply
+}
+
+// isOfLimit returns true for the names of the fields that a middleware sends.
+func isOfLimit(name string) bool {
+	return strings.HasPrefix(name, "Ratelimit") || strings.HasPrefix(name, "X-Ratelimit") ||
+		name == "Retry-After" || name == "Cache-Control"
+}
+
+func (c *responseCase) run(t *testing.T) {
+	server := live.NewScript(c.replies()...)
+	limiter := limiterOn(t, server)
+	var found *seen
+	application := func(w http.ResponseWriter, r *http.Request) {
+		found = &seen{}
+		if d, ok := httpthrottle.DecisionOf(r.Context()); ok {
+			source := string(d.Source)
+			found.Source, found.Remaining = &source, &d.Remaining
+		}
+		if name := c.Input.DegradedHeader; name != nil && r.Header.Values(*name) != nil {
+			value := strings.Join(r.Header.Values(*name), ", ")
+			found.Degraded = &value
+		}
+		if c.Input.Responds > 0 {
+			w.WriteHeader(c.Input.Responds)
+		}
+	}
+	r := get()
+	r.RemoteAddr = "192.0.2.7:4711"
+	for name, value := range c.Input.Request {
+		r.Header.Set(name, value)
+	}
+	w := ask(limited(t, limiter, application, c.options(t)...), r)
+	live.Await(t, "what is sent in the background", func() bool {
+		return len(server.Sent()) >= len(c.Expect.Sent)
+	})
+	// Nothing is sent after the limiter has closed.
+	if err := limiter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.compare(t, w, found, server.Sent())
+}
+
+func (c *responseCase) compare(
+	t *testing.T, w *httptest.ResponseRecorder, found *seen, sent []string,
+) {
+	if !reflect.DeepEqual(found, c.Expect.Application) {
+		t.Errorf("the application saw %+v", found)
+	}
+	isSame := len(sent) == len(c.Expect.Sent)
+	for at := range sent {
+		isSame = isSame && strings.HasPrefix(sent[at], c.Expect.Sent[at])
+	}
+	if !isSame {
+		t.Errorf("sent %q", sent)
+	}
+	if w.Code != c.Expect.Status {
+		t.Errorf("the status %d", w.Code)
+	}
+	if c.Expect.Body != nil {
+		var body map[string]any
+		err := json.Unmarshal(w.Body.Bytes(), &body)
+		kind := w.Header().Get("Content-Type")
+		if err != nil || !reflect.DeepEqual(body, c.Expect.Body) ||
+			kind != "application/problem+json" {
+			t.Errorf("%s %s, %v", kind, w.Body, err)
+		}
+	}
+	if c.Expect.Fields == nil {
+		return
+	}
+	wanted, fields := http.Header{}, http.Header{}
+	for name, value := range c.Expect.Fields {
+		wanted.Set(name, value)
+	}
+	for name, values := range w.Header() {
+		if isOfLimit(name) {
+			fields[name] = values
+		}
+	}
+	if !reflect.DeepEqual(fields, wanted) {
+		t.Errorf("the fields %q\nwant %q", fields, wanted)
+	}
+}
+
+func TestResponses_follow_the_shared_cases(t *testing.T) {
+	text, err := os.ReadFile("../../cases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct{ Responses []responseCase }
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all.Responses {
+		t.Run(one.Name, one.run)
+	}
+	if len(all.Responses) < 30 {
+		t.Errorf("%d cases", len(all.Responses))
+	}
+}
