@@ -136,6 +136,11 @@ func (r *runner) run(steps []object) {
 	for _, step := range steps {
 		r.step(step)
 	}
+	r.end()
+}
+
+// end checks that all answers were used, and closes the limiter.
+func (r *runner) end() {
 	left := slices.DeleteFunc(r.script.left(), func(item any) bool { return item == "refuse" })
 	if len(left) > 0 {
 		r.t.Errorf("answers are left: %v", left)
@@ -250,14 +255,7 @@ func (r *runner) compareStep(at time.Duration, step object, results []result, no
 				r.equal(fmt.Sprintf("held %s at %v", id, at), r.guard(id).Held(), isHeld)
 			}
 		case "counters":
-			c := r.limiter.Counters()
-			counts := object{
-				"allowed": c.Allowed, "denied": c.Denied, "degraded": c.Degraded,
-				"local": c.Local, "rejected": c.Rejected, "unsettled": c.Unsettled,
-			}
-			for kind, count := range wanted.(object) {
-				r.equal(kind, float64(counts[kind].(int64)), count)
-			}
+			r.compareCounters(wanted.(object))
 		case "outcomes":
 			counted := object{}
 			for _, one := range results {
@@ -275,6 +273,18 @@ func (r *runner) compareStep(at time.Duration, step object, results []result, no
 	}
 	if len(rest) > 0 {
 		r.compare(results[0], rest)
+	}
+}
+
+func (r *runner) compareCounters(wanted object) {
+	r.t.Helper()
+	c := r.limiter.Counters()
+	counts := map[string]int64{
+		"allowed": c.Allowed, "denied": c.Denied, "degraded": c.Degraded,
+		"local": c.Local, "rejected": c.Rejected, "unsettled": c.Unsettled,
+	}
+	for kind, count := range wanted {
+		r.equal(kind, float64(counts[kind]), count)
 	}
 }
 
