@@ -67,7 +67,7 @@ fn wheel_decides_a_call_in_a_new_environment() {
 fn source_distribution_holds_the_function_library() {
     let archive = clients().join(format!("redis_throttle_client-{VERSION}.tar.gz"));
     let listed = run("tar", &["tzf", archive.to_str().unwrap()], Path::new("/"));
-    for name in ["pyproject.toml", "src/redis_throttle_client/redis_throttle.lua"] {
+    for name in ["pyproject.toml", "src/redis_throttle_client/_wire/redis_throttle.lua"] {
         assert!(listed.contains(&format!("redis_throttle_client-{VERSION}/{name}\n")), "{listed}");
     }
 }

@@ -64,6 +64,27 @@ fn circle(imports: &Imports) -> Option<Vec<String>> {
     }
 }
 
+/// The rooms of a client, from the ground up. A room imports only itself and the rooms before it.
+const ROOMS: [&str; 6] = ["rules", "wire", "net", "calls", "holds", "web"];
+
+/// Returns the place of a file's room. Files outside the rooms come after all of them, except the
+/// limiters, which the last room imports.
+fn room(name: &str) -> usize {
+    let (folder, file) = name.trim_start_matches('_').split_once('/').unwrap_or(("", name));
+    let at = ROOMS.iter().position(|room| *room == folder);
+    // Twice the place, so that the limiters fit between the last two rooms.
+    let is_limiter = folder.is_empty() && file.trim_start_matches('_').starts_with("limiter");
+    at.map_or(if is_limiter { 9 } else { 12 }, |at| at * 2)
+}
+
+/// Asserts that no room of a client imports a later one.
+fn assert_order_of_rooms(imports: &Imports) {
+    for (name, used) in imports {
+        let later: Vec<_> = used.iter().filter(|other| room(other) > room(name)).collect();
+        assert!(later.is_empty(), "{name} imports {later:?} of later rooms");
+    }
+}
+
 /// Asserts that the files of a folder import each other, and not in a circle.
 fn assert_no_circle(folder: &str, ending: &str, read: fn(&Sources) -> Imports) {
     let imports = read(&sources(&format!("{folder}/"), ending));
@@ -110,31 +131,38 @@ fn below(name: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the imports in `from .x import y`, `from . import x`, `import package.x` and `from
-/// package.x import y`, anywhere in a file. In a folder without `__init__`, also the bare `import
-/// x`.
+/// Returns the imports in `from .x import y`, `from ..x import y`, `from . import x`, `import
+/// package.x` and `from package.x import y`, anywhere in a file. In a folder without `__init__`,
+/// also the bare `import x`.
 fn python(sources: &Sources) -> Imports {
     let is_package = sources.contains_key(INIT);
-    imports_of(sources, |_, text| {
+    imports_of(sources, |name, text| {
         // Text in triple quotes is left out, because it contains examples.
         let code: String = text.split("\"\"\"").step_by(2).collect();
         let mut used = Vec::new();
         for line in on_one_line(&code).lines().map(str::trim_start) {
             let from = line.strip_prefix("from ").and_then(|rest| rest.split_once(" import "));
             if let Some((path, list)) = from {
-                match module(path, is_package) {
-                    Some("") => used.extend(names(list).map(|name| {
-                        if sources.contains_key(name) { name } else { INIT }.to_owned()
-                    })),
-                    module => used.extend(module.map(str::to_owned)),
-                }
+                let Some(module) = module(name, path, is_package) else { continue };
+                used.extend(names(list).map(|name| file_of(sources, &joined(&module, name))));
             } else if let Some(list) = line.strip_prefix("import ") {
-                let modules = names(list).filter_map(|path| module(path, is_package));
-                used.extend(modules.map(str::to_owned));
+                let modules = names(list).filter_map(|path| module(name, path, is_package));
+                used.extend(modules.map(|module| file_of(sources, &module)));
             }
         }
         used
     })
+}
+
+fn joined(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// Returns the file of a module, or of a name in it: `x`, or the `__init__` of the package `x`.
+fn file_of(sources: &Sources, path: &str) -> String {
+    let (parent, _) = path.rsplit_once('/').unwrap_or_default();
+    let files = [path, &joined(path, INIT), parent, &joined(parent, INIT)].map(str::to_owned);
+    files.into_iter().find(|file| sources.contains_key(file)).unwrap_or_default()
 }
 
 /// Puts the names of each parenthesised `import` on its first line.
@@ -148,12 +176,21 @@ fn on_one_line(code: &str) -> String {
     lines
 }
 
-/// Returns the module of the folder in a path: empty for the package itself, `None` for a module of
-/// another package.
-fn module(path: &str, is_package: bool) -> Option<&str> {
-    let within = path.strip_prefix('.').or_else(|| path.strip_prefix(PACKAGE));
-    let within = within.or((!is_package).then_some(path))?;
-    within.trim_start_matches('.').split('.').next()
+/// Returns the module that a path in the file `name` means, with a slash for each dot: empty for
+/// the package itself, `None` for a module of another package.
+fn module(name: &str, path: &str, is_package: bool) -> Option<String> {
+    let relative = path.trim_start_matches('.');
+    let dots = path.len() - relative.len();
+    if dots == 0 {
+        let within =
+            path.strip_prefix(PACKAGE).filter(|rest| rest.is_empty() || rest.starts_with('.'));
+        let within = within.or((!is_package).then_some(path))?;
+        return Some(within.trim_start_matches('.').replace('.', "/"));
+    }
+    let mut parts: Vec<&str> = name.split('/').collect();
+    parts.truncate(parts.len().saturating_sub(dots));
+    parts.extend(relative.split('.').filter(|part| !part.is_empty()));
+    Some(parts.join("/"))
 }
 
 /// Returns the names of a list `a, b as c`, without their aliases.
@@ -176,10 +213,11 @@ fn typescript_imports_have_no_circle() {
 }
 
 #[test]
-fn python_imports_have_no_circle() {
+fn python_imports_have_no_circle_and_the_order_of_the_rooms() {
     for folder in PYTHON {
         assert_no_circle(folder, ".py", python);
     }
+    assert_order_of_rooms(&python(&sources(&format!("{}/", PYTHON[0]), ".py")));
 }
 
 /// Builds sources from pairs of name and text.
@@ -238,6 +276,34 @@ fn python_reads_imports_of_every_form() {
         ["__init__ > _a", "_a > _b", "_b > _c", "_c > _a", "_c > _d", "_e > __init__", "_e > _d"];
     assert_eq!(edges(&imports), expected);
     assert_eq!(circle(&imports), Some(["_a", "_b", "_c"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn python_reads_imports_between_packages() {
+    let files = [
+        ("__init__", "from ._calls.steps import Calls\n"),
+        ("_calls/__init__", ""),
+        (
+            "_calls/local",
+            "from redis_throttle_client import _rules\nfrom .._rules.rule import (\n    R,\n)\n",
+        ),
+        ("_calls/steps", "from . import local\nfrom .._rules import rule, F\n"),
+        ("_rules/__init__", "F = 1\n"),
+        ("_rules/rule", "from .. import asgi, VERSION\nfrom redis_throttle_client_too import x\n"),
+        ("asgi", "import redis_throttle_client._calls.steps\n"),
+    ];
+    let expected = [
+        "__init__ > _calls/steps",
+        "_calls/local > _rules/__init__",
+        "_calls/local > _rules/rule",
+        "_calls/steps > _calls/local",
+        "_calls/steps > _rules/__init__",
+        "_calls/steps > _rules/rule",
+        "_rules/rule > __init__",
+        "_rules/rule > asgi",
+        "asgi > _calls/steps",
+    ];
+    assert_eq!(edges(&python(&sources_of(&files))), expected);
 }
 
 #[test]

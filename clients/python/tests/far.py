@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable
-from redis_throttle_client._steps import Call
+from redis_throttle_client._wire.call import Call
 from redis_throttle_client.testing import FakeServer
 
 _ORDER_S = 1e-12

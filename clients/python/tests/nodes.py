@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from redis_throttle_client._slots import SLOTS, Address
+from redis_throttle_client._net.slots import SLOTS, Address
 
 A, B, C = [("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)]
 AWAY = redis.ConnectionError("the node is away")

@@ -23,8 +23,8 @@ from redis_throttle_client import (
     policy,
     quota,
 )
-from redis_throttle_client._dial import RENEWAL_SLOTS
-from redis_throttle_client._steps import Call
+from redis_throttle_client._net.dial import RENEWAL_SLOTS
+from redis_throttle_client._wire.call import Call
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
@@ -242,8 +242,8 @@ def test_an_end_waits_for_one_deadline_of_each_item(monkeypatch: pytest.MonkeyPa
     script.add([[1, 9, 4, 0, 1, 1, [1, 9, 4, 0, 1], [1, 9, 4, 0, 1], [1, 3, 2, 0, 6000]]])
 
     clock = Clock()
-    for module in ("_sockets", "_socket_link", "_timed_socket"):
-        monkeypatch.setattr(f"redis_throttle_client.{module}.time", clock)
+    for module in ("sockets", "connection", "timed_socket"):
+        monkeypatch.setattr(f"redis_throttle_client._net.{module}.time", clock)
     client = scripted_sync_client("redis", script, clock)
     limiter = Limiter(
         client, clock=clock.monotonic, sleep=clock.sleep, timeout_ms=100, breaker_failures=1000

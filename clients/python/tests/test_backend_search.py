@@ -15,15 +15,13 @@ import pytest
 import redis
 import redis.asyncio
 
-from redis_throttle_client import (
-    AsyncLimiter,
-    CommandRejected,
-    Decision,
-    Limiter,
-    _backends,
-    gcra,
+from redis_throttle_client import AsyncLimiter, CommandRejected, Decision, Limiter, gcra
+from redis_throttle_client._wire.call import Call
+from redis_throttle_client._wire.library import (
+    bundled_version,
+    library,
+    version,
 )
-from redis_throttle_client._steps import Call
 
 from .conftest import MODULE, Server, shared, until
 from .test_backends import (
@@ -165,12 +163,12 @@ async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) ->
         for node in cluster:
             node.flush()
             there = "0.0.1" if node is owner else "99.0.0"
-            node.command("FUNCTION", "LOAD", replaced(_backends.library(), there))
+            node.command("FUNCTION", "LOAD", replaced(library(), there))
         async with AsyncLimiter(client, backend="functions", **PATIENT) as limiter:
             assert (await limiter.check(API, subject)).remaining == 5
         for node in cluster:
-            kept = _backends.version(node.command("FCALL", "rl_version", "0"))
-            assert kept == (_backends.bundled_version() if node is owner else (99, 0, 0))
+            kept = version(node.command("FCALL", "rl_version", "0"))
+            assert kept == (bundled_version() if node is owner else (99, 0, 0))
         await client.aclose()
 
 

@@ -15,8 +15,6 @@ from redis_throttle_client import (
     CommandRejected,
     InvalidArgument,
     Limiter,
-    _backends,
-    _protocol,
     fixed,
     gcra,
     lease,
@@ -24,7 +22,16 @@ from redis_throttle_client import (
     quota,
     sliding_log,
 )
-from redis_throttle_client._steps import Call
+from redis_throttle_client._wire import words
+from redis_throttle_client._wire.backends import unexecuted
+from redis_throttle_client._wire.call import Call
+from redis_throttle_client._wire.library import (
+    bundled_version,
+    library,
+    script,
+    script_sha,
+    version,
+)
 
 from .conftest import ROOT, SERVERS, Server, shared
 from .test_cases import CASES, INVALID
@@ -33,7 +40,7 @@ API = gcra("api", 6, 10, "60s")
 PATIENT: Any = {"timeout_ms": 60_000}
 RULE = ("key", "GCRA", "6", "10", "60")
 # The answer of a server that has the library of this version.
-CURRENT = ".".join(map(str, _backends.bundled_version())).encode()
+CURRENT = ".".join(map(str, bundled_version())).encode()
 
 
 def replaced(text: str, version: str) -> str:
@@ -49,43 +56,41 @@ def replaced(text: str, version: str) -> str:
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("redis_throttle.lua", _backends.library),
-        ("redis_throttle_script.lua", _backends.script),
+        ("redis_throttle.lua", library),
+        ("redis_throttle_script.lua", script),
     ],
 )
 def test_the_bundled_library_matches_the_repository(name: str, read: Any) -> None:
-    """To update: ``cp functions/*.lua clients/python/src/redis_throttle_client/``."""
-    packed = ROOT / "clients/python/src/redis_throttle_client" / name
+    """To update: ``cp functions/*.lua clients/python/src/redis_throttle_client/_wire/``."""
+    packed = ROOT / "clients/python/src/redis_throttle_client/_wire" / name
     assert packed.read_bytes() == (ROOT / "functions" / name).read_bytes()
     assert read().encode() == packed.read_bytes()
 
 
 def test_bundled_files_have_their_name_and_version() -> None:
     text = (ROOT / "functions/redis_throttle_script.lua").read_bytes()
-    assert _backends.script_sha() == hashlib.sha1(text).hexdigest()
-    assert f"local VERSION = '{'.'.join(map(str, _backends.bundled_version()))}'" in (
-        _backends.library()
-    )
+    assert script_sha() == hashlib.sha1(text).hexdigest()
+    assert f"local VERSION = '{'.'.join(map(str, bundled_version()))}'" in library()
 
 
 def test_a_call_is_written_for_each_back_end() -> None:
     check = ("RL.GCRA", *RULE[:1], *RULE[2:], "COST", "2")
-    assert _protocol.as_function(check) == (
+    assert words.as_function(check) == (
         "FCALL", "rl_gcra", "1", "key", "6", "10", "60", "COST", "2",
     )  # fmt: skip
-    assert _protocol.as_function(("RL.PEEK", *RULE)) == ("FCALL_RO", "rl_peek", "1", *RULE)
+    assert words.as_function(("RL.PEEK", *RULE)) == ("FCALL_RO", "rl_peek", "1", *RULE)
     several = ("RL.ALL", "{a}:u", "GCRA 6 10 60", "{a}:t", "FIXED 9 60")
     after = ("2", "{a}:u", "{a}:t")
     rules = ("GCRA 6 10 60", "FIXED 9 60")
-    assert _protocol.as_function(several) == ("FCALL", "rl_all", *after, *rules)
-    assert _protocol.as_function(("RL.PEEKALL", *several[1:]))[:2] == ("FCALL_RO", "rl_peekall")
-    assert _protocol.as_script(several, "EVALSHA", "f00") == (
+    assert words.as_function(several) == ("FCALL", "rl_all", *after, *rules)
+    assert words.as_function(("RL.PEEKALL", *several[1:]))[:2] == ("FCALL_RO", "rl_peekall")
+    assert words.as_script(several, "EVALSHA", "f00") == (
         "EVALSHA", "f00", *after, "ALL", *rules,
     )  # fmt: skip
-    for made in (_protocol.as_function(several), _protocol.as_script(several, "EVAL", "text")):
-        assert _protocol.key_of(made) == "{a}:u"
-    assert _protocol.key_of(several) == "{a}:u"
-    assert _protocol.key_of(("FCALL", "rl_version", "0")) == ""
+    for made in (words.as_function(several), words.as_script(several, "EVAL", "text")):
+        assert words.key_of(made) == "{a}:u"
+    assert words.key_of(several) == "{a}:u"
+    assert words.key_of(("FCALL", "rl_version", "0")) == ""
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_a_call_is_written_for_each_back_end() -> None:
 def test_unexecuted_is_true_only_for_errors_of_calls_that_did_not_run(
     text: str, sent: str, proves: bool
 ) -> None:
-    assert _backends.unexecuted(redis.ResponseError(text), (sent, "k")) is proves
+    assert unexecuted(redis.ResponseError(text), (sent, "k")) is proves
 
 
 def test_an_unknown_back_end_is_rejected() -> None:
@@ -333,7 +338,7 @@ def test_every_back_end_has_the_same_replies_to_the_shared_cases(
             assert found == replies(shared_server, call), call
         elif named and not set(first) & set(MODULE_ONLY):
             # A policy is its default.
-            assert found == replies(shared_server, _protocol.without_policies(call)), call
+            assert found == replies(shared_server, words.without_policies(call)), call
         else:
             assert found == "needs the module", call
 
@@ -388,11 +393,11 @@ async def test_a_call_after_a_flush_is_counted_once(server: Server) -> None:
 def test_an_older_library_is_replaced_and_a_newer_one_is_kept(
     bare: Server, there: str, kept: bool, wanted: Any
 ) -> None:
-    bare.command("FUNCTION", "LOAD", replaced(_backends.library(), there))
+    bare.command("FUNCTION", "LOAD", replaced(library(), there))
     with Limiter(bare.client(), backend=wanted, **PATIENT) as limiter:
         assert limiter.check(API, "42").remaining == 5
-    found = _backends.version(bare.command("FCALL", "rl_version", "0"))
-    assert found == (_backends.version(there) if kept else _backends.bundled_version())
+    found = version(bare.command("FCALL", "rl_version", "0"))
+    assert found == (version(there) if kept else bundled_version())
 
 
 @pytest.mark.live

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from redis_throttle_client import Limiter, LimiterClosed, Unavailable, fixed, gcra, policy
-from redis_throttle_client._breaker import Breaker
-from redis_throttle_client._steps import Call
+from redis_throttle_client._net.breaker import Breaker
+from redis_throttle_client._wire.call import Call
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until

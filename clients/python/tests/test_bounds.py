@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from redis_throttle_client import Decision, fixed, gcra
-from redis_throttle_client._known_denials import KnownDenials
-from redis_throttle_client._protocol import Keyed
+from redis_throttle_client._calls.denials import KnownDenials
+from redis_throttle_client._wire.words import Keyed
 from redis_throttle_client.testing import FakeServer
 
 SUBJECTS = 10_001

@@ -25,9 +25,9 @@ from redis_throttle_client import (
     lease,
     policy,
 )
-from redis_throttle_client._errors import PASSING
-from redis_throttle_client._keeping import Renewer
-from redis_throttle_client._steps import Call, Steps
+from redis_throttle_client._holds.ending import Renewer
+from redis_throttle_client._rules.errors import PASSING
+from redis_throttle_client._wire.call import Call, Steps
 from redis_throttle_client.testing import FakeServer
 
 from .far import look_again

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 import redis_throttle_client as rtc
-from redis_throttle_client import Decision, Denied, InvalidArgument, Item, Rule, _protocol
-from redis_throttle_client._address import ClientAddress
-from redis_throttle_client._calls import item_of
-from redis_throttle_client._decision import retry_after_s, retry_ms
-from redis_throttle_client._durations import duration_text, duration_us
-from redis_throttle_client._errors import ProtocolError, is_rejection
-from redis_throttle_client._http import Request, problem
-from redis_throttle_client._keys import Keys
-from redis_throttle_client._on_error import strictest
-from redis_throttle_client._options import Options
-from redis_throttle_client._protocol import Keyed
+from redis_throttle_client import Decision, Denied, InvalidArgument, Item, Rule
+from redis_throttle_client._calls.fallback import strictest
+from redis_throttle_client._calls.steps import item_of
+from redis_throttle_client._rules.decision import retry_ms
+from redis_throttle_client._rules.durations import duration_text, duration_us
+from redis_throttle_client._rules.errors import ProtocolError, is_rejection
+from redis_throttle_client._rules.headers import retry_after_s
+from redis_throttle_client._rules.keys import Keys
+from redis_throttle_client._rules.options import Options
+from redis_throttle_client._web.address import ClientAddress
+from redis_throttle_client._web.http import Request, problem
+from redis_throttle_client._wire import replies, words
+from redis_throttle_client._wire.words import Keyed
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "cases.json").read_text()
@@ -209,19 +211,19 @@ def arguments(given: dict[str, Any]) -> tuple[str, ...]:
     item = item_of(rule, given["subject"], given.get("cost", 1), given.get("leave"))
     match given["method"]:
         case "check":
-            return _protocol.check(item, key, partial=given.get("partial", False))
+            return words.check(item, key, partial=given.get("partial", False))
         case "block":
-            return _protocol.block(key, given["duration"])
+            return words.block(key, given["duration"])
         case "forget":
-            return _protocol.forget(key)
+            return words.forget(key)
         case "lease":
-            return _protocol.lease(item, key, given["id"])
+            return words.lease(item, key, given["id"])
         case "renew":
-            return _protocol.renew(rule, key, given["id"])
+            return words.renew(rule, key, given["id"])
         case "release":
-            return _protocol.release(key, given["id"])
+            return words.release(key, given["id"])
         case verb:
-            return _protocol.named(verb.upper(), item, key)
+            return words.named(verb.upper(), item, key)
 
 
 @cases("calls_all")
@@ -233,7 +235,7 @@ def test_calls_of_several_rules_follow_the_shared_cases(given: dict[str, Any], e
             key = Keys().key(item.rule.name, item.subject, given.get("tag"))
             items.append(Keyed(item, key))
         peek = given.get("method") == "peek_all"
-        return _protocol.check_all(items, peek=peek, id=given.get("id"))
+        return words.check_all(items, peek=peek, id=given.get("id"))
 
     if expect == INVALID:
         with pytest.raises(InvalidArgument):
@@ -271,7 +273,7 @@ def test_replies_follow_the_shared_cases(given: dict[str, Any], expect: dict[str
 
     def read() -> Decision:
         item = item_of(rule, "42", given.get("cost", 1), given.get("leave"))
-        return _protocol.decision(item, given["reply"], partial=given.get("partial", False))
+        return replies.decision(item, given["reply"], partial=given.get("partial", False))
 
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
@@ -287,9 +289,9 @@ def test_replies_of_several_rules_follow_the_shared_cases(
     items = [Keyed(made(rule).of("42"), "rl:42") for rule in given["rules"]]
     if expect == PROTOCOL:
         with pytest.raises(ProtocolError):
-            _protocol.decision_all(items, given["reply"])
+            replies.decision_all(items, given["reply"])
     else:
-        decision = _protocol.decision_all(items, given["reply"])
+        decision = replies.decision_all(items, given["reply"])
         assert fields_of(decision, expect["decision"]) == expect["decision"]
         rows = zip(decision.rows, expect["rows"], strict=True)
         assert [fields_of(row, wanted) for row, wanted in rows] == expect["rows"]
@@ -312,8 +314,8 @@ def decided(given: dict[str, Any]) -> Decision | None:
         return Decision(given["allowed"], 0, 0, retry, 0, rules[0].name, "error", True)
     if len(rules) > 1:
         items = [Keyed(rule.of("42"), "rl:42") for rule in rules]
-        return _protocol.decision_all(items, given["reply"])
-    return _protocol.decision(rules[0].of("42").cost(given.get("cost", 1)), given["reply"])
+        return replies.decision_all(items, given["reply"])
+    return replies.decision(rules[0].of("42").cost(given.get("cost", 1)), given["reply"])
 
 
 @cases("headers")

@@ -13,11 +13,11 @@ import redis
 import redis.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, LimiterClosed, fixed, lease
-from redis_throttle_client._connections import Dialling
-from redis_throttle_client._link import NEVER
-from redis_throttle_client._sockets import _MOST_DIALLING
-from redis_throttle_client._steps import Call
-from redis_throttle_client._timed_socket import TimedSocket, readable
+from redis_throttle_client._net.connection import NEVER
+from redis_throttle_client._net.pool import Dialling
+from redis_throttle_client._net.sockets import _MOST_DIALLING
+from redis_throttle_client._net.timed_socket import TimedSocket, readable
+from redis_throttle_client._wire.call import Call
 
 from .conftest import Server, until
 from .far import Far, Held, begun, ended, run, settled

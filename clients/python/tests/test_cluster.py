@@ -18,15 +18,15 @@ import valkey.cluster
 from redis._parsers.resp2 import _RESP2Parser
 
 from redis_throttle_client import Unavailable
-from redis_throttle_client._breaker import Breakers
-from redis_throttle_client._cluster import AsyncClusterTransport, ClusterTransport
-from redis_throttle_client._dial import Dial
-from redis_throttle_client._errors import lost
-from redis_throttle_client._options import Bounds, Options
-from redis_throttle_client._slots import Address
-from redis_throttle_client._socket_link import SocketLink
-from redis_throttle_client._sockets import Sockets
-from redis_throttle_client._steps import Call
+from redis_throttle_client._net.breaker import Breakers
+from redis_throttle_client._net.cluster import AsyncClusterTransport, ClusterTransport
+from redis_throttle_client._net.connection import SocketLink
+from redis_throttle_client._net.dial import Dial
+from redis_throttle_client._net.slots import Address
+from redis_throttle_client._net.sockets import Sockets
+from redis_throttle_client._rules.errors import lost
+from redis_throttle_client._rules.options import Bounds, Options
+from redis_throttle_client._wire.call import Call
 
 from .conftest import Server
 from .far import settled
@@ -49,7 +49,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("redis_throttle_client._cluster.time", made)
+    monkeypatch.setattr("redis_throttle_client._net.cluster.time", made)
     return made
 
 

@@ -28,7 +28,7 @@ from redis_throttle_client import (
     sliding_log,
     token_bucket,
 )
-from redis_throttle_client._outcome import counts
+from redis_throttle_client._rules.outcome import counts
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 
 from redis_throttle_client import AsyncLimiter, Limiter, Outcome, fixed
-from redis_throttle_client._body_input import BodyInput
+from redis_throttle_client._web.body_input import BodyInput
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 
 from redis_throttle_client import Denied, fixed, gcra, lease
-from redis_throttle_client._http import Response
+from redis_throttle_client._web.http import Response
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.testing import FakeServer
@@ -30,7 +30,7 @@ from .test_stacked import talk
 from django.http import HttpResponse  # isort: skip
 from django.test import RequestFactory  # isort: skip
 from rest_framework.response import Response as ViewResponse  # isort: skip
-from redis_throttle_client.django import DeniedMiddleware  # isort: skip
+from redis_throttle_client.django import DeniedMiddleware
 
 API = gcra("api", 6, 10, "60s", count=lambda outcome: outcome.status != 429)
 JOBS = lease("jobs", 1, "60s", on_error="deny")

@@ -30,7 +30,7 @@ import valkey
 import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Rule, Unavailable, gcra
-from redis_throttle_client._slots import Slots
+from redis_throttle_client._net.slots import Slots
 
 from .conftest import Server, until
 

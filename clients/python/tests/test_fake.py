@@ -22,7 +22,7 @@ from redis_throttle_client import (
     sliding_log,
     token_bucket,
 )
-from redis_throttle_client import _protocol as protocol
+from redis_throttle_client._wire import words
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import Server
@@ -96,15 +96,15 @@ def test_the_fake_keeps_reservations_as_the_server_does(shared_server: Server) -
             if chance.random() < 0.2:
                 reserved = reserved.leave(chance.choice((1, "20%")))
             args = chance.choice([
-                protocol.reserve(reserved, key, id), protocol.reserve(reserved, key, id),
-                protocol.commit(plain, key, id, units), protocol.cancel(plain, key, id),
-                protocol.check(plain.cost(units), key),
-                protocol.check(plain.cost(max(1, units)).leave(1), key, partial=True),
-                protocol.named("CHARGE", plain.cost(units), key),
-                protocol.named("REFUND", plain.cost(units), key),
-                protocol.named("PEEK", plain.cost(units), key),
-                protocol.check_all([protocol.Keyed(reserved, key), keyed(other)], id=id),
-                protocol.check_all([protocol.Keyed(reserved, key), keyed(other)], id=id, peek=True),
+                words.reserve(reserved, key, id), words.reserve(reserved, key, id),
+                words.commit(plain, key, id, units), words.cancel(plain, key, id),
+                words.check(plain.cost(units), key),
+                words.check(plain.cost(max(1, units)).leave(1), key, partial=True),
+                words.named("CHARGE", plain.cost(units), key),
+                words.named("REFUND", plain.cost(units), key),
+                words.named("PEEK", plain.cost(units), key),
+                words.check_all([words.Keyed(reserved, key), keyed(other)], id=id),
+                words.check_all([words.Keyed(reserved, key), keyed(other)], id=id, peek=True),
             ])  # fmt: skip
             told = [replied(one, args) for one in pair]
             assert told[0] == told[1], (step, args)
@@ -113,8 +113,8 @@ def test_the_fake_keeps_reservations_as_the_server_does(shared_server: Server) -
             fake.advance(pause_ms / 1000)
 
 
-def keyed(item: Item) -> protocol.Keyed:
-    return protocol.Keyed(item, f"rl:{item.rule.name}:{item.subject}")
+def keyed(item: Item) -> words.Keyed:
+    return words.Keyed(item, f"rl:{item.rule.name}:{item.subject}")
 
 
 def replied(limiter: Limiter, args: tuple[str, ...]) -> Any:

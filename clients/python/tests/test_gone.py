@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from redis_throttle_client import AsyncLimiter, Limiter, Outcome, fixed
-from redis_throttle_client._inbox import Inbox
+from redis_throttle_client._web.exchange import Inbox
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware

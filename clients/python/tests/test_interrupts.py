@@ -16,7 +16,7 @@ import redis.asyncio
 
 import redis_throttle_client
 from redis_throttle_client import AsyncLimiter, Limiter, fixed, lease
-from redis_throttle_client._steps import Call
+from redis_throttle_client._wire.call import Call
 
 from .conftest import Server, until
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redis_throttle_client import Denied, gcra, lease
-from redis_throttle_client._dial import END_SLOTS, RENEWAL_SLOTS
+from redis_throttle_client._net.dial import END_SLOTS, RENEWAL_SLOTS
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware

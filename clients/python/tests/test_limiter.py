@@ -26,10 +26,10 @@ from redis_throttle_client import (
     quota,
     sliding_log,
 )
-from redis_throttle_client._breaker import Breaker
-from redis_throttle_client._errors import is_rejection
-from redis_throttle_client._keys import Keys
-from redis_throttle_client._steps import Call
+from redis_throttle_client._net.breaker import Breaker
+from redis_throttle_client._rules.errors import is_rejection
+from redis_throttle_client._rules.keys import Keys
+from redis_throttle_client._wire.call import Call
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")

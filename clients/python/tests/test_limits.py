@@ -26,7 +26,7 @@ from limits.strategies import (
 )
 
 from redis_throttle_client import InvalidArgument, Unavailable
-from redis_throttle_client._windows import _current, _previous
+from redis_throttle_client._web.windows import _current, _previous
 from redis_throttle_client.limits import (
     AsyncGCRARateLimiter,
     AsyncThrottleStorage,

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from redis_throttle_client import fixed, sliding, sliding_log
-from redis_throttle_client._local import Limits, LocalLimiter
+from redis_throttle_client._calls.local import Limits, LocalLimiter
 
 WINDOW_US = 60_000_000
 

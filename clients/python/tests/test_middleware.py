@@ -16,9 +16,10 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from redis_throttle_client import InvalidArgument, _plan, fixed, gcra, lease
-from redis_throttle_client._http import Request, Response
-from redis_throttle_client._once import Once
+from redis_throttle_client import InvalidArgument, fixed, gcra, lease
+from redis_throttle_client._web import request
+from redis_throttle_client._web.counting import Once
+from redis_throttle_client._web.http import Request, Response
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
@@ -176,7 +177,7 @@ async def test_a_missing_subject_is_answered_400_or_gets_the_anonymous_rule(
 async def test_a_key_function_that_fails_on_a_missing_header_is_a_400_and_told_once(
     server: FakeServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_plan, "_warned", Once())
+    monkeypatch.setattr(request, "_warned", Once())
     made = app(server, key=lambda request: request.header("x-user").lower())
     assert [(await get(made)).status_code for _ in range(2)] == [400, 400]
     assert caplog.text.count("<lambda> failed") == 1

@@ -22,8 +22,11 @@ from .test_rest_framework import rest_framework  # noqa: F401 - Django needs its
 
 HERE = ROOT / "clients/python"
 LICENCES = ["LICENSE", "LICENSE-APACHE", "LICENSE-MIT"]
-LIBRARY = ["redis_throttle.lua", "redis_throttle_script.lua"]
-MODULES = sorted(path.name for path in Path(rtc.__file__).parent.glob("*.py"))
+PACKAGE = Path(rtc.__file__).parent
+MODULES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+FILES = [
+    *MODULES, "_wire/redis_throttle.lua", "_wire/redis_throttle_script.lua", "py.typed",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +41,9 @@ def test_the_wheel_has_the_code_the_type_marker_and_the_licences(packed: Path) -
     with zipfile.ZipFile(next(packed.glob("*.whl"))) as wheel:
         names = wheel.namelist()
         metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
-    code = [name for name in names if name.startswith("redis_throttle_client/")]
-    assert sorted(Path(name).name for name in code) == sorted([*MODULES, *LIBRARY, "py.typed"])
+    root = "redis_throttle_client/"
+    code = [name.removeprefix(root) for name in names if name.startswith(root)]
+    assert sorted(code) == sorted(FILES)
     found = [name for name in names if "/licenses/" in name]
     assert sorted(Path(name).name for name in found) == LICENCES
     assert "License-Expression: MIT OR Apache-2.0" in metadata
@@ -53,9 +57,7 @@ def test_the_source_distribution_builds_without_the_repository(packed: Path) -> 
         names = {name.split("/", 1)[1] for name in source.getnames() if "/" in name}
         assert all(member.isfile() for member in source if member.name.endswith(".lua"))
     assert {"pyproject.toml", "README.md", *LICENCES} <= names
-    assert {
-        f"src/redis_throttle_client/{name}" for name in [*MODULES, *LIBRARY, "py.typed"]
-    } <= names
+    assert {f"src/redis_throttle_client/{name}" for name in FILES} <= names
     assert not [name for name in names if name.startswith((".venv", ".mypy", ".hypothesis"))]
 
 
@@ -72,7 +74,7 @@ def test_every_exported_name_exists_and_is_sorted() -> None:
 def own_names() -> set[str]:
     """Returns the names that the modules of the package define."""
     names = set()
-    for path in Path(rtc.__file__).parent.glob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
                 names.add(node.name)

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 
 from redis_throttle_client import Decision, Limiter
-from redis_throttle_client._http import MiddlewareOptions
+from redis_throttle_client._web.http import MiddlewareOptions
 
 from .conftest import ROOT
 

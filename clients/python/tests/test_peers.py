@@ -14,8 +14,9 @@ import pytest
 import uvicorn
 from fastapi import Depends, FastAPI, Request
 
-from redis_throttle_client import _plan, fixed, key_of
-from redis_throttle_client._once import Once
+from redis_throttle_client import fixed, key_of
+from redis_throttle_client._web import request
+from redis_throttle_client._web.counting import Once
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
@@ -29,7 +30,7 @@ PEERS = [None, ("", 0), ("unix:/run/app.sock", 0), ("1.2.3.4%e", 0), (" 1.2.3.4"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    monkeypatch.setattr(_plan, "_warned", Once())
+    monkeypatch.setattr(request, "_warned", Once())
     return FakeServer()
 
 

@@ -18,7 +18,7 @@ from redis_throttle_client import (
     sliding,
     token_bucket,
 )
-from redis_throttle_client._prefetch import Fetch, Grants
+from redis_throttle_client._calls.prefetch import Fetch, Grants
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until

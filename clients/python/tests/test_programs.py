@@ -26,7 +26,7 @@ from django.urls import path as route
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from redis_throttle_client._options import Options
+from redis_throttle_client._rules.options import Options
 
 from .conftest import ROOT, Server
 from .test_rest_framework import APIView

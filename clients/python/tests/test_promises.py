@@ -19,8 +19,8 @@ from redis_throttle_client import (
     lease,
     token_bucket,
 )
-from redis_throttle_client._decision import Decision
-from redis_throttle_client._denial_cache import DenialCache
+from redis_throttle_client._calls.denials import DenialCache
+from redis_throttle_client._rules.decision import Decision
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")

@@ -10,8 +10,8 @@ import pytest
 import redis.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable, gcra, lease
-from redis_throttle_client._dial import END_SLOTS, RENEWAL_SLOTS
-from redis_throttle_client._steps import Call
+from redis_throttle_client._net.dial import END_SLOTS, RENEWAL_SLOTS
+from redis_throttle_client._wire.call import Call
 
 from .conftest import Server, until
 from .far import Held, begun, ended, look_again, run

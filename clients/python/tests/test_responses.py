@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redis_throttle_client import fixed, gcra, lease
-from redis_throttle_client._http import Request, Response
+from redis_throttle_client._web.http import Request, Response
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware

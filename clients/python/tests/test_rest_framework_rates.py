@@ -17,8 +17,7 @@ from django.test import RequestFactory  # isort: skip
 from rest_framework.response import Response  # isort: skip
 from rest_framework.settings import api_settings  # isort: skip
 from rest_framework.test import force_authenticate  # isort: skip
-from redis_throttle_client.rest_framework import RateLimitThrottle  # isort: skip
-from redis_throttle_client.rest_framework import ScopedRateLimitThrottle  # isort: skip
+from redis_throttle_client.rest_framework import RateLimitThrottle, ScopedRateLimitThrottle
 
 pytestmark = pytest.mark.live
 RATES = {"burst": "2/min", "none": None, "zero": "0/hour", "x": "1/s", "month": "9/month"}

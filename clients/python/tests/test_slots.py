@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from redis_throttle_client import Unavailable
-from redis_throttle_client._slots import SLOTS, Slots
+from redis_throttle_client._net.slots import SLOTS, Slots
 
 from .nodes import AWAY, A, B, C, Nodes, told
 

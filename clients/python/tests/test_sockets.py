@@ -15,14 +15,14 @@ import redis
 import redis.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, LimiterClosed, Unavailable, gcra
-from redis_throttle_client._async_sockets import AsyncSockets
-from redis_throttle_client._breaker import Breakers
-from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS
-from redis_throttle_client._options import Bounds, Options
-from redis_throttle_client._protocol import packed
-from redis_throttle_client._socket_link import SocketLink
-from redis_throttle_client._steps import Call
-from redis_throttle_client._timed_socket import TimedSocket
+from redis_throttle_client._net.breaker import Breakers
+from redis_throttle_client._net.connection import SocketLink
+from redis_throttle_client._net.dial import MOST_DIALS, MOST_SOCKETS
+from redis_throttle_client._net.sockets_async import AsyncSockets
+from redis_throttle_client._net.timed_socket import TimedSocket
+from redis_throttle_client._rules.options import Bounds, Options
+from redis_throttle_client._wire.call import Call
+from redis_throttle_client._wire.words import packed
 
 from .conftest import Server, until
 from .far import settled

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from redis_throttle_client import InvalidArgument, _plan, fixed, gcra, lease
-from redis_throttle_client._durations import duration_us
-from redis_throttle_client._once import Once
+from redis_throttle_client import InvalidArgument, fixed, gcra, lease
+from redis_throttle_client._rules.durations import duration_us
+from redis_throttle_client._web import request
+from redis_throttle_client._web.counting import Once
 from redis_throttle_client.asgi import Request
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
@@ -86,7 +87,7 @@ def from_body(request: Request) -> Any:
 async def test_a_body_without_a_subject_is_answered_400(
     option: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_plan, "_warned", Once())
+    monkeypatch.setattr(request, "_warned", Once())
     server = FakeServer()
     options: dict[str, Any] = {option: from_body}
     over_asgi = app(server, DAY, **options)
@@ -108,7 +109,7 @@ async def test_a_body_without_a_subject_is_answered_400(
 async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
     value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_plan, "_warned", Once())
+    monkeypatch.setattr(request, "_warned", Once())
     server = FakeServer()
     over_asgi = app(server, DAY, cost=from_body)
     over_wsgi = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=DAY, cost=from_body)

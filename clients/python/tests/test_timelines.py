@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from redis_throttle_client import AsyncLimiter, Decision, Item, Limiter, gcra
-from redis_throttle_client._keeping import Renewer
+from redis_throttle_client._holds.ending import Renewer
 
 from .far import Loop, run
 from .scripted import Clock, Script, scripted_client, scripted_sync_client
@@ -367,7 +367,7 @@ def is_sequential(timeline: dict[str, Any]) -> bool:
     return not any(CONCURRENT & set(step) for step in timeline["steps"])
 
 
-JITTER = "redis_throttle_client._connections.random.uniform"
+JITTER = "redis_throttle_client._net.pool.random.uniform"
 
 
 @pytest.fixture(autouse=True)
@@ -409,8 +409,8 @@ def test_sequential_timelines_follow_the_shared_cases_with_the_sync_limiter(
 ) -> None:
     pytest.importorskip(driver)
     clock = Clock()
-    for module in ("_sockets", "_socket_link", "_timed_socket"):
-        monkeypatch.setattr(f"redis_throttle_client.{module}.time", clock)
+    for module in ("sockets", "connection", "timed_socket"):
+        monkeypatch.setattr(f"redis_throttle_client._net.{module}.time", clock)
     SyncRunner(timeline, driver, clock).run()
 
 

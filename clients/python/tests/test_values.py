@@ -22,7 +22,6 @@ from redis_throttle_client import (
     Outcome,
     ThrottleError,
     Unavailable,
-    _errors,
     backoff,
     fastapi,
     fixed,
@@ -37,7 +36,8 @@ from redis_throttle_client import (
     sliding_log,
     token_bucket,
 )
-from redis_throttle_client._options import Bounds, Options
+from redis_throttle_client._rules.errors import ProtocolError, TooManyReservations, counted
+from redis_throttle_client._rules.options import Bounds, Options
 from redis_throttle_client.asgi import Response
 
 from .test_rest_framework import rest_framework
@@ -74,7 +74,7 @@ class OwnDenied(Denied):
 
 
 def refused() -> Unavailable:
-    error = _errors.counted("no answer", "timeout", sent=True)
+    error = counted("no answer", "timeout", sent=True)
     error.add_note("at noon")
     return error
 
@@ -82,7 +82,7 @@ def refused() -> Unavailable:
 ERRORS: list[Exception] = [
     ThrottleError("one", 2), LimiterClosed(), InvalidArgument("cost: expected an integer"),
     Unavailable(), Unavailable("slow", "overloaded"), refused(), CommandRejected("WRONGTYPE"),
-    _errors.TooManyReservations("ERR too many reservations"), _errors.ProtocolError("no decision"),
+    TooManyReservations("ERR too many reservations"), ProtocolError("no decision"),
     Denied(DENIAL), OwnDenied(DENIAL, tenant="acme"), fastapi.RateLimited(DENIAL, ("draft-6",)),
     fastapi.RateLimited(None, ()), rest_framework.RateLimitError(DENIAL),
     rest_framework.RateLimitError(None),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from fastapi import Depends, FastAPI
 
-from redis_throttle_client import _plan, fixed
+from redis_throttle_client import fixed
+from redis_throttle_client._web import request
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
@@ -19,8 +20,8 @@ from .test_rest_framework import APIView
 # Django needs its settings first.
 from django.test import RequestFactory  # isort: skip
 from rest_framework.response import Response  # isort: skip
-from redis_throttle_client.rest_framework import RateLimitThrottle  # isort: skip
-from redis_throttle_client._once import MOST_FUNCTIONS, Once
+from redis_throttle_client._web.counting import MOST_FUNCTIONS, Once
+from redis_throttle_client.rest_framework import RateLimitThrottle
 
 pytestmark = pytest.mark.anyio
 DAY = fixed("day", 100, "1d")
@@ -65,7 +66,7 @@ ADAPTERS = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_plan, "_warned", Once())
+    monkeypatch.setattr(request, "_warned", Once())
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

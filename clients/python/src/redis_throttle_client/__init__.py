@@ -1,17 +1,19 @@
 """Rate limits with redis-throttle: limiters, and middleware for ASGI and WSGI."""
 
-from ._admission import (
+from ._calls.json_log import json_log
+from ._holds.admission import (
     Admission,
     AsyncAdmission,
     AsyncAdmissionContext,
     AsyncReservation,
     Reservation,
 )
-from ._async_limiter import AsyncLimiter
-from ._backends import Backend, BackendOption
-from ._decision import Decision, Denied, HeaderStyle, Source
-from ._durations import Duration
-from ._errors import (
+from ._holds.lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
+from ._limiter import Limiter
+from ._limiter_async import AsyncLimiter
+from ._rules.decision import Decision, Denied, Source
+from ._rules.durations import Duration
+from ._rules.errors import (
     CommandRejected,
     InvalidArgument,
     LimiterClosed,
@@ -19,14 +21,12 @@ from ._errors import (
     ThrottleError,
     Unavailable,
 )
-from ._json_log import json_log
-from ._key_of import HeaderKey, key_of
-from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
-from ._limiter import Limiter
-from ._options import Counters, DecisionEvent, DecisionKind, LimiterOptions, OnDecision
-from ._outcome import Count, Outcome
-from ._rate import Rate, rate
-from ._rules import (
+from ._rules.event import Counters, DecisionEvent, DecisionKind, OnDecision
+from ._rules.headers import HeaderStyle
+from ._rules.options import Backend, BackendOption, LimiterOptions
+from ._rules.outcome import Count, Outcome
+from ._rules.rate import Rate, rate
+from ._rules.rule import (
     Item,
     OnError,
     Rule,
@@ -41,6 +41,7 @@ from ._rules import (
     sliding_log,
     token_bucket,
 )
+from ._web.key_of import HeaderKey, key_of
 
 __all__ = [
     "Admission",

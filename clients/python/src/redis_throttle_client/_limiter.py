@@ -7,33 +7,33 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self, Unpack
 
-from ._admission import Admission, Reservation, allowed
-from ._backends import Backend
-from ._breaker import Breakers
-from ._calls import Calls, item_of
-from ._decision import Decision
-from ._durations import Duration
-from ._entry import Entry, check_admission, lease_item, new_id, take
-from ._errors import Unavailable
-from ._fork import forgets
-from ._hold import Hold, holds_of
-from ._keeping import Renewer
-from ._lease import Lease, LeaseContext
-from ._options import (
-    Bounds,
-    Counters,
-    LimiterOptions,
-    OnDecision,
-    Options,
-    checked_function,
+from ._calls.prefetch import Turnstile
+from ._calls.running import Running
+from ._calls.steps import Calls, item_of
+from ._holds.admission import (
+    Admission,
+    Reservation,
+    allowed,
+    check_admission,
+    lease_item,
+    new_id,
+    take,
 )
-from ._prefetch import Turnstile
-from ._protocol import Args
-from ._rules import Item, Rule
-from ._running import Running
-from ._steps import Steps
-from ._transport import is_up_of, transport
-from ._url import client_of
+from ._holds.ending import Renewer
+from ._holds.hold import Entry, Hold, holds_of
+from ._holds.lease import Lease, LeaseContext
+from ._net.breaker import Breakers
+from ._net.fork import forgets
+from ._net.transport import is_up_of, transport
+from ._net.url import client_of
+from ._rules.decision import Decision
+from ._rules.durations import Duration
+from ._rules.errors import Unavailable
+from ._rules.event import Counters, OnDecision
+from ._rules.options import Backend, Bounds, LimiterOptions, Options, checked_function
+from ._rules.rule import Item, Rule
+from ._wire.call import Steps
+from ._wire.words import Args
 
 
 class _Use:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ._errors import CommandRejected
-from ._local import Limits, LocalLimiter, Row
+from ._calls.local import Limits, LocalLimiter, Row
+from ._rules.errors import CommandRejected
 
 MOST_IDS = 1024
 _MINUTE_US = 60_000_000

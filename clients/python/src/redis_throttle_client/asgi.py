@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from ._async_limiter import AsyncLimiter
-from ._decision import Decision, Denied
-from ._errors import InvalidArgument
-from ._exchange import App, Exchange, Send
-from ._http import (
+from ._limiter_async import AsyncLimiter
+from ._rules.decision import Decision, Denied
+from ._rules.errors import InvalidArgument
+from ._web.exchange import App, Exchange, Message, Receive, Scope, Send
+from ._web.http import (
     CostFunction,
     KeyFunction,
     MiddlewareOptions,
@@ -25,8 +25,7 @@ from ._http import (
     RulesArgument,
     SkipFunction,
 )
-from ._inbox import Message, Receive, Scope
-from ._plan import Plan, resolved_async
+from ._web.request import Plan, resolved_async
 
 __all__ = [
     "App",

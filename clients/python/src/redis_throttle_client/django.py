@@ -13,8 +13,8 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
-from ._decision import Denied
-from ._http import denial
+from ._rules.decision import Denied
+from ._web.http import denial
 
 __all__ = ["DeniedMiddleware"]
 

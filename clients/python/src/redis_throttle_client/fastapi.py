@@ -18,17 +18,17 @@ from fastapi.requests import HTTPConnection
 from fastapi.websockets import WebSocketState
 from starlette.applications import Starlette
 
-from ._async_limiter import AsyncLimiter
-from ._counting import RequestItems
-from ._decision import Decision, Denied, HeaderStyle
-from ._errors import InvalidArgument
-from ._exchange import App, Exchange, Send
-from ._http import denial, problem
-from ._inbox import Receive, Scope
-from ._plan import Plan, resolved_async
-from ._problem import TITLES
-from ._rules import Rule
-from ._stacked import following, groups, once, parts
+from ._limiter_async import AsyncLimiter
+from ._rules.decision import Decision, Denied
+from ._rules.errors import InvalidArgument
+from ._rules.headers import HeaderStyle
+from ._rules.problem import TITLES
+from ._rules.rule import Rule
+from ._web.counting import RequestItems
+from ._web.exchange import App, Exchange, Receive, Scope, Send
+from ._web.http import denial, problem
+from ._web.request import Plan, resolved_async
+from ._web.stacked import following, groups, once, parts
 
 __all__ = [
     "CostFunction",

@@ -32,13 +32,13 @@ from limits.storage.base import TimestampedSlidingWindow
 from limits.strategies import STRATEGIES, MovingWindowRateLimiter, RateLimiter
 from limits.util import WindowStats
 
-from ._async_limiter import AsyncLimiter
-from ._calls import READY_S
-from ._errors import InvalidArgument, ThrottleError
+from ._calls.steps import READY_S
 from ._limiter import Limiter
-from ._rules import OnError
-from ._url import EXPECTED, client_of
-from ._windows import RULES, Windows, key_of_parts
+from ._limiter_async import AsyncLimiter
+from ._net.url import EXPECTED, client_of
+from ._rules.errors import InvalidArgument, ThrottleError
+from ._rules.rule import OnError
+from ._web.windows import RULES, Windows, key_of_parts
 
 __all__ = [
     "AsyncGCRARateLimiter",

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from opentelemetry import trace
 
-from ._event_fields import fields_of
-from ._options import DecisionEvent
+from ._rules.event import DecisionEvent, fields_of
 
 __all__ = ["set_span_attributes"]
 

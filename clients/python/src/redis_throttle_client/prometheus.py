@@ -10,11 +10,11 @@ import weakref
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from ._async_limiter import AsyncLimiter
-from ._decision import Decision
-from ._fork import forgets
 from ._limiter import Limiter
-from ._options import DecisionEvent
+from ._limiter_async import AsyncLimiter
+from ._net.fork import forgets
+from ._rules.decision import Decision
+from ._rules.event import DecisionEvent
 
 __all__ = ["metrics"]
 

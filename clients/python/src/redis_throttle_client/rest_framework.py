@@ -24,17 +24,18 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from ._body_input import BodyInput
-from ._counting import Decided, refund, take
-from ._decision import Decision, Denied, HeaderStyle, retry_after_s
-from ._errors import InvalidArgument
-from ._http import DECISION, LISTS, problem
 from ._limiter import Limiter
-from ._options import checked_function, suggestion
-from ._outcome import Outcome
-from ._plan import Plan, refuse_async, resolved
-from ._rate import Rate, parsed_rate
-from ._rules import Rule, checked_cost, sliding_log
+from ._rules.decision import Decision, Denied
+from ._rules.errors import InvalidArgument
+from ._rules.headers import HeaderStyle, retry_after_s
+from ._rules.options import checked_function, suggestion
+from ._rules.outcome import Outcome
+from ._rules.rate import Rate, parsed_rate
+from ._rules.rule import Rule, checked_cost, sliding_log
+from ._web.body_input import BodyInput
+from ._web.counting import Decided, refund, take
+from ._web.http import DECISION, LISTS, problem
+from ._web.request import Plan, refuse_async, resolved
 
 if TYPE_CHECKING:
     # The views import the classes of the setting DEFAULT_THROTTLE_CLASSES, and so this module.

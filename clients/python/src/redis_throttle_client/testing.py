@@ -17,14 +17,15 @@ import asyncio
 import math
 from typing import Any
 
-from ._async_limiter import AsyncLimiter
-from ._durations import duration_us
-from ._errors import PASSING, CommandRejected, InvalidArgument, Unavailable
+from ._calls.local import Limits, LocalLimiter
 from ._limiter import Limiter
-from ._local import Limits, LocalLimiter
-from ._protocol import default_of, units_to_leave
+from ._limiter_async import AsyncLimiter
 from ._reservations import Reservations
-from ._steps import Call
+from ._rules.durations import duration_us
+from ._rules.errors import PASSING, CommandRejected, InvalidArgument, Unavailable
+from ._wire.call import Call
+from ._wire.replies import units_to_leave
+from ._wire.words import default_of
 
 __all__ = ["FakeServer"]
 

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Unpack
 
-from ._body_input import BodyInput
-from ._counting import Decided, refund, take
-from ._decision import Decision, Denied
-from ._errors import InvalidArgument
-from ._http import (
+from ._holds.lease import Lease, release_soon
+from ._limiter import Limiter
+from ._rules.decision import Decision, Denied
+from ._rules.errors import InvalidArgument
+from ._rules.outcome import Outcome
+from ._web.body_input import BodyInput
+from ._web.counting import Decided, refund, take
+from ._web.http import (
     DECISION,
     CostFunction,
     KeyFunction,
@@ -30,10 +33,7 @@ from ._http import (
     added,
     denial,
 )
-from ._lease import Lease, release_soon
-from ._limiter import Limiter
-from ._outcome import Outcome
-from ._plan import Plan, resolved
+from ._web.request import Plan, resolved
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]

@@ -1,0 +1,1 @@
+"""Leases, reservations and admissions, until their end. Imports the rooms below it."""

@@ -1,0 +1,1 @@
+"""Rules, options, decisions, errors: values. Imports no other room."""

@@ -1,0 +1,1 @@
+"""The limits of web requests, for the middlewares. Imports the limiters and the rooms below."""

@@ -1,0 +1,1 @@
+"""What a call sends and what an answer means. Imports the room of rules."""

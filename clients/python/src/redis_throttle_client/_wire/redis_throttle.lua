@@ -1,0 +1,1 @@
+../../../../../functions/redis_throttle.lua

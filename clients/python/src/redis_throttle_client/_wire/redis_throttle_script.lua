@@ -1,0 +1,1 @@
+../../../../../functions/redis_throttle_script.lua

@@ -1,1 +1,0 @@
-../../../../functions/redis_throttle.lua
