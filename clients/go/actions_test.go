@@ -42,7 +42,12 @@ func keyOfAction(one object) string {
 	if name == "lease" {
 		return given[2].(string)
 	}
-	return "rl:" + rule + ":" + strings.ReplaceAll(given[1].(string), ":", "%3A")
+	return keyOf(rule, given[1].(string))
+}
+
+// keyOf returns the key of a timeline's subject under a rule.
+func keyOf(rule, subject string) string {
+	return "rl:" + rule + ":" + strings.ReplaceAll(subject, ":", "%3A")
 }
 
 // begin begins an action. It returns nil unless the action ends in this step.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,9 @@ type script struct {
 	// generation is the number of the connection on which the last command arrived.
 	generation int
 	isOver     bool
-	open       map[*scriptedConn]bool
+	// nodes has the nodes of a cluster by key, known those that were last read.
+	nodes, known map[string]string
+	open         map[*scriptedConn]bool
 	// gate is closed when the calls of an instant have all begun, running when the process runs,
 	// and ticking when its timers do.
 	gate, running, ticking chan struct{}
@@ -118,7 +121,30 @@ func (s *script) seen() seen {
 	return seen{slices.Clone(s.sent), slices.Clone(s.unexpected), s.dials, s.generation}
 }
 
-func (s *script) Dial(ctx context.Context, _ string) (Conn, error) {
+// routed is the script of a cluster.
+type routed struct{ *script }
+
+func (r routed) Node(key string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	node, ok := r.known[key]
+	return node, ok
+}
+
+func (r routed) Primaries() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.known))
+}
+
+func (r routed) Load(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = r.nodes
+	return nil
+}
+
+func (s *script) Dial(ctx context.Context, node string) (Conn, error) {
 	s.waitForGate()
 	s.mu.Lock()
 	s.dials++
@@ -143,7 +169,7 @@ func (s *script) Dial(ctx context.Context, _ string) (Conn, error) {
 	defer s.mu.Unlock()
 	s.opened++
 	c := &scriptedConn{
-		script: s, number: s.opened, closed: make(chan struct{}),
+		script: s, node: node, number: s.opened, closed: make(chan struct{}),
 		interrupted: make(chan struct{}, 1),
 	}
 	s.open[c] = true
@@ -167,7 +193,7 @@ func (s *script) answer(c *scriptedConn, words []string) any {
 		return object{"error": "ERR the timeline is over"}
 	}
 	s.generation = c.number
-	s.sent = append(s.sent, strings.Join(words, " "))
+	s.sent = append(s.sent, strings.TrimSpace(c.node+" "+strings.Join(words, " ")))
 	for _, word := range words[1:] {
 		if items := s.byKey[word]; len(items) > 0 {
 			s.byKey[word] = items[1:]
@@ -189,6 +215,8 @@ func (s *script) answer(c *scriptedConn, words []string) any {
 // scriptedConn is a connection to a script.
 type scriptedConn struct {
 	script *script
+	// node is empty without a cluster.
+	node   string
 	number int
 	once   sync.Once
 	closed chan struct{}

@@ -18,6 +18,7 @@ type timeline struct {
 	Name      string
 	Languages []string
 	Options   object
+	Nodes     object
 	Rules     []object
 	Steps     []object
 }
@@ -80,7 +81,12 @@ func newRunner(t *testing.T, of timeline) *runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := New(r.script, append(opts, WithLogErrors(false))...)
+	var dialer Dialer = r.script
+	if of.Nodes != nil {
+		r.setNodes(of.Nodes)
+		dialer = routed{r.script}
+	}
+	limiter, err := New(dialer, append(opts, WithLogErrors(false))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +98,19 @@ func newRunner(t *testing.T, of timeline) *runner {
 func (r *runner) guard(id string) guard {
 	held, _ := r.guards.Load(id)
 	return held.(guard)
+}
+
+// setNodes sets the nodes of a cluster by subject.
+func (r *runner) setNodes(given object) {
+	nodes := map[string]string{}
+	for rule := range r.rules {
+		for subject, node := range given {
+			nodes[keyOf(rule, subject)] = node.(string)
+		}
+	}
+	r.script.mu.Lock()
+	defer r.script.mu.Unlock()
+	r.script.nodes = nodes
 }
 
 // optionsOf returns the options of a limiter as cases.json writes them.
@@ -182,6 +201,9 @@ func (r *runner) step(step object) {
 		if one["at"] == nil {
 			r.script.add(answersOf(one), keyOfAction(one))
 		}
+	}
+	if nodes, ok := step["nodes"].(object); ok {
+		r.setNodes(nodes)
 	}
 	r.sleepUntil(at)
 	results := r.results(calls)

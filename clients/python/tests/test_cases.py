@@ -111,7 +111,7 @@ def faults_of_a_call(call: dict[str, Any], fields: set[str]) -> list[str]:
 )
 def test_a_timeline_has_the_fields_of_the_schema(timeline: dict[str, Any]) -> None:
     assert {"name", "rules", "steps"} <= set(timeline)
-    assert set(timeline) <= {"name", "languages", "options", "rules", "steps"}
+    assert set(timeline) <= {"name", "languages", "options", "nodes", "rules", "steps"}
     languages = timeline.get("languages", ["python"])
     assert languages
     assert set(languages) < set(LANGUAGES)
@@ -120,7 +120,7 @@ def test_a_timeline_has_the_fields_of_the_schema(timeline: dict[str, Any]) -> No
     assert [step["at"] for step in steps] == sorted(step["at"] for step in steps)
     assert any(step.get("expect") for step in steps)
     for step in steps:
-        assert faults_of_a_call(step, CALL_FIELDS | {"at", "calls"}) == []
+        assert faults_of_a_call(step, CALL_FIELDS | {"at", "calls", "nodes"}) == []
         for call in step.get("calls", ()):
             assert faults_of_a_call(call, CALL_FIELDS) == []
 
@@ -129,7 +129,8 @@ def test_the_pages_name_every_field_of_the_timelines() -> None:
     # SPEC.md has the fields of a decision.
     pages = [Path(__file__).parents[2] / name for name in ("TIMELINES.md", "SPEC.md")]
     text = "".join(page.read_text() for page in pages)
-    named = {*CALL_FIELDS, *EXPECTED, *ANSWERS, "at", "calls", "languages", "options", "steps"}
+    named = {*CALL_FIELDS, *EXPECTED, *ANSWERS, "at", "calls", "languages", "nodes", "options",
+             "steps"}  # fmt: skip
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
 
 
