@@ -22,7 +22,7 @@ public final class Admission extends Guard implements AutoCloseable {
    * @param end ends the part, with the units that the work took; null if they were not settled
    */
   record Part(
-      BaseRule rule,
+      Definition rule,
       String subject,
       @Nullable Hold hold,
       Function<@Nullable Long, CompletableFuture<Boolean>> end) {}
@@ -32,8 +32,8 @@ public final class Admission extends Guard implements AutoCloseable {
   private final List<Part> parts;
   private final Map<Part, Long> settled = new ConcurrentHashMap<>();
 
-  Admission(Core core, Decision decision, String id, List<Part> parts) {
-    super(core);
+  Admission(Steps steps, Decision decision, String id, List<Part> parts) {
+    super(steps);
     this.decision = decision;
     this.id = id;
     this.parts = parts;
@@ -71,22 +71,22 @@ public final class Admission extends Guard implements AutoCloseable {
    *     items, for a lease or a backoff, and after the end
    */
   public void settle(Rule rule, long actual) {
-    settle((BaseRule) Checks.present("rule", rule), null, actual);
+    settle(((BaseRule) Checks.present("rule", rule)).definition, null, actual);
   }
 
   /** Notes the units that the work took under an item, as {@link #settle(Rule, long)} does. */
   public void settle(Item item, long actual) {
     Checks.present("item", item);
-    settle(item.rule, item.subject, actual);
+    settle(item.rule.definition, item.subject, actual);
   }
 
-  private void settle(BaseRule rule, @Nullable String subject, long actual) {
+  private void settle(Definition rule, @Nullable String subject, long actual) {
     Part part = partOf(rule, subject);
     Checks.integer("actual", actual, 0, Checks.UNITS_MAX);
     settled.put(part, actual);
   }
 
-  private Part partOf(BaseRule rule, @Nullable String subject) {
+  private Part partOf(Definition rule, @Nullable String subject) {
     if (hasEnded()) {
       throw refused(rule, "a rule of an admission that has not ended");
     }
@@ -101,14 +101,14 @@ public final class Admission extends Guard implements AutoCloseable {
     if (found.size() > 1) {
       throw refused(rule, "an item, because two items have the rule");
     }
-    if (rule.kind() == Kind.LEASE || rule.kind() == Kind.BACKOFF) {
+    if (rule.kind == Kind.LEASE || rule.kind == Kind.BACKOFF) {
       throw refused(rule, "a rule that takes a cost");
     }
     return found.get(0);
   }
 
-  private static InvalidArgumentException refused(BaseRule rule, String expected) {
-    return invalid("rule", expected + "; " + rule.name() + " is not");
+  private static InvalidArgumentException refused(Definition rule, String expected) {
+    return invalid("rule", expected + "; " + rule.name + " is not");
   }
 
   /**
@@ -121,12 +121,12 @@ public final class Admission extends Guard implements AutoCloseable {
    */
   @Override
   public void close() {
-    core.entry().awaitEnd(end());
+    steps.entry().awaitEnd(end());
   }
 
   /** Ends the admission as {@link #close} does. */
   public CompletionStage<Void> finishAsync() {
-    return core.entry().outside(end());
+    return steps.entry().outside(end());
   }
 
   @Override
@@ -147,7 +147,7 @@ public final class Admission extends Guard implements AutoCloseable {
     }
     CompletableFuture<?>[] all =
         parts.stream()
-            .map(part -> Failures.begun(() -> part.end.apply(settled.get(part))))
+            .map(part -> Errors.begun(() -> part.end.apply(settled.get(part))))
             .map(CompletionStage::toCompletableFuture)
             .toArray(CompletableFuture<?>[]::new);
     return CompletableFuture.allOf(all);

@@ -1,6 +1,5 @@
 package redisthrottle;
 
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -45,34 +44,9 @@ interface Algorithm {
   /** Returns the milliseconds until the limit is not exceeded. */
   long over(@Nullable Object state, long now);
 
-  /**
-   * Returns the algorithm for a share of the rule, or null if its kind has none. A share below one
-   * unit is one unit in a longer time.
-   */
-  static @Nullable Algorithm of(BaseRule rule, double share) {
-    Definition d = rule.definition;
-    double wanted = d.limit() * share;
-    long limit = Math.max(1, (long) wanted);
-    switch (d.kind()) {
-      case GCRA, TOKEN_BUCKET, LEAKY_BUCKET -> {
-        Duration period = Checks.present("period", d.period());
-        long unit = (long) Math.ceil((double) period.toNanos() / d.rate() / share);
-        return new Bucket(d.kind() == Kind.LEAKY_BUCKET, limit, unit, 1);
-      }
-      case FIXED, SLIDING, SLIDING_LOG -> {
-        Duration given = Checks.present("window", d.window());
-        long window = (long) (given.toNanos() / Math.min(1, wanted));
-        return switch (d.kind()) {
-          case FIXED -> new Window(limit, window, d.words().contains("ALIGNED"));
-          // The window has at most 2^20 ticks, so that units times ticks fit in 64 bits.
-          case SLIDING -> new Sliding(limit, window, Math.max(1, window >> 20));
-          default -> new Log(limit, window, limit > ENTRIES_MAX ? window / ENTRIES_MAX : 1);
-        };
-      }
-      default -> {
-        return null;
-      }
-    }
+  /** Returns the length of the parts of a window with one entry each. */
+  static long slotOf(long limit, long window) {
+    return limit > ENTRIES_MAX ? window / ENTRIES_MAX : 1;
   }
 
   /** Rounds nanoseconds up to milliseconds. */

@@ -1,6 +1,6 @@
 package redisthrottle;
 
-import static redisthrottle.Failures.recovered;
+import static redisthrottle.Errors.recovered;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -54,13 +54,13 @@ final class Backends {
     return choice == null ? Backend.MODULE : choice;
   }
 
-  CompletableFuture<@Nullable Object> send(Call call, Pending pending) {
+  CompletableFuture<@Nullable Object> send(Words call, Pending pending) {
     Backend chosen = choice;
     // Every server knows the commands other than the module's, so they need no back end.
-    if (chosen == null && call.words().get(0).startsWith("RL.")) {
+    if (chosen == null && call.list().get(0).startsWith("RL.")) {
       return sendAgain(null, call, pending, 1);
     }
-    Call sent = written(call, chosen);
+    Words sent = written(call, chosen);
     return recovered(
         routes.send(sent, pending),
         error -> {
@@ -84,9 +84,9 @@ final class Backends {
     Throwable known = routes.explained(error);
     if (wanted == Backend.AUTO) {
       boolean isLost =
-          Failures.classified(known) instanceof UnavailableException away
+          Errors.classified(known) instanceof UnavailableException away
               && away.reason() == Reason.CONNECTION;
-      if (isLost || Failures.beginsWith(known, "LOADING")) {
+      if (isLost || Errors.beginsWith(known, "LOADING")) {
         choice = Backend.MODULE;
       }
     }
@@ -94,7 +94,7 @@ final class Backends {
   }
 
   private CompletableFuture<@Nullable Object> sendAgain(
-      @Nullable Backend failed, Call call, Pending pending, int left) {
+      @Nullable Backend failed, Words call, Pending pending, int left) {
     pending.searches();
     return found(failed, call)
         .thenCompose(
@@ -103,7 +103,7 @@ final class Backends {
               if (pending.isEnded()) {
                 throw Signal.cancelled();
               }
-              Call sent = written(call, found);
+              Words sent = written(call, found);
               return recovered(
                   routes.send(sent, pending),
                   error -> {
@@ -117,18 +117,18 @@ final class Backends {
             });
   }
 
-  private static Call written(Call call, @Nullable Backend backend) {
+  private static Words written(Words call, @Nullable Backend backend) {
     if (backend == null || backend == Backend.MODULE) {
       return call;
     }
-    Call other = call.withoutModule() == null ? call : call.withoutModule().get();
+    Words other = call.withoutModule() == null ? call : call.withoutModule().get();
     return other.inLibrary(backend == Backend.SCRIPT ? Library.SCRIPT_SHA1 : null);
   }
 
   /** Returns true if the call did not run: the server lacks its command, function or script. */
-  private static boolean didNotRun(Throwable error, Call call) {
-    String command = call.words().get(0);
-    String text = Failures.text(error);
+  private static boolean didNotRun(Throwable error, Words call) {
+    String command = call.list().get(0);
+    String text = Errors.text(error);
     if (command.equals("EVALSHA")) {
       return text.startsWith("NOSCRIPT");
     }
@@ -147,7 +147,7 @@ final class Backends {
   }
 
   /** Runs one search for all calls that need one. It may outlast the call that started it. */
-  private CompletableFuture<Backend> found(@Nullable Backend failed, Call call) {
+  private CompletableFuture<Backend> found(@Nullable Backend failed, Words call) {
     // Another call may have found a back end since this call was sent.
     if (choice != null && choice != failed) {
       return CompletableFuture.completedFuture(choice);
@@ -158,12 +158,12 @@ final class Backends {
     Shared<Backend> begun = new Shared<>();
     search = begun;
     CompletableFuture<Backend> mine = begun.join();
-    Failures.begun(() -> find(failed, call))
+    Errors.begun(() -> find(failed, call))
         .whenComplete(
             (backend, error) -> {
               search = null;
               if (error != null) {
-                begun.fail(Failures.cause(error));
+                begun.fail(Errors.cause(error));
                 return;
               }
               choice = backend;
@@ -172,7 +172,7 @@ final class Backends {
     return mine;
   }
 
-  private CompletableFuture<Backend> find(@Nullable Backend failed, Call call) {
+  private CompletableFuture<Backend> find(@Nullable Backend failed, Words call) {
     if (wanted == Backend.AUTO && failed != Backend.MODULE) {
       return hasModule(call)
           .thenCompose(
@@ -184,7 +184,7 @@ final class Backends {
     return findLibrary(call);
   }
 
-  private CompletableFuture<Backend> findLibrary(Call call) {
+  private CompletableFuture<Backend> findLibrary(Words call) {
     if (wanted == Backend.SCRIPT) {
       return loadScript(call);
     }
@@ -194,23 +194,23 @@ final class Backends {
         functions,
         error -> {
           boolean isRefused =
-              error instanceof CommandRejectedException || Failures.beginsWith(error, "READONLY");
+              error instanceof CommandRejectedException || Errors.beginsWith(error, "READONLY");
           // The server would refuse the script to an unauthenticated client as well.
-          boolean isFinal = wanted == Backend.FUNCTIONS || Failures.beginsWith(error, "NOAUTH");
+          boolean isFinal = wanted == Backend.FUNCTIONS || Errors.beginsWith(error, "NOAUTH");
           return isFinal || !isRefused ? CompletableFuture.failedFuture(error) : loadScript(call);
         });
   }
 
-  private CompletableFuture<Backend> loadScript(Call call) {
+  private CompletableFuture<Backend> loadScript(Words call) {
     // Send EVALSHA first, because a server refuses it to an unauthenticated client. For a text as
     // long as the script, the server would close that client's connection.
     return onPrimaries(
             node ->
                 recovered(
-                    ask(node, call, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
+                    keyed(node, call, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
                     error ->
-                        Failures.beginsWith(error, "NOSCRIPT")
-                            ? ask(node, call, "EVAL", Library.SCRIPT, "0", "VERSION")
+                        Errors.beginsWith(error, "NOSCRIPT")
+                            ? keyed(node, call, "EVAL", Library.SCRIPT, "0", "VERSION")
                             : CompletableFuture.failedFuture(error)))
         .thenApply(done -> Backend.SCRIPT);
   }
@@ -219,12 +219,12 @@ final class Backends {
    * Loads the function library, unless the server has the same or a newer version. A newer one
    * serves older clients too.
    */
-  private CompletableFuture<@Nullable Object> load(Routes node, Call call, int left) {
+  private CompletableFuture<@Nullable Object> load(Routes node, Words call, int left) {
     CompletableFuture<@Nullable Object> asked =
         recovered(
-            ask(node, call, "FCALL", "rl_version", "0"),
+            keyed(node, call, "FCALL", "rl_version", "0"),
             error ->
-                isNoFunction(Failures.text(error))
+                isNoFunction(Errors.text(error))
                     ? CompletableFuture.completedFuture(null)
                     : CompletableFuture.failedFuture(error));
     return asked.thenCompose(
@@ -235,40 +235,39 @@ final class Backends {
           // REPLACE only over an older version, so that no newer or foreign library is overwritten.
           CompletableFuture<@Nullable Object> loaded =
               there == null
-                  ? ask(node, call, "FUNCTION", "LOAD", Library.FUNCTIONS)
-                  : ask(node, call, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
+                  ? keyed(node, call, "FUNCTION", "LOAD", Library.FUNCTIONS)
+                  : keyed(node, call, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
           return recovered(
               loaded,
               error ->
-                  left > 0 && LIBRARY_EXISTS.matcher(Failures.text(error)).find()
+                  left > 0 && LIBRARY_EXISTS.matcher(Errors.text(error)).find()
                       ? load(node, call, left - 1)
                       : CompletableFuture.failedFuture(error));
         });
   }
 
   /** Sends a command of a search. Its error is classified. */
-  private CompletableFuture<@Nullable Object> ask(Routes node, Call call, String... words) {
-    return ask(node, new Call(List.of(words), call.keys(), false, null));
+  private CompletableFuture<@Nullable Object> keyed(Routes node, Words call, String... words) {
+    return keyed(node, new Words(List.of(words), call.keys(), false, null));
   }
 
-  private static CompletableFuture<@Nullable Object> ask(Routes node, Call call) {
+  private static CompletableFuture<@Nullable Object> keyed(Routes node, Words call) {
     return recovered(
-        node.send(call, null), error -> CompletableFuture.failedFuture(Failures.classified(error)));
+        node.send(call, null), error -> CompletableFuture.failedFuture(Errors.classified(error)));
   }
 
   /** Returns true if the server has the module, even if it refuses the call. */
-  private CompletableFuture<Boolean> hasModule(Call call) {
-    Call asked = Call.probe(call.keys().get(0));
-    return ask(routes, asked)
+  private CompletableFuture<Boolean> hasModule(Words call) {
+    Words asked = Words.probe(call.keys().get(0));
+    return keyed(routes, asked)
         .handle(
             (reply, error) -> {
               if (error == null) {
                 return true;
               }
-              Throwable known = Failures.cause(error);
+              Throwable known = Errors.cause(error);
               boolean isRejection =
-                  known instanceof CommandRejectedException
-                      && !Failures.beginsWith(known, "NOAUTH");
+                  known instanceof CommandRejectedException && !Errors.beginsWith(known, "NOAUTH");
               if (!isRejection) {
                 throw (RuntimeException) known;
               }
@@ -298,7 +297,7 @@ final class Backends {
           .whenComplete(
               (reply, error) -> {
                 if (error != null) {
-                  errors.add(Failures.cause(error));
+                  errors.add(Errors.cause(error));
                 }
                 left[0]--;
                 if (left[0] == 0) {

@@ -9,6 +9,9 @@ final class Checks {
   /** The largest limit and the largest cost. */
   static final long UNITS_MAX = 1_000_000_000_000L;
 
+  /** The largest number of permits that one call fetches. */
+  static final int PREFETCH_MAX = 10_000;
+
   static final Duration MILLISECOND = Duration.ofMillis(1);
   private static final Duration LONGEST = Duration.ofDays(366);
   private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._:/-]{1,64}");

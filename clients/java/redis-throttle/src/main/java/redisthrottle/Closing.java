@@ -22,7 +22,7 @@ final class Closing {
   /** Aborted when the limiter closes. */
   final Signal signal = new Signal();
 
-  private final Core core;
+  private final Steps steps;
   private final Connector connector;
 
   /** The leases and admissions that have not ended, as long as the program has them. */
@@ -32,8 +32,8 @@ final class Closing {
   private boolean hasEnded;
   private final CompletableFuture<Void> closed = new CompletableFuture<>();
 
-  Closing(Core core, Connector connector) {
-    this.core = core;
+  Closing(Steps steps, Connector connector) {
+    this.steps = steps;
     this.connector = connector;
   }
 
@@ -81,33 +81,33 @@ final class Closing {
    * time-out. A second call waits for the first.
    */
   CompletableFuture<Void> close() {
-    core.loop.execute(
+    steps.loop.execute(
         () -> {
           if (isClosed) {
             return;
           }
           isClosed = true;
           signal.abort();
-          CompletableFuture<Boolean> idle = core.exchange.finish();
-          Runnable stop = core.loop.after(core.exchange.timeoutNs, () -> idle.complete(false));
+          CompletableFuture<Boolean> idle = steps.exchange.finish();
+          Runnable stop = steps.loop.after(steps.exchange.timeoutNs, () -> idle.complete(false));
           // First, because nothing that follows may leave the limiter half closed.
           idle.whenComplete(
               (isIdle, error) -> {
                 stop.run();
                 closeAll();
               });
-          core.ending.close();
+          steps.ending.close();
           List.copyOf(guards).forEach(Guard::end);
-          core.stocks.drain().thenAccept(unspent -> refund(unspent.iterator()));
+          steps.stocks.drain().thenAccept(unspent -> refund(unspent.iterator()));
           // As a task: the ends of the guards begin as tasks.
-          core.loop.execute(core.exchange::checkIdle);
+          steps.loop.execute(steps.exchange::checkIdle);
         });
     return closed;
   }
 
   /** Refunds some at a time: calls beyond the in-flight bound would stand in line for too long. */
   private void refund(Iterator<Prefetcher.Unspent> unspent) {
-    for (int one = Math.min(REFUNDS, core.options.maxInFlight); one > 0; one--) {
+    for (int one = Math.min(REFUNDS, steps.options.maxInFlight); one > 0; one--) {
       refundNext(unspent);
     }
   }
@@ -116,11 +116,11 @@ final class Closing {
     // A loop, because refunds that end at once would nest as deep as there are keys.
     while (unspent.hasNext() && !hasEnded) {
       Prefetcher.Unspent next = unspent.next();
-      Call call = Call.one("REFUND", Ask.of(next.rule(), next.key(), "", next.units()));
+      Words call = Words.one("REFUND", next.keyed().plain(next.units()));
       CompletableFuture<@Nullable Object> refund =
-          core.decider.answer(call, Signal.NONE, List.of());
+          steps.decider.answer(call, Signal.NONE, List.of());
       if (!refund.isDone()) {
-        refund.whenComplete((reply, error) -> core.loop.execute(() -> refundNext(unspent)));
+        refund.whenComplete((reply, error) -> steps.loop.execute(() -> refundNext(unspent)));
         return;
       }
     }
@@ -128,15 +128,15 @@ final class Closing {
 
   private void closeAll() {
     hasEnded = true;
-    attempt(core.exchange::close);
-    attempt(core.decider::close);
+    attempt(steps.exchange::close);
+    attempt(steps.decider::close);
     attempt(connector::close);
     // As a task: the ends of the calls may have left some.
-    core.loop.execute(
+    steps.loop.execute(
         () -> {
           CompletableFuture<Void> reported = new CompletableFuture<>();
-          core.loop.reports.whenSent(() -> reported.complete(null));
-          attempt(core.loop::close);
+          steps.loop.reports.whenSent(() -> reported.complete(null));
+          attempt(steps.loop::close);
           reported
               .completeOnTimeout(null, REPORTS_MS, TimeUnit.MILLISECONDS)
               .thenRun(() -> closed.complete(null));
@@ -148,7 +148,7 @@ final class Closing {
     try {
       part.run();
     } catch (RuntimeException | Error e) {
-      core.loop.reports.send(
+      steps.loop.reports.send(
           () -> LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a part did not close", e));
     }
   }

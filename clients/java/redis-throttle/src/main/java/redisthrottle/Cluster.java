@@ -1,6 +1,6 @@
 package redisthrottle;
 
-import static redisthrottle.Failures.recovered;
+import static redisthrottle.Errors.recovered;
 
 import java.util.ArrayList;
 import java.util.Collection;
@@ -47,7 +47,7 @@ final class Cluster implements Routes {
   }
 
   @Override
-  public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
+  public CompletableFuture<@Nullable Object> send(Words call, @Nullable Pending pending) {
     Node node = nodeOf(call);
     if (node != unrouted) {
       if (pending != null) {
@@ -75,12 +75,12 @@ final class Cluster implements Routes {
   }
 
   private CompletableFuture<@Nullable Object> sendTo(
-      Node node, Call call, @Nullable Pending pending) {
+      Node node, Words call, @Nullable Pending pending) {
     if (pending == null) {
-      return Routes.sendFree(node, call.words());
+      return Routes.sendFree(node, call.list());
     }
     return recovered(
-        sendUnlessEnded(node, call.words(), false, pending),
+        sendUnlessEnded(node, call.list(), false, pending),
         error -> failed(error, node, call, pending));
   }
 
@@ -94,11 +94,11 @@ final class Cluster implements Routes {
 
   /** Follows a redirection once. After other errors of a node, reads the slot map again. */
   private CompletableFuture<@Nullable Object> failed(
-      Throwable error, Node from, Call call, Pending pending) {
-    Matcher moved = MOVED.matcher(Failures.text(error));
+      Throwable error, Node from, Words call, Pending pending) {
+    Matcher moved = MOVED.matcher(Errors.text(error));
     boolean isMoved = moved.find();
     if (isMoved && moved.group(1).equals("MOVED")
-        || Failures.beginsWith(error, "CLUSTERDOWN", "READONLY", "MASTERDOWN")) {
+        || Errors.beginsWith(error, "CLUSTERDOWN", "READONLY", "MASTERDOWN")) {
       refresh();
     }
     if (!isMoved) {
@@ -108,7 +108,7 @@ final class Cluster implements Routes {
     String address = SlotMap.named(moved.group(2), String.valueOf(from.name));
     Node to = node(terms.connector().translated(address));
     pending.moveTo(to, false);
-    return sendUnlessEnded(to, call.words(), moved.group(1).equals("ASK"), pending);
+    return sendUnlessEnded(to, call.list(), moved.group(1).equals("ASK"), pending);
   }
 
   private Node node(String name) {
@@ -116,7 +116,7 @@ final class Cluster implements Routes {
   }
 
   @Override
-  public Node nodeOf(Call call) {
+  public Node nodeOf(Words call) {
     String name = map == null ? null : map.nodeOf(call.keys().get(0));
     return name == null ? unrouted : node(name);
   }
@@ -148,12 +148,12 @@ final class Cluster implements Routes {
   /** The route of the commands of a search to one primary. */
   private record Primary(Node node) implements Routes {
     @Override
-    public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
-      return Routes.sendFree(node, call.words());
+    public CompletableFuture<@Nullable Object> send(Words call, @Nullable Pending pending) {
+      return Routes.sendFree(node, call.list());
     }
 
     @Override
-    public Node nodeOf(Call call) {
+    public Node nodeOf(Words call) {
       return node;
     }
 
@@ -201,7 +201,7 @@ final class Cluster implements Routes {
     CompletableFuture<SlotMap> mine = begun.join();
     List<Node> open =
         nodes.values().stream().filter(node -> node.link.isOpen()).limit(READERS).toList();
-    Failures.begun(
+    Errors.begun(
             () ->
                 recovered(
                     firstOf(open, terms.options().silence().toNanos()), error -> readFromAll()))
@@ -214,7 +214,7 @@ final class Cluster implements Routes {
                 install(found);
                 begun.complete(found);
               } else {
-                RuntimeException known = Failures.ofDial(error);
+                RuntimeException known = Errors.ofDial(error);
                 if (known instanceof CommandRejectedException) {
                   unrouted.breaker.answered();
                 } else {
@@ -247,7 +247,7 @@ final class Cluster implements Routes {
                   first.complete(found);
                   return;
                 }
-                errors.add(Failures.cause(error));
+                errors.add(Errors.cause(error));
                 if (errors.size() == among.size()) {
                   first.completeExceptionally(worst(errors));
                 }
@@ -271,7 +271,7 @@ final class Cluster implements Routes {
         .handle(
             (reply, error) -> {
               if (error != null) {
-                throw Failures.classified(error);
+                throw Errors.classified(error);
               }
               SlotMap read = SlotMap.of(reply, String.valueOf(node.name), terms.connector());
               if (read.primaries().isEmpty()) {

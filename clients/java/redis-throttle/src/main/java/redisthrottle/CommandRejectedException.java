@@ -18,12 +18,12 @@ public final class CommandRejectedException extends RuntimeException {
   }
 
   /** Returns the error with the lines of the rules whose call was rejected, without their keys. */
-  CommandRejectedException naming(List<Ask> asks) {
-    if (asks.isEmpty()) {
+  CommandRejectedException naming(List<Keyed> all) {
+    if (all.isEmpty()) {
       return this;
     }
     String lines =
-        asks.stream().map(ask -> ask.rule().toString()).collect(Collectors.joining("; "));
+        all.stream().map(keyed -> keyed.rule().toString()).collect(Collectors.joining("; "));
     return new CommandRejectedException(kind, getMessage() + " [" + lines + "]", getCause());
   }
 

@@ -15,7 +15,7 @@ final class Decider {
   private final Exchange exchange;
   private final Loop loop;
   private final Options options;
-  private final LocalLimiter local;
+  private final Local local;
   private final KnownDenials known;
   private final ErrorLog log;
   private final AtomicLong allowed = new AtomicLong();
@@ -29,7 +29,7 @@ final class Decider {
     this.exchange = exchange;
     this.loop = exchange.loop;
     this.options = exchange.options;
-    this.local = new LocalLimiter(loop);
+    this.local = new Local(loop);
     this.known = known;
     this.log = new ErrorLog(loop, options.isLogging);
     this.hooks = new Hooks(keys, loop);
@@ -53,16 +53,16 @@ final class Decider {
   }
 
   /** Sends a call that {@link OnError} does not decide. Counts a rejection. */
-  CompletableFuture<@Nullable Object> answer(Call call, Signal signal, List<Ask> asks) {
-    return noting(asks, () -> exchange.send(call, Turn.NONE, signal));
+  CompletableFuture<@Nullable Object> answer(Words call, Signal signal, List<Keyed> all) {
+    return noting(all, () -> exchange.send(call, Turn.NONE, signal));
   }
 
   /** Counts the rejection of a call. */
   CompletableFuture<@Nullable Object> noting(
-      List<Ask> asks, Supplier<CompletableFuture<@Nullable Object>> send) {
+      List<Keyed> all, Supplier<CompletableFuture<@Nullable Object>> send) {
     long askedAt = loop.nanos();
-    return Failures.recovered(
-        send.get(), error -> CompletableFuture.failedFuture(noteRejection(error, asks, askedAt)));
+    return Errors.recovered(
+        send.get(), error -> CompletableFuture.failedFuture(noteRejection(error, all, askedAt)));
   }
 
   /**
@@ -72,7 +72,7 @@ final class Decider {
    */
   CompletableFuture<Decision> decided(
       EventKind kind,
-      List<Ask> asks,
+      List<Keyed> all,
       boolean isKnown,
       Supplier<CompletableFuture<Decision>> decide) {
     long askedAt = loop.nanos();
@@ -85,13 +85,13 @@ final class Decider {
                     error == null
                         ? decision
                         : without(
-                            asks, Failures.cause(error), isKnown, kind == EventKind.PEEK, askedAt),
-                    asks,
+                            all, Errors.cause(error), isKnown, kind == EventKind.PEEK, askedAt),
+                    all,
                     askedAt));
   }
 
   /** Counts and reports a decision. */
-  Decision counted(EventKind kind, Decision decision, List<Ask> asks, long askedAt) {
+  Decision counted(EventKind kind, Decision decision, List<Keyed> all, long askedAt) {
     if (kind != EventKind.PEEK) {
       (decision.allowed() ? allowed : denied).incrementAndGet();
       if (decision.degraded()) {
@@ -103,7 +103,7 @@ final class Decider {
     if (decision.error() != null) {
       log.add(decision.error().reason());
     }
-    hooks.tell(kind, decision, null, asks, askedAt);
+    hooks.tell(kind, decision, null, all, askedAt);
     return decision;
   }
 
@@ -116,28 +116,28 @@ final class Decider {
    * Counts and reports the error if the server rejected the command. Returns the error, which then
    * names the rules.
    */
-  Throwable noteRejection(Throwable error, List<Ask> asks, long askedAt) {
+  Throwable noteRejection(Throwable error, List<Keyed> all, long askedAt) {
     if (!(error instanceof CommandRejectedException rejection)) {
       return error;
     }
-    CommandRejectedException named = rejection.naming(asks);
+    CommandRejectedException named = rejection.naming(all);
     rejected.incrementAndGet();
-    hooks.tell(EventKind.REJECTED, null, named, asks, askedAt);
+    hooks.tell(EventKind.REJECTED, null, named, all, askedAt);
     return named;
   }
 
-  OnError onErrorOf(BaseRule rule) {
-    OnError own = rule.definition.onError();
+  OnError onErrorOf(Definition rule) {
+    OnError own = rule.choices.onError();
     return own == null ? options.onError : own;
   }
 
   private Decision without(
-      List<Ask> asks, Throwable error, boolean isKnown, boolean isPeek, long askedAt) {
+      List<Keyed> all, Throwable error, boolean isKnown, boolean isPeek, long askedAt) {
     if (!(error instanceof UnavailableException away)) {
-      throw Failures.classified(noteRejection(error, asks, askedAt));
+      throw Errors.classified(noteRejection(error, all, askedAt));
     }
-    Decision denied = isKnown ? known.denial(asks, away) : null;
-    return denied == null ? withoutAnswer(asks, away, isKnown, isPeek) : denied;
+    Decision denied = isKnown ? known.denial(all, away) : null;
+    return denied == null ? withoutAnswer(all, away, isKnown, isPeek) : denied;
   }
 
   /**
@@ -146,22 +146,22 @@ final class Decider {
    *
    * @param isKnown true if denials of the call are remembered
    */
-  private LocalLimiter.@Nullable Share shareOf(Ask ask, Reason reason, boolean isKnown) {
-    OnError onError = onErrorOf(ask.rule());
+  private Local.@Nullable Share shareOf(Keyed keyed, Reason reason, boolean isKnown) {
+    OnError onError = onErrorOf(keyed.definition());
     if (onError == OnError.LOCAL) {
-      Algorithm local = Checks.present("onError", ask.rule().local);
-      return new LocalLimiter.Share(ask, local, false);
+      Algorithm local = Checks.present("onError", keyed.definition().local);
+      return new Local.Share(keyed, local, false);
     }
     boolean isOverloaded = reason == Reason.OVERLOADED;
-    if (onError == OnError.DENY || ask.isHeld() || !isKnown && !isOverloaded) {
+    if (onError == OnError.DENY || keyed.isHeld() || !isKnown && !isOverloaded) {
       return null;
     }
-    KnownDenials.Known denied = known.over(ask);
-    Algorithm whole = denied != null || isOverloaded ? ask.rule().whole() : null;
+    KnownDenials.Known denied = known.over(keyed);
+    Algorithm whole = denied != null || isOverloaded ? keyed.definition().whole() : null;
     if (whole == null) {
       return null;
     }
-    LocalLimiter.Share share = new LocalLimiter.Share(ask, whole, true);
+    Local.Share share = new Local.Share(keyed, whole, true);
     if (denied != null) {
       denied.begin(local, share);
     }
@@ -173,12 +173,12 @@ final class Decider {
    * no local rule takes anything.
    */
   private Decision withoutAnswer(
-      List<Ask> asks, UnavailableException away, boolean isKnown, boolean isPeek) {
+      List<Keyed> all, UnavailableException away, boolean isKnown, boolean isPeek) {
     List<OnError> onErrors = new ArrayList<>();
-    List<LocalLimiter.Share> shares = new ArrayList<>();
-    for (Ask ask : asks) {
-      LocalLimiter.Share share = shareOf(ask, away.reason(), isKnown);
-      onErrors.add(share == null ? onErrorOf(ask.rule()) : OnError.LOCAL);
+    List<Local.Share> shares = new ArrayList<>();
+    for (Keyed keyed : all) {
+      Local.Share share = shareOf(keyed, away.reason(), isKnown);
+      onErrors.add(share == null ? onErrorOf(keyed.definition()) : OnError.LOCAL);
       if (share != null) {
         shares.add(share);
       }
@@ -190,17 +190,17 @@ final class Decider {
     List<Long> costs = new ArrayList<>();
     List<Integer> places = new ArrayList<>();
     int next = 0;
-    for (int at = 0; at < asks.size(); at++) {
+    for (int at = 0; at < all.size(); at++) {
       OnError onError = onErrors.get(at);
-      Ask ask = asks.get(at);
-      rows.add(onError == OnError.LOCAL ? here.get(next++) : withoutState(ask, onError, away));
+      Keyed keyed = all.get(at);
+      rows.add(onError == OnError.LOCAL ? here.get(next++) : withoutState(keyed, onError, away));
       if (onError == chosen) {
         bound.add(rows.get(at));
-        costs.add(ask.cost());
+        costs.add(keyed.cost());
         places.add(at);
       }
     }
-    if (asks.size() == 1) {
+    if (all.size() == 1) {
       return rows.get(0);
     }
     Decision whole = Decision.combined(bound, costs);
@@ -209,10 +209,7 @@ final class Decider {
 
   /** Decides the rules of a call that this process decides. It takes nothing if it is denied. */
   private List<Decision> decideHere(
-      List<LocalLimiter.Share> shares,
-      UnavailableException away,
-      boolean isDenied,
-      boolean isPeek) {
+      List<Local.Share> shares, UnavailableException away, boolean isDenied, boolean isPeek) {
     List<Decision> here = new ArrayList<>(local.decide(shares, away, isPeek || isDenied));
     boolean denies = isDenied || here.stream().anyMatch(row -> !row.allowed());
     for (int at = 0; denies && at < here.size(); at++) {
@@ -224,17 +221,18 @@ final class Decider {
   }
 
   /** Returns the decision on a rule that has no state in this process. */
-  private Decision withoutState(Ask ask, OnError onError, UnavailableException away) {
+  private Decision withoutState(Keyed keyed, OnError onError, UnavailableException away) {
     boolean isAllowed = onError == OnError.ALLOW;
     Duration after = isAllowed ? Duration.ZERO : options.breakerPause;
-    return Decision.of(ask.rule(), isAllowed, ask.rule().limit(), 0, 0, 0, 0, Source.ERROR, away)
+    return Decision.of(
+            keyed.rule(), isAllowed, keyed.rule().limit(), 0, 0, 0, 0, Source.ERROR, away)
         .withRetryAfter(after)
         .withWould(isAllowed, after);
   }
 
   /** Gives units back that this process granted without an answer, for a reason. */
-  void refundLocal(Ask ask, Reason reason) {
-    LocalLimiter.Share share = shareOf(ask, reason, true);
+  void refundLocal(Keyed keyed, Reason reason) {
+    Local.Share share = shareOf(keyed, reason, true);
     if (share != null) {
       local.refund(share);
     }

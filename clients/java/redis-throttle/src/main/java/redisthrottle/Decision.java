@@ -103,7 +103,7 @@ public record Decision(
 
   /** Returns a decision of one rule. A time below 0 means never. */
   static Decision of(
-      BaseRule rule,
+      Rule rule,
       boolean allowed,
       long limit,
       long remaining,

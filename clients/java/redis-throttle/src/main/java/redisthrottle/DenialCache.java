@@ -33,7 +33,7 @@ final class DenialCache {
   }
 
   /** Returns the kept denial of a call as it is now, or null. */
-  @Nullable Decision get(Call call) {
+  @Nullable Decision get(Words call) {
     if (denials.isEmpty()) {
       return null;
     }
@@ -51,7 +51,7 @@ final class DenialCache {
   }
 
   /** Keeps a denial, unless one of its keys was forgotten after the call was sent. */
-  void put(Call call, Decision d, Denials.Asked asked) {
+  void put(Words call, Decision d, Denials.Asked asked) {
     boolean isKept = !d.allowed() && d.source() == Source.SERVER && !d.retryAfter().isZero();
     if (size == 0 || !isKept) {
       return;

@@ -35,8 +35,8 @@ final class Denials {
    *
    * @param cached the call whose denial the cache keeps; null for none
    */
-  void note(List<Ask> asks, @Nullable Call cached, Decision d, Asked asked) {
-    known.note(asks, d, asked.turn);
+  void note(List<Keyed> all, @Nullable Words cached, Decision d, Asked asked) {
+    known.note(all, d, asked.turn);
     if (cached != null) {
       cache.put(cached, d, asked);
     }

@@ -29,8 +29,8 @@ final class Ending {
    */
   private record End(
       EventKind kind,
-      Call call,
-      Ask ask,
+      Words call,
+      Keyed keyed,
       long until,
       boolean isCounted,
       @Nullable Supplier<CompletableFuture<Boolean>> onUnknown) {}
@@ -62,15 +62,19 @@ final class Ending {
   }
 
   /** Renews a lease. The result is false if the server does not know it. */
-  CompletableFuture<Boolean> renewLease(Ask ask, long until, Signal signal) {
-    return renew(Call.renew(ask), ask, until, signal, reply -> Replies.integer(reply) == 1);
+  CompletableFuture<Boolean> renewLease(Keyed keyed, long until, Signal signal) {
+    return renew(Words.renew(keyed), keyed, until, signal, reply -> Replies.integer(reply) == 1);
   }
 
   /** Renews a reservation. The result is false if the server denies or rejects it. */
-  CompletableFuture<Boolean> renewReservation(Ask ask, long until, Signal signal) {
-    return Failures.recovered(
+  CompletableFuture<Boolean> renewReservation(Keyed keyed, long until, Signal signal) {
+    return Errors.recovered(
         renew(
-            Call.reserve(ask), ask, until, signal, reply -> Replies.decision(reply, ask).allowed()),
+            Words.reserve(keyed),
+            keyed,
+            until,
+            signal,
+            reply -> Replies.decision(reply, keyed).allowed()),
         error ->
             error instanceof CommandRejectedException
                 ? CompletableFuture.completedFuture(false)
@@ -78,17 +82,23 @@ final class Ending {
   }
 
   private CompletableFuture<Boolean> renew(
-      Call call, Ask ask, long until, Signal signal, Function<@Nullable Object, Boolean> read) {
-    return noted(exchange.sendHeld(call, node -> node.renewalSlots, until, signal), ask, read);
+      Words call,
+      Keyed keyed,
+      long until,
+      Signal signal,
+      Function<@Nullable Object, Boolean> read) {
+    return noted(exchange.sendHeld(call, node -> node.renewalSlots, until, signal), keyed, read);
   }
 
   /** Releases a lease. Like all ends, it ends after the first attempt, also without an answer. */
-  CompletableFuture<Boolean> release(Ask ask, long until, boolean isCounted) {
-    return untilAnswered(new End(EventKind.LEASE, Call.release(ask), ask, until, isCounted, null));
+  CompletableFuture<Boolean> release(Keyed keyed, long until, boolean isCounted) {
+    return untilAnswered(
+        new End(EventKind.LEASE, Words.release(keyed), keyed, until, isCounted, null));
   }
 
-  CompletableFuture<Boolean> cancel(Ask ask, long until, boolean isCounted) {
-    return untilAnswered(new End(EventKind.CANCEL, Call.cancel(ask), ask, until, isCounted, null));
+  CompletableFuture<Boolean> cancel(Keyed keyed, long until, boolean isCounted) {
+    return untilAnswered(
+        new End(EventKind.CANCEL, Words.cancel(keyed), keyed, until, isCounted, null));
   }
 
   /**
@@ -96,52 +106,52 @@ final class Ending {
    *
    * @param isCharged whether the units are charged if the server does not know the reservation
    */
-  CompletableFuture<Boolean> commit(Ask ask, long units, long until, boolean isCharged) {
-    Supplier<CompletableFuture<Boolean>> onUnknown = isCharged ? () -> settle(ask, units) : null;
+  CompletableFuture<Boolean> commit(Keyed keyed, long units, long until, boolean isCharged) {
+    Supplier<CompletableFuture<Boolean>> onUnknown = isCharged ? () -> settle(keyed, units) : null;
     return untilAnswered(
-        new End(EventKind.COMMIT, Call.commit(ask, units), ask, until, true, onUnknown));
+        new End(EventKind.COMMIT, Words.commit(keyed, units), keyed, until, true, onUnknown));
   }
 
   /** Charges a number of units, or refunds them if it is below 0. Sends the call once. */
-  CompletableFuture<Boolean> settle(Ask of, long units) {
+  CompletableFuture<Boolean> settle(Keyed of, long units) {
     if (units == 0) {
       return CompletableFuture.completedFuture(true);
     }
-    Ask ask = Ask.of(of.rule(), of.key(), of.subject(), Math.abs(units));
+    Keyed keyed = of.plain(Math.abs(units));
     EventKind kind = units > 0 ? EventKind.CHARGE : EventKind.REFUND;
-    Call call = Call.one(kind.name(), ask);
-    End end = new End(kind, call, ask, loop.nanos() + SLOT_NS, true, null);
+    Words call = Words.one(kind.name(), keyed);
+    End end = new End(kind, call, keyed, loop.nanos() + SLOT_NS, true, null);
     return attempt(end).thenCompose(result -> ended(end, result, false));
   }
 
   /** A call with leases or reservations, which are given back if its caller has gone. */
   final class Taking extends Turn {
-    private final List<Ask> asks;
+    private final List<Keyed> all;
     private final boolean isSeveral;
     private final boolean isCounted;
     private boolean isLost;
 
-    private Taking(List<Ask> asks, boolean isSeveral, boolean isCounted) {
-      this.asks = asks;
+    private Taking(List<Keyed> all, boolean isSeveral, boolean isCounted) {
+      this.all = all;
       this.isSeveral = isSeveral;
       this.isCounted = isCounted;
     }
 
     /** Returns the decision of a reply. */
     Decision read(@Nullable Object reply) {
-      return isSeveral ? Replies.several(reply, asks) : Replies.decision(reply, asks.get(0));
+      return isSeveral ? Replies.several(reply, all) : Replies.decision(reply, all.get(0));
     }
 
     @Override
     void late(@Nullable Object reply, @Nullable RuntimeException error) {
       if (isLost && isTaken(reply, error)) {
-        abandon(asks, isCounted);
+        abandon(all, isCounted);
       }
     }
 
     private boolean isTaken(@Nullable Object reply, @Nullable RuntimeException error) {
       try {
-        return error == null ? read(reply).allowed() : Failures.mayHaveRun(error);
+        return error == null ? read(reply).allowed() : Errors.mayHaveRun(error);
       } catch (CommandRejectedException e) {
         return false;
       }
@@ -157,11 +167,11 @@ final class Ending {
    * @param isCounted whether an end that fails is counted as unsettled
    */
   CompletableFuture<Decision> abandoning(
-      List<Ask> asks,
+      List<Keyed> all,
       boolean isSeveral,
       boolean isCounted,
       Function<Taking, CompletableFuture<Decision>> decide) {
-    Taking taking = new Taking(asks, isSeveral, isCounted);
+    Taking taking = new Taking(all, isSeveral, isCounted);
     return decide
         .apply(taking)
         .whenComplete(
@@ -169,30 +179,30 @@ final class Ending {
               boolean isDenied = error == null && !decision.allowed();
               if (taking.isDraining) {
                 taking.isLost = isDenied || error != null;
-              } else if (isDenied && Failures.mayHaveRun(decision.error())) {
-                abandon(asks, isCounted);
+              } else if (isDenied && Errors.mayHaveRun(decision.error())) {
+                abandon(all, isCounted);
               }
             });
   }
 
   /** Makes a guard of a call that was allowed. Ends what it would hold if that fails. */
-  <T> T guarded(List<Ask> asks, boolean isCounted, Supplier<T> guard) {
+  <T> T guarded(List<Keyed> all, boolean isCounted, Supplier<T> guard) {
     try {
       return guard.get();
     } catch (RuntimeException | Error e) {
-      abandon(asks, isCounted);
+      abandon(all, isCounted);
       throw e;
     }
   }
 
   /** Ends the leases and reservations of a call whose caller has nothing of them. */
-  void abandon(List<Ask> asks, boolean isCounted) {
-    for (Ask ask : asks) {
-      long until = loop.nanos() + ask.holdTtl().toNanos();
-      if (ask.isReservation()) {
-        cancel(ask, until, isCounted);
-      } else if (ask.isLease()) {
-        release(ask, until, isCounted);
+  void abandon(List<Keyed> all, boolean isCounted) {
+    for (Keyed keyed : all) {
+      long until = loop.nanos() + keyed.holdTtl().toNanos();
+      if (keyed.isReservation()) {
+        cancel(keyed, until, isCounted);
+      } else if (keyed.isLease()) {
+        release(keyed, until, isCounted);
       }
     }
   }
@@ -211,7 +221,7 @@ final class Ending {
   }
 
   private void repeat(End end, Attempt last, boolean hasRun, long pause) {
-    boolean mayHaveRun = hasRun || Failures.mayHaveRun(last.error);
+    boolean mayHaveRun = hasRun || Errors.mayHaveRun(last.error);
     if (loop.nanos() + pause - end.until >= 0 || closed.isAborted()) {
       ended(end, last, mayHaveRun);
       return;
@@ -247,11 +257,11 @@ final class Ending {
         decider.countUnsettled();
         // A rejection was reported when it arrived.
         if (!(last.error instanceof CommandRejectedException)) {
-          decider.hooks.tell(end.kind, null, last.error, List.of(end.ask), last.askedAt);
+          decider.hooks.tell(end.kind, null, last.error, List.of(end.keyed), last.askedAt);
         }
       }
     } else if (last.decision != null) {
-      decider.hooks.tell(end.kind, last.decision, null, List.of(end.ask), last.askedAt);
+      decider.hooks.tell(end.kind, last.decision, null, List.of(end.keyed), last.askedAt);
       if (!last.decision.allowed() && !hasRun && end.onUnknown != null) {
         return end.onUnknown.get();
       }
@@ -264,30 +274,30 @@ final class Ending {
     boolean isRelease = end.kind == EventKind.LEASE;
     // An end waits for a slot although its ttl is over.
     long slotUntil = Math.max(end.until, askedAt + timeoutNs);
-    denials.forget(end.kind, end.ask.key());
+    denials.forget(end.kind, end.keyed.key());
     Function<@Nullable Object, Attempt> read =
         reply -> {
           if (isRelease) {
             return new Attempt(askedAt, null, null);
           }
-          return new Attempt(askedAt, Replies.settled(reply, end.ask.rule()), null);
+          return new Attempt(askedAt, Replies.settled(reply, end.keyed.rule()), null);
         };
     return noted(
             exchange.sendHeld(end.call, node -> node.endSlots, slotUntil, Signal.NONE),
-            end.ask,
+            end.keyed,
             read)
-        .exceptionally(error -> new Attempt(askedAt, null, Failures.classified(error)))
-        .whenComplete((result, error) -> denials.forget(end.kind, end.ask.key()));
+        .exceptionally(error -> new Attempt(askedAt, null, Errors.classified(error)))
+        .whenComplete((result, error) -> denials.forget(end.kind, end.keyed.key()));
   }
 
   /** Reads the reply of a call in a slot. Counts and reports a rejection. */
   private <T> CompletableFuture<T> noted(
-      CompletableFuture<@Nullable Object> reply, Ask ask, Function<@Nullable Object, T> read) {
+      CompletableFuture<@Nullable Object> reply, Keyed keyed, Function<@Nullable Object, T> read) {
     long askedAt = loop.nanos();
-    return Failures.recovered(
+    return Errors.recovered(
         reply.thenApply(read),
         error ->
-            CompletableFuture.failedFuture(decider.noteRejection(error, List.of(ask), askedAt)));
+            CompletableFuture.failedFuture(decider.noteRejection(error, List.of(keyed), askedAt)));
   }
 
   /** Ends the repetitions. From now on an end without an answer is counted and reported. */

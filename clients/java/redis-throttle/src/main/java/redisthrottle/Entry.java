@@ -86,7 +86,7 @@ final class Entry {
       report(signal);
     }
     if (error != null) {
-      Throwable cause = Failures.cause(error);
+      Throwable cause = Errors.cause(error);
       boolean isBare = !isAwaited && cause instanceof UnavailableException;
       outside.completeExceptionally(isBare ? ((UnavailableException) cause).traced() : cause);
     } else if (!outside.complete(result)) {
@@ -175,12 +175,11 @@ final class Entry {
   }
 
   private static RuntimeException thrown(Exception error) {
-    Throwable cause = Failures.cause(error);
+    Throwable cause = Errors.cause(error);
     if (cause instanceof Error fatal) {
       throw fatal;
     }
-    RuntimeException known =
-        cause instanceof RuntimeException one ? one : Failures.classified(cause);
-    return Failures.traced(known);
+    RuntimeException known = cause instanceof RuntimeException one ? one : Errors.classified(cause);
+    return Errors.traced(known);
   }
 }

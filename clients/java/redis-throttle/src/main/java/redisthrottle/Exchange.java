@@ -34,12 +34,12 @@ final class Exchange {
   }
 
   /** Returns the node of a call. */
-  Node nodeOf(Call call) {
+  Node nodeOf(Words call) {
     return routes.nodeOf(call);
   }
 
   /** Sends a call. Fails with a rejection, an {@link UnavailableException}, or a cancellation. */
-  CompletableFuture<@Nullable Object> send(Call call, Turn sender, Signal signal) {
+  CompletableFuture<@Nullable Object> send(Words call, Turn sender, Signal signal) {
     if (isClosing && signal != Signal.NONE) {
       return CompletableFuture.failedFuture(Closing.error());
     }
@@ -53,14 +53,14 @@ final class Exchange {
   }
 
   /** Sends the call of {@code ready}. */
-  CompletableFuture<@Nullable Object> sendReady(Call call, long withinNs, Signal signal) {
+  CompletableFuture<@Nullable Object> sendReady(Words call, long withinNs, Signal signal) {
     return isClosing
         ? CompletableFuture.failedFuture(Closing.error())
         : begin(call, Turn.NONE, signal, Pending.Kind.READY, withinNs);
   }
 
   private CompletableFuture<@Nullable Object> begin(
-      Call call, Turn sender, Signal signal, Pending.Kind kind, long withinNs) {
+      Words call, Turn sender, Signal signal, Pending.Kind kind, long withinNs) {
     try {
       signal.throwIfAborted();
       Node node = routes.nodeOf(call);
@@ -78,7 +78,7 @@ final class Exchange {
    * @param slotsOf returns the slots of the call at its node
    */
   CompletableFuture<@Nullable Object> sendHeld(
-      Call call, Function<Node, Slots> slotsOf, long until, Signal signal) {
+      Words call, Function<Node, Slots> slotsOf, long until, Signal signal) {
     Node node = routes.nodeOf(call);
     Slots slots = slotsOf.apply(node);
     open++;
@@ -91,7 +91,7 @@ final class Exchange {
                     return inSlot(call, node, slots, signal, isTaken);
                   }
                   // The cluster may have another node for the call.
-                  return Failures.cause(error) instanceof NotSentException
+                  return Errors.cause(error) instanceof NotSentException
                       ? sendHeld(call, slotsOf, until, signal)
                       : CompletableFuture.<@Nullable Object>failedFuture(error);
                 })
@@ -102,7 +102,7 @@ final class Exchange {
 
   /** Sends a call in the slot that it has waited for, and gives the slot back. */
   private CompletableFuture<@Nullable Object> inSlot(
-      Call call, Node node, Slots slots, Signal signal, boolean isTaken) {
+      Words call, Node node, Slots slots, Signal signal, boolean isTaken) {
     if (!isTaken) {
       String text = "no slot was free before the lease ended";
       return CompletableFuture.failedFuture(
@@ -111,7 +111,7 @@ final class Exchange {
     return beginHeld(call, node, signal).whenComplete((reply, failure) -> slots.put());
   }
 
-  private CompletableFuture<@Nullable Object> beginHeld(Call call, Node node, Signal signal) {
+  private CompletableFuture<@Nullable Object> beginHeld(Words call, Node node, Signal signal) {
     try {
       signal.throwIfAborted();
       boolean passes = node.breaker.isOpen() && node.link.isOpen();
@@ -123,13 +123,13 @@ final class Exchange {
   }
 
   private CompletableFuture<@Nullable Object> run(
-      Call call, Pending pending, Node node, boolean isProbe) {
+      Words call, Pending pending, Node node, boolean isProbe) {
     open++;
     if (isProbe) {
       pending.probes();
     }
     // From here on the call holds a place or the probe, which only its end gives back.
-    Failures.begun(
+    Errors.begun(
             () -> {
               if (isProbe) {
                 node.beginProbe();
@@ -142,7 +142,7 @@ final class Exchange {
               if (error == null) {
                 pending.answer(reply);
               } else {
-                pending.fail(Failures.classified(error));
+                pending.fail(Errors.classified(error));
               }
             });
     return pending.result;

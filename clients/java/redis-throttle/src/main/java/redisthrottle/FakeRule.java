@@ -234,7 +234,7 @@ final class FakeRule {
   /** Returns the units that a call leaves to others. */
   long left() {
     try {
-      return LocalLimiter.unitsLeft(leave, limit());
+      return Local.unitsLeft(leave, limit());
     } catch (NumberFormatException e) {
       throw invalid();
     }

@@ -16,10 +16,10 @@ public final class FixedRule extends BaseRule {
 
   /** Returns the rule with windows that begin at multiples of their length since 1970. */
   public FixedRule aligned() {
-    if (definition.words().contains("ALIGNED")) {
+    if (definition.words.contains("ALIGNED")) {
       return this;
     }
-    List<String> words = new ArrayList<>(definition.words());
+    List<String> words = new ArrayList<>(definition.words);
     words.add("ALIGNED");
     return new FixedRule(definition.withWords(List.copyOf(words)));
   }

@@ -6,11 +6,11 @@ import org.jspecify.annotations.Nullable;
 
 /** A lease or an admission, which ends once: by its block, or with the limiter. */
 abstract class Guard {
-  final Core core;
+  final Steps steps;
   private final AtomicReference<@Nullable CompletableFuture<Void>> end = new AtomicReference<>();
 
-  Guard(Core core) {
-    this.core = core;
+  Guard(Steps steps) {
+    this.steps = steps;
   }
 
   /** Returns true from the begin of the end. */
@@ -29,7 +29,7 @@ abstract class Guard {
    * before. A middleware calls it when the client has left and the work may go on.
    */
   public final void stopRenewing() {
-    core.loop.execute(this::endRenewals);
+    steps.loop.execute(this::endRenewals);
   }
 
   /** Ends the guard. Later calls wait for the first. */
@@ -38,10 +38,10 @@ abstract class Guard {
     if (!end.compareAndSet(null, first)) {
       return Checks.present("end", end.get());
     }
-    core.loop.execute(
+    steps.loop.execute(
         () -> {
-          core.closing.ended(this);
-          Failures.begun(this::sendEnds).whenComplete((done, error) -> first.complete(null));
+          steps.closing.ended(this);
+          Errors.begun(this::sendEnds).whenComplete((done, error) -> first.complete(null));
         });
     return first;
   }

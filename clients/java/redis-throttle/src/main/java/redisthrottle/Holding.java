@@ -15,72 +15,74 @@ final class Holding {
     this.ending = ending;
   }
 
-  Lease lease(Core core, Ask ask, Decision decision, long askedAt) {
-    Hold hold = hold(ask, decision, askedAt);
+  Lease lease(Steps steps, Keyed keyed, Decision decision, long askedAt) {
+    Hold hold = hold(keyed, decision, askedAt);
     return new Lease(
-        core,
+        steps,
         decision,
-        ask.id(),
+        keyed.id(),
         hold,
         () ->
             mayBeThere(decision)
-                ? ending.release(ask, hold.until(), false)
+                ? ending.release(keyed, hold.until(), false)
                 : CompletableFuture.completedFuture(true));
   }
 
-  Admission admission(Core core, List<Ask> asks, Decision decision, String id, long askedAt) {
+  Admission admission(Steps steps, List<Keyed> all, Decision decision, String id, long askedAt) {
     List<Admission.Part> parts = new ArrayList<>();
-    for (int at = 0; at < asks.size(); at++) {
-      Ask ask = asks.get(at);
+    for (int at = 0; at < all.size(); at++) {
+      Keyed keyed = all.get(at);
       Decision row = decision.rows().isEmpty() ? decision : decision.rows().get(at);
-      if (ask.isHeld()) {
-        Hold hold = hold(ask, row, askedAt);
+      if (keyed.isHeld()) {
+        Hold hold = hold(keyed, row, askedAt);
         parts.add(
             new Admission.Part(
-                ask.rule(), ask.subject(), hold, units -> end(ask, row, hold, units)));
+                keyed.definition(), keyed.subject(), hold, units -> end(keyed, row, hold, units)));
       } else {
         parts.add(
-            new Admission.Part(ask.rule(), ask.subject(), null, units -> settle(ask, row, units)));
+            new Admission.Part(
+                keyed.definition(), keyed.subject(), null, units -> settle(keyed, row, units)));
       }
     }
-    return new Admission(core, decision, id, parts);
+    return new Admission(steps, decision, id, parts);
   }
 
-  private Hold hold(Ask ask, Decision row, long askedAt) {
+  private Hold hold(Keyed keyed, Decision row, long askedAt) {
     boolean isOnServer = row.source() == Source.SERVER;
     Hold.Renewal renewal =
         (until, signal) ->
-            ask.isReservation()
-                ? ending.renewReservation(ask, until, signal)
-                : ending.renewLease(ask, until, signal);
-    return new Hold(loop, ask.holdTtl().toNanos(), askedAt, isOnServer, renewal);
+            keyed.isReservation()
+                ? ending.renewReservation(keyed, until, signal)
+                : ending.renewLease(keyed, until, signal);
+    return new Hold(loop, keyed.holdTtl().toNanos(), askedAt, isOnServer, renewal);
   }
 
   /** Ends a lease or a reservation. */
-  private CompletableFuture<Boolean> end(Ask ask, Decision row, Hold hold, @Nullable Long units) {
+  private CompletableFuture<Boolean> end(
+      Keyed keyed, Decision row, Hold hold, @Nullable Long units) {
     if (!mayBeThere(row)) {
       return CompletableFuture.completedFuture(true);
     }
-    if (!ask.isReservation()) {
-      return ending.release(ask, hold.until(), true);
+    if (!keyed.isReservation()) {
+      return ending.release(keyed, hold.until(), true);
     }
     return units == null
-        ? ending.cancel(ask, hold.until(), true)
-        : ending.commit(ask, units, hold.until(), row.source() == Source.SERVER);
+        ? ending.cancel(keyed, hold.until(), true)
+        : ending.commit(keyed, units, hold.until(), row.source() == Source.SERVER);
   }
 
   /** Charges or refunds the difference between the cost of a plain rule and what its work took. */
-  private CompletableFuture<Boolean> settle(Ask ask, Decision row, @Nullable Long units) {
+  private CompletableFuture<Boolean> settle(Keyed keyed, Decision row, @Nullable Long units) {
     // A call that only shadow mode allowed took nothing.
     if (units == null || row.source() != Source.SERVER || !row.wouldAllow()) {
       return CompletableFuture.completedFuture(true);
     }
-    return ending.settle(ask, units - ask.cost());
+    return ending.settle(keyed, units - keyed.cost());
   }
 
   /** Returns true if the server may hold the lease or the reservation of a row. */
   private static boolean mayBeThere(Decision row) {
     return row.source() == Source.SERVER
-        || row.source() == Source.ERROR && Failures.mayHaveRun(row.error());
+        || row.source() == Source.ERROR && Errors.mayHaveRun(row.error());
   }
 }

@@ -38,21 +38,21 @@ final class Hooks {
       EventKind kind,
       @Nullable Decision decision,
       @Nullable RuntimeException error,
-      List<Ask> asks,
+      List<Keyed> all,
       long askedAt) {
-    if (hooks.isEmpty() || asks.isEmpty()) {
+    if (hooks.isEmpty() || all.isEmpty()) {
       return;
     }
     int deciding = decision == null ? 0 : decision.deciding();
-    Ask ask = asks.get(deciding < asks.size() ? deciding : 0);
+    Keyed keyed = all.get(deciding < all.size() ? deciding : 0);
     boolean degraded = decision != null && decision.degraded();
     long nanos = askedAt == NOT_SENT ? 0 : loop.nanos() - askedAt;
     Event event =
         new Event(
             kind,
             decision,
-            ask.rule(),
-            keys.keyHash(ask.subject()),
+            keyed.rule(),
+            keys.keyHash(keyed.subject()),
             Duration.ofNanos(nanos),
             degraded,
             error);

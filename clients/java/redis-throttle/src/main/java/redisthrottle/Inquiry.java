@@ -7,8 +7,8 @@ import org.jspecify.annotations.Nullable;
 final class Inquiry extends Turn {
   private final Denials denials;
   private final Denials.Asked asked;
-  private final List<Ask> asks;
-  private final @Nullable Call cached;
+  private final List<Keyed> all;
+  private final @Nullable Words cached;
   private final boolean isSeveral;
   private final boolean isKnown;
 
@@ -20,10 +20,14 @@ final class Inquiry extends Turn {
    * @param isKnown true if its denials are remembered
    */
   Inquiry(
-      Denials denials, List<Ask> asks, @Nullable Call cached, boolean isSeveral, boolean isKnown) {
+      Denials denials,
+      List<Keyed> all,
+      @Nullable Words cached,
+      boolean isSeveral,
+      boolean isKnown) {
     this.denials = denials;
     this.asked = denials.asked();
-    this.asks = asks;
+    this.all = all;
     this.cached = cached;
     this.isSeveral = isSeveral;
     this.isKnown = isKnown;
@@ -34,16 +38,16 @@ final class Inquiry extends Turn {
     if (reply instanceof Decision denied) {
       return denied;
     }
-    Decision d = isSeveral ? Replies.several(reply, asks) : Replies.decision(reply, asks.get(0));
+    Decision d = isSeveral ? Replies.several(reply, all) : Replies.decision(reply, all.get(0));
     if (isKnown) {
-      denials.note(asks, cached, d, asked);
+      denials.note(all, cached, d, asked);
     }
     return d;
   }
 
   @Override
   @Nullable Decision known() {
-    return isKnown ? denials.known.denial(asks, null) : null;
+    return isKnown ? denials.known.denial(all, null) : null;
   }
 
   @Override

@@ -19,7 +19,7 @@ final class KnownDenials {
 
   /** The last denial of a key. */
   static final class Known {
-    private final BaseRule rule;
+    private final Definition rule;
     private final @Nullable String leave;
     private final long cost;
     private final Decision row;
@@ -28,25 +28,25 @@ final class KnownDenials {
     /** True if this process keeps the limit of the key, because the retry time is over. */
     private boolean isLocal;
 
-    private Known(Ask ask, Decision row, long at) {
-      this.rule = ask.rule();
-      this.leave = ask.leave();
-      this.cost = costOf(ask);
+    private Known(Keyed keyed, Decision row, long at) {
+      this.rule = keyed.definition();
+      this.leave = keyed.leave();
+      this.cost = costOf(keyed);
       this.row = row;
       this.at = at;
     }
 
-    private static long costOf(Ask ask) {
-      return ask.isPartial() ? 1 : ask.cost();
+    private static long costOf(Keyed keyed) {
+      return keyed.isPartial() ? 1 : keyed.cost();
     }
 
     /** Returns true for a call of the same words, apart from its cost. */
-    private boolean isOf(Ask ask) {
-      return rule.isSame(ask.rule()) && Objects.equals(leave, ask.leave());
+    private boolean isOf(Keyed keyed) {
+      return rule.isSame(keyed.definition()) && Objects.equals(leave, keyed.leave());
     }
 
-    private boolean denies(Ask ask, long now, Duration longest) {
-      return cost <= costOf(ask) && isOf(ask) && isWithin(now, longest);
+    private boolean denies(Keyed keyed, long now, Duration longest) {
+      return cost <= costOf(keyed) && isOf(keyed) && isWithin(now, longest);
     }
 
     private boolean isWithin(long now, Duration longest) {
@@ -68,7 +68,7 @@ final class KnownDenials {
     }
 
     /** Begins the key's state in this process, unless it has begun. */
-    void begin(LocalLimiter local, LocalLimiter.Share share) {
+    void begin(Local local, Local.Share share) {
       if (!isLocal) {
         isLocal = true;
         local.begin(share, row.resetAfter(), at);
@@ -89,39 +89,39 @@ final class KnownDenials {
   }
 
   /** Notes a decision of the server with all its rows, when it is read. */
-  void note(List<Ask> asks, Decision d, long turn) {
+  void note(List<Keyed> all, Decision d, long turn) {
     if (size == 0) {
       return;
     }
     if (d.rows().isEmpty()) {
-      note(asks.get(0), d, turn);
+      note(all.get(0), d, turn);
       return;
     }
-    for (int at = 0; at < asks.size(); at++) {
-      note(asks.get(at), d.rows().get(at), turn);
+    for (int at = 0; at < all.size(); at++) {
+      note(all.get(at), d.rows().get(at), turn);
     }
   }
 
-  private void note(Ask ask, Decision row, long turn) {
-    String key = ask.key();
+  private void note(Keyed keyed, Decision row, long turn) {
+    String key = keyed.key();
     if (row.allowed()) {
       Known old = denials.isEmpty() ? null : denials.get(key);
-      if (old != null && old.cost <= row.granted() && old.isOf(ask)) {
+      if (old != null && old.cost <= row.granted() && old.isOf(keyed)) {
         denials.remove(key);
       }
     } else if (!forgotten.isAfter(key, turn)) {
-      put(key, new Known(ask, row, loop.nanos()), ask);
+      put(key, new Known(keyed, row, loop.nanos()), keyed);
     }
   }
 
   /** Keeps a denial, unless that of a smaller cost still denies more calls. */
-  private void put(String key, Known denial, Ask ask) {
+  private void put(String key, Known denial, Keyed keyed) {
     Known old = denials.put(key, denial);
     if (old == null) {
       if (denials.size() > size) {
         evict();
       }
-    } else if (old.cost < denial.cost && old.denies(ask, loop.nanos(), LONGEST)) {
+    } else if (old.cost < denial.cost && old.denies(keyed, loop.nanos(), LONGEST)) {
       denials.put(key, old);
     }
   }
@@ -154,18 +154,18 @@ final class KnownDenials {
    * @param away the reason that there is no answer; null for a call under pressure, which only a
    *     young denial denies
    */
-  @Nullable Decision denial(List<Ask> asks, @Nullable UnavailableException away) {
+  @Nullable Decision denial(List<Keyed> all, @Nullable UnavailableException away) {
     if (denials.isEmpty()) {
       return null;
     }
     Duration longest = away == null ? young : LONGEST;
     long now = loop.nanos();
-    List<Decision> rows = new ArrayList<>(asks.size());
+    List<Decision> rows = new ArrayList<>(all.size());
     int deciding = -1;
-    for (Ask ask : asks) {
-      Known known = denials.get(ask.key());
-      if (known == null || !known.denies(ask, now, longest)) {
-        rows.add(untouched(ask, away));
+    for (Keyed keyed : all) {
+      Known known = denials.get(keyed.key());
+      if (known == null || !known.denies(keyed, now, longest)) {
+        rows.add(untouched(keyed, away));
         continue;
       }
       rows.add(known.row.aged(Duration.ofNanos(known.passed(now))).withError(away));
@@ -176,7 +176,7 @@ final class KnownDenials {
       return null;
     }
     Decision row = rows.get(deciding);
-    return asks.size() == 1 ? row : row.withRows(List.copyOf(rows), deciding);
+    return all.size() == 1 ? row : row.withRows(List.copyOf(rows), deciding);
   }
 
   private static boolean isLonger(List<Decision> rows, int at, int than) {
@@ -184,14 +184,14 @@ final class KnownDenials {
   }
 
   /** Returns the row of a rule that does not deny. */
-  private static Decision untouched(Ask ask, @Nullable UnavailableException away) {
-    return Decision.of(ask.rule(), true, ask.rule().limit(), 0, 0, 0, 0, Source.LOCAL, away);
+  private static Decision untouched(Keyed keyed, @Nullable UnavailableException away) {
+    return Decision.of(keyed.rule(), true, keyed.rule().limit(), 0, 0, 0, 0, Source.LOCAL, away);
   }
 
   /** Returns the denial of a call's key if it is over; otherwise null. */
-  @Nullable Known over(Ask ask) {
-    Known known = denials.isEmpty() ? null : denials.get(ask.key());
-    boolean isOver = known != null && known.isOf(ask) && !known.isWithin(loop.nanos(), LONGEST);
+  @Nullable Known over(Keyed keyed) {
+    Known known = denials.isEmpty() ? null : denials.get(keyed.key());
+    boolean isOver = known != null && known.isOf(keyed) && !known.isWithin(loop.nanos(), LONGEST);
     return isOver ? known : null;
   }
 }

@@ -16,12 +16,12 @@ public final class Lease extends Guard implements AutoCloseable {
   private final Supplier<CompletableFuture<Boolean>> release;
 
   Lease(
-      Core core,
+      Steps steps,
       Decision decision,
       String id,
       Hold hold,
       Supplier<CompletableFuture<Boolean>> release) {
-    super(core);
+    super(steps);
     this.decision = decision;
     this.id = id;
     this.hold = hold;
@@ -55,12 +55,12 @@ public final class Lease extends Guard implements AutoCloseable {
    * @throws CommandRejectedException if the server rejects it
    */
   public boolean renew() {
-    return core.entry().sync(signal -> hold.renew());
+    return steps.entry().sync(signal -> hold.renew());
   }
 
   /** Renews the permit as {@link #renew} does. */
   public CompletionStage<Boolean> renewAsync() {
-    return core.entry().async(signal -> hold.renew());
+    return steps.entry().async(signal -> hold.renew());
   }
 
   /**
@@ -70,12 +70,12 @@ public final class Lease extends Guard implements AutoCloseable {
    */
   @Override
   public void close() {
-    core.entry().awaitEnd(end());
+    steps.entry().awaitEnd(end());
   }
 
   /** Releases the permit as {@link #close} does. */
   public CompletionStage<Void> releaseAsync() {
-    return core.entry().outside(end());
+    return steps.entry().outside(end());
   }
 
   @Override

@@ -19,12 +19,12 @@ import redisthrottle.Event.EventKind;
  * at once; their result fails with these exceptions, and cancelling it gives the call up.
  */
 public final class Limiter implements AutoCloseable {
-  private final Core core;
+  private final Steps steps;
   private final Entry entry;
 
-  Limiter(Core core) {
-    this.core = core;
-    this.entry = core.entry();
+  Limiter(Steps steps) {
+    this.steps = steps;
+    this.entry = steps.entry();
   }
 
   /** Returns a builder of a limiter whose connections an adapter of a driver opens. */
@@ -44,7 +44,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Decides a call with options, as {@link #check(Item)} does. */
   public Decision check(Item item, CallOptions options) {
-    return entry.sync(core.check(item, options));
+    return entry.sync(steps.check(item, options));
   }
 
   /** Decides a call as {@link #check(Item)} does. */
@@ -54,7 +54,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Decides a call with options, as {@link #check(Item)} does. */
   public CompletionStage<Decision> checkAsync(Item item, CallOptions options) {
-    return entry.async(core.check(item, options));
+    return entry.async(steps.check(item, options));
   }
 
   /** Returns the decision that {@link #check(Item)} would make. It takes nothing. */
@@ -64,7 +64,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Looks at a key with options, as {@link #peek(Item)} does. */
   public Decision peek(Item item, CallOptions options) {
-    return entry.sync(core.peek(item, options));
+    return entry.sync(steps.peek(item, options));
   }
 
   /** Looks at a key as {@link #peek(Item)} does. */
@@ -74,7 +74,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Looks at a key with options, as {@link #peek(Item)} does. */
   public CompletionStage<Decision> peekAsync(Item item, CallOptions options) {
-    return entry.async(core.peek(item, options));
+    return entry.async(steps.peek(item, options));
   }
 
   /**
@@ -88,7 +88,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Gives units back with options, as {@link #refund(Item)} does. */
   public Decision refund(Item item, CallOptions options) {
-    return entry.sync(core.settled(EventKind.REFUND, item, options));
+    return entry.sync(steps.settled(EventKind.REFUND, item, options));
   }
 
   /** Gives units back as {@link #refund(Item)} does. */
@@ -98,7 +98,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Gives units back with options, as {@link #refund(Item)} does. */
   public CompletionStage<Decision> refundAsync(Item item, CallOptions options) {
-    return entry.async(core.settled(EventKind.REFUND, item, options));
+    return entry.async(steps.settled(EventKind.REFUND, item, options));
   }
 
   /**
@@ -112,7 +112,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Takes units with options, as {@link #charge(Item)} does. */
   public Decision charge(Item item, CallOptions options) {
-    return entry.sync(core.settled(EventKind.CHARGE, item, options));
+    return entry.sync(steps.settled(EventKind.CHARGE, item, options));
   }
 
   /** Takes units as {@link #charge(Item)} does. */
@@ -122,7 +122,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Takes units with options, as {@link #charge(Item)} does. */
   public CompletionStage<Decision> chargeAsync(Item item, CallOptions options) {
-    return entry.async(core.settled(EventKind.CHARGE, item, options));
+    return entry.async(steps.settled(EventKind.CHARGE, item, options));
   }
 
   /**
@@ -137,7 +137,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Deletes a state with options, as {@link #forget(Item)} does. */
   public boolean forget(Item item, CallOptions options) {
-    return entry.sync(core.forget(item, options));
+    return entry.sync(steps.forget(item, options));
   }
 
   /** Deletes a state as {@link #forget(Item)} does. */
@@ -147,7 +147,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Deletes a state with options, as {@link #forget(Item)} does. */
   public CompletionStage<Boolean> forgetAsync(Item item, CallOptions options) {
-    return entry.async(core.forget(item, options));
+    return entry.async(steps.forget(item, options));
   }
 
   /**
@@ -162,7 +162,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Denies calls with options, as {@link #block(Item, Duration)} does. */
   public void block(Item item, Duration duration, CallOptions options) {
-    entry.sync(core.block(item, duration, options));
+    entry.sync(steps.block(item, duration, options));
   }
 
   /** Denies calls as {@link #block(Item, Duration)} does. The result is true. */
@@ -172,7 +172,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Denies calls with options, as {@link #block(Item, Duration)} does. The result is true. */
   public CompletionStage<Boolean> blockAsync(Item item, Duration duration, CallOptions options) {
-    return entry.async(core.block(item, duration, options));
+    return entry.async(steps.block(item, duration, options));
   }
 
   /**
@@ -186,7 +186,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Checks several items with options, as {@link #checkAll(List)} does. */
   public Decision checkAll(List<Item> items, CallOptions options) {
-    return entry.sync(core.checkAll(items, options));
+    return entry.sync(steps.checkAll(items, options));
   }
 
   /** Checks several items as {@link #checkAll(List)} does. */
@@ -196,7 +196,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Checks several items with options, as {@link #checkAll(List)} does. */
   public CompletionStage<Decision> checkAllAsync(List<Item> items, CallOptions options) {
-    return entry.async(core.checkAll(items, options));
+    return entry.async(steps.checkAll(items, options));
   }
 
   /** Returns the decision that {@link #checkAll(List)} would make. It takes nothing. */
@@ -206,7 +206,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Looks at several items with options, as {@link #peekAll(List)} does. */
   public Decision peekAll(List<Item> items, CallOptions options) {
-    return entry.sync(core.peekAll(items, options));
+    return entry.sync(steps.peekAll(items, options));
   }
 
   /** Looks at several items as {@link #peekAll(List)} does. */
@@ -216,7 +216,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Looks at several items with options, as {@link #peekAll(List)} does. */
   public CompletionStage<Decision> peekAllAsync(List<Item> items, CallOptions options) {
-    return entry.async(core.peekAll(items, options));
+    return entry.async(steps.peekAll(items, options));
   }
 
   /**
@@ -230,7 +230,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Checks one item after the other with options, as {@link #checkEach(List)} does. */
   public Decision checkEach(List<Item> items, CallOptions options) {
-    return entry.sync(new Sequences(core, options).checkEach(items));
+    return entry.sync(new Several(steps, options).checkEach(items));
   }
 
   /** Checks one item after the other, as {@link #checkEach(List)} does. */
@@ -240,7 +240,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Checks one item after the other with options, as {@link #checkEach(List)} does. */
   public CompletionStage<Decision> checkEachAsync(List<Item> items, CallOptions options) {
-    return entry.async(new Sequences(core, options).checkEach(items));
+    return entry.async(new Several(steps, options).checkEach(items));
   }
 
   /**
@@ -255,7 +255,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Checks until the call is allowed with options, as {@link #await(Item, Duration)} does. */
   public Decision await(Item item, Duration longest, CallOptions options) {
-    return entry.sync(new Sequences(core, options).await(item, longest));
+    return entry.sync(new Several(steps, options).await(item, longest));
   }
 
   /** Checks until the call is allowed, as {@link #await(Item, Duration)} does. */
@@ -265,7 +265,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Checks until the call is allowed with options, as {@link #await(Item, Duration)} does. */
   public CompletionStage<Decision> awaitAsync(Item item, Duration longest, CallOptions options) {
-    return entry.async(new Sequences(core, options).await(item, longest));
+    return entry.async(new Several(steps, options).await(item, longest));
   }
 
   /**
@@ -279,7 +279,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Takes a permit with options, as {@link #lease(Item)} does. */
   public Lease lease(Item item, CallOptions options) {
-    return entry.sync(core.lease(item, options));
+    return entry.sync(steps.lease(item, options));
   }
 
   /** Takes a permit as {@link #lease(Item)} does. */
@@ -289,7 +289,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Takes a permit with options, as {@link #lease(Item)} does. */
   public CompletionStage<Lease> leaseAsync(Item item, CallOptions options) {
-    return entry.async(core.lease(item, options));
+    return entry.async(steps.lease(item, options));
   }
 
   /**
@@ -304,7 +304,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Takes several items with options, as {@link #admit(List)} does. */
   public Admission admit(List<Item> items, CallOptions options) {
-    return entry.sync(core.admit(items, options));
+    return entry.sync(steps.admit(items, options));
   }
 
   /** Takes several items as {@link #admit(List)} does. */
@@ -314,7 +314,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Takes several items with options, as {@link #admit(List)} does. */
   public CompletionStage<Admission> admitAsync(List<Item> items, CallOptions options) {
-    return entry.async(core.admit(items, options));
+    return entry.async(steps.admit(items, options));
   }
 
   /**
@@ -358,12 +358,12 @@ public final class Limiter implements AutoCloseable {
    * @throws UnavailableException without an answer
    */
   public Backend ready() {
-    return entry.sync(core.ready());
+    return entry.sync(steps.ready());
   }
 
   /** Checks that the server answers, as {@link #ready} does. */
   public CompletionStage<Backend> readyAsync() {
-    return entry.async(core.ready());
+    return entry.async(steps.ready());
   }
 
   /**
@@ -379,7 +379,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Gives back with the options of the check, as {@link #giveBack(Item, Decision)} does. */
   public void giveBack(Item item, Decision taken, CallOptions options) {
-    core.giveBack(item, taken, options);
+    steps.giveBack(item, taken, options);
   }
 
   /**
@@ -390,8 +390,8 @@ public final class Limiter implements AutoCloseable {
    * @throws InvalidArgumentException for such a rule
    */
   public void assertDecides(Rule rule) {
-    BaseRule given = (BaseRule) Checks.present("rule", rule);
-    given.checkedLocal(core.decider.onErrorOf(given));
+    Definition given = ((BaseRule) Checks.present("rule", rule)).definition;
+    given.checkLocal(steps.decider.onErrorOf(given));
   }
 
   /**
@@ -399,17 +399,17 @@ public final class Limiter implements AutoCloseable {
    * earlier hooks.
    */
   public void onDecision(Consumer<Event> hook) {
-    core.decider.hooks.add(Checks.present("hook", hook));
+    steps.decider.hooks.add(Checks.present("hook", hook));
   }
 
   /** Returns the counts since the limiter was made. */
   public Counters counters() {
-    return core.decider.counters();
+    return steps.decider.counters();
   }
 
   /** Returns the number of nodes whose circuit breaker is open: calls to them end at once. */
   public int openBreakers() {
-    return core.openBreakers();
+    return steps.openBreakers();
   }
 
   /**
@@ -422,11 +422,11 @@ public final class Limiter implements AutoCloseable {
    */
   @Override
   public void close() {
-    entry.awaitEnd(core.closing.close());
+    entry.awaitEnd(steps.closing.close());
   }
 
   /** Closes the limiter as {@link #close} does. */
   public CompletionStage<Void> closeAsync() {
-    return entry.outside(core.closing.close());
+    return entry.outside(steps.closing.close());
   }
 }

@@ -103,7 +103,7 @@ public final class LimiterBuilder {
 
   /** Sets the permits that one call fetches; see {@link Rule#prefetch}. The default is 1. */
   public LimiterBuilder prefetch(int permits) {
-    options.prefetch = (int) Checks.integer("prefetch", permits, 1, Options.PREFETCH_MAX);
+    options.prefetch = (int) Checks.integer("prefetch", permits, 1, Checks.PREFETCH_MAX);
     return this;
   }
 
@@ -173,8 +173,8 @@ public final class LimiterBuilder {
    * @throws InvalidArgumentException if the silence is longer than the time-out
    */
   public Limiter build() {
-    Core core = new Core(connector, options.copy().checked(), clock, jitter, executor);
-    core.dial();
-    return new Limiter(core);
+    Steps steps = new Steps(connector, options.copy().checked(), clock, jitter, executor);
+    steps.dial();
+    return new Limiter(steps);
   }
 }

@@ -70,7 +70,7 @@ final class Link {
       } else {
         on.unanswered.remove(this);
       }
-      RuntimeException known = error == null ? null : Failures.ofDriver(error);
+      RuntimeException known = error == null ? null : Errors.ofDriver(error);
       if (known == null || known instanceof ServerErrorException) {
         heardAt = clock.nanos();
         on.hasAnswered = true;
@@ -149,7 +149,7 @@ final class Link {
     clock.start();
     // What the driver throws, also an error such as the end of the memory, must end the command:
     // one that is never answered looks like a silent node.
-    Failures.begun(() -> on.connection.send(words))
+    Errors.begun(() -> on.connection.send(words))
         .whenComplete((value, error) -> loop.execute(() -> sent.ended(value, error)));
     return sent;
   }
@@ -250,7 +250,7 @@ final class Link {
     }
 
     void begin() {
-      Failures.begun(() -> terms.connector.connect(name, patience))
+      Errors.begun(() -> terms.connector.connect(name, patience))
           .whenComplete((opened, error) -> loop.execute(() -> ended(opened, error)));
     }
 
@@ -261,7 +261,7 @@ final class Link {
 
     private void ended(@Nullable Connection connection, @Nullable Throwable error) {
       if (connection == null) {
-        failed(error == null ? away("no connection") : Failures.ofDriver(error));
+        failed(error == null ? away("no connection") : Errors.ofDriver(error));
         return;
       }
       if (dial != this) {
@@ -285,7 +285,7 @@ final class Link {
         return;
       }
       boolean isFirst = end();
-      RuntimeException known = Failures.ofDial(error);
+      RuntimeException known = Errors.ofDial(error);
       refusal = known instanceof CommandRejectedException rejected ? rejected : null;
       // Many processes lose the same server at once and should not all dial it at once.
       double pause = terms.options.dialPause().toNanos() * terms.jitter.getAsDouble();

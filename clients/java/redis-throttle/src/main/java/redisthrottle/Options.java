@@ -10,7 +10,6 @@ import org.jspecify.annotations.Nullable;
 
 /** The options of a limiter. A builder sets them before the limiter is made. */
 final class Options {
-  static final int PREFETCH_MAX = 10_000;
   private static final int COUNT_MAX = 1_000_000;
   private static final Duration DIAL_MIN = Duration.ofSeconds(1);
   private static final Duration DIAL_PAUSE_MAX = Duration.ofSeconds(1);

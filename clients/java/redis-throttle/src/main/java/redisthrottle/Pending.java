@@ -325,7 +325,7 @@ final class Pending extends RunClock.Due {
   private static boolean retires(RuntimeException error) {
     return error instanceof CommandRejectedException rejected
         ? rejected.kind().equals("NOAUTH") || rejected.kind().equals("WRONGPASS")
-        : Failures.beginsWith(error, "READONLY", "MASTERDOWN");
+        : Errors.beginsWith(error, "READONLY", "MASTERDOWN");
   }
 
   /** Ends the call without an answer. Returns false if it has ended. */

@@ -25,12 +25,12 @@ public final class PolicyRule extends BaseRule {
     if (Checks.present("variants", names).length > 2) {
       throw invalid("variants", "at most two names of policies");
     }
-    List<String> words = new ArrayList<>(definition.words().subList(0, 2));
+    List<String> words = new ArrayList<>(definition.words.subList(0, 2));
     for (String one : names) {
       words.add("FOR");
       words.add(Checks.name("variants", one));
     }
-    return new PolicyRule(definition.withWords(withDefault(words, definition.fallback())));
+    return new PolicyRule(definition.withWords(withDefault(words, definition.fallback)));
   }
 
   /**
@@ -38,21 +38,21 @@ public final class PolicyRule extends BaseRule {
    * module. It is neither a lease nor a policy.
    */
   public PolicyRule fallback(Rule rule) {
-    BaseRule other = (BaseRule) Checks.present("fallback", rule);
-    if (other.kind() == Kind.LEASE || other.kind() == Kind.POLICY) {
+    Definition other = ((BaseRule) Checks.present("fallback", rule)).definition;
+    if (other.kind == Kind.LEASE || other.kind == Kind.POLICY) {
       throw invalid("fallback", "a rule that is neither a lease nor a policy");
     }
-    int end = definition.words().indexOf("DEFAULT");
-    int size = end < 0 ? definition.words().size() : end;
-    List<String> words = withDefault(definition.words().subList(0, size), other);
-    return new PolicyRule(definition.withWords(words).withFallback(other));
+    int end = definition.words.indexOf("DEFAULT");
+    int size = end < 0 ? definition.words.size() : end;
+    List<String> words = withDefault(definition.words.subList(0, size), other);
+    return new PolicyRule(definition.withFallback(words, other));
   }
 
-  private static List<String> withDefault(List<String> words, @Nullable BaseRule fallback) {
+  private static List<String> withDefault(List<String> words, @Nullable Definition fallback) {
     List<String> all = new ArrayList<>(words);
     if (fallback != null) {
       all.add("DEFAULT");
-      all.addAll(fallback.definition.words());
+      all.addAll(fallback.words);
     }
     return List.copyOf(all);
   }

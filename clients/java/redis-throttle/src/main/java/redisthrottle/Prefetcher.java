@@ -25,20 +25,23 @@ final class Prefetcher {
   private static final int KEYS_MAX = 10_000;
 
   /** Unspent permits of a key. */
-  record Unspent(BaseRule rule, String key, long units) {}
+  record Unspent(Keyed keyed, long units) {}
 
   /** A fetch that a caller wants: its rule, its size, and the call. */
-  record Wanted(
-      BaseRule rule, String key, int batch, LongFunction<CompletableFuture<Decision>> send) {}
+  record Wanted(Keyed keyed, int batch, LongFunction<CompletableFuture<Decision>> send) {
+    String key() {
+      return keyed.key();
+    }
+  }
 
   private final class Stock {
-    final BaseRule rule;
+    final Keyed keyed;
     final Decision grant;
     final long expiresAt;
     long left;
 
-    Stock(BaseRule rule, Decision grant, long left, long expiresAt) {
-      this.rule = rule;
+    Stock(Keyed keyed, Decision grant, long left, long expiresAt) {
+      this.keyed = keyed;
       this.grant = grant;
       this.left = left;
       this.expiresAt = expiresAt;
@@ -80,13 +83,13 @@ final class Prefetcher {
   }
 
   /** Takes a kept permit that was fetched under this rule; null if there is none. */
-  @Nullable Decision spend(String key, BaseRule rule) {
-    Stock kept = stocks.get(key);
+  @Nullable Decision spend(Keyed keyed) {
+    Stock kept = stocks.get(keyed.key());
     if (kept == null) {
       return null;
     }
-    if (kept.left < 1 || kept.isOver() || !kept.rule.isSame(rule)) {
-      stocks.remove(key);
+    if (kept.left < 1 || kept.isOver() || !kept.keyed.isSame(keyed)) {
+      stocks.remove(keyed.key());
       return null;
     }
     return kept.spend();
@@ -94,12 +97,12 @@ final class Prefetcher {
 
   /** Returns a permit of a fetch from a node. The caller has found no kept one. */
   CompletableFuture<Decision> take(Wanted wanted, Node node, long timeoutNs, Signal signal) {
-    Waiter waiter = new Waiter(wanted.rule, node, timeoutNs, signal);
+    Waiter waiter = new Waiter(wanted.keyed, node, timeoutNs, signal);
     waiter.follow();
-    Fetch begun = open.get(wanted.key);
+    Fetch begun = open.get(wanted.key());
     if (begun != null
         && begun.waiters.size() < begun.permits
-        && begun.wanted.rule.isSame(wanted.rule)) {
+        && begun.wanted.keyed.isSame(wanted.keyed)) {
       begun.waiters.add(waiter);
     } else {
       fetch(wanted, List.of(waiter));
@@ -112,16 +115,16 @@ final class Prefetcher {
     fetch.waiters.addAll(waiters);
     fetch.permits = Math.max(wanted.batch, waiters.size());
     fetch.askedAt = loop.nanos();
-    open.put(wanted.key, fetch);
+    open.put(wanted.key(), fetch);
     underWay.add(fetch);
-    Failures.begun(() -> wanted.send.apply(fetch.permits))
+    Errors.begun(() -> wanted.send.apply(fetch.permits))
         .whenComplete(
             (grant, error) -> {
               underWay.remove(fetch);
               if (error == null) {
                 share(fetch, grant);
               } else {
-                fail(fetch, Failures.cause(error));
+                fail(fetch, Errors.cause(error));
               }
               if (drained != null && underWay.isEmpty()) {
                 drained.complete(true);
@@ -130,7 +133,7 @@ final class Prefetcher {
   }
 
   private void fail(Fetch fetch, Throwable error) {
-    open.remove(fetch.wanted.key, fetch);
+    open.remove(fetch.wanted.key(), fetch);
     for (Waiter one : fetch.waiters) {
       one.fail(error);
     }
@@ -139,10 +142,10 @@ final class Prefetcher {
   /** Gives a permit to each waiter in turn, and keeps the rest. */
   private void share(Fetch fetch, Decision grant) {
     Wanted wanted = fetch.wanted;
-    boolean wasOpen = open.remove(wanted.key, fetch);
+    boolean wasOpen = open.remove(wanted.key(), fetch);
     long expiresAt = fetch.askedAt + grant.resetAfter().toNanos();
     long units = grant.allowed() ? grant.granted() : 0;
-    Stock stock = new Stock(wanted.rule, grant, units, expiresAt);
+    Stock stock = new Stock(wanted.keyed, grant, units, expiresAt);
     List<Waiter> again = new ArrayList<>();
     boolean isFirst = true;
     for (Waiter one : fetch.waiters) {
@@ -158,7 +161,7 @@ final class Prefetcher {
       } else if (stock.left > 0) {
         one.complete(stock.spend());
       } else if (one.smaller != null) {
-        one.complete(noneLeft(wanted.rule, grant));
+        one.complete(noneLeft(wanted.keyed, grant));
       } else {
         one.smaller = grant;
         again.add(one);
@@ -166,7 +169,7 @@ final class Prefetcher {
       isFirst = false;
     }
     if (wasOpen && stock.left > 0) {
-      keep(wanted.key, stock);
+      keep(wanted.key(), stock);
     }
     if (!again.isEmpty()) {
       // They ask once more, together. After a second shortfall they are denied.
@@ -183,9 +186,9 @@ final class Prefetcher {
   }
 
   /** Returns an unused permit to the stock. Returns false if there is none, or a full one. */
-  boolean putBack(String key, BaseRule rule, int batch) {
-    Stock kept = stocks.get(key);
-    if (kept == null || !kept.rule.isSame(rule) || kept.left >= batch || kept.isOver()) {
+  boolean putBack(Keyed keyed, int batch) {
+    Stock kept = stocks.get(keyed.key());
+    if (kept == null || !kept.keyed.isSame(keyed) || kept.left >= batch || kept.isOver()) {
       return false;
     }
     kept.left++;
@@ -211,7 +214,7 @@ final class Prefetcher {
           stocks.forEach(
               (key, stock) -> {
                 if (stock.left > 0 && !stock.isOver()) {
-                  left.add(new Unspent(stock.rule, key, stock.left));
+                  left.add(new Unspent(stock.keyed, stock.left));
                 }
               });
           stocks.clear();
@@ -223,12 +226,13 @@ final class Prefetcher {
    * Denies a caller whose fetch brought too few permits. Its retry time is the grant's reset; in a
    * bucket, which refills evenly, the earlier time when one unit is back.
    */
-  private static Decision noneLeft(BaseRule rule, Decision grant) {
+  private static Decision noneLeft(Keyed keyed, Decision grant) {
+    Definition rule = keyed.definition();
     Duration after = grant.resetAfter();
-    if (rule.kind() == Kind.GCRA || rule.kind() == Kind.TOKEN_BUCKET) {
-      Duration period = Checks.present("period", rule.definition.period());
-      double perUnit = (double) period.toNanos() / rule.definition.rate();
-      long others = (long) (perUnit * (rule.limit() - 1)) / 1_000_000;
+    if (rule.kind == Kind.GCRA || rule.kind == Kind.TOKEN_BUCKET) {
+      Duration period = Checks.present("period", rule.period);
+      double perUnit = (double) period.toNanos() / rule.rate;
+      long others = (long) (perUnit * (rule.limit - 1)) / 1_000_000;
       after = Duration.ofMillis(Math.max(1, after.toMillis() - others));
     }
     return grant.denied(after);
@@ -237,7 +241,7 @@ final class Prefetcher {
   /** A caller that waits for a permit, until it gets one, its deadline passes or it gives up. */
   private final class Waiter extends RunClock.Due {
     final CompletableFuture<Decision> result = new CompletableFuture<>();
-    final BaseRule rule;
+    final Keyed keyed;
     boolean isEnded;
 
     /** The grant of a fetch that brought no permit for this caller. */
@@ -249,8 +253,8 @@ final class Prefetcher {
     private long beganAt;
     private Runnable unfollow = () -> {};
 
-    Waiter(BaseRule rule, Node node, long timeoutNs, Signal signal) {
-      this.rule = rule;
+    Waiter(Keyed keyed, Node node, long timeoutNs, Signal signal) {
+      this.keyed = keyed;
       this.node = node;
       this.timeoutNs = timeoutNs;
       this.signal = signal;
@@ -294,7 +298,7 @@ final class Prefetcher {
         return;
       }
       if (smaller != null && error instanceof UnavailableException) {
-        result.complete(noneLeft(rule, smaller));
+        result.complete(noneLeft(keyed, smaller));
       } else {
         result.completeExceptionally(error);
       }

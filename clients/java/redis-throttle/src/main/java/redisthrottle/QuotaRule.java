@@ -34,7 +34,7 @@ public final class QuotaRule extends BaseRule {
    */
   public QuotaRule start(String of) {
     String form =
-        switch (definition.words().get(2)) {
+        switch (definition.words.get(2)) {
           case "week" -> "mon|tue|wed|thu|fri|sat|sun";
           case "month" -> "[1-9]|[12]\\d|3[01]";
           case "year" -> "[1-9]|1[0-2]";
@@ -47,12 +47,12 @@ public final class QuotaRule extends BaseRule {
   }
 
   private String wordAfter(String word) {
-    int at = definition.words().indexOf(word);
-    return at < 0 ? "" : definition.words().get(at + 1);
+    int at = definition.words.indexOf(word);
+    return at < 0 ? "" : definition.words.get(at + 1);
   }
 
   private List<String> words(String zone, String start) {
-    List<String> words = new ArrayList<>(definition.words().subList(0, 3));
+    List<String> words = new ArrayList<>(definition.words.subList(0, 3));
     if (!zone.isEmpty()) {
       words.addAll(List.of("ZONE", zone));
     }

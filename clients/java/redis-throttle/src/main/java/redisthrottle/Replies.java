@@ -44,40 +44,40 @@ final class Replies {
   }
 
   /** Reads a decision: five integers, or seven under a policy. */
-  static Decision decision(@Nullable Object reply, Ask ask) {
+  static Decision decision(@Nullable Object reply, Keyed keyed) {
     List<?> list = list(reply);
-    BaseRule rule = ask.rule();
+    Definition rule = keyed.definition();
     // Without the module a policy is its default.
-    boolean isPolicy =
-        rule.kind() == Kind.POLICY && (list.size() > 5 || rule.definition.fallback() == null);
+    boolean isPolicy = rule.kind == Kind.POLICY && (list.size() > 5 || rule.fallback == null);
     int count = isPolicy ? 7 : 5;
     if (list.size() != count) {
       throw odd();
     }
     long[] n = integers(list, count);
-    long most = ask.isPartial() ? ask.cost() : 1;
+    long most = keyed.isPartial() ? keyed.cost() : 1;
     if (n[0] < 0 || n[0] > most || n[3] < -1 || n[4] < -1) {
       throw odd();
     }
-    long granted = n[0] > 0 && !ask.isPartial() ? ask.cost() : n[0];
-    Decision d = Decision.of(rule, n[0] > 0, n[1], n[2], granted, n[3], n[4], Source.SERVER, null);
+    long granted = n[0] > 0 && !keyed.isPartial() ? keyed.cost() : n[0];
+    Decision d =
+        Decision.of(keyed.rule(), n[0] > 0, n[1], n[2], granted, n[3], n[4], Source.SERVER, null);
     if (d.never()) {
-      d = d.withBanned(isBan(ask, d.limit()));
+      d = d.withBanned(isBan(keyed, d.limit()));
     }
     return isPolicy ? d.withWould(n[5] > 0, Decision.millis(n[6])) : d;
   }
 
   /** Returns true for a call that is never allowed although it would be within the limit. */
-  private static boolean isBan(Ask ask, long limit) {
-    long cost = ask.isPartial() ? 1 : ask.cost();
-    return limit == 0 || cost + LocalLimiter.unitsLeft(ask.leave(), limit) <= limit;
+  private static boolean isBan(Keyed keyed, long limit) {
+    long cost = keyed.isPartial() ? 1 : keyed.cost();
+    return limit == 0 || cost + Local.unitsLeft(keyed.leave(), limit) <= limit;
   }
 
   /**
    * Reads the reply of a charge, a refund or the end of a reservation: five integers, also under a
    * policy.
    */
-  static Decision settled(@Nullable Object reply, BaseRule rule) {
+  static Decision settled(@Nullable Object reply, Rule rule) {
     List<?> list = list(reply);
     if (list.size() != 5) {
       throw odd();
@@ -94,21 +94,21 @@ final class Replies {
    * Reads a reply of {@code RL.ALL}: five integers, the number of the rule that decided, and a row
    * for each rule.
    */
-  static Decision several(@Nullable Object reply, List<Ask> asks) {
+  static Decision several(@Nullable Object reply, List<Keyed> all) {
     List<?> list = list(reply);
-    if (list.size() != 6 + asks.size()) {
+    if (list.size() != 6 + all.size()) {
       throw odd();
     }
-    List<Decision> rows = new ArrayList<>(asks.size());
-    for (int at = 0; at < asks.size(); at++) {
-      rows.add(decision(list.get(6 + at), asks.get(at)));
+    List<Decision> rows = new ArrayList<>(all.size());
+    for (int at = 0; at < all.size(); at++) {
+      rows.add(decision(list.get(6 + at), all.get(at)));
     }
     long number = integer(list.get(5));
-    if (number < 1 || number > asks.size()) {
+    if (number < 1 || number > all.size()) {
       throw odd();
     }
     int deciding = (int) number - 1;
-    Decision whole = settled(list.subList(0, 5), asks.get(deciding).rule());
+    Decision whole = settled(list.subList(0, 5), all.get(deciding).rule());
     boolean wouldAllow = true;
     Duration wouldRetryAfter = whole.wouldRetryAfter();
     for (Decision row : rows) {
@@ -131,25 +131,25 @@ final class Replies {
    * Returns the denial of a call whose key has no room for another reservation, or null for another
    * error. The ids are forgotten in time, so it is no mistake of the program.
    */
-  static @Nullable Decision tooMany(Throwable error, List<Ask> asks) {
+  static @Nullable Decision tooMany(Throwable error, List<Keyed> all) {
     boolean isTooMany =
         error instanceof CommandRejectedException
             && TOO_MANY.matcher(String.valueOf(error.getMessage())).find();
     int deciding = -1;
-    List<Decision> rows = new ArrayList<>(asks.size());
-    for (int at = 0; isTooMany && at < asks.size(); at++) {
-      Ask ask = asks.get(at);
-      Duration ttl = ask.ttl();
+    List<Decision> rows = new ArrayList<>(all.size());
+    for (int at = 0; isTooMany && at < all.size(); at++) {
+      Keyed keyed = all.get(at);
+      Duration ttl = keyed.ttl();
       boolean denies = deciding < 0 && ttl != null;
       long after = denies && ttl != null ? millisUp(ttl) : 0;
       deciding = denies ? at : deciding;
       rows.add(
           Decision.of(
-              ask.rule(),
+              keyed.rule(),
               !denies,
-              ask.rule().limit(),
+              keyed.rule().limit(),
               0,
-              denies ? 0 : ask.cost(),
+              denies ? 0 : keyed.cost(),
               after,
               after,
               Source.SERVER,

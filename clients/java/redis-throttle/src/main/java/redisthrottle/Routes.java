@@ -12,10 +12,10 @@ interface Routes {
    *
    * @param pending the call whose command it is; null for one of a search, which takes no place
    */
-  CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending);
+  CompletableFuture<@Nullable Object> send(Words call, @Nullable Pending pending);
 
   /** Returns the node of a call; one without connections while the slot map is not known. */
-  Node nodeOf(Call call);
+  Node nodeOf(Words call);
 
   /** Returns the nodes that calls were sent to. */
   Collection<Node> nodes();
@@ -47,14 +47,12 @@ interface Routes {
     }
 
     @Override
-    public CompletableFuture<@Nullable Object> send(Call call, @Nullable Pending pending) {
-      return pending == null
-          ? sendFree(node, call.words())
-          : node.send(call.words(), false, pending);
+    public CompletableFuture<@Nullable Object> send(Words call, @Nullable Pending pending) {
+      return pending == null ? sendFree(node, call.list()) : node.send(call.list(), false, pending);
     }
 
     @Override
-    public Node nodeOf(Call call) {
+    public Node nodeOf(Words call) {
       return node;
     }
 
@@ -70,10 +68,10 @@ interface Routes {
 
     @Override
     public Throwable explained(Throwable error) {
-      if (!Failures.beginsWith(error, "MOVED", "ASK")) {
+      if (!Errors.beginsWith(error, "MOVED", "ASK")) {
         return error;
       }
-      String reply = Failures.text(error);
+      String reply = Errors.text(error);
       String text = "the server is a node of a cluster: use the cluster client (" + reply + ")";
       return new CommandRejectedException(reply.substring(0, reply.indexOf(' ')), text, error);
     }

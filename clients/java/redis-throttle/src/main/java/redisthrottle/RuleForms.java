@@ -90,7 +90,7 @@ final class RuleForms {
     Checks.integer("limit", limit, 1, 1_000_000);
     Checks.duration("ttl", ttl);
     List<String> words = List.of("LEASE", Long.toString(limit), Checks.word(ttl));
-    return new PlainRule(Definition.of(Kind.LEASE, name, limit, null, words).withTtl(ttl));
+    return new PlainRule(Definition.of(Kind.LEASE, name, limit, null, words).withRate(0, ttl));
   }
 
   /** Returns nanoseconds; up to 292 years fit. */

@@ -21,7 +21,7 @@ public final class SlidingLogRule extends BaseRule {
    */
   public SlidingLogRule slots(int parts) {
     Checks.integer("slots", parts, 16, 65_536);
-    List<String> words = new ArrayList<>(definition.words().subList(0, 3));
+    List<String> words = new ArrayList<>(definition.words.subList(0, 3));
     words.add("SLOTS");
     words.add(Integer.toString(parts));
     return new SlidingLogRule(definition.withWords(List.copyOf(words)));

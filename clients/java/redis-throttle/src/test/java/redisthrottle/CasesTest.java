@@ -32,8 +32,8 @@ class CasesTest {
           Map.entry("durations", (input, wanted) -> durationWord(input)),
           Map.entry("rates", (input, wanted) -> rate(input.asText())),
           Map.entry("key_parts", (input, wanted) -> KeyParts.join(texts(input))),
-          Map.entry("calls", (input, wanted) -> single(input).words()),
-          Map.entry("calls_all", (input, wanted) -> several(input).words()),
+          Map.entry("calls", (input, wanted) -> single(input).list()),
+          Map.entry("calls_all", (input, wanted) -> several(input).list()),
           Map.entry("invalid_rules", (input, wanted) -> mistake(input)),
           Map.entry("keys", (input, wanted) -> key(input)),
           Map.entry("replies", (input, wanted) -> shown(decision(input), wanted)),
@@ -102,7 +102,7 @@ class CasesTest {
 
   private static String durationWord(JsonNode input) {
     BaseRule rule = (BaseRule) Rule.fixed("name", 1, SharedCases.duration(input));
-    return rule.definition.words().get(2);
+    return rule.definition.words.get(2);
   }
 
   private static Object rate(String text) {
@@ -110,7 +110,7 @@ class CasesTest {
     assertEquals(rate, Rate.of(rate.toString()));
     BaseRule rule = (BaseRule) Rule.fixed("name", rate);
     assertEquals(rate.rate(), rule.limit());
-    return Map.of("rate", rate.rate(), "period", rule.definition.words().get(2));
+    return Map.of("rate", rate.rate(), "period", rule.definition.words.get(2));
   }
 
   /** Returns texts, with null for a part that is missing. */
@@ -120,46 +120,38 @@ class CasesTest {
     return all.toArray(String[]::new);
   }
 
-  private static Ask ask(JsonNode input, JsonNode shared) {
+  private static Keyed keyed(JsonNode input, JsonNode shared) {
     Item item = SharedCases.item(SharedCases.rule(input.get("rule")), input);
     String tag = shared.has("tag") ? shared.get("tag").asText() : null;
     String key = new Keys("rl", false, null).key(item.rule().name(), item.subject(), tag);
-    return new Ask(
-        item.rule,
-        key,
-        item.subject,
-        item.cost,
-        item.isPartial,
-        item.leave,
-        shared.path("id").asText(""),
-        item.ttl);
+    return item.keyed(key, shared.path("id").asText(""));
   }
 
-  private static Call single(JsonNode input) {
-    Ask ask = ask(input, input);
+  private static Words single(JsonNode input) {
+    Keyed keyed = keyed(input, input);
     String method = input.get("method").asText();
     return switch (method) {
-      case "forget" -> Call.forget(ask.key());
-      case "block" -> Call.block(ask.key(), SharedCases.duration(input.get("duration")));
-      case "renew" -> Call.renew(ask);
-      case "release" -> Call.release(ask);
-      case "lease" -> Call.single("CHECK", ask);
+      case "forget" -> Words.forget(keyed.key());
+      case "block" -> Words.block(keyed.key(), SharedCases.duration(input.get("duration")));
+      case "renew" -> Words.renew(keyed);
+      case "release" -> Words.release(keyed);
+      case "lease" -> Words.single("CHECK", keyed);
       case "check" -> {
-        if (ask.isLease()) {
+        if (keyed.isLease()) {
           throw Checks.invalid("rule", "no lease");
         }
-        yield Call.single("CHECK", ask);
+        yield Words.single("CHECK", keyed);
       }
-      default -> Call.single(method.toUpperCase(Locale.ROOT), ask);
+      default -> Words.single(method.toUpperCase(Locale.ROOT), keyed);
     };
   }
 
-  private static Call several(JsonNode input) {
-    List<Ask> asks = new ArrayList<>();
+  private static Words several(JsonNode input) {
+    List<Keyed> all = new ArrayList<>();
     for (JsonNode one : input.get("calls")) {
-      asks.add(ask(one, input));
+      all.add(keyed(one, input));
     }
-    return Call.several(asks, input.path("method").asText().equals("peek_all"));
+    return Words.several(all, input.path("method").asText().equals("peek_all"));
   }
 
   private static String mistake(JsonNode input) {
@@ -184,30 +176,27 @@ class CasesTest {
     return keys.key(input.get("rule").asText(), input.get("subject").asText(), tag);
   }
 
-  private static List<Ask> asks(JsonNode input) {
-    List<Ask> asks = new ArrayList<>();
+  private static List<Keyed> all(JsonNode input) {
+    List<Keyed> all = new ArrayList<>();
     JsonNode rules = input.get("rules");
     for (JsonNode one : rules == null ? List.of(input.get("rule")) : rules) {
-      BaseRule rule = (BaseRule) SharedCases.rule(one);
-      long cost = input.path("cost").asLong(1);
-      Item item = SharedCases.item(rule, input);
-      boolean isPartial = input.path("partial").asBoolean();
-      asks.add(new Ask(rule, "", "", cost, isPartial, item.leave, "", null));
+      Item item = SharedCases.item(SharedCases.rule(one), input);
+      all.add(item.keyed("", ""));
     }
-    return asks;
+    return all;
   }
 
   /** Returns the decision that a case describes. */
   private static Decision decision(JsonNode input) {
-    List<Ask> asks = asks(input);
+    List<Keyed> all = all(input);
     if (input.path("source").asText().equals("error")) {
       boolean allowed = input.path("allowed").asBoolean();
       long ms = input.path("retry_after_ms").asLong();
       UnavailableException away = UnavailableException.sent(Reason.TIMEOUT, "", null);
-      return Decision.of(asks.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, away);
+      return Decision.of(all.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, away);
     }
     Object reply = SharedCases.reply(input.get("reply"));
-    return asks.size() > 1 ? Replies.several(reply, asks) : Replies.decision(reply, asks.get(0));
+    return all.size() > 1 ? Replies.several(reply, all) : Replies.decision(reply, all.get(0));
   }
 
   static JsonNode shown(Decision d, JsonNode wanted) {
@@ -276,7 +265,7 @@ class CasesTest {
   }
 
   private static Object errorKind(JsonNode input) {
-    RuntimeException known = Failures.classified(new ServerErrorException(input.asText(), null));
+    RuntimeException known = Errors.classified(new ServerErrorException(input.asText(), null));
     return known instanceof CommandRejectedException ? "rejected" : "unavailable";
   }
 

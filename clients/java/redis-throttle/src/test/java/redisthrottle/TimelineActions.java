@@ -154,7 +154,7 @@ final class TimelineActions {
         work.handle(
             (result, error) -> {
               keep(name, one, result);
-              Throwable cause = error == null ? null : Failures.cause(error);
+              Throwable cause = error == null ? null : Errors.cause(error);
               return new Outcome(result, cause, began, nowMs());
             });
     if (!one.has("start")) {

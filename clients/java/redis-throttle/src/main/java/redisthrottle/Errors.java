@@ -13,7 +13,7 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /** Tells the errors of servers and drivers apart. */
-final class Failures {
+final class Errors {
   /** The first words of the errors of a server that cannot decide for some time. */
   private static final Set<String> PASSING =
       Set.of(
@@ -36,7 +36,7 @@ final class Failures {
   private static final Pattern RIGHTS_IN_LIBRARY =
       Pattern.compile("^ERR (ACL failure in script|The user executing the script can't)");
 
-  private Failures() {}
+  private Errors() {}
 
   /** Returns the error inside of those that futures add. */
   static Throwable cause(Throwable error) {

@@ -17,7 +17,7 @@ import redisthrottle.Event.EventKind;
  * The calls of a limiter. Each method validates its arguments in the thread of the caller, and
  * returns the work that follows in the loop.
  */
-final class Core {
+final class Steps {
   final Loop loop;
   final Options options;
   final Keys keys;
@@ -32,7 +32,7 @@ final class Core {
   private final Routes routes;
   private final Entry entry;
 
-  Core(
+  Steps(
       Connector connector,
       Options options,
       Supplier<Clock> clock,
@@ -63,119 +63,116 @@ final class Core {
     loop.execute(routes::dial);
   }
 
-  Ask ask(Item given, CallOptions call) {
+  Keyed keyed(Item given, CallOptions call) {
     closing.check();
     return known(given, call);
   }
 
   /** Returns an item, also after the end of the limiter. */
-  private Ask known(Item given, CallOptions call) {
+  private Keyed known(Item given, CallOptions call) {
     Item item = Checks.present("item", given);
     Checks.present("options", call);
-    item.rule.checkedLocal(decider.onErrorOf(item.rule));
+    item.rule.definition.checkLocal(decider.onErrorOf(item.rule.definition));
     String key = keys.key(item.rule.name(), item.subject, call.tag());
-    String id = call.id() == null ? "" : call.id();
-    return new Ask(
-        item.rule, key, item.subject, item.cost, item.isPartial, item.leave, id, item.ttl);
+    return item.keyed(key, call.id() == null ? "" : call.id());
   }
 
   /** Returns an item that is no reservation. */
-  private static Ask single(Ask ask) {
-    if (ask.isReservation()) {
+  private static Keyed single(Keyed keyed) {
+    if (keyed.isReservation()) {
       throw invalid("item", "no reservation: admit and reserve take one");
     }
-    return ask;
+    return keyed;
   }
 
-  List<Ask> asks(List<Item> items, CallOptions call) {
+  List<Keyed> all(List<Item> items, CallOptions call) {
     closing.check();
-    List<Ask> asks = new ArrayList<>();
+    List<Keyed> all = new ArrayList<>();
     for (Item item : Checks.present("items", items)) {
-      Ask ask = ask(Checks.present("items", item), call);
-      if (ask.isPartial()) {
+      Keyed keyed = keyed(Checks.present("items", item), call);
+      if (keyed.isPartial()) {
         throw invalid("partial", "a check of one rule");
       }
-      asks.add(ask);
+      all.add(keyed);
     }
-    return asks;
+    return all;
   }
 
   Work<Decision> check(Item item, CallOptions given) {
-    Ask ask = single(ask(item, given));
-    if (ask.isLease()) {
+    Keyed keyed = single(keyed(item, given));
+    if (keyed.isLease()) {
       throw invalid("rule", "no lease: Limiter.lease takes one");
     }
-    Call call = Call.single("CHECK", ask);
-    int batch = prefetchOf(ask);
-    List<Ask> asks = List.of(ask);
+    Words call = Words.single("CHECK", keyed);
+    int batch = prefetchOf(keyed);
+    List<Keyed> all = List.of(keyed);
     return signal -> {
-      Decision permit = batch > 1 ? stocks.spend(ask.key(), ask.rule()) : null;
-      if (permit == null && !ask.isPartial()) {
+      Decision permit = batch > 1 ? stocks.spend(keyed) : null;
+      if (permit == null && !keyed.isPartial()) {
         permit = denials.cache.get(call);
       }
       if (permit != null) {
-        Decision known = decider.counted(EventKind.CHECK, permit, asks, Hooks.NOT_SENT);
+        Decision known = decider.counted(EventKind.CHECK, permit, all, Hooks.NOT_SENT);
         return CompletableFuture.completedFuture(known);
       }
       return decider.decided(
           EventKind.CHECK,
-          asks,
+          all,
           true,
-          () -> batch > 1 ? fetched(ask, call, batch, signal) : decided(call, asks, signal));
+          () -> batch > 1 ? fetched(keyed, call, batch, signal) : decided(call, all, signal));
     };
   }
 
-  private CompletableFuture<Decision> decided(Call call, List<Ask> asks, Signal signal) {
-    Call cached = asks.get(0).isPartial() ? null : call;
-    Inquiry inquiry = new Inquiry(denials, asks, cached, false, true);
+  private CompletableFuture<Decision> decided(Words call, List<Keyed> all, Signal signal) {
+    Words cached = all.get(0).isPartial() ? null : call;
+    Inquiry inquiry = new Inquiry(denials, all, cached, false, true);
     return exchange.send(call, inquiry, signal).thenApply(inquiry::read);
   }
 
-  private int prefetchOf(Ask ask) {
-    if (!ask.isPlain() || !ask.rule().isPrefetchable()) {
+  private int prefetchOf(Keyed keyed) {
+    if (!keyed.isPlain() || !keyed.definition().isPrefetchable()) {
       return 1;
     }
-    int own = ask.rule().definition.prefetch();
+    int own = keyed.definition().choices.prefetch();
     return own == 0 ? options.prefetch : own;
   }
 
   /**
    * Takes a permit of a fetch. Other callers may share the fetch, so this caller does not end it.
    */
-  private CompletableFuture<Decision> fetched(Ask ask, Call plain, int batch, Signal signal) {
+  private CompletableFuture<Decision> fetched(Keyed keyed, Words plain, int batch, Signal signal) {
     if (closing.hasBegun()) {
       return CompletableFuture.failedFuture(Closing.error());
     }
     Prefetcher.Wanted wanted =
         new Prefetcher.Wanted(
-            ask.rule(),
-            ask.key(),
+            keyed,
             batch,
             permits -> {
-              Ask whole = ask.withCost(permits, true);
+              Keyed whole = keyed.withCost(permits, true);
               Inquiry inquiry = new Inquiry(denials, List.of(whole), plain, false, true);
               return exchange
-                  .send(Call.one("CHECK", whole), inquiry, Signal.NONE)
+                  .send(Words.one("CHECK", whole), inquiry, Signal.NONE)
                   .thenApply(inquiry::read);
             });
     return stocks.take(wanted, exchange.nodeOf(plain), exchange.timeoutNs, signal);
   }
 
   Work<Decision> peek(Item item, CallOptions given) {
-    Ask asked = single(ask(item, given));
+    Keyed asked = single(keyed(item, given));
     boolean needsId = asked.isLease() && asked.id().isEmpty();
-    Ask ask = needsId ? asked.withId(UUID.randomUUID().toString()) : asked;
-    if (ask.isPartial()) {
+    Keyed keyed = needsId ? asked.withId(UUID.randomUUID().toString()) : asked;
+    if (keyed.isPartial()) {
       throw invalid("partial", "a check");
     }
-    Call call = Call.single("PEEK", ask);
-    List<Ask> asks = List.of(ask);
-    boolean isKnown = !ask.isHeld();
+    Words call = Words.single("PEEK", keyed);
+    List<Keyed> all = List.of(keyed);
+    boolean isKnown = !keyed.isHeld();
     return signal -> {
-      Inquiry inquiry = new Inquiry(denials, asks, null, false, isKnown);
+      Inquiry inquiry = new Inquiry(denials, all, null, false, isKnown);
       return decider.decided(
           EventKind.PEEK,
-          asks,
+          all,
           isKnown,
           () -> exchange.send(call, inquiry, signal).thenApply(inquiry::read));
     };
@@ -189,123 +186,125 @@ final class Core {
 
   /** Charges or refunds an item, also after the end of the limiter. */
   Work<Decision> givenBack(EventKind kind, Item item, CallOptions given) {
-    Ask ask = single(known(item, given));
-    if (ask.isPartial() || ask.leave() != null) {
+    Keyed keyed = single(known(item, given));
+    if (keyed.isPartial() || keyed.leave() != null) {
       throw invalid("item", "neither partial nor leave in a refund and a charge");
     }
-    Call call = Call.single(kind.name(), ask);
+    Words call = Words.single(kind.name(), keyed);
     return signal -> {
       long askedAt = loop.nanos();
-      denials.forget(kind, ask.key());
+      denials.forget(kind, keyed.key());
       return decider
-          .answer(call, signal, List.of(ask))
-          .whenComplete((reply, error) -> denials.forget(kind, ask.key()))
+          .answer(call, signal, List.of(keyed))
+          .whenComplete((reply, error) -> denials.forget(kind, keyed.key()))
           .thenApply(
               reply -> {
-                Decision d = readSettled(reply, ask, askedAt);
-                decider.hooks.tell(kind, d, null, List.of(ask), askedAt);
+                Decision d = readSettled(reply, keyed, askedAt);
+                decider.hooks.tell(kind, d, null, List.of(keyed), askedAt);
                 return d;
               });
     };
   }
 
-  private Decision readSettled(@Nullable Object reply, Ask ask, long askedAt) {
+  private Decision readSettled(@Nullable Object reply, Keyed keyed, long askedAt) {
     try {
-      return Replies.settled(reply, ask.rule());
+      return Replies.settled(reply, keyed.rule());
     } catch (CommandRejectedException e) {
-      throw Failures.classified(decider.noteRejection(e, List.of(ask), askedAt));
+      throw Errors.classified(decider.noteRejection(e, List.of(keyed), askedAt));
     }
   }
 
   Work<Boolean> forget(Item item, CallOptions given) {
-    Ask ask = single(ask(item, given));
+    Keyed keyed = single(keyed(item, given));
     return signal ->
-        forgetting(ask, Call.forget(ask.key()), signal)
+        forgetting(keyed, Words.forget(keyed.key()), signal)
             .thenApply(reply -> Replies.integer(reply) > 0);
   }
 
   Work<Boolean> block(Item item, Duration d, CallOptions given) {
-    Ask ask = single(ask(item, given));
-    Call call = Call.block(ask.key(), d);
-    return signal -> forgetting(ask, call, signal).thenApply(reply -> true);
+    Keyed keyed = single(keyed(item, given));
+    Words call = Words.block(keyed.key(), d);
+    return signal -> forgetting(keyed, call, signal).thenApply(reply -> true);
   }
 
   /** Sends a call, before and after which this process forgets what it keeps of the key. */
-  private CompletableFuture<@Nullable Object> forgetting(Ask ask, Call call, Signal signal) {
+  private CompletableFuture<@Nullable Object> forgetting(Keyed keyed, Words call, Signal signal) {
     Runnable forget =
         () -> {
-          denials.forget(ask.key());
-          stocks.forget(ask.key());
+          denials.forget(keyed.key());
+          stocks.forget(keyed.key());
         };
     forget.run();
     // Again, because calls in flight may have stored results in the meantime.
-    return decider.answer(call, signal, List.of(ask)).whenComplete((reply, error) -> forget.run());
+    return decider
+        .answer(call, signal, List.of(keyed))
+        .whenComplete((reply, error) -> forget.run());
   }
 
   Work<Decision> checkAll(List<Item> items, CallOptions given) {
-    List<Ask> asks = asks(items, given);
-    Call call = Call.several(asks, false);
-    if (asks.stream().anyMatch(Ask::isHeld)) {
-      return signal -> taking(EventKind.CHECK, call, asks, true, false, signal);
+    List<Keyed> all = all(items, given);
+    Words call = Words.several(all, false);
+    if (all.stream().anyMatch(Keyed::isHeld)) {
+      return signal -> taking(EventKind.CHECK, call, all, true, false, signal);
     }
     return signal -> {
       Decision denied = denials.cache.get(call);
       if (denied != null) {
-        Decision known = decider.counted(EventKind.CHECK, denied, asks, Hooks.NOT_SENT);
+        Decision known = decider.counted(EventKind.CHECK, denied, all, Hooks.NOT_SENT);
         return CompletableFuture.completedFuture(known);
       }
-      return several(EventKind.CHECK, call, asks, call, signal);
+      return several(EventKind.CHECK, call, all, call, signal);
     };
   }
 
   Work<Decision> peekAll(List<Item> items, CallOptions given) {
-    List<Ask> asks = asks(items, given);
-    Call call = Call.several(asks, true);
-    return signal -> several(EventKind.PEEK, call, asks, null, signal);
+    List<Keyed> all = all(items, given);
+    Words call = Words.several(all, true);
+    return signal -> several(EventKind.PEEK, call, all, null, signal);
   }
 
   private CompletableFuture<Decision> several(
-      EventKind kind, Call call, List<Ask> asks, @Nullable Call cached, Signal signal) {
-    boolean isKnown = asks.stream().noneMatch(Ask::isHeld);
-    Inquiry inquiry = new Inquiry(denials, asks, cached, true, isKnown);
+      EventKind kind, Words call, List<Keyed> all, @Nullable Words cached, Signal signal) {
+    boolean isKnown = all.stream().noneMatch(Keyed::isHeld);
+    Inquiry inquiry = new Inquiry(denials, all, cached, true, isKnown);
     return decider.decided(
         kind,
-        asks,
+        all,
         isKnown,
-        () -> tooMany(exchange.send(call, inquiry, signal).thenApply(inquiry::read), asks));
+        () -> tooMany(exchange.send(call, inquiry, signal).thenApply(inquiry::read), all));
   }
 
   /** Decides a call with leases and reservations, or of an admission. */
   private CompletableFuture<Decision> taking(
       EventKind kind,
-      Call call,
-      List<Ask> asks,
+      Words call,
+      List<Keyed> all,
       boolean isSeveral,
       boolean isCounted,
       Signal signal) {
     return ending.abandoning(
-        asks,
+        all,
         isSeveral,
         isCounted,
         taking ->
             decider.decided(
                 kind,
-                asks,
+                all,
                 false,
                 () -> {
                   CompletableFuture<Decision> decision =
                       exchange.send(call, taking, signal).thenApply(taking::read);
-                  return isSeveral ? tooMany(decision, asks) : decision;
+                  return isSeveral ? tooMany(decision, all) : decision;
                 }));
   }
 
   /** Makes a denial of the error of a key that remembers too many ids. */
   private static CompletableFuture<Decision> tooMany(
-      CompletableFuture<Decision> decision, List<Ask> asks) {
-    return Failures.recovered(
+      CompletableFuture<Decision> decision, List<Keyed> all) {
+    return Errors.recovered(
         decision,
         error -> {
-          Decision denial = Replies.tooMany(error, asks);
+          Decision denial = Replies.tooMany(error, all);
           return denial == null
               ? CompletableFuture.failedFuture(error)
               : CompletableFuture.completedFuture(denial);
@@ -313,20 +312,20 @@ final class Core {
   }
 
   Work<Lease> lease(Item item, CallOptions given) {
-    Ask asked = single(ask(item, given));
+    Keyed asked = single(keyed(item, given));
     if (!asked.isLease()) {
       throw invalid("rule", "a rule made by Rule.lease");
     }
-    Ask ask = given.id() == null ? asked.withId(UUID.randomUUID().toString()) : asked;
-    Call call = Call.single("CHECK", ask);
-    List<Ask> asks = List.of(ask);
+    Keyed keyed = given.id() == null ? asked.withId(UUID.randomUUID().toString()) : asked;
+    Words call = Words.single("CHECK", keyed);
+    List<Keyed> all = List.of(keyed);
     return Work.undoing(
         signal -> {
           long askedAt = loop.nanos();
-          return taking(EventKind.LEASE, call, asks, false, false, signal)
+          return taking(EventKind.LEASE, call, all, false, false, signal)
               .thenApply(closing::granted)
               .thenApply(
-                  d -> ending.guarded(asks, false, () -> holding.lease(this, ask, d, askedAt)))
+                  d -> ending.guarded(all, false, () -> holding.lease(this, keyed, d, askedAt)))
               .thenApply(closing::kept);
         },
         lease -> lease.releaseAsync());
@@ -335,18 +334,17 @@ final class Core {
   Work<Admission> admit(List<Item> items, CallOptions given) {
     String own = Checks.present("options", given).id();
     String id = own == null ? UUID.randomUUID().toString() : own;
-    Ask.checkAdmissionId(id);
-    List<Ask> asks = asks(items, given.withId(id));
-    Call call = Call.several(asks, false);
+    Keyed.checkAdmissionId(id);
+    List<Keyed> all = all(items, given.withId(id));
+    Words call = Words.several(all, false);
     return Work.undoing(
         signal -> {
           long askedAt = loop.nanos();
-          return taking(EventKind.CHECK, call, asks, true, true, signal)
+          return taking(EventKind.CHECK, call, all, true, true, signal)
               .thenApply(closing::granted)
               .thenApply(
                   d ->
-                      ending.guarded(
-                          asks, true, () -> holding.admission(this, asks, d, id, askedAt)))
+                      ending.guarded(all, true, () -> holding.admission(this, all, d, id, askedAt)))
               .thenApply(closing::kept);
         },
         admission -> admission.finishAsync());
@@ -354,7 +352,7 @@ final class Core {
 
   Work<Backend> ready() {
     closing.check();
-    Call call = Call.probe(keys.key("ready", "ready", null));
+    Words call = Words.probe(keys.key("ready", "ready", null));
     long withinNs = options.patience(true).toNanos();
     return signal ->
         decider
@@ -373,7 +371,7 @@ final class Core {
 
   /** Gives back what an allowed call took; see {@link Limiter#giveBack(Item, Decision)}. */
   void giveBack(Item item, Decision taken, CallOptions given) {
-    Ask ask = single(ask(item, given)).withoutLeave();
+    Keyed keyed = single(keyed(item, given)).withoutLeave();
     Decision row = Checks.present("taken", taken);
     // A call that shadow mode allowed took nothing.
     if (!row.wouldAllow() || row.granted() < 1 || row.source() == Source.ERROR) {
@@ -383,21 +381,21 @@ final class Core {
     Work<Decision> refund = settled(EventKind.REFUND, units, given);
     loop.execute(
         () -> {
-          if (row.source() == Source.SERVER || !putBack(ask, row)) {
+          if (row.source() == Source.SERVER || !putBack(keyed, row)) {
             refund.begin(Signal.NONE);
           }
         });
   }
 
   /** Returns units that this process granted. Returns false if it cannot. */
-  private boolean putBack(Ask ask, Decision row) {
+  private boolean putBack(Keyed keyed, Decision row) {
     Reason reason = row.reason();
     if (reason == null) {
-      denials.forget(ask.key());
-      return stocks.putBack(ask.key(), ask.rule(), prefetchOf(ask));
+      denials.forget(keyed.key());
+      return stocks.putBack(keyed, prefetchOf(keyed));
     }
-    denials.forgetCached(ask.key());
-    decider.refundLocal(ask.withCost(row.granted(), false), reason);
+    denials.forgetCached(keyed.key());
+    decider.refundLocal(keyed.withCost(row.granted(), false), reason);
     return true;
   }
 }

@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
  * Decides in this process, for rules whose {@link OnError} is {@code LOCAL}, and for keys that the
  * server denied, until it answers again.
  */
-final class LocalLimiter {
+final class Local {
   /** The maximum number of keys. */
   private static final int KEYS_MAX = 10_000;
 
@@ -22,10 +22,10 @@ final class LocalLimiter {
    * @param algorithm the rule with its local share, or with its whole limit
    * @param isWhole true for the whole limit
    */
-  record Share(Ask ask, Algorithm algorithm, boolean isWhole) {
+  record Share(Keyed keyed, Algorithm algorithm, boolean isWhole) {
     /** Returns the same rule for a call that takes nothing. */
     Share untouched() {
-      return new Share(ask.withCost(0, false).withoutLeave(), algorithm, isWhole);
+      return new Share(keyed.withCost(0, false).withoutLeave(), algorithm, isWhole);
     }
   }
 
@@ -40,7 +40,7 @@ final class LocalLimiter {
   /** The others. They are dropped last, because dropping one resets its limit. */
   private final LinkedHashMap<String, Boolean> exhausted = new LinkedHashMap<>();
 
-  LocalLimiter(Loop loop) {
+  Local(Loop loop) {
     this.loop = loop;
   }
 
@@ -54,7 +54,7 @@ final class LocalLimiter {
       long cost = costOf(share, now);
       Algorithm.Verdict verdict = verdict(share, cost, now);
       verdicts.add(verdict);
-      rows.add(decision(share.ask, verdict, cost, away));
+      rows.add(decision(share.keyed, verdict, cost, away));
       allowed &= verdict.allowed();
     }
     for (int at = 0; allowed && !isPeek && at < shares.size(); at++) {
@@ -73,20 +73,20 @@ final class LocalLimiter {
 
   /** Returns the units that a call takes; a partial call takes what is left. */
   private long costOf(Share share, long now) {
-    Ask ask = share.ask;
-    if (!ask.isPartial()) {
-      return ask.cost();
+    Keyed keyed = share.keyed;
+    if (!keyed.isPartial()) {
+      return keyed.cost();
     }
     Algorithm.Verdict free = share.algorithm().decide(stateOf(share), now, 0);
-    long left = unitsLeft(ask.leave(), free.limit());
-    return Math.min(ask.cost(), Math.max(1, free.remaining() - left));
+    long left = unitsLeft(keyed.leave(), free.limit());
+    return Math.min(keyed.cost(), Math.max(1, free.remaining() - left));
   }
 
   /** Decides one call with its options. */
   private Algorithm.Verdict verdict(Share share, long cost, long now) {
     Algorithm local = share.algorithm();
     Object state = stateOf(share);
-    String leave = share.ask.leave();
+    String leave = share.keyed.leave();
     if (leave == null) {
       return local.decide(state, now, cost);
     }
@@ -96,16 +96,16 @@ final class LocalLimiter {
   }
 
   private static Decision decision(
-      Ask ask, Algorithm.Verdict v, long cost, UnavailableException away) {
+      Keyed keyed, Algorithm.Verdict v, long cost, UnavailableException away) {
     // A cost above the local share may be within the rule's limit. Such a call may be allowed when
     // the server is back, so it has a retry time.
-    long limit = ask.rule().decider().limit();
+    long limit = keyed.definition().decider().limit;
     long retryAfter = v.retryAfter();
-    if (retryAfter == Algorithm.NEVER && ask.cost() + unitsLeft(ask.leave(), limit) <= limit) {
+    if (retryAfter == Algorithm.NEVER && keyed.cost() + unitsLeft(keyed.leave(), limit) <= limit) {
       retryAfter = Math.max(1000, v.resetAfter());
     }
     return Decision.of(
-        ask.rule(),
+        keyed.rule(),
         v.allowed(),
         v.limit(),
         v.remaining(),
@@ -131,7 +131,7 @@ final class LocalLimiter {
   /** Returns the key of a state. A changed rule of the same name has another one. */
   private static String keyOf(Share share) {
     String stem = share.isWhole ? "whole " : "";
-    return stem + share.ask.rule().text + " " + share.ask.key();
+    return stem + share.keyed.definition().text + " " + share.keyed.key();
   }
 
   private void keep(Share share, Object state, long now) {
@@ -196,7 +196,7 @@ final class LocalLimiter {
     if (state == null) {
       return;
     }
-    Object left = share.algorithm().add(state, now, -share.ask.cost());
+    Object left = share.algorithm().add(state, now, -share.keyed.cost());
     if (left != null) {
       keep(share, left, now);
     } else {

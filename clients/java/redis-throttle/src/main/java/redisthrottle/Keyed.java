@@ -10,14 +10,15 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rule with its key, and what a call takes.
+ * An item with its key: a rule, and what a call takes.
  *
  * @param leave the number of units or the percentage that is left to others
  * @param id the name of a lease or a reservation; empty if there is none
  * @param ttl the ttl of a reservation, otherwise null
  */
-record Ask(
-    BaseRule rule,
+record Keyed(
+    Rule rule,
+    Definition definition,
     String key,
     String subject,
     long cost,
@@ -28,8 +29,9 @@ record Ask(
   private static final int LEASE_ID_MAX = 128;
   private static final int ID_MAX = 64;
 
-  static Ask of(BaseRule rule, String key, String subject, long cost) {
-    return new Ask(rule, key, subject, cost, false, null, "", null);
+  /** Returns the item with a cost and no options. */
+  Keyed plain(long units) {
+    return new Keyed(rule, definition, key, subject, units, false, null, "", null);
   }
 
   /** Returns true if the server keeps the call under its id. */
@@ -42,13 +44,18 @@ record Ask(
   }
 
   boolean isLease() {
-    return rule.kind() == Kind.LEASE;
+    return definition.kind == Kind.LEASE;
   }
 
   /** Returns the ttl of a lease or of a reservation. */
   Duration holdTtl() {
-    Duration given = ttl == null ? rule.definition.ttl() : ttl;
+    Duration given = ttl == null ? definition.period : ttl;
     return given == null ? Duration.ZERO : given;
+  }
+
+  /** Returns true if the other item has the same rule. */
+  boolean isSame(Keyed other) {
+    return definition.isSame(other.definition);
   }
 
   /** Returns true for a call of one unit without options. */
@@ -56,37 +63,38 @@ record Ask(
     return cost == 1 && !isPartial && leave == null;
   }
 
-  Ask withCost(long units, boolean partial) {
-    return new Ask(rule, key, subject, units, partial, leave, id, ttl);
+  Keyed withCost(long units, boolean partial) {
+    return new Keyed(rule, definition, key, subject, units, partial, leave, id, ttl);
   }
 
-  Ask withId(String name) {
-    return new Ask(rule, key, subject, cost, isPartial, leave, name, ttl);
+  Keyed withId(String name) {
+    return new Keyed(rule, definition, key, subject, cost, isPartial, leave, name, ttl);
   }
 
-  /** Returns the ask without what is left to others. */
-  Ask withoutLeave() {
-    return new Ask(rule, key, subject, cost, isPartial, null, id, ttl);
+  /** Returns the item without what is left to others. */
+  Keyed withoutLeave() {
+    return new Keyed(rule, definition, key, subject, cost, isPartial, null, id, ttl);
   }
 
-  /** Returns the ask for a server without the module, where a policy is its default. */
-  Ask withDefault() {
-    return new Ask(rule.decider(), key, subject, cost, isPartial, leave, id, ttl);
+  /** Returns the item for a server without the module, where a policy is its default. */
+  Keyed withDefault() {
+    Definition decider = definition.decider();
+    return new Keyed(rule, decider, key, subject, cost, isPartial, leave, id, ttl);
   }
 
   /** Validates the options of a call, which depend on the rule. */
-  Ask checked() {
+  Keyed checked() {
     Checks.integer("cost", cost, isPartial ? 1 : 0, UNITS_MAX);
-    Kind kind = rule.kind();
+    Kind kind = definition.kind;
     if (kind == Kind.LEASE || kind == Kind.BACKOFF) {
       if (cost != 1) {
-        throw invalid("cost", "1 for " + rule.name());
+        throw invalid("cost", "1 for " + definition.name);
       }
       if (isPartial) {
-        throw invalid("partial", "a rule that takes a cost; " + rule.name() + " does not");
+        throw invalid("partial", "a rule that takes a cost; " + definition.name + " does not");
       }
       if (kind == Kind.BACKOFF && leave != null) {
-        throw invalid("leave", "nothing for the backoff " + rule.name());
+        throw invalid("leave", "nothing for the backoff " + definition.name);
       }
     }
     if (isHeld()) {
@@ -117,7 +125,7 @@ record Ask(
   /** Returns the words after the key. */
   List<String> words() {
     if (isPlain() && !isHeld()) {
-      return rule.definition.words();
+      return definition.words;
     }
     List<String> options = new ArrayList<>();
     if (cost != 1 || isPartial) {
@@ -131,7 +139,7 @@ record Ask(
       options.add("LEAVE");
       options.add(leave);
     }
-    List<String> words = rule.withOptions(options);
+    List<String> words = definition.withOptions(options);
     if (!isHeld()) {
       return words;
     }

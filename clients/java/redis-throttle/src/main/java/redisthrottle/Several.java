@@ -10,12 +10,12 @@ import org.jspecify.annotations.Nullable;
 import redisthrottle.Event.EventKind;
 
 /** Calls that follow each other: checks of several items, and a wait. */
-final class Sequences {
-  private final Core core;
+final class Several {
+  private final Steps steps;
   private final CallOptions options;
 
-  Sequences(Core core, CallOptions options) {
-    this.core = core;
+  Several(Steps steps, CallOptions options) {
+    this.steps = steps;
     this.options = options;
   }
 
@@ -23,30 +23,30 @@ final class Sequences {
   private CompletableFuture<Decision> refund(Item item, Decision taken, Signal signal) {
     try {
       Item units = item.rule.of(item.subject).cost(taken.granted());
-      return core.givenBack(EventKind.REFUND, units, options).begin(signal);
+      return steps.givenBack(EventKind.REFUND, units, options).begin(signal);
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
   }
 
   Work<Decision> checkEach(List<Item> items) {
-    List<Ask> asks = core.asks(items, options);
-    if (asks.isEmpty()) {
+    List<Keyed> all = steps.all(items, options);
+    if (all.isEmpty()) {
       throw invalid("items", "at least one item");
     }
     List<Work<Decision>> checks = new ArrayList<>();
-    for (int at = 0; at < asks.size(); at++) {
-      Ask ask = asks.get(at);
-      if (ask.isHeld() || !ask.rule().takesCost()) {
-        throw invalid("items", "no lease, reservation or backoff: " + ask.rule().name());
+    for (int at = 0; at < all.size(); at++) {
+      Keyed keyed = all.get(at);
+      if (keyed.isHeld() || !keyed.rule().takesCost()) {
+        throw invalid("items", "no lease, reservation or backoff: " + keyed.rule().name());
       }
-      checks.add(core.check(items.get(at), options));
+      checks.add(steps.check(items.get(at), options));
     }
-    List<Long> costs = asks.stream().map(Ask::cost).toList();
+    List<Long> costs = all.stream().map(Keyed::cost).toList();
     return signal -> {
       List<Decision> rows = new ArrayList<>();
       CompletableFuture<Boolean> checked = checkFrom(0, checks, rows, signal);
-      return Failures.recovered(
+      return Errors.recovered(
               checked,
               error ->
                   giveBack(0, items, rows)
@@ -112,9 +112,9 @@ final class Sequences {
     if (Checks.present("longest", longest).isNegative()) {
       throw invalid("longest", "a duration of at least 0");
     }
-    Work<Decision> check = core.check(item, options);
+    Work<Decision> check = steps.check(item, options);
     return signal -> {
-      long now = core.loop.nanos();
+      long now = steps.loop.nanos();
       // A longer wait than 146 years is one of 146 years.
       boolean isLong = longest.getSeconds() > Long.MAX_VALUE / 2_000_000_000;
       long until = now + (isLong ? Long.MAX_VALUE / 2 : longest.toNanos());
@@ -133,13 +133,13 @@ final class Sequences {
         .begin(signal)
         .thenCompose(
             checked -> {
-              boolean isOver = signal.left(core.exchange.timeoutNs) <= 0;
+              boolean isOver = signal.left(steps.exchange.timeoutNs) <= 0;
               // The time of the caller is over, and the server has denied it.
               Decision d = isOver && checked.degraded() && last != null ? last : checked;
               if (d.retryAfter().isZero()) {
                 return CompletableFuture.completedFuture(d);
               }
-              long left = until - core.loop.nanos();
+              long left = until - steps.loop.nanos();
               boolean fits = !d.never() && d.retryAfter().compareTo(Duration.ofNanos(left)) <= 0;
               if (!d.allowed() && (!fits || isOver || d.source() == Source.ERROR)) {
                 return CompletableFuture.completedFuture(d);
@@ -155,9 +155,9 @@ final class Sequences {
   private CompletableFuture<Decision> slept(
       Item item, Work<Decision> check, Decision d, long until, Signal signal) {
     CompletableFuture<Boolean> slept = new CompletableFuture<>();
-    Runnable stop = core.loop.after(d.retryAfter().toNanos(), () -> slept.complete(true));
+    Runnable stop = steps.loop.after(d.retryAfter().toNanos(), () -> slept.complete(true));
     Runnable unclose =
-        core.closing.signal.whenAborted(
+        steps.closing.signal.whenAborted(
             () -> slept.completeExceptionally(new IllegalStateException("the limiter is closed")));
     Runnable unfollow =
         signal.whenAborted(
@@ -194,8 +194,8 @@ final class Sequences {
     return refund(item, d, signal)
         .handle(
             (reply, error) -> {
-              if (error != null && !(Failures.cause(error) instanceof UnavailableException)) {
-                throw Failures.classified(error);
+              if (error != null && !(Errors.cause(error) instanceof UnavailableException)) {
+                throw Errors.classified(error);
               }
               return d.tooLate();
             });
