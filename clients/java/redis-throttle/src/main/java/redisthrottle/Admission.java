@@ -32,8 +32,8 @@ public final class Admission extends Guard implements AutoCloseable {
   private final List<Part> parts;
   private final Map<Part, Long> settled = new ConcurrentHashMap<>();
 
-  Admission(Steps steps, Decision decision, String id, List<Part> parts) {
-    super(steps);
+  Admission(Owner owner, Decision decision, String id, List<Part> parts) {
+    super(owner);
     this.decision = decision;
     this.id = id;
     this.parts = parts;
@@ -121,12 +121,12 @@ public final class Admission extends Guard implements AutoCloseable {
    */
   @Override
   public void close() {
-    steps.entry().awaitEnd(end());
+    owner.entry().awaitEnd(end());
   }
 
   /** Ends the admission as {@link #close} does. */
   public CompletionStage<Void> finishAsync() {
-    return steps.entry().outside(end());
+    return owner.entry().outside(end());
   }
 
   @Override

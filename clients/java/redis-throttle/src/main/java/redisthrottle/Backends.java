@@ -40,11 +40,11 @@ final class Backends {
 
   private @Nullable Shared<Backend> search;
 
-  Backends(Routes routes, Exchange exchange) {
+  Backends(Routes routes, Loop loop, Options options) {
     this.routes = routes;
-    this.loop = exchange.loop;
-    this.wanted = exchange.options.backend;
-    this.timeoutNs = exchange.options.timeout.toNanos();
+    this.loop = loop;
+    this.wanted = options.backend;
+    this.timeoutNs = options.timeout.toNanos();
     boolean isModule = wanted == Backend.AUTO || wanted == Backend.MODULE;
     choice = isModule ? Backend.MODULE : null;
   }

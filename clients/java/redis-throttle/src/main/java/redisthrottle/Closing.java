@@ -22,8 +22,12 @@ final class Closing {
   /** Aborted when the limiter closes. */
   final Signal signal = new Signal();
 
-  private final Steps steps;
+  private final Loop loop;
   private final Connector connector;
+  private final Exchange exchange;
+  private final Events events;
+  private final Prefetcher stocks;
+  private final Ending ending;
 
   /** The leases and admissions that have not ended, as long as the program has them. */
   private final Set<Guard> guards = Collections.newSetFromMap(new WeakHashMap<>());
@@ -32,20 +36,19 @@ final class Closing {
   private boolean hasEnded;
   private final CompletableFuture<Void> closed = new CompletableFuture<>();
 
-  Closing(Steps steps, Connector connector) {
-    this.steps = steps;
+  Closing(Connector connector, Exchange exchange, Events events, Prefetcher stocks, Ending ending) {
+    this.loop = exchange.loop;
     this.connector = connector;
-  }
-
-  /** Returns the error of a call after the end. */
-  static IllegalStateException error() {
-    return new IllegalStateException("the limiter is closed");
+    this.exchange = exchange;
+    this.events = events;
+    this.stocks = stocks;
+    this.ending = ending;
   }
 
   /** Throws if a call may not begin. */
   void check() {
     if (isClosed) {
-      throw error();
+      throw Errors.closed();
     }
   }
 
@@ -57,7 +60,7 @@ final class Closing {
   <T extends Guard> T kept(T guard) {
     if (isClosed) {
       guard.end();
-      throw error();
+      throw Errors.closed();
     }
     guards.add(guard);
     return guard;
@@ -71,7 +74,7 @@ final class Closing {
   /** Returns the decision of a lease or an admission that was allowed. */
   Decision granted(Decision d) {
     if (!d.allowed()) {
-      throw isClosed ? error() : new DeniedException(d);
+      throw isClosed ? Errors.closed() : new DeniedException(d);
     }
     return d;
   }
@@ -81,33 +84,33 @@ final class Closing {
    * time-out. A second call waits for the first.
    */
   CompletableFuture<Void> close() {
-    steps.loop.execute(
+    loop.execute(
         () -> {
           if (isClosed) {
             return;
           }
           isClosed = true;
           signal.abort();
-          CompletableFuture<Boolean> idle = steps.exchange.finish();
-          Runnable stop = steps.loop.after(steps.exchange.timeoutNs, () -> idle.complete(false));
+          CompletableFuture<Boolean> idle = exchange.finish();
+          Runnable stop = loop.after(exchange.timeoutNs, () -> idle.complete(false));
           // First, because nothing that follows may leave the limiter half closed.
           idle.whenComplete(
               (isIdle, error) -> {
                 stop.run();
                 closeAll();
               });
-          steps.ending.close();
+          ending.close();
           List.copyOf(guards).forEach(Guard::end);
-          steps.stocks.drain().thenAccept(unspent -> refund(unspent.iterator()));
+          stocks.drain().thenAccept(unspent -> refund(unspent.iterator()));
           // As a task: the ends of the guards begin as tasks.
-          steps.loop.execute(steps.exchange::checkIdle);
+          loop.execute(exchange::checkIdle);
         });
     return closed;
   }
 
   /** Refunds some at a time: calls beyond the in-flight bound would stand in line for too long. */
   private void refund(Iterator<Prefetcher.Unspent> unspent) {
-    for (int one = Math.min(REFUNDS, steps.options.maxInFlight); one > 0; one--) {
+    for (int one = Math.min(REFUNDS, exchange.options.maxInFlight); one > 0; one--) {
       refundNext(unspent);
     }
   }
@@ -117,10 +120,9 @@ final class Closing {
     while (unspent.hasNext() && !hasEnded) {
       Prefetcher.Unspent next = unspent.next();
       Words call = Words.one("REFUND", next.keyed().plain(next.units()));
-      CompletableFuture<@Nullable Object> refund =
-          steps.decider.answer(call, Signal.NONE, List.of());
+      CompletableFuture<@Nullable Object> refund = events.answer(call, Signal.NONE, List.of());
       if (!refund.isDone()) {
-        refund.whenComplete((reply, error) -> steps.loop.execute(() -> refundNext(unspent)));
+        refund.whenComplete((reply, error) -> loop.execute(() -> refundNext(unspent)));
         return;
       }
     }
@@ -128,15 +130,15 @@ final class Closing {
 
   private void closeAll() {
     hasEnded = true;
-    attempt(steps.exchange::close);
-    attempt(steps.decider::close);
+    attempt(exchange::close);
+    attempt(events::close);
     attempt(connector::close);
     // As a task: the ends of the calls may have left some.
-    steps.loop.execute(
+    loop.execute(
         () -> {
           CompletableFuture<Void> reported = new CompletableFuture<>();
-          steps.loop.reports.whenSent(() -> reported.complete(null));
-          attempt(steps.loop::close);
+          loop.reports.whenSent(() -> reported.complete(null));
+          attempt(loop::close);
           reported
               .completeOnTimeout(null, REPORTS_MS, TimeUnit.MILLISECONDS)
               .thenRun(() -> closed.complete(null));
@@ -148,7 +150,7 @@ final class Closing {
     try {
       part.run();
     } catch (RuntimeException | Error e) {
-      steps.loop.reports.send(
+      loop.reports.send(
           () -> LOGGER.log(System.Logger.Level.ERROR, "redis-throttle: a part did not close", e));
     }
   }

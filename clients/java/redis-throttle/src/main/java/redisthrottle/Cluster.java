@@ -191,7 +191,7 @@ final class Cluster implements Routes {
   /** Reads the slot map. All callers that wait share one reading. */
   private CompletableFuture<SlotMap> read() {
     if (isClosed) {
-      return CompletableFuture.failedFuture(Closing.error());
+      return CompletableFuture.failedFuture(Errors.closed());
     }
     if (reading != null) {
       return reading.join();

@@ -2,7 +2,6 @@ package redisthrottle;
 
 import java.time.Duration;
 import java.time.Instant;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
@@ -44,10 +43,8 @@ public record Decision(
     int deciding,
     Source source,
     @Nullable UnavailableException error) {
-  static final long NEVER_MS = (1L << 53) - 1;
-
   /** The {@code retryAfter} of a call that is never allowed, 2^53 - 1 milliseconds. */
-  public static final Duration NEVER = Duration.ofMillis(NEVER_MS);
+  public static final Duration NEVER = Duration.ofMillis((1L << 53) - 1);
 
   /** Returns true if a retry never helps: the cost is above the limit, or the key is banned. */
   public boolean never() {
@@ -77,7 +74,16 @@ public record Decision(
    * @param now the time for {@code X-RateLimit-Reset}
    */
   public Map<String, String> headers(List<HeaderStyle> styles, Instant now) {
-    return new Headers(this).fields(Checks.present("styles", styles), Checks.present("now", now));
+    List<Headers.Row> all = rows.stream().map(Decision::row).toList();
+    return new Headers(row(), all)
+        .fields(Checks.present("styles", styles), Checks.present("now", now));
+  }
+
+  private Headers.Row row() {
+    Duration retry = never() ? null : retryAfter;
+    boolean isError = source == Source.ERROR;
+    return new Headers.Row(
+        rule.name(), rule.window(), limit, remaining, allowed, retry, resetAfter, isError);
   }
 
   /**
@@ -85,7 +91,20 @@ public record Decision(
    * ban; 503 if {@link OnError} decided.
    */
   public Problem problem() {
-    return Problem.of(this);
+    if (source == Source.ERROR) {
+      return Problem.plain(503, "Service Unavailable", "The rate limiter is not available.");
+    }
+    if (banned) {
+      return Problem.plain(403, "Forbidden", "This caller is blocked.");
+    }
+    if (never()) {
+      return Problem.plain(
+          413, "Content Too Large", "This request costs more than its limit allows at once.");
+    }
+    List<String> violated =
+        rows.stream().filter(row -> !row.allowed()).map(row -> row.rule().name()).toList();
+    List<String> names = violated.isEmpty() ? List.of(rule.name()) : violated;
+    return Problem.exceeded(Headers.retrySeconds(retryAfter), names);
   }
 
   /** Returns the decision in a form for logs. It has no subject. */
@@ -99,259 +118,5 @@ public record Decision(
     }
     String from = degraded() ? source.word() + ", " + reason() : source.word();
     return rule.name() + ": " + verdict + " (" + from + ")";
-  }
-
-  /** Returns a decision of one rule. A time below 0 means never. */
-  static Decision of(
-      Rule rule,
-      boolean allowed,
-      long limit,
-      long remaining,
-      long granted,
-      long retryAfterMs,
-      long resetAfterMs,
-      Source source,
-      @Nullable UnavailableException error) {
-    Duration retry = millis(retryAfterMs);
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        retry,
-        millis(resetAfterMs),
-        allowed,
-        retry,
-        false,
-        List.of(),
-        0,
-        source,
-        error);
-  }
-
-  /** Returns a duration of a reply. Below 0 it means never. */
-  static Duration millis(long ms) {
-    if (ms == 0) {
-      return Duration.ZERO;
-    }
-    return ms < 0 || ms > NEVER_MS ? NEVER : Duration.ofMillis(ms);
-  }
-
-  Decision withWould(boolean would, Duration after) {
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        retryAfter,
-        resetAfter,
-        would,
-        after,
-        banned,
-        rows,
-        deciding,
-        source,
-        error);
-  }
-
-  Decision withRows(List<Decision> others, int index) {
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        retryAfter,
-        resetAfter,
-        wouldAllow,
-        wouldRetryAfter,
-        banned,
-        others,
-        index,
-        source,
-        error);
-  }
-
-  Decision withBanned(boolean isBanned) {
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        retryAfter,
-        resetAfter,
-        wouldAllow,
-        wouldRetryAfter,
-        isBanned,
-        rows,
-        deciding,
-        source,
-        error);
-  }
-
-  Decision withRetryAfter(Duration after) {
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        after,
-        resetAfter,
-        wouldAllow,
-        wouldRetryAfter,
-        banned,
-        rows,
-        deciding,
-        source,
-        error);
-  }
-
-  Decision withError(@Nullable UnavailableException away) {
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        retryAfter,
-        resetAfter,
-        wouldAllow,
-        wouldRetryAfter,
-        banned,
-        rows,
-        deciding,
-        source,
-        away);
-  }
-
-  /** Returns the decision of a permit that was taken from a grant. */
-  Decision permit(long units, long left, Duration reset, Source from) {
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        left,
-        units,
-        retryAfter,
-        reset,
-        wouldAllow,
-        wouldRetryAfter,
-        banned,
-        rows,
-        deciding,
-        from,
-        error);
-  }
-
-  /** Returns a denial of this process. */
-  Decision denied(Duration after) {
-    return new Decision(
-        false,
-        rule,
-        limit,
-        0,
-        0,
-        after,
-        resetAfter,
-        false,
-        after,
-        banned,
-        rows,
-        deciding,
-        Source.LOCAL,
-        error);
-  }
-
-  /** Returns the decision as a denial whose turn comes too late. */
-  Decision tooLate() {
-    return new Decision(
-        false,
-        rule,
-        limit,
-        remaining,
-        0,
-        retryAfter,
-        resetAfter,
-        false,
-        wouldRetryAfter,
-        banned,
-        rows,
-        deciding,
-        source,
-        error);
-  }
-
-  /** Returns a denial as it is some time later, with this process as its source. */
-  Decision aged(Duration passed) {
-    List<Decision> older = new ArrayList<>(rows.size());
-    for (Decision row : rows) {
-      older.add(row.aged(passed));
-    }
-    return new Decision(
-        allowed,
-        rule,
-        limit,
-        remaining,
-        granted,
-        left(retryAfter, passed),
-        left(resetAfter, passed),
-        wouldAllow,
-        left(wouldRetryAfter, passed),
-        banned,
-        List.copyOf(older),
-        deciding,
-        Source.LOCAL,
-        error);
-  }
-
-  private static Duration left(Duration after, Duration passed) {
-    if (after.equals(NEVER)) {
-      return NEVER;
-    }
-    Duration left = after.minus(passed);
-    return left.isNegative() ? Duration.ZERO : left;
-  }
-
-  /**
-   * Returns the decision of several rules. The denial with the longest retry time decides; if all
-   * allow, the rule with the fewest calls left.
-   */
-  static Decision combined(List<Decision> rows, List<Long> costs) {
-    int deciding = 0;
-    Duration longest = Duration.ZERO;
-    UnavailableException away = null;
-    for (int at = 0; at < rows.size(); at++) {
-      Decision row = rows.get(at);
-      if (at > 0 && row.decides(costs.get(at), rows.get(deciding), costs.get(deciding))) {
-        deciding = at;
-      }
-      longest = row.retryAfter.compareTo(longest) > 0 ? row.retryAfter : longest;
-      away = away == null ? row.error : away;
-    }
-    Decision whole = rows.get(deciding);
-    if (whole.allowed) {
-      whole = whole.withRetryAfter(longest);
-    }
-    return whole.withRows(List.copyOf(rows), deciding).withError(away);
-  }
-
-  private boolean decides(long cost, Decision other, long otherCost) {
-    if (allowed != other.allowed) {
-      return !allowed;
-    }
-    if (!allowed) {
-      return retryAfter.compareTo(other.retryAfter) > 0;
-    }
-    long calls = callsLeft(cost);
-    long others = other.callsLeft(otherCost);
-    return calls != others ? calls < others : remaining < other.remaining;
-  }
-
-  private long callsLeft(long cost) {
-    return cost == 0 ? Long.MAX_VALUE : Math.floorDiv(remaining, cost);
   }
 }

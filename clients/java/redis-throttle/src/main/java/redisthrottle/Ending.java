@@ -46,17 +46,17 @@ final class Ending {
 
   private final Exchange exchange;
   private final Loop loop;
-  private final Decider decider;
+  private final Events events;
   private final Denials denials;
   private final long timeoutNs;
 
   /** Aborted when the limiter closes. */
   private final Signal closed = new Signal();
 
-  Ending(Exchange exchange, Decider decider, Denials denials) {
+  Ending(Exchange exchange, Events events, Denials denials) {
     this.exchange = exchange;
     this.loop = exchange.loop;
-    this.decider = decider;
+    this.events = events;
     this.denials = denials;
     this.timeoutNs = exchange.options.timeout.toNanos();
   }
@@ -254,14 +254,14 @@ final class Ending {
   private CompletableFuture<Boolean> ended(End end, Attempt last, boolean hasRun) {
     if (last.error != null) {
       if (end.isCounted || closed.isAborted()) {
-        decider.countUnsettled();
+        events.countUnsettled();
         // A rejection was reported when it arrived.
         if (!(last.error instanceof CommandRejectedException)) {
-          decider.hooks.tell(end.kind, null, last.error, List.of(end.keyed), last.askedAt);
+          events.report(end.kind, null, last.error, List.of(end.keyed), last.askedAt);
         }
       }
     } else if (last.decision != null) {
-      decider.hooks.tell(end.kind, last.decision, null, List.of(end.keyed), last.askedAt);
+      events.report(end.kind, last.decision, null, List.of(end.keyed), last.askedAt);
       if (!last.decision.allowed() && !hasRun && end.onUnknown != null) {
         return end.onUnknown.get();
       }
@@ -297,7 +297,7 @@ final class Ending {
     return Errors.recovered(
         reply.thenApply(read),
         error ->
-            CompletableFuture.failedFuture(decider.noteRejection(error, List.of(keyed), askedAt)));
+            CompletableFuture.failedFuture(events.noteRejection(error, List.of(keyed), askedAt)));
   }
 
   /** Ends the repetitions. From now on an end without an answer is counted and reported. */

@@ -38,6 +38,11 @@ final class Errors {
 
   private Errors() {}
 
+  /** Returns the error of a call after the end of its limiter. */
+  static IllegalStateException closed() {
+    return new IllegalStateException("the limiter is closed");
+  }
+
   /** Returns the error inside of those that futures add. */
   static Throwable cause(Throwable error) {
     Throwable inner = error;

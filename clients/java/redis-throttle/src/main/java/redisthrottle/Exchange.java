@@ -10,8 +10,8 @@ final class Exchange {
   final Options options;
   final Backends backends;
   final long timeoutNs;
-  final long silenceNs;
   private final Routes routes;
+  private final Pending.Terms terms;
 
   /** The number of calls that have not ended, renewals and ends included. */
   private int open;
@@ -24,8 +24,8 @@ final class Exchange {
     this.options = options;
     this.routes = routes;
     this.timeoutNs = options.timeout.toNanos();
-    this.silenceNs = options.silence().toNanos();
-    this.backends = new Backends(routes, this);
+    this.terms = new Pending.Terms(loop, timeoutNs, options.silence().toNanos(), this::ended);
+    this.backends = new Backends(routes, loop, options);
   }
 
   /** Returns the number of nodes whose breaker is open. */
@@ -41,7 +41,7 @@ final class Exchange {
   /** Sends a call. Fails with a rejection, an {@link UnavailableException}, or a cancellation. */
   CompletableFuture<@Nullable Object> send(Words call, Turn sender, Signal signal) {
     if (isClosing && signal != Signal.NONE) {
-      return CompletableFuture.failedFuture(Closing.error());
+      return CompletableFuture.failedFuture(Errors.closed());
     }
     long left = signal.left(timeoutNs);
     if (left <= 0) {
@@ -55,7 +55,7 @@ final class Exchange {
   /** Sends the call of {@code ready}. */
   CompletableFuture<@Nullable Object> sendReady(Words call, long withinNs, Signal signal) {
     return isClosing
-        ? CompletableFuture.failedFuture(Closing.error())
+        ? CompletableFuture.failedFuture(Errors.closed())
         : begin(call, Turn.NONE, signal, Pending.Kind.READY, withinNs);
   }
 
@@ -64,7 +64,7 @@ final class Exchange {
     try {
       signal.throwIfAborted();
       Node node = routes.nodeOf(call);
-      Pending pending = new Pending(this, node, sender, signal, kind, withinNs);
+      Pending pending = new Pending(terms, node, sender, signal, kind, withinNs);
       return run(call, pending, node, node.breaker.enter());
     } catch (RuntimeException | Error e) {
       return CompletableFuture.failedFuture(e);
@@ -115,7 +115,7 @@ final class Exchange {
     try {
       signal.throwIfAborted();
       boolean passes = node.breaker.isOpen() && node.link.isOpen();
-      Pending pending = new Pending(this, node, Turn.NONE, signal, Pending.Kind.HELD, timeoutNs);
+      Pending pending = new Pending(terms, node, Turn.NONE, signal, Pending.Kind.HELD, timeoutNs);
       return run(call, pending, node, !passes && node.breaker.enter());
     } catch (RuntimeException | Error e) {
       return CompletableFuture.failedFuture(e);
@@ -149,7 +149,7 @@ final class Exchange {
   }
 
   /** Called when a call has ended, after what follows its end. */
-  void ended() {
+  private void ended() {
     open--;
     if (open == 0 && idle != null) {
       // As a task: what follows the end may send further calls as tasks.
@@ -160,7 +160,7 @@ final class Exchange {
   /** Ends the calls in line, and takes no further ones. Completes when all others have ended. */
   CompletableFuture<Boolean> finish() {
     isClosing = true;
-    routes.nodes().forEach(node -> node.closeLine(Closing.error()));
+    routes.nodes().forEach(node -> node.closeLine(Errors.closed()));
     CompletableFuture<Boolean> ended = new CompletableFuture<>();
     idle = ended;
     return ended;

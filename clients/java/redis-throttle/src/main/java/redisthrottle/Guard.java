@@ -2,15 +2,23 @@ package redisthrottle;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /** A lease or an admission, which ends once: by its block, or with the limiter. */
 abstract class Guard {
-  final Steps steps;
+  /**
+   * The limiter that made a guard.
+   *
+   * @param ended called when a guard has ended
+   */
+  record Owner(Loop loop, Entry entry, Consumer<Guard> ended) {}
+
+  final Owner owner;
   private final AtomicReference<@Nullable CompletableFuture<Void>> end = new AtomicReference<>();
 
-  Guard(Steps steps) {
-    this.steps = steps;
+  Guard(Owner owner) {
+    this.owner = owner;
   }
 
   /** Returns true from the begin of the end. */
@@ -29,7 +37,7 @@ abstract class Guard {
    * before. A middleware calls it when the client has left and the work may go on.
    */
   public final void stopRenewing() {
-    steps.loop.execute(this::endRenewals);
+    owner.loop.execute(this::endRenewals);
   }
 
   /** Ends the guard. Later calls wait for the first. */
@@ -38,9 +46,9 @@ abstract class Guard {
     if (!end.compareAndSet(null, first)) {
       return Checks.present("end", end.get());
     }
-    steps.loop.execute(
+    owner.loop.execute(
         () -> {
-          steps.closing.ended(this);
+          owner.ended.accept(this);
           Errors.begun(this::sendEnds).whenComplete((done, error) -> first.complete(null));
         });
     return first;

@@ -6,22 +6,47 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** Writes the HTTP fields that report a decision. */
 final class Headers {
-  /** Stands for no retry time. */
-  static final long NO_SECONDS = Long.MAX_VALUE;
+  /**
+   * What the fields report of a decision.
+   *
+   * @param retryAfter null if a retry never helps
+   * @param isError true if there was no answer
+   */
+  record Row(
+      String name,
+      @Nullable Duration window,
+      long limit,
+      long remaining,
+      boolean allowed,
+      @Nullable Duration retryAfter,
+      Duration resetAfter,
+      boolean isError) {
+    /** Returns the seconds until a retry; {@code NO_SECONDS} if it never helps or is not needed. */
+    private long retry() {
+      return allowed || retryAfter == null ? NO_SECONDS : retrySeconds(retryAfter);
+    }
+  }
 
-  private final Decision decision;
+  /** Stands for no retry time. */
+  private static final long NO_SECONDS = Long.MAX_VALUE;
+
+  private final Row decision;
+  private final List<Row> rows;
   private final Map<String, String> fields = new LinkedHashMap<>();
 
-  Headers(Decision decision) {
+  /** Reports a decision, and those of its rules if there are several. */
+  Headers(Row decision, List<Row> rows) {
     this.decision = decision;
+    this.rows = rows.isEmpty() ? List.of(decision) : rows;
   }
 
   Map<String, String> fields(List<HeaderStyle> styles, Instant now) {
-    long retryAfter = decision.allowed() ? NO_SECONDS : retrySeconds(decision);
-    if (decision.source() != Source.ERROR) {
+    long retryAfter = decision.retry();
+    if (!decision.isError) {
       if (styles.contains(HeaderStyle.DRAFT_11)) {
         structured(retryAfter);
       }
@@ -29,8 +54,8 @@ final class Headers {
         three("", secondsLeft(decision, retryAfter));
       }
       if (styles.contains(HeaderStyle.X_RATELIMIT)) {
-        boolean isRetry = retryAfter != NO_SECONDS;
-        Duration wait = isRetry ? decision.retryAfter() : decision.resetAfter();
+        Duration retry = decision.allowed ? null : decision.retryAfter;
+        Duration wait = retry == null ? decision.resetAfter : retry;
         three("X-", ceilSeconds(Duration.between(Instant.EPOCH, now).plus(wait)));
       }
     }
@@ -44,25 +69,24 @@ final class Headers {
     return d.getSeconds() + (d.getNano() > 0 ? 1 : 0);
   }
 
-  /** Returns {@code Retry-After}: at least 1, or {@code NO_SECONDS} if a retry never helps. */
-  static long retrySeconds(Decision d) {
-    return d.never() ? NO_SECONDS : Math.max(1, ceilSeconds(d.retryAfter()));
+  /** Returns {@code Retry-After}, which is at least 1. */
+  static long retrySeconds(Duration after) {
+    return Math.max(1, ceilSeconds(after));
   }
 
   private void structured(long retryAfter) {
-    List<Decision> rows = decision.rows().isEmpty() ? List.of(decision) : decision.rows();
     List<String> policies = new ArrayList<>();
     List<String> states = new ArrayList<>();
-    for (Decision row : rows) {
-      if (row.source() == Source.ERROR) {
+    for (Row row : rows) {
+      if (row.isError) {
         continue;
       }
       // The characters of a name need no escape.
-      String name = '"' + row.rule().name() + '"';
-      Duration window = row.rule().window();
+      String name = '"' + row.name + '"';
+      Duration window = row.window;
       boolean hasWindow = window != null && window.getSeconds() > 0;
-      policies.add(name + ";q=" + row.limit() + (hasWindow ? ";w=" + ceilSeconds(window) : ""));
-      states.add(name + ";r=" + row.remaining() + ";t=" + secondsLeft(row, retryAfter));
+      policies.add(name + ";q=" + row.limit + (hasWindow ? ";w=" + ceilSeconds(window) : ""));
+      states.add(name + ";r=" + row.remaining + ";t=" + secondsLeft(row, retryAfter));
     }
     if (!states.isEmpty()) {
       fields.put("RateLimit-Policy", String.join(", ", policies));
@@ -74,14 +98,14 @@ final class Headers {
    * Returns the seconds until the retry if the rule denies, otherwise until the reset; at most
    * {@code retryAfter}.
    */
-  private static long secondsLeft(Decision d, long retryAfter) {
-    long own = d.allowed() ? NO_SECONDS : retrySeconds(d);
-    return Math.min(own == NO_SECONDS ? ceilSeconds(d.resetAfter()) : own, retryAfter);
+  private static long secondsLeft(Row row, long retryAfter) {
+    long own = row.retry();
+    return Math.min(own == NO_SECONDS ? ceilSeconds(row.resetAfter) : own, retryAfter);
   }
 
   private void three(String prefix, long reset) {
-    fields.put(prefix + "RateLimit-Limit", Long.toString(decision.limit()));
-    fields.put(prefix + "RateLimit-Remaining", Long.toString(decision.remaining()));
+    fields.put(prefix + "RateLimit-Limit", Long.toString(decision.limit));
+    fields.put(prefix + "RateLimit-Remaining", Long.toString(decision.remaining));
     fields.put(prefix + "RateLimit-Reset", Long.toString(reset));
   }
 }

@@ -15,10 +15,10 @@ final class Holding {
     this.ending = ending;
   }
 
-  Lease lease(Steps steps, Keyed keyed, Decision decision, long askedAt) {
+  Lease lease(Guard.Owner owner, Keyed keyed, Decision decision, long askedAt) {
     Hold hold = hold(keyed, decision, askedAt);
     return new Lease(
-        steps,
+        owner,
         decision,
         keyed.id(),
         hold,
@@ -28,7 +28,8 @@ final class Holding {
                 : CompletableFuture.completedFuture(true));
   }
 
-  Admission admission(Steps steps, List<Keyed> all, Decision decision, String id, long askedAt) {
+  Admission admission(
+      Guard.Owner owner, List<Keyed> all, Decision decision, String id, long askedAt) {
     List<Admission.Part> parts = new ArrayList<>();
     for (int at = 0; at < all.size(); at++) {
       Keyed keyed = all.get(at);
@@ -44,7 +45,7 @@ final class Holding {
                 keyed.definition(), keyed.subject(), null, units -> settle(keyed, row, units)));
       }
     }
-    return new Admission(steps, decision, id, parts);
+    return new Admission(owner, decision, id, parts);
   }
 
   private Hold hold(Keyed keyed, Decision row, long askedAt) {

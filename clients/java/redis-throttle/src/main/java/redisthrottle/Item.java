@@ -42,11 +42,6 @@ public final class Item {
     this.isPartial = isPartial;
   }
 
-  /** Returns the item with its key, and the id of a lease or a reservation. */
-  Keyed keyed(String key, String id) {
-    return new Keyed(rule, rule.definition, key, subject, cost, isPartial, leave, id, ttl);
-  }
-
   /** Returns the item's rule. */
   public Rule rule() {
     return rule;

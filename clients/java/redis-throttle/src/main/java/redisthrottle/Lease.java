@@ -16,12 +16,12 @@ public final class Lease extends Guard implements AutoCloseable {
   private final Supplier<CompletableFuture<Boolean>> release;
 
   Lease(
-      Steps steps,
+      Owner owner,
       Decision decision,
       String id,
       Hold hold,
       Supplier<CompletableFuture<Boolean>> release) {
-    super(steps);
+    super(owner);
     this.decision = decision;
     this.id = id;
     this.hold = hold;
@@ -55,12 +55,12 @@ public final class Lease extends Guard implements AutoCloseable {
    * @throws CommandRejectedException if the server rejects it
    */
   public boolean renew() {
-    return steps.entry().sync(signal -> hold.renew());
+    return owner.entry().sync(signal -> hold.renew());
   }
 
   /** Renews the permit as {@link #renew} does. */
   public CompletionStage<Boolean> renewAsync() {
-    return steps.entry().async(signal -> hold.renew());
+    return owner.entry().async(signal -> hold.renew());
   }
 
   /**
@@ -70,12 +70,12 @@ public final class Lease extends Guard implements AutoCloseable {
    */
   @Override
   public void close() {
-    steps.entry().awaitEnd(end());
+    owner.entry().awaitEnd(end());
   }
 
   /** Releases the permit as {@link #close} does. */
   public CompletionStage<Void> releaseAsync() {
-    return steps.entry().outside(end());
+    return owner.entry().outside(end());
   }
 
   @Override

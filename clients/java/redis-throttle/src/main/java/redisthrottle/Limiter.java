@@ -391,7 +391,7 @@ public final class Limiter implements AutoCloseable {
    */
   public void assertDecides(Rule rule) {
     Definition given = ((BaseRule) Checks.present("rule", rule)).definition;
-    given.checkLocal(steps.decider.onErrorOf(given));
+    given.checkLocal(steps.fallback.onErrorOf(given));
   }
 
   /**
@@ -399,12 +399,12 @@ public final class Limiter implements AutoCloseable {
    * earlier hooks.
    */
   public void onDecision(Consumer<Event> hook) {
-    steps.decider.hooks.add(Checks.present("hook", hook));
+    steps.events.addHook(Checks.present("hook", hook));
   }
 
   /** Returns the counts since the limiter was made. */
   public Counters counters() {
-    return steps.decider.counters();
+    return steps.events.counters();
   }
 
   /** Returns the number of nodes whose circuit breaker is open: calls to them end at once. */

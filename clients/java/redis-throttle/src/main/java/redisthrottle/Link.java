@@ -353,7 +353,7 @@ final class Link {
 
   /** Closes the connection with the limiter, and ends the commands on it. */
   void close() {
-    refuse(Closing::error, "the limiter is closed");
+    refuse(Errors::closed, "the limiter is closed");
     retire(UnavailableException.sent(Reason.CONNECTION, "the limiter is closed", null));
   }
 

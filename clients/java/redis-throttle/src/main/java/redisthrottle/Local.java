@@ -104,7 +104,7 @@ final class Local {
     if (retryAfter == Algorithm.NEVER && keyed.cost() + unitsLeft(keyed.leave(), limit) <= limit) {
       retryAfter = Math.max(1000, v.resetAfter());
     }
-    return Decision.of(
+    return Draft.decision(
         keyed.rule(),
         v.allowed(),
         v.limit(),

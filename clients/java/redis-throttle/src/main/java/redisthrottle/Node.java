@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
  * The calls to one server, or to one primary of a cluster: their places, the line for a place or a
  * connection, and the silence that ends them.
  */
-final class Node implements RunClock.Owner, Link.Owner {
+final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
   private static final int RENEWALS = 8;
   private static final int ENDS = 32;
 
@@ -92,6 +92,31 @@ final class Node implements RunClock.Owner, Link.Owner {
     this.forReply = new Patience();
   }
 
+  @Override
+  public RunClock clock() {
+    return clock;
+  }
+
+  @Override
+  public Breaker breaker() {
+    return breaker;
+  }
+
+  @Override
+  public boolean isOpen() {
+    return link.isOpen();
+  }
+
+  @Override
+  public boolean isFirst() {
+    return link.isFirst();
+  }
+
+  @Override
+  public long nextDialAt() {
+    return link.nextDialAt();
+  }
+
   /** Returns the deadline, in run time, of something that begins now. */
   long deadline(long timeoutNs) {
     return link.isFirst() ? RunClock.NEVER : clock.nanos() + timeoutNs;
@@ -159,8 +184,8 @@ final class Node implements RunClock.Owner, Link.Owner {
     return turn;
   }
 
-  /** Called when a call ends in line. */
-  void leftLine(Pending call) {
+  @Override
+  public void leftLine(Pending call) {
     if (!call.isCounted) {
       ends.remove(call);
       return;
@@ -259,8 +284,8 @@ final class Node implements RunClock.Owner, Link.Owner {
     whenLost.run();
   }
 
-  /** Closes the connection, and ends the calls on it. The next call dials. */
-  void retire(RuntimeException error) {
+  @Override
+  public void retire(RuntimeException error) {
     link.retire(error);
     dialForLine();
   }
@@ -314,8 +339,8 @@ final class Node implements RunClock.Owner, Link.Owner {
     }
   }
 
-  /** Called when the command of a call is answered, or will not be. */
-  void settled(Pending call) {
+  @Override
+  public void settled(Pending call) {
     if (probe == call) {
       probe = null;
       isSuspect = false;
@@ -323,20 +348,20 @@ final class Node implements RunClock.Owner, Link.Owner {
     leavePlace(call);
   }
 
-  /** Returns true if a sent call that is due now got no reply because the node is silent. */
-  boolean isSilentFor(Pending call) {
+  @Override
+  public boolean isSilentFor(Pending call) {
     return isSuspect || link.isSilentSince(call.sentAt());
   }
 
-  /** Ends the calls in flight, unless the silence is known. */
-  void noteSilence() {
+  @Override
+  public void noteSilence() {
     if (!isSuspect) {
       silence();
     }
   }
 
-  /** Notes that a call ended in line, or before its reply, while the node was not silent. */
-  void overloaded(boolean wasSent) {
+  @Override
+  public void overloaded(boolean wasSent) {
     (wasSent ? forReply : inLine).shorten();
   }
 

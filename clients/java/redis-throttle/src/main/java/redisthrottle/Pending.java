@@ -18,6 +18,47 @@ final class Pending extends RunClock.Due {
     READY
   }
 
+  /**
+   * The terms of the calls of a limiter.
+   *
+   * @param ended called when a call has ended
+   */
+  record Terms(Loop loop, long timeoutNs, long silenceNs, Runnable ended) {}
+
+  /** The node to which a call goes. */
+  interface Place {
+    RunClock clock();
+
+    Breaker breaker();
+
+    /** Returns true if a connection is open. */
+    boolean isOpen();
+
+    /** Returns true until the first dial has ended. */
+    boolean isFirst();
+
+    /** Returns the instant of the next dial by the clock, or now. */
+    long nextDialAt();
+
+    /** Called when a call ends in line. */
+    void leftLine(Pending call);
+
+    /** Called when the command of a call is answered, or will not be. */
+    void settled(Pending call);
+
+    /** Closes the connection, and ends the calls on it. The next call dials. */
+    void retire(RuntimeException error);
+
+    /** Returns true if a sent call that is due now got no reply because the node is silent. */
+    boolean isSilentFor(Pending call);
+
+    /** Ends the calls in flight, unless the silence is known. */
+    void noteSilence();
+
+    /** Notes that a call ended in line, or before its reply, while the node was not silent. */
+    void overloaded(boolean wasSent);
+  }
+
   private enum Stage {
     /** Waits for the slot map of the cluster. */
     MAPPING,
@@ -36,7 +77,7 @@ final class Pending extends RunClock.Due {
   final CompletableFuture<@Nullable Object> result = new CompletableFuture<>();
   final boolean isCounted;
   final boolean isPatient;
-  private final Exchange exchange;
+  private final Terms terms;
   private final Turn sender;
   private final Signal signal;
   private final long timeoutNs;
@@ -50,7 +91,7 @@ final class Pending extends RunClock.Due {
   private boolean hasWaited;
 
   /** The node that the call goes to: after a redirection another one. */
-  private Node node;
+  private Place node;
 
   /** Instants in run time. */
   private long beganAt;
@@ -64,8 +105,8 @@ final class Pending extends RunClock.Due {
   private @Nullable CompletableFuture<Boolean> turn;
   private Runnable unfollow = () -> {};
 
-  Pending(Exchange exchange, Node node, Turn sender, Signal signal, Kind kind, long timeoutNs) {
-    this.exchange = exchange;
+  Pending(Terms terms, Place node, Turn sender, Signal signal, Kind kind, long timeoutNs) {
+    this.terms = terms;
     this.node = node;
     this.sender = sender;
     this.signal = signal;
@@ -77,11 +118,11 @@ final class Pending extends RunClock.Due {
 
   /** Begins the call's time. */
   private void begin() {
-    beganAt = node.clock.nanos();
+    beganAt = node.clock().nanos();
     joinedAt = beganAt;
-    boolean isWaiting = node.link.isFirst() && !isPatient;
+    boolean isWaiting = node.isFirst() && !isPatient;
     endsAt = isWaiting ? RunClock.NEVER : beganAt + timeoutNs;
-    endsAtLatest = isWaiting ? RunClock.NEVER : exchange.loop.nanos() + LATEST * timeoutNs / 4;
+    endsAtLatest = isWaiting ? RunClock.NEVER : terms.loop.nanos() + LATEST * timeoutNs / 4;
   }
 
   /** Makes the call the probe of its node. */
@@ -92,7 +133,7 @@ final class Pending extends RunClock.Due {
 
   /** Ends the call when its caller gives up. */
   void follow() {
-    node.clock.add(this);
+    node.clock().add(this);
     unfollow = signal.whenAborted(() -> lose(Signal.cancelled()));
   }
 
@@ -145,7 +186,7 @@ final class Pending extends RunClock.Due {
   /** Sets the deadline, which for a probe is a silence after its begin. */
   private void limit(long at) {
     boolean isShort = isProbe && !isPatient;
-    endsAt = isShort ? Math.min(at, beganAt + exchange.silenceNs) : at;
+    endsAt = isShort ? Math.min(at, beganAt + terms.silenceNs) : at;
   }
 
   /** Called when the call stands in line, for at most {@code patience} or half of the time-out. */
@@ -153,15 +194,15 @@ final class Pending extends RunClock.Due {
     stage = Stage.IN_LINE;
     hasWaited = true;
     turn = whenServed;
-    joinedAt = node.clock.nanos();
-    long most = isCounted && !isPatient ? exchange.timeoutNs / 2 : RunClock.NEVER;
+    joinedAt = node.clock().nanos();
+    long most = isCounted && !isPatient ? terms.timeoutNs / 2 : RunClock.NEVER;
     lineNs = Math.min(most, patience);
     awaitsPlace();
   }
 
   /** Sets the deadline of a call in line while a connection is open. */
   void awaitsPlace() {
-    if (isPatient || !node.link.isFirst()) {
+    if (isPatient || !node.isFirst()) {
       limit(Math.min(beganAt + timeoutNs, after(joinedAt, lineNs)));
     }
   }
@@ -173,9 +214,9 @@ final class Pending extends RunClock.Due {
    *     later
    */
   void awaitsDial(long lostAt) {
-    if (stage == Stage.IN_LINE && !node.link.isFirst() && !isPatient) {
+    if (stage == Stage.IN_LINE && !node.isFirst() && !isPatient) {
       long from = lostAt == RunClock.NEVER ? joinedAt : Math.max(joinedAt, lostAt);
-      limit(Math.min(beganAt + timeoutNs, from + exchange.silenceNs));
+      limit(Math.min(beganAt + timeoutNs, from + terms.silenceNs));
     }
   }
 
@@ -211,10 +252,10 @@ final class Pending extends RunClock.Due {
     stage = Stage.SENT;
     sentAt = beganAt;
     if (hasWaited) {
-      sentAt = node.clock.nanos();
+      sentAt = node.clock().nanos();
     }
     boolean isLimited = isShort && isCounted && !isPatient;
-    long most = isLimited ? exchange.silenceNs : RunClock.NEVER;
+    long most = isLimited ? terms.silenceNs : RunClock.NEVER;
     limit(Math.min(beganAt + timeoutNs, after(sentAt, most)));
   }
 
@@ -222,7 +263,7 @@ final class Pending extends RunClock.Due {
   void searches() {
     stage = Stage.SEARCHING;
     hasWaited = true;
-    if (isPatient || !node.link.isFirst()) {
+    if (isPatient || !node.isFirst()) {
       limit(beganAt + timeoutNs);
     }
   }
@@ -238,17 +279,17 @@ final class Pending extends RunClock.Due {
     if (isPatient) {
       return;
     }
-    limit(isFirst ? RunClock.NEVER : beganAt + Math.min(timeoutNs, exchange.silenceNs));
+    limit(isFirst ? RunClock.NEVER : beganAt + Math.min(timeoutNs, terms.silenceNs));
     endsAtLatest = isFirst ? RunClock.NEVER : endsAtLatest;
   }
 
   /** Moves the call to another node. The node that redirected it has answered. */
-  void moveTo(Node to, boolean isRestarted) {
+  void moveTo(Place to, boolean isRestarted) {
     if (isEnded || to == node) {
       return;
     }
-    long spent = isRestarted ? 0 : node.clock.nanos() - beganAt;
-    node.clock.delete(this);
+    long spent = isRestarted ? 0 : node.clock().nanos() - beganAt;
+    node.clock().delete(this);
     endProbe();
     node.settled(this);
     node = to;
@@ -261,7 +302,7 @@ final class Pending extends RunClock.Due {
     }
     stage = Stage.SEARCHING;
     hasWaited = true;
-    node.clock.add(this);
+    node.clock().add(this);
   }
 
   /** Decides the call by a known denial, if there is one. */
@@ -274,7 +315,7 @@ final class Pending extends RunClock.Due {
       return false;
     }
     result.complete(known);
-    exchange.ended();
+    terms.ended.run();
     return true;
   }
 
@@ -282,10 +323,10 @@ final class Pending extends RunClock.Due {
   void answer(@Nullable Object reply) {
     stage = Stage.SEARCHING;
     try {
-      node.breaker.answered();
+      node.breaker().answered();
       if (end()) {
         result.complete(reply);
-        exchange.ended();
+        terms.ended.run();
       } else if (sender.isDraining) {
         sender.late(reply, null);
       }
@@ -300,9 +341,9 @@ final class Pending extends RunClock.Due {
     stage = Stage.SEARCHING;
     try {
       if (error instanceof CommandRejectedException) {
-        node.breaker.answered();
+        node.breaker().answered();
       } else if (!isEnded && !isCommon && reasonOf(error) == Reason.SERVER) {
-        node.breaker.failed(node.link.nextDialAt());
+        node.breaker().failed(node.nextDialAt());
       }
       if (retires(error)) {
         // First, because what follows the call must not go down the same connection.
@@ -334,7 +375,7 @@ final class Pending extends RunClock.Due {
       return false;
     }
     result.completeExceptionally(error);
-    exchange.ended();
+    terms.ended.run();
     return true;
   }
 
@@ -347,14 +388,16 @@ final class Pending extends RunClock.Due {
 
   @Override
   void expire() {
-    long ms = (node.clock.nanos() - beganAt) / 1_000_000;
-    boolean isUp = node.link.isOpen();
+    long ms = (node.clock().nanos() - beganAt) / 1_000_000;
+    boolean isUp = node.isOpen();
     if (stage == Stage.SENT) {
       expireSent("no answer in " + ms + " ms");
     } else if (stage == Stage.MAPPING) {
-      lose(Link.away("no slot map in " + ms + " ms"));
+      lose(UnavailableException.unsent(Reason.CONNECTION, "no slot map in " + ms + " ms", null));
     } else if (stage == Stage.IN_LINE && !isUp) {
-      lose(Link.away("not connected and logged in within " + ms + " ms"));
+      lose(
+          UnavailableException.unsent(
+              Reason.CONNECTION, "not connected and logged in within " + ms + " ms", null));
     } else {
       if (stage == Stage.IN_LINE && isCounted) {
         node.overloaded(false);
@@ -387,10 +430,10 @@ final class Pending extends RunClock.Due {
       return false;
     }
     isEnded = true;
-    node.clock.delete(this);
+    node.clock().delete(this);
     unfollow.run();
     if (isCounted) {
-      signal.spend(node.clock.nanos() - beganAt);
+      signal.spend(node.clock().nanos() - beganAt);
     }
     endProbe();
     if (stage == Stage.IN_LINE) {
@@ -402,7 +445,7 @@ final class Pending extends RunClock.Due {
 
   private void endProbe() {
     if (isProbe) {
-      node.breaker.probeEnded();
+      node.breaker().probeEnded();
       isProbe = false;
     }
   }

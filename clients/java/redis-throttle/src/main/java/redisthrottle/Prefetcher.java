@@ -54,7 +54,9 @@ final class Prefetcher {
     Decision spend() {
       left--;
       long ms = Math.max(0, (expiresAt - loop.nanos() + 999_999) / 1_000_000);
-      return grant.permit(1, grant.remaining() + left, Duration.ofMillis(ms), Source.LOCAL);
+      return Draft.of(grant)
+          .permit(1, grant.remaining() + left, Duration.ofMillis(ms), Source.LOCAL)
+          .done();
     }
   }
 
@@ -157,7 +159,7 @@ final class Prefetcher {
       } else if (isFirst) {
         stock.left--;
         long left = grant.remaining() + stock.left;
-        one.complete(grant.permit(1, left, grant.resetAfter(), Source.SERVER));
+        one.complete(Draft.of(grant).permit(1, left, grant.resetAfter(), Source.SERVER).done());
       } else if (stock.left > 0) {
         one.complete(stock.spend());
       } else if (one.smaller != null) {
@@ -235,7 +237,7 @@ final class Prefetcher {
       long others = (long) (perUnit * (rule.limit - 1)) / 1_000_000;
       after = Duration.ofMillis(Math.max(1, after.toMillis() - others));
     }
-    return grant.denied(after);
+    return Draft.of(grant).denied(after).done();
   }
 
   /** A caller that waits for a permit, until it gets one, its deadline passes or it gives up. */

@@ -16,22 +16,9 @@ public record Problem(
   private static final String QUOTA_EXCEEDED =
       "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-  static Problem of(Decision d) {
-    if (d.source() == Source.ERROR) {
-      return plain(503, "Service Unavailable", "The rate limiter is not available.");
-    }
-    if (d.banned()) {
-      return plain(403, "Forbidden", "This caller is blocked.");
-    }
-    if (d.never()) {
-      return plain(
-          413, "Content Too Large", "This request costs more than its limit allows at once.");
-    }
-    long seconds = Headers.retrySeconds(d);
+  /** Returns the body of the response to a request that may come back after some seconds. */
+  static Problem exceeded(long seconds, List<String> names) {
     String detail = "Come back in " + seconds + (seconds == 1 ? " second." : " seconds.");
-    List<String> violated =
-        d.rows().stream().filter(row -> !row.allowed()).map(row -> row.rule().name()).toList();
-    List<String> names = violated.isEmpty() ? List.of(d.rule().name()) : violated;
     return new Problem(QUOTA_EXCEEDED, "Too Many Requests", 429, detail, names);
   }
 
@@ -45,7 +32,7 @@ public record Problem(
     return plain(500, "Internal Server Error", "The rate limiter could not be asked.");
   }
 
-  private static Problem plain(int status, String title, String detail) {
+  static Problem plain(int status, String title, String detail) {
     return new Problem("about:blank", title, status, detail, List.of());
   }
 

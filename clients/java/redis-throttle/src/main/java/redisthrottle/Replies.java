@@ -60,11 +60,12 @@ final class Replies {
     }
     long granted = n[0] > 0 && !keyed.isPartial() ? keyed.cost() : n[0];
     Decision d =
-        Decision.of(keyed.rule(), n[0] > 0, n[1], n[2], granted, n[3], n[4], Source.SERVER, null);
+        Draft.decision(
+            keyed.rule(), n[0] > 0, n[1], n[2], granted, n[3], n[4], Source.SERVER, null);
     if (d.never()) {
-      d = d.withBanned(isBan(keyed, d.limit()));
+      d = Draft.of(d).banned(isBan(keyed, d.limit())).done();
     }
-    return isPolicy ? d.withWould(n[5] > 0, Decision.millis(n[6])) : d;
+    return isPolicy ? Draft.of(d).would(n[5] > 0, Draft.millis(n[6])).done() : d;
   }
 
   /** Returns true for a call that is never allowed although it would be within the limit. */
@@ -86,7 +87,7 @@ final class Replies {
     if (n[0] < 0 || n[3] < -1 || n[4] < -1) {
       throw odd();
     }
-    return Decision.of(
+    return Draft.decision(
         rule, n[0] > 0, n[1], n[2], Math.min(1, n[0]), n[3], n[4], Source.SERVER, null);
   }
 
@@ -120,11 +121,12 @@ final class Replies {
       }
     }
     long granted = rows.get(deciding).granted();
-    return whole
-        .withBanned(rows.get(deciding).banned())
+    return Draft.of(whole)
+        .banned(rows.get(deciding).banned())
         .permit(granted, whole.remaining(), whole.resetAfter(), Source.SERVER)
-        .withWould(wouldAllow, wouldRetryAfter)
-        .withRows(List.copyOf(rows), deciding);
+        .would(wouldAllow, wouldRetryAfter)
+        .rows(rows, deciding)
+        .done();
   }
 
   /**
@@ -144,7 +146,7 @@ final class Replies {
       long after = denies && ttl != null ? millisUp(ttl) : 0;
       deciding = denies ? at : deciding;
       rows.add(
-          Decision.of(
+          Draft.decision(
               keyed.rule(),
               !denies,
               keyed.rule().limit(),
@@ -155,7 +157,7 @@ final class Replies {
               Source.SERVER,
               null));
     }
-    return deciding < 0 ? null : rows.get(deciding).withRows(List.copyOf(rows), deciding);
+    return deciding < 0 ? null : Draft.of(rows.get(deciding)).rows(rows, deciding).done();
   }
 
   private static long millisUp(Duration d) {

@@ -54,7 +54,7 @@ final class Several {
           .thenCompose(
               allowed ->
                   allowed ? CompletableFuture.completedFuture(true) : giveBack(0, items, rows))
-          .thenApply(done -> Decision.combined(rows, costs.subList(0, rows.size())));
+          .thenApply(done -> Draft.combined(rows, costs.subList(0, rows.size())));
     };
   }
 
@@ -157,8 +157,7 @@ final class Several {
     CompletableFuture<Boolean> slept = new CompletableFuture<>();
     Runnable stop = steps.loop.after(d.retryAfter().toNanos(), () -> slept.complete(true));
     Runnable unclose =
-        steps.closing.signal.whenAborted(
-            () -> slept.completeExceptionally(new IllegalStateException("the limiter is closed")));
+        steps.closing.signal.whenAborted(() -> slept.completeExceptionally(Errors.closed()));
     Runnable unfollow =
         signal.whenAborted(
             () -> {
@@ -189,7 +188,7 @@ final class Several {
   private CompletableFuture<Decision> tooLate(
       Item item, Decision d, boolean hasPlace, Signal signal) {
     if (!hasPlace) {
-      return CompletableFuture.completedFuture(d.tooLate());
+      return CompletableFuture.completedFuture(Draft.of(d).tooLate().done());
     }
     return refund(item, d, signal)
         .handle(
@@ -197,7 +196,7 @@ final class Several {
               if (error != null && !(Errors.cause(error) instanceof UnavailableException)) {
                 throw Errors.classified(error);
               }
-              return d.tooLate();
+              return Draft.of(d).tooLate().done();
             });
   }
 }

@@ -22,13 +22,15 @@ final class Steps {
   final Options options;
   final Keys keys;
   final Exchange exchange;
-  final Decider decider;
+  final Events events;
+  final Fallback fallback;
   final Denials denials;
   final Prefetcher stocks;
   final Ending ending;
   final Holding holding;
 
   final Closing closing;
+  private final Guard.Owner owner;
   private final Routes routes;
   private final Entry entry;
 
@@ -47,11 +49,13 @@ final class Steps {
     this.routes = seeds.isEmpty() ? new Routes.Single(terms) : new Cluster(terms, seeds);
     this.exchange = new Exchange(loop, options, routes);
     this.denials = new Denials(loop, options);
-    this.decider = new Decider(exchange, keys, denials.known);
+    this.events = new Events(exchange, keys);
+    this.fallback = new Fallback(loop, options, events, denials);
     this.stocks = new Prefetcher(loop);
-    this.ending = new Ending(exchange, decider, denials);
+    this.ending = new Ending(exchange, events, denials);
     this.holding = new Holding(loop, ending);
-    this.closing = new Closing(this, connector);
+    this.closing = new Closing(connector, exchange, events, stocks, ending);
+    this.owner = new Guard.Owner(loop, entry, closing::ended);
   }
 
   Entry entry() {
@@ -72,9 +76,23 @@ final class Steps {
   private Keyed known(Item given, CallOptions call) {
     Item item = Checks.present("item", given);
     Checks.present("options", call);
-    item.rule.definition.checkLocal(decider.onErrorOf(item.rule.definition));
+    item.rule.definition.checkLocal(fallback.onErrorOf(item.rule.definition));
     String key = keys.key(item.rule.name(), item.subject, call.tag());
-    return item.keyed(key, call.id() == null ? "" : call.id());
+    return keyed(item, key, call.id() == null ? "" : call.id());
+  }
+
+  /** Returns an item with its key, and the id of a lease or a reservation. */
+  static Keyed keyed(Item item, String key, String id) {
+    return new Keyed(
+        item.rule,
+        item.rule.definition,
+        key,
+        item.subject,
+        item.cost,
+        item.isPartial,
+        item.leave,
+        id,
+        item.ttl);
   }
 
   /** Returns an item that is no reservation. */
@@ -112,10 +130,10 @@ final class Steps {
         permit = denials.cache.get(call);
       }
       if (permit != null) {
-        Decision known = decider.counted(EventKind.CHECK, permit, all, Hooks.NOT_SENT);
+        Decision known = events.counted(EventKind.CHECK, permit, all, Events.NOT_SENT);
         return CompletableFuture.completedFuture(known);
       }
-      return decider.decided(
+      return fallback.decided(
           EventKind.CHECK,
           all,
           true,
@@ -142,7 +160,7 @@ final class Steps {
    */
   private CompletableFuture<Decision> fetched(Keyed keyed, Words plain, int batch, Signal signal) {
     if (closing.hasBegun()) {
-      return CompletableFuture.failedFuture(Closing.error());
+      return CompletableFuture.failedFuture(Errors.closed());
     }
     Prefetcher.Wanted wanted =
         new Prefetcher.Wanted(
@@ -170,7 +188,7 @@ final class Steps {
     boolean isKnown = !keyed.isHeld();
     return signal -> {
       Inquiry inquiry = new Inquiry(denials, all, null, false, isKnown);
-      return decider.decided(
+      return fallback.decided(
           EventKind.PEEK,
           all,
           isKnown,
@@ -194,13 +212,13 @@ final class Steps {
     return signal -> {
       long askedAt = loop.nanos();
       denials.forget(kind, keyed.key());
-      return decider
+      return events
           .answer(call, signal, List.of(keyed))
           .whenComplete((reply, error) -> denials.forget(kind, keyed.key()))
           .thenApply(
               reply -> {
                 Decision d = readSettled(reply, keyed, askedAt);
-                decider.hooks.tell(kind, d, null, List.of(keyed), askedAt);
+                events.report(kind, d, null, List.of(keyed), askedAt);
                 return d;
               });
     };
@@ -210,7 +228,7 @@ final class Steps {
     try {
       return Replies.settled(reply, keyed.rule());
     } catch (CommandRejectedException e) {
-      throw Errors.classified(decider.noteRejection(e, List.of(keyed), askedAt));
+      throw Errors.classified(events.noteRejection(e, List.of(keyed), askedAt));
     }
   }
 
@@ -236,9 +254,7 @@ final class Steps {
         };
     forget.run();
     // Again, because calls in flight may have stored results in the meantime.
-    return decider
-        .answer(call, signal, List.of(keyed))
-        .whenComplete((reply, error) -> forget.run());
+    return events.answer(call, signal, List.of(keyed)).whenComplete((reply, error) -> forget.run());
   }
 
   Work<Decision> checkAll(List<Item> items, CallOptions given) {
@@ -250,7 +266,7 @@ final class Steps {
     return signal -> {
       Decision denied = denials.cache.get(call);
       if (denied != null) {
-        Decision known = decider.counted(EventKind.CHECK, denied, all, Hooks.NOT_SENT);
+        Decision known = events.counted(EventKind.CHECK, denied, all, Events.NOT_SENT);
         return CompletableFuture.completedFuture(known);
       }
       return several(EventKind.CHECK, call, all, call, signal);
@@ -267,7 +283,7 @@ final class Steps {
       EventKind kind, Words call, List<Keyed> all, @Nullable Words cached, Signal signal) {
     boolean isKnown = all.stream().noneMatch(Keyed::isHeld);
     Inquiry inquiry = new Inquiry(denials, all, cached, true, isKnown);
-    return decider.decided(
+    return fallback.decided(
         kind,
         all,
         isKnown,
@@ -287,7 +303,7 @@ final class Steps {
         isSeveral,
         isCounted,
         taking ->
-            decider.decided(
+            fallback.decided(
                 kind,
                 all,
                 false,
@@ -325,7 +341,7 @@ final class Steps {
           return taking(EventKind.LEASE, call, all, false, false, signal)
               .thenApply(closing::granted)
               .thenApply(
-                  d -> ending.guarded(all, false, () -> holding.lease(this, keyed, d, askedAt)))
+                  d -> ending.guarded(all, false, () -> holding.lease(owner, keyed, d, askedAt)))
               .thenApply(closing::kept);
         },
         lease -> lease.releaseAsync());
@@ -344,7 +360,8 @@ final class Steps {
               .thenApply(closing::granted)
               .thenApply(
                   d ->
-                      ending.guarded(all, true, () -> holding.admission(this, all, d, id, askedAt)))
+                      ending.guarded(
+                          all, true, () -> holding.admission(owner, all, d, id, askedAt)))
               .thenApply(closing::kept);
         },
         admission -> admission.finishAsync());
@@ -355,7 +372,7 @@ final class Steps {
     Words call = Words.probe(keys.key("ready", "ready", null));
     long withinNs = options.patience(true).toNanos();
     return signal ->
-        decider
+        events
             .noting(List.of(), () -> exchange.sendReady(call, withinNs, signal))
             .thenApply(reply -> exchange.backends.answering());
   }
@@ -395,7 +412,7 @@ final class Steps {
       return stocks.putBack(keyed, prefetchOf(keyed));
     }
     denials.forgetCached(keyed.key());
-    decider.refundLocal(keyed.withCost(row.granted(), false), reason);
+    fallback.refundLocal(keyed.withCost(row.granted(), false), reason);
     return true;
   }
 }

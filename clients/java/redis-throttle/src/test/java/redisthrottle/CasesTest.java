@@ -124,7 +124,7 @@ class CasesTest {
     Item item = SharedCases.item(SharedCases.rule(input.get("rule")), input);
     String tag = shared.has("tag") ? shared.get("tag").asText() : null;
     String key = new Keys("rl", false, null).key(item.rule().name(), item.subject(), tag);
-    return item.keyed(key, shared.path("id").asText(""));
+    return Steps.keyed(item, key, shared.path("id").asText(""));
   }
 
   private static Words single(JsonNode input) {
@@ -181,7 +181,7 @@ class CasesTest {
     JsonNode rules = input.get("rules");
     for (JsonNode one : rules == null ? List.of(input.get("rule")) : rules) {
       Item item = SharedCases.item(SharedCases.rule(one), input);
-      all.add(item.keyed("", ""));
+      all.add(Steps.keyed(item, "", ""));
     }
     return all;
   }
@@ -193,7 +193,7 @@ class CasesTest {
       boolean allowed = input.path("allowed").asBoolean();
       long ms = input.path("retry_after_ms").asLong();
       UnavailableException away = UnavailableException.sent(Reason.TIMEOUT, "", null);
-      return Decision.of(all.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, away);
+      return Draft.decision(all.get(0).rule(), allowed, 6, 0, 0, ms, 0, Source.ERROR, away);
     }
     Object reply = SharedCases.reply(input.get("reply"));
     return all.size() > 1 ? Replies.several(reply, all) : Replies.decision(reply, all.get(0));
@@ -218,8 +218,7 @@ class CasesTest {
 
   private static Object retryAfter(JsonNode input) {
     Rule rule = Rule.gcra("api", 1, 1, Duration.ofSeconds(1));
-    Decision d =
-        Decision.of((BaseRule) rule, false, 1, 0, 0, input.asLong(), 0, Source.SERVER, null);
+    Decision d = Draft.decision(rule, false, 1, 0, 0, input.asLong(), 0, Source.SERVER, null);
     return d.headers(List.of(), Instant.now()).get("Retry-After");
   }
 

@@ -67,7 +67,7 @@ class NullsTest {
   }
 
   private static Decision decision() {
-    return Decision.of((BaseRule) API, true, 10, 9, 1, 0, 0, Source.SERVER, null);
+    return Draft.decision(API, true, 10, 9, 1, 0, 0, Source.SERVER, null);
   }
 
   private static boolean takesNull(Executable method, int at) {

@@ -1,6 +1,5 @@
 package redisthrottle.middleware;
 
-import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -23,20 +22,8 @@ import redisthrottle.Rule;
 public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
   private static final int RULES_MAX = 16;
 
-  final Limiter limiter;
-  final Function<R, @Nullable String> peer;
-  final Function<R, List<String>> forwarded;
-  final List<RuleEntry<R>> entries = new ArrayList<>();
+  private final RequestLimits.Options<R> options;
   private final Set<String> names = new HashSet<>();
-  @Nullable Function<R, @Nullable String> key;
-  ToLongFunction<R> cost = request -> 1;
-  Predicate<R> skip = request -> false;
-  Proxies proxies = Proxies.trust(List.of());
-  boolean knowsProxies;
-  List<HeaderStyle> styles = List.of(HeaderStyle.DRAFT_11);
-  @Nullable Rule anonymous;
-  Function<R, @Nullable String> tag = request -> null;
-  @Nullable String degradedHeader;
 
   /**
    * Creates a builder.
@@ -46,14 +33,8 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    */
   protected MiddlewareBuilder(
       Limiter limiter, Function<R, @Nullable String> peer, Function<R, List<String>> forwarded) {
-    this.limiter = present("limiter", limiter);
-    this.peer = peer;
-    this.forwarded = forwarded;
+    options = new RequestLimits.Options<>(present("limiter", limiter), peer, forwarded);
   }
-
-  /** A rule of a middleware. Its key is that of the middleware if it is null. */
-  record RuleEntry<R>(
-      Function<R, @Nullable Rule> find, @Nullable Function<R, @Nullable String> key) {}
 
   /** Returns this builder. */
   protected abstract B self();
@@ -67,13 +48,13 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    */
   public B rule(Rule rule) {
     addKnown(rule);
-    return add(new RuleEntry<>(request -> rule, null));
+    return add(new RequestLimits.RuleEntry<>(request -> rule, null));
   }
 
   /** Adds a rule with its own key, as {@link #rule(Rule)} and {@link #key} do. */
   public B rule(Rule rule, Function<R, @Nullable String> key) {
     addKnown(rule);
-    return add(new RuleEntry<>(request -> rule, present("key", key)));
+    return add(new RequestLimits.RuleEntry<>(request -> rule, present("key", key)));
   }
 
   /**
@@ -81,18 +62,18 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * does not apply; a request to which no rule applies is not limited.
    */
   public B ruleOf(Function<R, @Nullable Rule> find) {
-    return add(new RuleEntry<>(present("rule", find), null));
+    return add(new RequestLimits.RuleEntry<>(present("rule", find), null));
   }
 
   private void addKnown(Rule rule) {
-    limiter.assertDecides(rule);
+    options.limiter.assertDecides(rule);
     if (!names.add(rule.name())) {
       throw new InvalidArgumentException("rules", "no repeated name");
     }
   }
 
-  private B add(RuleEntry<R> entry) {
-    entries.add(entry);
+  private B add(RequestLimits.RuleEntry<R> entry) {
+    options.entries.add(entry);
     return self();
   }
 
@@ -103,7 +84,7 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * the function throws, which is logged. The default is the client's address.
    */
   public B key(Function<R, @Nullable String> key) {
-    this.key = present("key", key);
+    options.key = present("key", key);
     return self();
   }
 
@@ -112,13 +93,13 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * that take no cost ignore it. A request with other units is answered 400; the first is logged.
    */
   public B cost(ToLongFunction<R> cost) {
-    this.cost = present("cost", cost);
+    options.cost = present("cost", cost);
     return self();
   }
 
   /** Sets the predicate of the requests that are not limited. */
   public B skip(Predicate<R> skip) {
-    this.skip = present("skip", skip);
+    options.skip = present("skip", skip);
     return self();
   }
 
@@ -127,15 +108,15 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * {@code 10.0.0.0/8}. The default is none; the first such field that arrives is then logged.
    */
   public B trustedProxies(List<String> networks) {
-    proxies = Proxies.trust(networks);
-    knowsProxies = true;
+    options.proxies = Proxies.trust(networks);
+    options.knowsProxies = true;
     return self();
   }
 
   /** Sets the forms of the response fields. An empty list leaves only {@code Retry-After}. */
   public B headers(List<HeaderStyle> styles) {
     present("headers", styles).forEach(style -> present("headers", style));
-    this.styles = List.copyOf(styles);
+    options.styles = List.copyOf(styles);
     return self();
   }
 
@@ -144,8 +125,8 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * all other rules.
    */
   public B anonymous(Rule rule) {
-    limiter.assertDecides(rule);
-    anonymous = rule;
+    options.limiter.assertDecides(rule);
+    options.anonymous = rule;
     return self();
   }
 
@@ -154,7 +135,7 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * several rules. With null the keys have that of the limiter.
    */
   public B tag(Function<R, @Nullable String> tag) {
-    this.tag = present("tag", tag);
+    options.tag = present("tag", tag);
     return self();
   }
 
@@ -166,7 +147,7 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
     if (!KeyParts.isName(name)) {
       throw new InvalidArgumentException("degradedHeader", "the name of a header");
     }
-    degradedHeader = name;
+    options.degradedHeader = name;
     return self();
   }
 
@@ -176,10 +157,11 @@ public abstract class MiddlewareBuilder<R, B extends MiddlewareBuilder<R, B>> {
    * @throws InvalidArgumentException if there is no rule, or more than 16
    */
   protected final RequestLimits<R> limits() {
-    if (entries.isEmpty() || entries.size() > RULES_MAX) {
+    int rules = options.entries.size();
+    if (rules == 0 || rules > RULES_MAX) {
       throw new InvalidArgumentException("rules", "1 to 16 rules");
     }
-    return new RequestLimits<>(this);
+    return new RequestLimits<>(options.copy());
   }
 
   /** Returns a value of an option. */

@@ -29,38 +29,58 @@ import redisthrottle.Rule;
 public final class RequestLimits<R> {
   private static final System.Logger LOG = System.getLogger("redisthrottle.middleware");
 
-  private final Limiter limiter;
-  private final Function<R, @Nullable String> peer;
-  private final Function<R, List<String>> forwarded;
-  private final List<MiddlewareBuilder.RuleEntry<R>> entries;
-  private final @Nullable Function<R, @Nullable String> key;
-  private final ToLongFunction<R> cost;
-  private final Predicate<R> skip;
-  private final @Nullable Rule anonymous;
-  private final Proxies proxies;
-  private final boolean knowsProxies;
-  private final List<HeaderStyle> styles;
-  private final Function<R, @Nullable String> tag;
-  private final @Nullable String degradedHeader;
+  /** A rule of a middleware. Its key is that of the middleware if it is null. */
+  record RuleEntry<R>(
+      Function<R, @Nullable Rule> find, @Nullable Function<R, @Nullable String> key) {}
+
+  /** The options, which a builder sets. */
+  static final class Options<R> {
+    final Limiter limiter;
+    final Function<R, @Nullable String> peer;
+    final Function<R, List<String>> forwarded;
+    List<RuleEntry<R>> entries = new ArrayList<>();
+    @Nullable Function<R, @Nullable String> key;
+    ToLongFunction<R> cost = request -> 1;
+    Predicate<R> skip = request -> false;
+    Proxies proxies = Proxies.trust(List.of());
+    boolean knowsProxies;
+    List<HeaderStyle> styles = List.of(HeaderStyle.DRAFT_11);
+    @Nullable Rule anonymous;
+    Function<R, @Nullable String> tag = request -> null;
+    @Nullable String degradedHeader;
+
+    Options(
+        Limiter limiter, Function<R, @Nullable String> peer, Function<R, List<String>> forwarded) {
+      this.limiter = limiter;
+      this.peer = peer;
+      this.forwarded = forwarded;
+    }
+
+    /** Returns the options as they are now. */
+    Options<R> copy() {
+      Options<R> copy = new Options<>(limiter, peer, forwarded);
+      copy.entries = List.copyOf(entries);
+      copy.key = key;
+      copy.cost = cost;
+      copy.skip = skip;
+      copy.proxies = proxies;
+      copy.knowsProxies = knowsProxies;
+      copy.styles = styles;
+      copy.anonymous = anonymous;
+      copy.tag = tag;
+      copy.degradedHeader = degradedHeader;
+      return copy;
+    }
+  }
+
+  private final Options<R> options;
   private final AtomicBoolean saidForwarded = new AtomicBoolean();
 
   /** The functions of keys and costs whose failure is logged. */
   private final Set<Object> failed = ConcurrentHashMap.newKeySet();
 
-  RequestLimits(MiddlewareBuilder<R, ?> options) {
-    limiter = options.limiter;
-    peer = options.peer;
-    forwarded = options.forwarded;
-    entries = List.copyOf(options.entries);
-    key = options.key;
-    cost = options.cost;
-    skip = options.skip;
-    anonymous = options.anonymous;
-    proxies = options.proxies;
-    knowsProxies = options.knowsProxies;
-    styles = options.styles;
-    tag = options.tag;
-    degradedHeader = options.degradedHeader;
+  RequestLimits(Options<R> options) {
+    this.options = options;
   }
 
   /**
@@ -71,16 +91,17 @@ public final class RequestLimits<R> {
    * @throws RuntimeException if a function of the application threw it, other than that of a key
    */
   public @Nullable List<Item> items(R request) {
-    if (skip.test(request)) {
+    if (options.skip.test(request)) {
       return List.of();
     }
-    List<Item> items = new ArrayList<>(entries.size());
-    for (MiddlewareBuilder.RuleEntry<R> entry : entries) {
+    List<Item> items = new ArrayList<>(options.entries.size());
+    for (RuleEntry<R> entry : options.entries) {
       Rule rule = entry.find().apply(request);
       if (rule == null) {
         continue;
       }
-      Item item = item(request, rule, subject(request, entry.key() == null ? key : entry.key()));
+      Item item =
+          item(request, rule, subject(request, entry.key() == null ? options.key : entry.key()));
       if (item == null) {
         return anonymousItem(request);
       }
@@ -90,10 +111,10 @@ public final class RequestLimits<R> {
   }
 
   private @Nullable List<Item> anonymousItem(R request) {
-    if (anonymous == null) {
+    if (options.anonymous == null) {
       return null;
     }
-    Item item = item(request, anonymous, address(request));
+    Item item = item(request, options.anonymous, address(request));
     return item == null ? null : List.of(item);
   }
 
@@ -105,11 +126,11 @@ public final class RequestLimits<R> {
     if (!rule.takesCost()) {
       return item;
     }
-    long units = cost.applyAsLong(request);
+    long units = options.cost.applyAsLong(request);
     try {
       return item.cost(units);
     } catch (InvalidArgumentException e) {
-      if (failed.add(cost)) {
+      if (failed.add(options.cost)) {
         LOG.log(Level.WARNING, "redis-throttle: a cost function returned what no call can have", e);
       }
       throw new NoSubjectException("the cost of the request is none");
@@ -131,19 +152,19 @@ public final class RequestLimits<R> {
   }
 
   private @Nullable String address(R request) {
-    List<String> fields = forwarded.apply(request);
-    if (!fields.isEmpty() && !knowsProxies && saidForwarded.compareAndSet(false, true)) {
+    List<String> fields = options.forwarded.apply(request);
+    if (!fields.isEmpty() && !options.knowsProxies && saidForwarded.compareAndSet(false, true)) {
       LOG.log(
           Level.WARNING,
           "redis-throttle: X-Forwarded-For arrived, but no proxy is trusted: all clients behind a"
               + " proxy share one limit. Set trustedProxies to the networks of the proxies, or to"
               + " an empty list (in Spring Boot to none).");
     }
-    return proxies.client(peer.apply(request), fields);
+    return options.proxies.client(options.peer.apply(request), fields);
   }
 
   private CallOptions options(R request) {
-    String found = tag.apply(request);
+    String found = options.tag.apply(request);
     if (found == null || found.isEmpty()) {
       return CallOptions.NONE;
     }
@@ -160,12 +181,12 @@ public final class RequestLimits<R> {
    * @throws NoSubjectException for a tag with half a surrogate pair
    */
   public TakenItems take(R request, List<Item> items) {
-    return TakenItems.take(limiter, items, options(request));
+    return TakenItems.take(options.limiter, items, options(request));
   }
 
   /** Takes items as {@link #take} does. Cancelling the result gives the call up. */
   public CompletableFuture<TakenItems> takeAsync(R request, List<Item> items) {
-    return TakenItems.takeAsync(limiter, items, options(request));
+    return TakenItems.takeAsync(options.limiter, items, options(request));
   }
 
   /**
@@ -175,7 +196,7 @@ public final class RequestLimits<R> {
   public void writeFields(
       Decision decision, BiConsumer<String, String> add, BiConsumer<String, String> replace) {
     decision
-        .headers(styles, Instant.now())
+        .headers(options.styles, Instant.now())
         .forEach(
             (name, value) -> {
               boolean isList = name.equals("RateLimit") || name.equals("RateLimit-Policy");
@@ -188,6 +209,6 @@ public final class RequestLimits<R> {
    * null without one.
    */
   public @Nullable String degradedHeader() {
-    return degradedHeader;
+    return options.degradedHeader;
   }
 }

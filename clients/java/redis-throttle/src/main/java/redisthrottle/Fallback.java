@@ -4,65 +4,24 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.Event.EventKind;
 
-/** Makes the decisions of a limiter: counts and reports them, and decides without an answer. */
-final class Decider {
-  final Hooks hooks;
-  private final Exchange exchange;
+/** Decides calls, also without an answer: by a known denial, or by their {@link OnError}. */
+final class Fallback {
+  private final Events events;
   private final Loop loop;
   private final Options options;
   private final Local local;
-  private final KnownDenials known;
-  private final ErrorLog log;
-  private final AtomicLong allowed = new AtomicLong();
-  private final AtomicLong denied = new AtomicLong();
-  private final AtomicLong degraded = new AtomicLong();
-  private final AtomicLong fromHere = new AtomicLong();
-  private final AtomicLong rejected = new AtomicLong();
-  private final AtomicLong unsettled = new AtomicLong();
+  private final Denials denials;
 
-  Decider(Exchange exchange, Keys keys, KnownDenials known) {
-    this.exchange = exchange;
-    this.loop = exchange.loop;
-    this.options = exchange.options;
+  Fallback(Loop loop, Options options, Events events, Denials denials) {
+    this.loop = loop;
+    this.options = options;
+    this.events = events;
     this.local = new Local(loop);
-    this.known = known;
-    this.log = new ErrorLog(loop, options.isLogging);
-    this.hooks = new Hooks(keys, loop);
-    if (options.onDecision != null) {
-      hooks.add(options.onDecision);
-    }
-  }
-
-  Counters counters() {
-    return new Counters(
-        allowed.get(),
-        denied.get(),
-        degraded.get(),
-        fromHere.get(),
-        rejected.get(),
-        unsettled.get());
-  }
-
-  void countUnsettled() {
-    unsettled.incrementAndGet();
-  }
-
-  /** Sends a call that {@link OnError} does not decide. Counts a rejection. */
-  CompletableFuture<@Nullable Object> answer(Words call, Signal signal, List<Keyed> all) {
-    return noting(all, () -> exchange.send(call, Turn.NONE, signal));
-  }
-
-  /** Counts the rejection of a call. */
-  CompletableFuture<@Nullable Object> noting(
-      List<Keyed> all, Supplier<CompletableFuture<@Nullable Object>> send) {
-    long askedAt = loop.nanos();
-    return Errors.recovered(
-        send.get(), error -> CompletableFuture.failedFuture(noteRejection(error, all, askedAt)));
+    this.denials = denials;
   }
 
   /**
@@ -80,7 +39,7 @@ final class Decider {
         .get()
         .handle(
             (decision, error) ->
-                counted(
+                events.counted(
                     kind,
                     error == null
                         ? decision
@@ -88,42 +47,6 @@ final class Decider {
                             all, Errors.cause(error), isKnown, kind == EventKind.PEEK, askedAt),
                     all,
                     askedAt));
-  }
-
-  /** Counts and reports a decision. */
-  Decision counted(EventKind kind, Decision decision, List<Keyed> all, long askedAt) {
-    if (kind != EventKind.PEEK) {
-      (decision.allowed() ? allowed : denied).incrementAndGet();
-      if (decision.degraded()) {
-        degraded.incrementAndGet();
-      } else if (decision.source() == Source.LOCAL) {
-        fromHere.incrementAndGet();
-      }
-    }
-    if (decision.error() != null) {
-      log.add(decision.error().reason());
-    }
-    hooks.tell(kind, decision, null, all, askedAt);
-    return decision;
-  }
-
-  /** Logs what is not logged yet. */
-  void close() {
-    log.close();
-  }
-
-  /**
-   * Counts and reports the error if the server rejected the command. Returns the error, which then
-   * names the rules.
-   */
-  Throwable noteRejection(Throwable error, List<Keyed> all, long askedAt) {
-    if (!(error instanceof CommandRejectedException rejection)) {
-      return error;
-    }
-    CommandRejectedException named = rejection.naming(all);
-    rejected.incrementAndGet();
-    hooks.tell(EventKind.REJECTED, null, named, all, askedAt);
-    return named;
   }
 
   OnError onErrorOf(Definition rule) {
@@ -134,9 +57,9 @@ final class Decider {
   private Decision without(
       List<Keyed> all, Throwable error, boolean isKnown, boolean isPeek, long askedAt) {
     if (!(error instanceof UnavailableException away)) {
-      throw Errors.classified(noteRejection(error, all, askedAt));
+      throw Errors.classified(events.noteRejection(error, all, askedAt));
     }
-    Decision denied = isKnown ? known.denial(all, away) : null;
+    Decision denied = isKnown ? denials.known.denial(all, away) : null;
     return denied == null ? withoutAnswer(all, away, isKnown, isPeek) : denied;
   }
 
@@ -156,7 +79,7 @@ final class Decider {
     if (onError == OnError.DENY || keyed.isHeld() || !isKnown && !isOverloaded) {
       return null;
     }
-    KnownDenials.Known denied = known.over(keyed);
+    Denials.Known denied = denials.known.over(keyed);
     Algorithm whole = denied != null || isOverloaded ? keyed.definition().whole() : null;
     if (whole == null) {
       return null;
@@ -203,8 +126,8 @@ final class Decider {
     if (all.size() == 1) {
       return rows.get(0);
     }
-    Decision whole = Decision.combined(bound, costs);
-    return whole.withRows(List.copyOf(rows), places.get(whole.deciding()));
+    Decision whole = Draft.combined(bound, costs);
+    return Draft.of(whole).rows(rows, places.get(whole.deciding())).done();
   }
 
   /** Decides the rules of a call that this process decides. It takes nothing if it is denied. */
@@ -224,10 +147,9 @@ final class Decider {
   private Decision withoutState(Keyed keyed, OnError onError, UnavailableException away) {
     boolean isAllowed = onError == OnError.ALLOW;
     Duration after = isAllowed ? Duration.ZERO : options.breakerPause;
-    return Decision.of(
-            keyed.rule(), isAllowed, keyed.rule().limit(), 0, 0, 0, 0, Source.ERROR, away)
-        .withRetryAfter(after)
-        .withWould(isAllowed, after);
+    Rule rule = keyed.rule();
+    Decision plain = Draft.decision(rule, isAllowed, rule.limit(), 0, 0, 0, 0, Source.ERROR, away);
+    return Draft.of(plain).retryAfter(after).would(isAllowed, after).done();
   }
 
   /** Gives units back that this process granted without an answer, for a reason. */
