@@ -124,7 +124,7 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
 
   /** Sends the command of a call once it has a place and a connection. */
   CompletableFuture<@Nullable Object> send(List<String> words, boolean isAsking, Pending call) {
-    boolean hasPlace = !call.isCounted || call.hasPlace();
+    boolean hasPlace = !call.isCounted || call.hasPlace;
     if (link.isOpen() && (hasPlace || waiting == 0 && inFlight < options.maxInFlight)) {
       return transmit(words, isAsking, call);
     }
@@ -133,9 +133,9 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
 
   private CompletableFuture<@Nullable Object> transmit(
       List<String> words, boolean isAsking, Pending call) {
-    if (call.isCounted && !call.hasPlace()) {
+    if (call.isCounted && !call.hasPlace) {
       inFlight++;
-      call.takePlace();
+      call.hasPlace = true;
     }
     call.sent(forReply.isShort());
     if (call.isProbe()) {
@@ -163,7 +163,7 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
     if (!call.isCounted) {
       call.joins(turn, RunClock.NEVER);
       ends.add(call);
-    } else if (call.hasPlace()) {
+    } else if (call.hasPlace) {
       // The connection closed before it wrote the command: the call comes first again.
       leavePlace(call);
       call.joins(turn, RunClock.NEVER);
@@ -199,8 +199,8 @@ final class Node implements RunClock.Owner, Link.Owner, Pending.Place {
 
   /** Gives back the place of a call whose command is answered or was not sent. */
   void leavePlace(Pending call) {
-    if (call.hasPlace()) {
-      call.givePlace();
+    if (call.hasPlace) {
+      call.hasPlace = false;
       inFlight--;
       serve(true);
     }

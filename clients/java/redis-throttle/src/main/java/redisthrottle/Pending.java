@@ -84,7 +84,10 @@ final class Pending extends RunClock.Due {
   private Stage stage = Stage.SEARCHING;
   private boolean isEnded;
   private boolean isProbe;
-  private boolean hasPlace;
+
+  /** True while the call takes a place of its node, which sets it. */
+  boolean hasPlace;
+
   private boolean hasReturned;
 
   /** True once the call has waited for something before it was sent. */
@@ -151,18 +154,6 @@ final class Pending extends RunClock.Due {
 
   boolean isSent() {
     return stage == Stage.SENT && !isEnded;
-  }
-
-  boolean hasPlace() {
-    return hasPlace;
-  }
-
-  void takePlace() {
-    hasPlace = true;
-  }
-
-  void givePlace() {
-    hasPlace = false;
   }
 
   long sentAt() {

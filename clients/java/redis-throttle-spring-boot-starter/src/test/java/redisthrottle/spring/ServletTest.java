@@ -321,8 +321,8 @@ class ServletTest {
   @Test
   void frees_a_lease_when_the_client_leaves_a_stream() throws Exception {
     // If the container ends the request in the instant in which the stream ends, Spring neither
-    // completes nor dispatches it. The lease is then no longer renewed, and expires. So this server's
-    // clock runs.
+    // completes nor dispatches it. The lease is then no longer renewed, and expires, for which the
+    // clock of this server runs.
     Item exports = Rule.lease("exports", 1, Duration.ofSeconds(3)).of("127.0.0.1");
     try (Server running = Server.withModule();
         Program program =
