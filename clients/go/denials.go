@@ -2,6 +2,9 @@ package throttle
 
 import (
 	"container/list"
+	"errors"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,4 +202,208 @@ func (c *denialCache) remove(element *list.Element) {
 			delete(c.entries, key)
 		}
 	}
+}
+
+// knownLongest is the longest time for which a denial is used without an answer.
+const knownLongest = time.Hour
+
+// errDeniedBefore ends a call that a known denial decides.
+var errDeniedBefore = errors.New("denied by a known denial")
+
+// knownDenials has the last denial of each key. Under pressure it denies without a call, and
+// without an answer it decides before OnError.
+type knownDenials struct {
+	size    int
+	longest time.Duration
+
+	// count is the number of keys, which a call reads without the lock.
+	count     atomic.Int64
+	mu        sync.Mutex
+	denials   map[string]*knownDenial
+	forgotten *forgotten
+}
+
+// knownDenial is the last denial of a key. It does not change, except for isLocal.
+type knownDenial struct {
+	// text and leave are the words of the call without COST and PARTIAL.
+	text, leave string
+	cost        int64
+	row         Decision
+	// readAt is the moment at which the denial was read.
+	readAt time.Time
+	// isLocal says whether this process keeps the limit of the key, because the retry time is over.
+	// The mutex of the local limiter guards it.
+	isLocal bool
+}
+
+func newKnownDenials(o *options, f *forgotten) *knownDenials {
+	return &knownDenials{
+		size: o.knownDenials, longest: o.denialCacheMax,
+		denials: map[string]*knownDenial{}, forgotten: f,
+	}
+}
+
+// retryEnd returns the end of the retry time, in nanoseconds since 1970.
+func (d *knownDenial) retryEnd() int64 {
+	if d.row.RetryAfter > math.MaxInt64-time.Duration(d.readAt.UnixNano()) {
+		return math.MaxInt64
+	}
+	return d.readAt.UnixNano() + int64(d.row.RetryAfter)
+}
+
+// isUsable returns true if the retry time is not over and the denial is not too old.
+func (d *knownDenial) isUsable(now time.Time, longest time.Duration) bool {
+	return now.Sub(d.readAt) < min(d.row.RetryAfter, longest)
+}
+
+// isOf returns true if the denial is that of an ask's words.
+func (d *knownDenial) isOf(a *ask) bool {
+	return d.text == a.rule.text && d.leave == a.leave
+}
+
+// knownCost returns the cost that a denial of the ask is remembered with: of a partial call not
+// even one unit was left.
+func (a *ask) knownCost() int64 {
+	if a.partial {
+		return 1
+	}
+	return a.cost
+}
+
+// deniesNow returns true if a call must not be sent under pressure, and gives it the denial.
+func (k *knownDenials) deniesNow(c *call, now time.Time) bool {
+	denial, ok := k.deny(c, now, k.longest)
+	if ok {
+		c.denied = &denial
+	}
+	return ok
+}
+
+// deny returns the denial of a call by entries that are not too old.
+func (k *knownDenials) deny(c *call, now time.Time, longest time.Duration) (Decision, bool) {
+	if !c.isKnowable || k.count.Load() == 0 {
+		return Decision{}, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var rows []Decision
+	for at, a := range c.asks {
+		found := k.denials[a.key]
+		if found == nil || !found.isOf(a) || found.cost > a.knownCost() ||
+			!found.isUsable(now, longest) {
+			continue
+		}
+		row := found.row.aged(now.Sub(found.readAt).Truncate(time.Millisecond))
+		if len(c.asks) == 1 {
+			return row, true
+		}
+		if rows == nil {
+			rows = allowedRows(c.asks)
+		}
+		rows[at] = row
+	}
+	if rows == nil {
+		return Decision{}, false
+	}
+	return combined(rows, make([]int64, len(rows))), true
+}
+
+// allowedRows returns the rows of rules that another rule's denial leaves untouched.
+func allowedRows(asks []*ask) []Decision {
+	rows := make([]Decision, len(asks))
+	for at, a := range asks {
+		rows[at] = decisionOf(
+			Decision{Allowed: true, Limit: a.rule.limit, Source: SourceLocal}, a.rule)
+	}
+	return rows
+}
+
+// after returns the denial of a key whose retry time is over; nil if there is none.
+func (k *knownDenials) after(a *ask, now time.Time) *knownDenial {
+	if k.count.Load() == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found := k.denials[a.key]
+	if found == nil || !found.isOf(a) || found.isUsable(now, knownLongest) {
+		return nil
+	}
+	return found
+}
+
+// note remembers the denials of a decision that was read from the server at that moment, and
+// forgets those that it ends.
+func (k *knownDenials) note(c *call, now time.Time) {
+	d := &c.decision
+	if c.err != nil || k.size == 0 || d.Allowed && k.count.Load() == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for at, a := range c.asks {
+		row := d
+		if len(d.Rows) > 0 {
+			row = &d.Rows[at]
+		}
+		k.noteRow(a, row, c.asked.turn, now)
+	}
+	k.count.Store(int64(len(k.denials)))
+}
+
+func (k *knownDenials) noteRow(a *ask, row *Decision, turn uint64, now time.Time) {
+	found := k.denials[a.key]
+	switch {
+	case row.Allowed && found == nil:
+	case row.Allowed:
+		if found.isOf(a) && found.cost <= a.knownCost() {
+			delete(k.denials, a.key)
+		}
+	case row.RetryAfter <= 0 || k.forgotten.isAfter(a.key, turn):
+	case found != nil && found.isOf(a) && found.cost < a.knownCost() &&
+		found.isUsable(now, knownLongest):
+		// That of the smaller cost denies more calls.
+	default:
+		if found == nil && len(k.denials) >= k.size {
+			k.evict()
+		}
+		kept := *row
+		kept.Rows = nil
+		k.denials[a.key] = &knownDenial{
+			text: a.rule.text, leave: a.leave, cost: a.knownCost(), row: kept, readAt: now,
+		}
+	}
+}
+
+// evict drops the tenth of the keys whose retry times end first, so that a new key costs a constant
+// time on average.
+func (k *knownDenials) evict() {
+	type end struct {
+		key string
+		at  int64
+	}
+	ends := make([]end, 0, len(k.denials))
+	for key, one := range k.denials {
+		ends = append(ends, end{key, one.retryEnd()})
+	}
+	slices.SortFunc(ends, func(one, other end) int {
+		switch {
+		case one.at < other.at:
+			return -1
+		case one.at > other.at:
+			return 1
+		}
+		return 0
+	})
+	for _, one := range ends[:(k.size+9)/10] {
+		delete(k.denials, one.key)
+	}
+}
+
+// forget removes the denial of a key.
+func (k *knownDenials) forget(key string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.denials, key)
+	k.count.Store(int64(len(k.denials)))
 }

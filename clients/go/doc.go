@@ -15,3 +15,14 @@
 // [OnError] decides: by default the call is allowed. An error of [Limiter.Check] is a mistake in
 // the program or in the server's setup, the end of the caller's context, or [ErrClosed].
 package throttle
+
+// The files by the rooms of all clients, from the ground up:
+//
+//	rules    durations, errors, rule, rule_options, algorithms, rate, item, keys, options,
+//	         decision, headers
+//	wire     words, replies, backends, library
+//	net      connection, dial, pool, line, node, breaker, clock, turn, cluster, tasks
+//	calls    steps, several, prefetch, denials, fallback, local, events
+//	holds    hold, lease, admission, ending
+//	limiter  limiter
+//	web      address, counting

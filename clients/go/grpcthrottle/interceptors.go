@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	throttle "redis-throttle.invalid/go"
-	"redis-throttle.invalid/go/internal/keyfunc"
+	"redis-throttle.invalid/go/internal/web"
 )
 
 // Unary is a [grpc.UnaryServerInterceptor].
@@ -55,7 +55,7 @@ func (l *Limits) around(ctx context.Context, call Call, handler func() error) er
 	if l.skip(ctx, call) {
 		return deniedStatus(handler())
 	}
-	subject := keyfunc.Subject(&l.keyFailed, func() string { return l.key(ctx, call) })
+	subject := web.Subject(&l.keyFailed, func() string { return l.key(ctx, call) })
 	if subject == "" {
 		return refused(throttle.NoSubject())
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	throttle "redis-throttle.invalid/go"
-	"redis-throttle.invalid/go/internal/keyfunc"
+	"redis-throttle.invalid/go/internal/web"
 )
 
 // Option is an option of [Limit].
@@ -116,14 +116,14 @@ func KeyOf(headers ...string) SharedOption {
 func joinedFields(r *http.Request, names []string) string {
 	parts := make([]string, len(names))
 	for at, name := range names {
-		value := keyfunc.Only(r.Header.Values(name))
+		value := web.Only(r.Header.Values(name))
 		if strings.EqualFold(name, "Host") {
 			// net/http keeps it apart.
 			value = r.Host
 		}
-		parts[at] = keyfunc.Latin1(value)
+		parts[at] = web.Latin1(value)
 	}
-	return keyfunc.Joined(parts)
+	return web.Joined(parts)
 }
 
 // Cost sets the units of a request, from 0 to 10^12. The default is 1. Leases and backoffs take no

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	throttle "redis-throttle.invalid/go"
-	"redis-throttle.invalid/go/internal/keyfunc"
+	"redis-throttle.invalid/go/internal/web"
 )
 
 const rulesMax = 16
@@ -24,8 +24,8 @@ type plan struct {
 	onFailure    func(http.ResponseWriter, *http.Request, error)
 	networks     []string
 	knowsProxies bool
-	clients      *keyfunc.Clients
-	counts       keyfunc.Counts
+	clients      *web.Clients
+	counts       web.Counts
 	styles       []throttle.HeaderStyle
 	anonymous    *throttle.Rule
 	hasAnonymous bool
@@ -78,7 +78,7 @@ func (p *plan) check() error {
 		p.mistake("degradedHeader", "the name of a header")
 	}
 	proxies, err := throttle.TrustProxies(p.networks...)
-	p.clients = keyfunc.ClientsBehind(proxies)
+	p.clients = web.ClientsBehind(proxies)
 	p.err = first(p.err, err)
 	return p.err
 }
@@ -174,19 +174,19 @@ func (p *plan) item(
 		return item, true
 	}
 	units := own.cost(r)
-	return item.Cost(units), keyfunc.IsCost(own.costFailed, units)
+	return item.Cost(units), web.IsCost(own.costFailed, units)
 }
 
 // of returns the subject under a rule; empty if there is none.
 func (s *subjects) of(one entry) string {
 	if one.key != nil {
-		return keyfunc.Subject(one.keyFailed, func() string { return one.key(s.request) })
+		return web.Subject(one.keyFailed, func() string { return one.key(s.request) })
 	}
 	if s.shared == nil {
 		var subject string
 		if s.plan.key != nil {
 			find := func() string { return s.plan.key(s.request) }
-			subject = keyfunc.Subject(s.plan.keyFailed, find)
+			subject = web.Subject(s.plan.keyFailed, find)
 		} else {
 			subject = s.plan.address(s.request)
 		}

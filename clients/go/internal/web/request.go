@@ -1,5 +1,5 @@
-// Package keyfunc calls the functions of the options of the middlewares.
-package keyfunc
+// Package web calls the functions of the options of the middlewares.
+package web
 
 import (
 	"log/slog"

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	throttle "redis-throttle.invalid/go"
-	"redis-throttle.invalid/go/internal/keyfunc"
+	"redis-throttle.invalid/go/internal/web"
 )
 
 // ByMetadata returns a key of one or more names of metadata, such as ByMetadata("x-tenant",
@@ -23,9 +23,9 @@ func ByMetadata(names ...string) Key {
 	return func(ctx context.Context, _ Call) string {
 		parts := make([]string, len(names))
 		for at, name := range names {
-			parts[at] = keyfunc.Only(metadata.ValueFromIncomingContext(ctx, name))
+			parts[at] = web.Only(metadata.ValueFromIncomingContext(ctx, name))
 		}
-		return keyfunc.Joined(parts)
+		return web.Joined(parts)
 	}
 }
 
@@ -34,7 +34,7 @@ func ByMetadata(names ...string) Key {
 // socket that is not trusted, and those of a connection in memory, share one limit, which is logged
 // once.
 func ByPeer(proxies throttle.Proxies) Key {
-	clients := keyfunc.ClientsBehind(proxies)
+	clients := web.ClientsBehind(proxies)
 	return func(ctx context.Context, _ Call) string {
 		from, ok := peer.FromContext(ctx)
 		if !ok || from.Addr == nil {

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,23 +87,6 @@ func (s *script) answerAlways(item any) {
 	s.always = item
 }
 
-func TestReady_without_a_reply_shortens_no_patience(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
-		s.add([]any{"silent"}, "")
-		if _, err := limiter.Ready(context.Background()); err == nil {
-			t.Error("it is ready")
-		}
-		s.add([]any{object{"delay_ms": 80.0, "reply": allowed}}, "rl:api:b")
-		s.add([]any{object{"delay_ms": 150.0, "reply": allowed}}, "rl:api:a")
-		var other sync.WaitGroup
-		other.Go(func() { _, _ = limiter.Check(context.Background(), testRule().Of("b")) })
-		if d := mustCheck(t, limiter, context.Background()); d.Source != SourceServer {
-			t.Error(d)
-		}
-		other.Wait()
-	})
-}
-
 func TestDial_that_never_returns_holds_no_call_and_no_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
@@ -132,83 +114,6 @@ func TestDial_that_never_returns_holds_no_call_and_no_Close(t *testing.T) {
 		}
 		if took := time.Since(began); took > 3*time.Second {
 			t.Error("Close took", took)
-		}
-	})
-}
-
-func TestClose_refunds_many_keys_within_one_timeout(t *testing.T) {
-	for name, answer := range map[string]any{
-		"slow": object{"delay_ms": 90.0, "reply": allowed}, "silent": "silent",
-	} {
-		t.Run(name, func(t *testing.T) {
-			opts := []Option{WithBreaker(1_000_000, time.Second), WithPrefetch(2)}
-			inBubble(t, opts, func(t *testing.T, s *script, limiter *Limiter) {
-				const keys = 500
-				s.answerAlways([]any{2.0, 10.0, 8.0, 0.0, 6000.0})
-				rule := Must(Fixed("hot", 10, time.Hour))
-				for at := range keys {
-					_, _ = limiter.Check(context.Background(), rule.Of(fmt.Sprint(at)))
-				}
-				before := len(s.seen().sent)
-				s.answerAlways(answer)
-				began := time.Now()
-				if err := limiter.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took > time.Second {
-					t.Error("Close took", took)
-				}
-				if sent := len(s.seen().sent) - before; name == "slow" && sent != keys {
-					t.Error(sent, "refunds")
-				}
-			})
-		})
-	}
-}
-
-func TestClose_releases_many_leases_within_one_timeout(t *testing.T) {
-	for name, unsettled := range map[string]int64{"slow": 0, "silent": 500} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
-				s.answerAlways(allowed)
-				rule := Must(Lease("jobs", 1000, time.Hour))
-				for range 500 {
-					if _, err := limiter.Lease(context.Background(), rule.Of("a")); err != nil {
-						t.Fatal(err)
-					}
-				}
-				s.answerAlways("silent")
-				if name == "slow" {
-					s.answerAlways(object{"delay_ms": 50.0, "reply": 1.0})
-				}
-				began := time.Now()
-				if err := limiter.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took > time.Second {
-					t.Error("Close took", took)
-				}
-				if c := limiter.Counters(); c.Unsettled != unsettled {
-					t.Errorf("%+v", c)
-				}
-			})
-		})
-	}
-}
-
-func TestDeadline_of_the_caller_keeps_the_limit_in_this_process(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
-		s.answerAlways(object{"delay_ms": 20.0, "reply": allowed})
-		count := 0
-		for range 100 {
-			ctx, stop := context.WithTimeout(context.Background(), time.Millisecond)
-			if d := mustCheck(t, limiter, ctx); d.Allowed {
-				count++
-			}
-			stop()
-		}
-		if count > 11 || count < 10 {
-			t.Error(count, "calls were allowed under a limit of 10")
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -188,3 +190,34 @@ func (x *exchange) refresh() {
 
 // load reads the slot map, and returns no connection.
 func (x *exchange) load(ctx context.Context) (Conn, error) { return nil, x.router.Load(ctx) }
+
+// redirected returns an address of a redirection. Without a host it is that of the node.
+func redirected(address, from string) string {
+	if strings.HasPrefix(address, ":") {
+		return from[:max(0, strings.LastIndex(from, ":"))] + address
+	}
+	return address
+}
+
+// forgetOthers closes the connections to nodes that are no primaries.
+func (x *exchange) forgetOthers(primaries []string) {
+	gone := map[string]*node{}
+	x.mu.Lock()
+	for name, n := range x.nodes {
+		gone[name] = n
+	}
+	for _, name := range append(primaries, "") {
+		delete(gone, name)
+	}
+	x.leaving = slices.DeleteFunc(x.leaving, (*node).hasLeft)
+	for name, n := range gone {
+		delete(x.nodes, name)
+		x.leaving = append(x.leaving, n)
+	}
+	x.mu.Unlock()
+	for _, n := range gone {
+		n.mu.Lock()
+		n.pool.close(n, false)
+		n.mu.Unlock()
+	}
+}

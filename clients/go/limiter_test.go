@@ -3,11 +3,8 @@ package throttle
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -130,95 +127,6 @@ func TestOptions_are_validated(t *testing.T) {
 	}
 }
 
-func TestGuards_end_without_a_context(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		limiter := newTestLimiter(t, s)
-		s.add([]any{[]any{1.0, 3.0, 2.0, 0.0, 6000.0}, 1.0}, "")
-		jobs := Must(Lease("jobs", 3, 6*time.Second))
-		permit, err := limiter.Lease(context.Background(), jobs.Of("t"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var none context.Context
-		permit.Release(none)
-		permit.Release(none)
-		if sent := s.seen().sent; len(sent) != 2 || !strings.HasPrefix(sent[1], "RL.RELEASE") {
-			t.Error(sent)
-		}
-		if err := limiter.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestOdd_replies_are_rejected(t *testing.T) {
-	for _, reply := range []any{
-		"OK", nil, 1.0, []any{}, []any{1.0}, []any{1.0, 2.0, 3.0, -2.0, 0.0},
-		[]any{[]any{}, 1.0, 1.0, 1.0, 1.0}, []any{-1.0, 1.0, 1.0, 0.0, 0.0},
-	} {
-		s := newScript()
-		limiter := newTestLimiter(t, s)
-		for range 12 {
-			s.add([]any{reply}, "")
-		}
-		for method, err := range callsOfAll(limiter, context.Background(), testRule().Of("a")) {
-			var rejected *CommandRejected
-			switch method {
-			case "lease", "reserve", "block", "forget":
-			default:
-				if !errors.As(err, &rejected) || rejected.Kind != "PROTOCOL" {
-					t.Errorf("%s of %v: %v", method, reply, err)
-				}
-			}
-		}
-		if err := limiter.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestHook_gets_events_and_its_panic_changes_nothing(t *testing.T) {
-	s := newScript()
-	var events []Event
-	limiter := newTestLimiter(t, s, WithHMACSecret("0123456789abcdef"),
-		WithOnDecision(func(event Event) {
-			events = append(events, event)
-			panic("a hook")
-		}))
-	var log strings.Builder
-	was := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(was)
-	s.add([]any{[]any{0.0, 10.0, 0.0, 6000.0, 60000.0}, object{"error": "WRONGTYPE of a key"}}, "")
-	ctx, item := context.Background(), testRule().Of("user:42")
-	d, err := limiter.Check(ctx, item)
-	if err != nil || d.Allowed || d.String() != "api: denied, again in 6s (server)" {
-		t.Fatal(d, err)
-	}
-	if _, err := limiter.Charge(ctx, item); err == nil {
-		t.Error("a wrong type")
-	}
-	if err := limiter.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	if len(events) != 2 || events[0].Kind != EventCheck || events[1].Kind != EventRejected {
-		t.Fatal(events)
-	}
-	if len(events[0].KeyHash) != 16 || events[1].Err == nil || events[1].Decision != nil {
-		t.Error(events)
-	}
-	slog.Info("decided", "event", events[0])
-	for _, wanted := range []string{"panicked", "event.kind=check", "event.allowed=false"} {
-		if !strings.Contains(log.String(), wanted) {
-			t.Errorf("no %s in %s", wanted, log.String())
-		}
-	}
-	if strings.Contains(log.String(), "user:42") {
-		t.Error("the log has the subject")
-	}
-}
-
 func TestLibrary_is_that_of_the_server(t *testing.T) {
 	for name, own := range map[string]string{
 		"redis_throttle.lua": functionsText, "redis_throttle_script.lua": scriptText,
@@ -231,50 +139,4 @@ func TestLibrary_is_that_of_the_server(t *testing.T) {
 	if isOlder("0.10.0", "0.9.1") || !isOlder("0.9.1", "0.10.0") || !isOlder("x", "0.1.0") {
 		t.Error("versions")
 	}
-}
-
-// FuzzReplies reads replies of any shape, which must not panic.
-func FuzzReplies(f *testing.F) {
-	f.Add([]byte{1, 2, 3, 4, 5}, false)
-	f.Add([]byte{9, 1, 6, 5, 0, 9, 9, 1, 6, 5, 0, 9, 8, 8, 1, 1}, true)
-	rules := []*Rule{testRule(), Must(Policy("p")), Must(Lease("l", 3, time.Second))}
-	f.Fuzz(func(t *testing.T, bytes []byte, isPartial bool) {
-		reply, _ := fuzzed(bytes, 0)
-		var asks []*ask
-		for _, rule := range rules {
-			a := &ask{rule: rule, cost: 2, partial: isPartial}
-			asks = append(asks, a)
-			if d, err := readDecision(reply, a); err == nil {
-				styles := []HeaderStyle{Draft11, XRateLimit}
-				_, _ = d.String(), d.Headers(HeaderOptions{Styles: styles})
-				_ = d.aged(time.Second).Problem()
-			}
-			_, _ = readSettled(reply, rule)
-			_, _ = readSeveral(reply, asks)
-		}
-		_, _ = readInteger(reply)
-	})
-}
-
-// fuzzed returns a value of a reply that bytes describe, and the rest.
-func fuzzed(bytes []byte, depth int) (any, []byte) {
-	if len(bytes) == 0 {
-		return nil, nil
-	}
-	first, rest := bytes[0], bytes[1:]
-	switch {
-	case first < 200 || depth > 4:
-		return int64(int8(first)) << (first % 60), rest
-	case first < 210:
-		return string(rest), nil
-	case first < 215:
-		return nil, rest
-	}
-	list := []any{}
-	for range first % 12 {
-		var one any
-		one, rest = fuzzed(rest, depth+1)
-		list = append(list, one)
-	}
-	return list, rest
 }

@@ -23,7 +23,7 @@ import (
 	"sync"
 
 	throttle "redis-throttle.invalid/go"
-	"redis-throttle.invalid/go/internal/keyfunc"
+	"redis-throttle.invalid/go/internal/web"
 )
 
 // Call is a call of the server.
@@ -50,7 +50,7 @@ type Limits struct {
 	isHeld  bool
 
 	keyFailed, costFailed sync.Once
-	counts                keyfunc.Counts
+	counts                web.Counts
 }
 
 // Option is an option of [New].
@@ -126,7 +126,7 @@ func (l *Limits) items(ctx context.Context, call Call, subject string) ([]thrott
 		if !rule.TakesCost() {
 			continue
 		}
-		if !keyfunc.IsCost(&l.costFailed, cost) {
+		if !web.IsCost(&l.costFailed, cost) {
 			return nil, false
 		}
 		items[at] = items[at].Cost(cost)

@@ -1,4 +1,4 @@
-package keyfunc
+package web
 
 import "strings"
 

@@ -175,14 +175,6 @@ func (x *exchange) transact(t *turn, words []string) (any, error) {
 	return t.transact(words, kind == "ASK")
 }
 
-// redirected returns an address of a redirection. Without a host it is that of the node.
-func redirected(address, from string) string {
-	if strings.HasPrefix(address, ":") {
-		return from[:max(0, strings.LastIndex(from, ":"))] + address
-	}
-	return address
-}
-
 // all returns the nodes, those included that still carry calls although they are no primaries.
 func (x *exchange) all() []*node {
 	x.mu.Lock()
@@ -204,29 +196,6 @@ func (x *exchange) openBreakers() int {
 		n.mu.Unlock()
 	}
 	return open
-}
-
-// forgetOthers closes the connections to nodes that are no primaries.
-func (x *exchange) forgetOthers(primaries []string) {
-	gone := map[string]*node{}
-	x.mu.Lock()
-	for name, n := range x.nodes {
-		gone[name] = n
-	}
-	for _, name := range append(primaries, "") {
-		delete(gone, name)
-	}
-	x.leaving = slices.DeleteFunc(x.leaving, (*node).hasLeft)
-	for name, n := range gone {
-		delete(x.nodes, name)
-		x.leaving = append(x.leaving, n)
-	}
-	x.mu.Unlock()
-	for _, n := range gone {
-		n.mu.Lock()
-		n.pool.close(n, false)
-		n.mu.Unlock()
-	}
 }
 
 // shut ends the calls in line, and returns channels that are closed when no caller waits for a

@@ -7,21 +7,6 @@ import (
 	"time"
 )
 
-// Counters has the counts of a limiter since it was made.
-type Counters struct {
-	// Allowed and Denied count decisions; peeks, refunds and charges are none.
-	Allowed, Denied int64
-	// Degraded counts the decisions of OnError.
-	Degraded int64
-	// Local counts the decisions of the denial cache, of known denials under pressure, and of
-	// prefetched permits.
-	Local int64
-	// Rejected counts the commands that the server rejected.
-	Rejected int64
-	// Unsettled counts the ends of admissions that failed.
-	Unsettled int64
-}
-
 // decider makes decisions of replies: it counts and reports them, and decides without an answer.
 type decider struct {
 	x       *exchange
@@ -74,49 +59,6 @@ func (d *decider) decided(
 func (c *call) isLastDenied(away *Unavailable) bool {
 	b := c.budget()
 	return b != nil && b.left <= 0 && b.denial != nil && away.Reason == ReasonOverloaded
-}
-
-// counted counts and reports a decision. The instant is zero if no call was sent.
-func (d *decider) counted(
-	kind EventKind, decision Decision, asks []*ask, askedAt time.Time,
-) Decision {
-	if decision.Degraded {
-		d.log.note(decision.Reason)
-	}
-	if kind != EventPeek {
-		count := &d.denied
-		if decision.Allowed {
-			count = &d.allowed
-		}
-		count.Add(1)
-		switch {
-		case decision.Degraded:
-			d.degraded.Add(1)
-		case decision.Source == SourceLocal:
-			d.fromHere.Add(1)
-		}
-	}
-	if d.hooks.Load() != nil {
-		// A copy, so that without a hook no decision is allocated.
-		reported := decision
-		d.tell(told{kind: kind, decision: &reported, asks: asks, askedAt: askedAt})
-	}
-	return decision
-}
-
-// noteRejection counts and reports the error if the server rejected the command.
-func (d *decider) noteRejection(err error, asks []*ask, askedAt time.Time) {
-	if err == nil {
-		return
-	}
-	var rejected *CommandRejected
-	if !errors.As(err, &rejected) {
-		return
-	}
-	d.rejected.Add(1)
-	if len(asks) > 0 {
-		d.tell(told{kind: EventRejected, err: err, asks: asks, askedAt: askedAt})
-	}
 }
 
 func (d *decider) onErrorOf(rule *Rule) OnError {
@@ -233,11 +175,4 @@ func (d *decider) withoutState(a *ask, onError OnError, away *Unavailable) Decis
 		row.RetryAfter = d.options.breakerPause
 	}
 	return decisionOf(row, a.rule).withoutAnswer(away)
-}
-
-func (d *decider) counters() Counters {
-	return Counters{
-		Allowed: d.allowed.Load(), Denied: d.denied.Load(), Degraded: d.degraded.Load(),
-		Local: d.fromHere.Load(), Rejected: d.rejected.Load(), Unsettled: d.unsettled.Load(),
-	}
 }
