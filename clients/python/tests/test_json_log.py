@@ -16,7 +16,6 @@ from redis_throttle_client import (
     fixed,
     gcra,
     json_log,
-    lease,
     sliding,
 )
 from redis_throttle_client.testing import FakeServer
@@ -40,35 +39,6 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     assert all(isinstance(line.pop("time_ms"), int) for line in told)
     assert all(len(line.pop("key_hash")) == 16 for line in told)
     return told
-
-
-def test_denials_and_degraded_decisions_are_logged_without_the_subject(server: FakeServer) -> None:
-    stream = io.StringIO()
-    limiter = server.limiter(on_decision=json_log(stream))
-    for _ in range(2):
-        limiter.check(EXPORTS, "alice")
-    limiter.peek(EXPORTS, "alice")
-    limiter.charge(EXPORTS, "alice")
-    limiter.check_all(API.of("alice"), EXPORTS.of("alice"))
-    with pytest.raises(Exception, match="denied"), limiter.lease(lease("jobs", 1, "60s"), "alice"):
-        limiter.lease(lease("jobs", 1, "60s"), "alice").__enter__()
-    server.fail()
-    limiter.check(API, "alice")
-    assert "alice" not in stream.getvalue()
-    denied = {
-        "kind": "check", "rule": "exports", "allowed": False, "source": "server", "limit": 1,
-        "remaining": 0, "retry_after_ms": 60_000, "degraded": False, "latency_ms": 0.0,
-    }  # fmt: skip
-    assert lines(stream) == [
-        denied,
-        denied | {"rules": ["api", "exports"]},
-        denied | {"kind": "lease", "rule": "jobs"},
-        denied
-        | {
-            "rule": "api", "allowed": True, "source": "error", "limit": 6, "retry_after_ms": 0,
-            "degraded": True, "reason": "timeout",
-        },
-    ]  # fmt: skip
 
 
 def test_lines_above_the_bound_of_a_second_are_dropped_and_told(server: FakeServer) -> None:

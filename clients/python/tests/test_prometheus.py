@@ -8,14 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redis_throttle_client import CommandRejected, fixed, gcra, lease
+from redis_throttle_client import fixed, gcra
 from redis_throttle_client.prometheus import metrics
 from redis_throttle_client.testing import FakeServer
-
-from .conftest import until
 
 API, EXPORTS = gcra("api", 6, 10, "60s"), fixed("exports", 1, "60s")
 
@@ -34,71 +31,6 @@ def series(registry: CollectorRegistry) -> dict[str, float]:
 
 def counted(registry: CollectorRegistry, name: str) -> dict[str, float]:
     return {key: value for key, value in series(registry).items() if key.startswith(f"{name}_")}
-
-
-def test_checks_and_leases_are_counted_and_no_other_calls() -> None:
-    server, registry = FakeServer(), CollectorRegistry()
-    limiter = server.limiter(denial_cache=9)
-    metrics(limiter, registry)
-    metrics(limiter, registry)
-    for _ in range(3):
-        limiter.check(EXPORTS, "alice")
-    with limiter.lease(lease("jobs", 4, "60s"), "alice"):
-        limiter.check_all(API.of("alice"), EXPORTS.of("alice"))
-    limiter.peek(API, "alice")
-    limiter.charge(API, "alice")
-    limiter.refund(API, "alice")
-    server.fail("WRONGTYPE of alice")
-    with pytest.raises(CommandRejected):
-        limiter.check(API, "alice")
-    assert counted(registry, "checks") == {
-        'checks_total{outcome="allowed",rule="exports",source="server"}': 1,
-        'checks_total{outcome="denied",rule="exports",source="server"}': 2,
-        'checks_total{outcome="denied",rule="exports",source="local"}': 1,
-        'checks_total{outcome="allowed",rule="jobs",source="server"}': 1,
-        'checks_total{outcome="rejected",rule="api",source="server"}': 1,
-    }
-    assert counted(registry, "latency")['latency_seconds_count{source="server"}'] == 4
-    ratio = counted(registry, "remaining")
-    assert ratio['remaining_ratio_count{rule="exports"}'] == 3
-    assert ratio['remaining_ratio_bucket{le="0.0",rule="exports"}'] == 3
-    assert ratio['remaining_ratio_sum{rule="jobs"}'] == 0.75
-    # The row of the rule that did not decide.
-    assert ratio['remaining_ratio_sum{rule="api"}'] == 1
-
-
-def test_an_end_without_an_answer_is_no_rejection() -> None:
-    server, registry = FakeServer(), CollectorRegistry()
-    limiter = server.limiter()
-    metrics(limiter, registry)
-    with limiter.admit(API.of("alice"), lease("jobs", 4, "60s").of("alice")) as admitted:
-        admitted.settle(API, 3)
-        server.fail()
-    limiter.close()
-    until(lambda: limiter.counters.unsettled == 2)
-    assert counted(registry, "checks") == {
-        'checks_total{outcome="allowed",rule="jobs",source="server"}': 1
-    }
-
-
-def test_degraded_decisions_are_counted_by_on_error_and_reason() -> None:
-    server, registry = FakeServer(), CollectorRegistry()
-    limiter = server.limiter(breaker_failures=4)
-    metrics(limiter, registry)
-    server.fail()
-    for on_error in ("allow", "deny", "local"):
-        limiter.check(gcra(on_error, 6, 10, "60s", on_error=on_error), "alice")
-    server.fail("OOM")
-    for _ in range(2):
-        limiter.check(API, "alice")
-    assert counted(registry, "degraded") == {
-        'degraded_total{on_error="allow",reason="timeout",rule="allow"}': 1,
-        'degraded_total{on_error="deny",reason="timeout",rule="deny"}': 1,
-        'degraded_total{on_error="local",reason="timeout",rule="local"}': 1,
-        'degraded_total{on_error="allow",reason="server",rule="api"}': 1,
-        'degraded_total{on_error="allow",reason="circuit",rule="api"}': 1,
-    }
-    assert not counted(registry, "remaining")
 
 
 def test_the_open_breakers_of_all_limiters_are_shown() -> None:
