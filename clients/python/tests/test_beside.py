@@ -15,7 +15,7 @@ from redis_throttle_client._wire.call import Call
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
-from .far import Far, Held, begun, ended, run
+from .fakes import Far, Held, begun, ended, run
 
 API = gcra("api", 6, 10, "60s")
 HOT = fixed("hot", 10, "1h", prefetch=10)

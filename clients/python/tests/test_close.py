@@ -20,7 +20,7 @@ from redis_throttle_client._net.timed_socket import TimedSocket, readable
 from redis_throttle_client._wire.call import Call
 
 from .conftest import Server, until
-from .far import Far, Held, begun, ended, run, settled
+from .fakes import Far, Held, begun, ended, run, settled
 from .scripted import Script, scripted_client
 from .test_failures import in_child
 

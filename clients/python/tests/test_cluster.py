@@ -29,7 +29,7 @@ from redis_throttle_client._rules.options import Bounds, Options
 from redis_throttle_client._wire.call import Call
 
 from .conftest import Server
-from .far import settled
+from .fakes import settled
 from .nodes import AWAY, A, B, C, Nodes, told
 from .test_sockets import Dials
 

@@ -21,7 +21,7 @@ from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 from redis_throttle_client.wsgi import denied_response
 
-from .far import settled
+from .fakes import settled
 from .test_middleware import get, wsgi_get
 from .test_rest_framework import APIView, rest_framework
 from .test_stacked import talk
@@ -43,13 +43,18 @@ DENIALS = {
 }
 
 
+class Full(FakeServer):
+    """A server on which the only job is taken, and 6 units of a day are too many."""
+
+    def _next_scripted(self, command: str) -> Any:
+        if command == "RL.LEASE":
+            return [0, 1, 0, 60_000, 60_000]
+        return [0, 5, 5, -1, 0, 1, [0, 5, 5, -1, 0]]
+
+
 @pytest.fixture
 def server() -> FakeServer:
-    """Returns a server on which the only job is taken."""
-    server = FakeServer()
-    server.limiter().lease(JOBS, "all", "another").__enter__()
-    server.calls.clear()
-    return server
+    return Full()
 
 
 class Handlers:

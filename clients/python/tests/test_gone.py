@@ -23,7 +23,7 @@ from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import Server, until
-from .far import Far, run
+from .fakes import Far, run
 from .proxy import Proxy
 from .served import RESET, served
 

@@ -15,7 +15,7 @@ from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import until
-from .far import Far, Held, begun, ended, look_again, run
+from .fakes import Far, Granting, Held, begun, ended, look_again, run
 from .test_failures import in_child
 
 API = gcra("api", 1000, 1000, "60s")
@@ -28,8 +28,8 @@ def sent(server: FakeServer, verb: str) -> int:
     return sum(call[0] == verb for call in server.calls)
 
 
-def holders(server: FakeServer, name: str = "jobs") -> int:
-    return len(server._holders(f"rl:{name}:x"))
+def holders(server: Granting, name: str = "jobs") -> int:
+    return sum(key == f"rl:{name}:x" for key, _ in server.held)
 
 
 # -- leases come first ---------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_release_is_repeated_until_the_ttl_is_over_or_close(closes: bool) -> N
 
 
 def test_a_thread_repeats_a_release_in_the_background() -> None:
-    server = FakeServer()
+    server = Granting()
     limiter = server.limiter(breaker_failures=1000)
     with limiter.lease(JOBS, "x"):
         server.fail()
@@ -165,7 +165,7 @@ def test_a_lease_whose_taker_is_cancelled_is_given_back() -> None:
 
 
 def test_a_thread_gives_back_a_lease_whose_answer_is_lost() -> None:
-    class Lost(FakeServer):
+    class Lost(Granting):
         def reply(self, args: tuple[str, ...]) -> Any:
             reply = super().reply(args)
             if args[0] == "RL.LEASE":
@@ -297,7 +297,7 @@ def test_a_close_sends_the_releases_that_wait_in_the_background() -> None:
 
 
 def test_a_close_ends_a_lease_whose_answer_was_read_before_it() -> None:
-    server = FakeServer()
+    server = Granting()
     limiter = server.limiter()
     keep, reached, closes = limiter._renewer.keep, threading.Event(), threading.Event()
 
@@ -321,7 +321,7 @@ def test_a_close_ends_a_lease_whose_answer_was_read_before_it() -> None:
 def test_a_close_ends_leases_itself_if_no_thread_can_start(
     monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    class Slow(FakeServer):
+    class Slow(Granting):
         def reply(self, args: tuple[str, ...]) -> Any:
             if args[0] == "RL.RELEASE" and is_late:
                 self.advance(1)
@@ -362,7 +362,7 @@ def test_a_close_of_tasks_tells_the_ends_that_had_no_slot() -> None:
 
 
 def test_a_forked_child_leaves_the_leases_of_its_parent_alone() -> None:
-    server = FakeServer()
+    server = Granting()
     limiter = server.limiter()
     with limiter.lease(JOBS, "x") as held:
         assert len(limiter._renewer._renewals.due) == 1
@@ -399,7 +399,7 @@ def test_leases_of_threads_are_renewed_together() -> None:
 
 
 def test_leases_that_were_released_take_no_memory() -> None:
-    server = FakeServer()
+    server = Granting()
     limiter = server.limiter()
     with limiter.lease(JOBS, "x", "kept"):
         for at in range(1000):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from redis_throttle_client import (
     AsyncLimiter,
     CommandRejected,
-    Denied,
     InvalidArgument,
     Limiter,
     Unavailable,
@@ -23,7 +22,6 @@ from redis_throttle_client import (
     leaky_bucket,
     lease,
     policy,
-    quota,
     sliding_log,
 )
 from redis_throttle_client._net.breaker import Breaker
@@ -255,15 +253,6 @@ def test_the_denial_cache_is_per_cost_and_bounded_and_cleared(server: FakeServer
     assert limiter.check(API, "42", 1).source == "server"
 
 
-def test_leases_are_not_cached(server: FakeServer) -> None:
-    limiter = server.limiter(denial_cache=10)
-    jobs = lease("jobs", 1, "60s")
-    with limiter.lease(jobs, "42"), pytest.raises(Denied), limiter.lease(jobs, "42"):
-        pass
-    with limiter.lease(jobs, "42"):
-        pass
-
-
 # -- prefetch ---------------------------------------------------------------------------------
 
 
@@ -307,6 +296,7 @@ def test_unused_permits_are_refunded_on_close(server: FakeServer) -> None:
     ("rule", "cost"), [(leaky_bucket("q", 9, 9, 9), 1), (policy("p", default=API), 1), (API, 2)]
 )
 def test_some_rules_and_costs_are_not_prefetched(server: FakeServer, rule: Any, cost: int) -> None:
+    server.script([1, 6, 5, 0, 6000, 1, 0])
     server.limiter(prefetch=4).check(rule, "42", cost)
     assert "PARTIAL" not in server.calls[0]
 
@@ -361,9 +351,8 @@ def test_each_limiter_rejects_clients_of_the_other_kind() -> None:
         Limiter(object())
 
 
-@pytest.mark.parametrize("call", [(quota("q", 5, "day"), "42"), (API, "42")])
-def test_keys_begin_with_the_prefix(server: FakeServer, call: Any) -> None:
-    server.limiter(prefix="app").check(*call)
+def test_keys_begin_with_the_prefix(server: FakeServer) -> None:
+    server.limiter(prefix="app").check(API, "42")
     assert server.calls[0][1].startswith("app:")
 
 

@@ -19,6 +19,8 @@ from .test_middleware import get
 pytestmark = pytest.mark.anyio
 ONE = fixed("one", 1, "1h")
 JOBS = lease("jobs", 1, "60s")
+# The replies to a lease, another one, and the release of the first.
+ONE_JOB = ([1, 1, 0, 0, 60_000], [0, 1, 0, 60_000, 60_000], 1)
 
 
 def mounted(sub: Any, nesting: str) -> FastAPI:
@@ -38,6 +40,7 @@ def mounted(sub: Any, nesting: str) -> FastAPI:
 @pytest.mark.parametrize("nesting", ["app", "router", "twice"])
 async def test_a_mounted_application_answers_denials_as_the_outer_one(nesting: str) -> None:
     server = FakeServer()
+    server.script(*ONE_JOB)
     sub, limiter = FastAPI(), server.async_limiter()
     limits = RateLimits(limiter)
     sub.get("/rows", dependencies=[Depends(limits.limit(ONE))])(lambda: None)
@@ -70,7 +73,9 @@ async def test_a_mounted_application_keeps_its_own_handlers() -> None:
 
 
 async def test_a_denial_in_a_mounted_application_of_starlette() -> None:
-    limiter = FakeServer().async_limiter()
+    server = FakeServer()
+    server.script(*ONE_JOB)
+    limiter = server.async_limiter()
 
     async def job(request: Any) -> None:
         async with limiter.lease(JOBS, "all"), limiter.lease(JOBS, "all"):

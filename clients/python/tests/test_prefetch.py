@@ -14,7 +14,6 @@ from redis_throttle_client import (
     Rule,
     fixed,
     gcra,
-    quota,
     sliding,
     token_bucket,
 )
@@ -22,7 +21,7 @@ from redis_throttle_client._calls.prefetch import Fetch, Grants
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
-from .far import Far, Held, begun, ended, run
+from .fakes import Far, Held, begun, ended, run
 
 API = gcra("api", 6, 10, "60s")
 HOT = fixed("hot", 10, "1h", prefetch=10)
@@ -111,7 +110,7 @@ def test_each_waiting_thread_gets_a_permit() -> None:
     "rule",
     [gcra("a", 5, 5, "1m", prefetch=9), gcra("b", 5, 7, "1s", prefetch=9),
      token_bucket("c", 5, 5, "1m", prefetch=9), fixed("d", 5, "1m", prefetch=9),
-     sliding("e", 5, "1m", prefetch=9), quota("f", 5, "month", prefetch=9)],
+     sliding("e", 5, "1m", prefetch=9)],
     ids=lambda rule: rule.kind,
 )  # fmt: skip
 def test_a_waiter_whose_permit_does_not_arrive_is_denied_with_a_retry_time(rule: Rule) -> None:

@@ -229,7 +229,8 @@ def test_a_key_is_forgotten_without_a_search_through_the_denial_cache() -> None:
 
 def test_a_denied_lease_is_not_cached(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=9)
-    jobs = lease("jobs", 1, "60s")
+    jobs, denial = lease("jobs", 1, "60s"), [0, 1, 0, 60_000, 60_000]
+    server.script([1, 1, 0, 0, 60_000], denial, denial, 1)
     with limiter.lease(jobs, "42", "a"):
         for _ in range(2):
             with pytest.raises(Denied), limiter.lease(jobs, "42", "b"):
@@ -320,6 +321,7 @@ def test_a_tag_is_in_every_key_of_its_call(server: FakeServer) -> None:
     limiter.charge(API, "42", tag="t")
     limiter.check_all(API.of("42"), ONE.of("42"), tag="t")
     limiter.wait(API, "42", 0, tag="t")
+    server.script([1, 1, 0, 0, 60_000], 1)
     with limiter.lease(lease("jobs", 1, "60s"), "42", tag="t"):
         pass
     limiter.forget(API, "42", tag="t")

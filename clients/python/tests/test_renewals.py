@@ -14,7 +14,7 @@ from redis_throttle_client._net.dial import END_SLOTS, RENEWAL_SLOTS
 from redis_throttle_client._wire.call import Call
 
 from .conftest import Server, until
-from .far import Held, begun, ended, look_again, run
+from .fakes import Held, begun, ended, look_again, run
 from .scripted import Script, scripted_client
 
 API = gcra("api", 1000, 1000, "60s")
@@ -128,7 +128,7 @@ def test_a_renewal_in_the_background_passes_ends_in_the_background() -> None:
         until(lambda: server.calls[-1][0] == "RL.RENEW")
         server.let_go()
     limiter.close()
-    assert not server._holders("rl:jobs:x")
+    assert not server.held
 
 
 class Nodes(Held):
@@ -167,7 +167,7 @@ def test_neither_renewals_nor_ends_in_the_background_wait_for_a_slow_node() -> N
     assert server.sent("RL.RELEASE", "slow") == END_SLOTS
     server.let_go()
     limiter.close()
-    assert not server._holders("rl:jobs:slow")
+    assert not server.held
 
 
 def test_nodes_without_leases_keep_no_threads() -> None:

@@ -25,7 +25,7 @@ from redis_throttle_client._wire.call import Call
 from redis_throttle_client._wire.words import packed
 
 from .conftest import Server, until
-from .far import settled
+from .fakes import settled
 
 API = gcra("api", 1000, 1000, "60s")
 MANY = 256

@@ -12,7 +12,7 @@ from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import Server
-from .far import settled
+from .fakes import Granting, settled
 from .test_middleware import PEER, get
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +25,8 @@ JOBS = lease("jobs", 1, "60s")
 
 
 @pytest.fixture
-def server() -> FakeServer:
-    return FakeServer()
+def server() -> Granting:
+    return Granting()
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from redis_throttle_client._rules.durations import duration_us
 from redis_throttle_client._web import request
 from redis_throttle_client._web.counting import Once
 from redis_throttle_client.asgi import Request
-from redis_throttle_client.testing import FakeServer
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
+from .fakes import Granting
 from .test_middleware import app, get, wsgi_app, wsgi_get
 
 API = gcra("api", 6, 10, "60s")
@@ -34,7 +34,7 @@ Account = IntEnum("Account", ["FIRST"])
 
 
 def test_a_number_and_its_digits_are_one_subject() -> None:
-    server = FakeServer()
+    server = Granting()
     hashes: list[str] = []
     limiter = server.limiter(on_decision=lambda event: hashes.append(event.key_hash))
     for number in (0, 42, MOST, Account.FIRST):
@@ -60,7 +60,7 @@ def test_a_number_and_its_digits_are_one_subject() -> None:
 
 @pytest.mark.parametrize("subject", NO_SUBJECTS, ids=repr)
 def test_what_is_no_subject_is_an_invalid_argument(subject: Any) -> None:
-    server = FakeServer()
+    server = Granting()
     limiter = server.limiter()
     calls = [
         lambda: limiter.check(API, subject), lambda: limiter.check_all(API.of(subject)),
@@ -88,7 +88,7 @@ async def test_a_body_without_a_subject_is_answered_400(
     option: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(request, "_warned", Once())
-    server = FakeServer()
+    server = Granting()
     options: dict[str, Any] = {option: from_body}
     over_asgi = app(server, DAY, **options)
     over_wsgi = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=DAY, **options)
@@ -110,7 +110,7 @@ async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
     value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(request, "_warned", Once())
-    server = FakeServer()
+    server = Granting()
     over_asgi = app(server, DAY, cost=from_body)
     over_wsgi = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=DAY, cost=from_body)
     for _ in range(2):
@@ -127,7 +127,7 @@ async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
 
 @pytest.mark.anyio
 async def test_a_number_in_a_body_is_a_subject_also_zero() -> None:
-    server = FakeServer()
+    server = Granting()
     over_asgi = app(server, DAY, key=from_body, tag=from_body)
     over_wsgi = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=DAY, key=from_body)
     assert (await get(over_asgi, x_body="0")).status_code == 200

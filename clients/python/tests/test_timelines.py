@@ -19,7 +19,7 @@ import pytest
 from redis_throttle_client import AsyncLimiter, Decision, Item, Limiter, gcra
 from redis_throttle_client._holds.ending import Renewer
 
-from .far import Loop, run
+from .fakes import Loop, run
 from .scripted import Clock, Script, scripted_client, scripted_sync_client
 from .test_cases import ACTIONS, item_as_given, made, timelines_of
 

@@ -1,4 +1,4 @@
-"""Fake servers that answer late, for tests of calls in flight."""
+"""Fake servers that grant what they do not compute, and those of them that answer late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,35 @@ _ORDER_S = 1e-12
 PATIENT: Any = {"timeout_ms": 60_000}
 
 
-class Held(FakeServer):
+class Granting(FakeServer):
+    """Grants leases, reservations, quotas and policies, unless their replies are scripted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The keys and the ids of the leases that are not released.
+        self.held: set[tuple[str, ...]] = set()
+
+    def _next_scripted(self, command: str) -> Any:
+        if self._scripted:
+            return super()._next_scripted(command)
+        call = self.calls[-1]
+        if command == "RL.LEASE":
+            self.held.add(call[1:3])
+        if command in ("RL.RENEW", "RL.RELEASE"):
+            self.held -= {call[1:3]} if command == "RL.RELEASE" else set()
+            return 1
+        if command in ("RL.ALL", "RL.PEEKALL"):
+            rows = [granted(row.split(" ")[0]) for row in call[2::2]]
+            return [1, 9, 4, 0, 6000, 1, *rows]
+        return granted(command.removeprefix("RL."))
+
+
+def granted(word: str) -> list[int]:
+    """Returns the reply to a rule with this first word."""
+    return [1, 9, 4, 0, 6000, *([1, 0] if word == "USE" else [])]
+
+
+class Held(Granting):
     """Decides at once. On hold, it delays the answers, except those to ``passing`` commands."""
 
     def __init__(self, *passing: str) -> None:
@@ -102,7 +130,7 @@ class Loop(asyncio.SelectorEventLoop):
         return super().call_at(when + next(self._timers) * _ORDER_S, *args, **options)
 
 
-class Far(FakeServer):
+class Far(Granting):
     """A fake server for asyncio with a round trip of ``ms``."""
 
     def __init__(self, ms: float) -> None:
