@@ -188,7 +188,7 @@ func (r *Rule) localAlgorithm(share float64) algorithm.Algorithm {
 	case KindGCRA, KindTokenBucket, KindLeakyBucket:
 		unit := int64(min(math.Ceil(r.perUnit()/share), float64(maxRefill)))
 		isQueue := r.kind == KindLeakyBucket
-		return &algorithm.Bucket{IsQueue: isQueue, Limit: limit, Unit: unit, Drain: 1}
+		return &algorithm.Bucket{IsQueue: isQueue, Limit: limit, Unit: unit}
 	}
 	window := int64(min(float64(r.window)/min(1, wanted), float64(maxRefill)))
 	switch r.kind {

@@ -8,9 +8,9 @@
 //	server.Fail(throttle.ServerError("OOM command not allowed")) // or Fail(nil), or Hang()
 //	server.Recover()
 //
-// It decides as a server with the module and the default settings does. It knows no policies, so a
-// rule of a policy needs a [throttle.Default], and no quotas with [throttle.Zone] or
-// [throttle.Start].
+// It computes GCRA, token and leaky buckets and windows, as a limiter without a server does. The
+// replies to leases, reservations, quotas, backoffs, policies and blocks are queued with
+// [Server.Script]. Or use a server: redis-throttle-lab serve needs no Redis.
 package throttletest
 
 import (
@@ -23,7 +23,7 @@ import (
 	throttle "redis-throttle.invalid/go"
 )
 
-// start is the start of the clock: a Monday, on which a week, month, quarter and year begin.
+// start is the start of the clock.
 var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Server is a fake server, a [throttle.Dialer]. Its methods may be called by several goroutines.
@@ -31,9 +31,11 @@ type Server struct {
 	mu  sync.Mutex
 	now time.Time
 	// clock is nil if only Advance moves now. Otherwise read is its time at the last reading.
-	clock   func() time.Time
-	read    time.Time
-	keys    map[string]*entry
+	clock func() time.Time
+	read  time.Time
+	// keys has the call that last changed each key.
+	keys    map[string]*call
+	script  []any
 	calls   [][]string
 	failure error
 	// hanging is closed by Recover; nil if the server answers.
@@ -41,7 +43,7 @@ type Server struct {
 }
 
 // NewServer creates an empty server. Its clock stands still at 2024-01-01 00:00:00 UTC.
-func NewServer() *Server { return &Server{now: start, keys: map[string]*entry{}} }
+func NewServer() *Server { return &Server{now: start, keys: map[string]*call{}} }
 
 // Advance moves the server's clock. The limiter's own times, such as those of its Wait, its breaker
 // and the renewal of leases, stay those of this process; see Follow.
@@ -69,6 +71,28 @@ func (s *Server) Fail(err error) {
 		err = errors.New("connection reset")
 	}
 	s.failure = err
+}
+
+// Script queues replies for the next commands that the server does not compute, one for each: an
+// int, a string, a list of these as []any, or an error. Without a reply such a command is refused,
+// and the error names it.
+func (s *Server) Script(replies ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = append(s.script, raw(slices.Clone(replies)).([]any)...)
+}
+
+// raw returns a reply as a connection returns it.
+func raw(reply any) any {
+	switch reply := reply.(type) {
+	case int:
+		return int64(reply)
+	case []any:
+		for at, one := range reply {
+			reply[at] = raw(one)
+		}
+	}
+	return reply
 }
 
 // Hang runs calls, but sends no reply until Recover.

@@ -91,20 +91,30 @@ func TestFollows_the_clock_of_a_bubble(t *testing.T) {
 		if d, err := limiter.Check(t.Context(), once.Of("a")); !d.Allowed {
 			t.Error(d, err)
 		}
-		jobs := throttle.Must(throttle.Lease("jobs", 1, 30*time.Second))
-		job, err := limiter.Lease(t.Context(), jobs.Of("a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Minute)
-		if d, err := limiter.Lease(t.Context(), jobs.Of("a")); err == nil || !job.Held() {
-			t.Error("the lease was not renewed", d, err)
-		}
-		job.Release(t.Context())
-		if _, err := limiter.Lease(t.Context(), jobs.Of("a")); err != nil {
-			t.Error("the lease was not released", err)
-		}
 	})
+}
+
+func TestTakes_scripted_replies_for_what_it_does_not_compute(t *testing.T) {
+	server := throttletest.NewServer()
+	limiter := limiterOf(t, server)
+	jobs := throttle.Must(throttle.Lease("jobs", 3, time.Minute))
+	day := throttle.Must(throttle.Quota("day", 9, throttle.Day))
+	server.Script([]any{1, 3, 2, 0, 60_000}, 1, throttle.ServerError("WRONGTYPE a hash"))
+	job, err := limiter.Lease(t.Context(), jobs.Of("a"))
+	if err != nil || job.Decision().Remaining != 2 {
+		t.Fatal(err)
+	}
+	if d, err := limiter.Check(t.Context(), once.Of("a")); err != nil || !d.Allowed {
+		t.Error("a command that is computed:", d, err)
+	}
+	job.Release(t.Context())
+	for _, text := range []string{"WRONGTYPE", "RL.QUOTA: queue its reply with Script"} {
+		var rejected *throttle.CommandRejected
+		_, err = limiter.Check(t.Context(), day.Of("a"))
+		if !errors.As(err, &rejected) || !strings.Contains(err.Error(), text) {
+			t.Error(text, err)
+		}
+	}
 }
 
 func TestRefuses_words_that_no_limiter_sends(t *testing.T) {

@@ -76,55 +76,46 @@ func Millis(ns int64) time.Duration {
 	return time.Duration((ns + 999_999) / 1_000_000 * 1_000_000)
 }
 
-// Bucket is GCRA, a token bucket or a leaky bucket. Its level counts parts of units: a unit has
-// Unit parts, and Drain parts leave in a nanosecond.
+// Bucket is GCRA, a token bucket or a leaky bucket. Its level is the time until it is empty: a unit
+// leaves in Unit nanoseconds.
 type Bucket struct {
-	IsQueue            bool
-	Limit, Unit, Drain int64
+	IsQueue     bool
+	Limit, Unit int64
 }
 
 // levelMax is the highest level. Units above it are not counted.
 const levelMax = math.MaxInt64 / 2
 
-type level struct{ parts, at int64 }
+type level struct{ length, at int64 }
 
 // now returns the level at an instant.
 func (b *Bucket) now(state any, now int64) int64 {
 	last, _ := state.(level)
-	passed := max(0, now-last.at)
-	if passed > last.parts/b.Drain {
-		return 0
-	}
-	return last.parts - passed*b.Drain
-}
-
-// until returns the time in which parts leave.
-func (b *Bucket) until(parts int64) time.Duration {
-	return Millis((parts + b.Drain - 1) / b.Drain)
+	return max(0, last.length-max(0, now-last.at))
 }
 
 // FullAfter returns the state of a bucket that is full again some time after an instant.
 func (b *Bucket) FullAfter(at int64, reset time.Duration) any {
-	return level{min(int64(reset), levelMax/b.Drain) * b.Drain, at}
+	return level{min(int64(reset), levelMax), at}
 }
 
 // Decide implements [Algorithm].
 func (b *Bucket) Decide(state any, now, cost int64) Verdict {
 	used := b.now(state, now)
 	full := b.Limit * b.Unit
-	v := Verdict{Limit: b.Limit, Remaining: max(0, full-used) / b.Unit, ResetAfter: b.until(used)}
+	v := Verdict{Limit: b.Limit, Remaining: max(0, full-used) / b.Unit, ResetAfter: Millis(used)}
 	if cost > b.Limit {
 		v.RetryAfter = Never
 		return v
 	}
 	after := used + cost*b.Unit
 	if cost > 0 && after > full {
-		v.RetryAfter = b.until(after - full)
+		v.RetryAfter = Millis(after - full)
 		return v
 	}
-	v.Allowed, v.Remaining, v.ResetAfter = true, max(0, full-after)/b.Unit, b.until(after)
+	v.Allowed, v.Remaining, v.ResetAfter = true, max(0, full-after)/b.Unit, Millis(after)
 	if b.IsQueue {
-		v.RetryAfter = b.until(used)
+		v.RetryAfter = Millis(used)
 	}
 	if cost > 0 {
 		v.State = level{after, now}
@@ -143,11 +134,6 @@ func (b *Bucket) Add(state any, now, units int64) any {
 		return level{left, now}
 	}
 	return nil
-}
-
-// Over returns the time until the limit is not exceeded.
-func (b *Bucket) Over(state any, now int64) time.Duration {
-	return b.until(max(0, b.now(state, now)-b.Limit*b.Unit))
 }
 
 // FixedWindow is a counter per window.
@@ -285,11 +271,6 @@ func (w *SlidingWindow) Add(state any, now, units int64) any {
 	return c
 }
 
-// Over returns the time until the limit is not exceeded.
-func (w *SlidingWindow) Over(state any, now int64) time.Duration {
-	return w.roomAfter(w.at(state, now), now, 0)
-}
-
 // SlidingLog has an entry for each part of the window in which units were taken.
 type SlidingLog struct{ Limit, Window, Slot int64 }
 
@@ -365,13 +346,4 @@ func (l *SlidingLog) Add(state any, now, units int64) any {
 		units += entries[at].units
 	}
 	return nil
-}
-
-// Over returns the time until the limit is not exceeded.
-func (l *SlidingLog) Over(state any, now int64) time.Duration {
-	entries, used := l.at(state, now)
-	if used <= l.Limit {
-		return 0
-	}
-	return Millis(l.freed(entries, used-l.Limit) + l.Window - now)
 }
