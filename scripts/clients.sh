@@ -226,7 +226,7 @@ test_python() {
     step .venv/bin/pytest -q $workers
     # shellcheck disable=SC2086
     step env PYTHONPATH="$drivers" RL_DRIVERS=requirements-lowest.txt .venv/bin/pytest -q $workers \
-        tests/test_drivers.py tests/test_timelines.py tests/test_healing.py tests/test_cluster.py \
+        tests/test_drivers.py tests/test_timelines.py tests/test_promise_healing.py tests/test_cluster.py \
         tests/test_slots.py tests/test_url.py
 }
 

@@ -21,7 +21,7 @@ from redis_throttle_client import (
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import Server
-from .test_failures import in_child
+from .test_promise_counted_once import in_child
 
 API, EXPORTS = gcra("api", 6, 10, "60s"), fixed("exports", 1, "60s")
 

@@ -18,8 +18,8 @@ from redis_throttle_client import (
 
 from .conftest import Server, free_port, until
 from .test_drivers import on_module
-from .test_failures import Cut
-from .test_failures import encrypted as encrypted
+from .test_promise_counted_once import Cut
+from .test_promise_counted_once import encrypted as encrypted
 
 DAY = fixed("day", 100, "1d")
 PATIENT: Any = {"timeout_ms": 60_000}

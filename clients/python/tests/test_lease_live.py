@@ -21,7 +21,7 @@ from redis_throttle_client.asgi import RateLimitMiddleware
 
 from .conftest import Server, until
 from .proxy import Proxy
-from .test_failures import in_child
+from .test_promise_counted_once import in_child
 
 pytestmark = pytest.mark.live
 API = gcra("api", 1000, 1000, "60s")

@@ -22,7 +22,7 @@ from redis_throttle_client._wire.call import Call
 from .conftest import Server, until
 from .fakes import Far, Held, begun, ended, run, settled
 from .scripted import Script, scripted_client
-from .test_failures import in_child
+from .test_promise_counted_once import in_child
 
 pytestmark = pytest.mark.live
 FREE = fixed("free", 10**9, "1h")

@@ -99,7 +99,7 @@ async def test_a_body_without_a_subject_is_answered_400(
     # The application learns of it, but a client cannot fill the log.
     kind = type(json.loads(value)).__name__
     assert [record.getMessage() for record in caplog.records if " function " in record.msg] == [
-        f"the {option} function tests.test_subjects.from_body returned a {kind}, "
+        f"the {option} function tests.test_keys.from_body returned a {kind}, "
         "which is no subject: 400"
     ]
 
@@ -119,7 +119,7 @@ async def test_a_cost_of_a_body_that_no_call_can_have_is_answered_400(
     assert server.calls == []
     told = [record.getMessage() for record in caplog.records if " function " in record.msg]
     assert len(told) == 1
-    assert "the cost function tests.test_subjects.from_body returned no cost" in told[0]
+    assert "the cost function tests.test_keys.from_body returned no cost" in told[0]
     # The rule of a route may take none.
     made = app(server, lambda request: JOBS, cost=from_body)
     assert (await get(made, x_body=value)).status_code == 200

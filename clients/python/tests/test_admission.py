@@ -30,7 +30,7 @@ from redis_throttle_client.testing import FakeServer
 from .conftest import until
 from .fakes import Far, Granting, look_again, run
 from .scripted import Clock, Script, scripted_sync_client
-from .test_failures import in_child
+from .test_promise_counted_once import in_child
 
 RPM = gcra("rpm", 10, 10, "60s")
 MONTH = quota("month", 100, "month")

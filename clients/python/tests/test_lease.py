@@ -16,7 +16,7 @@ from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import until
 from .fakes import Far, Granting, Held, begun, ended, look_again, run
-from .test_failures import in_child
+from .test_promise_counted_once import in_child
 
 API = gcra("api", 1000, 1000, "60s")
 JOBS = lease("jobs", 400, "6s")
