@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -228,41 +227,6 @@ func TestNothing_stays_held_when_the_server_falls_silent(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.isOver(t, observer, 0, actual)
-}
-
-func TestGives_a_lease_back_when_the_work_panics(t *testing.T) {
-	server := start(t, live.Module(t)...)
-	limiter := limiterOf(t, server.rdb, patient,
-		throttle.WithOnDecision(func(throttle.Event) { panic("a hook") }))
-	w := newWork()
-	func() {
-		defer func() { _ = recover() }()
-		permit, err := limiter.Lease(context.Background(), w.runs.Of("t"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer permit.Release(context.Background())
-		panic("the work")
-	}()
-	w.isOver(t, limiter, 0)
-}
-
-func TestDenies_a_key_with_too_many_reservations(t *testing.T) {
-	server := start(t, live.Module(t)...)
-	limiter, w := limiterOf(t, server.rdb, patient), newWork()
-	ctx := context.Background()
-	pipe := server.rdb.Pipeline()
-	for at := range 1024 {
-		pipe.Do(ctx, "RL.RESERVE", "rl:month:t", fmt.Sprint(at), "60", "QUOTA", quota, "month")
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		t.Fatal(err)
-	}
-	_, err := limiter.Reserve(ctx, w.month.Of("t").Cost(5), time.Minute)
-	var denied *throttle.Denied
-	if !errors.As(err, &denied) || denied.Decision.RetryAfter != time.Minute {
-		t.Error(err)
-	}
 }
 
 func TestReserves_by_each_rule_that_can(t *testing.T) {

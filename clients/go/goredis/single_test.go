@@ -193,26 +193,6 @@ func TestCounts_a_call_whose_reply_is_lost_once(t *testing.T) {
 	}
 }
 
-func TestHeals_after_a_connection_falls_silent(t *testing.T) {
-	server := start(t, live.Module(t)...)
-	p := startProxy(t, server.addr)
-	limiter := limiterOf(t, p.client(), throttle.WithTimeout(200*time.Millisecond),
-		throttle.WithBreaker(2, 300*time.Millisecond))
-	item := gcra(t, 1000).Of("a")
-	live.Await(t, "the first decision", func() bool {
-		return check(t, limiter, item).Source == throttle.SourceServer
-	})
-	p.set(func(p *proxy) { p.isSilent = true })
-	live.Await(t, "the breaker opens", func() bool {
-		return check(t, limiter, item).Reason == throttle.ReasonCircuit
-	})
-	// The connections that are open stay silent: only others reach the server.
-	p.set(func(p *proxy) { p.isSilent = false })
-	live.Await(t, "a decision over another connection", func() bool {
-		return check(t, limiter, item).Source == throttle.SourceServer
-	})
-}
-
 func TestFinds_the_new_primary_behind_one_address(t *testing.T) {
 	old, fresh := start(t, live.Module(t)...), start(t, live.Module(t)...)
 	p := startProxy(t, old.addr)
@@ -284,19 +264,6 @@ func TestRefuses_clients_that_it_cannot_adapt(t *testing.T) {
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), wanted) {
 			t.Errorf("%s: %v", wanted, err)
 		}
-	}
-}
-
-func TestEnds_when_the_callers_context_is_cancelled(t *testing.T) {
-	server := start(t, live.Module(t)...)
-	p := startProxy(t, server.addr)
-	limiter := limiterOf(t, p.client(), throttle.WithTimeout(time.Minute))
-	check(t, limiter, gcra(t, 9).Of("a"))
-	p.set(func(p *proxy) { p.isSilent = true })
-	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	if _, err := limiter.Check(ctx, gcra(t, 9).Of("a")); !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }
 

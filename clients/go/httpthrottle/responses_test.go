@@ -70,16 +70,17 @@ type responseCase struct {
 		Limits []struct {
 			Rule ruleCase
 			Key  []string
-			Cost *int64
+			Cost int64
 		}
-		Key, Headers   []string
-		Cost           *int64
+		Key            []string
+		Headers        []throttle.HeaderStyle
+		Cost           int64
 		Skip           bool
 		Anonymous      *ruleCase
-		Tag            *string
+		Tag            string
 		TrustedProxies []string `json:"trusted_proxies"`
-		DegradedHeader *string  `json:"degraded_header"`
-		OnDenied       *int     `json:"on_denied"`
+		DegradedHeader string   `json:"degraded_header"`
+		OnDenied       int      `json:"on_denied"`
 		Request        map[string]string
 		Responds       int
 		Server         any
@@ -98,83 +99,36 @@ type responseCase struct {
 func (c *responseCase) options(t *testing.T) []httpthrottle.Option {
 	in := &c.Input
 	var opts []httpthrottle.Option
+	add := func(isGiven bool, one httpthrottle.Option) {
+		if isGiven {
+			opts = append(opts, one)
+		}
+	}
 	for _, limit := range in.Limits {
 		var own []httpthrottle.RuleOption
 		if limit.Key != nil {
 			own = append(own, httpthrottle.KeyOf(limit.Key...))
 		}
-		if limit.Cost != nil {
-			own = append(own, httpthrottle.Cost(*limit.Cost))
+		if limit.Cost > 0 {
+			own = append(own, httpthrottle.Cost(limit.Cost))
 		}
-		opts = append(opts, httpthrottle.Rule(limit.Rule.rule(t), own...))
-	}
-	if in.Key != nil {
-		opts = append(opts, httpthrottle.KeyOf(in.Key...))
-	}
-	if in.Headers != nil {
-		styles := []throttle.HeaderStyle{}
-		for _, style := range in.Headers {
-			styles = append(styles, throttle.HeaderStyle(style))
-		}
-		opts = append(opts, httpthrottle.Headers(styles...))
-	}
-	if in.Cost != nil {
-		opts = append(opts, httpthrottle.Cost(*in.Cost))
-	}
-	if in.Skip {
-		opts = append(opts, httpthrottle.Skip(func(*http.Request) bool { return true }))
+		add(true, httpthrottle.Rule(limit.Rule.rule(t), own...))
 	}
 	if in.Anonymous != nil {
-		opts = append(opts, httpthrottle.Anonymous(in.Anonymous.rule(t)))
+		add(true, httpthrottle.Anonymous(in.Anonymous.rule(t)))
 	}
-	if in.Tag != nil {
-		opts = append(opts, httpthrottle.Tag(func(*http.Request) string { return *in.Tag }))
-	}
-	if in.TrustedProxies != nil {
-		opts = append(opts, httpthrottle.TrustedProxies(in.TrustedProxies...))
-	}
-	if in.DegradedHeader != nil {
-		opts = append(opts, httpthrottle.DegradedHeader(*in.DegradedHeader))
-	}
-	if in.OnDenied != nil {
-		opts = append(opts, httpthrottle.OnDenied(
-			func(w http.ResponseWriter, _ *http.Request, _ throttle.Decision) {
-				w.WriteHeader(*in.OnDenied)
-			}))
-	}
+	add(in.Key != nil, httpthrottle.KeyOf(in.Key...))
+	add(in.Headers != nil, httpthrottle.Headers(in.Headers...))
+	add(in.Cost > 0, httpthrottle.Cost(in.Cost))
+	add(in.Skip, httpthrottle.Skip(func(*http.Request) bool { return true }))
+	add(in.Tag != "", httpthrottle.Tag(func(*http.Request) string { return in.Tag }))
+	add(in.TrustedProxies != nil, httpthrottle.TrustedProxies(in.TrustedProxies...))
+	add(in.DegradedHeader != "", httpthrottle.DegradedHeader(in.DegradedHeader))
+	add(in.OnDenied > 0, httpthrottle.OnDenied(
+		func(w http.ResponseWriter, _ *http.Request, _ throttle.Decision) {
+			w.WriteHeader(in.OnDenied)
+		}))
 	return opts
-}
-
-// replies returns the replies of the server.
-func (c *responseCase) replies() []any {
-	given := c.Input.Servers
-	if c.Input.Server != nil {
-		given = []any{c.Input.Server}
-	}
-	var all []any
-	for _, one := range given {
-		if failure, ok := one.(map[string]any); ok {
-			all = append(all, throttle.ServerError(failure["error"].(string)))
-		} else {
-			all = append(all, integers(one))
-		}
-	}
-	return all
-}
-
-// integers returns a reply of cases.json as a connection returns it.
-func integers(reply any) any {
-	switch reply := reply.(type) {
-	case float64:
-		return int64(reply)
-	case []any:
-		all := make([]any, len(reply))
-		for at, one := range reply {
-			all[at] = integers(one)
-		}
-		return all
-	}
-	return reply
 }
 
 // isOfLimit returns true for the names of the fields that a middleware sends.
@@ -184,7 +138,10 @@ func isOfLimit(name string) bool {
 }
 
 func (c *responseCase) run(t *testing.T) {
-	server := live.NewScript(c.replies()...)
+	server := live.NewScript(c.Input.Servers...)
+	if c.Input.Server != nil {
+		server = live.NewScript(c.Input.Server)
+	}
 	limiter := limiterOn(t, server)
 	var found *seen
 	application := func(w http.ResponseWriter, r *http.Request) {
@@ -193,9 +150,8 @@ func (c *responseCase) run(t *testing.T) {
 			source := string(d.Source)
 			found.Source, found.Remaining = &source, &d.Remaining
 		}
-		if name := c.Input.DegradedHeader; name != nil && r.Header.Values(*name) != nil {
-			value := strings.Join(r.Header.Values(*name), ", ")
-			found.Degraded = &value
+		if values := r.Header.Values(c.Input.DegradedHeader); len(values) > 0 {
+			found.Degraded = &values[0]
 		}
 		if c.Input.Responds > 0 {
 			w.WriteHeader(c.Input.Responds)

@@ -9,7 +9,7 @@ import (
 )
 
 // Script is a dialer of a server in this process that replies to each command with the next of the
-// given replies, and to later ones with the last. A [throttle.ServerError] is an error reply.
+// given replies, and to later ones with the last. Replies are as in cases.json.
 type Script struct {
 	mu      sync.Mutex
 	replies []any
@@ -21,7 +21,7 @@ func NewScript(replies ...any) *Script { return &Script{replies: replies} }
 
 // Banning returns a script of a server that has blocked every caller.
 func Banning() *Script {
-	return NewScript([]any{int64(0), int64(10), int64(0), int64(-1), int64(0)})
+	return NewScript([]any{0.0, 10.0, 0.0, -1.0, 0.0})
 }
 
 // Sent returns the commands that arrived, their words joined by spaces.
@@ -46,7 +46,7 @@ func (c *scripted) Send(words []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent = append(s.sent, strings.Join(words, " "))
-	c.reply = throttle.ServerError("ERR a script without replies")
+	c.reply = map[string]any{"error": "ERR a script without replies"}
 	if len(s.replies) > 0 {
 		c.reply = s.replies[0]
 	}
@@ -57,10 +57,25 @@ func (c *scripted) Send(words []string) error {
 }
 
 func (c *scripted) Receive() (any, error) {
-	if failure, ok := c.reply.(throttle.ServerError); ok {
-		return nil, failure
+	if failure, ok := c.reply.(map[string]any); ok {
+		return nil, throttle.ServerError(failure["error"].(string))
 	}
-	return c.reply, nil
+	return raw(c.reply), nil
+}
+
+// raw returns a reply as a connection returns it.
+func raw(reply any) any {
+	switch reply := reply.(type) {
+	case float64:
+		return int64(reply)
+	case []any:
+		all := make([]any, len(reply))
+		for at, one := range reply {
+			all[at] = raw(one)
+		}
+		return all
+	}
+	return reply
 }
 
 func (c *scripted) Interrupt()   {}
