@@ -44,42 +44,31 @@ interface Algorithm {
   /** Returns the milliseconds until the limit is not exceeded. */
   long over(@Nullable Object state, long now);
 
-  /** Returns the length of the parts of a window with one entry each. */
-  static long slotOf(long limit, long window) {
-    return limit > ENTRIES_MAX ? window / ENTRIES_MAX : 1;
-  }
-
   /** Rounds nanoseconds up to milliseconds. */
   static long millis(long ns) {
     return (ns + 999_999) / 1_000_000;
   }
 
   /**
-   * GCRA, a token bucket or a leaky bucket. Its level counts parts of units: a unit has {@code
-   * unit} parts, and {@code drain} parts leave in a nanosecond.
+   * GCRA, a token bucket or a leaky bucket. Its level is the time in which it drains: {@code unit}
+   * nanoseconds per unit.
    */
-  record Bucket(boolean isQueue, long limit, long unit, long drain) implements Algorithm {
+  record Bucket(boolean isQueue, long limit, long unit) implements Algorithm {
     /** The highest level. Units above it are not counted. */
     private static final long LEVEL_MAX = Long.MAX_VALUE / 2;
 
-    record Level(long parts, long at) {}
+    record Level(long nanos, long at) {}
 
     private long used(@Nullable Object state, long now) {
       if (!(state instanceof Level last)) {
         return 0;
       }
-      long passed = Math.max(0, now - last.at);
-      return passed > last.parts / drain ? 0 : last.parts - passed * drain;
+      return Math.max(0, last.nanos - Math.max(0, now - last.at));
     }
 
     /** Returns the state of a bucket that is full again some nanoseconds after an instant. */
     Object fullAfter(long nanos, long at) {
-      return new Level(Math.min(nanos, LEVEL_MAX / drain) * drain, at);
-    }
-
-    /** Returns the milliseconds in which parts leave. */
-    private long until(long parts) {
-      return millis((parts + drain - 1) / drain);
+      return new Level(Math.min(nanos, LEVEL_MAX), at);
     }
 
     @Override
@@ -88,16 +77,16 @@ interface Algorithm {
       long full = limit * unit;
       long free = Math.max(0, full - used) / unit;
       if (cost > limit) {
-        return new Verdict(false, limit, free, NEVER, until(used), null);
+        return new Verdict(false, limit, free, NEVER, millis(used), null);
       }
       long after = used + cost * unit;
       if (cost > 0 && after > full) {
-        return new Verdict(false, limit, free, until(after - full), until(used), null);
+        return new Verdict(false, limit, free, millis(after - full), millis(used), null);
       }
       long left = Math.max(0, full - after) / unit;
-      long wait = isQueue ? until(used) : 0;
+      long wait = isQueue ? millis(used) : 0;
       Level level = cost > 0 ? new Level(after, now) : null;
-      return new Verdict(true, limit, left, wait, until(after), level);
+      return new Verdict(true, limit, left, wait, millis(after), level);
     }
 
     @Override
@@ -112,7 +101,7 @@ interface Algorithm {
 
     @Override
     public long over(@Nullable Object state, long now) {
-      return until(Math.max(0, used(state, now) - limit * unit));
+      return millis(Math.max(0, used(state, now) - limit * unit));
     }
   }
 
@@ -162,6 +151,11 @@ interface Algorithm {
 
   /** Counts two windows. The previous one counts less with each tick. */
   record Sliding(long limit, long window, long tick) implements Algorithm {
+    /** The window has at most 2^20 ticks, so that units times ticks fit in 64 bits. */
+    Sliding(long limit, long window) {
+      this(limit, window, Math.max(1, window >> 20));
+    }
+
     record Counters(long start, long previous, long current) {}
 
     private Counters at(@Nullable Object state, long now) {
@@ -247,6 +241,10 @@ interface Algorithm {
 
   /** Has an entry for each part of the window in which units were taken. */
   record Log(long limit, long window, long slot) implements Algorithm {
+    Log(long limit, long window) {
+      this(limit, window, limit > ENTRIES_MAX ? window / ENTRIES_MAX : 1);
+    }
+
     record Entry(long at, long units) {}
 
     record Entries(List<Entry> all) {}

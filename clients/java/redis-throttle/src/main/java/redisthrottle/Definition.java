@@ -102,7 +102,7 @@ final class Definition {
     if (d.rate > 0) {
       long nanos = Checks.present("period", d.period).toNanos();
       long unit = (long) Math.ceil((double) nanos / d.rate / share);
-      return new Algorithm.Bucket(d.kind == Kind.LEAKY_BUCKET, limit, unit, 1);
+      return new Algorithm.Bucket(d.kind == Kind.LEAKY_BUCKET, limit, unit);
     }
     if (d.window == null || d.kind == Kind.QUOTA) {
       return null;
@@ -110,9 +110,8 @@ final class Definition {
     long window = (long) (d.window.toNanos() / Math.min(1, wanted));
     return switch (d.kind) {
       case FIXED -> new Algorithm.Window(limit, window, d.words.contains("ALIGNED"));
-      // The window has at most 2^20 ticks, so that units times ticks fit in 64 bits.
-      case SLIDING -> new Algorithm.Sliding(limit, window, Math.max(1, window >> 20));
-      default -> new Algorithm.Log(limit, window, Algorithm.slotOf(limit, window));
+      case SLIDING -> new Algorithm.Sliding(limit, window);
+      default -> new Algorithm.Log(limit, window);
     };
   }
 

@@ -107,7 +107,7 @@ final class Fallback {
       }
     }
     OnError chosen = OnError.strictest(onErrors);
-    List<Decision> here = decideHere(shares, away, chosen == OnError.DENY, isPeek);
+    List<Decision> here = local.decide(shares, away, chosen == OnError.DENY, isPeek);
     List<Decision> rows = new ArrayList<>();
     List<Decision> bound = new ArrayList<>();
     List<Long> costs = new ArrayList<>();
@@ -130,19 +130,6 @@ final class Fallback {
     return Draft.of(whole).rows(rows, places.get(whole.deciding())).done();
   }
 
-  /** Decides the rules of a call that this process decides. It takes nothing if it is denied. */
-  private List<Decision> decideHere(
-      List<Local.Share> shares, UnavailableException away, boolean isDenied, boolean isPeek) {
-    List<Decision> here = new ArrayList<>(local.decide(shares, away, isPeek || isDenied));
-    boolean denies = isDenied || here.stream().anyMatch(row -> !row.allowed());
-    for (int at = 0; denies && at < here.size(); at++) {
-      if (here.get(at).allowed()) {
-        here.set(at, local.decide(List.of(shares.get(at).untouched()), away, true).get(0));
-      }
-    }
-    return here;
-  }
-
   /** Returns the decision on a rule that has no state in this process. */
   private Decision withoutState(Keyed keyed, OnError onError, UnavailableException away) {
     boolean isAllowed = onError == OnError.ALLOW;
@@ -156,7 +143,7 @@ final class Fallback {
   void refundLocal(Keyed keyed, Reason reason) {
     Local.Share share = shareOf(keyed, reason, true);
     if (share != null) {
-      local.refund(share);
+      local.add(share, -keyed.cost());
     }
   }
 }

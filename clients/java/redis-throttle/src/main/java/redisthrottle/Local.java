@@ -44,8 +44,28 @@ final class Local {
     this.loop = loop;
   }
 
-  /** Takes from all rules or from none. It takes nothing if {@code isPeek} is true. */
-  List<Decision> decide(List<Share> shares, UnavailableException away, boolean isPeek) {
+  /**
+   * Takes from all rules or from none. If one denies, the rows of the others are those of a call
+   * that takes nothing.
+   *
+   * @param away the reason that there is no answer; null for a server that decides by this limiter
+   * @param isDenied true if a rule that is not decided here denies
+   * @param isPeek true if nothing is taken
+   */
+  List<Decision> decide(
+      List<Share> shares, @Nullable UnavailableException away, boolean isDenied, boolean isPeek) {
+    List<Decision> rows = each(shares, away, isPeek || isDenied);
+    boolean denies = isDenied || rows.stream().anyMatch(row -> !row.allowed());
+    for (int at = 0; denies && at < rows.size(); at++) {
+      if (rows.get(at).allowed()) {
+        rows.set(at, each(List.of(shares.get(at).untouched()), away, true).get(0));
+      }
+    }
+    return rows;
+  }
+
+  private List<Decision> each(
+      List<Share> shares, @Nullable UnavailableException away, boolean isPeek) {
     long now = loop.wallNanos();
     List<Algorithm.Verdict> verdicts = new ArrayList<>(shares.size());
     List<Decision> rows = new ArrayList<>(shares.size());
@@ -96,7 +116,7 @@ final class Local {
   }
 
   private static Decision decision(
-      Keyed keyed, Algorithm.Verdict v, long cost, UnavailableException away) {
+      Keyed keyed, Algorithm.Verdict v, long cost, @Nullable UnavailableException away) {
     // A cost above the local share may be within the rule's limit. Such a call may be allowed when
     // the server is back, so it has a retry time.
     long limit = keyed.definition().decider().limit;
@@ -189,18 +209,28 @@ final class Local {
     return share.algorithm.decide(state, now, 0).resetAfter();
   }
 
-  /** Returns the units of an ask to its key. */
-  void refund(Share share) {
+  /** Takes units of a key, also beyond its limit, or gives them back if they are below 0. */
+  Decision add(Share share, long units) {
     long now = loop.wallNanos();
-    Object state = stateOf(share);
-    if (state == null) {
-      return;
-    }
-    Object left = share.algorithm().add(state, now, -share.keyed.cost());
-    if (left != null) {
-      keep(share, left, now);
+    Object after = share.algorithm.add(stateOf(share), now, units);
+    if (after != null) {
+      keep(share, after, now);
     } else {
       remove(keyOf(share));
     }
+    long over = share.algorithm.over(after, now);
+    Algorithm.Verdict v = share.algorithm.decide(after, now, 0);
+    return decision(
+        share.keyed,
+        new Algorithm.Verdict(over == 0, v.limit(), v.remaining(), over, v.resetAfter(), null),
+        0,
+        null);
+  }
+
+  /** Forgets a key. Returns true if units were taken. */
+  boolean forget(Share share) {
+    boolean isThere = resetAfter(share, stateOf(share), loop.wallNanos()) > 0;
+    remove(keyOf(share));
+    return isThere;
   }
 }

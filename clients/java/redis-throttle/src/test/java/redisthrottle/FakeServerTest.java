@@ -126,20 +126,20 @@ class FakeServerTest {
   }
 
   @Test
-  void holds_and_renews_leases() {
+  void answers_what_it_does_not_decide_by_the_script() {
     FakeServer server = new FakeServer();
     try (Limiter limiter = server.limiter().build()) {
+      server.script(List.of(1, 1, 0, 0, 60_000), 1, 1, new ServerErrorException("OOM", null));
       Lease lease = limiter.lease(JOBS.of("t"));
       server.limiter().build().close();
-      server.advance(Duration.ofMinutes(3));
+      server.advance(Duration.ofSeconds(40));
+      assertEquals("RL.RENEW", server.received().get(2).get(0));
+      assertTrue(limiter.check(API.of("t")).allowed());
       assertTrue(lease.isHeld());
-      assertThrows(DeniedException.class, () -> limiter.lease(JOBS.of("t")));
-      lease.close();
-      limiter.lease(JOBS.of("t")).close();
-      try (Admission admission = limiter.admit(List.of(JOBS.of("t"), DAY.of("t").cost(5)))) {
-        admission.settle(DAY, 1);
-      }
-      assertEquals(8, limiter.peek(DAY.of("t")).remaining());
+      assertEquals(Reason.SERVER, limiter.check(Rule.policy("plan").of("t")).reason());
+      CommandRejectedException thrown =
+          assertThrows(CommandRejectedException.class, () -> limiter.lease(JOBS.of("t")));
+      assertTrue(thrown.getMessage().startsWith("ERR RL.LEASE is not decided here: call script()"));
     }
   }
 
@@ -226,18 +226,6 @@ class FakeServerTest {
       Throwable error =
           connection.send(sent).handle((reply, thrown) -> thrown).toCompletableFuture().join();
       assertTrue(error == null || error instanceof ServerErrorException, () -> sent + " " + error);
-    }
-  }
-
-  @Test
-  void names_what_it_has_not() {
-    FakeServer server = new FakeServer();
-    try (Limiter limiter = server.limiter().build()) {
-      Rule month = Rule.quota("month", 9, CalendarUnit.MONTH).zone("Europe/Berlin");
-      assertThrows(CommandRejectedException.class, () -> limiter.check(month.of("a")));
-      Rule policy = Rule.policy("plan").fallback(DAY);
-      assertEquals(9, limiter.check(policy.of("a")).remaining());
-      assertEquals("RL.QUOTA", server.received().get(0).get(0));
     }
   }
 }

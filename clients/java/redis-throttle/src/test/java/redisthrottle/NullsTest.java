@@ -80,6 +80,7 @@ class NullsTest {
     Map<String, Throwable> others = new LinkedHashMap<>();
     int count = 0;
     FakeServer server = new FakeServer();
+    server.script(List.of(1, 3, 2, 0, 60_000), 1);
     try (Limiter limiter = server.limiter().build();
         Lease lease = limiter.lease(Rule.lease("jobs", 3, Duration.ofMinutes(1)).of("ada"));
         Admission admission = limiter.admit(List.of(API.of("ada")))) {

@@ -53,6 +53,7 @@ class MetricsTest {
       // None of these is a check.
       limiter.peek(api.of("ada"));
       limiter.refund(api.of("ada"));
+      server.script(List.of(1, 1, 0, 0, 60_000), 1);
       limiter.lease(Rule.lease("jobs", 1, MINUTE).of("ada")).close();
       assertEquals(
           """
