@@ -33,7 +33,6 @@ from ._rules.event import Counters, OnDecision
 from ._rules.options import Backend, Bounds, LimiterOptions, Options, checked_function
 from ._rules.rule import Item, Rule
 from ._wire.call import Steps
-from ._wire.words import Args
 
 
 class _Use:
@@ -296,6 +295,3 @@ class Limiter:
 
     def _abandon(self, taken: Entry) -> None:
         self._renewer.abandon(holds_of(self._calls, taken))
-
-    def _ask(self, args: Args) -> Any:
-        return self._run(self._calls.ask(args))

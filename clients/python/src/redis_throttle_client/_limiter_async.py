@@ -25,7 +25,7 @@ from ._holds.hold import Entry, Hold, holds_of
 from ._holds.lease import AsyncLease, AsyncLeaseContext
 from ._net.breaker import Breakers
 from ._net.fork import forgets
-from ._net.transport import async_transport, is_up_of
+from ._net.transport import is_up_of, transport
 from ._net.url import client_of
 from ._rules.decision import Decision
 from ._rules.durations import Duration
@@ -33,7 +33,6 @@ from ._rules.errors import Unavailable
 from ._rules.event import Counters, OnDecision
 from ._rules.options import Backend, Bounds, LimiterOptions, Options, checked_function
 from ._rules.rule import Item, Rule
-from ._wire.words import Args
 
 
 class _Closing:
@@ -59,7 +58,7 @@ class AsyncLimiter:
         checked = Options.of(**options)
         checked_function(sleep, "sleep")
         self._breakers = breakers = Breakers(checked)
-        self._transport = async_transport(client, Bounds.of(checked), breakers)
+        self._transport = transport(client, Bounds.of(checked), breakers, wait=True)
         self._calls = Calls(
             checked, breakers, self._transport.node, here=asyncio.get_running_loop,
             event=asyncio.Event, is_up=is_up_of(self._transport),
@@ -271,6 +270,3 @@ class AsyncLimiter:
 
     def _abandon(self, taken: Entry) -> None:
         self._keeper.end_soon(holds_of(self._calls, taken))
-
-    async def _ask(self, args: Args) -> Any:
-        return await self._run(self._calls.ask(args))

@@ -77,25 +77,12 @@ def checked(limits: Given, strategy: str = "gcra") -> Given:
     return limits
 
 
-class ThrottleStorage(
-    Storage, MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
-):
-    """A storage whose counts are on the server.
+class _Counts:
+    """The methods of both storages. Those for asyncio return an awaitable of the same."""
 
-    The options are ``client``, a client of redis-py or valkey-py to use instead of the URI;
-    ``limiter``, a complete :class:`Limiter`; ``on_error``; and those of a limiter.
-    """
-
-    STORAGE_SCHEME = ["redis-throttle", "redis-throttles", "redis-throttle+unix"]  # noqa: RUF012
-
-    def __init__(
-        self, uri: str | None = None, wrap_exceptions: bool = False, *, client: Any = None,
-        limiter: Limiter | None = None, on_error: OnError | Literal["raise"] = "raise",
-        **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(uri, wrap_exceptions)
-        self.limiter, self._client = _limiter_of(Limiter, uri, client, limiter, options)
-        self._windows = Windows(self.limiter, on_error)
+    limiter: Any
+    _client: Any
+    _windows: Windows
 
     @property
     def storage(self) -> Any:
@@ -107,33 +94,35 @@ class ThrottleStorage(
         """The base class of the errors that the storage raises."""
         return ThrottleError
 
-    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+    def incr(self, key: str, expiry: int, amount: int = 1) -> Any:
         """Counts in a fixed window, and returns the count."""
         return self.limiter._run(self._windows.incr(key, expiry, amount))
 
-    def get(self, key: str) -> int:
+    def get(self, key: str) -> Any:
         """Returns the count of the current fixed window."""
         return self.limiter._run(self._windows.get(key))
 
-    def get_expiry(self, key: str) -> float:
+    def get_expiry(self, key: str) -> Any:
         """Returns the Unix time at which the fixed window ends."""
         return self.limiter._run(self._windows.get_expiry(key))
 
-    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> Any:
         """Takes units of a moving window. Returns True if they were left."""
-        return self.limiter._run(self._windows.acquire_entry(key, limit, expiry, amount))
+        steps = self._windows.take("moving-window", key, limit, expiry, amount)
+        return self.limiter._run(steps)
 
-    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> Any:
         """Returns the Unix time of the oldest unit that counts, and the number of units."""
         return self.limiter._run(self._windows.get_moving_window(key, limit, expiry))
 
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
+    ) -> Any:
         """Takes units of a sliding window. Returns True if they were left."""
-        return self.limiter._run(self._windows.acquire_sliding(key, limit, expiry, amount))
+        steps = self._windows.take("sliding-window-counter", key, limit, expiry, amount)
+        return self.limiter._run(steps)
 
-    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+    def get_sliding_window(self, key: str, expiry: int) -> Any:
         """Returns the counts of the previous and of the current window, each with its seconds left.
 
         Their weighted sum is the server's. The counts are computed from it and from times in
@@ -142,9 +131,39 @@ class ThrottleStorage(
         """
         return self.limiter._run(self._windows.get_sliding(key, expiry))
 
-    def clear_sliding_window(self, key: str, expiry: int) -> None:
+    def clear_sliding_window(self, key: str, expiry: int) -> Any:
         """Resets the key under ``sliding-window-counter``."""
-        self.limiter._run(self._windows.clear_sliding(key))
+        return self.limiter._run(self._windows.clear_sliding(key))
+
+    def reset(self) -> Any:
+        """Resets all keys, and returns their number. For tests: it scans all keys of the server."""
+        return self.limiter._run(self._windows.reset())
+
+    def clear(self, key: str) -> Any:
+        """Resets the key under all strategies."""
+        return self.limiter._run(self._windows.clear(key))
+
+
+class ThrottleStorage(
+    _Counts, Storage, MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
+):
+    """A storage whose counts are on the server.
+
+    The options are ``client``, a client of redis-py or valkey-py to use instead of the URI;
+    ``limiter``, a complete :class:`Limiter`; ``on_error``; and those of a limiter.
+    """
+
+    STORAGE_SCHEME = ["redis-throttle", "redis-throttles", "redis-throttle+unix"]  # noqa: RUF012
+    limiter: Limiter
+
+    def __init__(
+        self, uri: str | None = None, wrap_exceptions: bool = False, *, client: Any = None,
+        limiter: Limiter | None = None, on_error: OnError | Literal["raise"] = "raise",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(uri, wrap_exceptions)
+        self.limiter, self._client = _limiter_of(Limiter, uri, client, limiter, options)
+        self._windows = Windows(self.limiter, on_error)
 
     def check(self) -> bool:
         """Returns True if the server answers through a back end."""
@@ -154,16 +173,9 @@ class ThrottleStorage(
             return False
         return True
 
-    def reset(self) -> int | None:
-        """Resets all keys, and returns their number. For tests: it scans all keys of the server."""
-        return self.limiter._run(self._windows.reset())
-
-    def clear(self, key: str) -> None:
-        """Resets the key under all strategies."""
-        self.limiter._run(self._windows.clear(key))
-
 
 class AsyncThrottleStorage(
+    _Counts,
     aio.storage.Storage,
     aio.storage.MovingWindowSupport,
     aio.storage.SlidingWindowCounterSupport,
@@ -177,6 +189,7 @@ class AsyncThrottleStorage(
     STORAGE_SCHEME = [  # noqa: RUF012
         f"async+{scheme}" for scheme in ThrottleStorage.STORAGE_SCHEME
     ]
+    limiter: AsyncLimiter
 
     def __init__(
         self, uri: str | None = None, wrap_exceptions: bool = False, *, client: Any = None,
@@ -187,50 +200,6 @@ class AsyncThrottleStorage(
         self.limiter, self._client = _limiter_of(AsyncLimiter, uri, client, limiter, options)
         self._windows = Windows(self.limiter, on_error)
 
-    @property
-    def storage(self) -> Any:
-        """The client of the driver, or the limiter that was given."""
-        return self._client or self.limiter
-
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        """The base class of the errors that the storage raises."""
-        return ThrottleError
-
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """The same as :meth:`ThrottleStorage.incr`."""
-        return await self.limiter._run(self._windows.incr(key, expiry, amount))
-
-    async def get(self, key: str) -> int:
-        """The same as :meth:`ThrottleStorage.get`."""
-        return await self.limiter._run(self._windows.get(key))
-
-    async def get_expiry(self, key: str) -> float:
-        """The same as :meth:`ThrottleStorage.get_expiry`."""
-        return await self.limiter._run(self._windows.get_expiry(key))
-
-    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """The same as :meth:`ThrottleStorage.acquire_entry`."""
-        return await self.limiter._run(self._windows.acquire_entry(key, limit, expiry, amount))
-
-    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """The same as :meth:`ThrottleStorage.get_moving_window`."""
-        return await self.limiter._run(self._windows.get_moving_window(key, limit, expiry))
-
-    async def acquire_sliding_window_entry(
-        self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
-        """The same as :meth:`ThrottleStorage.acquire_sliding_window_entry`."""
-        return await self.limiter._run(self._windows.acquire_sliding(key, limit, expiry, amount))
-
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """The same as :meth:`ThrottleStorage.get_sliding_window`."""
-        return await self.limiter._run(self._windows.get_sliding(key, expiry))
-
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        """The same as :meth:`ThrottleStorage.clear_sliding_window`."""
-        await self.limiter._run(self._windows.clear_sliding(key))
-
     async def check(self) -> bool:
         """The same as :meth:`ThrottleStorage.check`."""
         try:
@@ -238,14 +207,6 @@ class AsyncThrottleStorage(
         except ThrottleError:
             return False
         return True
-
-    async def reset(self) -> int | None:
-        """The same as :meth:`ThrottleStorage.reset`."""
-        return await self.limiter._run(self._windows.reset())
-
-    async def clear(self, key: str) -> None:
-        """The same as :meth:`ThrottleStorage.clear`."""
-        await self.limiter._run(self._windows.clear(key))
 
 
 class GCRARateLimiter(RateLimiter):
@@ -260,7 +221,8 @@ class GCRARateLimiter(RateLimiter):
 
     def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
         """Takes ``cost``. Returns True if the call was allowed."""
-        steps = self.storage._windows.hit(item, key_of_parts(item, identifiers), cost)
+        key, expiry = key_of_parts(item, identifiers), item.get_expiry()
+        steps = self.storage._windows.take("gcra", key, item.amount, expiry, cost)
         return self.storage.limiter._run(steps)
 
     def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
@@ -290,7 +252,8 @@ class AsyncGCRARateLimiter(aio.strategies.RateLimiter):
 
     async def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
         """The same as :meth:`GCRARateLimiter.hit`."""
-        steps = self.storage._windows.hit(item, key_of_parts(item, identifiers), cost)
+        key, expiry = key_of_parts(item, identifiers), item.get_expiry()
+        steps = self.storage._windows.take("gcra", key, item.amount, expiry, cost)
         return await self.storage.limiter._run(steps)
 
     async def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:

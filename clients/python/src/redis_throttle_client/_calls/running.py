@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from .._net.fork import forgets
 from .._net.node import Asking
-from .._net.transport import AsyncTransport, Transport
+from .._net.transport import Transport
 from .._wire.call import Send, Sleep, Start, Step, Steps, Turn, Wait
 
 # The turns of the loop that it takes to read a reply, to parse it, and to wake the caller.
@@ -154,7 +154,7 @@ class AsyncRunning:
     """Runs steps in tasks."""
 
     def __init__(
-        self, transport: AsyncTransport, asking: Asking,
+        self, transport: Transport, asking: Asking,
         sleep: Callable[[float], Awaitable[None]], tasks: Tasks,
     ) -> None:  # fmt: skip
         self._transport, self._asking, self._sleep = transport, asking, sleep

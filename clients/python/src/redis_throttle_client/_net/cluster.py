@@ -27,11 +27,27 @@ _MAP_IS_OLD = ("CLUSTERDOWN", "The cluster is down", "Hash slot not served")
 _MOST_REDIRECTIONS = 3
 
 
-class _Redirecting:
-    """The handling of a call's error, the same for both transports."""
+class _Cluster:
+    """What both transports have: the connections to each node, and where a call goes next."""
 
+    _kind: Any
     _dial: Dial
-    _slots: Slots
+
+    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
+        self._bounds, self._breakers, self._slots = bounds, breakers, Slots(client)
+        self._nodes: dict[Node, Any] = {}
+
+    def _sockets(self, node: Node) -> Any:
+        sockets = self._nodes.get(node)
+        if sockets is None:
+            made = self._kind(self._dial.to(node), self._bounds, self._breakers, node)
+            sockets = self._nodes.setdefault(node, made)
+        return sockets
+
+    def is_up(self, node: Node) -> bool:
+        """Returns True if a connection to the node is open."""
+        sockets = self._nodes.get(node)
+        return sockets is not None and sockets.is_up
 
     def slot(self, key: str) -> int:
         """Returns the slot of a key."""
@@ -65,17 +81,18 @@ class _Redirecting:
         raise error
 
 
-class ClusterTransport(_Redirecting):
+class ClusterTransport(_Cluster):
     """A cluster, from a ``RedisCluster``."""
 
+    _kind = Sockets
+
     def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
+        super().__init__(client, bounds, breakers)
         node = next(iter(client.get_nodes()))
         # The two drivers use different names.
         named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
         pool = getattr(node, named).connection_pool
         self._dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=False)
-        self._bounds, self._breakers, self._slots = bounds, breakers, Slots(client)
-        self._nodes: dict[Node, Sockets] = {}
         self._read_at = float("-inf")
         forgets(self)
 
@@ -91,13 +108,6 @@ class ClusterTransport(_Redirecting):
         except Unavailable:
             self._refresh()
             raise
-
-    def _sockets(self, node: Node) -> Sockets:
-        sockets = self._nodes.get(node)
-        if sockets is None:
-            made = Sockets(self._dial.to(node), self._bounds, self._breakers, node)
-            sockets = self._nodes.setdefault(node, made)
-        return sockets
 
     def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
         """Sends a command, follows redirections, and returns the reply or a known denial."""
@@ -138,11 +148,6 @@ class ClusterTransport(_Redirecting):
         except Exception as error:
             return error
 
-    def is_up(self, node: Node) -> bool:
-        """Returns True if a connection to the node is open."""
-        sockets = self._nodes.get(node)
-        return sockets is not None and sockets.is_up
-
     def catch_up(self, node: Node) -> None:
         """Reads what has arrived from the node for callers that have gone."""
         if (sockets := self._nodes.get(node)) is not None:
@@ -160,18 +165,19 @@ class ClusterTransport(_Redirecting):
             sockets.close()
 
 
-class AsyncClusterTransport(_Redirecting):
+class AsyncClusterTransport(_Cluster):
     """A cluster, from a ``redis.asyncio.RedisCluster``."""
 
+    _kind = AsyncSockets
+
     def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
+        super().__init__(client, bounds, breakers)
         manager = client.nodes_manager
         template = next(iter((manager.startup_nodes or manager.nodes_cache).values()))
         self._dial = Dial(
             template.connection_class, template.connection_kwargs, bounds.dial_s, wait=True
         )
-        self._bounds, self._breakers, self._slots = bounds, breakers, Slots(client)
         self._has_read = False
-        self._nodes: dict[Node, AsyncSockets] = {}
         # The last reading of the map by each event loop, and when it began.
         self._readings: dict[asyncio.AbstractEventLoop, tuple[float, asyncio.Task[None]]] = {}
 
@@ -216,13 +222,6 @@ class AsyncClusterTransport(_Redirecting):
         if not self._slots.is_known:
             raise self._slots.refused(waited=True)
 
-    def _sockets(self, node: Node) -> AsyncSockets:
-        if node not in self._nodes:
-            self._nodes[node] = AsyncSockets(
-                self._dial.to(node), self._bounds, self._breakers, node
-            )
-        return self._nodes[node]
-
     def _refresh(self, *, first: Node = None, last: Node = None) -> asyncio.Task[None] | None:
         """Reads the map in the background: one reading at a time, and at most one a second.
 
@@ -256,10 +255,6 @@ class AsyncClusterTransport(_Redirecting):
             return await ask_once_in_loop(self._dial.to(node), READ, self._dial.patience_s)
         except Exception as error:
             return error
-
-    def is_up(self, node: Node) -> bool:
-        """Returns True if a connection to the node is open."""
-        return node in self._nodes and self._nodes[node].is_up
 
     async def quiet(self, timeout_s: float) -> None:
         """Ends the calls in line, and waits for those in flight."""

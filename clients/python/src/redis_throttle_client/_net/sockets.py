@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .._rules.errors import LimiterClosed, ThrottleError, counted, is_reply, lost, repeated, retires
+from .._rules.errors import LimiterClosed, ThrottleError, counted, is_reply, lost
 from .._rules.options import Bounds
 from .._wire.call import Call
 from .breaker import Breaker, Breakers
 from .connection import SocketLink
-from .dial import Dial, Login, Node
+from .dial import Login, Node
 from .fork import forgets
 from .line import Waiter
 from .pool import Dialling
@@ -156,17 +156,6 @@ class _Pool(Traffic[SocketLink, _Waiter]):
             else:
                 self.answer(link, reply, at)
                 self.give(link, at)
-
-    def failed(self, link: SocketLink, error: Exception, at: float) -> Exception:
-        """Ends a command with an error reply, or that of a lost connection. Returns the error."""
-        if not is_reply(error):
-            self.lose(link, error, at)
-            return link.error or lost(error)
-        self.answer(link, error, at)
-        if retires(error) and not self.retire_once(link, at):
-            error = repeated(error)
-        self.give(link, at)
-        return link.error or error
 
     def _has_arrived(self, link: SocketLink) -> bool:
         # A reply that arrives byte by byte counts for a time only.
@@ -349,36 +338,3 @@ class Sockets:
 
 def _interrupted() -> Exception:
     return ConnectionError("the call was interrupted")
-
-
-class ServerTransport:
-    """One server, from a ``redis.Redis`` or ``valkey.Valkey``."""
-
-    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
-        pool = client.connection_pool
-        dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=False)
-        self._sockets = Sockets(dial.to(None), bounds, breakers, None)
-
-    def node(self, key: str) -> Node:
-        """Returns None, because there is only one node."""
-        return None
-
-    def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
-        """Sends a command, and returns the reply or the known denial of the call."""
-        return self._sockets.call(args, call)
-
-    def is_up(self, node: Node) -> bool:
-        """Returns True if a connection is open."""
-        return self._sockets.is_up
-
-    def catch_up(self, node: Node) -> None:
-        """Reads what has arrived for callers that have gone."""
-        self._sockets.catch_up()
-
-    def quiet(self, timeout_s: float) -> None:
-        """Ends the calls in line, and waits for those in flight."""
-        self._sockets.quiet(timeout_s)
-
-    def close(self) -> None:
-        """Closes the sockets."""
-        self._sockets.close()

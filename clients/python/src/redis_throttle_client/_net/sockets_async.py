@@ -10,16 +10,12 @@ from typing import Any
 from .._rules.errors import (
     LimiterClosed,
     counted,
-    is_reply,
-    lost,
-    repeated,
-    retires,
 )
 from .._rules.options import Bounds
 from .._wire.call import Call
 from .breaker import Breaker, Breakers
 from .connection import AsyncLink, hang_up
-from .dial import Dial, Login, Node
+from .dial import Login, Node
 from .fork import forgets
 from .line import Waiter
 from .pool import Dialling
@@ -121,18 +117,9 @@ class _Pool(Traffic[AsyncLink, _Waiter]):
         return reply
 
     def _failed(self, link: AsyncLink, error: Exception) -> Exception:
-        """Ends a command with an error reply, or that of a lost connection. Returns the error."""
-        at = self.loop.time()
-        if not is_reply(error):
-            self.lose(link, error, at)
-            self._check_quiet()
-            return link.error or lost(error)
-        self.answer(link, error, at)
-        if retires(error) and not self.retire_once(link, at):
-            error = repeated(error)
-        self.give(link, at)
+        failed = self.failed(link, error, self.loop.time())
         self._check_quiet()
-        return error
+        return failed
 
     def _leave(self, link: AsyncLink) -> None:
         """Lets the command of a caller that has gone drain in a task."""
@@ -320,32 +307,3 @@ class AsyncSockets:
                 pool.close_idle()
             elif not loop.is_closed():
                 loop.call_soon_threadsafe(pool.close_idle)
-
-
-class AsyncServerTransport:
-    """One server, from a ``redis.asyncio.Redis`` or ``valkey.asyncio.Valkey``."""
-
-    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers) -> None:
-        pool = client.connection_pool
-        dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=True)
-        self._sockets = AsyncSockets(dial.to(None), bounds, breakers, None)
-
-    def node(self, key: str) -> Node:
-        """Returns None, because there is only one node."""
-        return None
-
-    async def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
-        """Sends a command, and returns the reply or the known denial of the call."""
-        return await self._sockets.pool.call(args, call, asking=False)
-
-    def is_up(self, node: Node) -> bool:
-        """Returns True if a connection is open."""
-        return self._sockets.is_up
-
-    async def quiet(self, timeout_s: float) -> None:
-        """Ends the calls in line, and waits for those in flight."""
-        await self._sockets.quiet(timeout_s)
-
-    async def close(self) -> None:
-        """Closes the sockets."""
-        await self._sockets.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._rules.errors import Unavailable, counted
+from .._rules.errors import Unavailable, counted, is_reply, lost, repeated, retires
 from .._rules.options import Bounds
 from .._wire.call import Call
 from .breaker import Breaker
@@ -115,6 +115,17 @@ class Traffic(Connections[L, W]):
                 call.result = result
         if call.drains:
             self._tell_late(call, result)
+
+    def failed(self, link: L, error: Exception, at: float) -> Exception:
+        """Ends a command with an error reply, or that of a lost connection. Returns the error."""
+        if not is_reply(error):
+            self.lose(link, error, at)
+            return link.error or lost(error)
+        self.answer(link, error, at)
+        if retires(error) and not self.retire_once(link, at):
+            error = repeated(error)
+        self.give(link, at)
+        return link.error or error
 
     def abandon(self, link: L) -> None:
         """Notes that the caller of a command in flight has gone, which drains now."""

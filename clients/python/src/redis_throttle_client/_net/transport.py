@@ -10,46 +10,57 @@ from .._rules.options import Bounds
 from .._wire.call import Call
 from .breaker import Breakers
 from .cluster import AsyncClusterTransport, ClusterTransport
-from .dial import Node
-from .sockets import ServerTransport
-from .sockets_async import AsyncServerTransport
+from .dial import Dial, Node
+from .sockets import Sockets
+from .sockets_async import AsyncSockets
 
 _NO_CLIENT = "client: expected a client of redis-py or valkey-py; a URL belongs to from_url"
 
 
 class Transport(Protocol):
-    """Sends each command once.
+    """Sends each command once. For asyncio, ``call`` and ``close`` return awaitables.
 
-    One of the caller's own need not have ``is_up`` and ``quiet``.
+    One of the caller's own need not have ``is_up``, ``catch_up`` and ``quiet``.
     """
 
     def node(self, key: str) -> Node:
-        """Returns the node that has the key."""
+        """Returns the node that has the key; None if it is not known yet."""
 
     def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
         """Returns the reply, or the known denial of the call. Raises a driver's error or
         Unavailable.
         """
 
-    def close(self) -> None:
+    def close(self) -> Any:
         """Closes the sockets."""
 
 
-class AsyncTransport(Protocol):
-    """Sends each command once, for asyncio."""
+class ServerTransport:
+    """One server, from a client of threads or of asyncio."""
+
+    def __init__(self, client: Any, bounds: Bounds, breakers: Breakers, *, wait: bool) -> None:
+        pool = client.connection_pool
+        dial = Dial(pool.connection_class, pool.connection_kwargs, bounds.dial_s, wait=wait)
+        kind: Any = AsyncSockets if wait else Sockets
+        self._sockets = kind(dial.to(None), bounds, breakers, None)
+        self.quiet, self.close = self._sockets.quiet, self._sockets.close
 
     def node(self, key: str) -> Node:
-        """Returns the node that has the key; None if it is not known yet."""
+        """Returns None, because there is only one node."""
+        return None
 
-    async def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
-        """The same as :meth:`Transport.call`."""
+    def call(self, node: Node, args: tuple[str, ...], call: Call) -> Any:
+        """Sends a command, and returns the reply or the known denial of the call."""
+        return self._sockets.call(args, call)
 
-    async def close(self) -> None:
-        """Closes the sockets."""
+    def is_up(self, node: Node) -> bool:
+        """Returns True if a connection is open."""
+        is_up: bool = self._sockets.is_up
+        return is_up
 
-
-def _is_async(client: Any) -> bool:
-    return any(".asyncio" in base.__module__ for base in type(client).__mro__)
+    def catch_up(self, node: Node) -> None:
+        """Reads what has arrived for threads that have gone."""
+        self._sockets.catch_up()
 
 
 def is_up_of(transport: Any) -> Callable[[Any], bool]:
@@ -61,29 +72,18 @@ def is_up_of(transport: Any) -> Callable[[Any], bool]:
     return found
 
 
-def transport(client: Any, bounds: Bounds, breakers: Breakers) -> Transport:
-    """Returns the transport for a sync client, which may itself be a transport."""
+def transport(client: Any, bounds: Bounds, breakers: Breakers, *, wait: bool = False) -> Transport:
+    """Returns the transport for a client, which may itself be one. ``wait`` is true for asyncio."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: Transport = client
         return made
-    if _is_async(client):
+    is_async = any(".asyncio" in base.__module__ for base in type(client).__mro__)
+    if is_async and not wait:
         raise InvalidArgument("client: expected a sync client; use AsyncLimiter for asyncio")
-    if hasattr(client, "nodes_manager"):
-        return ClusterTransport(client, bounds, breakers)
-    if hasattr(client, "connection_pool"):
-        return ServerTransport(client, bounds, breakers)
-    raise InvalidArgument(_NO_CLIENT)
-
-
-def async_transport(client: Any, bounds: Bounds, breakers: Breakers) -> AsyncTransport:
-    """Returns the transport for an asyncio client, which may itself be a transport."""
-    if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
-        made: AsyncTransport = client
-        return made
-    if not _is_async(client):
+    if wait and not is_async:
         raise InvalidArgument("client: expected a client of asyncio; use Limiter for others")
     if hasattr(client, "nodes_manager"):
-        return AsyncClusterTransport(client, bounds, breakers)
+        return (AsyncClusterTransport if wait else ClusterTransport)(client, bounds, breakers)
     if hasattr(client, "connection_pool"):
-        return AsyncServerTransport(client, bounds, breakers)
+        return ServerTransport(client, bounds, breakers, wait=wait)
     raise InvalidArgument(_NO_CLIENT)

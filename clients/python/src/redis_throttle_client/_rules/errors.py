@@ -81,43 +81,19 @@ class ProtocolError(CommandRejected):
 
 # The first words of temporary error replies. Any other reply is a rejection: ``on_error`` must not
 # allow a call after an error of an unknown kind.
-PASSING = frozenset(
-    [
-        "OOM",
-        "LOADING",
-        "READONLY",
-        "MISCONF",
-        "NOREPLICAS",
-        "CLUSTERDOWN",
-        "MASTERDOWN",
-        "BUSY",
-        "TRYAGAIN",
-    ]
-)
-
+PASSING = frozenset([
+    "OOM", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY",
+    "TRYAGAIN",
+])  # fmt: skip
 # Drivers raise these errors as their own types, without the first word of the text.
-_PASSING_TYPES = frozenset(
-    [
-        "OutOfMemoryError",
-        "BusyLoadingError",
-        "ReadOnlyError",
-        "ClusterDownError",
-        "MasterDownError",
-        "TryAgainError",
-    ]
-)
-_REJECTED_TYPES = frozenset(
-    [
-        "AuthenticationError",
-        "AuthenticationWrongNumberOfArgsError",
-        "NoPermissionError",
-        "AuthorizationError",
-        "ModuleError",
-        "ClusterCrossSlotError",
-        "NoScriptError",
-        "ExecAbortError",
-    ]
-)
+_PASSING_TYPES = frozenset([
+    "OutOfMemoryError", "BusyLoadingError", "ReadOnlyError", "ClusterDownError", "MasterDownError",
+    "TryAgainError",
+])  # fmt: skip
+_REJECTED_TYPES = frozenset([
+    "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "NoPermissionError",
+    "AuthorizationError", "ModuleError", "ClusterCrossSlotError", "NoScriptError", "ExecAbortError",
+])  # fmt: skip
 _FULL = "max number of clients"
 # The text of a server whose key remembers as many reservations as it can.
 TOO_MANY = "too many reservations"

@@ -104,10 +104,6 @@ class Windows:
             raise Unavailable(f"no answer from the server for the rule {decision.rule}")
         return decision
 
-    def _check(self, rule: Rule, key: str, cost: int) -> Steps[bool]:
-        item = rule.of(_subject(key)).cost(cost)
-        return self._answered((yield from self._calls.check(item, None))).allowed
-
     def _peek(self, rule: Rule, key: str, cost: int) -> Steps[Decision]:
         item = rule.of(_subject(key)).cost(cost)
         return self._answered((yield from self._calls.peek(item, None)))
@@ -174,13 +170,6 @@ class Windows:
 
     # -- moving-window ----------------------------------------------------------------------------
 
-    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
-        """Takes units of a moving window. Returns True if they were left."""
-        rule = self._rule("moving-window", key, limit, expiry)
-        if rule is None or not self._fits(amount, limit):
-            return False
-        return (yield from self._check(rule, key, amount))
-
     def get_moving_window(self, key: str, limit: int, expiry: int) -> Steps[tuple[float, int]]:
         """Returns the Unix time of the oldest unit that counts, and the number of units."""
         rule = self._rule("moving-window", key, limit, expiry)
@@ -199,13 +188,6 @@ class Windows:
         return start_s, count
 
     # -- sliding-window-counter -------------------------------------------------------------------
-
-    def acquire_sliding(self, key: str, limit: int, expiry: int, amount: int) -> Steps[bool]:
-        """Takes units of a sliding window. Returns True if they were left."""
-        rule = self._rule("sliding-window-counter", key, limit, expiry)
-        if rule is None or not self._fits(amount, limit):
-            return False
-        return (yield from self._check(rule, key, amount * _PARTS))
 
     def get_sliding(self, key: str, expiry: int) -> Steps[Sliding]:
         """Returns the counts of the previous and of the current window."""
@@ -238,13 +220,6 @@ class Windows:
 
     # -- gcra -------------------------------------------------------------------------------------
 
-    def hit(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
-        """Takes ``cost``. Returns True if the call was allowed."""
-        rule = self._rule("gcra", key, item.amount, item.get_expiry())
-        if rule is None or not self._fits(cost, item.amount):
-            return False
-        return (yield from self._check(rule, key, cost))
-
     def test(self, item: RateLimitItem, key: str, cost: int) -> Steps[bool]:
         """Returns True if ``cost`` would be allowed."""
         rule = self._rule("gcra", key, item.amount, item.get_expiry())
@@ -264,6 +239,17 @@ class Windows:
         return WindowStats(time.time() + after_ms / 1000, status.remaining)
 
     # -- all strategies ---------------------------------------------------------------------------
+
+    def take(
+        self, strategy: str, key: str, limit: int, expiry: int, cost: int
+    ) -> Steps[bool]:  # fmt: skip
+        """Takes units. Returns True if the call was allowed; a denied one takes nothing."""
+        rule = self._rule(strategy, key, limit, expiry)
+        if rule is None or not self._fits(cost, limit):
+            return False
+        parts = _PARTS if strategy == "sliding-window-counter" else 1
+        item = rule.of(_subject(key)).cost(cost * parts)
+        return self._answered((yield from self._calls.check(item, None))).allowed
 
     def reset(self) -> Steps[int]:
         """Resets all keys, and returns their number."""
