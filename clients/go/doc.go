@@ -23,6 +23,6 @@ package throttle
 //	wire     words, replies, backends, library
 //	net      connection, dial, pool, line, node, breaker, clock, turn, cluster, tasks
 //	calls    steps, several, prefetch, denials, fallback, local, events
-//	holds    hold, lease, admission, ending
+//	holds    hold, lease, reservation, admission, ending
 //	limiter  limiter
 //	web      address, counting
