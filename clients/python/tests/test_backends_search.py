@@ -291,20 +291,6 @@ def test_a_search_continues_where_the_previous_one_stopped(
     assert found.source == "server"
 
 
-def test_a_search_has_the_deadline_of_its_call() -> None:
-    class Slow(Script):
-        def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
-            left.append(call.left_s)
-            call.left_s -= 0.4
-            return super().call(node, args, call)
-
-    left: list[float] = []
-    script = Slow(NO_MODULE, NO_FUNCTION, b"ok", ALLOWED)
-    assert Limiter(script).check(API, "42").reason == "overloaded"
-    assert left == pytest.approx([1, 0.6, 0.2], abs=0.1)
-    assert script.sent == [ASK, VERSION, LOAD]
-
-
 # -- other servers, and other clients ---------------------------------------------------------
 
 

@@ -11,9 +11,8 @@ from redis_throttle_client import InvalidArgument, fixed, key_of
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.testing import FakeServer
-from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
-from .test_middleware import get, wsgi_app, wsgi_get
+from .test_middleware import get
 from .test_rest_framework import APIView, rest_framework
 
 # Django needs its settings first.
@@ -34,19 +33,12 @@ EXPECTED = {key.replace("%", "%25") for key in CALLERS.values()}
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("framework", ["asgi", "fastapi"])
-async def test_callers_of_two_headers_have_a_key_each_over_asgi(framework: str) -> None:
-    server = FakeServer()
-    made = FastAPI()
-    if framework == "asgi":
-        made.add_middleware(RateLimitMiddleware, limiter=server.async_limiter(), rules=ONE, key=KEY)
-        depends = []
-    else:
-        limits = RateLimits(server.async_limiter())
-        limits.install(made)
-        depends = [Depends(limits.limit([(ONE, KEY)]))]
+async def test_callers_of_two_headers_have_a_key_each_in_fastapi() -> None:
+    server, made = FakeServer(), FastAPI()
+    limits = RateLimits(server.async_limiter())
+    limits.install(made)
 
-    @made.get("/", dependencies=depends)
+    @made.get("/", dependencies=[Depends(limits.limit([(ONE, KEY)]))])
     async def home() -> None: ...
 
     for tenant, key in CALLERS:
@@ -55,16 +47,6 @@ async def test_callers_of_two_headers_have_a_key_each_over_asgi(framework: str) 
     assert subjects(server) == EXPECTED
     assert (await get(made, x_tenant="a")).status_code == 400
     assert (await get(made, x_tenant="a", x_api_key="")).status_code == 400
-
-
-def test_callers_of_two_headers_have_a_key_each_over_wsgi() -> None:
-    server = FakeServer()
-    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=ONE, key=KEY)
-    for tenant, key in CALLERS:
-        named = {"HTTP_X_TENANT": tenant, "HTTP_X_API_KEY": key}
-        assert [wsgi_get(made, **named)[0][:3] for _ in range(2)] == ["200", "429"]
-    assert subjects(server) == EXPECTED
-    assert wsgi_get(made, HTTP_X_TENANT="a")[0] == "400 Bad Request"
 
 
 def test_callers_of_two_headers_have_a_key_each_in_rest_framework() -> None:

@@ -35,23 +35,6 @@ def holders(server: Granting, name: str = "jobs") -> int:
 # -- leases come first ---------------------------------------------------------------------------
 
 
-def test_leases_end_while_300_other_calls_fill_the_limiter() -> None:
-    async def work() -> None:
-        server = Far(50)
-        limiter = server.limiter(max_in_flight=2)
-        held = [limiter.lease(JOBS, "x", str(at)) for at in range(4)]
-        for one in held:
-            await one.__aenter__()
-        others = [asyncio.ensure_future(limiter.check(API, "42")) for _ in range(300)]
-        await asyncio.sleep(0)
-        await asyncio.gather(*(one.__aexit__() for one in held))
-        assert (holders(server), sent(server, "RL.RELEASE")) == (0, 4)
-        await asyncio.gather(*others)
-        await limiter.close()
-
-    run(work())
-
-
 def test_calls_on_leases_use_no_more_than_their_slots() -> None:
     async def work() -> None:
         server = Far(20)
@@ -77,25 +60,6 @@ def test_a_release_passes_an_open_circuit_if_a_connection_is_up() -> None:
             assert (await limiter.check(API, "42")).reason == "circuit"
         assert holders(server) == 0
         await limiter.close()
-
-    run(work())
-
-
-def test_a_release_without_an_answer_is_repeated_with_growing_pauses() -> None:
-    async def work() -> None:
-        server = Far(2)
-        limiter = server.limiter(breaker_failures=1000)
-        async with limiter.lease(JOBS, "x"):
-            server.fail()
-        assert sent(server, "RL.RELEASE") == 1
-        await asyncio.sleep(0.8)
-        # After 100, 300 and 700 ms.
-        assert sent(server, "RL.RELEASE") == 4
-        server.recover()
-        await asyncio.sleep(0.8)
-        assert (holders(server), sent(server, "RL.RELEASE")) == (0, 5)
-        await asyncio.sleep(10)
-        assert sent(server, "RL.RELEASE") == 5
 
     run(work())
 
@@ -132,36 +96,6 @@ def test_a_thread_repeats_a_release_in_the_background() -> None:
 
 
 # -- leases that nobody has ------------------------------------------------------------------------
-
-
-def test_a_lease_whose_answer_comes_late_is_given_back() -> None:
-    async def work() -> None:
-        server = Far(20)
-        limiter = server.limiter(timeout_ms=15)
-        with pytest.raises(Denied):
-            await limiter.lease(ONE, "x").__aenter__()
-        assert holders(server, "one") == 1
-        server._s = 0.002
-        await asyncio.sleep(1)
-        assert holders(server, "one") == 0
-        await limiter.close()
-
-    run(work())
-
-
-def test_a_lease_whose_taker_is_cancelled_is_given_back() -> None:
-    async def work() -> None:
-        server = Far(20)
-        limiter = server.limiter()
-        taking = asyncio.ensure_future(limiter.lease(ONE, "x").__aenter__())
-        await asyncio.sleep(0.015)
-        assert holders(server, "one") == 1
-        taking.cancel()
-        await asyncio.sleep(1)
-        assert (taking.cancelled(), holders(server, "one")) == (True, 0)
-        await limiter.close()
-
-    run(work())
 
 
 def test_a_thread_gives_back_a_lease_whose_answer_is_lost() -> None:

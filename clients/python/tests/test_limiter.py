@@ -57,30 +57,6 @@ def test_a_sliding_log_sends_its_slots_after_the_cost(server: FakeServer) -> Non
 # -- on_error ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("on_error", "allowed"), [("allow", True), ("deny", False)])
-def test_on_error_decides_without_an_answer(
-    server: FakeServer, on_error: Any, allowed: bool
-) -> None:
-    server.fail()
-    decision = server.limiter().check(gcra("api", 6, 10, "60s", on_error=on_error), "42")
-    assert (decision.allowed, decision.source, decision.degraded) == (allowed, "error", True)
-    assert decision.retry_after_ms == (0 if allowed else 1000)
-
-
-def test_on_error_local_enforces_the_local_share(server: FakeServer) -> None:
-    server.fail()
-    rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
-    limiter = server.limiter()
-    found = [limiter.check(rule, "42") for _ in range(7)]
-    assert [one.allowed for one in found] == [True] * 6 + [False]
-    assert {one.source for one in found} == {"local"}
-    assert all(one.degraded for one in found)
-    assert found[-1].retry_after_ms == 10_000
-    server.advance(10)
-    assert limiter.check(rule, "42")
-    assert limiter.check(rule, "other")
-
-
 def test_a_cost_above_the_local_share_has_a_retry_time(server: FakeServer) -> None:
     server.fail()
     rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
@@ -108,13 +84,6 @@ def test_a_rule_without_on_error_uses_that_of_its_limiter(server: FakeServer) ->
         local.lease(jobs, "42")
     with local.lease(replace(jobs, on_error="allow"), "42") as held:
         assert held.decision.source == "error"
-
-
-def test_the_strictest_on_error_of_several_rules_decides(server: FakeServer) -> None:
-    server.fail()
-    closed = fixed("day", 9, "1d", on_error="deny")
-    decision = server.limiter().check_all(API.of("42"), closed.of("42"))
-    assert (decision.allowed, decision.rule, decision.source) == (False, "day", "error")
 
 
 def test_a_locally_denied_call_takes_units_from_none_of_its_rules(server: FakeServer) -> None:
@@ -150,55 +119,7 @@ def test_a_bug_in_the_program_is_a_rejection_and_a_lost_connection_is_not(
     assert is_rejection(error) is is_refusal
 
 
-def test_calls_to_which_on_error_does_not_apply_raise_unavailable(server: FakeServer) -> None:
-    server.fail()
-    limiter = server.limiter()
-    for ask in (limiter.refund, limiter.charge, limiter.forget):
-        with pytest.raises(Unavailable):
-            ask(API, "42")
-    with pytest.raises(Unavailable):
-        limiter.ready()
-
-
 # -- the circuit breaker ----------------------------------------------------------------------
-
-
-def test_the_breaker_pauses_after_five_failures_then_sends_one_probe(server: FakeServer) -> None:
-    limiter = server.limiter()
-    server.fail("OOM full")
-    for _ in range(20):
-        limiter.check(API, "42")
-    assert len(server.calls) == 5
-    server.advance(0.999)
-    limiter.check(API, "42")
-    assert len(server.calls) == 5
-    server.advance(0.001)
-    for _ in range(5):
-        limiter.check(API, "42")
-    assert len(server.calls) == 6
-    server.recover()
-    server.advance(1)
-    assert [limiter.check(API, "42").source for _ in range(3)] == ["server"] * 3
-
-
-def test_the_breaker_opens_and_closes_as_set_in_the_options(server: FakeServer) -> None:
-    limiter = server.limiter(breaker_failures=2, breaker_pause_ms=50)
-    server.fail()
-    for _ in range(9):
-        limiter.check(API, "42")
-    assert len(server.calls) == 2
-    server.advance(0.05)
-    limiter.check(API, "42")
-    assert len(server.calls) == 3
-
-
-def test_rejected_commands_do_not_open_the_circuit(server: FakeServer) -> None:
-    limiter = server.limiter()
-    server.fail("WRONGTYPE x")
-    for _ in range(9):
-        with pytest.raises(CommandRejected):
-            limiter.check(API, "42")
-    assert len(server.calls) == 9
 
 
 def test_other_calls_are_refused_during_a_probe() -> None:
@@ -214,22 +135,6 @@ def test_other_calls_are_refused_during_a_probe() -> None:
 
 
 # -- the denial cache -------------------------------------------------------------------------
-
-
-def test_a_denial_is_cached_until_its_retry_time(server: FakeServer) -> None:
-    limiter = server.limiter(denial_cache=10, denial_cache_max_ms=60_000)
-    for _ in range(7):
-        limiter.check(API, "42")
-    asked = len(server.calls)
-    server.advance(2.5)
-    again = limiter.check(API, "42")
-    assert (again.allowed, again.retry_after_ms, again.source) == (False, 3500, "local")
-    assert again.reset_after_ms == 33_500
-    assert len(server.calls) == asked
-    server.advance(3.4999)
-    assert not limiter.check(API, "42")
-    server.advance(0.0001)
-    assert limiter.check(API, "42").source == "server"
 
 
 def test_every_call_is_sent_when_the_denial_cache_is_off(server: FakeServer) -> None:
@@ -256,15 +161,6 @@ def test_the_denial_cache_is_per_cost_and_bounded_and_cleared(server: FakeServer
 # -- prefetch ---------------------------------------------------------------------------------
 
 
-def test_one_call_fetches_permits_for_later_calls(server: FakeServer) -> None:
-    limiter = server.limiter(prefetch=4)
-    found = [limiter.check(API, "42") for _ in range(7)]
-    assert [one.allowed for one in found] == [True] * 6 + [False]
-    assert [one.remaining for one in found] == [5, 4, 3, 2, 1, 0, 0]
-    assert [one.source for one in found[:5]] == ["server", "local", "local", "local", "server"]
-    assert [call[-2:] for call in server.calls] == [("4", "PARTIAL")] * 3
-
-
 def test_the_prefetch_of_a_rule_overrides_that_of_the_limiter(server: FakeServer) -> None:
     hot = gcra("hot", 100, 100, "1m", prefetch=10)
     cold = gcra("cold", 100, 100, "1m", prefetch=1)
@@ -275,21 +171,6 @@ def test_the_prefetch_of_a_rule_overrides_that_of_the_limiter(server: FakeServer
     assert [call[6:] for call in server.calls] == [
         ("10", "PARTIAL"), ("10", "PARTIAL"), (), ("4", "PARTIAL"),
     ]  # fmt: skip
-
-
-def test_permits_expire_with_the_reset_of_their_grant(server: FakeServer) -> None:
-    limiter = server.limiter(prefetch=4)
-    limiter.check(API, "42")
-    server.advance(24)
-    assert limiter.check(API, "42").source == "server"
-
-
-def test_unused_permits_are_refunded_on_close(server: FakeServer) -> None:
-    limiter = server.limiter(prefetch=4)
-    limiter.check(API, "42")
-    limiter.close()
-    assert server.calls[-1] == ("RL.REFUND", "rl:api:42", "GCRA", "6", "10", "60", "COST", "3")
-    assert server.limiter().peek(API, "42", 0).remaining == 5
 
 
 @pytest.mark.parametrize(

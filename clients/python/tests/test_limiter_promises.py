@@ -45,42 +45,6 @@ def verbs(server: FakeServer) -> list[str]:
     return [call[0] for call in server.calls]
 
 
-# -- the breaker ---------------------------------------------------------------------------------
-
-
-def test_only_failures_in_a_row_open_the_circuit(server: FakeServer) -> None:
-    limiter = server.limiter()
-    for _ in range(3):
-        server.fail()
-        for _ in range(4):
-            limiter.check(API, "42")
-        server.recover()
-        assert limiter.check(API, "42").source == "server"
-
-
-# -- check_each ---------------------------------------------------------------------------------
-
-
-def test_check_each_does_not_refund_a_call_without_an_answer(server: FakeServer) -> None:
-    server.limiter().check(ONE, "42")
-    server.fail()
-    # The first rule gets no answer. The second rule does.
-    limiter = server.limiter(on_decision=lambda *_: server.recover())
-    assert not limiter.check_each(API.of("42"), ONE.of("42"))
-    assert verbs(server) == ["RL.FIXED", "RL.GCRA", "RL.FIXED"]
-
-
-def test_check_each_refunds_the_cost_of_each_call(server: FakeServer) -> None:
-    limiter = server.limiter()
-    limiter.check(ONE, "42")
-    decision = limiter.check_each(
-        API.of("42").cost(3), fixed("day", 9, "1d").of("x").cost(2), ONE.of("42")
-    )
-    assert (decision.allowed, decision.rule) == (False, "one")
-    assert limiter.peek(API, "42", 0).remaining == 6
-    assert limiter.peek(fixed("day", 9, "1d"), "x", 0).remaining == 9
-
-
 # -- wait -----------------------------------------------------------------------------------------
 
 
@@ -116,15 +80,6 @@ def test_wait_returns_at_once_for_a_cost_above_the_limit_or_without_a_server(
 
 
 # -- without an answer, and what settles -------------------------------------------------------
-
-
-def test_a_local_peek_takes_nothing(server: FakeServer) -> None:
-    server.fail()
-    limiter = server.limiter()
-    local = fixed("local", 1, "1h", on_error="local")
-    found = [bool(ask(local, "42")) for ask in (limiter.peek, limiter.peek, limiter.check)]
-    assert found == [True] * 3
-    assert not limiter.peek(local, "42")
 
 
 def test_a_local_share_below_one_unit_lengthens_the_window(server: FakeServer) -> None:
@@ -173,42 +128,6 @@ def test_a_cached_denial_is_timed_from_before_its_call() -> None:
     assert limiter.check(ONE, "42").source == "local"
     server.advance(0.001)
     assert limiter.check(ONE, "42").source == "server"
-
-
-def test_a_refund_drops_a_cached_denial(server: FakeServer) -> None:
-    limiter = server.limiter(denial_cache=9)
-    for _ in range(2):
-        limiter.check(ONE, "42")
-    limiter.refund(ONE, "42")
-    again = limiter.check(ONE, "42")
-    assert (again.allowed, again.source) == (True, "server")
-
-
-def test_a_cached_denial_ends_at_its_retry_time_or_after_denial_cache_max_ms(
-    server: FakeServer,
-) -> None:
-    soon = gcra("soon", 1, 2, "1s")
-    limiter = server.limiter(denial_cache=9, denial_cache_max_ms=2000)
-    for rule, kept_s in ((ONE, 2), (soon, 0.5)):
-        assert [limiter.check(rule, "42").source for _ in range(3)] == ["server"] * 2 + ["local"]
-        server.advance(kept_s - 0.001)
-        assert limiter.check(rule, "42").source == "local"
-        server.advance(0.001)
-        assert limiter.check(rule, "42").source == "server"
-
-
-def test_a_permanent_denial_is_cached_as_long_as_others_and_stays_permanent(
-    server: FakeServer,
-) -> None:
-    limiter = server.limiter(denial_cache=9)
-    assert limiter.check(ONE, "x", 2).never
-    server.advance(0.999)
-    cached = limiter.check(ONE, "x", 2)
-    assert (cached.never, cached.source) == (True, "local")
-    # The entry is for this cost only.
-    assert limiter.check(ONE, "x").allowed
-    server.advance(0.001)
-    assert limiter.check(ONE, "x", 2).source == "server"
 
 
 def test_a_key_is_forgotten_without_a_search_through_the_denial_cache() -> None:
@@ -271,11 +190,6 @@ def test_forget_also_drops_local_memory(server: FakeServer) -> None:
     limiter.forget(local, "42")
     server.fail()
     assert limiter.check(local, "42")
-
-
-def test_ready_sends_a_call_that_takes_nothing(server: FakeServer) -> None:
-    assert server.limiter().ready() == "module"
-    assert server.calls == [("RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0")]
 
 
 def test_a_rejected_command_is_also_counted_for_calls_without_a_decision(

@@ -27,15 +27,6 @@ API = gcra("api", 6, 10, "60s")
 HOT = fixed("hot", 10, "1h", prefetch=10)
 
 
-@pytest.mark.anyio
-async def test_concurrent_tasks_share_one_fetch() -> None:
-    server = FakeServer()
-    limiter = server.async_limiter(prefetch=100)
-    big = gcra("big", 1000, 1000, "60s")
-    await asyncio.gather(*(limiter.check(big, "42") for _ in range(100)))
-    assert len(server.calls) == 1
-
-
 def test_concurrent_threads_share_one_fetch() -> None:
     server = FakeServer()
     limiter = server.limiter(prefetch=100)
@@ -180,19 +171,6 @@ def test_the_error_of_a_rejected_fetch_is_raised_in_all_waiters() -> None:
         )
         assert [type(one) for one in found] == [CommandRejected] * 3
         assert limiter.counters.rejected == 3
-
-    run(come())
-
-
-def test_a_failed_fetch_counts_as_one_failure() -> None:
-    async def come() -> None:
-        server = Far(60)
-        server.fail()
-        limiter = server.limiter(breaker_failures=2)
-        found = await asyncio.gather(*(limiter.check(HOT, "42") for _ in range(9)))
-        assert {one.source for one in found} == {"error"}
-        server.recover()
-        assert (await limiter.check(HOT, "42")).source == "server"
 
     run(come())
 

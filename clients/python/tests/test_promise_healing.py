@@ -124,34 +124,6 @@ async def test_the_first_timeout_retires_all_silent_connections_in_asyncio(
         assert (await limiter.check(API, "42")).source == "server"
 
 
-def test_calls_that_end_with_their_generation_are_one_failure(
-    shared_server: Server, proxy: Proxy
-) -> None:
-    client = redis.Redis(port=proxy.port)
-    with Limiter(client, **BUSY, breaker_failures=2) as limiter:
-        many(limiter)
-        healed_s(limiter)
-        proxy.silence()
-        proxy.lead_to(shared_server.port)
-        # Other calls may begin after the first timeout: those are decided on new connections.
-        assert {one.source for one in many(limiter)} <= {"error", "server"}
-        assert limiter.check(API, "42").source == "server"
-
-
-@pytest.mark.anyio
-async def test_calls_that_end_with_their_generation_are_one_failure_in_asyncio(
-    shared_server: Server, proxy: Proxy
-) -> None:
-    client = redis.asyncio.Redis(port=proxy.port)
-    async with AsyncLimiter(client, **BUSY, breaker_failures=2) as limiter:
-        await warm(limiter)
-        proxy.silence()
-        proxy.lead_to(shared_server.port)
-        found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
-        assert {one.source for one in found} <= {"error", "server"}
-        assert (await limiter.check(API, "42")).source == "server"
-
-
 # -- a demoted primary, and a node that is away ----------------------------------------------------
 
 
@@ -215,27 +187,6 @@ async def test_the_server_decides_soon_after_silence_and_a_demotion(
             proxy.lead_to(shared_server.port)
             assert healed_s(limiter) < HEALED_S
             assert await healed_in_loop_s(waiting) < HEALED_S
-
-
-def test_a_refused_connection_is_tried_once_per_breaker_pause(own_port: int) -> None:
-    tries = []
-    with Limiter(redis.Redis(port=own_port), breaker_failures=10_000) as limiter:
-        pool: Any = limiter._transport._sockets.pool  # type: ignore[attr-defined]
-        make = pool._make
-
-        def counted() -> Any:
-            tries.append(1)
-            return make()
-
-        pool._make = counted
-        for _ in range(200):
-            assert limiter.check(API, "42").reason == "connection"
-    assert len(tries) == 1
-
-
-@pytest.fixture
-def own_port() -> int:
-    return free_port()
 
 
 @pytest.mark.anyio

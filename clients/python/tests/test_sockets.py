@@ -273,25 +273,6 @@ async def test_a_cancelled_waiter_leaves_the_line() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_call_drains_and_its_connection_is_used_again() -> None:
-    dials = Dials(1)
-    dials.go.set()
-    (first,) = dials.pings(1)
-    await settled()
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    pool = dials.sockets.pool
-    assert [link.drains for link in pool.in_flight] == [True]
-    # It keeps its place until its reply is read.
-    (second,) = dials.pings(1)
-    await settled()
-    assert pool.waiting == 1
-    dials.answer.set()
-    assert (await second, dials.made, len(pool.in_flight)) == (b"PONG", 1, 0)
-    await dials.sockets.close()
-
-
-@pytest.mark.anyio
 async def test_a_failed_dial_is_shared_by_all_waiting_calls_as_one_failure() -> None:
     dials = Dials()
     dials.error = redis.ConnectionError("refused")

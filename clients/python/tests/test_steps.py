@@ -20,9 +20,7 @@ from redis_throttle_client import (
     backoff,
     fixed,
     gcra,
-    leaky_bucket,
     lease,
-    policy,
 )
 from redis_throttle_client._holds.ending import Renewer
 from redis_throttle_client._rules.errors import PASSING
@@ -36,15 +34,6 @@ API = gcra("api", 6, 10, "60s")
 @pytest.fixture
 def server() -> Granting:
     return Granting()
-
-
-def test_check_each_refunds_the_earlier_costs_after_a_denial(server: Granting) -> None:
-    limiter = server.limiter()
-    day = fixed("day", 1, "1d")
-    assert limiter.check_each(API.of("42"), day.of("42"))
-    denied = limiter.check_each(API.of("42"), day.of("42"))
-    assert (denied.allowed, denied.rule, len(denied.rows)) == (False, "day", 2)
-    assert limiter.peek(API, "42", 0).remaining == 5
 
 
 class Silent:
@@ -81,25 +70,6 @@ async def test_a_fetch_and_its_waiters_have_the_full_timeout() -> None:
     assert silent.waits_s == [60, 60]
 
 
-def test_wait_sleeps_until_the_retry_time(server: Granting) -> None:
-    limiter = server.limiter()
-    limiter.check(API, "42", 6)
-    began = server.now()
-    assert limiter.wait(API, "42", 6000)
-    assert server.now() - began == pytest.approx(6)
-    assert not limiter.wait(API, "42", 5999)
-    assert server.now() - began == pytest.approx(6)
-    assert not limiter.wait(API, "42", 60_000, 7)
-
-
-def test_wait_refunds_a_place_in_the_queue_that_comes_too_late(server: Granting) -> None:
-    limiter, queue = server.limiter(), leaky_bucket("q", 4, 1, "1s")
-    assert [limiter.check(queue, "x").retry_after_ms for _ in range(3)] == [0, 1000, 2000]
-    late = limiter.wait(queue, "x", 2500)
-    assert (late.allowed, late.retry_after_ms) == (False, 3000)
-    assert limiter.peek(queue, "x", 0).remaining == 1
-
-
 def test_a_lease_is_lost_by_the_clock_of_this_process(server: Granting) -> None:
     limiter, jobs = server.limiter(), lease("jobs", 1, "60s")
     with limiter.lease(jobs, "42", "job-1") as held:
@@ -110,20 +80,6 @@ def test_a_lease_is_lost_by_the_clock_of_this_process(server: Granting) -> None:
         assert not held.held
         assert not held.renew()
     assert not held.held
-
-
-@pytest.mark.anyio
-async def test_a_lease_renews_itself_and_is_released_when_cancelled(server: Granting) -> None:
-    limiter, jobs = server.async_limiter(), lease("jobs", 1, "60s")
-    with anyio.CancelScope() as scope:
-        async with limiter.lease(jobs, "42", "job-1"):
-            for _ in range(20):
-                await anyio.lowlevel.checkpoint()
-            assert ("RL.RENEW", "rl:jobs:42", "job-1", "60") in server.calls
-            scope.cancel()
-            await anyio.sleep_forever()
-    await limiter.close()
-    assert server.calls[-1] == ("RL.RELEASE", "rl:jobs:42", "job-1")
 
 
 def test_a_lease_held_by_a_thread_renews_itself(server: Granting) -> None:
@@ -246,14 +202,6 @@ def test_granted_is_the_cost_of_an_allowed_call(server: Granting) -> None:
     assert limiter.charge(day, "42", 3).granted == 3
     server.fail()
     assert limiter.check(API, "43", 3).granted == 3
-
-
-def test_check_each_refunds_the_earlier_costs_after_a_rejected_command(server: Granting) -> None:
-    limiter = server.limiter()
-    server.script(CommandRejected("NOPOLICY no such policy"))
-    with pytest.raises(CommandRejected):
-        limiter.check_each(API.of("42"), policy("unknown").of("42"))
-    assert limiter.peek(API, "42", 0).remaining == 6
 
 
 def test_permits_of_another_rule_with_the_same_name_are_not_used(server: Granting) -> None:
