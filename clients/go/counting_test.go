@@ -93,9 +93,22 @@ func TestGives_permits_back_here_and_units_to_the_server(t *testing.T) {
 	})
 }
 
-func TestGives_nothing_back_of_a_wrong_item_or_after_Close(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, _ *script, limiter *Limiter) {
+func TestGives_nothing_back_that_was_not_taken(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, limiter *Limiter) {
 		rule := testRule()
+		for name, d := range map[string]Decision{
+			"no answer": {Allowed: true, WouldAllow: true, Granted: 1, Source: SourceError},
+			"a denial":  {Source: SourceServer},
+			"shadow":    {Allowed: true, Granted: 1, Source: SourceServer},
+		} {
+			if err := limiter.GiveBack(rule.Of("a"), d); err != nil {
+				t.Error(name, err)
+			}
+		}
+		synctest.Wait()
+		if sent := s.seen().sent; len(sent) != 0 {
+			t.Error(sent)
+		}
 		var wrong *InvalidArgument
 		if err := limiter.GiveBack(Item{}, Decision{}); !errors.As(err, &wrong) {
 			t.Error(err)

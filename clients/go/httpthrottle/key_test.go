@@ -88,3 +88,18 @@ func TestKeyOf_of_one_rule_reads_the_host_and_only_one_line(t *testing.T) {
 		t.Error("another subject than acme.example|k1")
 	}
 }
+
+// expectSubject checks the status of a request of a case, and that its subject is the expected one
+// if the case has a subject.
+func expectSubject(t *testing.T, name string, expected any, status int, isSame bool) {
+	t.Helper()
+	if _, isSubject := expected.(string); !isSubject {
+		if status != http.StatusBadRequest {
+			t.Errorf("%s: %d", name, status)
+		}
+		return
+	}
+	if status != http.StatusOK || !isSame {
+		t.Errorf("%s: %d, another subject than %s", name, status, expected)
+	}
+}

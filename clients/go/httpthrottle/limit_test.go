@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -103,79 +102,6 @@ func TestRefuses_mistakes_when_it_is_made(t *testing.T) {
 	}
 	if _, err := httpthrottle.Limit(nil, byRequest...); err == nil {
 		t.Error("a nil limiter")
-	}
-}
-
-// expectSubject checks the status of a request of a case, and that its subject is the expected one
-// if the case has a subject.
-func expectSubject(t *testing.T, name string, expected any, status int, isSame bool) {
-	t.Helper()
-	if _, isSubject := expected.(string); !isSubject {
-		if status != http.StatusBadRequest {
-			t.Errorf("%s: %d", name, status)
-		}
-		return
-	}
-	if status != http.StatusOK || !isSame {
-		t.Errorf("%s: %d, another subject than %s", name, status, expected)
-	}
-}
-
-func TestAddresses_of_the_cases(t *testing.T) {
-	text, err := os.ReadFile("../../cases.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases struct {
-		Addresses []struct {
-			Name  string
-			Input struct {
-				Peer               *string
-				Forwarded, Trusted []string
-			}
-			// Expect is a subject, nil or the object of an error.
-			Expect any
-		}
-	}
-	if err := json.Unmarshal(text, &cases); err != nil {
-		t.Fatal(err)
-	}
-	var hash string
-	limiter := without(t, throttle.WithOnDecision(func(e throttle.Event) { hash = e.KeyHash }))
-	api := gcra(t, "api")
-	for _, one := range cases.Addresses {
-		limit, err := httpthrottle.Limit(limiter, httpthrottle.Rule(api),
-			httpthrottle.TrustedProxies(one.Input.Trusted...))
-		subject, isSubject := one.Expect.(string)
-		if isWrong := one.Expect != nil && !isSubject; isWrong || err != nil {
-			if !isWrong || err == nil {
-				t.Errorf("%s: %v", one.Name, err)
-			}
-			continue
-		}
-		peer := ""
-		if one.Input.Peer != nil {
-			peer = *one.Input.Peer
-		}
-		if _, isAddress := (throttle.Proxies{}).Subject(peer, nil); !isAddress && !isSubject {
-			continue // See TestPeers_without_an_address.
-		}
-		handler := limit(http.HandlerFunc(served))
-		r := get()
-		r.RemoteAddr = "@"
-		if one.Input.Peer != nil {
-			r.RemoteAddr = *one.Input.Peer
-		}
-		r.Header["X-Forwarded-For"] = one.Input.Forwarded
-		w := ask(handler, r)
-		got := hash
-		if isSubject {
-			_, _ = limiter.Check(context.Background(), api.Of(subject))
-		}
-		expectSubject(t, one.Name, one.Expect, w.Code, got == hash)
-	}
-	if len(cases.Addresses) < 40 {
-		t.Errorf("%d cases", len(cases.Addresses))
 	}
 }
 
