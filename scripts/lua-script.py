@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes functions/redis_throttle_script.lua from functions/redis_throttle.lua, for EVALSHA, and the
-copies of both in clients/go/lua: a module in Go can neither link to files nor read outside of it.
+"""Joins functions/redis_throttle.lua from functions/parts/, and makes from it
+functions/redis_throttle_script.lua, for EVALSHA, and the copies of both in clients/go/lua: a module
+in Go can neither link to files nor read outside of it.
 
     scripts/lua-script.py            writes the files
     scripts/lua-script.py --check    fails if a committed file differs
@@ -20,6 +21,13 @@ COPIES = ROOT / "clients/go/lua"
 LIBRARY = FUNCTIONS / "redis_throttle.lua"
 SCRIPT = FUNCTIONS / "redis_throttle_script.lua"
 LAST_SECTION = "-- As a library ---"
+
+# In this order: a part uses the names of those above it.
+PARTS = """
+    head wide_numbers errors arguments states
+    algorithms gcra buckets fixed_window sliding_window backoff sliding_log by_name
+    calls leases several block run register
+""".split()
 
 HEAD = """\
 -- redis-throttle without the module, as a script: EVALSHA sha 1 user:42 GCRA 6 10 60
@@ -54,6 +62,14 @@ def with_functions_in_place(code):
     return code
 
 
+def joined():
+    """Joins the parts, and fails if a file among them has no place."""
+    parts = FUNCTIONS / "parts"
+    if sorted(PARTS) != sorted(path.stem for path in parts.iterdir()):
+        sys.exit(f"{parts} has other files than PARTS of {__file__}")
+    return "".join((parts / f"{name}.lua").read_text() for name in PARTS)
+
+
 def script(library):
     code, found, _ = library.partition(LAST_SECTION)
     values, found_too, functions = code.partition(FIRST_SECTION)
@@ -65,14 +81,14 @@ def script(library):
 
 
 def main():
-    library = LIBRARY.read_text()
-    made = {SCRIPT: script(library), COPIES / LIBRARY.name: library}
+    library = joined()
+    made = {LIBRARY: library, SCRIPT: script(library), COPIES / LIBRARY.name: library}
     made[COPIES / SCRIPT.name] = made[SCRIPT]
     for path, text in made.items():
         if sys.argv[1:] != ["--check"]:
             path.write_text(text)
         elif path.read_text() != text:
-            sys.exit(f"{path} is not the one that is made of {LIBRARY}: run {__file__}")
+            sys.exit(f"{path} is not the one that is made of {FUNCTIONS}/parts: run {__file__}")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@
 -- argument. rl_version returns the version. A function for a feature that needs the module, such as
 -- QUOTA, returns an error that says so.
 --
--- scripts/lua-script.py makes functions/redis_throttle_script.lua from this file, for EVALSHA. The
--- script takes the command's name before its arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
+-- scripts/lua-script.py joins this file from functions/parts/, and makes from it the script
+-- functions/redis_throttle_script.lua, for EVALSHA. The script takes the command's name before its
+-- arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
 --
 -- Arithmetic. Lua's numbers are exact up to 2^53, and no number that decides a verdict exceeds it:
 -- times are in microseconds, and sums of times are relative to now. GCRA keeps the nanoseconds in a

@@ -1,0 +1,27 @@
+-- Algorithms -----------------------------------------------------------------------------------
+
+-- Each algorithm is a table of functions on one key at a time. The function standing reads the
+-- key's state, and the functions below it work on that state. Spans are in microseconds, and
+-- numbers that may not fit below 2^53 are wide.
+--
+--   read(args, at, term)              reads the arguments of a rule from at on. Returns the cost,
+--                                     what options returns for PARTIAL and LEAVE, and the numbers
+--                                     of the rule; or nil and the first failure from left to right
+--   term                              an argument for read: the name of the capacity in its errors,
+--                                     or an additional option besides those of every call
+--   standing(bytes, now, cost, ...)   reads the stored bytes, nil if there are none, under the
+--                                     numbers of a rule. cost is the amount to take, with the
+--                                     units to leave, or to give back.
+--                                     Returns the limit, and true if it moved the state to now
+--                                     because the clock stepped back; nil if the bytes are not a
+--                                     state of the algorithm.
+--   lacks(cost)                       returns the time until there is room for cost, nil if there
+--                                     is room now
+--   in_use()                          returns the used units, rounded up
+--   take(cost, is_charged), give_back(cost)
+--   after()                           returns the units left, and the time until none is in use
+--   wait()                            returns the delay of an allowed call; only LEAKYBUCKET has it
+--   next(remaining, reset)            returns the bytes to store, how long after now they expire,
+--                                     and how much longer the key may live; for SLIDINGLOG also
+--                                     the offset at which to store the bytes
+
