@@ -1106,19 +1106,19 @@ local function sliding()
     end
   end
 
-  local function lapses_in()
+  local function expires_in()
     if current > 0 then return start - now + 2 * window end
     return previous > 0 and start - now + window or 0
   end
 
   local function after()
-    local reset = lapses_in()
+    local reset = expires_in()
     return estimate < limit and limit - estimate or 0, reset > 0 and reset or 0
   end
 
   local function next()
     local bytes = front_of(0x94, 0xfe, start) .. spelled(previous) .. spelled(current)
-    return bytes, lapses_in(), 0
+    return bytes, expires_in(), 0
   end
 
   return {
@@ -1200,26 +1200,17 @@ end
 
 -- Sliding log: stores every call in an entry of 12 bytes, six for the microseconds since the base
 -- and six for the running total. Entries are numbered from 0 here.
-local function sliding_log()
-  local SIX_BYTES_MAX = 281474976710655
-  local now, limit, window, slots
-  -- grid: the width of a slot under this rule. rule_slot: the step to which this rule rounds
-  -- instants up. Both in microseconds.
-  local grid, rule_slot
-  -- log: the stored log. base: the instant from which it counts. slot: its coarsest rounding.
-  -- count: the number of its entries. front: the number of bytes before the entries.
-  local log, base, slot, count, front
-  -- dead: the number of expired entries. passed: the running total at the last expired entry.
-  -- used: the units in use.
-  local dead, passed, used
-  -- A change keeps the entries from kept_from to kept_to - 1, and puts one entry after them: the
-  -- instant last with the running total last_total.
-  local kept_from, kept_to, last, last_total
-  -- If the clock stepped back: the instant to which the entries after the kept entries are moved.
-  local moved_to
-  -- True if a change rewrites the whole log, even if only its end changes.
-  local rewrites
 
+-- The largest number in six bytes.
+local SIX_BYTES_MAX = 281474976710655
+
+-- Returns the functions that read a log.
+local function log_reader()
+  -- log: the stored log. base: the instant from which it counts. front: the number of bytes before
+  -- the entries.
+  local log, base, front
+
+  -- Returns the instant of an entry, and the running total at the entry.
   local function entry(index)
     local offset, total = unpack('>I6I6', log, front + 12 * index + 1)
     return base + offset, total
@@ -1235,39 +1226,118 @@ local function sliding_log()
     return from
   end
 
+  -- Reads the bytes of a log. Returns its base, its coarsest rounding, the number of its entries,
+  -- and the number of bytes before them; nil if the bytes are not a log.
+  local function read(bytes)
+    if byte(bytes, 2) ~= 0xfd then return end
+    local at, its_base, slot = numbers(bytes, 2)
+    if not at or its_base > INSTANT_MAX or slot < 1 or slot > PERIOD_MAX then return end
+    local count = (#bytes - at + 1) / 12
+    if count < 1 or count % 1 ~= 0 then return end
+    log, base, front = bytes, its_base, at - 1
+    local first, first_total = entry(0)
+    local newest, newest_total = entry(count - 1)
+    if first == base and first_total > 0 and first_total <= newest_total
+      and newest - base <= INSTANT_MAX - base then
+      return base, slot, count, front
+    end
+  end
+
+  -- Frees the bytes, which may be large: they would stay in memory until the next call.
+  local function forget() log = nil end
+
+  return { entry = entry, first_not = first_not, read = read, forget = forget }
+end
+
+-- Returns the functions that encode a log. `entry` reads an entry of the stored log.
+local function log_writer(entry)
+  local writer = {}
+
+  -- Encodes the head of a log.
+  function writer.header(base, slot)
+    return front_of(0x93, 0xfd, base) .. spelled(slot)
+  end
+
+  -- Encodes an entry relative to an instant and a total. A value that does not fit into six bytes
+  -- becomes the largest that fits. Only a forged log produces such values.
+  function writer.entry(instant, total, from, total_before)
+    local offset = instant > from and instant - from or 0
+    total = total > total_before and total - total_before or 0
+    return pack('>I6I6', offset < SIX_BYTES_MAX and offset or SIX_BYTES_MAX,
+      total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
+  end
+
+  -- Encodes the log of the entries from..to - 1 and a new last entry, the instant `last` with the
+  -- running total `last_total`. Only the ends of a stored log are checked, so a forged log may be
+  -- out of order between them. The log written here is always readable.
+  function writer.rewritten(from, to, slot, last, last_total)
+    local total_before = 0
+    if from > 0 then
+      local _
+      _, total_before = entry(from - 1)
+    end
+    local newest_total = last_total > total_before and last_total or total_before + 1
+    local instants, totals, kept = {}, {}, 0
+    for index = from, to - 1 do
+      local instant, total = entry(index)
+      if instant > last then instant = last end
+      if total <= total_before then total = total_before + 1 end
+      if total > newest_total then total = newest_total end
+      -- Of entries with the same instant only the last one is kept.
+      if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
+      instants[kept], totals[kept] = instant, total
+    end
+    if kept == 0 or instants[kept] ~= last then kept = kept + 1 end
+    instants[kept], totals[kept] = last, newest_total
+    local base = instants[1]
+    local parts = { writer.header(base, slot) }
+    for index = 1, kept do
+      parts[index + 1] = writer.entry(instants[index], totals[index], base, total_before)
+    end
+    return table.concat(parts)
+  end
+
+  return writer
+end
+
+local function sliding_log()
+  local reader = log_reader()
+  local entry, first_not = reader.entry, reader.first_not
+  local writer = log_writer(entry)
+  local now, limit, window, slots
+  -- grid: the width of a slot under this rule. rule_slot: the step to which this rule rounds
+  -- instants up. Both in microseconds.
+  local grid, rule_slot
+  -- base: the instant from which the stored log counts, nil if there is none. slot: its coarsest
+  -- rounding. count: the number of its entries. front: the number of bytes before the entries.
+  local base, slot, count, front
+  -- dead: the number of expired entries. passed: the running total at the last expired entry.
+  -- used: the units in use.
+  local dead, passed, used
+  -- A change keeps the entries from kept_from to kept_to - 1, and puts one entry after them: the
+  -- instant last with the running total last_total.
+  local kept_from, kept_to, last, last_total
+  -- If the clock stepped back: the instant to which the entries after the kept entries are moved.
+  local moved_to
+  -- True if a change rewrites the whole log, even if only its end changes.
+  local rewrites
+
   -- Returns now, rounded up to the slot.
   local function rounded_now()
     local into = now % rule_slot
     return into == 0 and now or now - into + rule_slot
   end
 
-  local function is_log(bytes)
-    if byte(bytes, 2) ~= 0xfd then return false end
-    local at
-    at, base, slot = numbers(bytes, 2)
-    if not at or base > INSTANT_MAX or slot < 1 or slot > PERIOD_MAX then return false end
-    log, front = bytes, at - 1
-    count = (#bytes - front) / 12
-    if count < 1 or count % 1 ~= 0 then return false end
-    local first, first_total = entry(0)
-    local newest, newest_total = entry(count - 1)
-    return first == base and first_total > 0 and first_total <= newest_total
-      and newest - base <= INSTANT_MAX - base
-  end
-
   local function standing(bytes, at, _, its_limit, its_window, own_slots)
     now, limit, window, slots = at, its_limit, its_window, own_slots or SLOTS_DEFAULT
     grid = floor((window + slots - 1) / slots)
     rule_slot = limit <= slots and 1 or grid
-    log, moved_to, rewrites = nil, nil, false
+    base, moved_to, rewrites = nil, nil, false
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
     if not bytes then return limit, false end
-    if not is_log(bytes) then
-      -- The bytes may be large, and the variable log would keep them in memory until the next call.
-      log = nil
-      return
-    end
+    base, slot, count, front = reader.read(bytes)
+    if not base then return reader.forget() end
     last, last_total = entry(count - 1)
     local since = now - window
     -- No entry is earlier than the base.
@@ -1294,7 +1364,7 @@ local function sliding_log()
   -- Returns the instant at which `excess` units, of those in use, are free again.
   local function freed_at(excess)
     local freed = last
-    if log then
+    if base then
       local index = first_not(dead, kept_to, function(_, total)
         return total - passed < excess
       end)
@@ -1361,7 +1431,7 @@ local function sliding_log()
     local given = cost < used and cost or used
     used = used - given
     last_total = last_total > given and last_total - given or 0
-    if not log then return end
+    if not base then return end
     local stale = stale_entries()
     -- The first entry that reaches the remaining total becomes the last entry.
     local reached = first_not(dead, kept_to, function(_, total) return total < last_total end)
@@ -1385,53 +1455,11 @@ local function sliding_log()
     return used < limit and limit - used or 0, reset > 0 and reset or 0
   end
 
-  local function header(from, its_slot)
-    return front_of(0x93, 0xfd, from) .. spelled(its_slot)
-  end
-
-  -- Encodes an entry relative to an instant and a total. A value that does not fit into six bytes
-  -- becomes the largest that fits. Only a forged log produces such values.
-  local function packed(instant, total, from, total_before)
-    local offset = instant > from and instant - from or 0
-    total = total > total_before and total - total_before or 0
-    return pack('>I6I6', offset < SIX_BYTES_MAX and offset or SIX_BYTES_MAX,
-      total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
-  end
-
-  -- Encodes the log with the entries from..to - 1 and the new last entry. Only the ends of a stored
-  -- log are checked, so a forged log may be out of order between them. The log written here is
-  -- always readable.
-  local function rewritten(from, to, its_slot)
-    local total_before = 0
-    if from > 0 then
-      local _
-      _, total_before = entry(from - 1)
-    end
-    local newest_total = last_total > total_before and last_total or total_before + 1
-    local instants, totals, kept = {}, {}, 0
-    for index = from, to - 1 do
-      local instant, total = entry(index)
-      if instant > last then instant = last end
-      if total <= total_before then total = total_before + 1 end
-      if total > newest_total then total = newest_total end
-      -- Of entries with the same instant only the last one is kept.
-      if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
-      instants[kept], totals[kept] = instant, total
-    end
-    if kept == 0 or instants[kept] ~= last then kept = kept + 1 end
-    instants[kept], totals[kept] = last, newest_total
-    local from_instant = instants[1]
-    local parts = { header(from_instant, its_slot) }
-    for index = 1, kept do
-      parts[index + 1] = packed(instants[index], totals[index], from_instant, total_before)
-    end
-    return table.concat(parts)
-  end
-
   local function next()
-    local lapse, slack = last + window - now, floor(window / 8)
-    if not log then
-      return header(last, rule_slot) .. packed(last, last_total, last, 0), lapse, slack
+    local expires_in, slack = last + window - now, floor(window / 8)
+    if not base then
+      local bytes = writer.header(last, rule_slot) .. writer.entry(last, last_total, last, 0)
+      return bytes, expires_in, slack
     end
     local from, to = kept_from, kept_to
     if to - 1 >= from then
@@ -1450,11 +1478,11 @@ local function sliding_log()
       or not moved_to and last <= entry(count - 1)
     local its_slot = inherits and slot > rule_slot and slot or rule_slot
     if from == 0 and its_slot == slot and (to > 0 or last == base) and not rewrites then
-      local bytes = packed(last, last_total, base, 0)
+      local bytes = writer.entry(last, last_total, base, 0)
       if count - to > 1 then bytes = bytes:rep(count - to) end
-      return bytes, lapse, slack, front + 12 * to
+      return bytes, expires_in, slack, front + 12 * to
     end
-    return rewritten(from, to, its_slot), lapse, slack
+    return writer.rewritten(from, to, its_slot, last, last_total), expires_in, slack
   end
 
   return {
@@ -1593,14 +1621,14 @@ local function expiry_of(key, now)
   return left >= 0 and left + floor(now / 1000) or -1
 end
 
--- Returns a new expiry for a key whose state expires `lapse` after `now`. If the key can keep its
--- present expiry, returns nil and that expiry: it is not before the state expires, and at most
+-- Returns a new expiry for a key whose state expires `expires_in` after `now`. If the key can keep
+-- its present expiry, returns nil and that expiry: it is not before the state expires, and at most
 -- `slack` later.
-local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, lapse + slack)
+local function new_expiry(key, now, expires_in, slack, is_new)
+  local relaxed = expiry_ms(now, expires_in + slack)
   if is_new then return relaxed end
   local expiry = expiry_of(key, now)
-  if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
+  if expiry < expiry_ms(now, expires_in) or expiry > relaxed then return relaxed end
   return nil, expiry
 end
 
@@ -1618,12 +1646,12 @@ local function check_right_to_expire(key, expiry)
 end
 
 -- Stores `bytes` as the whole value, or in place of everything from `offset` to the value's end.
-local function store(key, now, is_new, bytes, lapse, slack, offset)
+local function store(key, now, is_new, bytes, expires_in, slack, offset)
   local expiry, kept
   if slack == 0 then
-    expiry = expiry_ms(now, lapse)
+    expiry = expiry_ms(now, expires_in)
   else
-    expiry, kept = new_expiry(key, now, lapse, slack, is_new)
+    expiry, kept = new_expiry(key, now, expires_in, slack, is_new)
   end
   if offset then
     if expiry then check_right_to_expire(key, expiry) end
@@ -1676,9 +1704,9 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, left and cost + left or cost, a, b, c, d)
   if not limit then
     local needed = settles and 0 or (rarer and rarer.partial and 1 or cost) + (left or 0)
-    local reply, ban, lapse = denied(bytes, now, a, needed, cost > 0 and not settles)
+    local reply, ban, expires_in = denied(bytes, now, a, needed, cost > 0 and not settles)
     if reply == nil then return failed(repaired or 'wrong_type', verb) end
-    if ban and verb ~= 'PEEK' then store(key, now, false, ban, lapse, 0) end
+    if ban and verb ~= 'PEEK' then store(key, now, false, ban, expires_in, 0) end
     if reply then return reply end
     limit, repaired = self.standing(nil, now, left and cost + left or cost, a, b, c, d)
   end
@@ -1705,9 +1733,13 @@ end
 
 -- Leases. The holders are a sorted set: an empty member of score 0, which marks the set as a set of
 -- leases, and a member for each id, whose score is the instant at which its lease expires.
-local function leases()
-  -- The largest number of expired holders that a call removes when it adds one.
-  local REMOVED_MAX = 8
+
+-- The largest number of expired holders that a call removes when it adds one.
+local REMOVED_MAX = 8
+
+-- Returns the functions that read a set of leases.
+local function lease_set()
+  local set = {}
 
   -- Returns the instant of a score; nil if no lease can have that score.
   local function instant_of(score)
@@ -1720,7 +1752,7 @@ local function leases()
   -- Returns true and the score of the first lease if the key exists, and false if it does not; or
   -- nil and the failure. For a ban that has ended, returns false and true; for any other ban,
   -- returns nil and a table of the three numbers that ban_in returns.
-  local function look_at(key, now)
+  function set.look_at(key, now)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       if not find(first.err, 'WRONGTYPE', 1, true) then return nil, first.err end
@@ -1738,16 +1770,16 @@ local function leases()
 
   -- Returns the number of expired holders, given the score of the first holder; nil if a score is
   -- invalid. The mark has rank 0, so the holders begin at rank 1.
-  local function count_lapsed(key, now, score)
+  function set.count_expired(key, now, score)
     if not score then return 0 end
-    local lapse = instant_of(score)
-    if not lapse then return end
-    if lapse > now then return 0 end
+    local expires = instant_of(score)
+    if not expires then return end
+    if expires > now then return 0 end
     local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
-      lapse = instant_of(first[at])
-      if not lapse then return end
-      if lapse > now then return at / 2 - 1 end
+      expires = instant_of(first[at])
+      if not expires then return end
+      if expires > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
     return call('ZCOUNT', key, '1', now)
@@ -1755,37 +1787,43 @@ local function leases()
 
   -- Returns the instant at which the lease of an id expires; false if the lease is not live, nil if
   -- the score is invalid.
-  local function lapse_of(key, id, now)
+  function set.expiry_of_id(key, id, now)
     local score = call('ZSCORE', key, id)
     if not score then return false end
-    local lapse = instant_of(score)
-    return lapse and lapse > now and lapse or lapse and false
+    local expires = instant_of(score)
+    return expires and expires > now and expires or expires and false
   end
 
   -- Returns the instant at which the last lease of the other holders expires; false if no other
   -- lease is live, nil if the score is invalid.
-  local function last_of_others(key, id, now)
+  function set.last_of_others(key, id, now)
     local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
-    local lapse = instant_of(last[at + 1])
-    return lapse and lapse > now and lapse or lapse and false
+    local expires = instant_of(last[at + 1])
+    return expires and expires > now and expires or expires and false
   end
 
   -- Returns the instant at which the live lease of this rank expires: `rank` live leases expire
   -- before it. Returns nil if the score of the lease is invalid.
-  local function lapse_at(key, now, lapsed, rank)
+  function set.expiry_at(key, now, expired, rank)
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
         'WITHSCORES', 'LIMIT', rank, '1')
     else
-      found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
+      found = call('ZRANGE', key, 1 + expired + rank, 1 + expired + rank, 'WITHSCORES')
     end
     if not found[2] then return now end
     return instant_of(found[2])
   end
 
+  return set
+end
+
+-- Returns the functions of the commands on leases.
+local function leases()
+  local set = lease_set()
   local self = {}
 
   -- Reads the arguments from place `at` on: an id, then for LEASE the limit of holders and the ttl,
@@ -1825,27 +1863,27 @@ local function leases()
   -- permits left, the time to wait, the time until the last lease expires, and the argument for
   -- hold if a lease is granted; or nil and the failure.
   function self.decide(key, id, limit, ttl, left, now, holds_back)
-    local there, first = look_at(key, now)
+    local there, first = set.look_at(key, now)
     if there == nil then
       if type(first) ~= 'table' then return nil, first end
       local grant = first[3] and { ban = first[2] }
       return 1 + left > limit and -1 or 0, 0, first[1], first[1], grant
     end
-    local live, lapsed, mine, others = 0, 0, false, false
+    local live, expired, mine, others = 0, 0, false, false
     if there then
-      lapsed = count_lapsed(key, now, first)
-      if not lapsed then return nil, 'wrong_type' end
-      live = call('ZCARD', key) - 1 - lapsed
+      expired = set.count_expired(key, now, first)
+      if not expired then return nil, 'wrong_type' end
+      live = call('ZCARD', key) - 1 - expired
       if live < 0 then live = 0 end
-      mine = lapse_of(key, id, now)
-      others = last_of_others(key, id, now)
+      mine = set.expiry_of_id(key, id, now)
+      others = set.last_of_others(key, id, now)
       if mine == nil or others == nil then return nil, 'wrong_type' end
     end
     if live + left >= limit and not mine then
       if left >= limit then
         return -1, limit > live and limit - live or 0, 0, others and others - now or 0
       end
-      local enough = lapse_at(key, now, lapsed, live + left - limit)
+      local enough = set.expiry_at(key, now, expired, live + left - limit)
       if not enough then return nil, 'wrong_type' end
       local wait, reset = enough - now, others and others - now or 0
       return 0, limit > live and limit - live or 0, wait > 0 and wait or 0, reset
@@ -1854,10 +1892,10 @@ local function leases()
     if holds_back then
       return 1, limit > live and limit - live or 0, 0, last - now
     end
-    local lapse = now + ttl
-    last = others and others > lapse and others or lapse
+    local expires = now + ttl
+    last = others and others > expires and others or expires
     if not mine then live = live + 1 end
-    local grant = { id, lapse, last, there, lapsed > 0, not there and first }
+    local grant = { id, expires, last, there, expired > 0, not there and first }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
@@ -1868,12 +1906,12 @@ local function leases()
     if grant.ban then
       return store(key, now, false, pair(0xf3, now + grant.ban, grant.ban), grant.ban, 0)
     end
-    local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local id, expires, last, there, has_expired = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
       and expiry_ms(now, left + floor(left / 8))
     if expiry then check_right_to_expire(key, expiry) end
-    if has_lapsed then
+    if has_expired then
       local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
@@ -1883,17 +1921,17 @@ local function leases()
       if #removed > 0 then call('ZREM', key, spread(removed)) end
     end
     if there then
-      call('ZADD', key, lapse, id)
+      call('ZADD', key, expires, id)
     else
       -- A ban that has ended is still there.
       if grant[6] then call('UNLINK', key) end
-      call('ZADD', key, '0', '', lapse, id)
+      call('ZADD', key, '0', '', expires, id)
     end
     if expiry then call('PEXPIREAT', key, expiry) end
   end
 
   -- Returns true if the key, which does not hold a string, is a set of leases.
-  function self.is_set(key) return look_at(key) end
+  function self.is_set(key) return set.look_at(key) end
 
   -- Returns 0 for a key without leases: it is missing or has a ban. Otherwise returns nil and the
   -- failure.
@@ -1904,25 +1942,26 @@ local function leases()
 
   -- Renews a live lease. Returns 1; 0 if the lease is not live; or nil and the failure.
   function self.renew(key, now, id, ttl)
-    local there, failure = look_at(key, now)
+    local there, failure = set.look_at(key, now)
     if not there then return without_leases(there, failure) end
-    local mine = lapse_of(key, id, now)
+    local mine = set.expiry_of_id(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    local others = last_of_others(key, id, now)
+    local others = set.last_of_others(key, id, now)
     if others == nil then return nil, 'wrong_type' end
-    local lapse = now + ttl
-    self.hold(key, now, { id, lapse, others and others > lapse and others or lapse, true, false })
+    local expires = now + ttl
+    local last = others and others > expires and others or expires
+    self.hold(key, now, { id, expires, last, true, false })
     return 1
   end
 
   -- Releases a live lease. Sets an earlier expiry of the key if the other leases do not need the
   -- present one, and unlinks the key if no live lease is left. Returns the same as renew.
   function self.release(key, now, id)
-    local there, failure = look_at(key, now)
+    local there, failure = set.look_at(key, now)
     if not there then return without_leases(there, failure) end
-    local mine = lapse_of(key, id, now)
+    local mine = set.expiry_of_id(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    local last = last_of_others(key, id, now)
+    local last = set.last_of_others(key, id, now)
     if last == nil then return nil, 'wrong_type' end
     if not last then
       -- UNLINK frees the members in the background: there may be many expired holders.
@@ -2010,7 +2049,7 @@ local function several()
   -- of each table belongs to rule n. Each call fills the tables before it reads them. They are kept
   -- from call to call, so that no call creates new ones.
   local rules, rows = {}, {}
-  local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
+  local changes, states, lifetimes, slacks, offsets = {}, {}, {}, {}, {}
 
   -- Reads the rules of a call. Returns how many there are; or nil, the failure, and the number of
   -- the rule that failed.
@@ -2052,9 +2091,9 @@ local function several()
     local needed = cost + (rule.left or 0)
     local limit, repaired = self.standing(bytes, now, needed, rule[1], rule[2], rule[3], rule[4])
     if not limit then
-      local reply, ban, lapse = denied(bytes, now, rule[1], needed, cost > 0)
+      local reply, ban, expires_in = denied(bytes, now, rule[1], needed, cost > 0)
       if reply == nil then return nil, repaired or 'wrong_type' end
-      if reply then return reply, false, ban, lapse, 0 end
+      if reply then return reply, false, ban, expires_in, 0 end
       limit, repaired = self.standing(nil, now, needed, rule[1], rule[2], rule[3], rule[4])
     end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back, rule.left)
@@ -2089,7 +2128,7 @@ local function several()
     for place = 1, count do
       local change, bytes = changes[place], states[place]
       if bytes then
-        store(keys[place], now, change, bytes, lapses[place], slacks[place], offsets[place])
+        store(keys[place], now, change, bytes, lifetimes[place], slacks[place], offsets[place])
       elseif change then
         lease().hold(keys[place], now, change)
       end
@@ -2104,7 +2143,7 @@ local function several()
     for place = 1, count do
       local rule = rules[place]
       local row
-      row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+      row, changes[place], states[place], lifetimes[place], slacks[place], offsets[place] =
         decide_one(keys[place], rule, now, false)
       if not row then return failed(changes[place], verb, place) end
       rows[place] = row
@@ -2120,7 +2159,7 @@ local function several()
         if rows[place][1] > 0 then
           -- Another rule denies the call. Decide this rule again, without taking anything.
           local row
-          row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+          row, changes[place], states[place], lifetimes[place], slacks[place], offsets[place] =
             decide_one(keys[place], rules[place], now, true)
           if not row then return failed(changes[place], verb, place) end
           row[4] = 0

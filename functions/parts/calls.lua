@@ -105,14 +105,14 @@ local function expiry_of(key, now)
   return left >= 0 and left + floor(now / 1000) or -1
 end
 
--- Returns a new expiry for a key whose state expires `lapse` after `now`. If the key can keep its
--- present expiry, returns nil and that expiry: it is not before the state expires, and at most
+-- Returns a new expiry for a key whose state expires `expires_in` after `now`. If the key can keep
+-- its present expiry, returns nil and that expiry: it is not before the state expires, and at most
 -- `slack` later.
-local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, lapse + slack)
+local function new_expiry(key, now, expires_in, slack, is_new)
+  local relaxed = expiry_ms(now, expires_in + slack)
   if is_new then return relaxed end
   local expiry = expiry_of(key, now)
-  if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
+  if expiry < expiry_ms(now, expires_in) or expiry > relaxed then return relaxed end
   return nil, expiry
 end
 
@@ -130,12 +130,12 @@ local function check_right_to_expire(key, expiry)
 end
 
 -- Stores `bytes` as the whole value, or in place of everything from `offset` to the value's end.
-local function store(key, now, is_new, bytes, lapse, slack, offset)
+local function store(key, now, is_new, bytes, expires_in, slack, offset)
   local expiry, kept
   if slack == 0 then
-    expiry = expiry_ms(now, lapse)
+    expiry = expiry_ms(now, expires_in)
   else
-    expiry, kept = new_expiry(key, now, lapse, slack, is_new)
+    expiry, kept = new_expiry(key, now, expires_in, slack, is_new)
   end
   if offset then
     if expiry then check_right_to_expire(key, expiry) end
@@ -188,9 +188,9 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, left and cost + left or cost, a, b, c, d)
   if not limit then
     local needed = settles and 0 or (rarer and rarer.partial and 1 or cost) + (left or 0)
-    local reply, ban, lapse = denied(bytes, now, a, needed, cost > 0 and not settles)
+    local reply, ban, expires_in = denied(bytes, now, a, needed, cost > 0 and not settles)
     if reply == nil then return failed(repaired or 'wrong_type', verb) end
-    if ban and verb ~= 'PEEK' then store(key, now, false, ban, lapse, 0) end
+    if ban and verb ~= 'PEEK' then store(key, now, false, ban, expires_in, 0) end
     if reply then return reply end
     limit, repaired = self.standing(nil, now, left and cost + left or cost, a, b, c, d)
   end

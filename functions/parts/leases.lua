@@ -2,9 +2,13 @@
 
 -- Leases. The holders are a sorted set: an empty member of score 0, which marks the set as a set of
 -- leases, and a member for each id, whose score is the instant at which its lease expires.
-local function leases()
-  -- The largest number of expired holders that a call removes when it adds one.
-  local REMOVED_MAX = 8
+
+-- The largest number of expired holders that a call removes when it adds one.
+local REMOVED_MAX = 8
+
+-- Returns the functions that read a set of leases.
+local function lease_set()
+  local set = {}
 
   -- Returns the instant of a score; nil if no lease can have that score.
   local function instant_of(score)
@@ -17,7 +21,7 @@ local function leases()
   -- Returns true and the score of the first lease if the key exists, and false if it does not; or
   -- nil and the failure. For a ban that has ended, returns false and true; for any other ban,
   -- returns nil and a table of the three numbers that ban_in returns.
-  local function look_at(key, now)
+  function set.look_at(key, now)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       if not find(first.err, 'WRONGTYPE', 1, true) then return nil, first.err end
@@ -35,16 +39,16 @@ local function leases()
 
   -- Returns the number of expired holders, given the score of the first holder; nil if a score is
   -- invalid. The mark has rank 0, so the holders begin at rank 1.
-  local function count_lapsed(key, now, score)
+  function set.count_expired(key, now, score)
     if not score then return 0 end
-    local lapse = instant_of(score)
-    if not lapse then return end
-    if lapse > now then return 0 end
+    local expires = instant_of(score)
+    if not expires then return end
+    if expires > now then return 0 end
     local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
-      lapse = instant_of(first[at])
-      if not lapse then return end
-      if lapse > now then return at / 2 - 1 end
+      expires = instant_of(first[at])
+      if not expires then return end
+      if expires > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
     return call('ZCOUNT', key, '1', now)
@@ -52,37 +56,43 @@ local function leases()
 
   -- Returns the instant at which the lease of an id expires; false if the lease is not live, nil if
   -- the score is invalid.
-  local function lapse_of(key, id, now)
+  function set.expiry_of_id(key, id, now)
     local score = call('ZSCORE', key, id)
     if not score then return false end
-    local lapse = instant_of(score)
-    return lapse and lapse > now and lapse or lapse and false
+    local expires = instant_of(score)
+    return expires and expires > now and expires or expires and false
   end
 
   -- Returns the instant at which the last lease of the other holders expires; false if no other
   -- lease is live, nil if the score is invalid.
-  local function last_of_others(key, id, now)
+  function set.last_of_others(key, id, now)
     local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
-    local lapse = instant_of(last[at + 1])
-    return lapse and lapse > now and lapse or lapse and false
+    local expires = instant_of(last[at + 1])
+    return expires and expires > now and expires or expires and false
   end
 
   -- Returns the instant at which the live lease of this rank expires: `rank` live leases expire
   -- before it. Returns nil if the score of the lease is invalid.
-  local function lapse_at(key, now, lapsed, rank)
+  function set.expiry_at(key, now, expired, rank)
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
         'WITHSCORES', 'LIMIT', rank, '1')
     else
-      found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
+      found = call('ZRANGE', key, 1 + expired + rank, 1 + expired + rank, 'WITHSCORES')
     end
     if not found[2] then return now end
     return instant_of(found[2])
   end
 
+  return set
+end
+
+-- Returns the functions of the commands on leases.
+local function leases()
+  local set = lease_set()
   local self = {}
 
   -- Reads the arguments from place `at` on: an id, then for LEASE the limit of holders and the ttl,
@@ -122,27 +132,27 @@ local function leases()
   -- permits left, the time to wait, the time until the last lease expires, and the argument for
   -- hold if a lease is granted; or nil and the failure.
   function self.decide(key, id, limit, ttl, left, now, holds_back)
-    local there, first = look_at(key, now)
+    local there, first = set.look_at(key, now)
     if there == nil then
       if type(first) ~= 'table' then return nil, first end
       local grant = first[3] and { ban = first[2] }
       return 1 + left > limit and -1 or 0, 0, first[1], first[1], grant
     end
-    local live, lapsed, mine, others = 0, 0, false, false
+    local live, expired, mine, others = 0, 0, false, false
     if there then
-      lapsed = count_lapsed(key, now, first)
-      if not lapsed then return nil, 'wrong_type' end
-      live = call('ZCARD', key) - 1 - lapsed
+      expired = set.count_expired(key, now, first)
+      if not expired then return nil, 'wrong_type' end
+      live = call('ZCARD', key) - 1 - expired
       if live < 0 then live = 0 end
-      mine = lapse_of(key, id, now)
-      others = last_of_others(key, id, now)
+      mine = set.expiry_of_id(key, id, now)
+      others = set.last_of_others(key, id, now)
       if mine == nil or others == nil then return nil, 'wrong_type' end
     end
     if live + left >= limit and not mine then
       if left >= limit then
         return -1, limit > live and limit - live or 0, 0, others and others - now or 0
       end
-      local enough = lapse_at(key, now, lapsed, live + left - limit)
+      local enough = set.expiry_at(key, now, expired, live + left - limit)
       if not enough then return nil, 'wrong_type' end
       local wait, reset = enough - now, others and others - now or 0
       return 0, limit > live and limit - live or 0, wait > 0 and wait or 0, reset
@@ -151,10 +161,10 @@ local function leases()
     if holds_back then
       return 1, limit > live and limit - live or 0, 0, last - now
     end
-    local lapse = now + ttl
-    last = others and others > lapse and others or lapse
+    local expires = now + ttl
+    last = others and others > expires and others or expires
     if not mine then live = live + 1 end
-    local grant = { id, lapse, last, there, lapsed > 0, not there and first }
+    local grant = { id, expires, last, there, expired > 0, not there and first }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
@@ -165,12 +175,12 @@ local function leases()
     if grant.ban then
       return store(key, now, false, pair(0xf3, now + grant.ban, grant.ban), grant.ban, 0)
     end
-    local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local id, expires, last, there, has_expired = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
       and expiry_ms(now, left + floor(left / 8))
     if expiry then check_right_to_expire(key, expiry) end
-    if has_lapsed then
+    if has_expired then
       local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
@@ -180,17 +190,17 @@ local function leases()
       if #removed > 0 then call('ZREM', key, spread(removed)) end
     end
     if there then
-      call('ZADD', key, lapse, id)
+      call('ZADD', key, expires, id)
     else
       -- A ban that has ended is still there.
       if grant[6] then call('UNLINK', key) end
-      call('ZADD', key, '0', '', lapse, id)
+      call('ZADD', key, '0', '', expires, id)
     end
     if expiry then call('PEXPIREAT', key, expiry) end
   end
 
   -- Returns true if the key, which does not hold a string, is a set of leases.
-  function self.is_set(key) return look_at(key) end
+  function self.is_set(key) return set.look_at(key) end
 
   -- Returns 0 for a key without leases: it is missing or has a ban. Otherwise returns nil and the
   -- failure.
@@ -201,25 +211,26 @@ local function leases()
 
   -- Renews a live lease. Returns 1; 0 if the lease is not live; or nil and the failure.
   function self.renew(key, now, id, ttl)
-    local there, failure = look_at(key, now)
+    local there, failure = set.look_at(key, now)
     if not there then return without_leases(there, failure) end
-    local mine = lapse_of(key, id, now)
+    local mine = set.expiry_of_id(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    local others = last_of_others(key, id, now)
+    local others = set.last_of_others(key, id, now)
     if others == nil then return nil, 'wrong_type' end
-    local lapse = now + ttl
-    self.hold(key, now, { id, lapse, others and others > lapse and others or lapse, true, false })
+    local expires = now + ttl
+    local last = others and others > expires and others or expires
+    self.hold(key, now, { id, expires, last, true, false })
     return 1
   end
 
   -- Releases a live lease. Sets an earlier expiry of the key if the other leases do not need the
   -- present one, and unlinks the key if no live lease is left. Returns the same as renew.
   function self.release(key, now, id)
-    local there, failure = look_at(key, now)
+    local there, failure = set.look_at(key, now)
     if not there then return without_leases(there, failure) end
-    local mine = lapse_of(key, id, now)
+    local mine = set.expiry_of_id(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    local last = last_of_others(key, id, now)
+    local last = set.last_of_others(key, id, now)
     if last == nil then return nil, 'wrong_type' end
     if not last then
       -- UNLINK frees the members in the background: there may be many expired holders.

@@ -45,7 +45,7 @@ local function several()
   -- of each table belongs to rule n. Each call fills the tables before it reads them. They are kept
   -- from call to call, so that no call creates new ones.
   local rules, rows = {}, {}
-  local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
+  local changes, states, lifetimes, slacks, offsets = {}, {}, {}, {}, {}
 
   -- Reads the rules of a call. Returns how many there are; or nil, the failure, and the number of
   -- the rule that failed.
@@ -87,9 +87,9 @@ local function several()
     local needed = cost + (rule.left or 0)
     local limit, repaired = self.standing(bytes, now, needed, rule[1], rule[2], rule[3], rule[4])
     if not limit then
-      local reply, ban, lapse = denied(bytes, now, rule[1], needed, cost > 0)
+      local reply, ban, expires_in = denied(bytes, now, rule[1], needed, cost > 0)
       if reply == nil then return nil, repaired or 'wrong_type' end
-      if reply then return reply, false, ban, lapse, 0 end
+      if reply then return reply, false, ban, expires_in, 0 end
       limit, repaired = self.standing(nil, now, needed, rule[1], rule[2], rule[3], rule[4])
     end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back, rule.left)
@@ -124,7 +124,7 @@ local function several()
     for place = 1, count do
       local change, bytes = changes[place], states[place]
       if bytes then
-        store(keys[place], now, change, bytes, lapses[place], slacks[place], offsets[place])
+        store(keys[place], now, change, bytes, lifetimes[place], slacks[place], offsets[place])
       elseif change then
         lease().hold(keys[place], now, change)
       end
@@ -139,7 +139,7 @@ local function several()
     for place = 1, count do
       local rule = rules[place]
       local row
-      row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+      row, changes[place], states[place], lifetimes[place], slacks[place], offsets[place] =
         decide_one(keys[place], rule, now, false)
       if not row then return failed(changes[place], verb, place) end
       rows[place] = row
@@ -155,7 +155,7 @@ local function several()
         if rows[place][1] > 0 then
           -- Another rule denies the call. Decide this rule again, without taking anything.
           local row
-          row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+          row, changes[place], states[place], lifetimes[place], slacks[place], offsets[place] =
             decide_one(keys[place], rules[place], now, true)
           if not row then return failed(changes[place], verb, place) end
           row[4] = 0

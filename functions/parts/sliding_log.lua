@@ -1,25 +1,16 @@
 -- Sliding log: stores every call in an entry of 12 bytes, six for the microseconds since the base
 -- and six for the running total. Entries are numbered from 0 here.
-local function sliding_log()
-  local SIX_BYTES_MAX = 281474976710655
-  local now, limit, window, slots
-  -- grid: the width of a slot under this rule. rule_slot: the step to which this rule rounds
-  -- instants up. Both in microseconds.
-  local grid, rule_slot
-  -- log: the stored log. base: the instant from which it counts. slot: its coarsest rounding.
-  -- count: the number of its entries. front: the number of bytes before the entries.
-  local log, base, slot, count, front
-  -- dead: the number of expired entries. passed: the running total at the last expired entry.
-  -- used: the units in use.
-  local dead, passed, used
-  -- A change keeps the entries from kept_from to kept_to - 1, and puts one entry after them: the
-  -- instant last with the running total last_total.
-  local kept_from, kept_to, last, last_total
-  -- If the clock stepped back: the instant to which the entries after the kept entries are moved.
-  local moved_to
-  -- True if a change rewrites the whole log, even if only its end changes.
-  local rewrites
 
+-- The largest number in six bytes.
+local SIX_BYTES_MAX = 281474976710655
+
+-- Returns the functions that read a log.
+local function log_reader()
+  -- log: the stored log. base: the instant from which it counts. front: the number of bytes before
+  -- the entries.
+  local log, base, front
+
+  -- Returns the instant of an entry, and the running total at the entry.
   local function entry(index)
     local offset, total = unpack('>I6I6', log, front + 12 * index + 1)
     return base + offset, total
@@ -35,39 +26,118 @@ local function sliding_log()
     return from
   end
 
+  -- Reads the bytes of a log. Returns its base, its coarsest rounding, the number of its entries,
+  -- and the number of bytes before them; nil if the bytes are not a log.
+  local function read(bytes)
+    if byte(bytes, 2) ~= 0xfd then return end
+    local at, its_base, slot = numbers(bytes, 2)
+    if not at or its_base > INSTANT_MAX or slot < 1 or slot > PERIOD_MAX then return end
+    local count = (#bytes - at + 1) / 12
+    if count < 1 or count % 1 ~= 0 then return end
+    log, base, front = bytes, its_base, at - 1
+    local first, first_total = entry(0)
+    local newest, newest_total = entry(count - 1)
+    if first == base and first_total > 0 and first_total <= newest_total
+      and newest - base <= INSTANT_MAX - base then
+      return base, slot, count, front
+    end
+  end
+
+  -- Frees the bytes, which may be large: they would stay in memory until the next call.
+  local function forget() log = nil end
+
+  return { entry = entry, first_not = first_not, read = read, forget = forget }
+end
+
+-- Returns the functions that encode a log. `entry` reads an entry of the stored log.
+local function log_writer(entry)
+  local writer = {}
+
+  -- Encodes the head of a log.
+  function writer.header(base, slot)
+    return front_of(0x93, 0xfd, base) .. spelled(slot)
+  end
+
+  -- Encodes an entry relative to an instant and a total. A value that does not fit into six bytes
+  -- becomes the largest that fits. Only a forged log produces such values.
+  function writer.entry(instant, total, from, total_before)
+    local offset = instant > from and instant - from or 0
+    total = total > total_before and total - total_before or 0
+    return pack('>I6I6', offset < SIX_BYTES_MAX and offset or SIX_BYTES_MAX,
+      total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
+  end
+
+  -- Encodes the log of the entries from..to - 1 and a new last entry, the instant `last` with the
+  -- running total `last_total`. Only the ends of a stored log are checked, so a forged log may be
+  -- out of order between them. The log written here is always readable.
+  function writer.rewritten(from, to, slot, last, last_total)
+    local total_before = 0
+    if from > 0 then
+      local _
+      _, total_before = entry(from - 1)
+    end
+    local newest_total = last_total > total_before and last_total or total_before + 1
+    local instants, totals, kept = {}, {}, 0
+    for index = from, to - 1 do
+      local instant, total = entry(index)
+      if instant > last then instant = last end
+      if total <= total_before then total = total_before + 1 end
+      if total > newest_total then total = newest_total end
+      -- Of entries with the same instant only the last one is kept.
+      if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
+      instants[kept], totals[kept] = instant, total
+    end
+    if kept == 0 or instants[kept] ~= last then kept = kept + 1 end
+    instants[kept], totals[kept] = last, newest_total
+    local base = instants[1]
+    local parts = { writer.header(base, slot) }
+    for index = 1, kept do
+      parts[index + 1] = writer.entry(instants[index], totals[index], base, total_before)
+    end
+    return table.concat(parts)
+  end
+
+  return writer
+end
+
+local function sliding_log()
+  local reader = log_reader()
+  local entry, first_not = reader.entry, reader.first_not
+  local writer = log_writer(entry)
+  local now, limit, window, slots
+  -- grid: the width of a slot under this rule. rule_slot: the step to which this rule rounds
+  -- instants up. Both in microseconds.
+  local grid, rule_slot
+  -- base: the instant from which the stored log counts, nil if there is none. slot: its coarsest
+  -- rounding. count: the number of its entries. front: the number of bytes before the entries.
+  local base, slot, count, front
+  -- dead: the number of expired entries. passed: the running total at the last expired entry.
+  -- used: the units in use.
+  local dead, passed, used
+  -- A change keeps the entries from kept_from to kept_to - 1, and puts one entry after them: the
+  -- instant last with the running total last_total.
+  local kept_from, kept_to, last, last_total
+  -- If the clock stepped back: the instant to which the entries after the kept entries are moved.
+  local moved_to
+  -- True if a change rewrites the whole log, even if only its end changes.
+  local rewrites
+
   -- Returns now, rounded up to the slot.
   local function rounded_now()
     local into = now % rule_slot
     return into == 0 and now or now - into + rule_slot
   end
 
-  local function is_log(bytes)
-    if byte(bytes, 2) ~= 0xfd then return false end
-    local at
-    at, base, slot = numbers(bytes, 2)
-    if not at or base > INSTANT_MAX or slot < 1 or slot > PERIOD_MAX then return false end
-    log, front = bytes, at - 1
-    count = (#bytes - front) / 12
-    if count < 1 or count % 1 ~= 0 then return false end
-    local first, first_total = entry(0)
-    local newest, newest_total = entry(count - 1)
-    return first == base and first_total > 0 and first_total <= newest_total
-      and newest - base <= INSTANT_MAX - base
-  end
-
   local function standing(bytes, at, _, its_limit, its_window, own_slots)
     now, limit, window, slots = at, its_limit, its_window, own_slots or SLOTS_DEFAULT
     grid = floor((window + slots - 1) / slots)
     rule_slot = limit <= slots and 1 or grid
-    log, moved_to, rewrites = nil, nil, false
+    base, moved_to, rewrites = nil, nil, false
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
     if not bytes then return limit, false end
-    if not is_log(bytes) then
-      -- The bytes may be large, and the variable log would keep them in memory until the next call.
-      log = nil
-      return
-    end
+    base, slot, count, front = reader.read(bytes)
+    if not base then return reader.forget() end
     last, last_total = entry(count - 1)
     local since = now - window
     -- No entry is earlier than the base.
@@ -94,7 +164,7 @@ local function sliding_log()
   -- Returns the instant at which `excess` units, of those in use, are free again.
   local function freed_at(excess)
     local freed = last
-    if log then
+    if base then
       local index = first_not(dead, kept_to, function(_, total)
         return total - passed < excess
       end)
@@ -161,7 +231,7 @@ local function sliding_log()
     local given = cost < used and cost or used
     used = used - given
     last_total = last_total > given and last_total - given or 0
-    if not log then return end
+    if not base then return end
     local stale = stale_entries()
     -- The first entry that reaches the remaining total becomes the last entry.
     local reached = first_not(dead, kept_to, function(_, total) return total < last_total end)
@@ -185,53 +255,11 @@ local function sliding_log()
     return used < limit and limit - used or 0, reset > 0 and reset or 0
   end
 
-  local function header(from, its_slot)
-    return front_of(0x93, 0xfd, from) .. spelled(its_slot)
-  end
-
-  -- Encodes an entry relative to an instant and a total. A value that does not fit into six bytes
-  -- becomes the largest that fits. Only a forged log produces such values.
-  local function packed(instant, total, from, total_before)
-    local offset = instant > from and instant - from or 0
-    total = total > total_before and total - total_before or 0
-    return pack('>I6I6', offset < SIX_BYTES_MAX and offset or SIX_BYTES_MAX,
-      total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
-  end
-
-  -- Encodes the log with the entries from..to - 1 and the new last entry. Only the ends of a stored
-  -- log are checked, so a forged log may be out of order between them. The log written here is
-  -- always readable.
-  local function rewritten(from, to, its_slot)
-    local total_before = 0
-    if from > 0 then
-      local _
-      _, total_before = entry(from - 1)
-    end
-    local newest_total = last_total > total_before and last_total or total_before + 1
-    local instants, totals, kept = {}, {}, 0
-    for index = from, to - 1 do
-      local instant, total = entry(index)
-      if instant > last then instant = last end
-      if total <= total_before then total = total_before + 1 end
-      if total > newest_total then total = newest_total end
-      -- Of entries with the same instant only the last one is kept.
-      if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
-      instants[kept], totals[kept] = instant, total
-    end
-    if kept == 0 or instants[kept] ~= last then kept = kept + 1 end
-    instants[kept], totals[kept] = last, newest_total
-    local from_instant = instants[1]
-    local parts = { header(from_instant, its_slot) }
-    for index = 1, kept do
-      parts[index + 1] = packed(instants[index], totals[index], from_instant, total_before)
-    end
-    return table.concat(parts)
-  end
-
   local function next()
-    local lapse, slack = last + window - now, floor(window / 8)
-    if not log then
-      return header(last, rule_slot) .. packed(last, last_total, last, 0), lapse, slack
+    local expires_in, slack = last + window - now, floor(window / 8)
+    if not base then
+      local bytes = writer.header(last, rule_slot) .. writer.entry(last, last_total, last, 0)
+      return bytes, expires_in, slack
     end
     local from, to = kept_from, kept_to
     if to - 1 >= from then
@@ -250,11 +278,11 @@ local function sliding_log()
       or not moved_to and last <= entry(count - 1)
     local its_slot = inherits and slot > rule_slot and slot or rule_slot
     if from == 0 and its_slot == slot and (to > 0 or last == base) and not rewrites then
-      local bytes = packed(last, last_total, base, 0)
+      local bytes = writer.entry(last, last_total, base, 0)
       if count - to > 1 then bytes = bytes:rep(count - to) end
-      return bytes, lapse, slack, front + 12 * to
+      return bytes, expires_in, slack, front + 12 * to
     end
-    return rewritten(from, to, its_slot), lapse, slack
+    return writer.rewritten(from, to, its_slot, last, last_total), expires_in, slack
   end
 
   return {

@@ -103,19 +103,19 @@ local function sliding()
     end
   end
 
-  local function lapses_in()
+  local function expires_in()
     if current > 0 then return start - now + 2 * window end
     return previous > 0 and start - now + window or 0
   end
 
   local function after()
-    local reset = lapses_in()
+    local reset = expires_in()
     return estimate < limit and limit - estimate or 0, reset > 0 and reset or 0
   end
 
   local function next()
     local bytes = front_of(0x94, 0xfe, start) .. spelled(previous) .. spelled(current)
-    return bytes, lapses_in(), 0
+    return bytes, expires_in(), 0
   end
 
   return {

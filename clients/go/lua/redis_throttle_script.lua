@@ -437,6 +437,221 @@ local function ban_in(bytes, now)
   if ends - now > length then return length, length, true end
   return ends - now, length, false
 end
+local SIX_BYTES_MAX = 281474976710655
+local function sliding_log()
+  local reader = (function()
+  local log, base, front
+  local function entry(index)
+    local offset, total = unpack('>I6I6', log, front + 12 * index + 1)
+    return base + offset, total
+  end
+  local function first_not(from, to, comes_before)
+    while from < to do
+      local middle = floor((from + to) / 2)
+      if comes_before(entry(middle)) then from = middle + 1 else to = middle end
+    end
+    return from
+  end
+  local function read(bytes)
+    if byte(bytes, 2) ~= 0xfd then return end
+    local at, its_base, slot = numbers(bytes, 2)
+    if not at or its_base > INSTANT_MAX or slot < 1 or slot > PERIOD_MAX then return end
+    local count = (#bytes - at + 1) / 12
+    if count < 1 or count % 1 ~= 0 then return end
+    log, base, front = bytes, its_base, at - 1
+    local first, first_total = entry(0)
+    local newest, newest_total = entry(count - 1)
+    if first == base and first_total > 0 and first_total <= newest_total
+      and newest - base <= INSTANT_MAX - base then
+      return base, slot, count, front
+    end
+  end
+  local function forget() log = nil end
+  return { entry = entry, first_not = first_not, read = read, forget = forget }
+end)()
+  local entry, first_not = reader.entry, reader.first_not
+  local writer = (function(entry)
+  local writer = {}
+  function writer.header(base, slot)
+    return front_of(0x93, 0xfd, base) .. spelled(slot)
+  end
+  function writer.entry(instant, total, from, total_before)
+    local offset = instant > from and instant - from or 0
+    total = total > total_before and total - total_before or 0
+    return pack('>I6I6', offset < SIX_BYTES_MAX and offset or SIX_BYTES_MAX,
+      total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
+  end
+  function writer.rewritten(from, to, slot, last, last_total)
+    local total_before = 0
+    if from > 0 then
+      local _
+      _, total_before = entry(from - 1)
+    end
+    local newest_total = last_total > total_before and last_total or total_before + 1
+    local instants, totals, kept = {}, {}, 0
+    for index = from, to - 1 do
+      local instant, total = entry(index)
+      if instant > last then instant = last end
+      if total <= total_before then total = total_before + 1 end
+      if total > newest_total then total = newest_total end
+      if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
+      instants[kept], totals[kept] = instant, total
+    end
+    if kept == 0 or instants[kept] ~= last then kept = kept + 1 end
+    instants[kept], totals[kept] = last, newest_total
+    local base = instants[1]
+    local parts = { writer.header(base, slot) }
+    for index = 1, kept do
+      parts[index + 1] = writer.entry(instants[index], totals[index], base, total_before)
+    end
+    return table.concat(parts)
+  end
+  return writer
+end)(entry)
+  local now, limit, window, slots
+  local grid, rule_slot
+  local base, slot, count, front
+  local dead, passed, used
+  local kept_from, kept_to, last, last_total
+  local moved_to
+  local rewrites
+  local function rounded_now()
+    local into = now % rule_slot
+    return into == 0 and now or now - into + rule_slot
+  end
+  local function standing(bytes, at, _, its_limit, its_window, own_slots)
+    now, limit, window, slots = at, its_limit, its_window, own_slots or SLOTS_DEFAULT
+    grid = floor((window + slots - 1) / slots)
+    rule_slot = limit <= slots and 1 or grid
+    base, moved_to, rewrites = nil, nil, false
+    dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
+    last, last_total = now, 0
+    if not bytes then return limit, false end
+    base, slot, count, front = reader.read(bytes)
+    if not base then return reader.forget() end
+    last, last_total = entry(count - 1)
+    local since = now - window
+    if base <= since then
+      dead = first_not(0, count, function(instant) return instant <= since end)
+      if dead > 0 then
+        local _
+        _, passed = entry(dead - 1)
+      end
+    end
+    used = last_total > passed and last_total - passed or 0
+    kept_to = count
+    if last - now > (window > slot and window or slot) then
+      kept_from = dead
+      kept_to = first_not(dead, count, function(instant) return instant <= now end)
+      moved_to = rounded_now()
+      last, rewrites = moved_to, true
+    elseif dead > 0 and dead * 2 >= count - dead then
+      kept_from = dead
+    end
+    return limit, rewrites
+  end
+  local function freed_at(excess)
+    local freed = last
+    if base then
+      local index = first_not(dead, kept_to, function(_, total)
+        return total - passed < excess
+      end)
+      if index < kept_to then freed = entry(index) end
+    end
+    return freed + window
+  end
+  local function lacks(cost)
+    if used + cost <= limit then return end
+    local after = freed_at(used - (limit - cost)) - now
+    return after > 0 and after or 0
+  end
+  local function in_use() return used end
+  local function stale_entries()
+    local _, newest_total = entry(count - 1)
+    return count - 1 - first_not(dead, count - 1, function(_, total)
+      return total < newest_total
+    end)
+  end
+  local function is_too_many(stale)
+    local stays = kept_to > dead and kept_to - dead or 0
+    return stale > floor(math.sqrt(2 * stays)) + 1
+  end
+  local function overwrite_stale()
+    local _, before = entry(kept_to - 2)
+    if before ~= last_total then return end
+    local stale = stale_entries()
+    kept_to = kept_to - stale
+    if is_too_many(stale) then rewrites, kept_from = true, dead end
+  end
+  local function take(cost, is_charged)
+    if is_charged and not moved_to and kept_to - kept_from >= slots then
+      rule_slot = grid
+    end
+    if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
+    local rounded = rounded_now()
+    last = moved_to or (last > rounded and last or rounded)
+    last_total, used = last_total + cost, used + cost
+  end
+  local function is_worth_rewriting(stale)
+    local stays = kept_to > dead and kept_to - dead or 0
+    local most = (rule_slot > 1 and slots or 2 * slots) + 1
+    local counting = used < most and used or most
+    return count > floor((counting + 1) * 3 / 2) + 1
+      or count - kept_to > stays + 1
+      or is_too_many(stale)
+  end
+  local function give_back(cost)
+    local given = cost < used and cost or used
+    used = used - given
+    last_total = last_total > given and last_total - given or 0
+    if not base then return end
+    local stale = stale_entries()
+    local reached = first_not(dead, kept_to, function(_, total) return total < last_total end)
+    if reached < kept_to then
+      last = entry(reached)
+      kept_to = first_not(reached, kept_to, function(_, total) return total <= last_total end)
+      if moved_to ~= last then moved_to = nil end
+    end
+    local _, oldest_total = entry(0)
+    if last_total < oldest_total then kept_to = kept_from end
+    if rewrites or is_worth_rewriting(stale) then
+      rewrites = true
+      kept_from = dead < kept_to and dead or kept_to
+    end
+  end
+  local function after()
+    local reset = used > 0 and last + window - now or 0
+    return used < limit and limit - used or 0, reset > 0 and reset or 0
+  end
+  local function next()
+    local expires_in, slack = last + window - now, floor(window / 8)
+    if not base then
+      local bytes = writer.header(last, rule_slot) .. writer.entry(last, last_total, last, 0)
+      return bytes, expires_in, slack
+    end
+    local from, to = kept_from, kept_to
+    if to - 1 >= from then
+      local instant, total = entry(to - 1)
+      if instant == last and (total ~= last_total or rewrites) then to = to - 1 end
+    end
+    if last - base > SIX_BYTES_MAX or last_total > SIX_BYTES_MAX then
+      from = dead < to and dead or to
+    end
+    local inherits = (from > dead and from or dead) < to
+      or not moved_to and last <= entry(count - 1)
+    local its_slot = inherits and slot > rule_slot and slot or rule_slot
+    if from == 0 and its_slot == slot and (to > 0 or last == base) and not rewrites then
+      local bytes = writer.entry(last, last_total, base, 0)
+      if count - to > 1 then bytes = bytes:rep(count - to) end
+      return bytes, expires_in, slack, front + 12 * to
+    end
+    return writer.rewritten(from, to, its_slot, last, last_total), expires_in, slack
+  end
+  return {
+    read = limit_and_window, term = 'SLOTS', standing = standing, lacks = lacks,
+    in_use = in_use, take = take, give_back = give_back, after = after, next = next,
+  }
+end
 local made = {}
 local function algorithm_of(name)
   local algorithm = made[name]
@@ -837,17 +1052,17 @@ end)(name == 'LEAKYBUCKET')
       estimate = current
     end
   end
-  local function lapses_in()
+  local function expires_in()
     if current > 0 then return start - now + 2 * window end
     return previous > 0 and start - now + window or 0
   end
   local function after()
-    local reset = lapses_in()
+    local reset = expires_in()
     return estimate < limit and limit - estimate or 0, reset > 0 and reset or 0
   end
   local function next()
     local bytes = front_of(0x94, 0xfe, start) .. spelled(previous) .. spelled(current)
-    return bytes, lapses_in(), 0
+    return bytes, expires_in(), 0
   end
   return {
     read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
@@ -855,211 +1070,7 @@ end)(name == 'LEAKYBUCKET')
   }
 end)()
   elseif name == 'SLIDINGLOG' then
-    algorithm = (function()
-  local SIX_BYTES_MAX = 281474976710655
-  local now, limit, window, slots
-  local grid, rule_slot
-  local log, base, slot, count, front
-  local dead, passed, used
-  local kept_from, kept_to, last, last_total
-  local moved_to
-  local rewrites
-  local function entry(index)
-    local offset, total = unpack('>I6I6', log, front + 12 * index + 1)
-    return base + offset, total
-  end
-  local function first_not(from, to, comes_before)
-    while from < to do
-      local middle = floor((from + to) / 2)
-      if comes_before(entry(middle)) then from = middle + 1 else to = middle end
-    end
-    return from
-  end
-  local function rounded_now()
-    local into = now % rule_slot
-    return into == 0 and now or now - into + rule_slot
-  end
-  local function is_log(bytes)
-    if byte(bytes, 2) ~= 0xfd then return false end
-    local at
-    at, base, slot = numbers(bytes, 2)
-    if not at or base > INSTANT_MAX or slot < 1 or slot > PERIOD_MAX then return false end
-    log, front = bytes, at - 1
-    count = (#bytes - front) / 12
-    if count < 1 or count % 1 ~= 0 then return false end
-    local first, first_total = entry(0)
-    local newest, newest_total = entry(count - 1)
-    return first == base and first_total > 0 and first_total <= newest_total
-      and newest - base <= INSTANT_MAX - base
-  end
-  local function standing(bytes, at, _, its_limit, its_window, own_slots)
-    now, limit, window, slots = at, its_limit, its_window, own_slots or SLOTS_DEFAULT
-    grid = floor((window + slots - 1) / slots)
-    rule_slot = limit <= slots and 1 or grid
-    log, moved_to, rewrites = nil, nil, false
-    dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
-    last, last_total = now, 0
-    if not bytes then return limit, false end
-    if not is_log(bytes) then
-      log = nil
-      return
-    end
-    last, last_total = entry(count - 1)
-    local since = now - window
-    if base <= since then
-      dead = first_not(0, count, function(instant) return instant <= since end)
-      if dead > 0 then
-        local _
-        _, passed = entry(dead - 1)
-      end
-    end
-    used = last_total > passed and last_total - passed or 0
-    kept_to = count
-    if last - now > (window > slot and window or slot) then
-      kept_from = dead
-      kept_to = first_not(dead, count, function(instant) return instant <= now end)
-      moved_to = rounded_now()
-      last, rewrites = moved_to, true
-    elseif dead > 0 and dead * 2 >= count - dead then
-      kept_from = dead
-    end
-    return limit, rewrites
-  end
-  local function freed_at(excess)
-    local freed = last
-    if log then
-      local index = first_not(dead, kept_to, function(_, total)
-        return total - passed < excess
-      end)
-      if index < kept_to then freed = entry(index) end
-    end
-    return freed + window
-  end
-  local function lacks(cost)
-    if used + cost <= limit then return end
-    local after = freed_at(used - (limit - cost)) - now
-    return after > 0 and after or 0
-  end
-  local function in_use() return used end
-  local function stale_entries()
-    local _, newest_total = entry(count - 1)
-    return count - 1 - first_not(dead, count - 1, function(_, total)
-      return total < newest_total
-    end)
-  end
-  local function is_too_many(stale)
-    local stays = kept_to > dead and kept_to - dead or 0
-    return stale > floor(math.sqrt(2 * stays)) + 1
-  end
-  local function overwrite_stale()
-    local _, before = entry(kept_to - 2)
-    if before ~= last_total then return end
-    local stale = stale_entries()
-    kept_to = kept_to - stale
-    if is_too_many(stale) then rewrites, kept_from = true, dead end
-  end
-  local function take(cost, is_charged)
-    if is_charged and not moved_to and kept_to - kept_from >= slots then
-      rule_slot = grid
-    end
-    if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
-    local rounded = rounded_now()
-    last = moved_to or (last > rounded and last or rounded)
-    last_total, used = last_total + cost, used + cost
-  end
-  local function is_worth_rewriting(stale)
-    local stays = kept_to > dead and kept_to - dead or 0
-    local most = (rule_slot > 1 and slots or 2 * slots) + 1
-    local counting = used < most and used or most
-    return count > floor((counting + 1) * 3 / 2) + 1
-      or count - kept_to > stays + 1
-      or is_too_many(stale)
-  end
-  local function give_back(cost)
-    local given = cost < used and cost or used
-    used = used - given
-    last_total = last_total > given and last_total - given or 0
-    if not log then return end
-    local stale = stale_entries()
-    local reached = first_not(dead, kept_to, function(_, total) return total < last_total end)
-    if reached < kept_to then
-      last = entry(reached)
-      kept_to = first_not(reached, kept_to, function(_, total) return total <= last_total end)
-      if moved_to ~= last then moved_to = nil end
-    end
-    local _, oldest_total = entry(0)
-    if last_total < oldest_total then kept_to = kept_from end
-    if rewrites or is_worth_rewriting(stale) then
-      rewrites = true
-      kept_from = dead < kept_to and dead or kept_to
-    end
-  end
-  local function after()
-    local reset = used > 0 and last + window - now or 0
-    return used < limit and limit - used or 0, reset > 0 and reset or 0
-  end
-  local function header(from, its_slot)
-    return front_of(0x93, 0xfd, from) .. spelled(its_slot)
-  end
-  local function packed(instant, total, from, total_before)
-    local offset = instant > from and instant - from or 0
-    total = total > total_before and total - total_before or 0
-    return pack('>I6I6', offset < SIX_BYTES_MAX and offset or SIX_BYTES_MAX,
-      total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
-  end
-  local function rewritten(from, to, its_slot)
-    local total_before = 0
-    if from > 0 then
-      local _
-      _, total_before = entry(from - 1)
-    end
-    local newest_total = last_total > total_before and last_total or total_before + 1
-    local instants, totals, kept = {}, {}, 0
-    for index = from, to - 1 do
-      local instant, total = entry(index)
-      if instant > last then instant = last end
-      if total <= total_before then total = total_before + 1 end
-      if total > newest_total then total = newest_total end
-      if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
-      instants[kept], totals[kept] = instant, total
-    end
-    if kept == 0 or instants[kept] ~= last then kept = kept + 1 end
-    instants[kept], totals[kept] = last, newest_total
-    local from_instant = instants[1]
-    local parts = { header(from_instant, its_slot) }
-    for index = 1, kept do
-      parts[index + 1] = packed(instants[index], totals[index], from_instant, total_before)
-    end
-    return table.concat(parts)
-  end
-  local function next()
-    local lapse, slack = last + window - now, floor(window / 8)
-    if not log then
-      return header(last, rule_slot) .. packed(last, last_total, last, 0), lapse, slack
-    end
-    local from, to = kept_from, kept_to
-    if to - 1 >= from then
-      local instant, total = entry(to - 1)
-      if instant == last and (total ~= last_total or rewrites) then to = to - 1 end
-    end
-    if last - base > SIX_BYTES_MAX or last_total > SIX_BYTES_MAX then
-      from = dead < to and dead or to
-    end
-    local inherits = (from > dead and from or dead) < to
-      or not moved_to and last <= entry(count - 1)
-    local its_slot = inherits and slot > rule_slot and slot or rule_slot
-    if from == 0 and its_slot == slot and (to > 0 or last == base) and not rewrites then
-      local bytes = packed(last, last_total, base, 0)
-      if count - to > 1 then bytes = bytes:rep(count - to) end
-      return bytes, lapse, slack, front + 12 * to
-    end
-    return rewritten(from, to, its_slot), lapse, slack
-  end
-  return {
-    read = limit_and_window, term = 'SLOTS', standing = standing, lacks = lacks,
-    in_use = in_use, take = take, give_back = give_back, after = after, next = next,
-  }
-end)()
+    algorithm = sliding_log()
   elseif name == 'BACKOFF' then
     algorithm = (function()
   local now, attempts, base, max, forget, last, count
@@ -1159,15 +1170,15 @@ local function decide(self, limit, repaired, cost, holds_back, left)
   return verdict, wait, repaired and 'keep'
 end
 local settle
-local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, lapse + slack)
+local function new_expiry(key, now, expires_in, slack, is_new)
+  local relaxed = expiry_ms(now, expires_in + slack)
   if is_new then return relaxed end
   local expiry = (function(key, now)
   if knows_expiry then return call('PEXPIRETIME', key) end
   local left = call('PTTL', key)
   return left >= 0 and left + floor(now / 1000) or -1
 end)(key, now)
-  if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
+  if expiry < expiry_ms(now, expires_in) or expiry > relaxed then return relaxed end
   return nil, expiry
 end
 local function may_run(...)
@@ -1177,12 +1188,12 @@ end
 local function check_right_to_expire(key, expiry)
   if not may_run('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
-local function store(key, now, is_new, bytes, lapse, slack, offset)
+local function store(key, now, is_new, bytes, expires_in, slack, offset)
   local expiry, kept
   if slack == 0 then
-    expiry = expiry_ms(now, lapse)
+    expiry = expiry_ms(now, expires_in)
   else
-    expiry, kept = new_expiry(key, now, lapse, slack, is_new)
+    expiry, kept = new_expiry(key, now, expires_in, slack, is_new)
   end
   if offset then
     if expiry then check_right_to_expire(key, expiry) end
@@ -1224,9 +1235,9 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, left and cost + left or cost, a, b, c, d)
   if not limit then
     local needed = settles and 0 or (rarer and rarer.partial and 1 or cost) + (left or 0)
-    local reply, ban, lapse = denied(bytes, now, a, needed, cost > 0 and not settles)
+    local reply, ban, expires_in = denied(bytes, now, a, needed, cost > 0 and not settles)
     if reply == nil then return failed(repaired or 'wrong_type', verb) end
-    if ban and verb ~= 'PEEK' then store(key, now, false, ban, lapse, 0) end
+    if ban and verb ~= 'PEEK' then store(key, now, false, ban, expires_in, 0) end
     if reply then return reply end
     limit, repaired = self.standing(nil, now, left and cost + left or cost, a, b, c, d)
   end
@@ -1284,17 +1295,17 @@ end)()
   end
   return five(verdict, limit, remaining, wait, reset)
 end
-local leases_made
-local function lease()
-  leases_made = leases_made or (function()
-  local REMOVED_MAX = 8
+local REMOVED_MAX = 8
+local function leases()
+  local set = (function()
+  local set = {}
   local function instant_of(score)
     local instant = tonumber(score)
     if instant and instant >= 1 and instant <= INSTANT_MAX and instant % 1 == 0 then
       return instant
     end
   end
-  local function look_at(key, now)
+  function set.look_at(key, now)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       if not find(first.err, 'WRONGTYPE', 1, true) then return nil, first.err end
@@ -1308,44 +1319,46 @@ local function lease()
     if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
     return true, first[4]
   end
-  local function count_lapsed(key, now, score)
+  function set.count_expired(key, now, score)
     if not score then return 0 end
-    local lapse = instant_of(score)
-    if not lapse then return end
-    if lapse > now then return 0 end
+    local expires = instant_of(score)
+    if not expires then return end
+    if expires > now then return 0 end
     local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
-      lapse = instant_of(first[at])
-      if not lapse then return end
-      if lapse > now then return at / 2 - 1 end
+      expires = instant_of(first[at])
+      if not expires then return end
+      if expires > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
     return call('ZCOUNT', key, '1', now)
   end
-  local function lapse_of(key, id, now)
+  function set.expiry_of_id(key, id, now)
     local score = call('ZSCORE', key, id)
     if not score then return false end
-    local lapse = instant_of(score)
-    return lapse and lapse > now and lapse or lapse and false
+    local expires = instant_of(score)
+    return expires and expires > now and expires or expires and false
   end
-  local function last_of_others(key, id, now)
+  function set.last_of_others(key, id, now)
     local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
-    local lapse = instant_of(last[at + 1])
-    return lapse and lapse > now and lapse or lapse and false
+    local expires = instant_of(last[at + 1])
+    return expires and expires > now and expires or expires and false
   end
-  local function lapse_at(key, now, lapsed, rank)
+  function set.expiry_at(key, now, expired, rank)
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
         'WITHSCORES', 'LIMIT', rank, '1')
     else
-      found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
+      found = call('ZRANGE', key, 1 + expired + rank, 1 + expired + rank, 'WITHSCORES')
     end
     if not found[2] then return now end
     return instant_of(found[2])
   end
+  return set
+end)()
   local self = {}
   function self.read(args, at, verb)
     local id, limit, ttl = args[at], args[at + 1], args[at + 2]
@@ -1378,27 +1391,27 @@ local function lease()
     return id, limit, ttl, left_units({ units = units, percent = percent }, limit)
   end
   function self.decide(key, id, limit, ttl, left, now, holds_back)
-    local there, first = look_at(key, now)
+    local there, first = set.look_at(key, now)
     if there == nil then
       if type(first) ~= 'table' then return nil, first end
       local grant = first[3] and { ban = first[2] }
       return 1 + left > limit and -1 or 0, 0, first[1], first[1], grant
     end
-    local live, lapsed, mine, others = 0, 0, false, false
+    local live, expired, mine, others = 0, 0, false, false
     if there then
-      lapsed = count_lapsed(key, now, first)
-      if not lapsed then return nil, 'wrong_type' end
-      live = call('ZCARD', key) - 1 - lapsed
+      expired = set.count_expired(key, now, first)
+      if not expired then return nil, 'wrong_type' end
+      live = call('ZCARD', key) - 1 - expired
       if live < 0 then live = 0 end
-      mine = lapse_of(key, id, now)
-      others = last_of_others(key, id, now)
+      mine = set.expiry_of_id(key, id, now)
+      others = set.last_of_others(key, id, now)
       if mine == nil or others == nil then return nil, 'wrong_type' end
     end
     if live + left >= limit and not mine then
       if left >= limit then
         return -1, limit > live and limit - live or 0, 0, others and others - now or 0
       end
-      local enough = lapse_at(key, now, lapsed, live + left - limit)
+      local enough = set.expiry_at(key, now, expired, live + left - limit)
       if not enough then return nil, 'wrong_type' end
       local wait, reset = enough - now, others and others - now or 0
       return 0, limit > live and limit - live or 0, wait > 0 and wait or 0, reset
@@ -1407,22 +1420,22 @@ local function lease()
     if holds_back then
       return 1, limit > live and limit - live or 0, 0, last - now
     end
-    local lapse = now + ttl
-    last = others and others > lapse and others or lapse
+    local expires = now + ttl
+    last = others and others > expires and others or expires
     if not mine then live = live + 1 end
-    local grant = { id, lapse, last, there, lapsed > 0, not there and first }
+    local grant = { id, expires, last, there, expired > 0, not there and first }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
   function self.hold(key, now, grant)
     if grant.ban then
       return store(key, now, false, pair(0xf3, now + grant.ban, grant.ban), grant.ban, 0)
     end
-    local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local id, expires, last, there, has_expired = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
       and expiry_ms(now, left + floor(left / 8))
     if expiry then check_right_to_expire(key, expiry) end
-    if has_lapsed then
+    if has_expired then
       local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
@@ -1432,35 +1445,36 @@ local function lease()
       if #removed > 0 then call('ZREM', key, spread(removed)) end
     end
     if there then
-      call('ZADD', key, lapse, id)
+      call('ZADD', key, expires, id)
     else
       if grant[6] then call('UNLINK', key) end
-      call('ZADD', key, '0', '', lapse, id)
+      call('ZADD', key, '0', '', expires, id)
     end
     if expiry then call('PEXPIREAT', key, expiry) end
   end
-  function self.is_set(key) return look_at(key) end
+  function self.is_set(key) return set.look_at(key) end
   local function without_leases(there, failure)
     if there == false or type(failure) == 'table' then return 0 end
     return nil, failure
   end
   function self.renew(key, now, id, ttl)
-    local there, failure = look_at(key, now)
+    local there, failure = set.look_at(key, now)
     if not there then return without_leases(there, failure) end
-    local mine = lapse_of(key, id, now)
+    local mine = set.expiry_of_id(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    local others = last_of_others(key, id, now)
+    local others = set.last_of_others(key, id, now)
     if others == nil then return nil, 'wrong_type' end
-    local lapse = now + ttl
-    self.hold(key, now, { id, lapse, others and others > lapse and others or lapse, true, false })
+    local expires = now + ttl
+    local last = others and others > expires and others or expires
+    self.hold(key, now, { id, expires, last, true, false })
     return 1
   end
   function self.release(key, now, id)
-    local there, failure = look_at(key, now)
+    local there, failure = set.look_at(key, now)
     if not there then return without_leases(there, failure) end
-    local mine = lapse_of(key, id, now)
+    local mine = set.expiry_of_id(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    local last = last_of_others(key, id, now)
+    local last = set.last_of_others(key, id, now)
     if last == nil then return nil, 'wrong_type' end
     if not last then
       call('UNLINK', key)
@@ -1474,7 +1488,10 @@ local function lease()
     return 1
   end
   return self
-end)()
+end
+local leases_made
+local function lease()
+  leases_made = leases_made or leases()
   return leases_made
 end
 local function apply_lease(verb, keys, args, at)
@@ -1568,7 +1585,7 @@ local function run(verb, keys, args, at)
     return rule
   end
   local rules, rows = {}, {}
-  local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
+  local changes, states, lifetimes, slacks, offsets = {}, {}, {}, {}, {}
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
     if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
@@ -1603,9 +1620,9 @@ local function run(verb, keys, args, at)
     local needed = cost + (rule.left or 0)
     local limit, repaired = self.standing(bytes, now, needed, rule[1], rule[2], rule[3], rule[4])
     if not limit then
-      local reply, ban, lapse = denied(bytes, now, rule[1], needed, cost > 0)
+      local reply, ban, expires_in = denied(bytes, now, rule[1], needed, cost > 0)
       if reply == nil then return nil, repaired or 'wrong_type' end
-      if reply then return reply, false, ban, lapse, 0 end
+      if reply then return reply, false, ban, expires_in, 0 end
       limit, repaired = self.standing(nil, now, needed, rule[1], rule[2], rule[3], rule[4])
     end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back, rule.left)
@@ -1633,7 +1650,7 @@ local function run(verb, keys, args, at)
     for place = 1, count do
       local change, bytes = changes[place], states[place]
       if bytes then
-        store(keys[place], now, change, bytes, lapses[place], slacks[place], offsets[place])
+        store(keys[place], now, change, bytes, lifetimes[place], slacks[place], offsets[place])
       elseif change then
         lease().hold(keys[place], now, change)
       end
@@ -1647,7 +1664,7 @@ local function run(verb, keys, args, at)
     for place = 1, count do
       local rule = rules[place]
       local row
-      row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+      row, changes[place], states[place], lifetimes[place], slacks[place], offsets[place] =
         decide_one(keys[place], rule, now, false)
       if not row then return failed(changes[place], verb, place) end
       rows[place] = row
@@ -1662,7 +1679,7 @@ local function run(verb, keys, args, at)
       for place = 1, count do
         if rows[place][1] > 0 then
           local row
-          row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+          row, changes[place], states[place], lifetimes[place], slacks[place], offsets[place] =
             decide_one(keys[place], rules[place], now, true)
           if not row then return failed(changes[place], verb, place) end
           row[4] = 0
