@@ -11,13 +11,16 @@ use std::time::Duration;
 use redis::{RedisError, Value as Reply};
 use serde_json::{Map, Value, json};
 
-use crate::connection::Command;
-use crate::http::retry_after_s;
-use crate::key::Keys;
-use crate::protocol::{self, Verb};
+use crate::net::connection::Command;
+use crate::rules::durations;
+use crate::rules::headers::retry_after_s;
+use crate::rules::keys::Keys;
+use crate::web::address;
+use crate::wire::replies;
+use crate::wire::words::{self, Verb};
 use crate::{
     ClientAddress, Decision, Error, HashTag, HeaderStyle, Item, OnError, Options, Problem, Rate,
-    Reason, Rule, Source, address, duration, reply,
+    Reason, Rule, Source,
 };
 use rules::{rule_of, span, text, with_options};
 use timelines::set_options;
@@ -47,15 +50,15 @@ fn one_call(input: &Value) -> Result<Value, Error> {
     let call = item(&rule, input)?.keyed(&keys())?;
     let id = call.id.unwrap_or_default();
     let command = match text(input, "method") {
-        "check" => protocol::check(&call),
-        "peek" => protocol::named(Verb::Peek, &call),
-        "refund" => protocol::named(Verb::Refund, &call),
-        "charge" => protocol::named(Verb::Charge, &call),
-        "forget" => Ok(protocol::forget(&call.key)),
-        "block" => protocol::block(&call.key, &text(input, "duration")),
-        "lease" => protocol::lease(&call),
-        "renew" => protocol::renew(&rule, &call.key, id),
-        "release" => protocol::release(&call.key, id),
+        "check" => words::check(&call),
+        "peek" => words::named(Verb::Peek, &call),
+        "refund" => words::named(Verb::Refund, &call),
+        "charge" => words::named(Verb::Charge, &call),
+        "forget" => Ok(words::forget(&call.key)),
+        "block" => words::block(&call.key, &text(input, "duration")),
+        "lease" => words::lease(&call),
+        "renew" => words::renew(&rule, &call.key, id),
+        "release" => words::release(&call.key, id),
         other => panic!("the table has a method {other}"),
     };
     command.map(|command| words(&command))
@@ -69,7 +72,7 @@ fn several_calls(input: &Value) -> Result<Value, Error> {
     let keyed = |(rule, spec)| Item { tag, id, ..item(rule, spec)? }.keyed(&keys());
     let calls: Vec<_> = rules.iter().zip(specs).map(keyed).collect::<Result<_, _>>()?;
     let peek = input["method"] == json!("peek_all");
-    protocol::check_all(&calls, peek).map(|command| words(&command))
+    words::check_all(&calls, peek).map(|command| words(&command))
 }
 
 fn key(input: &Value) -> Result<Value, Error> {
@@ -130,7 +133,7 @@ fn plain(decision: &Decision, wanted: &Value) -> Value {
 fn one_reply(input: &Value, wanted: &Value) -> Result<Value, Error> {
     let (rule, reply) = (rule_of(&input["rule"])?, reply_of(&input["reply"]));
     let call = with_options(rule.of("s"), input)?.keyed(&keys())?;
-    let decision = reply::decision(&call, &reply)?;
+    let decision = replies::decision(&call, &reply)?;
     Ok(plain(&decision, wanted))
 }
 
@@ -138,7 +141,7 @@ fn several_decided(input: &Value) -> Result<Decision, Error> {
     let specs = input["rules"].as_array().unwrap();
     let rules: Vec<_> = specs.iter().map(rule_of).collect::<Result<_, _>>()?;
     let calls: Vec<_> = rules.iter().map(|rule| rule.of("s").keyed(&keys()).unwrap()).collect();
-    reply::decision_all(&calls, &reply_of(&input["reply"]))
+    replies::decision_all(&calls, &reply_of(&input["reply"]))
 }
 
 fn reply_of_several(input: &Value, wanted: &Value) -> Result<Value, Error> {
@@ -161,7 +164,7 @@ fn decided(input: &Value) -> Result<Decision, Error> {
         return several_decided(input);
     }
     let call = with_options(rule.of("s"), input)?.keyed(&keys())?;
-    reply::decision(&call, &reply_of(&input["reply"]))
+    replies::decision(&call, &reply_of(&input["reply"]))
 }
 
 fn headers(input: &Value) -> Result<Value, Error> {
@@ -194,7 +197,7 @@ fn found_address(input: &Value) -> Result<Value, Error> {
 
 fn rate(input: &Value) -> Result<Value, Error> {
     let rate: Rate = input.as_str().unwrap().parse()?;
-    let period = duration::text(duration::checked_us(&rate.period(), "period")?);
+    let period = durations::text(durations::checked_us(&rate.period(), "period")?);
     Ok(json!({ "rate": rate.units(), "period": period }))
 }
 
@@ -332,8 +335,7 @@ fn converts_every_call_of_the_shared_cases_for_each_back_end() {
     for wanted in cases.filter_map(|case| case["expect"].as_array()) {
         let words: Vec<String> = wanted.iter().map(|word| word.as_str().unwrap().into()).collect();
         let command = Command::new(words.iter().map(|word| word.as_str().into()));
-        let (function, script) =
-            (protocol::as_function(&command), protocol::as_script(&command, "sha"));
+        let (function, script) = (words::as_function(&command), words::as_script(&command, "sha"));
         if words[0] == "DEL" {
             assert!(function.is_none() && script.is_none());
             continue;

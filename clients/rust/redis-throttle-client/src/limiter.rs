@@ -8,27 +8,28 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::Instant;
 
-use crate::backend::Backends;
-use crate::budget::Budget;
-use crate::calls::{Lane, READY_MIN};
-use crate::closing::Closing;
-use crate::connection::Command;
-use crate::counters::Counts;
-use crate::denial_cache::DenialCache;
-use crate::exchange::Ask;
-use crate::forgotten::Forgotten;
-use crate::item::Keyed;
-use crate::key::Keys;
-use crate::known_denials::KnownDenials;
-use crate::local::LocalLimiter;
-use crate::prefetch::Grants;
-use crate::protocol::{self, Verb};
-use crate::reply;
-use crate::server::Nodes;
-use crate::telling::Hooks;
-use crate::unanswered::Unanswered;
+use crate::calls::closing::Closing;
+use crate::calls::denial_cache::DenialCache;
+use crate::calls::denials::KnownDenials;
+use crate::calls::error_log::Unanswered;
+use crate::calls::events::Hooks;
+use crate::calls::forgotten::Forgotten;
+use crate::calls::local::LocalLimiter;
+use crate::calls::prefetch::Grants;
+use crate::calls::steps::Ask;
+use crate::net::backends::Backends;
+use crate::net::budget::Budget;
+use crate::net::connection::Command;
+use crate::net::line::{Lane, READY_MIN};
+use crate::net::server::Nodes;
+use crate::rules::clock;
+use crate::rules::counters::Counts;
+use crate::rules::item::Keyed;
+use crate::rules::keys::Keys;
+use crate::wire::replies;
+use crate::wire::words::{self, Verb};
 use crate::{
-    Backend, Counters, Decision, Error, EventKind, Item, Options, Reason, Rule, Server, Span, clock,
+    Backend, Counters, Decision, Error, EventKind, Item, Options, Reason, Rule, Server, Span,
 };
 
 const LOCAL_KEYS_MAX: usize = 10_000;
@@ -124,7 +125,7 @@ impl Limiter {
         let decided = if self.is_prefetched(&call) {
             self.prefetched(&call, began, budget).await
         } else {
-            let command = protocol::check(&call)?;
+            let command = words::check(&call)?;
             let calls = std::slice::from_ref(&call);
             let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
             self.decide(&ask, true, false).await
@@ -140,7 +141,7 @@ impl Limiter {
     pub async fn peek(&self, item: Item<'_>) -> Result<Decision, Error> {
         let began = clock::now();
         let call = self.keyed_item(&item)?;
-        let command = protocol::named(Verb::Peek, &call)?;
+        let command = words::named(Verb::Peek, &call)?;
         let (calls, budget) = (std::slice::from_ref(&call), &self.budget());
         let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
         let decided = self.decide(&ask, false, true).await;
@@ -175,8 +176,8 @@ impl Limiter {
         budget: &Budget,
     ) -> Result<Decision, Error> {
         let began = clock::now();
-        let command = protocol::named(verb, call)?;
-        let read = |reply: &Value| reply::settled(call, reply);
+        let command = words::named(verb, call)?;
+        let read = |reply: &Value| replies::settled(call, reply);
         let is_refund = matches!(verb, Verb::Refund);
         self.forget_denials(&call.key, is_refund);
         let changed = self.ask(&command, began, budget, read).await;
@@ -194,7 +195,7 @@ impl Limiter {
     pub async fn forget(&self, item: Item<'_>) -> Result<(), Error> {
         let began = clock::now();
         let Keyed { key, .. } = self.keyed_item(&item)?;
-        self.replace(&protocol::forget(&key), &item, began).await
+        self.replace(&words::forget(&key), &item, began).await
     }
 
     /// Denies the subject under this rule for a time: 1 ms to 366 days. Needs the module.
@@ -205,7 +206,7 @@ impl Limiter {
     pub async fn block(&self, item: Item<'_>, duration: impl Span) -> Result<(), Error> {
         let began = clock::now();
         let Keyed { key, .. } = self.keyed_item(&item)?;
-        self.replace(&protocol::block(&key, &duration)?, &item, began).await
+        self.replace(&words::block(&key, &duration)?, &item, began).await
     }
 
     /// Sends a command that replaces the state of its key, and removes what this process keeps of
@@ -268,7 +269,7 @@ impl Limiter {
     #[doc(hidden)]
     pub fn words_of(&self, item: Item<'_>) -> Result<Vec<String>, Error> {
         let call = self.keyed_item(&item)?;
-        let command = protocol::check(&call)?;
+        let command = words::check(&call)?;
         Ok(command.words().iter().map(|word| word.to_string()).collect())
     }
 
@@ -307,7 +308,7 @@ impl Limiter {
     pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
         let budget = Budget::new(READY_MIN.max(self.0.options.deadlines().0));
-        let command = protocol::probe(&key);
+        let command = words::probe(&key);
         loop {
             let answer = self.ask_in(Lane::Ready, &command, clock::now(), &budget, |_| Ok(()));
             match answer.await {

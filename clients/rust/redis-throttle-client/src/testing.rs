@@ -37,8 +37,9 @@ use redis::{ErrorKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::connection::{Command, Connection, Dial, Dialling, Reply, answered};
-use crate::{Error, Limiter, Options, clock};
+use crate::net::connection::{Command, Connection, Dial, Dialling, Reply, answered};
+use crate::rules::clock;
+use crate::{Error, Limiter, Options};
 use keys::Keys;
 use redis_throttle_engine::time::{Instant as EngineInstant, Span};
 

@@ -23,8 +23,8 @@ pub(super) fn span(value: &Value, argument: &'static str) -> Result<String, Erro
     let span = Duration::try_from_secs_f64(seconds);
     let span = span.map_err(|_| Error::invalid(argument, "expected a positive number"))?;
     // Convert back to text, so that the function returns one type.
-    let us = crate::duration::checked_us(&span, argument)?;
-    Ok(crate::duration::text(us))
+    let us = crate::rules::durations::checked_us(&span, argument)?;
+    Ok(crate::rules::durations::text(us))
 }
 
 /// Builds the rule that a case describes.

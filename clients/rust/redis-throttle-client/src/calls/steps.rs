@@ -1,0 +1,228 @@
+//! The life of a call: its node, its turn, its command, its reply.
+
+use std::sync::Arc;
+
+use redis::Value;
+use tokio::time::Instant;
+
+use crate::calls::denials::{KnownDenials, Late};
+use crate::calls::forgotten::Since;
+use crate::net::backends::Route;
+use crate::net::breaker::Tally;
+use crate::net::budget::Budget;
+use crate::net::connection::Command;
+use crate::net::line::Lane;
+use crate::net::node::{Pass, Slots};
+use crate::rules::clock;
+use crate::rules::item::Keyed;
+use crate::wire::replies;
+use crate::{Backend, Decision, Error, Limiter, Reason, Source};
+
+/// The number of nodes to which a command is sent: at first, and after one redirection.
+const HOPS_MAX: usize = 2;
+
+/// A command that the server decides, with the calls in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub command: &'a Command<'a>,
+    pub calls: &'a [Keyed<'a>],
+    /// Whether the command is one for several rules.
+    pub is_all: bool,
+    /// Whether the command admits work: then it has no known denials.
+    pub admits: bool,
+    pub began: Instant,
+    pub budget: &'a Budget,
+}
+
+impl Ask<'_> {
+    /// Returns true if known denials decide the calls, and the server's denials of them are
+    /// remembered.
+    fn knows(&self) -> bool {
+        !self.admits && !self.calls.iter().any(Keyed::is_held)
+    }
+}
+
+/// The answer to a command.
+enum Answer {
+    Reply(Value),
+    /// The command was not sent, because a known denial decides it.
+    Known(Decision),
+}
+
+impl Limiter {
+    /// Sends a command once, if its circuit breaker permits, and reads the reply.
+    pub(crate) async fn ask<T>(
+        &self,
+        command: &Command<'_>,
+        began: Instant,
+        budget: &Budget,
+        read: impl FnOnce(&Value) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.ask_in(Lane::Call, command, began, budget, read).await
+    }
+
+    pub(crate) async fn ask_in<T>(
+        &self,
+        lane: Lane,
+        command: &Command<'_>,
+        began: Instant,
+        budget: &Budget,
+        read: impl FnOnce(&Value) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let ask = Ask { command, calls: &[], is_all: false, admits: false, began, budget };
+        let answer = self.exchange(&ask, None, lane).await.and_then(|answer| match answer {
+            Answer::Reply(reply) => read(&reply),
+            Answer::Known(_) => unreachable!("a command without calls has no denials"),
+        });
+        self.count_rejection(answer)
+    }
+
+    /// Sends a renewal or an end, in a slot of its own. Waits for the slot until what is held
+    /// expires, and then for one timeout.
+    pub(crate) async fn ask_in_slot<T>(
+        &self,
+        slots: Slots,
+        command: &Command<'_>,
+        expires: Instant,
+        read: impl FnOnce(&Value) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let budget = self.budget();
+        let began = clock::now();
+        let node = match self.0.nodes.find(command.key(), began, &budget).await {
+            Ok(node) => node,
+            Err(error) => return self.count_rejection(Err(error)),
+        };
+        let Some(_slot) = node.slot(slots, expires.max(began + budget.left())).await else {
+            return Err(Error::unavailable(Reason::Overloaded));
+        };
+        self.ask_in(Lane::Hold, command, clock::now(), &budget, read).await
+    }
+
+    /// Sends a command once and reads the decision, which its denials then know. Too many
+    /// reservations on a key are a denial. Calls under pressure are decided by a known denial.
+    pub(crate) async fn ask_for_decision(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let since = self.0.forgotten.since(ask.began);
+        let answer = match self.exchange(ask, Some(since), Lane::Call).await {
+            Ok(Answer::Known(denial)) => return Ok(denial),
+            Ok(Answer::Reply(reply)) => replies::of_calls(ask.calls, ask.is_all, &reply),
+            Err(error) if ask.is_all && error.is_too_many_reservations() => {
+                replies::too_many(ask.calls).ok_or(error)
+            }
+            Err(error) => Err(error),
+        };
+        if let (Ok(decision), Some(known)) = (&answer, self.known_of(ask)) {
+            known.answer(ask.calls, decision, since);
+        }
+        self.count_rejection(answer)
+    }
+
+    /// Decides calls by a cached denial if the command `caches` them, or else by the server, or
+    /// without an answer by known denials and `on_error`. `peeks`: nothing is taken.
+    pub(crate) async fn decide(
+        &self,
+        ask: &Ask<'_>,
+        caches: bool,
+        peeks: bool,
+    ) -> Result<Decision, Error> {
+        if let Some(denial) = self.0.denials.get(ask.command, ask.began).filter(|_| caches) {
+            return Ok(denial);
+        }
+        let since = self.0.forgotten.since(ask.began);
+        match self.ask_for_decision(ask).await {
+            Ok(decision) => {
+                if caches && decision.source == Source::Server {
+                    self.0.denials.put(ask.command, &decision, since);
+                }
+                Ok(decision)
+            }
+            Err(Error::Unavailable { reason, .. }) => {
+                let known = self.known_of(ask).map(|known| &**known);
+                let why = (reason, ask.budget.keeps_limit(reason));
+                Ok(self.without_answer((ask.calls, ask.is_all), known, why, peeks))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn count_rejection<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        answer.inspect_err(|error| {
+            if error.is_rejection() {
+                self.0.counts.rejection();
+            }
+        })
+    }
+
+    /// Returns the known denials, if they apply.
+    fn known_of(&self, ask: &Ask<'_>) -> Option<&Arc<KnownDenials>> {
+        Some(&self.0.known).filter(|_| ask.knows())
+    }
+
+    fn under_pressure(&self, ask: &Ask<'_>) -> Option<Answer> {
+        let denial = self.known_of(ask)?.under_pressure(ask.calls, ask.is_all, clock::now());
+        denial.map(Answer::Known)
+    }
+
+    async fn exchange(
+        &self,
+        ask: &Ask<'_>,
+        since: Option<Since>,
+        lane: Lane,
+    ) -> Result<Answer, Error> {
+        let Ask { command, calls, is_all, began, budget, .. } = *ask;
+        let mut node = self.0.nodes.find(command.key(), began, budget).await?;
+        let late = since.zip(self.known_of(ask));
+        let late = late.map(|(since, known)| Late { known, calls, is_all, since });
+        let (mut asking, mut now) = (false, self.0.nodes.begin(began));
+        for hop in 1.. {
+            let sends = self.0.backends.found() != Backend::Auto;
+            let pass = match node.enter(lane, budget.from(now), sends) {
+                Ok(pass) => pass,
+                Err(error) => {
+                    self.0.nodes.failed(&error);
+                    let is_full = error.reason() == Some(Reason::Overloaded);
+                    let known = self.under_pressure(ask).filter(|_| is_full);
+                    return known.ok_or(error);
+                }
+            };
+            if pass.waits() {
+                let turn = self.stand_in_line(ask, &pass).await;
+                if let Some(known) = turn.inspect_err(|error| self.0.nodes.failed(error))? {
+                    return Ok(known);
+                }
+            }
+            let route = Route { pass: &pass, asking, late: late.as_ref() };
+            let fault = match self.0.backends.send(route, command).await {
+                Ok(reply) => {
+                    budget.spend(pass.end(Tally::Answered));
+                    return Ok(Answer::Reply(reply));
+                }
+                Err(fault) => fault,
+            };
+            budget.spend(pass.end(fault.tally));
+            if hop < HOPS_MAX
+                && let Some((there, asks)) = self.0.nodes.redirected(&node, &fault.error)
+            {
+                (node, asking, now) = (there, asks, clock::now());
+                continue;
+            }
+            self.0.nodes.failed(&fault.error);
+            return Err(self.0.nodes.or_misled(fault.error));
+        }
+        unreachable!("the last hop returns")
+    }
+
+    /// Waits for the turn of a call. Before and after a wait for a place, a denial that is known
+    /// decides it.
+    async fn stand_in_line(&self, ask: &Ask<'_>, pass: &Pass) -> Result<Option<Answer>, Error> {
+        if pass.is_crowded()
+            && let Some(known) = self.under_pressure(ask)
+        {
+            return Ok(Some(known));
+        }
+        let turn = pass.turn().await;
+        if turn.is_err() {
+            ask.budget.spend(pass.took());
+        }
+        Ok(if turn? { self.under_pressure(ask) } else { None })
+    }
+}

@@ -1,0 +1,70 @@
+//! Calls whose cost is given back if their caller does not use it.
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::net::budget::Budget;
+use crate::{Item, Limiter, Rule};
+
+/// Allowed calls of a caller that may not act on them. Dropping them refunds them in a task.
+pub(crate) struct Taken {
+    limiter: Limiter,
+    calls: Vec<OwnedCall>,
+}
+
+struct OwnedCall {
+    rule: Rule,
+    subject: String,
+    cost: u64,
+    tag: Option<String>,
+}
+
+impl Taken {
+    pub fn new(limiter: &Limiter) -> Self {
+        Self { limiter: limiter.whole(), calls: Vec::new() }
+    }
+
+    /// Adds a call that was allowed.
+    pub fn add(&mut self, item: Item<'_>) {
+        self.calls.push(OwnedCall {
+            rule: item.rule.clone(),
+            subject: item.subject.to_owned(),
+            cost: item.cost.unwrap_or(1),
+            tag: item.tag.map(str::to_owned),
+        });
+    }
+
+    /// Keeps the calls, because the caller acts on them.
+    pub fn keep(mut self) {
+        self.calls.clear();
+    }
+
+    /// Refunds the calls, and waits for the answers within the caller's time. The refunds continue
+    /// after that, and if this future is dropped.
+    pub async fn give_back(mut self, budget: &Budget) {
+        if let Some(refunds) = self.refunds() {
+            // The task fails if the runtime shuts down; no caller waits then.
+            let _ = timeout(budget.left(), refunds).await;
+        }
+    }
+
+    fn refunds(&mut self) -> Option<JoinHandle<()>> {
+        let (limiter, calls) = (self.limiter.clone(), std::mem::take(&mut self.calls));
+        let runtime = Handle::try_current().ok().filter(|_| !calls.is_empty())?;
+        Some(runtime.spawn(async move {
+            for taken in &calls {
+                let item = Item { tag: taken.tag.as_deref(), ..taken.rule.of(&taken.subject) };
+                // Without an answer the units stay taken. The limit is then too strict, never too
+                // lenient.
+                let _ = limiter.refund(item.cost(taken.cost)).await;
+            }
+        }))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.refunds();
+    }
+}

@@ -1,0 +1,218 @@
+//! The constructors of rules, one for each algorithm.
+
+use std::time::Duration;
+
+use super::{Rule, Terms};
+use crate::rules::argument::{UNITS_MAX, checked_name, units};
+use crate::rules::durations::{self, DAY_US, Span, checked_us};
+use crate::{Count, Error, Kind, QuotaUnit};
+
+const HOLDERS_MAX: u64 = 1_000_000;
+const SECOND_US: u128 = 1_000_000;
+const REFILL_MAX_US: u128 = 36_525 * DAY_US as u128;
+const PER_SECOND_MAX: u128 = 1_000_000_000;
+
+impl Rule {
+    /// Creates a GCRA rule: `burst` at once, then `rate` per `period`. The default choice for APIs.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the server would refuse a number: units are 1 to 10^12, a rate
+    /// is at most 10^9 per second, and an empty bucket must refill within 36,525 days.
+    pub fn gcra(name: &str, burst: u64, rate: u64, period: impl Span) -> Result<Self, Error> {
+        Self::rated(Kind::Gcra, "burst", name, burst, rate, period)
+    }
+
+    /// Creates a token bucket as [`Rule::gcra`] does, for limits that change at run time.
+    ///
+    /// # Errors
+    /// The same as [`Rule::gcra`].
+    pub fn token_bucket(
+        name: &str,
+        capacity: u64,
+        rate: u64,
+        period: impl Span,
+    ) -> Result<Self, Error> {
+        Self::rated(Kind::TokenBucket, "capacity", name, capacity, rate, period)
+    }
+
+    /// Creates a leaky bucket, which queues calls: `retry_after` is the time that an allowed
+    /// call must wait before it acts.
+    ///
+    /// # Errors
+    /// The same as [`Rule::gcra`].
+    pub fn leaky_bucket(
+        name: &str,
+        capacity: u64,
+        rate: u64,
+        period: impl Span,
+    ) -> Result<Self, Error> {
+        Self::rated(Kind::LeakyBucket, "capacity", name, capacity, rate, period)
+    }
+
+    /// Creates a fixed window: `limit` per window. A window opens at the first call; if
+    /// [`aligned`], at multiples of its length since 1970.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12, or the window not 1 ms to 366
+    /// days.
+    ///
+    /// [`aligned`]: Rule::aligned
+    pub fn fixed(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        Self::windowed(Kind::Fixed, name, limit, window)
+    }
+
+    /// Creates a sliding window: about `limit` in any window, estimated from two counters.
+    ///
+    /// # Errors
+    /// The same as [`Rule::fixed`].
+    pub fn sliding(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        Self::windowed(Kind::Sliding, name, limit, window)
+    }
+
+    /// Creates a sliding log: never more than `limit` in any window.
+    ///
+    /// # Errors
+    /// The same as [`Rule::fixed`].
+    pub fn sliding_log(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        Self::windowed(Kind::SlidingLog, name, limit, window)
+    }
+
+    /// Creates a backoff: `attempts` without delay, then delays that double from `base` to `max`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `attempts` is not 1 to 10^6, `base` is above `max`, or
+    /// `forget` is not above `max`.
+    pub fn backoff(
+        name: &str,
+        attempts: u64,
+        base: impl Span,
+        max: impl Span,
+        forget: impl Span,
+    ) -> Result<Self, Error> {
+        let attempts_text = units(attempts, "attempts", HOLDERS_MAX)?;
+        let base_us = checked_us(&base, "base")?;
+        let max_us = checked_us(&max, "max")?;
+        let forget_us = checked_us(&forget, "forget")?;
+        if base_us > max_us {
+            return Err(Error::invalid("base", "expected at most the max duration"));
+        }
+        if forget_us <= max_us {
+            return Err(Error::invalid("forget", "expected more than the max duration"));
+        }
+        let mut words = vec!["BACKOFF".to_owned(), attempts_text];
+        words.extend([base_us, max_us, forget_us].map(durations::text));
+        Self::made(Kind::Backoff, name, words, |terms| terms.limit = Some(attempts))
+    }
+
+    /// Creates a quota: an allowance per calendar unit, in UTC or the given [`zone`](Rule::zone).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12.
+    pub fn quota(name: &str, limit: u64, unit: QuotaUnit) -> Result<Self, Error> {
+        let limit_text = units(limit, "limit", UNITS_MAX)?;
+        let words = vec!["QUOTA".to_owned(), limit_text, unit.word().to_owned()];
+        Self::made(Kind::Quota, name, words, |terms| {
+            terms.limit = Some(limit);
+            terms.window = unit.window_us().map(Duration::from_micros);
+        })
+    }
+
+    /// Creates a lease: at most `limit` holders at once. A permit expires after `ttl`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the limit is not 1 to 10^6.
+    pub fn lease(name: &str, limit: u64, ttl: impl Span) -> Result<Self, Error> {
+        let limit_text = units(limit, "limit", HOLDERS_MAX)?;
+        let ttl_us = checked_us(&ttl, "ttl")?;
+        let words = vec!["LEASE".to_owned(), limit_text, durations::text(ttl_us)];
+        Self::made(Kind::Lease, name, words, |terms| {
+            terms.limit = Some(limit);
+            terms.period_us = ttl_us;
+        })
+    }
+
+    /// Creates a rule for the policy that the server stores under `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the name is invalid.
+    pub fn policy(name: &str) -> Result<Self, Error> {
+        Self::made(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
+    }
+
+    fn made(
+        kind: Kind,
+        name: &str,
+        words: Vec<String>,
+        complete: impl FnOnce(&mut Terms),
+    ) -> Result<Self, Error> {
+        checked_name(name, "name")?;
+        let mut terms = Terms {
+            kind,
+            name: name.into(),
+            command: words.first().map_or_else(String::new, |word| format!("RL.{word}")),
+            words,
+            options: Vec::new(),
+            window: None,
+            limit: None,
+            period_us: 0,
+            rate: 0,
+            on_error: None,
+            prefetch: None,
+            local_share: 1.0,
+            default: None,
+            count: Count::ALL,
+        };
+        complete(&mut terms);
+        Ok(Self(std::sync::Arc::new(terms)))
+    }
+
+    fn rated(
+        kind: Kind,
+        capacity_name: &'static str,
+        name: &str,
+        capacity: u64,
+        rate: u64,
+        period: impl Span,
+    ) -> Result<Self, Error> {
+        let capacity_text = units(capacity, capacity_name, UNITS_MAX)?;
+        let rate_text = units(rate, "rate", UNITS_MAX)?;
+        let us = checked_us(&period, "period")?;
+        if u128::from(rate) * SECOND_US > PER_SECOND_MAX * u128::from(us) {
+            return Err(Error::invalid("rate", "expected at most 10^9 per second"));
+        }
+        let full_us = u128::from(capacity) * u128::from(us);
+        if full_us > REFILL_MAX_US * u128::from(rate) {
+            let expected = "expected at most 36525 days to refill from empty";
+            return Err(Error::invalid(capacity_name, expected));
+        }
+        let word = match kind {
+            Kind::Gcra => "GCRA",
+            Kind::TokenBucket => "TOKENBUCKET",
+            _ => "LEAKYBUCKET",
+        };
+        let words = vec![word.to_owned(), capacity_text, rate_text, durations::text(us)];
+        Self::made(kind, name, words, |terms| {
+            let window_us = u64::try_from(full_us.div_ceil(u128::from(rate))).ok();
+            terms.window = window_us.map(Duration::from_micros);
+            terms.limit = Some(capacity);
+            terms.period_us = us;
+            terms.rate = rate;
+        })
+    }
+
+    fn windowed(kind: Kind, name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        let limit_text = units(limit, "limit", UNITS_MAX)?;
+        let us = checked_us(&window, "window")?;
+        let word = match kind {
+            Kind::Fixed => "FIXED",
+            Kind::Sliding => "SLIDING",
+            _ => "SLIDINGLOG",
+        };
+        let words = vec![word.to_owned(), limit_text, durations::text(us)];
+        Self::made(kind, name, words, |terms| {
+            terms.window = Some(Duration::from_micros(us));
+            terms.limit = Some(limit);
+            terms.period_us = us;
+        })
+    }
+}

@@ -1,0 +1,4 @@
+//! Requests and responses of the web, for middleware.
+
+pub(crate) mod address;
+pub(crate) mod counting;

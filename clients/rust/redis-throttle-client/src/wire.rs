@@ -1,0 +1,4 @@
+//! What calls send, and what the answers mean. It does no I/O.
+
+pub(crate) mod replies;
+pub(crate) mod words;
