@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::request::RequestParts;
+use crate::parts::RequestParts;
 
 /// The result of a function of the request: a value, or a future of it. The future cannot borrow
 /// from the request, so the function first copies what the future needs. `M` tells the two apart;

@@ -11,9 +11,9 @@ use redis_throttle_client::Checked;
 use tower_service::Service;
 
 use crate::ResponseBody;
+use crate::counting::Watch;
 use crate::limit_error::{denial_in, take_denial};
-use crate::plan::{Plan, Verdict};
-use crate::watched::Watch;
+use crate::request::{Plan, Verdict};
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
 

@@ -4,7 +4,7 @@ use http::header::{HeaderMap, HeaderName};
 use redis_throttle_client::Error;
 
 use crate::RequestParts;
-use crate::request::latin1;
+use crate::parts::latin1;
 
 /// Returns a key function that joins the values of header fields, such as those of a tenant and of
 /// its API key. No two lists of values have the same key: `|` joins them, and in a value `%`

@@ -10,7 +10,7 @@ use redis_throttle_client::{ClientAddress, Decision, Error, HeaderStyle, Limiter
 use tower_layer::Layer;
 
 use crate::function::{Answer, Function};
-use crate::plan::{KeyedRule, Plan, RuleOf};
+use crate::request::{KeyedRule, Plan, RuleOf};
 use crate::{RateLimit, RequestParts};
 
 /// A layer that checks each request with a limiter. All rules are checked in one call.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use redis_throttle_client::{Decision, Error, HeaderStyle};
 
-use crate::plan::{denial, rejected};
+use crate::request::{denial, rejected};
 
 /// An [`Error`] of the limiter as the error of a handler: `?` converts it.
 ///

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::plan::Plan;
+use crate::request::Plan;
 use crate::{ResponseBody, ResponseFuture};
 
 /// A rate-limited service. It fails only if the inner service fails: a denial is a response.
