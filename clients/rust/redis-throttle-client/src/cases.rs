@@ -11,13 +11,10 @@ use std::time::Duration;
 use redis::{RedisError, Value as Reply};
 use serde_json::{Map, Value, json};
 
-use crate::net::connection::Command;
-use crate::rules::durations;
-use crate::rules::headers::retry_after_s;
-use crate::rules::keys::Keys;
+use crate::rules::{durations, headers::retry_after_s, keys::Keys};
 use crate::web::address;
-use crate::wire::replies;
 use crate::wire::words::{self, Verb};
+use crate::wire::{command::Command, replies};
 use crate::{
     ClientAddress, Decision, Error, HashTag, HeaderStyle, Item, OnError, Options, Problem, Rate,
     Reason, Rule, Source,

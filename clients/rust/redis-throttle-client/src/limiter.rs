@@ -1,109 +1,21 @@
 //! The limiter sends each call once, with a deadline. If there is no answer, the rule's `on_error`
 //! decides.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, Value};
-use tokio::time::Instant;
+use redis::{ErrorKind, RedisError};
+use tokio::time::{Instant, timeout};
 
-use crate::calls::closing::Closing;
-use crate::calls::denial_cache::DenialCache;
-use crate::calls::denials::KnownDenials;
-use crate::calls::error_log::Unanswered;
-use crate::calls::events::Hooks;
-use crate::calls::forgotten::Forgotten;
-use crate::calls::local::LocalLimiter;
-use crate::calls::prefetch::Grants;
 use crate::calls::steps::Ask;
-use crate::net::backends::Backends;
-use crate::net::budget::Budget;
-use crate::net::connection::Command;
 use crate::net::line::{Lane, READY_MIN};
-use crate::net::server::Nodes;
-use crate::rules::clock;
-use crate::rules::counters::Counts;
-use crate::rules::item::Keyed;
-use crate::rules::keys::Keys;
-use crate::wire::replies;
+use crate::net::{budget::Budget, node::Slots};
+use crate::rules::{clock, item::Keyed};
 use crate::wire::words::{self, Verb};
-use crate::{
-    Backend, Counters, Decision, Error, EventKind, Item, Options, Reason, Rule, Server, Span,
-};
-
-const LOCAL_KEYS_MAX: usize = 10_000;
-
-/// Decides calls over connections of its own to a server. Each call is sent once and ends within
-/// [`timeout`](Options::timeout), or the first dial. A limiter is cheap to clone; its clones share
-/// all state.
-#[derive(Clone)]
-pub struct Limiter(
-    pub(crate) Arc<Inner>,
-    /// The time of the caller, if this is a view.
-    pub(crate) Option<Duration>,
-);
-
-pub(crate) struct Inner {
-    pub backends: Arc<Backends>,
-    pub nodes: Nodes,
-    pub options: Options,
-    pub keys: Keys,
-    pub forgotten: Arc<Forgotten>,
-    pub denials: DenialCache,
-    pub known: Arc<KnownDenials>,
-    pub grants: Grants,
-    pub local: Mutex<LocalLimiter>,
-    pub counts: Counts,
-    pub unanswered: Unanswered,
-    pub hooks: Hooks,
-    pub closing: Closing,
-    pub made: Instant,
-}
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Limiter").field(&self.0.options).finish()
-    }
-}
+use crate::wire::{command::Command, replies};
+use crate::{Backend, Counters, Decision, Error, EventKind, Item, Limiter, Reason, Span};
 
 impl Limiter {
-    /// Creates a limiter with the default options. It opens connections of its own, the first one
-    /// at the first call.
-    #[must_use]
-    pub fn new(server: impl Into<Server>) -> Self {
-        Self::with_options(server, Options::default()).expect("the defaults are valid")
-    }
-
-    /// Creates a limiter with the given options.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] with the name of an option that is out of range.
-    pub fn with_options(server: impl Into<Server>, options: Options) -> Result<Self, Error> {
-        let options = options.checked()?;
-        let forgotten = Forgotten::new(options.denial_cache.max(options.known_denials));
-        let forgotten = Arc::new(forgotten);
-        let local = Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX));
-        let known = KnownDenials::new(&options, forgotten.clone());
-        let inner = Inner {
-            backends: Arc::new(Backends::new(options.backend)),
-            nodes: Nodes::new(server.into(), &options),
-            keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
-            denials: DenialCache::new(&options, forgotten.clone()),
-            known: Arc::new(known),
-            forgotten,
-            grants: Grants::new(),
-            local,
-            counts: Counts::default(),
-            unanswered: Unanswered::new(options.log_errors),
-            hooks: Hooks::new(options.on_decision.clone()),
-            closing: Closing::default(),
-            made: clock::now(),
-            options,
-        };
-        Ok(Self(Arc::new(inner), None))
-    }
-
     /// Decides the call and takes its cost if it is allowed.
     ///
     /// # Errors
@@ -112,25 +24,6 @@ impl Limiter {
     /// rule's `on_error` decide the call.
     pub async fn check(&self, item: Item<'_>) -> Result<Decision, Error> {
         self.check_within(item, &self.budget()).await
-    }
-
-    /// Decides a call whose caller has waited before.
-    pub(crate) async fn check_within(
-        &self,
-        item: Item<'_>,
-        budget: &Budget,
-    ) -> Result<Decision, Error> {
-        let began = clock::now();
-        let call = self.keyed_item(&item)?;
-        let decided = if self.is_prefetched(&call) {
-            self.prefetched(&call, began, budget).await
-        } else {
-            let command = words::check(&call)?;
-            let calls = std::slice::from_ref(&call);
-            let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
-            self.decide(&ask, true, false).await
-        };
-        self.told(EventKind::Check, decided, &item, began)
     }
 
     /// Returns the decision that [`check`](Limiter::check) would make, without taking anything.
@@ -166,25 +59,6 @@ impl Limiter {
     pub async fn charge(&self, item: Item<'_>) -> Result<Decision, Error> {
         let call = self.keyed_item(&item)?;
         self.change(Verb::Charge, &call, item.subject, &self.budget()).await
-    }
-
-    pub(crate) async fn change(
-        &self,
-        verb: Verb,
-        call: &Keyed<'_>,
-        subject: &str,
-        budget: &Budget,
-    ) -> Result<Decision, Error> {
-        let began = clock::now();
-        let command = words::named(verb, call)?;
-        let read = |reply: &Value| replies::settled(call, reply);
-        let is_refund = matches!(verb, Verb::Refund);
-        self.forget_denials(&call.key, is_refund);
-        let changed = self.ask(&command, began, budget, read).await;
-        // Also remove a denial that was requested earlier and arrived in the meantime.
-        self.forget_denials(&call.key, is_refund);
-        let kind = if is_refund { EventKind::Refund } else { EventKind::Charge };
-        self.told(kind, changed, &call.rule.of(subject), began)
     }
 
     /// Resets the subject's limit under this rule: deletes its state on the server and in this
@@ -227,40 +101,6 @@ impl Limiter {
         replaced
     }
 
-    /// Removes the cached denials of a key, and if `is_known` also the known one.
-    pub(crate) fn forget_denials(&self, key: &str, is_known: bool) {
-        self.0.forgotten.forget(key);
-        if is_known {
-            self.0.known.forget(key);
-        }
-    }
-
-    fn forget_here(&self, key: &str) {
-        self.forget_denials(key, true);
-        self.0.grants.forget(key);
-        self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
-    }
-
-    /// Returns the item with its key. Fails if the rule's `on_error` cannot decide its calls, and
-    /// after [`close`](Limiter::close).
-    pub(crate) fn keyed_item<'a>(&self, item: &Item<'a>) -> Result<Keyed<'a>, Error> {
-        if self.is_closed() {
-            return Err(Error::Closed);
-        }
-        self.can_decide(item.rule)?;
-        item.keyed(&self.0.keys)
-    }
-
-    /// Returns an error if the rule cannot have its `on_error`, which may be that of the limiter.
-    /// Middleware calls this when it is made.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`], as a call under this rule returns it.
-    #[doc(hidden)]
-    pub fn can_decide(&self, rule: &Rule) -> Result<(), Error> {
-        rule.can_follow(self.on_error_of(rule))
-    }
-
     /// Returns the words of the command that [`check`](Limiter::check) would send with the module.
     /// Sends nothing. The gateway shows them.
     ///
@@ -271,20 +111,6 @@ impl Limiter {
         let call = self.keyed_item(&item)?;
         let command = words::check(&call)?;
         Ok(command.words().iter().map(|word| word.to_string()).collect())
-    }
-
-    fn is_prefetched(&self, call: &Keyed<'_>) -> bool {
-        let takes_one = call.cost == 1 && !call.partial && !call.is_held();
-        takes_one
-            && call.leave.is_none()
-            && self.prefetch_of(call.rule) > 1
-            && !self.0.grants.is_closed()
-    }
-
-    /// Returns the number of permits that one call fetches under this rule.
-    pub(crate) fn prefetch_of(&self, rule: &Rule) -> u64 {
-        let set = rule.terms().prefetch.unwrap_or(self.0.options.prefetch);
-        if rule.takes_partial() { set } else { 1 }
     }
 
     /// Returns the counts of decisions and rejections since the limiter was created.
@@ -319,6 +145,63 @@ impl Limiter {
                 Err(error) => return Err(or_unready(error)),
             }
         }
+    }
+
+    /// Closes the limiter: every later call returns [`Error::Closed`], and so
+    /// do calls in line. Calls that were sent get their replies.
+    ///
+    /// Gives back what is held: leases and open admissions end as at their own ends, which then
+    /// send nothing, and prefetched permits are refunded. Waits for the answers at most
+    /// [`timeout`](crate::Options::timeout). Each end without an answer is one
+    /// [`Counters::unsettled`](Counters::unsettled). A second call waits for the first.
+    pub async fn close(&self) {
+        if !self.0.closing.has_begun.swap(true, Ordering::AcqRel) {
+            let done = Done(self.whole());
+            tokio::spawn(async move { done.0.end().await });
+        }
+        self.0.closing.done.wait().await;
+    }
+
+    async fn end(&self) {
+        let closing = &self.0.closing;
+        // It is set once: the end runs once.
+        let _ = closing.closed.set(());
+        closing.all_held().iter().for_each(|held| held.give_back());
+        let nodes = self.0.nodes.all();
+        nodes.iter().for_each(|node| node.close());
+        let answered = async {
+            self.refund_permits().await;
+            for node in &nodes {
+                node.quiet().await;
+            }
+            closing.no_open().await;
+        };
+        if timeout(self.budget().left(), answered).await.is_err() {
+            let _ = closing.given_up.set(());
+            // The tasks that wait for answers end now.
+            let _ = timeout(Duration::from_secs(1), closing.no_open()).await;
+        }
+        self.0.unanswered.flush();
+    }
+
+    async fn refund_permits(&self) {
+        for (key, rule, cost) in self.0.grants.drain().await {
+            let call = Keyed::of_cost(&rule, key, cost);
+            let Ok(command) = words::named(Verb::Refund, &call) else { continue };
+            let read = |reply: &redis::Value| replies::settled(&call, reply);
+            let _ = self.ask_in_slot(Slots::Ends, &command, clock::now(), read).await;
+        }
+    }
+}
+
+/// Marks the limiter as closed for good, even if the task of its end did not finish because the
+/// runtime shut down.
+struct Done(Limiter);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        // The end runs once.
+        let _ = self.0.0.closing.done.set(());
     }
 }
 

@@ -9,7 +9,8 @@ pub(crate) mod clock;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod connection;
+pub(crate) mod dial;
 pub(crate) mod line;
-pub(crate) mod link;
 pub(crate) mod node;
+pub(crate) mod pass;
 pub(crate) mod server;

@@ -3,7 +3,7 @@
 use ::opentelemetry::trace::get_active_span;
 use ::opentelemetry::{Array, KeyValue, StringValue, Value};
 
-use crate::rules::event_fields::{Field, fields_of};
+use crate::rules::event::{Field, fields_of};
 use crate::{DecisionEvent, EventKind};
 
 /// Sets `redis_throttle.rule`, `.allowed`, `.source` and the others on the span that is current in

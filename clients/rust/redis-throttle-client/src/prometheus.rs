@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::limiter::Inner;
+use crate::calls::state::Inner;
 use crate::{Decision, DecisionEvent, EventKind, Limiter, Source};
 
 const RULES_MAX: usize = 100;
@@ -163,8 +163,7 @@ impl Shown {
             ];
             self.degraded.get_or_create(&labels).inc();
         }
-        let alone = std::slice::from_ref(decision);
-        for row in if decision.rows.is_empty() { alone } else { &decision.rows } {
+        for row in decision.rows_or_self() {
             if row.source == Source::Server && row.limit > 0 {
                 #[allow(clippy::cast_precision_loss)]
                 let ratio = row.remaining as f64 / row.limit as f64;

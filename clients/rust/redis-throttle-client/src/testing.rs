@@ -26,7 +26,6 @@
 mod commands;
 mod keys;
 mod refused;
-mod reservations;
 #[cfg(test)]
 mod tests;
 
@@ -37,8 +36,10 @@ use redis::{ErrorKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::net::connection::{Command, Connection, Dial, Dialling, Reply, answered};
+use crate::net::connection::{Connection, Reply, answered};
+use crate::net::dial::{Dial, Dialling};
 use crate::rules::clock;
+use crate::wire::command::Command;
 use crate::{Error, Limiter, Options};
 use keys::Keys;
 use redis_throttle_engine::time::{Instant as EngineInstant, Span};

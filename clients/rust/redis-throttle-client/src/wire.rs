@@ -1,4 +1,5 @@
 //! What calls send, and what the answers mean. It does no I/O.
 
+pub(crate) mod command;
 pub(crate) mod replies;
 pub(crate) mod words;

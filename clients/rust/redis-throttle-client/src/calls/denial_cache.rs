@@ -9,8 +9,7 @@ use lru::LruCache;
 use tokio::time::Instant;
 
 use crate::calls::forgotten::{Forgotten, Since};
-use crate::net::connection::Command;
-use crate::wire::words;
+use crate::wire::{command::Command, words};
 use crate::{Decision, Options, Source};
 
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::Instant;
 
 use crate::calls::denial_cache::{aged, whole_ms};
 use crate::calls::forgotten::{Forgotten, Since};
+use crate::net::pass::OnLate;
 use crate::rules::clock;
 use crate::rules::item::{Keyed, Leave};
 use crate::wire::replies;
@@ -90,12 +90,10 @@ impl KnownDenials {
     /// Records an answer of the server that is read now, with a row for each call. `since` is a
     /// moment before the command was sent.
     pub fn answer(&self, calls: &[Keyed<'_>], decision: &Decision, since: Since) {
-        let one = std::slice::from_ref(decision);
-        let rows = if decision.rows.is_empty() { one } else { &decision.rows };
         if self.max == 0 {
             return;
         }
-        for (call, row) in calls.iter().zip(rows) {
+        for (call, row) in calls.iter().zip(decision.rows_or_self()) {
             if row.allowed {
                 self.allow(call, row);
             } else if !row.retry_after.is_zero() {
@@ -204,12 +202,31 @@ impl KnownDenials {
         let allowed = |call: &Keyed<'_>| Decision {
             source: Source::Local,
             degraded: false,
-            ..Decision::without_state(call.rule, true, Duration::ZERO)
+            ..call.rule.without_state(true, Duration::ZERO)
         };
         let rows =
             rows.into_iter().zip(calls).map(|(row, call)| row.unwrap_or_else(|| allowed(call)));
         let mut rows: Vec<_> = rows.collect();
         Some(if is_all { Decision::of_rows(deciding, rows) } else { rows.remove(0) })
+    }
+
+    /// Returns what records the reply to the calls if it comes late.
+    pub fn on_late(self: &Arc<Self>, calls: &[Keyed<'_>], is_all: bool, since: Since) -> OnLate {
+        let kept = |call: &Keyed<'_>| {
+            (call.rule.clone(), call.key.clone(), call.cost, call.leave, call.partial)
+        };
+        let (known, calls) = (self.clone(), calls.iter().map(kept).collect::<Vec<_>>());
+        Box::new(move |reply| {
+            let calls = calls.iter().map(|(rule, key, cost, leave, partial)| Keyed {
+                leave: *leave,
+                partial: *partial,
+                ..Keyed::of_cost(rule, key.clone(), *cost)
+            });
+            let calls: Vec<_> = calls.collect();
+            if let Ok(decision) = replies::of_calls(&calls, is_all, reply) {
+                known.answer(&calls, &decision, since);
+            }
+        })
     }
 
     /// Returns the end of the denial of a call's key, if its retry time is over and the server has
@@ -238,62 +255,5 @@ fn evict(known: &mut HashMap<String, Known>, count: usize) {
     }
     for (.., key) in all.into_iter().take(count) {
         known.remove(&key);
-    }
-}
-
-/// The calls of a command, for which a reply may come late.
-pub(crate) struct Late<'a> {
-    pub known: &'a Arc<KnownDenials>,
-    pub calls: &'a [Keyed<'a>],
-    pub is_all: bool,
-    pub since: Since,
-}
-
-/// The calls of a command whose caller has gone.
-pub(crate) struct Kept {
-    known: Arc<KnownDenials>,
-    calls: Vec<KeptCall>,
-    is_all: bool,
-    since: Since,
-}
-
-struct KeptCall {
-    rule: Rule,
-    key: String,
-    cost: u64,
-    leave: Option<Leave>,
-    partial: bool,
-}
-
-impl Late<'_> {
-    /// Returns the calls with what they borrow.
-    pub fn kept(&self) -> Kept {
-        let kept = |call: &Keyed<'_>| KeptCall {
-            rule: call.rule.clone(),
-            key: call.key.clone(),
-            cost: call.cost,
-            leave: call.leave,
-            partial: call.partial,
-        };
-        let calls = self.calls.iter().map(kept).collect();
-        Kept { known: self.known.clone(), calls, is_all: self.is_all, since: self.since }
-    }
-}
-
-impl Kept {
-    /// Records a late reply.
-    pub fn remember(self, answer: &Value) {
-        let calls: Vec<_> = self
-            .calls
-            .iter()
-            .map(|call| Keyed {
-                leave: call.leave,
-                partial: call.partial,
-                ..Keyed::of_cost(&call.rule, call.key.clone(), call.cost)
-            })
-            .collect();
-        if let Ok(decision) = replies::of_calls(&calls, self.is_all, answer) {
-            self.known.answer(&calls, &decision, self.since);
-        }
     }
 }

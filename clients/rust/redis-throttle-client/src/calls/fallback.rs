@@ -5,15 +5,10 @@ use std::time::Duration;
 
 use crate::calls::denials::KnownDenials;
 use crate::calls::local::{LocalLimiter, local_decision};
-use crate::rules::clock;
-use crate::rules::item::Keyed;
-use crate::{Decision, Limiter, OnError, Reason, Rule};
+use crate::rules::{clock, item::Keyed};
+use crate::{Decision, Limiter, OnError, Reason};
 
 impl Limiter {
-    pub(crate) fn on_error_of(&self, rule: &Rule) -> OnError {
-        rule.terms().on_error.unwrap_or(self.0.options.on_error)
-    }
-
     /// Decides calls without an answer from the server: by known denials, unless the calls have
     /// none, or else by `on_error`. `is_all`: the command is one for several rules. `keeps`: the
     /// node may answer others, so [`OnError::Allow`] keeps the limit in this process.
@@ -57,10 +52,8 @@ impl Limiter {
                 OnError::Allow if keeps_limit(&mut local, call, known, keeps, now_us) => {
                     local_decision(&mut local, call, (cost, 1.0), now_us, peek)
                 }
-                OnError::Allow => Decision::without_state(call.rule, true, Duration::ZERO),
-                OnError::Deny => {
-                    Decision::without_state(call.rule, false, self.0.options.breaker_pause)
-                }
+                OnError::Allow => call.rule.without_state(true, Duration::ZERO),
+                OnError::Deny => call.rule.without_state(false, self.0.options.breaker_pause),
                 OnError::Local => {
                     let share = call.rule.terms().local_share;
                     local_decision(&mut local, call, (cost, share), now_us, peek)
@@ -80,18 +73,6 @@ impl Limiter {
             }
         }
         rows
-    }
-
-    /// Returns the share of the limit that this process keeps under a rule.
-    pub(crate) fn local_share_of(&self, rule: &Rule) -> f64 {
-        if self.on_error_of(rule) == OnError::Local { rule.terms().local_share } else { 1.0 }
-    }
-
-    /// Returns the microseconds since the limiter was made, plus one: 0 marks a window that is not
-    /// open.
-    pub(crate) fn local_now_us(&self) -> u64 {
-        let passed_us = (clock::now() - self.0.made).as_micros();
-        u64::try_from(passed_us).unwrap_or(u64::MAX).saturating_add(1)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::rules::clock;
-use crate::rules::event_fields::{Field, fields_of};
+use crate::rules::event::{Field, fields_of};
 use crate::{DecisionEvent, EventKind};
 
 /// The options of [`json_log`].

@@ -2,12 +2,9 @@
 
 use tokio::time::Instant;
 
-use crate::calls::steps::Ask;
-use crate::calls::taken::Taken;
-use crate::net::connection::Command;
-use crate::rules::clock;
-use crate::rules::item::Keyed;
-use crate::wire::words;
+use crate::calls::{steps::Ask, taken::Taken};
+use crate::rules::{clock, item::Keyed};
+use crate::wire::{command::Command, words};
 use crate::{Decision, Error, EventKind, Item, Limiter, Reason};
 
 impl Limiter {

@@ -5,18 +5,13 @@ use std::sync::Arc;
 use redis::Value;
 use tokio::time::Instant;
 
-use crate::calls::denials::{KnownDenials, Late};
-use crate::calls::forgotten::Since;
-use crate::net::backends::Route;
-use crate::net::breaker::Tally;
-use crate::net::budget::Budget;
-use crate::net::connection::Command;
-use crate::net::line::Lane;
-use crate::net::node::{Pass, Slots};
-use crate::rules::clock;
-use crate::rules::item::Keyed;
-use crate::wire::replies;
-use crate::{Backend, Decision, Error, Limiter, Reason, Source};
+use crate::calls::{denials::KnownDenials, forgotten::Since};
+use crate::net::pass::{Late, Pass};
+use crate::net::{backends::Route, breaker::Tally, budget::Budget, line::Lane, node::Slots};
+use crate::rules::{clock, item::Keyed};
+use crate::wire::words::{self, Verb};
+use crate::wire::{command::Command, replies};
+use crate::{Backend, Decision, Error, EventKind, Limiter, Reason, Source};
 
 /// The number of nodes to which a command is sent: at first, and after one redirection.
 const HOPS_MAX: usize = 2;
@@ -144,6 +139,26 @@ impl Limiter {
         }
     }
 
+    /// Sends a charge or a refund.
+    pub(crate) async fn change(
+        &self,
+        verb: Verb,
+        call: &Keyed<'_>,
+        subject: &str,
+        budget: &Budget,
+    ) -> Result<Decision, Error> {
+        let began = clock::now();
+        let command = words::named(verb, call)?;
+        let read = |reply: &Value| replies::settled(call, reply);
+        let is_refund = matches!(verb, Verb::Refund);
+        self.forget_denials(&call.key, is_refund);
+        let changed = self.ask(&command, began, budget, read).await;
+        // Also remove a denial that was requested earlier and arrived in the meantime.
+        self.forget_denials(&call.key, is_refund);
+        let kind = if is_refund { EventKind::Refund } else { EventKind::Charge };
+        self.told(kind, changed, &call.rule.of(subject), began)
+    }
+
     fn count_rejection<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         answer.inspect_err(|error| {
             if error.is_rejection() {
@@ -171,7 +186,8 @@ impl Limiter {
         let Ask { command, calls, is_all, began, budget, .. } = *ask;
         let mut node = self.0.nodes.find(command.key(), began, budget).await?;
         let late = since.zip(self.known_of(ask));
-        let late = late.map(|(since, known)| Late { known, calls, is_all, since });
+        let late = late.map(|(since, known)| move || known.on_late(calls, is_all, since));
+        let late = late.as_ref().map(|late| late as &Late<'_>);
         let (mut asking, mut now) = (false, self.0.nodes.begin(began));
         for hop in 1.. {
             let sends = self.0.backends.found() != Backend::Auto;
@@ -190,7 +206,7 @@ impl Limiter {
                     return Ok(known);
                 }
             }
-            let route = Route { pass: &pass, asking, late: late.as_ref() };
+            let route = Route { pass: &pass, asking, late };
             let fault = match self.0.backends.send(route, command).await {
                 Ok(reply) => {
                     budget.spend(pass.end(Tally::Answered));

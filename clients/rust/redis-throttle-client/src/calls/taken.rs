@@ -5,6 +5,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::net::budget::Budget;
+use crate::wire::words::Verb;
 use crate::{Item, Limiter, Rule};
 
 /// Allowed calls of a caller that may not act on them. Dropping them refunds them in a task.
@@ -57,7 +58,11 @@ impl Taken {
                 let item = Item { tag: taken.tag.as_deref(), ..taken.rule.of(&taken.subject) };
                 // Without an answer the units stay taken. The limit is then too strict, never too
                 // lenient.
-                let _ = limiter.refund(item.cost(taken.cost)).await;
+                if let Ok(call) = limiter.keyed_item(&item.cost(taken.cost)) {
+                    let _ = limiter
+                        .change(Verb::Refund, &call, &taken.subject, &limiter.budget())
+                        .await;
+                }
             }
         }))
     }

@@ -7,11 +7,13 @@ use tokio::sync::SetOnce;
 use tokio::task::JoinHandle;
 
 use crate::calls::closing::{Held, Listed};
+use crate::calls::steps::Ask;
 use crate::holds::ending::{End, Ending};
-use crate::holds::hold::Hold;
+use crate::holds::hold::{Asked, Hold, random_id};
 use crate::rules::clock;
 use crate::rules::item::{COST_MAX, Owned};
-use crate::{Decision, Error, Item, Kind, Limiter, Rule, Source};
+use crate::wire::words;
+use crate::{Decision, Error, EventKind, Item, Kind, Limiter, Rule, Source};
 
 /// A rule of an admission, or one of its items if several have one rule.
 pub trait RuleOrItem: sealed::Sealed {
@@ -109,7 +111,7 @@ impl Admission {
             finished: Arc::default(),
         });
         let held: Weak<Admitted> = Arc::downgrade(&admitted);
-        Self { admitted, listed: limiter.list(held) }
+        Self { admitted, listed: limiter.0.closing.list(held) }
     }
 
     /// Returns the decision that admitted the work. It has a row for each item.
@@ -156,6 +158,11 @@ impl Admission {
         }
         notes.settled[at] = Some(units);
         Ok(())
+    }
+
+    /// Notes the units of the only item.
+    pub(crate) fn settle_first(&self, units: u64) -> Result<(), Error> {
+        self.admitted.parts.first().map_or(Ok(()), |part| self.settle(&part.item.rule, units))
     }
 
     /// Ends the admission: releases leases, commits or cancels reservations, and charges or refunds
@@ -259,47 +266,45 @@ impl Drop for Finishing {
     }
 }
 
-/// Units that are reserved as long as work lasts: an [`Admission`] of one item. A drop cancels it.
-#[derive(Debug)]
-#[must_use = "a reservation that is dropped is cancelled"]
-pub struct Reservation(Admission);
-
-impl Reservation {
-    pub(crate) fn new(admission: Admission) -> Self {
-        Self(admission)
-    }
-
-    /// Returns the decision that reserved the units.
-    pub fn decision(&self) -> &Decision {
-        self.0.decision()
-    }
-
-    /// Returns the name of the reservation.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        self.0.id()
-    }
-
-    /// Returns true if this process still holds the reservation, by its own clock.
-    #[must_use]
-    pub fn held(&self) -> bool {
-        self.0.held()
-    }
-
-    /// Takes the units that the work took, 0 to 10^12, frees the rest, and waits as
-    /// [`finish`](Admission::finish) does.
+impl Limiter {
+    /// Takes from all rules of the items, or from none, for work whose units are known at its end:
+    /// several rules, leases and reservations in one call. The returned guard renews what it holds
+    /// and settles every item when it is finished or dropped.
+    ///
+    /// The call asks the server even if this process has permits or a cached denial. `tag` is the
+    /// hash tag of all keys, which a cluster needs. The [`id`](Item::id) of an item names all
+    /// leases and reservations; the default is a random one.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other units, and after the end.
-    pub async fn commit(&self, units: u64) -> Result<(), Error> {
-        let Some(part) = self.0.admitted.parts.first() else { return Ok(()) };
-        self.0.settle(&part.item.rule, units)?;
-        self.0.finish().await;
-        Ok(())
-    }
-
-    /// Frees the units, and waits as [`finish`](Admission::finish) does.
-    pub async fn cancel(&self) {
-        self.0.finish().await;
+    /// [`Error::Denied`] with the decision if a rule denies: nothing was taken. Otherwise the same
+    /// as [`check_all`](Limiter::check_all), and [`Error::InvalidArgument`] for two ids.
+    pub async fn admit(&self, items: &[Item<'_>], tag: Option<&str>) -> Result<Admission, Error> {
+        let began = clock::now();
+        let random = random_id();
+        let id = items.iter().find_map(|item| item.id).unwrap_or(&random);
+        words::checked_held_id(Some(id))?;
+        if items.iter().any(|item| item.id.is_some_and(|other| other != id)) {
+            return Err(Error::invalid("id", "expected one id for all items"));
+        }
+        let items: Vec<_> = items.iter().map(|item| item.id(id)).collect();
+        let calls = self.keyed(&items, tag)?;
+        let mut command = words::check_all(&calls, false)?;
+        let asked = Asked::new(self, &items, &calls, &mut command, true);
+        let (command, budget) = (&command, &self.budget());
+        let ask = Ask { command, calls: &calls, is_all: true, admits: true, began, budget };
+        let decided = self.decide(&ask, false, false).await;
+        match self.told_all(EventKind::Check, decided, &items, began) {
+            Ok(decision) => {
+                let items = asked.decided(&decision)?;
+                if !decision.allowed {
+                    return Err(Error::Denied(Box::new(decision)));
+                }
+                Ok(Admission::new(self, id, decision, items))
+            }
+            Err(error) => {
+                asked.refused();
+                Err(error)
+            }
+        }
     }
 }

@@ -9,12 +9,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::calls::closing::Open;
-use crate::net::connection::Command;
 use crate::net::node::Slots;
 use crate::rules::clock;
 use crate::rules::item::{Keyed, Owned};
-use crate::wire::replies;
 use crate::wire::words::{self, Verb};
+use crate::wire::{command::Command, replies};
 use crate::{Decision, Error, EventKind, Limiter, Reason};
 
 /// The delay before an end without an answer is repeated. It doubles up to the maximum.
@@ -82,7 +81,7 @@ impl Ending {
     /// first try; repetitions go on. `None` without a runtime: what is held expires by itself.
     pub fn start(self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
-        let open = self.limiter.open();
+        let open = self.limiter.0.closing.open();
         let mut tries = Tries { ending: self, may_have_run: false, open };
         Some(runtime.spawn(async move {
             let began = clock::now();
@@ -196,7 +195,7 @@ impl Tries {
             End::Refund(_) => words::named(Verb::Refund, &call)?,
         };
         let sent = command.record();
-        let ended = self.ending.limiter.or_given_up(self.ending.ask(&command)).await;
+        let ended = self.ending.limiter.0.closing.or_given_up(self.ending.ask(&command)).await;
         let ended = ended.unwrap_or_else(|| Err(Error::unavailable(Reason::Timeout)));
         let is_lost = matches!(ended, Err(Error::Unavailable { .. }));
         self.may_have_run |= is_lost && sent.may_have_run();

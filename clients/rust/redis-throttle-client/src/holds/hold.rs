@@ -13,19 +13,24 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
 use crate::calls::closing::Open;
 use crate::holds::ending::{End, Ending};
-use crate::net::connection::Sent;
 use crate::net::node::Slots;
 use crate::rules::clock;
-use crate::rules::item::Owned;
-use crate::wire::replies;
-use crate::wire::words;
-use crate::{Decision, Error, Limiter, Reason, Source};
+use crate::rules::item::{Keyed, Owned};
+use crate::wire::command::{Command, Sent};
+use crate::wire::{replies, words};
+use crate::{Decision, Error, Item, Limiter, Reason, Source};
 
 /// The number of renewals per ttl: two may fail before the hold is lost.
 const RENEWALS_IN_TTL: u32 = 3;
+
+/// Returns a name for what one call holds.
+pub(crate) fn random_id() -> String {
+    Uuid::new_v4().simple().to_string()
+}
 
 /// The items of a request that has no answer yet. What it holds is given back if the request may
 /// have run and the caller has nothing by it.
@@ -42,8 +47,17 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub fn new(limiter: &Limiter, items: Vec<Owned>, sent: Sent, is_admission: bool) -> Self {
-        let open = limiter.open();
+    /// Begins the request of a command. A drop gives back what the command takes if its answer
+    /// never reaches the caller.
+    pub fn new(
+        limiter: &Limiter,
+        items: &[Item<'_>],
+        calls: &[Keyed<'_>],
+        command: &mut Command<'_>,
+        is_admission: bool,
+    ) -> Self {
+        let (open, sent) = (limiter.0.closing.open(), command.record());
+        let items = items.iter().zip(calls).map(|(item, call)| Owned::new(item, call)).collect();
         Self { limiter: limiter.whole(), items, sent, at: clock::now(), is_admission, open }
     }
 
@@ -67,13 +81,11 @@ impl Asked {
         if !decision.allowed {
             items.clear();
         }
-        let one = std::slice::from_ref(decision);
-        let rows = if decision.rows.is_empty() { one } else { &decision.rows };
         let with_hold = |(item, row): (Owned, &Decision)| {
             let hold = item.is_held().then(|| self.hold(item.clone(), row));
             (item, hold)
         };
-        Ok(items.into_iter().zip(rows).map(with_hold).collect())
+        Ok(items.into_iter().zip(decision.rows_or_self()).map(with_hold).collect())
     }
 
     fn hold(&self, item: Owned, row: &Decision) -> Hold {
@@ -108,7 +120,7 @@ impl Drop for Asked {
             return;
         };
         let (limiter, sent) = (self.limiter.clone(), self.sent.clone());
-        let (at, is_told, open) = (self.at, self.is_admission, self.limiter.open());
+        let (at, is_told, open) = (self.at, self.is_admission, self.limiter.0.closing.open());
         runtime.spawn(async move {
             let of = |item: Owned| {
                 let end = if item.is_lease() { End::Release } else { End::Cancel };
@@ -116,7 +128,7 @@ impl Drop for Asked {
                 Ending { limiter: limiter.clone(), end, expires, item, is_told }
             };
             // An end that overtakes the request ends nothing.
-            let is_settled = limiter.or_given_up(sent.drained()).await.is_some();
+            let is_settled = limiter.0.closing.or_given_up(sent.drained()).await.is_some();
             for ending in items.into_iter().filter(|_| sent.may_have_run()).map(of) {
                 match is_settled {
                     true => drop(ending.start()),

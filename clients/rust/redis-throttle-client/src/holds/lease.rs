@@ -3,9 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use crate::calls::closing::{Held, Listed};
+use crate::calls::steps::Ask;
 use crate::holds::ending::End;
-use crate::holds::hold::Hold;
-use crate::{Decision, Error, Limiter};
+use crate::holds::hold::{Asked, Hold, random_id};
+use crate::rules::{clock, item::Keyed};
+use crate::wire::words;
+use crate::{Decision, Error, EventKind, Item, Kind, Limiter};
 
 /// A permit. It renews itself until it is released by `release` or by a drop.
 ///
@@ -29,7 +32,7 @@ impl Lease {
     pub(crate) fn new(limiter: &Limiter, hold: Hold, decision: Decision) -> Self {
         let hold = Arc::new(hold);
         let held: Weak<Hold> = Arc::downgrade(&hold);
-        Self { hold, decision, listed: limiter.list(held) }
+        Self { hold, decision, listed: limiter.0.closing.list(held) }
     }
 
     /// Returns the decision that granted the permit.
@@ -79,5 +82,72 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.hold.end(End::Release);
+    }
+}
+
+impl Limiter {
+    /// Takes a permit that renews itself. The permit is released when the returned guard is
+    /// released or dropped.
+    ///
+    /// # Errors
+    /// [`Error::Denied`] with the decision if no permit is free; otherwise the same as
+    /// [`check`](Limiter::check).
+    pub async fn lease(&self, item: Item<'_>) -> Result<Lease, Error> {
+        if item.rule.kind() != Kind::Lease {
+            return Err(words::expected_lease(item.rule));
+        }
+        let items = [item];
+        let taken =
+            self.take_with_leases(&items, None, |_, _, decision, leases| (decision, leases));
+        let (decision, mut leases) = taken.await?;
+        leases.pop().ok_or_else(|| Error::Denied(Box::new(decision)))
+    }
+
+    /// Checks several rules in one call. Some of them may be leases, each of which is held until
+    /// its guard is released or dropped. If the answer never reaches the caller, the leases are
+    /// released. Returns what `made` makes of the items, their calls, the decision and the leases.
+    pub(crate) async fn take_with_leases<T>(
+        &self,
+        items: &[Item<'_>],
+        tag: Option<&str>,
+        made: impl FnOnce(&[Item<'_>], &[Keyed<'_>], Decision, Vec<Lease>) -> T,
+    ) -> Result<T, Error> {
+        let began = clock::now();
+        let random = random_id();
+        let mut items = items.to_vec();
+        for item in &mut items {
+            item.tag = tag.or(item.tag);
+            if item.rule.kind() == Kind::Lease {
+                item.id.get_or_insert(&random);
+            }
+        }
+        let calls = self.keyed(&items, None)?;
+        let mut command = match (&items[..], &calls[..]) {
+            ([item], [call]) if item.is_held() => words::lease(call)?,
+            ([item], _) => {
+                let decision = self.check_within(*item, &self.budget()).await?;
+                return Ok(made(&items, &calls, decision, Vec::new()));
+            }
+            _ => words::check_all(&calls, false)?,
+        };
+        let asked = Asked::new(self, &items, &calls, &mut command, false);
+        let (kind, decided) = if let [call] = &calls[..] {
+            let (calls, budget) = (std::slice::from_ref(call), &self.budget());
+            let ask = Ask { command: &command, calls, is_all: false, admits: false, began, budget };
+            (EventKind::Lease, self.decide(&ask, false, false).await)
+        } else {
+            (EventKind::Check, self.decide_all(&command, &calls, began).await)
+        };
+        match self.told_all(kind, decided, &items, began) {
+            Ok(decision) => {
+                let holds = asked.decided(&decision)?.into_iter().filter_map(|(_, hold)| hold);
+                let leases = holds.map(|hold| Lease::new(self, hold, decision.clone())).collect();
+                Ok(made(&items, &calls, decision, leases))
+            }
+            Err(error) => {
+                asked.refused();
+                Err(error)
+            }
+        }
     }
 }

@@ -2,7 +2,6 @@
 //! script. The limiter remembers the back end, and searches again when an error proves that a call
 //! did not run.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,11 +9,10 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
 use tokio::sync::oneshot;
 
-use crate::calls::denials::Late;
-use crate::net::connection::Command;
-use crate::net::node::{Fault, Node, Pass};
-use crate::wire::words;
-use crate::{Error, Reason};
+use crate::net::node::{Fault, Node};
+use crate::net::pass::{Late, Pass};
+use crate::wire::{command::Command, words};
+use crate::{Backend, Error, Reason};
 
 const LIBRARY: &str = include_str!("../redis_throttle.lua");
 const SCRIPT: &str = include_str!("../redis_throttle_script.lua");
@@ -29,39 +27,6 @@ const LOADS_MAX: usize = 3;
 /// The maximum duration of a search. A search may outlast the call that started it, because later
 /// calls use its result.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
-
-/// The code that decides on the server: the module, or the library as functions or as a script.
-/// [`Options::backend`] selects one; [`Limiter::ready`] returns the one in use.
-///
-/// [`Options::backend`]: crate::Options::backend
-/// [`Limiter::ready`]: crate::Limiter::ready
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Backend {
-    /// The first available one, in the order module, functions, script. `ready` never returns it.
-    #[default]
-    Auto,
-    /// The module.
-    Module,
-    /// The function library, for Valkey and for Redis 7.0 and later. The client loads its own copy
-    /// if the server has none or an older one.
-    Functions,
-    /// The same library as a script, for servers without functions and users who may not call them.
-    Script,
-}
-
-impl FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "module" => Ok(Self::Module),
-            "functions" => Ok(Self::Functions),
-            "script" => Ok(Self::Script),
-            _ => Err(Error::invalid("backend", "expected auto, module, functions or script")),
-        }
-    }
-}
 
 /// The chosen back end, and the number of searches so far. `Auto` means that no search has run yet.
 #[derive(Debug, Clone, Copy)]

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::Error;
+use crate::Reason;
 #[cfg(feature = "cluster")]
-use crate::rules::clock;
-use crate::{Limiter, Reason};
+use crate::{Error, rules::clock};
 
 /// The time that a caller waits for answers, in one call or in several.
 #[derive(Debug)]
@@ -33,6 +32,11 @@ pub(crate) struct Time {
 impl Budget {
     pub fn new(time: Duration) -> Self {
         Self { left_us: AtomicU64::new(us(time)), is_callers: false }
+    }
+
+    /// Creates the time of a caller that has less than the timeout of the options.
+    pub fn of_caller(time: Duration) -> Self {
+        Self { is_callers: true, ..Self::new(time) }
     }
 
     pub fn left(&self) -> Duration {
@@ -79,37 +83,4 @@ impl Budget {
 
 fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-impl Limiter {
-    /// Returns a view of the limiter for a caller that has less time than
-    /// [`timeout`](crate::Options::timeout), such as that of a request with a deadline. It is as
-    /// cheap as a clone, and shares all state.
-    ///
-    /// Each call of the view ends after `time` at most, its first dial included. A call that ends
-    /// so has the reason [`Timeout`](crate::Reason::Timeout), and its reply is still read. It is no
-    /// failure for the circuit breaker, because the server may be well: known denials decide, or
-    /// else `on_error`, under which [`Allow`](crate::OnError::Allow) keeps the limit in this
-    /// process. A dropped future decides nothing, so prefer the view to a timeout around a call.
-    ///
-    /// A longer time than that of the limiter changes nothing. With a time of zero no call is sent.
-    /// [`ready`](Limiter::ready), and what outlives its call, such as a renewal or a refund in the
-    /// background, have the limiter's own time.
-    #[must_use]
-    pub fn within(&self, time: Duration) -> Self {
-        Self(self.0.clone(), Some(self.1.map_or(time, |set| set.min(time))))
-    }
-
-    /// Returns the limiter without the time of a view, for what outlives a call.
-    pub(crate) fn whole(&self) -> Self {
-        Self(self.0.clone(), None)
-    }
-
-    pub(crate) fn budget(&self) -> Budget {
-        let timeout = self.0.options.deadlines().0;
-        match self.1.filter(|time| *time < timeout) {
-            Some(time) => Budget { is_callers: true, ..Budget::new(time) },
-            None => Budget::new(timeout),
-        }
-    }
 }

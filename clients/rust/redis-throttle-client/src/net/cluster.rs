@@ -15,11 +15,10 @@ use redis::{
 use tokio::time::Instant;
 
 use crate::net::attempt::{Attempt, Attempts};
-use crate::net::breaker::Breaker;
-use crate::net::connection::Command;
-use crate::net::line::{DIAL_PAUSE_MAX, jittered, undialled};
-use crate::net::node::Node;
+use crate::net::dial::{DIAL_PAUSE_MAX, jittered, undialled};
+use crate::net::{breaker::Breaker, node::Node};
 use crate::rules::clock;
+use crate::wire::command::Command;
 use crate::{Error, Options, Reason};
 
 /// The longest time that a node may take to answer with the slots, before another one is asked.

@@ -19,19 +19,12 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::net::breaker::{Breaker, Tally};
-use crate::net::budget::Time;
-use crate::net::clock::RunClock;
-use crate::net::link::Link;
+use crate::net::{budget::Time, clock::RunClock, connection::Link, dial::undialled};
 use crate::rules::clock;
 use crate::{Error, Options, Reason};
-#[cfg(feature = "cluster")]
-pub(crate) use dials::jittered;
-pub(crate) use dials::undialled;
 
 /// The shortest time that a dial may take.
 const DIAL_MIN: Duration = Duration::from_secs(1);
-/// The longest pause after a failed dial, or a failed reading of a cluster's slots.
-pub(crate) const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The time that `ready` has at least, its dial included.
 pub(crate) const READY_MIN: Duration = Duration::from_secs(5);
 /// The time without a call after which a connection is asked whether it is closed.

@@ -1,40 +1,29 @@
-//! A node: one server, or one primary of a cluster, with its connection, its line and its circuit
-//! breaker.
-//!
-//! A command whose caller has gone drains: a task of its own reads the reply.
-
-mod flight;
-mod tasks;
+//! A node: one server, or one primary of a cluster, with its connection, its line, its circuit
+//! breaker, and the tasks that dial and keep time.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::runtime::Handle;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::calls::denials::Late;
-use crate::net::breaker::Tally;
-use crate::net::budget::Time;
-use crate::net::connection::{Command, Dial};
-use crate::net::line::{Calls, Effects, Lane};
-use crate::net::link::Link;
+use crate::net::connection::{Connection, Link};
+use crate::net::line::{Calls, Effects};
+use crate::net::{breaker::Tally, dial::Dial};
 use crate::rules::clock;
 use crate::{Error, Options, Reason};
-use flight::Flight;
-use tasks::{DialTask, Timer};
 
 /// The number of renewals to a node at a time, and that of ends, in addition to `max_in_flight`.
 const RENEWALS_MAX: usize = 8;
 const ENDS_MAX: usize = 32;
-/// The time after which a call in line looks whether the timer still runs.
-const TIMER_CHECK: Duration = Duration::from_secs(1);
+/// The turns of the scheduler in which the driver reads what has arrived, and callers see it.
+const TURNS_TO_READ: usize = 3;
+/// The time that other threads have for it.
+const TIME_TO_READ: Duration = Duration::from_millis(1);
 
 /// A command that got no reply, or an error reply.
 #[derive(Debug)]
@@ -79,7 +68,7 @@ pub(crate) enum Slots {
 /// One server, or one primary of a cluster.
 pub(crate) struct Node {
     dialler: Box<dyn Dial>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     calls: Mutex<Calls>,
     renewal_slots: Semaphore,
     end_slots: Semaphore,
@@ -108,12 +97,15 @@ impl Node {
         })
     }
 
-    fn calls(&self) -> MutexGuard<'_, Calls> {
+    pub(super) fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the calls, and does without the lock what follows.
-    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Calls, &mut Effects) -> T) -> T {
+    pub(super) fn change<T>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Calls, &mut Effects) -> T,
+    ) -> T {
         let mut effects = Effects::default();
         let changed = change(&mut self.calls(), &mut effects);
         self.follow(effects);
@@ -172,45 +164,6 @@ impl Node {
         timeout_at(until, slots.acquire()).await.ok()?.ok()
     }
 
-    /// Begins a call, unless the circuit breaker is open or too many calls wait. `sends`: its
-    /// command is sent next.
-    pub fn enter(self: &Arc<Self>, lane: Lane, time: Time, sends: bool) -> Result<Pass, Error> {
-        let now = time.began;
-        let entered = self.change(|calls, effects| calls.enter(lane, time, sends, effects))?;
-        let pass = Pass {
-            node: self.clone(),
-            id: entered.id,
-            waits: entered.waits,
-            is_crowded: entered.is_crowded,
-            is_sent: AtomicBool::new(entered.sent.is_some()),
-            link: entered.sent,
-            is_answered: AtomicBool::new(false),
-            drained: OnceLock::new(),
-            ended: false,
-        };
-        if let Some(idle) = entered.idle.filter(|link| link.wire.is_closed()) {
-            self.change(|calls, effects| calls.lose(&idle, true, now, effects));
-        }
-        Ok(pass)
-    }
-
-    /// Sends a command that is part of a call, or of none, and waits at most `budget` for the
-    /// reply.
-    pub async fn command(
-        self: &Arc<Self>,
-        command: &Command<'_>,
-        asking: bool,
-        budget: Option<Duration>,
-    ) -> Result<Value, Fault> {
-        let budget = budget.unwrap_or(self.timeout);
-        let time = Time { began: clock::now(), budget, is_callers: false };
-        let pass = self.enter(Lane::Part, time, true).map_err(Fault::uncounted)?;
-        if pass.waits() {
-            pass.turn().await.map_err(Fault::uncounted)?;
-        }
-        pass.send(command, asking, None).await
-    }
-
     /// Ends the calls in line, and begins no further call.
     pub fn close(self: &Arc<Self>) {
         self.change(Calls::close);
@@ -228,175 +181,9 @@ impl Node {
     }
 }
 
-/// A call that has begun. Dropping it ends the call.
-#[derive(Debug)]
-pub(crate) struct Pass {
-    node: Arc<Node>,
-    id: usize,
-    waits: bool,
-    is_crowded: bool,
-    /// The connection for which the call was counted as sent when it began, and whether its command
-    /// is not sent yet.
-    link: Option<Arc<Link>>,
-    is_sent: AtomicBool,
-    /// Whether the last command was answered, which is counted with the next step of the call.
-    is_answered: AtomicBool,
-    /// The run time that the call took, if its command drains: then it is not this call's any more.
-    drained: OnceLock<Duration>,
-    ended: bool,
-}
-
-impl Pass {
-    /// Returns the run time that the call has taken so far.
-    pub fn took(&self) -> Duration {
-        self.node.calls().took(self.id, clock::now())
-    }
-
-    /// Returns true if the call began in line.
-    pub fn waits(&self) -> bool {
-        self.waits
-    }
-
-    /// Returns true if the call began in line because there was no place.
-    pub fn is_crowded(&self) -> bool {
-        self.is_crowded
-    }
-
-    pub fn node(&self) -> &Arc<Node> {
-        &self.node
-    }
-
-    /// Waits for the turn of the call. Returns true if it had to wait for a place.
-    pub async fn turn(&self) -> Result<bool, Error> {
-        let mut turn = poll_fn(|context| {
-            let turn = self.node.change(|calls, effects| {
-                let turn = calls.has_turn(self.id, context.waker());
-                self.keep_time(calls, effects);
-                turn
-            });
-            match turn {
-                Ok(None) => Poll::Pending,
-                Ok(Some(is_crowded)) => Poll::Ready(Ok(is_crowded)),
-                Err(error) => Poll::Ready(Err(error)),
-            }
-        });
-        loop {
-            if let Ok(turn) = timeout(TIMER_CHECK, &mut turn).await {
-                return turn;
-            }
-            // The runtime of the timer may not run any more.
-            let now = clock::now();
-            self.node.change(|calls, effects| calls.keep_time(now, TIMER_CHECK, effects));
-        }
-    }
-
-    fn keep_time(&self, calls: &mut Calls, effects: &mut Effects) {
-        if calls.lacks_timer() {
-            calls.keep_time(clock::now(), TIMER_CHECK, effects);
-        }
-    }
-
-    /// Returns the end of the call, or has it wake the context.
-    fn poll_end(&self, context: &mut Context<'_>) -> Poll<Error> {
-        let ended = self.node.change(|calls, effects| {
-            self.keep_time(calls, effects);
-            calls.ended(self.id, context.waker())
-        });
-        ended.map_or(Poll::Pending, Poll::Ready)
-    }
-
-    /// Waits for a future, at most until the end of the call.
-    pub async fn until_ended<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
-        self.hear();
-        let mut future = pin!(future);
-        poll_fn(|context| match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending => self.poll_end(context).map(Err),
-        })
-        .await
-    }
-
-    /// Sends a command once, and waits for the reply until the end of the call. `asking` sends
-    /// `ASKING` before it. `late` gets a reply whose caller has gone.
-    pub async fn send(
-        &self,
-        command: &Command<'_>,
-        asking: bool,
-        late: Option<&Late<'_>>,
-    ) -> Result<Value, Fault> {
-        let link = match &self.link {
-            Some(link) if self.is_sent.swap(false, Ordering::Relaxed) => link.clone(),
-            _ => self.next_link().await.map_err(Fault::uncounted)?,
-        };
-        command.set_sent(true);
-        let reply = Some(link.wire.start(command, asking));
-        let mut flight = Flight { pass: self, link, reply, sent: command.sent(), late };
-        match flight.answer().await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                if !is_loss(&error) {
-                    command.set_sent(false);
-                }
-                Err(self.node.refused(&flight.link, error))
-            }
-            Err(ended) => Err(Fault::uncounted(ended)),
-        }
-    }
-
-    /// Counts the command as sent, and returns its connection. Without one, waits for a dial.
-    async fn next_link(&self) -> Result<Arc<Link>, Error> {
-        self.hear();
-        loop {
-            let now = clock::now();
-            let sent = self.node.change(|calls, effects| {
-                let run = calls.run_time(now);
-                calls.send(self.id, (now, run), effects)
-            });
-            match sent? {
-                Some(link) => return Ok(link),
-                None => self.turn().await.map(drop)?,
-            }
-        }
-    }
-
-    /// Counts the answer to the last command.
-    fn hear(&self) {
-        if self.is_answered.swap(false, Ordering::Relaxed) {
-            let (now, mut calls) = (clock::now(), self.node.calls());
-            let run = calls.run_time(now);
-            calls.hear(self.id, (now, run));
-        }
-    }
-
-    /// Ends the call. Returns the run time that it took.
-    pub fn end(mut self, tally: Tally) -> Duration {
-        self.leave(tally)
-    }
-
-    fn leave(&mut self, tally: Tally) -> Duration {
-        if std::mem::replace(&mut self.ended, true) {
-            return Duration::ZERO;
-        }
-        let (id, now) = (self.id, clock::now());
-        let tally = (tally, *self.is_answered.get_mut());
-        let leave = || self.node.change(|calls, effects| calls.leave(id, tally, now, effects));
-        self.drained.get().copied().unwrap_or_else(leave)
-    }
-}
-
-impl Drop for Pass {
-    fn drop(&mut self) {
-        self.leave(Tally::Nothing);
-    }
-}
-
-fn is_loss(error: &RedisError) -> bool {
-    matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
-}
-
 impl Node {
     /// Reacts to an error: a lost connection, or an error reply.
-    fn refused(self: &Arc<Self>, link: &Arc<Link>, error: RedisError) -> Fault {
+    pub(super) fn refused(self: &Arc<Self>, link: &Arc<Link>, error: RedisError) -> Fault {
         let now = clock::now();
         if is_loss(&error) {
             self.change(|calls, effects| calls.lose(link, false, now, effects));
@@ -412,5 +199,84 @@ impl Node {
         let fault = Fault::from(error);
         // The replies of a replica are one failure.
         if is_replica && !first { Fault::uncounted(fault.error) } else { fault }
+    }
+}
+
+pub(super) fn is_loss(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
+}
+
+/// The timer of a node. Dropping it has the calls start another one: its runtime may have shut
+/// down.
+struct Timer {
+    node: Arc<Node>,
+    number: u64,
+}
+
+impl Timer {
+    async fn run(self) {
+        let node = &self.node;
+        loop {
+            let Some(at) = node.calls().fires_at(self.number) else { return };
+            sleep_until(at).await;
+            let is_due = node.calls().is_due(clock::now());
+            if is_due {
+                let_others_read().await;
+            }
+            let goes_on = node.change(|calls, effects| {
+                calls.fires_at(self.number).is_some() && calls.fire(clock::now(), effects)
+            });
+            if !goes_on {
+                return;
+            }
+        }
+    }
+}
+
+/// Lets the driver read the replies that have arrived, and the callers see them: the program may
+/// have been busy for longer than a deadline.
+async fn let_others_read() {
+    // Another thread may run the driver, or the callers, while this one has nothing else to do.
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        sleep(TIME_TO_READ).await;
+    }
+    for _ in 0..TURNS_TO_READ {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let now = clock::now();
+        self.node.change(|calls, effects| calls.stop_timer(self.number, now, effects));
+    }
+}
+
+/// A dial under way, in a task of its own, because the connection serves later calls too. Dropping
+/// it ends the dial for its callers, even if its task did not finish because the runtime shut down.
+struct DialTask {
+    node: Arc<Node>,
+    number: u64,
+    ended: bool,
+}
+
+impl DialTask {
+    async fn run(mut self) {
+        let dialled = self.node.dialler.dial().await;
+        self.end(dialled);
+    }
+
+    fn end(&mut self, dialled: Result<Box<dyn Connection>, RedisError>) {
+        self.ended = true;
+        let (number, now) = (self.number, clock::now());
+        self.node.change(|calls, effects| calls.dialled(number, dialled, now, effects));
+    }
+}
+
+impl Drop for DialTask {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Err(io::Error::other("the dial was given up").into()));
+        }
     }
 }

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::time::Instant;
 
-use crate::net::budget::Budget;
 #[cfg(feature = "cluster")]
 use crate::net::cluster::{Cluster, Slots};
-use crate::net::connection::Dial;
-use crate::net::node::Node;
+use crate::net::{budget::Budget, dial::Dial, node::Node};
 use crate::{Error, Options};
 
 /// A server, or a cluster, to which a limiter opens its own connections. Create it from a

@@ -1,7 +1,7 @@
 //! The only code that reads clocks. Timeouts, caches and leases use tokio's clock, which a test can
 //! pause and move. Only HTTP headers use the calendar.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -13,9 +13,4 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn epoch_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Converts a span to whole milliseconds, rounded up.
-pub(crate) fn ceil_ms(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

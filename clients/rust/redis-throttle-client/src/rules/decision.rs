@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Rule;
-
 /// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -122,6 +120,11 @@ impl Decision {
         !self.allowed && self.retry_after == Duration::MAX
     }
 
+    /// Returns the decision of each rule.
+    pub(crate) fn rows_or_self(&self) -> &[Self] {
+        if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows }
+    }
+
     /// Returns true if the server took units for the call. A policy in shadow mode takes none for a
     /// call that it would deny.
     pub(crate) fn took_units(&self) -> bool {
@@ -148,14 +151,6 @@ impl Decision {
             deciding: 0,
             banned: false,
         }
-    }
-
-    /// Creates the decision on a rule whose state is not known. Its limit is the rule's, if it has
-    /// one.
-    pub(crate) fn without_state(rule: &Rule, allowed: bool, retry_after: Duration) -> Self {
-        let terms = rule.terms();
-        let limit = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
-        Self { limit, ..Self::without_answer(terms.name.clone(), allowed, retry_after) }
     }
 
     /// Takes the numbers of another decision on the same call.

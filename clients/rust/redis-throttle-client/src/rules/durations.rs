@@ -77,3 +77,8 @@ pub(crate) fn text(us: u64) -> String {
     }
     format!("{whole}.{}ms", format!("{decimals:03}").trim_end_matches('0'))
 }
+
+/// Converts a span to whole milliseconds, rounded up.
+pub(crate) fn ceil_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -36,12 +36,25 @@ pub struct Item<'a> {
     pub(crate) id: Option<&'a str>,
 }
 
-impl<'a> Item<'a> {
-    pub(crate) fn new(rule: &'a Rule, subject: &'a str) -> Self {
+impl Rule {
+    /// Creates an item for `subject`, the user, IP or tenant to limit.
+    pub fn of<'a>(&'a self, subject: &'a str) -> Item<'a> {
         let (cost, leave, partial, reserved) = (None, None, false, None);
-        Self { rule, subject, cost, leave, partial, reserved, ttl_us: None, tag: None, id: None }
+        Item {
+            rule: self,
+            subject,
+            cost,
+            leave,
+            partial,
+            reserved,
+            ttl_us: None,
+            tag: None,
+            id: None,
+        }
     }
+}
 
+impl<'a> Item<'a> {
     /// Sets the cost: 0 to 10^12 units. Default: 1. 0 takes nothing and returns the status.
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = Some(cost);

@@ -1,13 +1,13 @@
 //! The options of a limiter, with the same names and defaults in every language.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::calls::events::{DecisionEvent, OnDecision};
-use crate::rules::argument::checked_prefetch;
-use crate::rules::durations::Span;
-use crate::{Backend, Error, OnError};
+use crate::rules::event::{DecisionEvent, OnDecision};
+use crate::rules::{durations::Span, rule::checked_prefetch};
+use crate::{Error, OnError};
 
 /// The defaults of the times that depend on each other.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,6 +23,37 @@ const COUNT_MAX: u64 = 1_000_000;
 pub enum HashTag {
     /// The subject, so that its keys under all rules share a slot.
     Subject,
+}
+
+/// The code that decides on the server: the module, or the library as functions or as a script.
+/// [`Options::backend`] selects one; [`Limiter::ready`](crate::Limiter::ready) returns the one in
+/// use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Backend {
+    /// The first available one, in the order module, functions, script. `ready` never returns it.
+    #[default]
+    Auto,
+    /// The module.
+    Module,
+    /// The function library, for Valkey and for Redis 7.0 and later. The client loads its own copy
+    /// if the server has none or an older one.
+    Functions,
+    /// The same library as a script, for servers without functions and users who may not call them.
+    Script,
+}
+
+impl FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "module" => Ok(Self::Module),
+            "functions" => Ok(Self::Functions),
+            "script" => Ok(Self::Script),
+            _ => Err(Error::invalid("backend", "expected auto, module, functions or script")),
+        }
+    }
 }
 
 /// The options of a limiter. Each method states its default.

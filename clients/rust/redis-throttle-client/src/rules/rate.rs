@@ -3,8 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::rules::argument::UNITS_MAX;
 use crate::rules::durations::{DAY_US, SECOND_US, Span, checked_us};
+use crate::rules::rule::UNITS_MAX;
 use crate::{Error, Rule};
 
 const EXPECTED: &str = "expected text such as 10/minute, 5 per 2 hours or 20/90s";

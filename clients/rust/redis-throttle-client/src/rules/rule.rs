@@ -6,15 +6,45 @@
 mod algorithms;
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::rules::argument::{checked_name, checked_prefetch, units};
-use crate::{Count, Error, Item, Kind, OnError};
+use crate::{Count, Decision, Error, Kind};
 
+/// The largest number of units of a rule.
+pub(crate) const UNITS_MAX: u64 = 1_000_000_000_000;
+/// The maximum number of permits that one call fetches.
+pub(crate) const PREFETCH_MAX: u64 = 10_000;
 const VARIANTS_MAX: usize = 2;
 const SLOTS_MIN: u64 = 16;
 const SLOTS_MAX: u64 = 65_536;
+
+/// The decision on a call if the server gives no answer. `Deny` is stricter than `Local`, and
+/// `Local` than `Allow`: of several rules the strictest decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum OnError {
+    /// Open: the call is allowed, and its decision is marked as degraded.
+    #[default]
+    Allow,
+    /// This process enforces the rule, or the share of it that the rule sets.
+    Local,
+    /// Closed: the call is denied until the server answers again.
+    Deny,
+}
+
+impl FromStr for OnError {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "allow" => Ok(Self::Allow),
+            "local" => Ok(Self::Local),
+            "deny" => Ok(Self::Deny),
+            _ => Err(Error::invalid("on_error", "expected allow, deny or local")),
+        }
+    }
+}
 
 /// The checked terms of a rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,11 +245,6 @@ impl Rule {
         self.with(|terms| terms.local_share = share)
     }
 
-    /// Creates an item for `subject`, the user, IP or tenant to limit.
-    pub fn of<'a>(&'a self, subject: &'a str) -> Item<'a> {
-        Item::new(self, subject)
-    }
-
     /// Returns the name, which appears in keys and replies.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -246,6 +271,13 @@ impl Rule {
 
     pub(crate) fn terms(&self) -> &Terms {
         &self.0
+    }
+
+    /// Creates the decision on a call whose state is not known. Its limit is the rule's, if it has
+    /// one.
+    pub(crate) fn without_state(&self, allowed: bool, retry_after: Duration) -> Decision {
+        let limit = self.0.default.as_ref().unwrap_or(self).0.limit.unwrap_or(0);
+        Decision { limit, ..Decision::without_answer(self.0.name.clone(), allowed, retry_after) }
     }
 
     /// Returns true if the server reads both rules the same way, whatever their names.
@@ -275,4 +307,26 @@ impl Rule {
         change(Arc::make_mut(&mut self.0));
         Ok(self)
     }
+}
+
+/// Returns an error unless this number of permits can be fetched at once.
+pub(crate) fn checked_prefetch(permits: u64) -> Result<(), Error> {
+    units(permits, "prefetch", PREFETCH_MAX).map(drop)
+}
+
+/// Returns the number as text, if the server accepts it.
+pub(crate) fn units(value: u64, argument: &'static str, most: u64) -> Result<String, Error> {
+    if (1..=most).contains(&value) {
+        return Ok(value.to_string());
+    }
+    Err(Error::invalid(argument, format!("expected an integer from 1 to {most}")))
+}
+
+/// Returns an error unless the text is a name of a rule or a policy.
+pub(crate) fn checked_name(name: &str, argument: &'static str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::invalid(argument, "expected 1 to 64 of A-Z a-z 0-9 . _ : / -"))
 }

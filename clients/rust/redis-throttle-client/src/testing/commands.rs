@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use redis::Value;
-use redis_throttle_engine::algorithms::State;
+use redis_throttle_engine::algorithms::{Rule, State};
 use redis_throttle_engine::ban::Ban;
 use redis_throttle_engine::bounds::{Cost, Slots};
 use redis_throttle_engine::call::{CallOptions, Mode};
@@ -15,18 +15,20 @@ use redis_throttle_engine::grammar::lease::{self, LeaseRequest};
 use redis_throttle_engine::grammar::name::named;
 use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
 use redis_throttle_engine::grammar::request::{Asked, Request};
-use redis_throttle_engine::grammar::reservation::{ReservationVerb, hold, packed_hold};
+use redis_throttle_engine::grammar::reservation::{
+    HoldRequest, ReservationRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
+};
 use redis_throttle_engine::grammar::rule::{request, rule, rule_with_cost};
 use redis_throttle_engine::grammar::usage::{Usage, packed_usage, usage};
 use redis_throttle_engine::leases::{self, Holders as _};
+use redis_throttle_engine::reservations::window::Hold;
 use redis_throttle_engine::rule_set::{Force, Row, deciding};
 use redis_throttle_engine::time::{Instant, Span};
 
 use super::keys::{Effect, Keys};
 use super::refused::Refused;
-use super::reservations::Reserving;
 
-pub(super) const SLOTS: Slots = Slots::DEFAULT;
+const SLOTS: Slots = Slots::DEFAULT;
 
 /// One rule of a command.
 struct Part<'a> {
@@ -61,6 +63,36 @@ impl<'a> Part<'a> {
         let force = reserving.force;
         Self { asked: Wanted::Reservation(reserving), force }
     }
+}
+
+/// A reservation that is to be made.
+struct Reserving<'a> {
+    rule: Rule,
+    id: &'a [u8],
+    hold: Hold,
+    /// Set only for the default rule of a policy.
+    force: Option<Force>,
+}
+
+impl<'a> Reserving<'a> {
+    fn new(request: HoldRequest<'a>) -> Result<Self, Refused> {
+        let (rule, force) = rule_of(request.source)?;
+        Ok(Self { rule, id: request.id, hold: request.hold, force })
+    }
+}
+
+/// Returns the rule of a reservation. The fake has no policies, so only a default rule applies.
+fn rule_of(source: RuleSource<'_>) -> Result<(Rule, Option<Force>), Refused> {
+    let usage = match source {
+        RuleSource::Call(rule) => return Ok((rule, None)),
+        RuleSource::Policy(usage) => usage,
+    };
+    let rule = usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS);
+    let rule = usage.request(rule)?.rule;
+    if rule.is_reservable() {
+        return Ok((rule, Some(Force::Enforced)));
+    }
+    Err(GrammarError::PolicyNotReservable.into())
 }
 
 /// Runs a command. `words` begins with the command's name.
@@ -111,9 +143,9 @@ pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value
 }
 
 /// A command at one instant.
-pub(super) struct Call<'a> {
-    pub keys: &'a mut Keys,
-    pub now: Instant,
+struct Call<'a> {
+    keys: &'a mut Keys,
+    now: Instant,
 }
 
 impl Call<'_> {
@@ -172,7 +204,7 @@ impl Call<'_> {
         }
     }
 
-    pub fn store(&mut self, key: &[u8], effect: Option<Effect>) {
+    fn store(&mut self, key: &[u8], effect: Option<Effect>) {
         if let Some(effect) = effect {
             self.keys.store(key, effect, self.now);
         }
@@ -273,6 +305,21 @@ impl Call<'_> {
         self.store(key, mine.map(|_| Effect::Release { id: id.to_vec() }));
         Ok(Value::Int(mine.is_some().into()))
     }
+
+    /// Commits or cancels a reservation.
+    fn settle_reservation(
+        &mut self,
+        key: &[u8],
+        args: &[&[u8]],
+        verb: ReservationVerb,
+    ) -> Result<Value, Refused> {
+        let ReservationRequest { id, source, step } = reservation(verb, args, SLOTS)?;
+        let (rule, _) = rule_of(source)?;
+        let outcome = rule.take_step(self.keys.state(key, self.now)?, self.now, id, step)?;
+        let (decision, effect) = (outcome.decision, Effect::of(&outcome.next));
+        self.store(key, effect);
+        Ok(array(&decision.integers()))
+    }
 }
 
 /// The row of one rule and its effect, or the refusal of its command.
@@ -301,7 +348,7 @@ fn ms(span: Span) -> i64 {
     integer(span.as_ms_ceil())
 }
 
-pub(super) fn array(integers: &[i64]) -> Value {
+fn array(integers: &[i64]) -> Value {
     Value::Array(integers.iter().copied().map(Value::Int).collect())
 }
 

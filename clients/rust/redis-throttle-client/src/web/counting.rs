@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::rules::clock;
 use crate::rules::item::{Keyed, Owned};
 use crate::wire::words::Verb;
-use crate::{Count, Decision, Item, Lease, Limiter, Source};
+use crate::{Count, Decision, Error, Item, Lease, Limiter, Source};
 
 /// The check of a request. Middleware uses this type.
 #[doc(hidden)]
@@ -31,7 +31,7 @@ struct Uncounted {
 }
 
 impl Checked {
-    pub(crate) fn new(
+    fn new(
         limiter: &Limiter,
         items: &[Item<'_>],
         calls: &[Keyed<'_>],
@@ -39,9 +39,7 @@ impl Checked {
         leases: Vec<Lease>,
     ) -> Self {
         let at = clock::now();
-        let one = std::slice::from_ref(&decision);
-        let rows = if decision.rows.is_empty() { one } else { &decision.rows };
-        let taken = items.iter().zip(calls).zip(rows);
+        let taken = items.iter().zip(calls).zip(decision.rows_or_self());
         let uncounted = taken
             .filter(|((item, _), _)| decision.allowed && *item.rule.counts() != Count::ALL)
             .map(|((item, call), row)| Uncounted {
@@ -75,6 +73,24 @@ impl Checked {
 }
 
 impl Limiter {
+    /// Checks several rules in one call. Some of them may be leases. Middleware uses this method.
+    /// Each lease is held until its guard is released or dropped. If the answer never reaches the
+    /// caller, the leases are released.
+    ///
+    /// # Errors
+    /// The same as [`check_all`](Limiter::check_all).
+    #[doc(hidden)]
+    pub async fn check_with_leases(
+        &self,
+        items: &[Item<'_>],
+        tag: Option<&str>,
+    ) -> Result<Checked, Error> {
+        let made = |items: &[Item<'_>], calls: &[Keyed<'_>], decision, leases| {
+            Checked::new(self, items, calls, decision, leases)
+        };
+        self.take_with_leases(items, tag, made).await
+    }
+
     /// Gives units back to where they came from: the server, the permits of this process, or its
     /// local limits.
     async fn uncount(&self, item: Owned, row: &Decision, at: Instant) {

@@ -122,7 +122,7 @@ pub(crate) fn too_many(calls: &[Keyed<'_>]) -> Option<Decision> {
     let ttl = Duration::from_micros(calls[at].ttl_us?);
     let row = |(index, call): (usize, &Keyed<'_>)| {
         let wait = if index == at { ttl } else { Duration::ZERO };
-        let row = Decision::without_state(call.rule, index != at, wait);
+        let row = call.rule.without_state(index != at, wait);
         Decision { source: Source::Server, degraded: false, ..row }
     };
     let rows = calls.iter().enumerate().map(row).collect();

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::net::connection::Command;
 use crate::rules::durations::{self, Span, checked_us};
 use crate::rules::item::Keyed;
+use crate::wire::command::Command;
 use crate::{Error, Kind, Rule};
 
 const RULES_MAX: usize = 16;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::dials::undialled;
 use super::{Calls, Effects, Lane, Stage};
 use crate::Error;
-use crate::net::link::Link;
+use crate::net::{connection::Link, dial::undialled};
 
 impl Calls {
     /// Records that the command of a call is sent at this instant and run time, and returns the

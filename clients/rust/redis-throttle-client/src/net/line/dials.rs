@@ -1,16 +1,14 @@
 //! The connection of a node: dials, losses and retirements.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::RedisError;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use super::{Calls, DIAL_PAUSE_MAX, DialUnderWay, Effects, Lane, ends};
-use crate::net::connection::Connection;
-use crate::net::link::Link;
+use super::{Calls, DialUnderWay, Effects, Lane, ends};
+use crate::net::connection::{Connection, Link};
+use crate::net::dial::{DIAL_PAUSE_MAX, jittered, undialled};
 use crate::rules::clock;
 use crate::{Error, Reason};
 
@@ -170,37 +168,5 @@ impl Calls {
         (self.unanswered, self.hung) = (0, None);
         self.lost = self.clock.read(clock::now());
         effects.ended.push(link);
-    }
-}
-
-/// Returns the error of a call for which no connection could be opened, or no slots be read.
-pub(crate) fn undialled(error: RedisError) -> Error {
-    match Error::from(error) {
-        Error::Unavailable { source, .. } => {
-            Error::Unavailable { reason: Reason::Connection, source }
-        }
-        rejected => rejected,
-    }
-}
-
-/// Returns a random duration that is shorter by up to the part `jitter`, so that processes that
-/// lost their server together do not return together.
-pub(crate) fn jittered(pause: Duration, jitter: f64) -> Duration {
-    let random = f64::from(Uuid::new_v4().as_bytes()[0]) / f64::from(u8::MAX);
-    pause.mul_f64(1.0 - jitter * random)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Options;
-
-    #[test]
-    fn pause_is_shorter_by_at_most_a_fifth() {
-        let Options { jitter, breaker_pause, .. } = Options::default();
-        let pauses: Vec<_> = (0..100).map(|_| jittered(breaker_pause * 10, jitter)).collect();
-        let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
-        assert!(*least >= Duration::from_secs(8) && *most <= Duration::from_secs(10));
-        assert!(*most - *least > Duration::from_secs(1), "{least:?} to {most:?}");
     }
 }

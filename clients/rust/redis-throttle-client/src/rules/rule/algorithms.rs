@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Rule, Terms};
-use crate::rules::argument::{UNITS_MAX, checked_name, units};
 use crate::rules::durations::{self, DAY_US, Span, checked_us};
+use crate::rules::rule::{UNITS_MAX, checked_name, units};
 use crate::{Count, Error, Kind, QuotaUnit};
 
 const HOLDERS_MAX: u64 = 1_000_000;
