@@ -1,15 +1,17 @@
-//! Reads the imports of Rust, TypeScript and Python files, and fails if files import each other in
-//! a circle.
+//! Reads the imports of Rust, TypeScript, Python, Java and Go files, and fails if files import each
+//! other in a circle.
 
+mod java_imports;
 mod rust_imports;
 
 use super::{files, root};
+use java_imports::java;
 use rust_imports::rust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// The folders that contain the root of a crate, `main.rs` or `lib.rs`.
-const RUST: [&str; 10] = [
+const RUST: [&str; 12] = [
     "src",
     "engine/src",
     "benches/gateway",
@@ -17,6 +19,8 @@ const RUST: [&str; 10] = [
     "benches/server",
     "benches/clients/rust/src",
     "benches/pure",
+    "clients/rust/redis-throttle-client/src",
+    "clients/rust/tower-redis-throttle/src",
     "exporter/src",
     "gateway/src",
     "lab/src",
@@ -25,6 +29,12 @@ const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
 /// The folders with Python files. The second one holds programs, which import each other by bare
 /// names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
+/// The modules of the client in Java, judged by class.
+const JAVA: [&str; 2] = ["redis-throttle-lettuce", "redis-throttle-spring-boot-starter"];
+/// The folder with the modules of the client in Go, and the path of the first one. They are judged
+/// by package, because a package is the unit of Go.
+const GO: &str = "clients/go";
+const GO_PATH: &str = "\"redis-throttle.invalid/go";
 const PACKAGE: &str = "redis_throttle_client";
 /// The file of a package that re-exports the public names.
 const INIT: &str = "__init__";
@@ -198,11 +208,26 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter_map(|item| item.split_whitespace().next())
 }
 
+/// Returns the packages that each package imports. Tests of a package may import any other.
+fn go(sources: &Sources) -> Imports {
+    let mut packages = Sources::new();
+    for (name, text) in sources.iter().filter(|(name, _)| !name.ends_with("_test")) {
+        let package = name.rsplit_once('/').map_or("", |(package, _)| package);
+        *packages.entry(package.to_owned()).or_default() += text;
+    }
+    imports_of(&packages, |_, text| {
+        let paths = text.split(GO_PATH).skip(1).filter_map(|rest| rest.split('"').next());
+        paths.map(|path| path.trim_start_matches('/').to_owned()).collect()
+    })
+}
+
 #[test]
-fn rust_imports_have_no_circle() {
+fn rust_imports_have_no_circle_and_the_order_of_the_rooms() {
     for folder in RUST {
         assert_no_circle(folder, ".rs", rust);
     }
+    let client = "clients/rust/redis-throttle-client/src/";
+    assert_order_of_rooms(&rust(&sources(client, ".rs")));
 }
 
 #[test]
@@ -218,6 +243,18 @@ fn python_imports_have_no_circle_and_the_order_of_the_rooms() {
         assert_no_circle(folder, ".py", python);
     }
     assert_order_of_rooms(&python(&sources(&format!("{}/", PYTHON[0]), ".py")));
+}
+
+#[test]
+fn java_imports_have_no_circle() {
+    for module in JAVA {
+        assert_no_circle(&format!("clients/java/{module}/src/main/java"), ".java", java);
+    }
+}
+
+#[test]
+fn go_imports_have_no_circle() {
+    assert_no_circle(GO, ".go", go);
 }
 
 /// Builds sources from pairs of name and text.
@@ -357,4 +394,60 @@ fn rust_finds_a_circle_and_ignores_code_for_tests() {
     planted[2].1 = "struct B;\nimpl B {\n    fn f() { crate::a::f() }\n}\n";
     let planted = circle(&rust(&sources_of(&planted)));
     assert_eq!(planted, Some(["a", "b"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+#[should_panic(expected = "rules/rule imports [\"calls/steps\"] of later rooms")]
+fn room_that_imports_a_later_one_is_found() {
+    let files = [
+        ("lib", "pub use calls::steps::Limiter;\n"),
+        ("calls", "pub mod steps;\n"),
+        ("rules", "pub mod rule;\n"),
+        ("calls/steps", "use crate::rules::rule::Rule;\nuse crate::calls::wait::W;\n"),
+        ("calls/wait", "use crate::rules::rule::Rule;\n"),
+        ("rules/rule", "use crate::Limiter;\n"),
+        ("testing", "use crate::Limiter;\n"),
+    ];
+    assert_order_of_rooms(&rust(&sources_of(&files)));
+}
+
+#[test]
+fn java_reads_imports_and_names_of_the_own_package_in_code() {
+    let files = [
+        ("a/Rule", "import static b.Deep.Inner.of;\nsealed interface Rule permits Fixed {\n}\n"),
+        ("a/Fixed", "// Limiter\nrecord Fixed(Rule rule) implements Rule { Rule.Item x; }\n"),
+        ("a/Limiter", "import b.Deep;\nclass Limiter { LimiterBuilder of() {} }\n"),
+        ("a/LimiterBuilder", "class LimiterBuilder { Limiter build() { new Fixed(null); } }\n"),
+        ("a/Item", "class Item { /* Rule */ String t = \"Rule\" + \"\"\"\n Rule \"\n\"\"\"; }\n"),
+        ("a/Own", "class Own { record Rule() {}\n Rule rule; b.Item item; Item::of; }\n"),
+        ("b/Deep", "class Deep { Rule rule; }\n"),
+    ];
+    let imports = java(&sources_of(&files));
+    let expected =
+        ["a/Fixed > a/Rule", "a/Limiter > a/Fixed", "a/Limiter > b/Deep", "a/Own > a/Item"];
+    assert_eq!(edges(&imports), [&expected[..], &["a/Rule > b/Deep"]].concat());
+    assert_eq!(circle(&imports), None);
+    let mut planted = files;
+    planted[6].1 = "import a.Rule;\nclass Deep { Rule rule; }\n";
+    let planted = circle(&java(&sources_of(&planted)));
+    assert_eq!(planted, Some(["a/Rule", "b/Deep"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn go_reads_imports_of_packages() {
+    let files = [
+        ("limiter", "import (\n\t\"context\"\n\n\t\"redis-throttle.invalid/go/internal/a\"\n)\n"),
+        ("web/limit", "import throttle \"redis-throttle.invalid/go\"\n"),
+        ("web/limit_test", "import _ \"redis-throttle.invalid/go/internal/b\"\n"),
+        ("internal/a/a", "import \"redis-throttle.invalid/go/internal/b\"\n"),
+        ("internal/b/b", ""),
+    ];
+    let imports = go(&sources_of(&files));
+    let expected = [" > internal/a", "internal/a > internal/b", "web > "];
+    assert_eq!(edges(&imports), expected);
+    assert_eq!(circle(&imports), None);
+    let mut planted = files;
+    planted[4].1 = "import \"redis-throttle.invalid/go/internal/a\"\n";
+    let planted = circle(&go(&sources_of(&planted)));
+    assert_eq!(planted, Some(["internal/a", "internal/b"].map(str::to_owned).to_vec()));
 }

@@ -221,12 +221,13 @@ fn absolute<'a>(here: &[&'a str], path: Vec<&'a str>) -> Vec<&'a str> {
     [&["crate"], &here[..here.len().saturating_sub(supers)], &path[up..]].concat()
 }
 
-fn is_name(token: &str) -> bool {
+pub fn is_name(token: &str) -> bool {
     token.starts_with(|char: char| char.is_alphabetic() || char == '_')
 }
 
-/// Splits a source into names, `::` and single characters. Drops comments and literals.
-fn tokens(text: &str) -> Vec<&str> {
+/// Splits a source of Rust or Java into names, `::` and single characters. Drops comments and
+/// literals.
+pub fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(char) = rest.chars().next() {
