@@ -9,7 +9,6 @@ use http::{Request, Response};
 use http_body_util::Full;
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, OnError, Options, Rule};
-use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_redis_throttle::{Builder, Peer, RateLimitLayer, RequestParts, key_of};
@@ -35,12 +34,6 @@ fn api() -> Rule {
 
 fn key(request: &RequestParts<'_>) -> Option<String> {
     request.header("x-api-key").map(str::to_owned)
-}
-
-/// Returns the shared cases of keys of several header fields.
-fn key_parts() -> Vec<Value> {
-    let table: Value = serde_json::from_str(include_str!("../../../cases.json")).expect("a table");
-    table["key_parts"].as_array().cloned().unwrap_or_default()
 }
 
 /// Returns the rule of the request's plan, as an application reads it from a table.
@@ -148,37 +141,6 @@ async fn functions_may_be_async_and_the_key_is_asked_once() {
     let skipping = skipping.skip(|request| std::future::ready(request.header("x-skip").is_some()));
     assert_eq!(status(skipping, &[("x-skip", "1")]).await, 200);
     assert_eq!(server.calls().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn key_of_several_fields_passes_every_shared_case() {
-    const NAMES: [&str; 3] = ["X-Tenant", "x-api-key", "X-Part"];
-    for case in key_parts() {
-        let parts = case["input"].as_array().unwrap();
-        let Ok(key) = key_of(&NAMES[..parts.len()]) else {
-            assert_eq!(case["expect"], json!({ "error": "invalid" }), "{}", case["name"]);
-            continue;
-        };
-        let server = FakeServer::new();
-        let peer = Peer("192.0.2.7".parse::<IpAddr>().unwrap());
-        let mut request = Request::builder().extension(peer);
-        for (name, part) in NAMES.iter().zip(parts).filter(|(_, part)| !part.is_null()) {
-            let chars = part.as_str().unwrap().chars();
-            let latin1: Vec<u8> = chars.map(|char| u8::try_from(char).unwrap()).collect();
-            request = request.header(*name, latin1);
-        }
-        let layer = RateLimitLayer::builder(server.limiter()).rule(api()).key(key).build().unwrap();
-        let service = layer.layer(service_fn(empty));
-        let status = service.oneshot(request.body(()).unwrap()).await.unwrap().status().as_u16();
-        let found = server.calls().first().map(|call| call[1].clone());
-        let Some(wanted) = case["expect"].as_str() else {
-            assert_eq!((status, found), (400, None), "{}", case["name"]);
-            continue;
-        };
-        let direct = server.limiter().check(api().of(wanted)).await.unwrap();
-        assert!(status == 200 && direct.allowed);
-        assert_eq!(found.as_ref(), Some(&server.calls()[1][1]), "{}", case["name"]);
-    }
 }
 
 #[tokio::test(start_paused = true)]

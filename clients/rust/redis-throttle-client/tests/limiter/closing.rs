@@ -67,19 +67,3 @@ async fn close_does_not_wait_for_a_call_whose_caller_goes_meanwhile() {
     close.await.unwrap();
     assert_eq!(began.elapsed(), ms(0));
 }
-
-#[tokio::test(start_paused = true)]
-async fn error_of_ready_says_how_far_the_call_came() {
-    let server = FakeServer::new();
-    let limiter = server.limiter();
-    server.hang();
-    let began = Instant::now();
-    let silent = limiter.ready().await.unwrap_err().to_string();
-    assert!(silent.contains("connected, logged in, no reply to RL.PEEK"), "{silent}");
-    assert_eq!(began.elapsed(), ms(5000));
-    server.go_away();
-    server.recover();
-    server.go_away();
-    let refused = limiter.ready().await.unwrap_err().to_string();
-    assert!(refused.contains("not connected"), "{refused}");
-}

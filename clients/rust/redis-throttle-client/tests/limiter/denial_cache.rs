@@ -2,8 +2,9 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, Limiter, Options, Rule, Source};
+use tokio::time::{advance, sleep};
 
-use crate::{api, ms, times};
+use crate::{api, distant, ms, one, times};
 
 fn caching(server: &FakeServer, size: usize) -> Limiter {
     let options = Options::default().denial_cache(size).denial_cache_max(ms(60_000));
@@ -18,29 +19,6 @@ async fn limiter_sends_every_call_when_the_denial_cache_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn denial_cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget() {
-    let server = FakeServer::new();
-    let (limiter, api) = (caching(&server, 1), api());
-    let source =
-        async |subject: &str, cost| limiter.check(api.of(subject).cost(cost)).await.unwrap().source;
-    assert_eq!(source("42", 4).await, Source::Server);
-    assert_eq!(source("42", 3).await, Source::Server);
-    assert_eq!(source("42", 3).await, Source::Local);
-    assert!(limiter.check(api.of("42").cost(2)).await.unwrap().allowed);
-    limiter.forget(api.of("42")).await.unwrap();
-    assert!(limiter.check(api.of("42").cost(6)).await.unwrap().allowed);
-    assert!(!limiter.check(api.of("42")).await.unwrap().allowed);
-    let _ = limiter.refund(api.of("42")).await.unwrap();
-    assert!(limiter.check(api.of("42")).await.unwrap().allowed);
-    assert_eq!(source("42", 1).await, Source::Server);
-    assert_eq!(source("42", 1).await, Source::Local);
-    // Of two denials, the least recently used one is evicted.
-    assert_eq!(source("x", 6).await, Source::Server);
-    assert_eq!(source("x", 1).await, Source::Server);
-    assert_eq!(source("42", 1).await, Source::Server);
-}
-
-#[tokio::test(start_paused = true)]
 async fn limiter_caches_no_denied_leases() {
     let server = FakeServer::new();
     let limiter = caching(&server, 10);
@@ -50,4 +28,53 @@ async fn limiter_caches_no_denied_leases() {
     assert!(matches!(denied, Error::Denied(decision) if decision.retry_after == ms(60_000)));
     held.release().await;
     limiter.lease(jobs.of("42")).await.unwrap().release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_denial_cache_evicts_the_least_recently_used_denial() {
+    let server = FakeServer::new();
+    let (limiter, api) = (caching(&server, 1), api());
+    let source =
+        async |subject: &str, cost| limiter.check(api.of(subject).cost(cost)).await.unwrap().source;
+    assert!(limiter.check(api.of("42").cost(6)).await.unwrap().allowed);
+    assert_eq!(source("x", 6).await, Source::Server);
+    for subject in ["42", "x", "42"] {
+        assert_eq!(source(subject, 1).await, Source::Server);
+        assert_eq!(source(subject, 1).await, Source::Local);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cached_denial_is_timed_from_before_its_request() {
+    let server = FakeServer::new();
+    let options = Options::default().denial_cache(9).denial_cache_max(ms(3_600_000));
+    let limiter = distant(&server, [0, 50], options);
+    let denied = times(&limiter, &one(), 2).await.pop().unwrap();
+    // The server decided 50 ms before.
+    advance(denied.retry_after - ms(51)).await;
+    assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Local);
+    advance(ms(1)).await;
+    assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Server);
+}
+
+/// The denial arrives after the key was forgotten or refunded.
+#[tokio::test(start_paused = true)]
+async fn forget_and_refund_remove_a_pending_denial() {
+    let server = FakeServer::new();
+    let options = Options::default().denial_cache(9);
+    let limiter = distant(&server, [0, 50], options);
+    for forgets in [true, false] {
+        assert!(times(&limiter, &one(), 1).await[0].allowed);
+        let asking = limiter.clone();
+        let denied = tokio::spawn(async move { asking.check(one().of("42")).await.unwrap() });
+        sleep(ms(10)).await;
+        if forgets {
+            limiter.forget(one().of("42")).await.unwrap();
+        } else {
+            let _ = limiter.refund(one().of("42")).await.unwrap();
+        }
+        assert!(!denied.await.unwrap().allowed);
+        assert!(times(&limiter, &one(), 1).await[0].allowed);
+        limiter.forget(one().of("42")).await.unwrap();
+    }
 }

@@ -4,7 +4,7 @@ use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{OnError, Rule, Source};
 use tokio::time::advance;
 
-use crate::ms;
+use crate::{SUBJECTS, allowed, first_denied, ms, one, times};
 
 #[tokio::test(start_paused = true)]
 async fn local_limiter_decides_as_the_engine_does_on_the_same_schedule() {
@@ -42,4 +42,33 @@ async fn local_limiter_decides_as_the_engine_does_on_the_same_schedule() {
             advance(ms([1, 700, 1, 250, 1, 2500, 1, 1, 6000, 0, 90][step % 11])).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_limiter_with_a_fractional_rate_loses_no_units() {
+    let server = FakeServer::new();
+    server.go_away();
+    let limiter = server.limiter();
+    for rule in [
+        Rule::gcra("g", 5, 7, "1s").unwrap(),
+        Rule::token_bucket("t", 5, 7, "1s").unwrap(),
+        Rule::leaky_bucket("l", 5, 7, "1s").unwrap(),
+    ] {
+        let local = rule.on_error(OnError::Local).unwrap();
+        assert_eq!(allowed(&times(&limiter, &local, 6).await), first_denied(5));
+        advance(ms(143)).await;
+        assert_eq!(allowed(&times(&limiter, &local, 2).await), [true, false]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limiter_keeps_local_states_of_a_bounded_number_of_keys() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (limiter, one) = (server.limiter(), one().on_error(OnError::Local).unwrap());
+    for subject in 0..SUBJECTS {
+        assert!(limiter.check(one.of(&subject.to_string())).await.unwrap().allowed);
+    }
+    assert!(!limiter.check(one.of("10000")).await.unwrap().allowed);
+    assert!(limiter.check(one.of("0")).await.unwrap().allowed);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{DecisionEvent, Error, EventKind, HashTag, Options, QuotaUnit, Rule};
 
-use crate::{api, ms, times};
+use crate::{api, distant, ms, one, times};
 
 #[tokio::test(start_paused = true)]
 async fn hook_gets_an_event_without_the_subject_and_changes_no_decision() {
@@ -103,4 +103,48 @@ async fn keys_follow_the_options() {
     let limiter = server.limiter_with(options).unwrap();
     let _ = limiter.check(quota.of("alice")).await.unwrap();
     assert!(!server.calls()[1][1].contains("alice"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hook_gets_the_latency_and_a_hash_keyed_by_the_secret() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    for secret in [None, Some("0123456789abcdef")] {
+        let telling = told.clone();
+        let tell = move |event: &DecisionEvent<'_>| {
+            telling.lock().unwrap().push((event.key_hash.clone(), event.latency));
+        };
+        let mut options = Options::default().on_decision(tell);
+        if let Some(secret) = secret {
+            options = options.hmac_secret(secret);
+        }
+        let limiter = distant(&FakeServer::new(), [0, 50], options);
+        let _ = limiter.check(api().of("alice")).await.unwrap();
+    }
+    let told = told.lock().unwrap();
+    // Without a secret it is not the plain hash, which anyone can compute.
+    assert_ne!(told[0].0, "2bd806c97f0e00af");
+    assert_eq!(told[1], ("fdbf8b1cacd3d578".to_owned(), ms(50)));
+    assert_eq!(told[0].0.len(), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tag_is_in_every_key_of_its_call() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(2)).unwrap();
+    let (api, one, jobs) = (api(), one(), Rule::lease("jobs", 1, "60s").unwrap());
+    let call = api.of("42").tag("t");
+    let _ = limiter.check(call).await.unwrap();
+    let _ = limiter.check(call.cost(2)).await.unwrap();
+    let _ = limiter.peek(call).await.unwrap();
+    let _ = limiter.refund(call).await.unwrap();
+    let _ = limiter.charge(call).await.unwrap();
+    let _ = limiter.check_all(&[api.of("42"), one.of("42")], Some("t")).await.unwrap();
+    let _ = limiter.wait(call, ms(0)).await.unwrap();
+    limiter.lease(jobs.of("42").tag("t")).await.unwrap().release().await;
+    limiter.forget(call).await.unwrap();
+    let empty = limiter.check(api.of("42").tag("")).await;
+    assert!(matches!(empty, Err(Error::InvalidArgument { argument: "tag", .. })));
+    limiter.close().await;
+    assert!(server.calls().iter().all(|call| call[1].starts_with("rl:{t}:")));
+    assert_eq!(server.calls()[5][3], "rl:{t}:one:42");
 }

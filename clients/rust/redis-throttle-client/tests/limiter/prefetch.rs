@@ -2,48 +2,16 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
-    Command, Connection, Decision, Error, Limiter, Options, Reply, Rule, Source,
+    Command, Connection, Decision, Error, Limiter, OnError, Options, Reply, Rule, Source,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
-use crate::{allowed, api, first_denied, ms, over, times};
+use crate::{SUBJECTS, allowed, api, distant, ms, one, over, times};
 
 fn prefetching(server: &FakeServer, permits: u64) -> Limiter {
     server.limiter_with(Options::default().prefetch(permits)).unwrap()
-}
-
-/// A server 30 ms away in each direction.
-#[derive(Clone)]
-struct Far(FakeServer);
-
-impl Connection for Far {
-    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
-        Box::pin(async move {
-            sleep(ms(30)).await;
-            let reply = self.0.send(command).await;
-            sleep(ms(30)).await;
-            reply
-        })
-    }
-}
-
-fn far(server: &FakeServer, options: Options) -> Limiter {
-    Limiter::with_options(over(&Far(server.clone())), options).unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_call_fetches_several_permits() {
-    let server = FakeServer::new();
-    let found = times(&prefetching(&server, 4), &api(), 7).await;
-    assert_eq!(allowed(&found), first_denied(6));
-    let remaining: Vec<_> = found.iter().map(|decision| decision.remaining).collect();
-    assert_eq!(remaining, [5, 4, 3, 2, 1, 0, 0]);
-    let asked = |decision: &Decision| decision.source == Source::Server;
-    let sources: Vec<_> = found.iter().map(asked).collect();
-    assert_eq!(sources, [true, false, false, false, true, false, true]);
-    assert!(server.calls().iter().all(|call| call.ends_with(&["4".into(), "PARTIAL".into()])));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,18 +46,6 @@ async fn limiter_does_not_use_permits_of_another_rule_with_the_same_name() {
         let plan = Rule::gcra("plan", limit, limit, "60s").unwrap();
         assert_eq!(times(&limiter, &plan, 1).await[0].limit, limit);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn close_refunds_unused_permits_and_ends_calls() {
-    let server = FakeServer::new();
-    let (limiter, api) = (prefetching(&server, 4), api());
-    times(&limiter, &api, 1).await;
-    limiter.close().await;
-    let refund = ["RL.REFUND", "rl:api:42", "GCRA", "6", "10", "60", "COST", "3"];
-    assert_eq!(server.calls()[1..], [refund]);
-    let refused = limiter.check(api.of("42")).await;
-    assert!(matches!(refused, Err(Error::Closed)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +108,7 @@ async fn concurrent_calls_share_fetches_and_stay_within_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn burst_over_a_slow_link_is_denied_and_not_degraded_after_a_shortfall() {
     let server = FakeServer::new();
-    let limiter = far(&server, Options::default().timeout(ms(100)).prefetch(10));
+    let limiter = distant(&server, [30, 30], Options::default().timeout(ms(100)).prefetch(10));
     let hot = Rule::fixed("hot", 100, "1h").unwrap();
     let began = Instant::now();
     let found = at_once(&limiter, &hot, 200).await;
@@ -169,7 +125,7 @@ async fn burst_over_a_slow_link_is_denied_and_not_degraded_after_a_shortfall() {
 #[tokio::test(start_paused = true)]
 async fn waiter_is_denied_when_its_permit_does_not_arrive_and_no_time_is_left() {
     let server = FakeServer::new();
-    let limiter = far(&server, Options::default().timeout(ms(100)).prefetch(10));
+    let limiter = distant(&server, [30, 30], Options::default().timeout(ms(100)).prefetch(10));
     for (few, retry_ms) in [
         (Rule::fixed("few", 3, "1h").unwrap(), 3_600_000),
         (Rule::gcra("rate", 3, 1, "10s").unwrap(), 10_000),
@@ -185,7 +141,7 @@ async fn waiter_is_denied_when_its_permit_does_not_arrive_and_no_time_is_left() 
 #[tokio::test(start_paused = true)]
 async fn caller_that_gives_up_takes_no_permit_from_waiters() {
     let server = FakeServer::new();
-    let limiter = far(&server, Options::default().prefetch(4));
+    let limiter = distant(&server, [30, 30], Options::default().prefetch(4));
     let first = begun(&limiter, &api());
     sleep(ms(10)).await;
     first.abort();
@@ -253,7 +209,7 @@ fn waiter_starts_a_fetch_when_the_fetching_runtime_ends() {
 #[tokio::test(start_paused = true)]
 async fn forget_drops_pending_permits() {
     let server = FakeServer::new();
-    let limiter = far(&server, Options::default().prefetch(10));
+    let limiter = distant(&server, [30, 30], Options::default().prefetch(10));
     let hot = Rule::fixed("hot", 10, "1h").unwrap();
     let asked = begun(&limiter, &hot);
     sleep(ms(1)).await;
@@ -267,7 +223,7 @@ async fn forget_drops_pending_permits() {
 async fn rejected_fetch_returns_its_error_to_every_waiter_and_counts_it_for_each() {
     let server = FakeServer::new();
     server.reply_with("WRONGTYPE no");
-    let limiter = far(&server, Options::default().prefetch(4));
+    let limiter = distant(&server, [30, 30], Options::default().prefetch(4));
     let api = api();
     let (one, two) = tokio::join!(limiter.check(api.of("42")), limiter.check(api.of("42")));
     assert!(
@@ -296,4 +252,48 @@ async fn panicking_connection_allows_no_call() {
     };
     let (one, two) = tokio::join!(asking(), asking());
     assert!(one.unwrap_err().is_panic() && two.unwrap_err().is_panic());
+}
+
+#[tokio::test(start_paused = true)]
+async fn forget_removes_permits_and_local_state() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(4)).unwrap();
+    times(&limiter, &api(), 1).await;
+    limiter.forget(api().of("42")).await.unwrap();
+    assert_eq!(times(&limiter, &api(), 1).await[0].source, Source::Server);
+    let local = one().on_error(OnError::Local).unwrap();
+    server.go_away();
+    assert_eq!(allowed(&times(&limiter, &local, 2).await), [true, false]);
+    server.recover();
+    limiter.forget(local.of("42")).await.unwrap();
+    server.go_away();
+    assert_eq!(allowed(&times(&limiter, &local, 1).await), [true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_refunds_the_permits_of_every_key() {
+    let server = FakeServer::new();
+    let options = Options::default().prefetch(4).max_in_flight(2);
+    let (limiter, api) = (server.limiter_with(options).unwrap(), api());
+    for subject in ["a", "b", "c", "d", "e"] {
+        let _ = limiter.check(api.of(subject)).await.unwrap();
+    }
+    limiter.close().await;
+    let calls = server.calls();
+    let refunds = calls.iter().filter(|call| call[0] == "RL.REFUND");
+    assert_eq!(refunds.map(|call| &*call[7]).collect::<Vec<_>>(), ["3"; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limiter_keeps_permits_of_a_bounded_number_of_keys() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(3)).unwrap();
+    let api = api();
+    for subject in 0..SUBJECTS {
+        let _ = limiter.check(api.of(&subject.to_string())).await.unwrap();
+    }
+    // The permits of the oldest key were evicted, which only makes the limit stricter.
+    let newest = limiter.check(api.of("10000")).await.unwrap();
+    let oldest = limiter.check(api.of("0")).await.unwrap();
+    assert_eq!((newest.source, oldest.source), (Source::Local, Source::Server));
 }

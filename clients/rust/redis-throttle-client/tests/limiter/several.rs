@@ -12,21 +12,6 @@ use tokio::time::Instant;
 use crate::{api, ms, over};
 
 #[tokio::test(start_paused = true)]
-async fn check_each_refunds_after_a_denial_or_an_error() {
-    let server = FakeServer::new();
-    let (limiter, api) = (server.limiter(), api());
-    let day = Rule::fixed("day", 1, "1d").unwrap();
-    let both = [api.of("42"), day.of("42")];
-    assert!(limiter.check_each(&both).await.unwrap().allowed);
-    let denied = limiter.check_each(&both).await.unwrap();
-    assert_eq!((denied.allowed, &*denied.rule, denied.rows.len()), (false, "day", 2));
-    assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 5);
-    let policy = Rule::policy("nobody-knows").unwrap();
-    assert!(limiter.check_each(&[api.of("42"), policy.of("42")]).await.is_err());
-    assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 5);
-}
-
-#[tokio::test(start_paused = true)]
 async fn check_each_refuses_no_items_and_items_that_cannot_be_refunded() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());

@@ -88,3 +88,27 @@ fn dial_on_a_runtime_that_does_not_run_holds_no_call_for_longer_than_a_dial_may_
     assert_eq!(running.block_on(reason(&limiter)), None);
     assert_eq!(dials.load(Ordering::Relaxed), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn ready_sends_a_call_that_takes_nothing() {
+    let server = FakeServer::new();
+    server.limiter().ready().await.unwrap();
+    let asked = ["RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0"];
+    assert_eq!(server.calls(), [asked]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_of_ready_says_how_far_the_call_came() {
+    let server = FakeServer::new();
+    let limiter = server.limiter();
+    server.hang();
+    let began = Instant::now();
+    let silent = limiter.ready().await.unwrap_err().to_string();
+    assert!(silent.contains("connected, logged in, no reply to RL.PEEK"), "{silent}");
+    assert_eq!(began.elapsed(), ms(5000));
+    server.go_away();
+    server.recover();
+    server.go_away();
+    let refused = limiter.ready().await.unwrap_err().to_string();
+    assert!(refused.contains("not connected"), "{refused}");
+}

@@ -2,19 +2,9 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
-use tokio::time::{Instant, advance};
+use tokio::time::advance;
 
 use crate::{allowed, api, first_denied, ms, times};
-
-#[tokio::test(start_paused = true)]
-async fn call_without_an_answer_ends_at_the_timeout_of_the_options() {
-    let server = FakeServer::new();
-    server.hang();
-    let limiter = server.limiter_with(Options::default().timeout(ms(7))).unwrap();
-    let began = Instant::now();
-    let _ = limiter.check(api().of("42")).await.unwrap();
-    assert_eq!(began.elapsed(), ms(7));
-}
 
 #[tokio::test(start_paused = true)]
 async fn on_error_local_enforces_the_local_share() {
@@ -56,23 +46,6 @@ async fn cost_above_the_local_share_is_denied_with_a_retry_time() {
     let limiter = server.limiter();
     assert_eq!(limiter.check(rule.of("42").cost(7)).await.unwrap().retry_after, ms(1000));
     assert!(limiter.check(rule.of("42").cost(61)).await.unwrap().never());
-}
-
-#[tokio::test(start_paused = true)]
-async fn local_fallback_takes_nothing_for_a_peek_or_when_another_rule_denies() {
-    let server = FakeServer::new();
-    server.go_away();
-    let local = |rule: Result<Rule, Error>| rule.unwrap().on_error(OnError::Local).unwrap();
-    let one = local(Rule::fixed("one", 1, "60s"));
-    let two = local(Rule::fixed("two", 2, "60s"));
-    let limiter = server.limiter();
-    assert!(limiter.peek(two.of("42")).await.unwrap().allowed);
-    let both = [one.of("42"), two.of("42")];
-    assert!(limiter.check_all(&both, None).await.unwrap().allowed);
-    let denied = limiter.check_all(&both, None).await.unwrap();
-    assert_eq!((denied.allowed, &*denied.rule, denied.rows.len()), (false, "one", 2));
-    assert!(limiter.check(two.of("42")).await.unwrap().allowed);
-    assert!(!limiter.check(two.of("42")).await.unwrap().allowed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,13 +94,16 @@ async fn rejected_command_is_an_error_under_every_on_error_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_to_which_on_error_does_not_apply_return_unavailable() {
+async fn call_is_no_longer_in_flight_after_it_ends() {
     let server = FakeServer::new();
-    server.go_away();
-    let (limiter, api) = (server.limiter(), api());
-    let away = |error: &Error| matches!(error, Error::Unavailable { source: Some(_), .. });
-    assert!(away(&limiter.refund(api.of("42")).await.unwrap_err()));
-    assert!(away(&limiter.charge(api.of("42")).await.unwrap_err()));
-    assert!(away(&limiter.forget(api.of("42")).await.unwrap_err()));
-    assert!(away(&limiter.ready().await.unwrap_err()));
+    let (limiter, api) = (server.limiter_with(Options::default().max_in_flight(1)).unwrap(), api());
+    let found = times(&limiter, &api, 3).await;
+    assert!(found.iter().all(|decision| decision.source == Source::Server));
+    server.reply_with("WRONGTYPE no");
+    for _ in 0..3 {
+        let error = limiter.check(api.of("42")).await.unwrap_err();
+        assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
+    }
+    server.recover();
+    assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
 }
