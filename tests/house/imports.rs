@@ -30,7 +30,8 @@ const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
 /// names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
 /// The modules of the client in Java, judged by class.
-const JAVA: [&str; 2] = ["redis-throttle-lettuce", "redis-throttle-spring-boot-starter"];
+const JAVA: [&str; 3] =
+    ["redis-throttle-lettuce", "redis-throttle-spring-boot-starter", "redis-throttle-webflux"];
 /// The folder with the modules of the client in Go, and the path of the first one. They are judged
 /// by package, because a package is the unit of Go.
 const GO: &str = "clients/go";

@@ -1,6 +1,7 @@
 //! Runs the test cases that the clients of all languages share.
 
 mod actions;
+mod events;
 mod rules;
 mod scripted;
 mod timelines;

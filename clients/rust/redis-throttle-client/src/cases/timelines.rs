@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep_until};
 
 use super::actions::{Outcome, Stage, action_of, key_of};
-use super::rules::{natural, rule_of, text};
+use super::rules::{rule_of, text};
 use super::scripted::Script;
 use super::table;
 use crate::{Limiter, Options};
@@ -52,6 +52,18 @@ fn answers(of: &Value) -> Vec<Value> {
     }
 }
 
+pub(super) fn counters_of(limiter: &Limiter) -> Value {
+    let counters = limiter.counters();
+    json!({
+        "allowed": counters.allowed,
+        "denied": counters.denied,
+        "degraded": counters.degraded,
+        "local": counters.local,
+        "rejected": counters.rejected,
+        "unsettled": counters.unsettled,
+    })
+}
+
 /// Lets everything happen that is due at this instant. The clock stands still, because this task
 /// never waits.
 async fn settle() {
@@ -60,9 +72,9 @@ async fn settle() {
     }
 }
 
-struct Runner {
+pub(super) struct Runner {
     script: Script,
-    stage: Stage,
+    pub stage: Stage,
     began: Instant,
     started: HashMap<String, JoinHandle<Outcome>>,
     /// The number of commands that earlier steps have checked.
@@ -70,7 +82,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(timeline: &Value) -> Self {
+    pub fn new(timeline: &Value) -> Self {
         let script = Script::default();
         let rules = timeline["rules"].as_array().unwrap().iter();
         let rules = rules.map(|spec| (text(spec, "name").to_owned(), rule_of(spec).unwrap()));
@@ -85,9 +97,9 @@ impl Runner {
         Self { script, stage, began: Instant::now(), started: HashMap::new(), seen: 0 }
     }
 
-    async fn run(mut self, timeline: &Value) {
+    pub async fn run(mut self, timeline: &Value) {
         for step in timeline["steps"].as_array().unwrap() {
-            let at_ms = natural(step, "at").unwrap();
+            let at_ms = step["at"].as_u64().unwrap_or(0);
             self.arrive(step, self.began + Duration::from_millis(at_ms)).await;
             self.step(step, at_ms).await;
         }
@@ -148,16 +160,11 @@ impl Runner {
         for (name, wanted) in
             expect.remove("counters").iter().filter_map(Value::as_object).flatten()
         {
-            let counters = self.stage.limiter.counters();
-            let all = json!({
-                "allowed": counters.allowed,
-                "denied": counters.denied,
-                "degraded": counters.degraded,
-                "local": counters.local,
-                "rejected": counters.rejected,
-                "unsettled": counters.unsettled,
-            });
-            assert_eq!(all[name], *wanted, "counter {name} at {at_ms}");
+            assert_eq!(
+                counters_of(&self.stage.limiter)[name],
+                *wanted,
+                "counter {name} at {at_ms}"
+            );
         }
         if let Some(wanted) = expect.remove("outcomes") {
             let mut found = BTreeMap::<String, u64>::new();

@@ -6,65 +6,33 @@ use std::time::Duration;
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{DecisionEvent, Error, EventKind, HashTag, Options, QuotaUnit, Rule};
 
-use crate::{api, distant, ms, one, times};
+use crate::{api, distant, ms, one};
 
 #[tokio::test(start_paused = true)]
-async fn hook_gets_an_event_without_the_subject_and_changes_no_decision() {
+async fn hook_that_panics_changes_no_decision_and_no_other_hook() {
     let server = FakeServer::new();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let telling = seen.clone();
-    let tell = move |event: &DecisionEvent<'_>| {
-        let told = (event.kind, event.decision.cloned(), event.rule.name().to_owned());
-        telling.lock().unwrap().push(told);
-        assert!(event.key_hash.len() == 16 && !format!("{event:?}").contains("alice"));
-    };
-    let limiter = server.limiter_with(Options::default().on_decision(tell)).unwrap();
-    let call = api();
-    let call = call.of("alice");
-    let (checked, peeked) = (limiter.check(call).await.unwrap(), limiter.peek(call).await.unwrap());
-    let (charged, refunded) =
-        (limiter.charge(call).await.unwrap(), limiter.refund(call).await.unwrap());
-    let wanted = [
-        (EventKind::Check, checked),
-        (EventKind::Peek, peeked),
-        (EventKind::Charge, charged),
-        (EventKind::Refund, refunded),
-    ];
-    let told = |(kind, decision)| (kind, Some(decision), "api".to_owned());
-    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), wanted.map(told));
-
-    server.reply_with("WRONGTYPE x");
-    assert!(limiter.check(call).await.is_err());
-    assert!(limiter.forget(call).await.is_err());
-    server.go_away();
-    assert!(limiter.refund(call).await.is_err());
-    assert!(limiter.forget(call).await.is_err());
-    let rejected = (EventKind::Rejected, None, "api".to_owned());
-    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [rejected.clone(), rejected]);
-
-    server.recover();
     let broken = |_: &DecisionEvent<'_>| panic!("a hook that fails");
     let limiter = server.limiter_with(Options::default().on_decision(broken)).unwrap();
     let added = Arc::new(Mutex::new(Vec::new()));
     let kinds = added.clone();
     limiter.clone().on_decision(move |event| kinds.lock().unwrap().push(event.kind));
-    assert!(limiter.check(call).await.unwrap().allowed);
+    assert!(limiter.check(api().of("alice")).await.unwrap().allowed);
     assert_eq!(*added.lock().unwrap(), [EventKind::Check]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_counts_decisions_and_rejections() {
+async fn rejected_forget_is_an_event_and_one_without_an_answer_is_not() {
     let server = FakeServer::new();
-    let limiter = server.limiter_with(Options::default().denial_cache(9)).unwrap();
-    times(&limiter, &api(), 8).await;
-    let _ = limiter.peek(api().of("42")).await.unwrap();
-    server.go_away();
-    let _ = limiter.check(api().of("43")).await.unwrap();
+    let kinds = Arc::new(Mutex::new(Vec::new()));
+    let seen = kinds.clone();
+    let limiter = server.limiter();
+    limiter.on_decision(move |event| seen.lock().unwrap().push(event.kind));
     server.reply_with("WRONGTYPE x");
-    assert!(limiter.check(api().of("44")).await.is_err());
-    let counters = limiter.clone().counters();
-    assert_eq!((counters.allowed, counters.denied, counters.degraded), (7, 2, 1));
-    assert_eq!((counters.local, counters.rejected), (1, 1));
+    assert!(limiter.forget(api().of("alice")).await.is_err());
+    server.go_away();
+    assert!(limiter.refund(api().of("alice")).await.is_err());
+    assert!(limiter.forget(api().of("alice")).await.is_err());
+    assert_eq!(*kinds.lock().unwrap(), [EventKind::Rejected]);
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@ use std::sync::{Arc, Mutex};
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{JsonLogOptions, Rule, json_log};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::advance;
 
 use super::{calls_of_each_kind, exports};
-use crate::{api, ms};
+use crate::ms;
 
 /// A stream that a test reads.
 #[derive(Clone, Default)]
@@ -52,35 +52,6 @@ impl Stream {
         };
         self.lines().iter().map(told).collect()
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn denials_degraded_decisions_and_rejections_are_logged_without_the_subject() {
-    let (server, stream) = (FakeServer::new(), Stream::default());
-    let limiter = server.limiter();
-    limiter.on_decision(json_log(stream.clone(), JsonLogOptions::default()));
-    calls_of_each_kind(&limiter, &server).await;
-    server.go_away();
-    let _ = limiter.check(api().of("alice")).await.unwrap();
-    let denied = |kind: &str, rule: &str| {
-        json!({
-            "kind": kind, "rule": rule, "allowed": false, "source": "server", "limit": 1,
-            "remaining": 0, "retry_after_ms": 60_000, "degraded": false, "latency_ms": 0.0,
-        })
-    };
-    let mut several = denied("check", "exports");
-    several["rules"] = json!(["api", "exports"]);
-    let rejected = json!({
-        "kind": "rejected", "rule": "api", "error": "WRONGTYPE", "latency_ms": 0.0,
-    });
-    let degraded = json!({
-        "kind": "check", "rule": "api", "allowed": true, "source": "error", "limit": 6,
-        "remaining": 0, "retry_after_ms": 0, "degraded": true, "reason": "connection",
-        "latency_ms": 0.0,
-    });
-    let expected =
-        [denied("check", "exports"), several, denied("lease", "jobs"), rejected, degraded];
-    assert_eq!(stream.lines(), expected);
 }
 
 #[tokio::test(start_paused = true)]
