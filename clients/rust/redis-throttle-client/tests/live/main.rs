@@ -2,11 +2,11 @@
 
 mod admissions;
 mod backends;
-mod cutting;
 mod fake;
 mod healing;
 mod items;
 mod pressure;
+mod promise_sent_once;
 mod proxy;
 mod server;
 mod within;
