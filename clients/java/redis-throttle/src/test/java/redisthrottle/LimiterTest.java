@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Timeout;
 
 /** Runs calls, mistakes, odd replies and closing, over a connection in memory. */
 @Timeout(30)
-class CallsTest {
+class LimiterTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));
   private static final List<Object> ALLOWED = List.of(1L, 10L, 9L, 0L, 6000L);

@@ -23,7 +23,7 @@ import redisthrottle.Rule;
 import redisthrottle.lettuce.Server;
 
 /** Runs requests whose clients cut the body, with handlers that answer this with a status. */
-class CutTest extends WebTest {
+class WatchedRequestTest extends WebTest {
   private static final int LIMIT = 100;
   private static final List<String> ENDS = List.of("half", "close", "reset");
 

@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Timeout;
 
 /** Runs calls whose hook or logger blocks. */
 @Timeout(30)
-class HooksTest {
+class EventsTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));
 
@@ -85,7 +85,7 @@ class HooksTest {
           @Override
           public void publish(LogRecord line) {
             blocked.countDown();
-            HooksTest.await(release);
+            EventsTest.await(release);
           }
 
           @Override
@@ -99,7 +99,7 @@ class HooksTest {
     try (Limiter limiter = Limiter.builder(server).build()) {
       server.answers = (node, words) -> MemoryServer.error("OOM of a test");
       assertEquals(Reason.SERVER, limiter.check(API.of("a")).reason());
-      HooksTest.await(blocked);
+      EventsTest.await(blocked);
       server.answers = (node, words) -> reply(ALLOWED);
       assertEquals(Source.SERVER, limiter.check(API.of("a")).source());
     } finally {

@@ -22,7 +22,7 @@ import redisthrottle.lettuce.Proxy;
 import redisthrottle.lettuce.Server;
 
 /** Runs the filter next to clients that reset their connections. */
-class AbortTest {
+class ClientResetsTest {
   private static final int CLIENTS = 4;
   private static final int ABORTS = 150;
   private static final int LIMIT = 30;

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 import redisthrottle.Rule;
 
 /** Runs asynchronous requests whose clients leave: a lease lasts as long as the work may go on. */
-class LeftTest extends WebTest {
+class WatchedContextTest extends WebTest {
   /** Writes until the client has left, works until it may end, and then completes the request. */
   private static final class Streaming implements AsyncListener {
     final CountDownLatch hasFailed = new CountDownLatch(1);

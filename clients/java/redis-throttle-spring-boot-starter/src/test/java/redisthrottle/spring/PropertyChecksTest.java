@@ -26,7 +26,7 @@ import redisthrottle.Connector;
 import redisthrottle.FakeServer;
 
 /** Starts applications with wrong properties. */
-class MistakesTest {
+class PropertyChecksTest {
   /** The properties that a line of the table changes. */
   private static final Map<String, String> CORRECT =
       Map.of(

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.Timeout;
 
 /** Runs calls whose driver or executor throws. */
 @Timeout(30)
-class FaultsTest {
+class DriverErrorsTest {
   private static final long MS = 1_000_000;
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));

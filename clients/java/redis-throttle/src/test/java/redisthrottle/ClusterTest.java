@@ -20,7 +20,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Runs calls in a cluster in memory whose slots move. */
 @Timeout(30)
-class ClusterRoutesTest {
+class ClusterTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final List<Object> HALVES = List.of(range(0, 8191, "a"), range(8192, 16_383, "b"));
   private static final Duration TIMEOUT = Duration.ofSeconds(10);

@@ -23,7 +23,7 @@ import redisthrottle.lettuce.Proxy;
 import redisthrottle.lettuce.Server;
 
 /** Runs the filter next to clients that reset their connections. */
-class AbortTest extends WebTest {
+class ClientResetsTest extends WebTest {
   private static final int CLIENTS = 4;
   private static final int ABORTS = 150;
   private static final int LIMIT = 30;
@@ -41,7 +41,7 @@ class AbortTest extends WebTest {
       proxy.delayMs = 20;
       serve(
           (request, response) -> response.getWriter().write("ok"),
-          ThrottleFilter.builder(limiter).rule(rule).key(AbortTest::subject).build());
+          ThrottleFilter.builder(limiter).rule(rule).key(ClientResetsTest::subject).build());
       List<CompletableFuture<Void>> storm = new ArrayList<>();
       for (int one = 0; one < CLIENTS; one++) {
         storm.add(CompletableFuture.runAsync(this::abort));

@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Timeout;
 
 /** Passes null to each argument of the public methods that takes none. */
 @Timeout(30)
-class NullsTest {
+class ArgumentsTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
 
   /** Valid arguments by their type. */

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.function.Executable;
 
 /** Runs the blocking methods and their asynchronous forms, over a connection in memory. */
 @Timeout(30)
-class BlockingTest {
+class EntryTest {
   private static final Rule API = Rule.gcra("api", 10, 10, Duration.ofMinutes(1));
   private static final Rule JOBS = Rule.lease("jobs", 3, Duration.ofMinutes(1));
 
@@ -107,7 +107,7 @@ class BlockingTest {
     T thrown = assertThrows(type, call);
     boolean isHere =
         Arrays.stream(thrown.getStackTrace())
-            .anyMatch(frame -> frame.getClassName().equals(BlockingTest.class.getName()));
+            .anyMatch(frame -> frame.getClassName().equals(EntryTest.class.getName()));
     assertTrue(isHere, printed(thrown));
     return thrown;
   }
