@@ -5,10 +5,9 @@ from ._holds.admission import (
     Admission,
     AsyncAdmission,
     AsyncAdmissionContext,
-    AsyncReservation,
-    Reservation,
 )
 from ._holds.lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext
+from ._holds.reservation import AsyncReservation, Reservation
 from ._limiter import Limiter
 from ._limiter_async import AsyncLimiter
 from ._rules.decision import Decision, Denied, Source

@@ -10,18 +10,11 @@ from typing import Any, Self, Unpack
 from ._calls.prefetch import Turnstile
 from ._calls.running import Running
 from ._calls.steps import Calls, item_of
-from ._holds.admission import (
-    Admission,
-    Reservation,
-    allowed,
-    check_admission,
-    lease_item,
-    new_id,
-    take,
-)
+from ._holds.admission import Admission, allowed, check_admission, lease_item, new_id, take
 from ._holds.ending import Renewer
 from ._holds.hold import Entry, Hold, holds_of
 from ._holds.lease import Lease, LeaseContext
+from ._holds.reservation import Reservation
 from ._net.breaker import Breakers
 from ._net.fork import forgets
 from ._net.transport import is_up_of, transport

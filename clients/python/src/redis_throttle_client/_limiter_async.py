@@ -13,7 +13,6 @@ from ._calls.steps import Calls, item_of
 from ._holds.admission import (
     AsyncAdmission,
     AsyncAdmissionContext,
-    AsyncReservation,
     allowed,
     check_admission,
     lease_item,
@@ -23,6 +22,7 @@ from ._holds.admission import (
 from ._holds.ending import Keeper
 from ._holds.hold import Entry, Hold, holds_of
 from ._holds.lease import AsyncLease, AsyncLeaseContext
+from ._holds.reservation import AsyncReservation
 from ._net.breaker import Breakers
 from ._net.fork import forgets
 from ._net.transport import is_up_of, transport

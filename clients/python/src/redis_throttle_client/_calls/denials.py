@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from .._rules.decision import FOREVER_MS, Decision
 from .._rules.errors import Reason
-from .._rules.rule import Item, Rule
+from .._rules.rule import Item, Rule, limit_of
 from .._wire.words import Keyed
 from .local import Limits, LocalLimiter
 
@@ -321,8 +321,7 @@ def _denied(
 
 
 def _allowed(rule: Rule, reason: Reason | None) -> Decision:
-    limit = (rule.default or rule).limit or 0
     return Decision(
-        True, limit, 0, 0, 0, rule.name, "local", reason is not None, window_us=rule.window_us,
-        reason=reason,
+        True, limit_of(rule), 0, 0, 0, rule.name, "local", reason is not None,
+        window_us=rule.window_us, reason=reason,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .._rules.decision import Decision
 from .._rules.errors import Reason
-from .._rules.rule import Item, OnError, Rule
+from .._rules.rule import Item, OnError, Rule, limit_of
 from .._wire.words import Keyed
 from .local import LocalLimiter, local_decision
 
@@ -56,9 +56,10 @@ def without_answer(
 
 def _without_state(rule: Rule, allowed: bool, reason: Reason, retry_ms: int) -> Decision:
     """Returns the decision of ``on_error``. Its limit is the rule's, if the rule has one."""
-    limit, retry_ms = (rule.default or rule).limit or 0, 0 if allowed else retry_ms
+    retry_ms = 0 if allowed else retry_ms
     return Decision(
-        allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms, reason=reason
+        allowed, limit_of(rule), 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms,
+        reason=reason,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from math import ceil, floor
 
 from .._rules.decision import Decision, Source, retry_ms
 from .._rules.errors import Reason
-from .._rules.rule import Item, Rule
+from .._rules.rule import Item, Rule, limit_of
 from .._wire.replies import units_to_leave
 
 Row = tuple[int, int, int, int, int]
@@ -259,7 +259,7 @@ def local_decision(
     limits = Limits.of(rule, share)
     leave = units_to_leave(item.leaves, limits.capacity, share)
     source: Source = "local"
-    if not partial and limits.capacity < cost + leave <= ((rule.default or rule).limit or 0):
+    if not partial and limits.capacity < cost + leave <= limit_of(rule):
         # The whole rule would allow this cost, but the local share never does: deny with a retry
         # time.
         return Decision(

@@ -175,20 +175,6 @@ class Admission(_Admitted):
         self.finish()
 
 
-class Reservation(Admission):
-    """A reservation of a thread. Without a commit, the end cancels it."""
-
-    def commit(self, actual: int) -> None:
-        """Settles the units that the work took, and ends the reservation."""
-        self.settle(self._holds[0].item, actual)
-        self.finish()
-
-    def cancel(self) -> None:
-        """Ends the reservation. It used nothing."""
-        self._unsettle()
-        self.finish()
-
-
 class AsyncAdmission(_Admitted):
     """The admitted work of a task."""
 
@@ -203,20 +189,6 @@ class AsyncAdmission(_Admitted):
             self._is_over = True
             self._ending = self._keeper.end_soon(self._holds)
         await asyncio.shield(self._ending)
-
-
-class AsyncReservation(AsyncAdmission):
-    """A reservation of a task. Without a commit, the end cancels it."""
-
-    async def commit(self, actual: int) -> None:
-        """The same as :meth:`Reservation.commit`."""
-        self.settle(self._holds[0].item, actual)
-        await self.finish()
-
-    async def cancel(self) -> None:
-        """The same as :meth:`Reservation.cancel`."""
-        self._unsettle()
-        await self.finish()
 
 
 class AsyncAdmissionContext(Generic[G]):

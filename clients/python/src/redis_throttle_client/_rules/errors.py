@@ -99,11 +99,16 @@ _FULL = "max number of clients"
 TOO_MANY = "too many reservations"
 
 
+def types_of(error: BaseException) -> set[str]:
+    """Returns the names of the classes of an error: two drivers have the same."""
+    return {base.__name__ for base in type(error).__mro__}
+
+
 def is_rejection(error: BaseException) -> bool:
     """Returns True if the server refuses the call for good, False if it is unavailable."""
     if isinstance(error, Unavailable):
         return False
-    types = [base.__name__ for base in type(error).__mro__]
+    types = types_of(error)
     if _FULL in str(error) or not _PASSING_TYPES.isdisjoint(types):
         return False
     if not _REJECTED_TYPES.isdisjoint(types):
@@ -112,7 +117,7 @@ def is_rejection(error: BaseException) -> bool:
         return str(error).split(" ", 1)[0] not in PASSING
     # Errors of an unavailable server: connection, timeout, cluster and socket errors.
     return not isinstance(error, OSError | TimeoutError) and not (
-        {"ConnectionError", "TimeoutError", "RedisClusterException", "ClusterError"} & set(types)
+        {"ConnectionError", "TimeoutError", "RedisClusterException", "ClusterError"} & types
     )
 
 
@@ -127,8 +132,7 @@ _RETIRING_TYPES = frozenset(["ReadOnlyError", "MasterDownError", "Authentication
 
 def is_reply(error: BaseException) -> bool:
     """Returns True for an error reply. The connection can be used again after most of them."""
-    types = {base.__name__ for base in type(error).__mro__}
-    return bool({"ResponseError", "BusyLoadingError", "AuthenticationError"} & types)
+    return bool({"ResponseError", "BusyLoadingError", "AuthenticationError"} & types_of(error))
 
 
 def retires(error: BaseException) -> bool:
@@ -137,8 +141,7 @@ def retires(error: BaseException) -> bool:
     A demoted primary stays read-only, while its address may lead to the new primary. A connection
     without valid credentials does not ask for new ones.
     """
-    types = {base.__name__ for base in type(error).__mro__}
-    return bool(_RETIRING_TYPES & types) or str(error).startswith(_RETIRING)
+    return bool(_RETIRING_TYPES & types_of(error)) or str(error).startswith(_RETIRING)
 
 
 def lost(error: Exception) -> Unavailable:

@@ -101,6 +101,11 @@ class Rule:
         return rule.period_us > 0 and rule.kind != "lease"
 
 
+def limit_of(rule: Rule) -> int:
+    """Returns the limit, or that of the default of a policy; 0 if there is none."""
+    return (rule.default or rule).limit or 0
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One rule and one subject in a call of several rules. :meth:`Rule.of` creates it.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from .._rules.errors import counted, is_rejection
+from .._rules.errors import counted, is_rejection, types_of
 from .._rules.options import Backend, BackendOption
 from .call import Call, Send, Turn
 from .library import bundled_version, library, script, script_sha, version
@@ -27,8 +27,7 @@ def unexecuted(error: Exception, sent: Args) -> bool:
     """Returns True if an error reply proves that the call did not run."""
     text, command = str(error).removeprefix("ERR "), sent[0]
     if command.startswith("EVAL"):
-        named = any(base.__name__ == "NoScriptError" for base in type(error).__mro__)
-        return named or text.startswith("NOSCRIPT")
+        return "NoScriptError" in types_of(error) or text.startswith("NOSCRIPT")
     if command.startswith("FCALL") and text == "Function not found":
         return True
     if not command.startswith(("RL.", "FCALL")):
@@ -37,13 +36,9 @@ def unexecuted(error: Exception, sent: Args) -> bool:
     return text.startswith((f"unknown command '{command}'", f"unknown command `{command}`"))
 
 
-def _is(error: BaseException, name: str) -> bool:
-    return any(base.__name__ == name for base in type(error).__mro__)
-
-
 def _is_lost(error: BaseException) -> bool:
     """Returns True if the connection was lost. The next call may then reach another server."""
-    away = _is(error, "ConnectionError") or isinstance(error, ConnectionError)
+    away = "ConnectionError" in types_of(error) or isinstance(error, ConnectionError)
     return away and not is_rejection(error) and "max number of clients" not in str(error)
 
 
@@ -162,7 +157,7 @@ class Choice:
         try:
             yield from self._ask(node, asked, call)
         except Exception as error:
-            if not is_rejection(error) or _is(error, "AuthenticationError"):
+            if not is_rejection(error) or "AuthenticationError" in types_of(error):
                 raise
             return not unexecuted(error, asked)
         return True
@@ -173,8 +168,8 @@ class Choice:
         except Exception as error:
             # A server refuses the script to an unauthenticated client too. A replica accepts it,
             # for reading.
-            refused = is_rejection(error) and not _is(error, "AuthenticationError")
-            if not refused and not _is(error, "ReadOnlyError"):
+            refused = is_rejection(error) and "AuthenticationError" not in types_of(error)
+            if not refused and "ReadOnlyError" not in types_of(error):
                 raise
             return False
         return True

@@ -8,7 +8,7 @@ from math import ceil
 
 from .._rules.decision import FOREVER_MS, Decision, retry_ms
 from .._rules.errors import ProtocolError
-from .._rules.rule import Item, Rule
+from .._rules.rule import Item, limit_of
 from .words import Keyed
 
 
@@ -84,7 +84,7 @@ def too_many(items: Sequence[Keyed]) -> Decision:
     """Returns the denial of a call whose key remembers too many reservations."""
     at = next(at for at, (item, _) in enumerate(items) if item.ttl_us is not None)
     rows = [
-        Decision(True, _limit(item.rule), 0, 0, 0, item.rule.name, window_us=item.rule.window_us)
+        Decision(True, limit_of(item.rule), 0, 0, 0, item.rule.name, window_us=item.rule.window_us)
         for item, _ in items
     ]
     ms = -(-(items[at].item.ttl_us or 0) // 1000)
@@ -93,10 +93,6 @@ def too_many(items: Sequence[Keyed]) -> Decision:
         would_retry_after_ms=ms,
     )  # fmt: skip
     return replace(rows[at], rows=tuple(rows), deciding=at)
-
-
-def _limit(rule: Rule) -> int:
-    return (rule.default or rule).limit or 0
 
 
 def settled(item: Item, reply: object) -> Decision:
