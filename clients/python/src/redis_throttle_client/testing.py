@@ -88,7 +88,7 @@ class FakeServer:
     def async_limiter(self, **options: Any) -> AsyncLimiter:
         """Returns a limiter for asyncio that calls this server."""
         options = {"clock": self.now, "sleep": self._sleep} | options
-        return AsyncLimiter(_AsyncTransport(self), **options)
+        return AsyncLimiter(_Transport(self, waits=True), **options)
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -187,29 +187,20 @@ def _limits(words: list[str]) -> Limits:
 
 
 class _Transport:
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
+    """The way to the fake server, which ``waits`` in asyncio."""
+
+    def __init__(self, server: FakeServer, *, waits: bool = False) -> None:
+        self._server, self._waits = server, waits
 
     def node(self, key: str) -> None:
         return None
 
     def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
-        return self._server.reply(args)
+        return self._later(args) if self._waits else self._server.reply(args)
 
-    def close(self) -> None:
-        pass
-
-
-class _AsyncTransport:
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
-
-    def node(self, key: str) -> None:
-        return None
-
-    async def call(self, node: None, args: tuple[str, ...], call: Call) -> Any:
+    async def _later(self, args: tuple[str, ...]) -> Any:
         await asyncio.sleep(0)
         return self._server.reply(args)
 
-    async def close(self) -> None:
-        pass
+    def close(self) -> Any:
+        return asyncio.sleep(0) if self._waits else None
