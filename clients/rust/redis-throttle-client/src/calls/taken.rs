@@ -5,20 +5,14 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::net::budget::Budget;
+use crate::rules::item::{Keyed, Owned};
 use crate::wire::words::Verb;
-use crate::{Item, Limiter, Rule};
+use crate::{Item, Limiter};
 
 /// Allowed calls of a caller that may not act on them. Dropping them refunds them in a task.
 pub(crate) struct Taken {
     limiter: Limiter,
-    calls: Vec<OwnedCall>,
-}
-
-struct OwnedCall {
-    rule: Rule,
-    subject: String,
-    cost: u64,
-    tag: Option<String>,
+    calls: Vec<Owned>,
 }
 
 impl Taken {
@@ -28,12 +22,9 @@ impl Taken {
 
     /// Adds a call that was allowed.
     pub fn add(&mut self, item: Item<'_>) {
-        self.calls.push(OwnedCall {
-            rule: item.rule.clone(),
-            subject: item.subject.to_owned(),
-            cost: item.cost.unwrap_or(1),
-            tag: item.tag.map(str::to_owned),
-        });
+        // A call that was sent has a key.
+        let call = item.keyed(&self.limiter.0.keys).ok();
+        self.calls.extend(call.map(|call| Owned::new(&item, &call)));
     }
 
     /// Keeps the calls, because the caller acts on them.
@@ -54,15 +45,11 @@ impl Taken {
         let (limiter, calls) = (self.limiter.clone(), std::mem::take(&mut self.calls));
         let runtime = Handle::try_current().ok().filter(|_| !calls.is_empty())?;
         Some(runtime.spawn(async move {
-            for taken in &calls {
-                let item = Item { tag: taken.tag.as_deref(), ..taken.rule.of(&taken.subject) };
+            for Owned { rule, subject, key, cost, .. } in calls {
+                let call = Keyed::of_cost(&rule, key, cost);
                 // Without an answer the units stay taken. The limit is then too strict, never too
                 // lenient.
-                if let Ok(call) = limiter.keyed_item(&item.cost(taken.cost)) {
-                    let _ = limiter
-                        .change(Verb::Refund, &call, &taken.subject, &limiter.budget())
-                        .await;
-                }
+                let _ = limiter.change(Verb::Refund, &call, &subject, &limiter.budget()).await;
             }
         }))
     }

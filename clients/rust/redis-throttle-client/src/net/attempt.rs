@@ -13,19 +13,19 @@ use crate::rules::clock;
 /// An attempt that is under way or has ended. The outcome is `None` if its result is out of date,
 /// so the callers begin another attempt.
 #[derive(Debug)]
-pub(crate) struct Attempt<T> {
+pub(crate) struct Attempt {
     began: Instant,
-    outcome: SetOnce<Option<Result<T, RedisError>>>,
+    outcome: SetOnce<Option<Result<(), RedisError>>>,
     counted: AtomicBool,
 }
 
-impl<T> Attempt<T> {
+impl Attempt {
     /// Returns the time since the attempt began.
     pub fn age(&self) -> Duration {
         clock::now() - self.began
     }
 
-    pub async fn wait(&self) -> Option<&Result<T, RedisError>> {
+    pub async fn wait(&self) -> Option<&Result<(), RedisError>> {
         self.outcome.wait().await.as_ref()
     }
 
@@ -38,27 +38,21 @@ impl<T> Attempt<T> {
 /// The attempts at one thing. One is under way at a time, and none begins during the pause after a
 /// failure. An attempt that has lasted too long stays with its callers, but the next caller begins
 /// another one: the runtime of the first may not run any more.
-#[derive(Debug)]
-pub(crate) struct Attempts<T> {
-    under_way: Option<Arc<Attempt<T>>>,
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    under_way: Option<Arc<Attempt>>,
     /// The end of the pause after a failure, and the failure.
     failed: Option<(Instant, RedisError)>,
 }
 
-impl<T> Default for Attempts<T> {
-    fn default() -> Self {
-        Self { under_way: None, failed: None }
-    }
-}
-
-impl<T> Attempts<T> {
+impl Attempts {
     /// Returns the attempt under way, or a new one, and true if it is new. The caller then starts
     /// it, without a lock on these attempts: a runtime that shuts down ends it at once. `longest`
     /// is the time in which an attempt ends if its runtime runs.
     ///
     /// # Errors
     /// The last failure, during the pause after it.
-    pub fn join(&mut self, longest: Duration) -> Result<(Arc<Attempt<T>>, bool), RedisError> {
+    pub fn join(&mut self, longest: Duration) -> Result<(Arc<Attempt>, bool), RedisError> {
         if let Some(attempt) = self.under_way.as_ref().filter(|one| one.age() <= longest) {
             return Ok((attempt.clone(), false));
         }
@@ -74,7 +68,7 @@ impl<T> Attempts<T> {
     }
 
     /// Returns true if no other attempt began since this one.
-    pub fn is_last(&self, attempt: &Arc<Attempt<T>>) -> bool {
+    pub fn is_last(&self, attempt: &Arc<Attempt>) -> bool {
         self.under_way.as_ref().is_some_and(|last| Arc::ptr_eq(last, attempt))
     }
 
@@ -82,8 +76,8 @@ impl<T> Attempts<T> {
     /// begun, the result is out of date.
     pub fn end(
         &mut self,
-        attempt: &Arc<Attempt<T>>,
-        outcome: Option<Result<T, RedisError>>,
+        attempt: &Arc<Attempt>,
+        outcome: Option<Result<(), RedisError>>,
         pause: Duration,
     ) {
         let outcome = outcome.filter(|_| self.is_last(attempt));
@@ -106,7 +100,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn attempt_that_outlasts_the_longest_one_holds_no_later_caller() {
         let (longest, pause) = (Duration::from_secs(1), Duration::from_secs(3));
-        let mut attempts = Attempts::<u8>::default();
+        let mut attempts = Attempts::default();
         let (first, _) = attempts.join(longest).unwrap();
         tokio::time::advance(longest).await;
         assert!(!attempts.join(longest).unwrap().1);

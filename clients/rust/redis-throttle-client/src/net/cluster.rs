@@ -123,7 +123,7 @@ pub(crate) struct Slots {
 struct State {
     slots: Vec<(SlotRange, Arc<Node>)>,
     nodes: HashMap<Address, Arc<Node>>,
-    readings: Attempts<()>,
+    readings: Attempts,
 }
 
 impl Slots {
@@ -236,7 +236,7 @@ impl Slots {
     }
 
     /// Reads the slots in a task of its own.
-    fn read(self: &Arc<Self>, attempt: Arc<Attempt<()>>) {
+    fn read(self: &Arc<Self>, attempt: Arc<Attempt>) {
         let reading = Reading { slots: self.clone(), attempt, ended: false };
         tokio::spawn(reading.run());
     }
@@ -307,7 +307,7 @@ impl Slots {
 impl State {
     /// Joins the reading of the slots that is under way, or begins one. It asks one node after the
     /// other.
-    fn join(&mut self, cluster: &Cluster) -> Result<(Arc<Attempt<()>>, bool), RedisError> {
+    fn join(&mut self, cluster: &Cluster) -> Result<(Arc<Attempt>, bool), RedisError> {
         let nodes = u32::try_from(self.nodes.len() + cluster.seeds.len()).unwrap_or(u32::MAX);
         // Each node is dialled and answers.
         self.readings.join(ANSWERED_WITHIN.saturating_mul(2 * nodes))
@@ -362,7 +362,7 @@ impl Drop for Waiting<'_> {
 /// A reading of the slots that is under way. Dropping it ends it for its waiters.
 struct Reading {
     slots: Arc<Slots>,
-    attempt: Arc<Attempt<()>>,
+    attempt: Arc<Attempt>,
     ended: bool,
 }
 

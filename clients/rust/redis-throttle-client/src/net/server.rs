@@ -14,13 +14,7 @@ use crate::{Error, Options};
 /// A server, or a cluster, to which a limiter opens its own connections. Create it from a
 /// `redis::Client`, with or without an `AsyncConnectionConfig`, from a `Cluster`, or from any
 /// [`Dial`].
-pub struct Server(Way);
-
-enum Way {
-    One(Box<dyn Dial>),
-    #[cfg(feature = "cluster")]
-    Many(Cluster),
-}
+pub struct Server(Box<dyn FnOnce(&Options) -> Nodes + Send + Sync>);
 
 impl fmt::Debug for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,14 +24,14 @@ impl fmt::Debug for Server {
 
 impl<D: Dial> From<D> for Server {
     fn from(dialler: D) -> Self {
-        Self(Way::One(Box::new(dialler)))
+        Self(Box::new(|options| Nodes::One(Node::new(Box::new(dialler), options))))
     }
 }
 
 #[cfg(feature = "cluster")]
 impl From<Cluster> for Server {
     fn from(cluster: Cluster) -> Self {
-        Self(Way::Many(cluster))
+        Self(Box::new(|options| Nodes::Many(Slots::new(cluster, options))))
     }
 }
 
@@ -50,11 +44,7 @@ pub(crate) enum Nodes {
 
 impl Nodes {
     pub fn new(server: Server, options: &Options) -> Self {
-        match server.0 {
-            Way::One(dialler) => Self::One(Node::new(dialler, options)),
-            #[cfg(feature = "cluster")]
-            Way::Many(cluster) => Self::Many(Slots::new(cluster, options)),
-        }
+        (server.0)(options)
     }
 
     /// Returns the node of a key. In a cluster whose slots are not known yet, waits for them.
