@@ -27,6 +27,9 @@ final class Script implements Connector {
   /** The commands without an answer. */
   final List<String> unexpected = new ArrayList<>();
 
+  /** The nodes of a cluster by key; empty for a single server. */
+  Map<String, String> nodes = Map.of();
+
   int dials;
   private int opened;
 
@@ -76,13 +79,31 @@ final class Script implements Connector {
   }
 
   @Override
+  public List<String> seeds() {
+    return nodes.values().stream().distinct().toList();
+  }
+
+  /** Returns the reply of {@code CLUSTER SLOTS}: the slot of each key. */
+  private JsonNode slots() {
+    List<Object> ranges = new ArrayList<>();
+    nodes.forEach(
+        (key, node) -> {
+          int slot = SlotMap.slotOf(key);
+          String[] address = node.split(":");
+          List<Object> primary = List.of(address[0], Integer.parseInt(address[1]));
+          ranges.add(List.of(slot, slot, primary));
+        });
+    return SharedCases.JSON.valueToTree(ranges);
+  }
+
+  @Override
   public CompletionStage<Connection> connect(String node, Duration timeout) {
     CompletableFuture<Connection> dial = new CompletableFuture<>();
-    whenReleased(() -> dial(dial));
+    whenReleased(() -> dial(dial, node));
     return dial;
   }
 
-  private void dial(CompletableFuture<Connection> dial) {
+  private void dial(CompletableFuture<Connection> dial, String node) {
     dials++;
     boolean isRefused = isOver || is(items.peek(), "refuse");
     if (isRefused) {
@@ -94,15 +115,15 @@ final class Script implements Connector {
     }
     if (items.peek() != null && items.peek().has("dial_ms")) {
       long nanos = items.poll().get("dial_ms").asLong() * 1_000_000;
-      clock.after(nanos, () -> open(dial));
+      clock.after(nanos, () -> open(dial, node));
     } else {
-      open(dial);
+      open(dial, node);
     }
   }
 
-  private void open(CompletableFuture<Connection> dial) {
+  private void open(CompletableFuture<Connection> dial, String node) {
     opened++;
-    ScriptedConnection connection = new ScriptedConnection(opened);
+    ScriptedConnection connection = new ScriptedConnection(opened, node);
     open.add(connection);
     dial.complete(connection);
   }
@@ -122,7 +143,8 @@ final class Script implements Connector {
       return SharedCases.JSON.createObjectNode().put("error", "ERR the timeline is over");
     }
     generation = connection.number;
-    sent.add(String.join(" ", words));
+    String prefix = connection.node == null ? "" : connection.node + " ";
+    sent.add(prefix + String.join(" ", words));
     for (String word : words.subList(1, words.size())) {
       Deque<JsonNode> own = byKey.get(word);
       if (own != null && !own.isEmpty()) {
@@ -140,11 +162,13 @@ final class Script implements Connector {
 
   private final class ScriptedConnection implements Connection {
     final int number;
+    final String node;
     private final Deque<Turn> turns = new ArrayDeque<>();
     private boolean isClosed;
 
-    ScriptedConnection(int number) {
+    ScriptedConnection(int number, String node) {
       this.number = number;
+      this.node = node;
     }
 
     /** A command that waits for its answer. Answers leave in the order of the commands. */
@@ -179,6 +203,10 @@ final class Script implements Connector {
 
     private void arrive(Turn turn, List<String> words) {
       if (isClosed) {
+        return;
+      }
+      if (words.get(0).equals("CLUSTER")) {
+        turn.answer(slots());
         return;
       }
       JsonNode item = Script.this.answer(this, words);

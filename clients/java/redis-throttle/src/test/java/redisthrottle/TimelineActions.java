@@ -125,7 +125,11 @@ final class TimelineActions {
     if (name.equals("lease")) {
       return given.get(2).asText();
     }
-    return "rl:" + given.get(0).asText() + ":" + given.get(1).asText().replace(":", "%3A");
+    return keyOf(given.get(0).asText(), given.get(1).asText());
+  }
+
+  static String keyOf(String rule, String subject) {
+    return "rl:" + rule + ":" + subject.replace(":", "%3A");
   }
 
   /** Begins an action. Returns null unless the action ends in this step. */

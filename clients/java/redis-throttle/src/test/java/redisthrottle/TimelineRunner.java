@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -38,10 +39,68 @@ final class TimelineRunner implements Executable {
         .path("options")
         .properties()
         .forEach(one -> SharedCases.set(builder, one.getKey(), one.getValue()));
+    setNodes(timeline.path("nodes"));
     // The first dial, which building the limiter begins, gets the answers of the first step.
     script.hold();
     this.limiter = builder.build();
     this.actions = new TimelineActions(limiter, script, rules, clock);
+  }
+
+  /** Moves the slots of a cluster: the node of each subject, under all rules. */
+  private void setNodes(JsonNode given) {
+    Map<String, String> nodes = new HashMap<>();
+    for (String rule : rules.keySet()) {
+      given
+          .properties()
+          .forEach(
+              one -> nodes.put(TimelineActions.keyOf(rule, one.getKey()), one.getValue().asText()));
+    }
+    script.nodes = nodes;
+  }
+
+  /** Runs a case of the events, which is a timeline of one instant. */
+  void runEvents() {
+    List<Event> events = new ArrayList<>();
+    limiter.onDecision(events::add);
+    run();
+    JsonNode wanted = timeline.get("expect");
+    List<Map<String, Object>> found = events.stream().map(TimelineRunner::fields).toList();
+    JsonNode shown = SharedCases.JSON.valueToTree(found);
+    // A number is equal whatever its type is.
+    boolean isEqual =
+        wanted.get("events").equals((a, b) -> a.asText().compareTo(b.asText()), shown);
+    assertTrue(isEqual, () -> "events " + shown + " not " + wanted.get("events"));
+    compareCounters(wanted.path("counters"));
+  }
+
+  /** Returns the fields of an event as cases.json writes them. */
+  private static Map<String, Object> fields(Event event) {
+    assertEquals(16, event.keyHash().length());
+    assertEquals(Duration.ZERO, event.latency());
+    Map<String, Object> fields = new HashMap<>();
+    fields.put("kind", event.kind().word());
+    fields.put("rule", event.rule().name());
+    Decision d = event.decision();
+    if (d != null) {
+      assertEquals(d.degraded(), event.degraded());
+      for (String name :
+          List.of("allowed", "source", "limit", "remaining", "retry_after_ms", "degraded")) {
+        fields.put(name, SharedCases.field(d, name));
+      }
+      if (d.degraded()) {
+        fields.put("reason", SharedCases.field(d, "reason"));
+      }
+      if (!d.rows().isEmpty()) {
+        fields.put("rules", d.rows().stream().map(row -> row.rule().name()).toList());
+      }
+    }
+    if (event.error() instanceof CommandRejectedException rejected) {
+      fields.put("error", rejected.kind());
+    } else if (event.error() instanceof UnavailableException away) {
+      fields.put("error", "unavailable");
+      fields.put("reason", away.reason().word());
+    }
+    return fields;
   }
 
   void run() {
@@ -84,9 +143,9 @@ final class TimelineRunner implements Executable {
   }
 
   private void step(JsonNode step) {
-    long at = step.get("at").asLong() * 1_000_000;
+    long at = step.path("at").asLong() * 1_000_000;
     assertTrue(clock.nanos() <= at, "the step at " + step.get("at") + " begins late");
-    clock.runUntil(at - 1);
+    clock.runUntil(Math.max(0, at - 1));
     script.add(answers(step), null);
     List<JsonNode> calls = calls(step);
     for (JsonNode one : calls) {
@@ -95,6 +154,9 @@ final class TimelineRunner implements Executable {
       }
     }
     clock.runUntil(at);
+    if (step.has("nodes")) {
+      setNodes(step.get("nodes"));
+    }
     if (step.has("pause")) {
       clock.pause(step.get("pause").asLong() * 1_000_000, script.clock);
     }

@@ -7,7 +7,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
 
-/** Runs the timelines of cases.json, which say what happens when. */
+/** Runs the timelines and the events of cases.json, which say what happens when. */
 class TimelinesTest {
   @TestFactory
   Stream<DynamicTest> timelines() {
@@ -21,6 +21,16 @@ class TimelinesTest {
         String name = one.get("name").asText();
         tests.add(DynamicTest.dynamicTest(name, () -> new TimelineRunner(one).run()));
       }
+    }
+    return tests.stream();
+  }
+
+  @TestFactory
+  Stream<DynamicTest> events() {
+    List<DynamicTest> tests = new ArrayList<>();
+    for (JsonNode one : SharedCases.ALL.get("events")) {
+      String name = one.get("name").asText();
+      tests.add(DynamicTest.dynamicTest(name, () -> new TimelineRunner(one).runEvents()));
     }
     return tests.stream();
   }
