@@ -18,12 +18,11 @@ public final class CommandRejectedException extends RuntimeException {
   }
 
   /** Returns the error with the lines of the rules whose call was rejected, without their keys. */
-  CommandRejectedException naming(List<Keyed> all) {
-    if (all.isEmpty()) {
+  CommandRejectedException naming(List<Rule> rules) {
+    if (rules.isEmpty()) {
       return this;
     }
-    String lines =
-        all.stream().map(keyed -> keyed.rule().toString()).collect(Collectors.joining("; "));
+    String lines = rules.stream().map(Rule::toString).collect(Collectors.joining("; "));
     return new CommandRejectedException(kind, getMessage() + " [" + lines + "]", getCause());
   }
 

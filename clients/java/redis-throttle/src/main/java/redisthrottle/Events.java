@@ -110,7 +110,7 @@ final class Events {
     if (!(error instanceof CommandRejectedException rejection)) {
       return error;
     }
-    CommandRejectedException named = rejection.naming(all);
+    CommandRejectedException named = rejection.naming(all.stream().map(Keyed::rule).toList());
     rejected.incrementAndGet();
     report(EventKind.REJECTED, null, named, all, askedAt);
     return named;

@@ -287,9 +287,9 @@ public final class FakeServer implements Connector {
     if (rule == null || rule.definition.local == null) {
       return null;
     }
-    Checks.integer("leave", Local.unitsLeft(leave, 100), 0, Checks.UNITS_MAX);
     Keyed keyed =
         new Keyed(rule, rule.definition, key, "", cost, isPartial, leave, "", null).checked();
+    Checks.integer("leave", keyed.unitsLeft(100), 0, Checks.UNITS_MAX);
     return new Local.Share(keyed, rule.definition.local, true);
   }
 

@@ -82,6 +82,18 @@ record Keyed(
     return new Keyed(rule, decider, key, subject, cost, isPartial, leave, id, ttl);
   }
 
+  /** Returns the units that a call leaves to others. */
+  long unitsLeft(long limit) {
+    if (leave == null) {
+      return 0;
+    }
+    if (!leave.endsWith("%")) {
+      return Long.parseLong(leave);
+    }
+    long share = Long.parseLong(leave.substring(0, leave.length() - 1));
+    return limit / 100 * share + limit % 100 * share / 100;
+  }
+
   /** Validates the options of a call, which depend on the rule. */
   Keyed checked() {
     Checks.integer("cost", cost, isPartial ? 1 : 0, UNITS_MAX);

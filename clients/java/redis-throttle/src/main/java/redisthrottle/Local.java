@@ -98,7 +98,7 @@ final class Local {
       return keyed.cost();
     }
     Algorithm.Verdict free = share.algorithm().decide(stateOf(share), now, 0);
-    long left = unitsLeft(keyed.leave(), free.limit());
+    long left = keyed.unitsLeft(free.limit());
     return Math.min(keyed.cost(), Math.max(1, free.remaining() - left));
   }
 
@@ -106,11 +106,10 @@ final class Local {
   private Algorithm.Verdict verdict(Share share, long cost, long now) {
     Algorithm local = share.algorithm();
     Object state = stateOf(share);
-    String leave = share.keyed.leave();
-    if (leave == null) {
+    if (share.keyed.leave() == null) {
       return local.decide(state, now, cost);
     }
-    long left = unitsLeft(leave, local.decide(state, now, 0).limit());
+    long left = share.keyed.unitsLeft(local.decide(state, now, 0).limit());
     Algorithm.Verdict whole = local.decide(state, now, cost + left);
     return whole.allowed() ? local.decide(state, now, cost) : whole;
   }
@@ -121,7 +120,7 @@ final class Local {
     // the server is back, so it has a retry time.
     long limit = keyed.definition().decider().limit;
     long retryAfter = v.retryAfter();
-    if (retryAfter == Algorithm.NEVER && keyed.cost() + unitsLeft(keyed.leave(), limit) <= limit) {
+    if (retryAfter == Algorithm.NEVER && keyed.cost() + keyed.unitsLeft(limit) <= limit) {
       retryAfter = Math.max(1000, v.resetAfter());
     }
     return Draft.decision(
@@ -134,18 +133,6 @@ final class Local {
         v.resetAfter(),
         Source.LOCAL,
         away);
-  }
-
-  /** Returns the units that a call leaves to others. */
-  static long unitsLeft(@Nullable String leave, long limit) {
-    if (leave == null) {
-      return 0;
-    }
-    if (!leave.endsWith("%")) {
-      return Long.parseLong(leave);
-    }
-    long share = Long.parseLong(leave.substring(0, leave.length() - 1));
-    return limit / 100 * share + limit % 100 * share / 100;
   }
 
   /** Returns the key of a state. A changed rule of the same name has another one. */

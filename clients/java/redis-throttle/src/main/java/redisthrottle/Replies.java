@@ -71,7 +71,7 @@ final class Replies {
   /** Returns true for a call that is never allowed although it would be within the limit. */
   private static boolean isBan(Keyed keyed, long limit) {
     long cost = keyed.isPartial() ? 1 : keyed.cost();
-    return limit == 0 || cost + Local.unitsLeft(keyed.leave(), limit) <= limit;
+    return limit == 0 || cost + keyed.unitsLeft(limit) <= limit;
   }
 
   /**
