@@ -1,5 +1,5 @@
 //! A node: one server, or one primary of a cluster, with its connection, its line, its circuit
-//! breaker, and the tasks that dial and keep time.
+//! breaker, and the tasks that dial and keep time. `pass` sends its commands, each once.
 
 use std::fmt;
 use std::io;
