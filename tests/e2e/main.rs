@@ -1,50 +1,68 @@
 //! Black-box tests. Each test starts its own server, calls it through a client library, and knows
 //! the module only by its answers.
 
-mod acl;
-mod ban_effects;
-mod bans;
-mod callers;
-mod clock;
-mod cluster;
-mod concurrency;
-mod config;
-mod crash_report;
-mod durability;
-mod failover;
-mod golden;
-mod info;
-mod keys_created;
-mod lease_effects;
-mod lease_sets;
-mod loading;
-mod memory;
-mod metadata;
-mod metrics;
-mod neighbours;
-mod panic_points;
-mod panics;
-mod persistence;
-mod policies;
-mod policies_file;
-mod protocol;
-mod quota_traces;
-mod redis_cell;
-mod redis_cell_effects;
-mod redis_gcra;
-mod replicas;
-mod replication;
-mod reservations;
-mod reserve_several;
-mod settling;
-mod several;
-mod several_cluster;
-mod stream;
-mod top;
-mod traces;
-mod ttl;
-mod unloading;
-mod use_effects;
-mod use_limits;
-mod users;
-mod wrongtype;
+mod calls {
+    mod bans;
+    mod clock;
+    mod concurrency;
+    mod golden;
+    mod protocol;
+    mod top;
+    mod transactions;
+    mod wrong_type;
+}
+mod cluster {
+    mod several;
+    mod slots;
+}
+mod effects {
+    mod bans;
+    mod denied;
+    mod expiry;
+    mod quotas;
+    mod replication;
+    mod reservations;
+    mod reservations_of_several;
+    mod settling;
+    mod several;
+    mod stream;
+}
+mod faults {
+    mod crash_report;
+    mod durability;
+    mod failover;
+    mod memory;
+    mod panic_points;
+    mod panics;
+    mod persistence;
+    mod replicas;
+}
+mod leases {
+    mod effects;
+    mod sets;
+}
+mod loading {
+    mod config;
+    mod load;
+    mod neighbours;
+    mod unload;
+}
+mod metadata {
+    mod acl;
+    mod commands;
+    mod info;
+    mod keys_created;
+    mod metrics;
+    mod users;
+}
+mod policies {
+    mod effects;
+    mod errors;
+    mod file;
+    mod table;
+}
+mod redis_cell {
+    mod effects;
+    mod gcra;
+    mod replies;
+}

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use crate::redis_cell::arrival_ns;
+use super::replies::arrival_ns;
 use support::acl::{is_at_least, make_user, may};
 use support::server::Setup;
 use support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, module, play, raw_error, text};

@@ -30,18 +30,18 @@ fn every_effect_is_absolute_and_effects_of_one_call_travel_together() {
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
     let mut sent = |client: &mut Client| lines(stream.effects(client));
-    let lapse = |ms: i64| BASE_US + ms * 1_000;
+    let score = |ms: i64| BASE_US + ms * 1_000;
 
     assert!(client.allows("RL.LEASE k a 2 60s"));
     let expires = format!("PEXPIREAT k {}", expiry(&mut client));
-    let zadd = format!("ZADD k 0 <empty> {} a", lapse(60_000));
+    let zadd = format!("ZADD k 0 <empty> {} a", score(60_000));
     assert_eq!(sent(&mut client), ["MULTI", &zadd, &expires, "EXEC"]);
     // Shortly after, the expiry is still sufficient, so the next calls do not send it.
     client.advance_ms(1_000);
     assert!(client.allows("RL.LEASE k b 2 60s"));
-    assert_eq!(sent(&mut client), [format!("ZADD k {} b", lapse(61_000))]);
+    assert_eq!(sent(&mut client), [format!("ZADD k {} b", score(61_000))]);
     assert_eq!(client.integer("RL.RENEW k a 50s"), 1);
-    assert_eq!(sent(&mut client), [format!("ZADD k {} a", lapse(51_000))]);
+    assert_eq!(sent(&mut client), [format!("ZADD k {} a", score(51_000))]);
     // A call that is denied, peeks or finds no lease sends nothing.
     for quiet in ["RL.LEASE k c 2 60s", "RL.PEEK k LEASE a 2 60s", "RL.PEEK k LEASE c 3 60s"] {
         client.decide(quiet);
@@ -56,7 +56,7 @@ fn every_effect_is_absolute_and_effects_of_one_call_travel_together() {
     client.advance_ms(60_000);
     assert!(client.allows("RL.LEASE k d 2 90s"));
     let expires = format!("PEXPIREAT k {}", expiry(&mut client));
-    let zadd = format!("ZADD k {} d", lapse(151_000));
+    let zadd = format!("ZADD k {} d", score(151_000));
     assert_eq!(sent(&mut client), ["MULTI", "ZREM k a", &zadd, &expires, "EXEC"]);
     assert_eq!(client.integer("RL.RELEASE k d"), 1);
     assert_eq!(sent(&mut client), ["UNLINK k"]);
@@ -417,7 +417,7 @@ fn lease_that_expires_on_the_real_clock_deletes_its_key() {
     assert!(!client.allows("RL.LEASE k b 1 2s"));
     let pttl = client.integer("PTTL k");
     assert!((0..=2_251).contains(&pttl), "{pttl}");
-    eventually("the lease lapses", || client.allows("RL.LEASE k b 1 100ms").then_some(()));
+    eventually("the lease expires", || client.allows("RL.LEASE k b 1 100ms").then_some(()));
     assert_eq!(client.integer("RL.RENEW k a 1s"), 0);
     eventually("the key expires", || (client.integer("EXISTS k") == 0).then_some(()));
 }

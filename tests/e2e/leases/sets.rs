@@ -174,13 +174,13 @@ fn expected(
     (id, limit, ttl_ms): (u64, i64, i64),
     now: i64,
 ) -> [i64; 5] {
-    held.retain(|_, lapse| *lapse > now);
-    let mut lapses = held.values().copied().collect::<Vec<_>>();
-    lapses.sort_unstable();
-    let ms = |lapse: i64| (lapse - now + 999) / 1_000;
+    held.retain(|_, expiry| *expiry > now);
+    let mut expiries = held.values().copied().collect::<Vec<_>>();
+    expiries.sort_unstable();
+    let ms = |expiry: i64| (expiry - now + 999) / 1_000;
     if !held.contains_key(&id) && held.len() as i64 >= limit {
-        let retry = lapses[held.len() - limit as usize];
-        return [0, limit, 0, ms(retry), ms(*lapses.last().unwrap())];
+        let retry = expiries[held.len() - limit as usize];
+        return [0, limit, 0, ms(retry), ms(*expiries.last().unwrap())];
     }
     held.insert(id, now + ttl_ms * 1_000);
     let last = held.values().max().unwrap();
@@ -204,7 +204,7 @@ fn small_and_large_lease_sets_answer_as_a_naive_map() {
             let span = (limits.end() - limits.start() + 1) as u64;
             let limit = limits.start() + random.below(span) as i64;
             let (id, ttl_ms) = (random.below(ids), 1 + random.below(1_000) as i64);
-            let is_live = held.get(&id).is_some_and(|lapse| *lapse > now);
+            let is_live = held.get(&id).is_some_and(|expiry| *expiry > now);
             match random.below(8) {
                 0 => {
                     let released = client.integer(&format!("RL.RELEASE k {id}"));

@@ -201,19 +201,19 @@ fn expired_state_decides_like_a_missing_key() {
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US);
-        assert!(client.allows(&algorithm.call("lapsed", 4, "10 COST 4")));
+        assert!(client.allows(&algorithm.call("expired", 4, "10 COST 4")));
         // The key still exists, because the real clock has not moved by an hour.
         client.advance_ms(3_600_123);
-        assert_eq!(client.integer("EXISTS lapsed"), 1);
+        assert_eq!(client.integer("EXISTS expired"), 1);
         for cost in [0, 3, 5, 1, 1] {
-            let of_lapsed = client.decide(&algorithm.call("lapsed", 4, &format!("10 COST {cost}")));
+            let of_expired = client.decide(&algorithm.call("expired", 4, &format!("10 COST {cost}")));
             let of_missing = client.decide(&algorithm.call("new", 4, &format!("10 COST {cost}")));
-            assert_eq!(of_lapsed, of_missing, "{} COST {cost}", algorithm.name);
+            assert_eq!(of_expired, of_missing, "{} COST {cost}", algorithm.name);
         }
-        let (lapsed, new) = (client.bytes("GET lapsed"), client.bytes("GET new"));
+        let (expired, new) = (client.bytes("GET expired"), client.bytes("GET new"));
         if algorithm != SLIDINGLOG {
-            assert_eq!(lapsed, new, "{}", algorithm.name);
+            assert_eq!(expired, new, "{}", algorithm.name);
         }
-        client.integer("DEL lapsed new");
+        client.integer("DEL expired new");
     }
 }

@@ -11,7 +11,7 @@ use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 use tempfile::TempDir;
 
-use crate::policies::{digest, get, list};
+use super::table::{digest, get, list};
 use support::{BASE_US, Client, Random, Server, listing, module, raw_error};
 
 const TEXT: &str = "# limits\nsearch GCRA 6 10 60\nsearch@plan:gold SHADOW GCRA 60 100 60\n";

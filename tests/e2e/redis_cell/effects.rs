@@ -7,7 +7,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::redis_cell::{arrival_ns, setup};
+use super::replies::{arrival_ns, setup};
 use support::acl::{is_at_least, make_user, may};
 use support::replicas::replica_with;
 use support::{

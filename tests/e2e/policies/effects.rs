@@ -101,7 +101,7 @@ fn call_with_an_off_or_blocked_policy_has_no_effect_and_opens_no_key() {
         set(&mut client, &format!("p {mode} FIXED 1 1h"));
         client.ok("SET gone 1 PX 1");
         let set_at = client.server_time_us();
-        eventually("it has lapsed", || (client.server_time_us() > set_at + 2_000).then_some(()));
+        eventually("it has expired", || (client.server_time_us() > set_at + 2_000).then_some(()));
         let looks = |client: &mut Client| {
             ["keyspace_misses", "keyspace_hits", "expired_keys"]
                 .map(|field| client.info_number("stats", field))
