@@ -27,12 +27,12 @@ pub fn now() -> Instant {
     frozen_at().unwrap_or_else(real)
 }
 
-/// Converts the expiry of a state to the expiry of its key. `lapses_at` is on the module's clock.
+/// Converts the expiry of a state to the expiry of its key. `expires_at` is on the module's clock.
 /// The result is on the real clock, in Unix milliseconds, rounded up.
-pub fn expire_at_ms(lapses_at: Instant) -> u64 {
+pub fn expire_at_ms(expires_at: Instant) -> u64 {
     let instant = match frozen_at() {
-        None => lapses_at,
-        Some(now) => real().after(lapses_at.since(now)).after(FROZEN_TTL_EXTRA),
+        None => expires_at,
+        Some(now) => real().after(expires_at.since(now)).after(FROZEN_TTL_EXTRA),
     };
     instant.as_ms_ceil()
 }

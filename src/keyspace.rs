@@ -27,7 +27,7 @@ pub enum KeyWrite {
 /// A new state of a key, and the time when it expires.
 pub struct Kept {
     change: Change,
-    lapses_at: Instant,
+    expires_at: Instant,
     ttl_slack: Span,
 }
 
@@ -56,7 +56,7 @@ impl KeyWrite {
 
     #[inline(always)]
     fn keeping<S>(next: &Next<S>, change: Change) -> Self {
-        Self::Keep(Kept { change, lapses_at: next.lapses_at, ttl_slack: next.ttl_slack })
+        Self::Keep(Kept { change, expires_at: next.expires_at, ttl_slack: next.ttl_slack })
     }
 }
 
@@ -242,8 +242,8 @@ pub fn commit<'call>(
     let KeyWrite::Keep(kept) = write else {
         return forget(key);
     };
-    let needed_ms = clock::expire_at_ms(kept.lapses_at);
-    let relaxed_ms = clock::expire_at_ms(kept.lapses_at.after(kept.ttl_slack));
+    let needed_ms = clock::expire_at_ms(kept.expires_at);
+    let relaxed_ms = clock::expire_at_ms(kept.expires_at.after(kept.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
     // A missing key has no expiry, so calls that keep an expiry do not ask.

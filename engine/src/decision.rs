@@ -62,7 +62,7 @@ pub struct Next<S> {
     pub state: S,
     /// The instant of expiry, rounded up to the microsecond. From then on, the rule that wrote the
     /// state counts it as missing.
-    pub lapses_at: Instant,
+    pub expires_at: Instant,
     /// The time by which the key may outlive the state, so that not every call has to extend its
     /// expiry.
     pub ttl_slack: Span,
@@ -150,15 +150,15 @@ fn ms(span: Span) -> i64 {
 
 impl<S> Next<S> {
     /// Makes a state with a fixed expiry: its key lives exactly until then.
-    pub const fn until(lapses_at: Instant, state: S) -> Self {
-        Self { state, lapses_at, ttl_slack: Span::ZERO }
+    pub const fn until(expires_at: Instant, state: S) -> Self {
+        Self { state, expires_at, ttl_slack: Span::ZERO }
     }
 
     /// Makes a state whose expiry moves with every call. `span` is the longest time for which such
     /// a state counts. The key may outlive the state by an eighth of `span`, because extending the
     /// key's expiry in every call would take a tenth of the call's time.
-    pub const fn drifting(lapses_at: Instant, span: Span, state: S) -> Self {
-        Self { state, lapses_at, ttl_slack: span.eighth() }
+    pub const fn drifting(expires_at: Instant, span: Span, state: S) -> Self {
+        Self { state, expires_at, ttl_slack: span.eighth() }
     }
 }
 
@@ -182,8 +182,8 @@ impl<S> Outcome<S> {
     pub fn map<T>(self, convert: impl FnOnce(S) -> T) -> Outcome<T> {
         let next = match self.next {
             StateWrite::Nothing => StateWrite::Nothing,
-            StateWrite::Keep(Next { state, lapses_at, ttl_slack }) => {
-                StateWrite::Keep(Next { state: convert(state), lapses_at, ttl_slack })
+            StateWrite::Keep(Next { state, expires_at, ttl_slack }) => {
+                StateWrite::Keep(Next { state: convert(state), expires_at, ttl_slack })
             }
             StateWrite::Forget => StateWrite::Forget,
         };

@@ -72,16 +72,16 @@ pub trait Holders {
     /// # Errors
     ///
     /// Returns an error if the holders cannot be read.
-    fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Self::Error>;
+    fn expiry_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Self::Error>;
 }
 
 /// A lease that is granted or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The instant at which the lease expires.
-    pub lapses_at: Instant,
+    pub expires_at: Instant,
     /// The instant at which the last of all leases expires: the end of the key's life.
-    pub last_lapse: Instant,
+    pub last_expiry: Instant,
 }
 
 /// A live lease that is released.
@@ -89,7 +89,7 @@ pub struct Grant {
 pub struct Release {
     /// The instant at which the last lease of the other holders expires: the end of the key's life.
     /// `None` if no other lease is live, and the key is no longer needed.
-    pub last_lapse: Option<Instant>,
+    pub last_expiry: Option<Instant>,
 }
 
 impl Lease {
@@ -123,7 +123,7 @@ impl Lease {
             _ if mine.is_none() && usable == 0 => Verdict::Impossible,
             Some(too_many) if mine.is_none() => {
                 // One permit is free when `too_many` leases and one more have expired.
-                let enough = holders.lapse_at_rank(too_many)?;
+                let enough = holders.expiry_at_rank(too_many)?;
                 Verdict::Denied { retry_after: enough.unwrap_or(now).since(now) }
             }
             _ => Verdict::ALLOWED,
@@ -132,7 +132,7 @@ impl Lease {
         let grant = takes.then(|| Grant::new(self.ttl, now, last_of_others));
         let live = live + u64::from(takes && mine.is_none());
         let as_it_is = mine.max(last_of_others);
-        let last = grant.map_or(as_it_is, |grant| Some(grant.last_lapse));
+        let last = grant.map_or(as_it_is, |grant| Some(grant.last_expiry));
         let decision = Decision {
             verdict,
             limit: self.limit,
@@ -168,14 +168,14 @@ pub fn renew<H: Holders>(
 pub fn release<H: Holders>(holders: &mut H) -> Result<Option<Release>, H::Error> {
     match holders.mine()? {
         None => Ok(None),
-        Some(_) => Ok(Some(Release { last_lapse: holders.last_of_others()? })),
+        Some(_) => Ok(Some(Release { last_expiry: holders.last_of_others()? })),
     }
 }
 
 impl Grant {
     fn new(ttl: Period, now: Instant, last_of_others: Option<Instant>) -> Self {
-        let lapses_at = now.after(ttl.span());
-        let last_lapse = last_of_others.map_or(lapses_at, |last| last.max(lapses_at));
-        Self { lapses_at, last_lapse }
+        let expires_at = now.after(ttl.span());
+        let last_expiry = last_of_others.map_or(expires_at, |last| last.max(expires_at));
+        Self { expires_at, last_expiry }
     }
 }

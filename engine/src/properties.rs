@@ -192,26 +192,26 @@ fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResul
 }
 
 /// Checks that a state that has expired under the rule that wrote it counts as a missing one.
-fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
+fn an_expired_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     let rule = S::rule(limits);
     for call in calls {
         now = call.now::<S>(limits, now);
         call.make::<S>(&mut key, limits, now);
-        let later = key.lapses_at.max(now);
+        let later = key.expires_at.max(now);
         if key.bytes.is_none() || later > CLOCK_MAX_US {
             continue;
         }
         let mut none = Key::default();
-        let mut lapsed = key.clone();
+        let mut expired = key.clone();
         let of_none = call.make::<S>(&mut none, limits, later);
-        prop_assert_eq!(call.make::<S>(&mut lapsed, limits, later), of_none);
+        prop_assert_eq!(call.make::<S>(&mut expired, limits, later), of_none);
         if of_none.is_some_and(|(_, wrote)| wrote == Wrote::State) {
-            prop_assert_eq!(&lapsed.bytes, &none.bytes);
+            prop_assert_eq!(&expired.bytes, &none.bytes);
         }
         // One microsecond earlier, the state still counts.
-        if key.lapses_at > now {
-            let before = key.peek(&rule, key.lapses_at - 1, 0);
+        if key.expires_at > now {
+            let before = key.peek(&rule, key.expires_at - 1, 0);
             prop_assert!(before.reset_after_ms > 0);
         }
     }
@@ -363,7 +363,7 @@ macro_rules! suites {
                     rule in limits(),
                     calls in any_calls(any_steps(), 1),
                 ) {
-                    a_lapsed_state_is_none::<$subject>(&rule, &calls)?;
+                    an_expired_state_is_none::<$subject>(&rule, &calls)?;
                 }
 
                 #[test]

@@ -95,7 +95,7 @@ fn reserve<S: Subject<Model: WindowModel>>(
     let list = state.list.read(|_, _| ()).expect("a list");
     let about_us = list.iter().next().expect("one at least").since.as_us();
     call::<Reserving<S>>(stored, about_us, limits, calls);
-    let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
+    let key = Key { bytes: Some(stored.to_vec()), expires_at: 0 };
     let model = Reserved::try_from(State::Reserved(state)).expect("explained");
     let mut twin = Twin::<Reserving<S>> { key, model };
     let mut now = i128::from(about_us).min(CLOCK_MAX_US);
@@ -132,7 +132,7 @@ fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
 
 /// Makes calls at times near the time in the state, `about_us`.
 fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u8]) {
-    let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
+    let key = Key { bytes: Some(stored.to_vec()), expires_at: 0 };
     let model = S::Model::try_from(decode(stored).expect("a state")).ok();
     let mut twin = model.map(|model| Twin::<S> { key: key.clone(), model });
     let mut forged = key;

@@ -91,9 +91,9 @@ fn settle(
         }
     };
     let change = act(&mut stored, now)?;
-    let has_lapsed = stored.has_lapsed();
+    let has_expired = stored.has_expired();
     let is_live = change.is_some();
-    let write = change.map(|change| HolderWrite { change, id: me, now, has_lapsed });
+    let write = change.map(|change| HolderWrite { change, id: me, now, has_expired });
     ending::store(index, key, write.as_ref())?.announce(call)?;
     ending::answer(index, call, is_live, &is_live);
     Ok(())
@@ -115,8 +115,8 @@ pub fn decide(
     fault::point(Point::Decide);
     let mut stored = Stored::new(key, &me, now)?;
     let (decision, grant) = request.rule.decide(&mut stored, request.leave, now, mode)?;
-    let has_lapsed = stored.has_lapsed();
-    let write = |grant| HolderWrite { change: Change::Hold(grant), id: me, now, has_lapsed };
+    let has_expired = stored.has_expired();
+    let write = |grant| HolderWrite { change: Change::Hold(grant), id: me, now, has_expired };
     Ok((decision, grant.map(write)))
 }
 

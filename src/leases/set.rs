@@ -57,7 +57,7 @@ pub struct Stored<'key, 'open, 'call> {
     key: &'key mut ReadKey<'open, 'call>,
     me: &'key Member,
     now: Instant,
-    lapsed: u64,
+    expired: u64,
 }
 
 impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
@@ -72,12 +72,12 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
         now: Instant,
     ) -> Result<Self, HoldersError> {
         check(key, now)?;
-        Ok(Self { key, me, now, lapsed: 0 })
+        Ok(Self { key, me, now, expired: 0 })
     }
 
     /// Returns true if the latest call of `live` found expired holders.
-    pub const fn has_lapsed(&self) -> bool {
-        self.lapsed > 0
+    pub const fn has_expired(&self) -> bool {
+        self.expired > 0
     }
 }
 
@@ -85,33 +85,33 @@ impl Holders for Stored<'_, '_, '_> {
     type Error = HoldersError;
 
     fn live(&mut self) -> Result<u64, HoldersError> {
-        self.lapsed = lapsed(self.key, self.now)?;
-        Ok(live(self.key, self.lapsed))
+        self.expired = count_expired(self.key, self.now)?;
+        Ok(live(self.key, self.expired))
     }
 
     fn mine(&mut self) -> Result<Option<Instant>, HoldersError> {
         let mine = self.key.score(self.me).map(instant).transpose()?;
-        Ok(mine.filter(|lapse| *lapse > self.now))
+        Ok(mine.filter(|expiry| *expiry > self.now))
     }
 
     fn last_of_others(&mut self) -> Result<Option<Instant>, HoldersError> {
         let me = self.me.bytes();
         match self.key.descending().find(|(id, _)| id.bytes() != me) {
             Some((id, score)) if !id.bytes().is_empty() => {
-                Ok(Some(instant(score)?).filter(|lapse| *lapse > self.now))
+                Ok(Some(instant(score)?).filter(|expiry| *expiry > self.now))
             }
             _ => Ok(None),
         }
     }
 
     #[inline(always)]
-    fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, HoldersError> {
+    fn expiry_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, HoldersError> {
         if rank <= STEPS_MAX {
             let mut live = self.key.ascending_above(score(self.now));
             let found = live.nth(usize::try_from(rank).unwrap_or(usize::MAX));
             return found.map(|(_, score)| instant(score)).transpose();
         }
-        let member = self.key.member_at(1 + self.lapsed + rank)?;
+        let member = self.key.member_at(1 + self.expired + rank)?;
         let score = member.and_then(|member| self.key.score(&member));
         score.map(instant).transpose()
     }
@@ -141,24 +141,24 @@ pub fn check_mark(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
 /// Returns the number of expired holders of a key. The first member is skipped, because it is the
 /// mark in a valid set. If it is not the mark, the next member has a score of at most 0, the score
 /// of the mark, and that is an error.
-fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
+fn count_expired(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
     let mut members = key.ascending();
     members.pass();
-    let mut lapsed = 0;
+    let mut expired = 0;
     for (_, score) in members.by_ref().take(REMOVED_MAX + 1) {
         if instant(score)? > now {
-            return Ok(lapsed);
+            return Ok(expired);
         }
-        lapsed += 1;
+        expired += 1;
     }
-    let is_all = lapsed <= STEPS_MAX;
+    let is_all = expired <= STEPS_MAX;
     drop(members);
-    if is_all { Ok(lapsed) } else { Ok(key.count_members(1, now.as_us())?) }
+    if is_all { Ok(expired) } else { Ok(key.count_members(1, now.as_us())?) }
 }
 
 /// Returns the number of live holders: all members except the mark and the expired holders.
-fn live(key: &ReadKey<'_, '_>, lapsed: u64) -> u64 {
-    key.members().saturating_sub(1 + lapsed)
+fn live(key: &ReadKey<'_, '_>, expired: u64) -> u64 {
+    key.members().saturating_sub(1 + expired)
 }
 
 /// The change to store for one holder of a key.
@@ -170,7 +170,7 @@ pub struct HolderWrite {
     /// The time of the call.
     pub now: Instant,
     /// Whether there are expired holders at `now`.
-    pub has_lapsed: bool,
+    pub has_expired: bool,
 }
 
 /// The kind of change that a holder makes.
@@ -223,7 +223,7 @@ type Done = (Event, Result<(), Refused>);
 /// Adds or renews a holder, and removes a few expired holders. Sets a new expiry on the key if it
 /// cannot keep its present one.
 fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result<Done, Refused> {
-    let removed = lapsed_others(key.as_mut(), write);
+    let removed = expired_others(key.as_mut(), write);
     removed.iter().try_for_each(|id| key.remove_member(id))?;
     let (mark, replaced) = match key.kind() {
         KeyKind::SortedSet => (None, false),
@@ -233,9 +233,9 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
         key.unlink()?;
     }
     mark.iter().try_for_each(|mark| key.add_member(mark, 0))?;
-    let lapse = grant.lapses_at.as_us();
-    key.add_member(&write.id, lapse)?;
-    let expiry = new_expiry_ms(key, grant.last_lapse, write.now);
+    let score = grant.expires_at.as_us();
+    key.add_member(&write.id, score)?;
+    let expiry = new_expiry_ms(key, grant.last_expiry, write.now);
     expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
     let replicate = || {
         if replaced {
@@ -244,7 +244,7 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
         if !removed.is_empty() {
             key.replicate_zrem(&removed)?;
         }
-        key.replicate_zadd(mark.as_deref(), lapse, &write.id)?;
+        key.replicate_zadd(mark.as_deref(), score, &write.id)?;
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
     let (removed, expires) = (!removed.is_empty(), expiry.is_some());
@@ -255,14 +255,14 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
 
 /// Returns up to [`REMOVED_MAX`] expired holders to remove, the earliest expiry first. The calling
 /// holder is not among them.
-fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Member, REMOVED_MAX> {
-    if !write.has_lapsed {
+fn expired_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Member, REMOVED_MAX> {
+    if !write.has_expired {
         return ArrayVec::new();
     }
     let mut members = key.ascending();
     members.pass();
-    let lapsed = members.take(REMOVED_MAX).take_while(|(_, lapse)| *lapse <= score(write.now));
-    lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
+    let expired = members.take(REMOVED_MAX).take_while(|(_, expiry)| *expiry <= score(write.now));
+    expired.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
 /// Removes a holder. Sets an earlier expiry on the key if the other leases do not need the present
@@ -273,12 +273,12 @@ fn release(
     write: &HolderWrite,
     left: Release,
 ) -> Result<Done, Refused> {
-    let Some(last_lapse) = left.last_lapse else {
+    let Some(last_expiry) = left.last_expiry else {
         key.unlink()?;
         return Ok((Event::Del, key.replicate_unlink()));
     };
     key.remove_member(&write.id)?;
-    let expiry = new_expiry_ms(key, last_lapse, write.now);
+    let expiry = new_expiry_ms(key, last_expiry, write.now);
     expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
     let replicate = || {
         key.replicate_zrem(slice::from_ref(&write.id))?;
@@ -292,11 +292,11 @@ fn release(
 /// Returns a new expiry for the key, or `None` if the key can keep its present one. A new expiry is
 /// `left / 8` after the last lease expires, where `left` is the time from `now` to that instant, so
 /// that not every call sets one. The key keeps an expiry from 0 to `left` after that instant.
-fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> Option<u64> {
-    let left = last_lapse.since(now);
-    let serves = clock::expire_at_ms(last_lapse)..=clock::expire_at_ms(last_lapse.after(left));
+fn new_expiry_ms(key: &WriteKey<'_, '_>, last_expiry: Instant, now: Instant) -> Option<u64> {
+    let left = last_expiry.since(now);
+    let serves = clock::expire_at_ms(last_expiry)..=clock::expire_at_ms(last_expiry.after(left));
     let is_served = key.expire_at_ms().is_some_and(|ms| serves.contains(&ms));
-    (!is_served).then(|| clock::expire_at_ms(last_lapse.after(left.eighth())))
+    (!is_served).then(|| clock::expire_at_ms(last_expiry.after(left.eighth())))
 }
 
 /// The live holders, for `RL.INSPECT`.
@@ -314,10 +314,10 @@ pub struct Shown {
 /// [`HoldersError`] if the holders cannot be read.
 pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersError> {
     check(key, now)?;
-    let lapsed = lapsed(key, now)?;
-    let count = live(key, lapsed);
+    let expired = count_expired(key, now)?;
+    let count = live(key, expired);
     let live = key.ascending_above(score(now)).take(SHOWN_MAX);
-    let first = live.map(|(id, lapse)| Ok((id, instant(lapse)?.since(now))));
+    let first = live.map(|(id, expiry)| Ok((id, instant(expiry)?.since(now))));
     Ok(Shown { count, first: first.collect::<Result<_, HoldersError>>()? })
 }
 
@@ -325,9 +325,9 @@ pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersErr
 fn instant(score: f64) -> Result<Instant, HoldersError> {
     // NaN and numbers outside the range convert to its ends. From 1 to 2^53 - 1 only a whole score
     // converts back to itself: a test of its fraction would be a call into the C library.
-    let lapse = Instant::from_us(score as u64);
-    let is_lapse = lapse.as_us() > 0 && lapse <= Instant::MAX && self::score(lapse) == score;
-    if is_lapse { Ok(lapse) } else { Err(HoldersError::WrongType) }
+    let expiry = Instant::from_us(score as u64);
+    let is_expiry = expiry.as_us() > 0 && expiry <= Instant::MAX && self::score(expiry) == score;
+    if is_expiry { Ok(expiry) } else { Err(HoldersError::WrongType) }
 }
 
 /// Converts an instant to its score, exactly: no instant used here is later than 2^53 us.

@@ -150,18 +150,18 @@ fn time_of_a_call_does_not_grow_with_the_number_of_holders() {
         ("released", 0, (1..=30).map(|n| format!("RL.RELEASE KEY h{n}")).collect()),
         ("denied by a full limit", 0, repeated("RL.LEASE KEY new SIZE 1h")),
         ("denied by the limit 1", 0, repeated("RL.LEASE KEY new 1 1h")),
-        ("peeked at when all has lapsed", 2 * hour_us, repeated("RL.PEEK KEY LEASE new 1 1h")),
-        ("taken when all has lapsed", 2 * hour_us, numbered("RL.LEASE KEY ID 1000000 1h")),
+        ("peeked at when all has expired", 2 * hour_us, repeated("RL.PEEK KEY LEASE new 1 1h")),
+        ("taken when all has expired", 2 * hour_us, numbered("RL.LEASE KEY ID 1000000 1h")),
         // Half of the leases have expired. The retry time is when a lease deep inside the set
         // expires.
-        ("denied when half has lapsed", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
+        ("denied when half has expired", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
         ("shown", 0, repeated("RL.INSPECT KEY")),
     ];
     for (name, later_us, calls) in cases {
         let times = sizes.map(|size| {
             client.ok("FLUSHALL");
             client.freeze(BASE_US);
-            let is_halved = name == "denied when half has lapsed";
+            let is_halved = name == "denied when half has expired";
             let (before, step) = if is_halved { (size as i64 - 1, 2) } else { (0, 1) };
             fill(&mut client, "k", size, BASE_US + hour_us - before, step);
             client.freeze(BASE_US + later_us);

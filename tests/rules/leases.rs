@@ -68,9 +68,9 @@ fn denied_lease_is_granted_after_its_retry_time_and_not_a_millisecond_earlier() 
         client.freeze(BASE_US);
         let peek = format!("RL.PEEK k LEASE new {limit} 1s");
         let [allowed, _, remaining, retry_after_ms, reset_after_ms] = client.decide(&peek);
-        let lapse_us = 10_000_000 + (40 - limit) * 777_777;
+        let expiry_us = 10_000_000 + (40 - limit) * 777_777;
         assert_eq!([allowed, remaining], [0, 0], "{peek}");
-        assert_eq!(retry_after_ms, (lapse_us + 999) / 1_000, "{peek}");
+        assert_eq!(retry_after_ms, (expiry_us + 999) / 1_000, "{peek}");
         assert_eq!(reset_after_ms, (10_000_000 + 39 * 777_777 + 999) / 1_000, "{peek}");
         client.advance_ms(retry_after_ms - 1);
         assert_eq!(client.decide(&peek)[0], 0, "{peek} 1 ms early");

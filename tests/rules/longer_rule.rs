@@ -39,7 +39,7 @@ fn longer_rule_takes_effect_once_the_state_of_the_shorter_rule_has_expired() {
     }
     for algorithm in ALGORITHMS {
         let longer = algorithm.call(algorithm.name, LIMIT, LONG);
-        eventually("the shorter rule's state has lapsed", || client.allows(&longer).then_some(()));
+        eventually("the shorter rule's state has expired", || client.allows(&longer).then_some(()));
         // The call starts one new allowance, which the longer rule limits until its end.
         let rest = format!("{longer} COST {}", LIMIT - 1);
         assert!(client.allows(&rest), "{rest}");

@@ -92,7 +92,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
                 counts.add(
                     match (step, done.as_ref().map_or(-1, |(answer, _)| answer.allowed)) {
                         (_, -1) => "reservations refused",
-                        (_, 0) => "reservations denied, lapsed or unknown",
+                        (_, 0) => "reservations denied, expired or unknown",
                         (Step::Reserve(..), _) => "reservations made",
                         (Step::Commit(_), _) => "reservations settled",
                         (Step::Cancel, _) => "reservations given up",

@@ -187,8 +187,8 @@ impl<B: Bucket> Standing for BucketView<'_, B> {
         } else {
             self.in_debt()
         };
-        let lapses_at = self.now.after(decision.reset_after);
-        Next::drifting(lapses_at, self.bucket.refill().time_to_fill(), state)
+        let expires_at = self.now.after(decision.reset_after);
+        Next::drifting(expires_at, self.bucket.refill().time_to_fill(), state)
     }
 }
 

@@ -59,7 +59,7 @@ impl FixedWindow {
     pub(crate) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
         let (Window { start, used }, repaired) = self.open_window(stored, now);
         let until_end = self.end(start).since(now);
-        OpenWindow { start, used, until_end, lapses_at: start.after(self.window.span()), repaired }
+        OpenWindow { start, used, until_end, expires_at: start.after(self.window.span()), repaired }
     }
 
     /// Returns the window that is open at `now`. Returns true with it if the clock stepped back and

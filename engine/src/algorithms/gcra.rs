@@ -130,9 +130,9 @@ impl Standing for ArrivalView<'_> {
     #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
         let arrival_ns = self.now_ns.saturating_add(self.owed_ns);
-        let lapses_at = Instant::from_us(arrival_ns.div_ceil(1_000));
+        let expires_at = Instant::from_us(arrival_ns.div_ceil(1_000));
         let state = State { arrival_ns, tolerance_log2: self.rule.covering_log2(self.owed_ns) };
-        Next::drifting(lapses_at, self.rule.span(), state)
+        Next::drifting(expires_at, self.rule.span(), state)
     }
 }
 

@@ -81,7 +81,7 @@ impl CalendarQuota {
     #[inline(always)]
     pub(crate) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
         let (Window { start, used }, end, repaired) = self.open_period(stored, now);
-        OpenWindow { start, used, until_end: end.since(now), lapses_at: end, repaired }
+        OpenWindow { start, used, until_end: end.since(now), expires_at: end, repaired }
     }
 
     /// Returns the period that is open at `now`, and its end. Returns true with them if the clock

@@ -301,12 +301,12 @@ impl<'log> Standing for LogView<'_, 'log> {
 
     #[inline(always)]
     fn reset_after(&self) -> Span {
-        if self.used == 0 { Span::ZERO } else { self.lapses_at().since(self.now) }
+        if self.used == 0 { Span::ZERO } else { self.expires_at().since(self.now) }
     }
 
     #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<Edit<'log>> {
-        Next::drifting(self.lapses_at(), self.rule.window.span(), self.edit())
+        Next::drifting(self.expires_at(), self.rule.window.span(), self.edit())
     }
 }
 
@@ -379,7 +379,7 @@ impl<'log> LogView<'_, 'log> {
     }
 
     /// Returns the instant from which the last entry no longer counts.
-    fn lapses_at(&self) -> Instant {
+    fn expires_at(&self) -> Instant {
         self.last.instant.after(self.rule.window.span())
     }
 

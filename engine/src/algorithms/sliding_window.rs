@@ -135,12 +135,12 @@ impl Standing for CounterView<'_> {
 
     #[inline(always)]
     fn reset_after(&self) -> Span {
-        self.rule.lapses_at(self.windows).since(self.now)
+        self.rule.expires_at(self.windows).since(self.now)
     }
 
     #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
-        Next::until(self.rule.lapses_at(self.windows), self.windows)
+        Next::until(self.rule.expires_at(self.windows), self.windows)
     }
 }
 
@@ -220,7 +220,7 @@ impl SlidingWindow {
     }
 
     /// Returns the instant from which nothing of `state` counts.
-    fn lapses_at(&self, state: State) -> Instant {
+    fn expires_at(&self, state: State) -> Instant {
         let window = self.window.span();
         match (state.previous, state.current) {
             (0, 0) => Instant::from_us(0),

@@ -27,7 +27,7 @@ pub struct OpenWindow {
     /// The time until the window ends and its usage resets.
     pub until_end: Span,
     /// The latest instant at which the window ends under this rule, with or without `ALIGNED`.
-    pub lapses_at: Instant,
+    pub expires_at: Instant,
     /// Whether the window had to be re-based because the clock stepped back.
     pub repaired: bool,
 }
@@ -88,7 +88,7 @@ impl Standing for WindowView {
 
     #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<Window> {
-        let OpenWindow { start, used, lapses_at, .. } = self.open;
-        Next::until(lapses_at, Window { start, used })
+        let OpenWindow { start, used, expires_at, .. } = self.open;
+        Next::until(expires_at, Window { start, used })
     }
 }

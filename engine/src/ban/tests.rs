@@ -38,7 +38,7 @@ fn ten_seconds() -> Ban {
 fn shown(outcome: &Outcome<NewState<'_>>) -> ([i128; 5], Option<u64>) {
     let stored = outcome.next.kept().map(|next| {
         let NewState::Banned(ban) = next.state else { panic!("{:?}", next.state) };
-        assert_eq!((next.lapses_at, next.ttl_slack), (ban.until, Span::ZERO));
+        assert_eq!((next.expires_at, next.ttl_slack), (ban.until, Span::ZERO));
         (ban.until.as_us() - START_US) / 1_000
     });
     (Answer::from(outcome.decision).fields(), stored)

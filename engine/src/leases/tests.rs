@@ -63,7 +63,7 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
         assert_eq!(answer.fields(), expected, "row {row}");
         assert_eq!(grant.is_some(), answer.allowed == 1, "row {row}: a denial leaves nothing");
         if let Some(grant) = grant {
-            assert_eq!(grant.lapses_at, instant(NOW + at + ttl_us), "row {row}");
+            assert_eq!(grant.expires_at, instant(NOW + at + ttl_us), "row {row}");
         }
     }
 }
@@ -92,11 +92,11 @@ fn release_returns_the_last_expiry_of_the_other_live_leases() {
     leases.lease(b"short", 3, 0, 10 * SECOND, NOW);
     let told = |leases: &Leases, id: &[u8], at| {
         let Ok(released) = release(&mut Seen::new(leases, id, NOW + at));
-        released.map(|released| released.last_lapse)
+        released.map(|released| released.last_expiry)
     };
-    let lapse = |at| Some(Some(instant(NOW + at)));
-    assert_eq!(told(&leases, b"long", 10 * SECOND - 1), lapse(10 * SECOND));
-    assert_eq!(told(&leases, b"short", 10 * SECOND - 1), lapse(60 * SECOND));
+    let expiry = |at| Some(Some(instant(NOW + at)));
+    assert_eq!(told(&leases, b"long", 10 * SECOND - 1), expiry(10 * SECOND));
+    assert_eq!(told(&leases, b"short", 10 * SECOND - 1), expiry(60 * SECOND));
     // When the short lease expires, the long one is the last; then none is left.
     assert_eq!(told(&leases, b"short", 10 * SECOND), None);
     assert_eq!(told(&leases, b"long", 10 * SECOND), Some(None));
@@ -131,7 +131,7 @@ fn denied_call_has_no_wait_when_the_holders_vanish() {
         fn last_of_others(&mut self) -> Result<Option<Instant>, ()> {
             Ok(None)
         }
-        fn lapse_at_rank(&mut self, _: u64) -> Result<Option<Instant>, ()> {
+        fn expiry_at_rank(&mut self, _: u64) -> Result<Option<Instant>, ()> {
             Ok(None)
         }
     }
@@ -202,15 +202,15 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
             0 => {
                 let Ok(released) = release(&mut Seen::new(&leases, &id, now));
                 prop_assert_eq!(leases.release(&id, now), is_live);
-                let last_lapse = leases.live(now).last().copied().map(instant);
-                prop_assert_eq!(released, is_live.then_some(Release { last_lapse }));
+                let last_expiry = leases.live(now).last().copied().map(instant);
+                prop_assert_eq!(released, is_live.then_some(Release { last_expiry }));
             }
             1 | 2 => {
                 let ttl = lease_rule(1, call.ttl_us).ttl;
                 let Ok(renewed) = renew(&mut Seen::new(&leases, &id, now), ttl, instant(now));
                 prop_assert_eq!(leases.renew(&id, call.ttl_us, now), renewed.is_some());
                 prop_assert_eq!(
-                    renewed.map(|grant| grant.lapses_at),
+                    renewed.map(|grant| grant.expires_at),
                     of(&leases, &id, now, renewed)
                 );
             }
@@ -224,7 +224,7 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
                 let live = leases.live(now);
                 prop_assert_eq!(grant.is_some(), answer.allowed == 1);
                 if let Some(grant) = grant {
-                    prop_assert_eq!(Some(grant.last_lapse), live.last().copied().map(instant));
+                    prop_assert_eq!(Some(grant.last_expiry), live.last().copied().map(instant));
                     prop_assert!(is_live || live.len() as i128 + call.left <= limit);
                 } else if call.left >= limit {
                     prop_assert_eq!((is_live, answer.retry_after_ms), (false, -1));

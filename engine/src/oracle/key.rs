@@ -14,7 +14,7 @@ pub struct Key {
     /// `None` if there is no key.
     pub bytes: Option<Vec<u8>>,
     /// The instant of expiry, in microseconds.
-    pub lapses_at: i128,
+    pub expires_at: i128,
 }
 
 /// The change that a call stores.
@@ -25,7 +25,7 @@ pub enum Write {
         /// The change of the bytes.
         change: Change,
         /// The instant at which the state expires, in microseconds.
-        lapses_at: i128,
+        expires_at: i128,
         /// The additional time for which the key may live, in microseconds.
         ttl_slack: i128,
     },
@@ -116,13 +116,13 @@ impl Key {
 
     /// Changes the bytes as the server does.
     pub fn store(&mut self, write: &Write) {
-        let Write::Keep { change, lapses_at, .. } = write else {
+        let Write::Keep { change, expires_at, .. } = write else {
             *self = Self::default();
             return;
         };
         let bytes = self.bytes.get_or_insert_default();
         change.apply(bytes);
-        self.lapses_at = *lapses_at;
+        self.expires_at = *expires_at;
     }
 }
 
@@ -134,7 +134,7 @@ impl Write {
             crate::decision::StateWrite::Forget => Some(Self::Forget),
             crate::decision::StateWrite::Keep(next) => Some(Self::Keep {
                 change: state::encode(&next.state),
-                lapses_at: next.lapses_at.as_us().into(),
+                expires_at: next.expires_at.as_us().into(),
                 ttl_slack: next.ttl_slack.as_us().into(),
             }),
         }

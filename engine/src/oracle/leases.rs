@@ -22,33 +22,33 @@ pub struct Leases {
 impl Leases {
     /// Returns the expiries of the live leases, in ascending order.
     pub fn live(&self, now: i128) -> Vec<i128> {
-        let lapses = self.held.iter().map(|(_, lapse)| *lapse);
-        let mut live: Vec<_> = lapses.filter(|lapse| *lapse > now).collect();
+        let expiries = self.held.iter().map(|(_, expiry)| *expiry);
+        let mut live: Vec<_> = expiries.filter(|expiry| *expiry > now).collect();
         live.sort_unstable();
         live
     }
 
     /// Returns the instant at which the live lease of a holder expires; `None` if it has none.
     pub fn of(&self, id: &[u8], now: i128) -> Option<i128> {
-        let held = self.held.iter().find(|(holder, lapse)| holder == id && *lapse > now);
-        held.map(|(_, lapse)| *lapse)
+        let held = self.held.iter().find(|(holder, expiry)| holder == id && *expiry > now);
+        held.map(|(_, expiry)| *expiry)
     }
 
     /// Requests a lease after which `left` permits must be free.
     pub fn lease(&mut self, id: &[u8], limit: i128, left: i128, ttl_us: i128, now: i128) -> Answer {
         let is_full = |at| self.live(at).len() as i128 + left >= limit;
         let is_allowed = self.of(id, now).is_some() || !is_full(now);
-        let ms_until = |lapse: i128| div_ceil(lapse - now, 1_000);
+        let ms_until = |expiry: i128| div_ceil(expiry - now, 1_000);
         let retry_after_ms = if is_allowed {
             0
         } else if left >= limit {
             -1
         } else {
-            let lapses = self.live(now).into_iter().map(ms_until);
-            lapses.filter(|ms| !is_full(now + ms * 1_000)).min().expect("all lapse")
+            let expiries = self.live(now).into_iter().map(ms_until);
+            expiries.filter(|ms| !is_full(now + ms * 1_000)).min().expect("all expire")
         };
         if is_allowed {
-            self.drop_lapsed(id, now);
+            self.drop_expired(id, now);
             self.hold(id, now + ttl_us);
         }
         let live = self.live(now);
@@ -57,7 +57,7 @@ impl Leases {
             limit,
             remaining: (limit - live.len() as i128).max(0),
             retry_after_ms,
-            reset_after_ms: live.last().map_or(0, |lapse| ms_until(*lapse)),
+            reset_after_ms: live.last().map_or(0, |expiry| ms_until(*expiry)),
         }
     }
 
@@ -83,17 +83,17 @@ impl Leases {
 
     /// Looks at the [`LOOKED_AT`] leases that expire first, and drops those that have expired,
     /// except the caller's own.
-    fn drop_lapsed(&mut self, id: &[u8], now: i128) {
-        self.held.sort_by(|(id, lapse), other| (lapse, id).cmp(&(&other.1, &other.0)));
+    fn drop_expired(&mut self, id: &[u8], now: i128) {
+        self.held.sort_by(|(id, expiry), other| (expiry, id).cmp(&(&other.1, &other.0)));
         let earliest = self.held.drain(..LOOKED_AT.min(self.held.len()));
         let kept: Vec<_> =
-            earliest.filter(|(holder, lapse)| *lapse > now || holder == id).collect();
+            earliest.filter(|(holder, expiry)| *expiry > now || holder == id).collect();
         self.held.splice(..0, kept);
     }
 
-    fn hold(&mut self, id: &[u8], lapse: i128) {
+    fn hold(&mut self, id: &[u8], expiry: i128) {
         self.held.retain(|(holder, _)| holder != id);
-        self.held.push((id.to_vec(), lapse));
+        self.held.push((id.to_vec(), expiry));
     }
 }
 
@@ -125,11 +125,11 @@ impl Holders for Seen<'_> {
 
     fn last_of_others(&mut self) -> Result<Option<Instant>, Infallible> {
         let others = self.leases.held.iter().filter(|(id, _)| id != self.me);
-        let live = others.map(|(_, lapse)| *lapse).filter(|lapse| *lapse > self.now);
+        let live = others.map(|(_, expiry)| *expiry).filter(|expiry| *expiry > self.now);
         Ok(live.max().map(instant))
     }
 
-    fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {
+    fn expiry_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {
         Ok(self.leases.live(self.now).get(rank as usize).copied().map(instant))
     }
 }

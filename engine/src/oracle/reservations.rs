@@ -391,7 +391,7 @@ impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
                     _ if (answer, wrote) != expected => {
                         format!("{answer:?} {wrote:?}, {expected:?}")
                     }
-                    Wrote::State if self.key.lapses_at <= now => "what it stored has lapsed".into(),
+                    Wrote::State if self.key.expires_at <= now => "what it stored has expired".into(),
                     _ if !is_kept => format!("the promise of {answer:?} is not kept"),
                     _ => return Ok(Some(answer)),
                 }

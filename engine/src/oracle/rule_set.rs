@@ -193,8 +193,8 @@ impl TwinOfAny {
     pub fn ban(&mut self, now: i128, duration_us: i128) {
         let at = Instant::from_us(now.try_into().expect("a time after 1970"));
         let ban = Ban::new(at, period_of(duration_us));
-        let lapses_at = ban.until.as_us().into();
-        self.key.store(&Write::Keep { change: encode_ban(&ban), lapses_at, ttl_slack: 0 });
+        let expires_at = ban.until.as_us().into();
+        self.key.store(&Write::Keep { change: encode_ban(&ban), expires_at, ttl_slack: 0 });
         self.model = Box::new(Banned::new(now, duration_us, (self.subject.none)()));
     }
 

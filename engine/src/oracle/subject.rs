@@ -127,7 +127,7 @@ pub(super) fn call_both(
         _ if done != expected => format!("{done:?}, expected {expected:?}"),
         None if key.bytes != before => "it changed what it refused".to_owned(),
         None => return Ok(None),
-        Some((_, Wrote::State)) if key.lapses_at <= now => {
+        Some((_, Wrote::State)) if key.expires_at <= now => {
             "it stored a state that means nothing".to_owned()
         }
         // Only a ban lets a charge or a refund wait for something that it does not store.

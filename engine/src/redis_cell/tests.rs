@@ -41,7 +41,7 @@ fn kept(outcome: &Outcome) -> Option<State> {
     let read = decode_decimal(digits.as_slice()).expect("what is written reads");
     assert_eq!(read, next.state);
     // The state expires at its arrival time, rounded up to a microsecond.
-    let ends_ns = i128::from(next.lapses_at.as_us()) * 1_000;
+    let ends_ns = i128::from(next.expires_at.as_us()) * 1_000;
     assert!((0..1_000).contains(&(ends_ns - i128::from(read.arrival_ns))), "{next:?}");
     assert!(next.ttl_slack.is_zero());
     Some(read)
@@ -285,7 +285,7 @@ proptest! {
             prop_assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);
             if let Some(next) = &outcome.next {
                 // An expired state counts as a missing one.
-                let later = next.lapses_at.after(Span::from_us(quantity.unsigned_abs() as u64));
+                let later = next.expires_at.after(Span::from_us(quantity.unsigned_abs() as u64));
                 let at = |state| rule.decide(state, later, cost(1));
                 prop_assert_eq!(at(state), at(None));
             }

@@ -25,7 +25,7 @@ impl Reservation<'_> {
     pub const SETTLED_MIN: Span = Span::from_ms(60_000);
 
     /// Returns the instant from which the id is forgotten, and the units it holds are free again.
-    pub const fn lapses_at(&self) -> Instant {
+    pub const fn expires_at(&self) -> Instant {
         self.since.after(self.ttl.span())
     }
 
@@ -36,7 +36,7 @@ impl Reservation<'_> {
         if self.since.since(now) > self.ttl.span() {
             return Some(Self { since: now, ..self });
         }
-        (now < self.lapses_at()).then_some(self)
+        (now < self.expires_at()).then_some(self)
     }
 
     /// Returns the reservation, settled at `now`. Its id is remembered at least until the
@@ -48,7 +48,7 @@ impl Reservation<'_> {
     /// period after `now`. The id is then remembered for the longest period.
     #[must_use]
     pub fn settled(self, now: Instant) -> Self {
-        let left = self.lapses_at().since(now);
+        let left = self.expires_at().since(now);
         let span = left.max(self.ttl.span().min(Self::SETTLED_MIN)).min(Period::MAX);
         Self { since: now, ttl: Period::new(span).unwrap_or(self.ttl), held: None, ..self }
     }

@@ -121,13 +121,13 @@ impl Totals {
 
     #[inline]
     fn add(&mut self, reservation: &Reservation<'_>) {
-        let lapses_at = reservation.lapses_at();
+        let expires_at = reservation.expires_at();
         self.count += 1;
-        self.until = self.until.max(lapses_at);
+        self.until = self.until.max(expires_at);
         if let Some(held) = reservation.held.filter(|held| !held.is_zero()) {
             // The sum is at most 1,024 x 10^12.
             self.held += held.units();
-            self.held_until = self.held_until.max(lapses_at);
+            self.held_until = self.held_until.max(expires_at);
         }
     }
 }
@@ -148,7 +148,7 @@ impl<'a> WindowView<'a> {
         id: &'a [u8],
     ) -> Result<Self, NotAState> {
         let (mut others, mut own) = (Totals::NONE, None);
-        let (mut len_before, mut lapsed, mut rebased) = (0, false, false);
+        let (mut len_before, mut expired, mut rebased) = (0, false, false);
         // The list is sorted by id: ids are compared until the place of `id` is reached.
         let mut is_to_come = true;
         let stored = list.read(|reservation, len| {
@@ -160,7 +160,7 @@ impl<'a> WindowView<'a> {
                 }
             }
             let Some(seen) = reservation.at(now) else {
-                lapsed = true;
+                expired = true;
                 return;
             };
             rebased |= seen.since != reservation.since;
@@ -175,7 +175,7 @@ impl<'a> WindowView<'a> {
             (false, 0) if own.is_none() => ListEdit::Drop,
             _ => ListEdit::Keep,
         };
-        let tidies = lapsed || rebased;
+        let tidies = expired || rebased;
         let committed = Cost::ZERO;
         Ok(Self {
             of,
@@ -240,7 +240,7 @@ impl<'a> Standing for WindowView<'a> {
     fn room_in(&self, cost: Cost) -> Span {
         let open = self.stored.iter().filter_map(|reservation| {
             let seen = reservation.at(self.now).filter(|seen| seen.id != self.id)?;
-            Some((seen.lapses_at().since(self.now), seen.held?.units()))
+            Some((seen.expires_at().since(self.now), seen.held?.units()))
         });
         let mut freed: Vec<(Span, u64)> = open.collect();
         freed.push((self.window.until_end, self.window.used));
@@ -291,11 +291,11 @@ impl<'a> Standing for WindowView<'a> {
 
     fn next(self, _decision: &Decision) -> Next<Edit<'a>> {
         let totals = self.totals();
-        let OpenWindow { start, used, lapses_at, .. } = self.window;
-        let (window, lapses_at) = if used == 0 {
+        let OpenWindow { start, used, expires_at, .. } = self.window;
+        let (window, expires_at) = if used == 0 {
             (Window { start: Instant::from_us(0), used }, totals.until)
         } else {
-            (Window { start, used }, totals.until.max(lapses_at))
+            (Window { start, used }, totals.until.max(expires_at))
         };
         let (ttl, held) = match self.own {
             Some(own) => (own.ttl.span(), own.held),
@@ -320,7 +320,7 @@ impl<'a> Standing for WindowView<'a> {
             committed,
             now,
         };
-        Next::until(lapses_at, edit)
+        Next::until(expires_at, edit)
     }
 }
 

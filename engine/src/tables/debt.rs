@@ -213,8 +213,8 @@ fn full_refund_deletes_the_key_and_empty_refund_writes_nothing() {
         assert_eq!(key.act(Refund, &rule, 0, 2), (whole, Wrote::Deletion), "{rule:?}");
         assert_eq!(key.bytes(), None, "{rule:?}");
         key.call(&rule, 0, 3);
-        let lapsed = key.act(Refund, &rule, 60_000, 1);
-        assert_eq!(lapsed, (whole, Wrote::Nothing), "{rule:?}: lapsed");
+        let expired = key.act(Refund, &rule, 60_000, 1);
+        assert_eq!(expired, (whole, Wrote::Nothing), "{rule:?}: expired");
     }
 }
 

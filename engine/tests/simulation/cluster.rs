@@ -44,7 +44,7 @@ pub struct Node<M> {
 /// The effects sent for one call, and the data of the copy after them.
 struct Sent<M> {
     effects: Vec<Effect>,
-    lapses_at: i128,
+    expires_at: i128,
     model: M,
     knows: u64,
 }
@@ -72,11 +72,11 @@ impl<M> Copy<M> {
     /// Returns the effects of a write on this copy: the whole value or a patch, and a new expiry
     /// only if the current one is out of the range that the write allows.
     fn effects(&self, write: &Write) -> Vec<Effect> {
-        let Write::Keep { change, lapses_at, ttl_slack } = write else {
+        let Write::Keep { change, expires_at, ttl_slack } = write else {
             return vec![Effect::Delete];
         };
-        let needed_ms = ms_ceil(*lapses_at);
-        let relaxed_ms = ms_ceil(*lapses_at + *ttl_slack);
+        let needed_ms = ms_ceil(*expires_at);
+        let relaxed_ms = ms_ceil(*expires_at + *ttl_slack);
         let serves = (needed_ms..=relaxed_ms).contains(&self.expire_at_ms);
         let expire_at_ms = (self.key.bytes.is_none() || !serves).then_some(relaxed_ms);
         let set = |bytes| vec![Effect::Set { bytes, expire_at_ms }];
@@ -113,18 +113,18 @@ impl<M: Clone + Default> Cluster<M> {
     /// Applies the effects of a decision to the primary, and sends them.
     pub fn commit(&mut self, write: &Write, model: M, knows: u64) {
         let effects = self.primary.memory.effects(write);
-        let lapses_at = match write {
-            Write::Keep { lapses_at, .. } => *lapses_at,
+        let expires_at = match write {
+            Write::Keep { expires_at, .. } => *expires_at,
             Write::Forget => 0,
         };
-        self.send(Sent { effects, lapses_at, model, knows });
+        self.send(Sent { effects, expires_at, model, knows });
     }
 
     /// Deletes the key, which has expired, on the primary, and sends the deletion.
     pub fn delete(&mut self) {
         let Copy { key, knows, .. } = &self.primary.memory;
-        let (lapses_at, knows) = (key.lapses_at, *knows);
-        self.send(Sent { effects: vec![Effect::Delete], lapses_at, model: M::default(), knows });
+        let (expires_at, knows) = (key.expires_at, *knows);
+        self.send(Sent { effects: vec![Effect::Delete], expires_at, model: M::default(), knows });
     }
 
     fn send(&mut self, sent: Sent<M>) {
@@ -181,7 +181,7 @@ impl<M: Clone + Default> Cluster<M> {
 impl<M: Clone> Copy<M> {
     fn receive(&mut self, sent: &Sent<M>) {
         sent.effects.iter().cloned().for_each(|effect| self.apply(effect));
-        self.key.lapses_at = sent.lapses_at;
+        self.key.expires_at = sent.expires_at;
         self.model = sent.model.clone();
         self.knows = sent.knows;
     }

@@ -97,7 +97,7 @@ fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
         bytes.extend_from_slice(&(number / 2).to_be_bytes()[2..]);
         bytes.extend_from_slice(&(number / 2 + 1_000_000_000).to_be_bytes()[2..]);
     }
-    let mut key = Key { bytes: Some(bytes), lapses_at: NOW + limits.period_us };
+    let mut key = Key { bytes: Some(bytes), expires_at: NOW + limits.period_us };
     let rule = <Log as crate::oracle::subject::Subject>::rule(&limits);
     key.carry_out(Verb::Refund, &rule, NOW + SECOND, 1).unwrap();
     let twin = Twin::<Log> { key, ..Twin::default() };

@@ -66,13 +66,13 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
             return Err(format!("{call:?} at {now} wrote what it denied"));
         }
         let rule = S::rule(limits);
-        let lapsed = key.lapses_at.max(now);
-        if key == before || key.bytes.is_none() || lapsed > CLOCK_MAX_US {
+        let expired = key.expires_at.max(now);
+        if key == before || key.bytes.is_none() || expired > CLOCK_MAX_US {
             return Ok(());
         }
         for cost in [0, 1, limits.capacity] {
-            if key.peek(&rule, lapsed, cost) != Key::default().peek(&rule, lapsed, cost) {
-                return Err(format!("{call:?} at {now} is not over at {lapsed}"));
+            if key.peek(&rule, expired, cost) != Key::default().peek(&rule, expired, cost) {
+                return Err(format!("{call:?} at {now} is not over at {expired}"));
             }
         }
         Ok(())

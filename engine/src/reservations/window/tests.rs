@@ -236,7 +236,7 @@ fn committed_id_is_remembered_for_60_s_or_its_ttl_even_if_it_was_about_to_expire
         let stored = (since.as_us().into(), ttl.as_us().into(), held);
         let (at, span) = (NOW + at_ms * 1_000, (forgotten_ms - at_ms) * 1_000);
         assert_eq!(stored, (at, span, None));
-        assert!(twin.key.lapses_at >= at + span, "the expiry of the key covers it");
+        assert!(twin.key.expires_at >= at + span, "the expiry of the key covers it");
     }
 }
 

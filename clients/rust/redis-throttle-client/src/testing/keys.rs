@@ -34,7 +34,7 @@ enum Value {
 /// The change that a command makes to its key.
 #[derive(Debug)]
 pub(super) enum Effect {
-    Keep { change: Change, lapses_at: Instant, ttl_slack: Span },
+    Keep { change: Change, expires_at: Instant, ttl_slack: Span },
     Delete,
     Hold { id: Vec<u8>, grant: Grant },
     Release { id: Vec<u8> },
@@ -48,7 +48,7 @@ impl Effect {
             StateWrite::Forget => Some(Self::Delete),
             StateWrite::Keep(next) => Some(Self::Keep {
                 change: state::encode(&next.state),
-                lapses_at: next.lapses_at,
+                expires_at: next.expires_at,
                 ttl_slack: next.ttl_slack,
             }),
         }
@@ -57,8 +57,8 @@ impl Effect {
     /// Encodes a ban, for a key that holds nothing.
     pub fn of_ban(ban: &Ban) -> Self {
         let next = ban.next();
-        let (lapses_at, ttl_slack) = (next.lapses_at, next.ttl_slack);
-        Self::Keep { change: state::encode_ban(&next.state), lapses_at, ttl_slack }
+        let (expires_at, ttl_slack) = (next.expires_at, next.ttl_slack);
+        Self::Keep { change: state::encode_ban(&next.state), expires_at, ttl_slack }
     }
 }
 
@@ -117,8 +117,8 @@ impl Keys {
             None => Vec::new(),
             Some(Value::State(_)) => return Err(WrongType),
             Some(Value::Holders(all)) => {
-                let live = all.iter().filter(|(_, lapse)| **lapse > now);
-                live.map(|(id, lapse)| (*lapse, id.as_slice())).collect()
+                let live = all.iter().filter(|(_, expiry)| **expiry > now);
+                live.map(|(id, expiry)| (*expiry, id.as_slice())).collect()
             }
         };
         live.sort_unstable();
@@ -132,14 +132,14 @@ impl Keys {
         }
         let new = |value| Key { value, expire_at_ms: 0 };
         match effect {
-            Effect::Keep { change, lapses_at, ttl_slack } => {
+            Effect::Keep { change, expires_at, ttl_slack } => {
                 let key = self.0.entry(name.to_vec());
                 let key = key.or_insert_with(|| new(Value::State(Vec::new())));
                 if let Value::State(bytes) = &mut key.value {
                     change.apply(bytes);
                 }
-                let relaxed = lapses_at.after(ttl_slack);
-                key.expire(lapses_at, relaxed, relaxed);
+                let relaxed = expires_at.after(ttl_slack);
+                key.expire(expires_at, relaxed, relaxed);
             }
             Effect::Delete => {
                 self.0.remove(name);
@@ -148,10 +148,10 @@ impl Keys {
                 let key = self.0.entry(name.to_vec());
                 let key = key.or_insert_with(|| new(Value::Holders(HashMap::new())));
                 if let Value::Holders(holders) = &mut key.value {
-                    holders.retain(|_, lapse| *lapse > now);
-                    holders.insert(id, grant.lapses_at);
+                    holders.retain(|_, expiry| *expiry > now);
+                    holders.insert(id, grant.expires_at);
                 }
-                let last = grant.last_lapse;
+                let last = grant.last_expiry;
                 let left = last.since(now);
                 key.expire(last, last.after(left.eighth()), last.after(left));
             }
@@ -182,15 +182,15 @@ impl Holders for LiveHolders<'_> {
     }
 
     fn mine(&mut self) -> Result<Option<Instant>, Infallible> {
-        Ok(self.live.iter().find(|(_, id)| *id == self.me).map(|(lapse, _)| *lapse))
+        Ok(self.live.iter().find(|(_, id)| *id == self.me).map(|(expiry, _)| *expiry))
     }
 
     fn last_of_others(&mut self) -> Result<Option<Instant>, Infallible> {
-        Ok(self.live.iter().rev().find(|(_, id)| *id != self.me).map(|(lapse, _)| *lapse))
+        Ok(self.live.iter().rev().find(|(_, id)| *id != self.me).map(|(expiry, _)| *expiry))
     }
 
-    fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {
+    fn expiry_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {
         let rank = usize::try_from(rank).unwrap_or(usize::MAX);
-        Ok(self.live.get(rank).map(|(lapse, _)| *lapse))
+        Ok(self.live.get(rank).map(|(expiry, _)| *expiry))
     }
 }
