@@ -122,6 +122,31 @@ impl Argument {
         Self { name, kind, token: None, summary, optional: false, multiple: false }
     }
 
+    /// Creates a number.
+    pub const fn integer(name: &'static CStr, summary: &'static CStr) -> Self {
+        Self::new(name, Kind::Integer, Some(summary))
+    }
+
+    /// Creates a text.
+    pub const fn text(name: &'static CStr, summary: &'static CStr) -> Self {
+        Self::new(name, Kind::Text, Some(summary))
+    }
+
+    /// Creates a choice of arguments.
+    pub const fn one_of(name: &'static CStr, arguments: &'static [Self]) -> Self {
+        Self::new(name, Kind::OneOf(arguments), None)
+    }
+
+    /// Creates a sequence of arguments.
+    pub const fn block(name: &'static CStr, arguments: &'static [Self]) -> Self {
+        Self::new(name, Kind::Block(arguments), None)
+    }
+
+    /// Returns the same argument after a fixed word.
+    pub const fn after(self, token: &'static CStr) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
     /// Creates an argument that is a fixed word.
     pub const fn token(name: &'static CStr, token: &'static CStr) -> Self {
         Self { token: Some(token), ..Self::new(name, Kind::Token, None) }
