@@ -234,52 +234,40 @@ fn about(subject: &str, text: &CStr) -> CString {
     CString::new(format!("{prefix} {subject}: {rest}")).unwrap_or_default()
 }
 
-impl From<GrammarError> for CommandError {
-    fn from(error: GrammarError) -> Self {
-        Self::Grammar(error)
-    }
+/// Converts each error to the variant that it becomes.
+macro_rules! become_errors {
+    ($($error:pat => $from:ty as $into:ident: $value:expr,)*) => {
+        $(impl From<$from> for $into {
+            fn from($error: $from) -> Self {
+                $value
+            }
+        })*
+    };
 }
 
-impl From<GcraError> for CommandError {
-    fn from(error: GcraError) -> Self {
-        Self::Gcra(error)
-    }
-}
+become_errors! {
+    error => GrammarError as CommandError: Self::Grammar(error),
+    error => GcraError as CommandError: Self::Gcra(error),
+    RepeatedKey(at) => RepeatedKey as CommandError:
+        Self::InRule { number: at + 1, error: RuleError::RepeatedKey },
+    NoKey => NoKey as CommandError: Self::Grammar(GrammarError::Arity),
+    NotAState => NotAState as CommandError: Self::NotAState,
+    OtherAlgorithm => OtherAlgorithm as CommandError: Self::WrongType,
+    error => ChargeError as CommandError: Self::Charge(error),
+    error => ReservationError as CommandError: Self::Reservation(error),
+    refusal => Refusal as CommandError: Self::Policy(refusal),
+    error => FileError as CommandError: Self::PolicyFile(error),
+    error => CommitError as CommandError: Self::Commit(error),
+    OutOfRange => OutOfRange as CommandError: Self::ClockRange,
+    error => HoldersError as CommandError: RuleError::from(error).into(),
 
-impl From<RepeatedKey> for CommandError {
-    fn from(RepeatedKey(at): RepeatedKey) -> Self {
-        Self::InRule { number: at + 1, error: RuleError::RepeatedKey }
-    }
-}
-
-impl From<NoKey> for CommandError {
-    fn from(_: NoKey) -> Self {
-        Self::Grammar(GrammarError::Arity)
-    }
-}
-
-impl From<NotAState> for CommandError {
-    fn from(_: NotAState) -> Self {
-        Self::NotAState
-    }
-}
-
-impl From<GrammarError> for RuleError {
-    fn from(error: GrammarError) -> Self {
-        Self::Grammar(error)
-    }
-}
-
-impl From<OtherAlgorithm> for RuleError {
-    fn from(_: OtherAlgorithm) -> Self {
-        Self::WrongType
-    }
-}
-
-impl From<OtherAlgorithm> for CommandError {
-    fn from(_: OtherAlgorithm) -> Self {
-        Self::WrongType
-    }
+    error => GrammarError as RuleError: Self::Grammar(error),
+    OtherAlgorithm => OtherAlgorithm as RuleError: Self::WrongType,
+    error => ReservationError as RuleError: Self::Reservation(error),
+    error => HoldersError as RuleError: match error {
+        HoldersError::WrongType => Self::WrongType,
+        HoldersError::NotTold => Self::NotTold,
+    },
 }
 
 impl From<RuleError> for CommandError {
@@ -292,65 +280,5 @@ impl From<RuleError> for CommandError {
             RuleError::NoPolicy => Self::NoPolicy,
             RuleError::Reservation(error) => Self::Reservation(error),
         }
-    }
-}
-
-impl From<HoldersError> for CommandError {
-    fn from(error: HoldersError) -> Self {
-        match error {
-            HoldersError::WrongType => Self::WrongType,
-            HoldersError::NotTold => Self::NotTold,
-        }
-    }
-}
-
-impl From<HoldersError> for RuleError {
-    fn from(error: HoldersError) -> Self {
-        match error {
-            HoldersError::WrongType => Self::WrongType,
-            HoldersError::NotTold => Self::NotTold,
-        }
-    }
-}
-
-impl From<ChargeError> for CommandError {
-    fn from(error: ChargeError) -> Self {
-        Self::Charge(error)
-    }
-}
-
-impl From<ReservationError> for CommandError {
-    fn from(error: ReservationError) -> Self {
-        Self::Reservation(error)
-    }
-}
-
-impl From<ReservationError> for RuleError {
-    fn from(error: ReservationError) -> Self {
-        Self::Reservation(error)
-    }
-}
-
-impl From<Refusal> for CommandError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Policy(refusal)
-    }
-}
-
-impl From<FileError> for CommandError {
-    fn from(error: FileError) -> Self {
-        Self::PolicyFile(error)
-    }
-}
-
-impl From<CommitError> for CommandError {
-    fn from(error: CommitError) -> Self {
-        Self::Commit(error)
-    }
-}
-
-impl From<OutOfRange> for CommandError {
-    fn from(_: OutOfRange) -> Self {
-        Self::ClockRange
     }
 }
