@@ -226,7 +226,7 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = stored_state!(stored, $limiter, |other| {
-                            self.decide_reserved(mode, other, now, cost)
+                            self.decide_other(mode, other, now, CallOptions::of_cost(cost))
                         });
                         let outcome = call::decide(rule.standing(stored, now), cost, mode);
                         Ok(outcome.map(NewState::$limiter))

@@ -73,24 +73,9 @@ impl<'a> State<'a> {
 }
 
 impl Rule {
-    /// Decides a call on a state that is not a plain state of this rule's algorithm.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn decide_reserved<'a>(
-        &self,
-        mode: Mode,
-        stored: State<'a>,
-        now: Instant,
-        cost: Cost,
-    ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
-        match self.reserved(Some(stored), now, &[]) {
-            Ok(view) => Ok(call::decide(view, cost, mode).map(NewState::Reserved)),
-            Err(_) => self.decide_banned(mode, stored, now, CallOptions::of_cost(cost)),
-        }
-    }
-
     /// Decides a call with options on a state that is not a plain state of this rule's algorithm.
     #[cold]
+    #[inline(never)]
     pub(super) fn decide_other<'a>(
         &self,
         mode: Mode,
