@@ -19,13 +19,13 @@ macro_rules! for_all_subjects {
     ($make:ident) => {
         $make! {
             fixed_window: FixedWindow => $crate::oracle::windows::Fixed,
-            sliding_window: SlidingWindow => $crate::oracle::windows::Sliding,
+            sliding_window: SlidingWindow => $crate::oracle::sliding_window::Sliding,
             sliding_log: SlidingLog => $crate::oracle::log::Log,
             token_bucket: TokenBucket => $crate::oracle::buckets::Token,
             leaky_bucket: LeakyBucket => $crate::oracle::buckets::Leaky,
             gcra: Gcra => $crate::oracle::gcra::CellRate,
             backoff: Backoff => $crate::oracle::backoff::Delays,
-            calendar_quota: CalendarQuota => $crate::oracle::quota::Quotas,
+            calendar_quota: CalendarQuota => $crate::oracle::windows::Quotas,
         }
     };
 }
@@ -40,10 +40,10 @@ pub mod key;
 pub mod leases;
 pub mod log;
 pub mod model;
-pub mod quota;
 pub mod redis_cell;
 pub mod reservations;
 pub mod rule_set;
+pub mod sliding_window;
 pub mod subject;
 pub mod windows;
 
@@ -57,13 +57,15 @@ pub use crate::oracle::key::{Key, Write};
 pub use crate::oracle::leases::{Leases, Seen, lease_rule};
 pub use crate::oracle::log::{Log, SlidingLog};
 pub use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil};
-pub use crate::oracle::quota::{CalendarQuota, Quotas, calendar};
 pub use crate::oracle::redis_cell::{CellKey, CellLimits};
 pub use crate::oracle::reservations::{
-    AnyCall, Hold, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
+    AnyCall, Hold, IDS, Reserved, Reserving, Step as ReservationStep, take_step,
 };
 pub use crate::oracle::rule_set::{
     AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all, example,
 };
+pub use crate::oracle::sliding_window::{Sliding, SlidingWindow};
 pub use crate::oracle::subject::{Subject, Twin, check_retry};
-pub use crate::oracle::windows::{Fixed, FixedWindow, Sliding, SlidingWindow};
+pub use crate::oracle::windows::{
+    CalendarQuota, Fixed, FixedWindow, Quotas, Window, Windows, calendar,
+};

@@ -11,7 +11,7 @@ use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::for_all_subjects;
 use redis_throttle_engine::oracle::{
     AnyCall, AnySubject, CLOCK_MAX_US, Fixed, Key, Limits, Quotas, Reserved, Reserving, Share,
-    Source, Step, Subject, Twin, Verb, WindowModel, Wrote,
+    Source, Step, Subject, Twin, Verb, Windows, Wrote,
 };
 use redis_throttle_engine::reservations::stored;
 use redis_throttle_engine::reservations::stored::Windowed;
@@ -86,7 +86,7 @@ macro_rules! by_algorithm {
 for_all_subjects!(by_algorithm);
 
 /// Makes plain calls and calls on reservations, at times near that of a stored reservation.
-fn reserve<S: Subject<Model: WindowModel>>(
+fn reserve<S: Subject + Windows>(
     stored: &[u8],
     state: stored::State<'_>,
     limits: Limits,

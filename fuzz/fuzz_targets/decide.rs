@@ -10,7 +10,7 @@ use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::for_all_subjects;
 use redis_throttle_engine::oracle::{
     AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, Fixed, Limits, Quotas, Reserving,
-    Share, Source, Step, Subject, Twin, TwinOfAny, TwinPart, Verb, WindowModel, call_all,
+    Share, Source, Step, Subject, Twin, TwinOfAny, TwinPart, Verb, Windows, call_all,
 };
 use redis_throttle_engine::redis_cell::Verdict;
 use redis_throttle_engine::time::Instant;
@@ -105,7 +105,7 @@ fn redis_cell(mut source: &[u8]) {
 }
 
 /// Runs plain calls and reservations in turn.
-fn reserve<S: Subject<Model: WindowModel>>(mut source: &[u8]) {
+fn reserve<S: Subject + Windows>(mut source: &[u8]) {
     let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
     let (mut twin, mut now) = (Twin::<Reserving<S>>::default(), START_US);
     for _ in 0..CALLS_MAX {

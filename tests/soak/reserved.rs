@@ -2,8 +2,8 @@
 
 use redis::Value;
 use redis_throttle_engine::oracle::{
-    Answer, AnyCall, AnySubject, Hold, ReservationStep as Step, Reserved, Subject, Verb,
-    WindowModel, act, take_step,
+    Answer, AnyCall, AnySubject, Hold, ReservationStep as Step, Reserved, Subject, Verb, Windows,
+    act, take_step,
 };
 
 use crate::Counts;
@@ -53,13 +53,13 @@ impl Form {
 }
 
 /// A key whose algorithm counts in a window, and its naive model.
-pub struct Booked<S: Subject<Model: WindowModel>> {
+pub struct Booked<S: Subject + Windows> {
     subject: AnySubject,
     key: Key,
-    model: Reserved<S::Model>,
+    model: Reserved<S>,
 }
 
-impl<S: Subject<Model: WindowModel>> Booked<S> {
+impl<S: Subject + Windows> Booked<S> {
     pub fn new(random: &mut Random, subject: AnySubject) -> Self {
         Self { subject, key: Key::new(random, subject), model: Reserved::default() }
     }

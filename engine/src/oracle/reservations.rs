@@ -8,44 +8,12 @@ use crate::oracle::answer::{Answer, Verb, Wrote, ms_until};
 use crate::oracle::draw::{DAY_US, Share, Source};
 use crate::oracle::key::Key;
 use crate::oracle::model::{Limits, Oracle, Unexplained};
-use crate::oracle::quota::CalendarQuota;
 use crate::oracle::subject::{Subject, Twin};
-use crate::oracle::windows::FixedWindow;
+use crate::oracle::windows::{Window, Windows};
 use crate::reservations::one::Reservation;
-use crate::reservations::stored::Windowed;
 use crate::reservations::window::{self, ReservationError};
 use crate::time::{Instant, Span};
 use std::marker::PhantomData;
-
-/// The model of a window, which may have reservations.
-pub trait WindowModel: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static {
-    /// The algorithm.
-    const OF: Windowed;
-    /// Makes a window that starts at `start`, in which one call used `used` units.
-    fn used_since(start: i128, used: i128) -> Self;
-    /// Returns true if the window's usage counts.
-    fn is_open(&self, limits: &Limits, now: i128) -> bool;
-}
-
-impl WindowModel for FixedWindow {
-    const OF: Windowed = Windowed::Fixed;
-    fn used_since(start: i128, used: i128) -> Self {
-        Self { start, calls: vec![used] }
-    }
-    fn is_open(&self, limits: &Limits, now: i128) -> bool {
-        self.is_open(limits, now)
-    }
-}
-
-impl WindowModel for CalendarQuota {
-    const OF: Windowed = Windowed::Quota;
-    fn used_since(start: i128, used: i128) -> Self {
-        Self { start, calls: vec![used] }
-    }
-    fn is_open(&self, limits: &Limits, now: i128) -> bool {
-        self.is_open(limits, now)
-    }
-}
 
 /// The data stored for an id.
 #[derive(Clone, Debug)]
@@ -66,7 +34,7 @@ impl Held {
 /// A window and all its reservations, open or settled. Expired ones stay until they are dropped.
 #[derive(Clone, Default)]
 pub struct Reserved<W> {
-    window: W,
+    window: Window<W>,
     list: Vec<Held>,
 }
 
@@ -92,7 +60,7 @@ impl<W> Reserved<W> {
     }
 }
 
-impl<W: WindowModel> Oracle for Reserved<W> {
+impl<W: Windows> Oracle for Reserved<W> {
     fn repair(&mut self, limits: &Limits, now: i128) -> bool {
         let mut moved = false;
         for held in &mut self.list {
@@ -128,7 +96,7 @@ impl<W: WindowModel> Oracle for Reserved<W> {
 
     fn stored(&mut self, limits: &Limits, now: i128) {
         if !self.window.is_open(limits, now) {
-            self.window = W::default();
+            self.window = Window::default();
         }
         if self.count(now) == 0 {
             self.list.clear();
@@ -136,23 +104,19 @@ impl<W: WindowModel> Oracle for Reserved<W> {
     }
 }
 
-impl<W: WindowModel> TryFrom<State<'_>> for Reserved<W> {
+impl<W: Windows> TryFrom<State<'_>> for Reserved<W> {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let State::Reserved(state) = state else {
-            return Ok(Self { window: W::try_from(state)?, list: Vec::new() });
+            return Ok(Self { window: Window::try_from(state)?, list: Vec::new() });
         };
-        let crate::reservations::stored::State {
-            of,
-            list,
-            window: crate::algorithms::window::Window { start, used },
-        } = state;
+        let crate::reservations::stored::State { of, list, window } = state;
         if of != W::OF {
             return Err(Unexplained);
         }
-        let window = match used {
-            0 => W::default(),
-            _ => W::used_since(start.as_us().into(), used.into()),
+        let window = match window.used {
+            0 => Window::default(),
+            _ => Window::read(window),
         };
         let held = |reservation: Reservation<'_>| Held {
             id: reservation.id.to_vec(),
@@ -169,8 +133,8 @@ impl<W: WindowModel> TryFrom<State<'_>> for Reserved<W> {
 /// An algorithm that counts in a window, on a key that may have reservations.
 pub struct Reserving<S>(PhantomData<S>);
 
-impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
-    type Model = Reserved<S::Model>;
+impl<S: Subject + Windows> Subject for Reserving<S> {
+    type Model = Reserved<S>;
     fn rule(limits: &Limits) -> crate::algorithms::Rule {
         S::rule(limits)
     }
@@ -249,7 +213,7 @@ pub enum Step {
 /// # Errors
 ///
 /// Returns the reason if the step must be refused.
-pub fn take_step<W: WindowModel>(
+pub fn take_step<W: Windows>(
     model: &mut Reserved<W>,
     id: &[u8],
     step: Step,
@@ -355,7 +319,7 @@ impl Key {
     }
 }
 
-impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
+impl<S: Subject + Windows> Twin<Reserving<S>> {
     /// Takes a step on the key and on the model, and compares them. Returns `None` if both refuse
     /// the step for the same reason and nothing changes.
     ///
@@ -391,7 +355,9 @@ impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
                     _ if (answer, wrote) != expected => {
                         format!("{answer:?} {wrote:?}, {expected:?}")
                     }
-                    Wrote::State if self.key.expires_at <= now => "what it stored has expired".into(),
+                    Wrote::State if self.key.expires_at <= now => {
+                        "what it stored has expired".into()
+                    }
                     _ if !is_kept => format!("the promise of {answer:?} is not kept"),
                     _ => return Ok(Some(answer)),
                 }
@@ -429,7 +395,7 @@ impl AnyCall {
     }
 }
 
-impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
+impl<S: Subject + Windows> Twin<Reserving<S>> {
     /// Makes a call of any kind on the key and on the model, and compares them.
     ///
     /// # Errors

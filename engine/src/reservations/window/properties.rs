@@ -6,10 +6,9 @@ use crate::oracle::answer::{Answer, Verb};
 use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Source};
 use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
-use crate::oracle::quota::Quotas;
-use crate::oracle::reservations::{AnyCall, Reserving, Step, WindowModel};
+use crate::oracle::reservations::{AnyCall, Reserving, Step};
 use crate::oracle::subject::{Subject, Twin};
-use crate::oracle::windows::Fixed;
+use crate::oracle::windows::{Fixed, Quotas, Windows};
 use crate::reservations::window::tests::{NOW, SECOND, TEN_A_MINUTE, reserve};
 use crate::state::decode;
 use crate::time::{Instant, Span};
@@ -19,7 +18,7 @@ use proptest::test_runner::TestCaseResult;
 
 /// Plays the schedule that `source` encodes on the rule and on the model, and calls `check` after
 /// each call. The clock steps back only if `is_set`.
-fn play<S: Subject<Model: WindowModel>>(
+fn play<S: Subject + Windows>(
     mut source: &[u8],
     is_set: bool,
     mut check: impl FnMut(&Key, &Limits, i128, AnyCall, Answer, &Key) -> Result<(), String>,
@@ -53,7 +52,7 @@ fn sources() -> impl Strategy<Value = Vec<u8>> {
 
 /// Checks that a denied call writes nothing while the clock runs forward, and that an expired state
 /// counts as a missing one.
-fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
+fn writes_only_what_is_allowed<S: Subject + Windows>(source: &[u8]) -> TestCaseResult {
     play::<S>(source, false, |key, limits, now, call, answer, before| {
         let denies = match call {
             AnyCall::Plain(verb, _) if verb.decides() => answer.allowed == 0,
@@ -81,7 +80,7 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
 
 /// Checks that no wait exceeds twice the window, or twice the longest ttl of a reservation if that
 /// is longer, however the clock steps.
-fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
+fn waits_are_bounded<S: Subject + Windows>(source: &[u8]) -> TestCaseResult {
     let mut longest_us = 0;
     play::<S>(source, true, |_, limits, now, call, answer, _| {
         if let AnyCall::Step(_, Step::Reserve(hold)) = call {
@@ -96,7 +95,7 @@ fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseR
 /// Checks that the units used and held together never exceed the limit, under one rule and a steady
 /// clock, without charges and without commits above the amount held. Windows are `window_us` long;
 /// the clock moves in steps of `tick_us`.
-fn never_exceeds<S: Subject<Model: WindowModel>>(
+fn never_exceeds<S: Subject + Windows>(
     limits: &Limits,
     tick_us: i128,
     window_us: u64,

@@ -8,11 +8,9 @@ use crate::oracle;
 use crate::oracle::answer::Verb;
 use crate::oracle::key::Key;
 use crate::oracle::model::Limits;
-use crate::oracle::quota::Quotas;
-use crate::oracle::quota::calendar;
-use crate::oracle::reservations::{Hold, Reserving, Step, WindowModel};
+use crate::oracle::reservations::{Hold, Reserving, Step};
 use crate::oracle::subject::Subject;
-use crate::oracle::windows::Fixed;
+use crate::oracle::windows::{Fixed, Quotas, Windows, calendar};
 use crate::reservations::one::Reservation;
 use crate::reservations::window::ReservationError;
 use crate::state::decode;
@@ -44,11 +42,7 @@ fn check(limits: &Limits, rows: &[Row]) -> Twin {
     check_from::<Fixed>(NOW, limits, rows)
 }
 
-fn check_from<S: Subject<Model: WindowModel>>(
-    start: i128,
-    limits: &Limits,
-    rows: &[Row],
-) -> Twin<S> {
+fn check_from<S: Subject + Windows>(start: i128, limits: &Limits, rows: &[Row]) -> Twin<S> {
     let mut twin = Twin::<S>::default();
     for (number, (at_ms, call, expected)) in rows.iter().enumerate() {
         let now = start + at_ms * 1_000;
