@@ -24,9 +24,9 @@ LAST_SECTION = "-- As a library ---"
 
 # In this order: a part uses the names of those above it.
 PARTS = """
-    head wide_numbers errors arguments states
+    head wide_numbers grammar states
     algorithms gcra buckets fixed_window sliding_window backoff sliding_log by_name
-    calls leases several block run register
+    calls leases several commands
 """.split()
 
 HEAD = """\
