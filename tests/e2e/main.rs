@@ -20,9 +20,9 @@ mod effects {
     mod denied;
     mod expiry;
     mod quotas;
+    mod refused;
     mod replication;
     mod reservations;
-    mod reservations_of_several;
     mod settling;
     mod several;
     mod stream;
@@ -32,7 +32,6 @@ mod faults {
     mod durability;
     mod failover;
     mod memory;
-    mod panic_points;
     mod panics;
     mod persistence;
     mod replicas;
@@ -48,12 +47,11 @@ mod loading {
     mod unload;
 }
 mod metadata {
-    mod acl;
     mod commands;
     mod info;
     mod keys_created;
     mod metrics;
-    mod users;
+    mod rights;
 }
 mod policies {
     mod effects;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use support::{BASE_US, Client, Random, Reply, Server, module};
+use support::{BASE_US, Client, Random, Reply, Server};
 
 /// Asserts that the number of holders is within the limit, counted by the server's own commands and
 /// by INSPECT. Returns the server's count.
@@ -203,44 +203,4 @@ fn answers_are_exact_with_many_holders() {
     assert_eq!(client.integer("ZCARD k"), HOLDERS + 2 - 8);
     assert_eq!(client.decide("RL.LEASE k new 1 1h"), [1, 1, 0, 0, 3_600_000]);
     assert_eq!(client.integer("ZCARD k"), HOLDERS + 2 - 16);
-}
-
-#[test]
-fn panic_at_any_point_leaves_every_lease_unchanged() {
-    let server = Server::setup().module(module::path_with_faults()).start();
-    let mut client = server.client();
-    client.freeze(BASE_US);
-    assert!(client.allows("RL.LEASE k a 2 60s"));
-    let all = ["parse", "decide", "reply", "store"];
-    let calls = [
-        ("RL.LEASE k b 2 60s", &all[..]),
-        ("RL.LEASE k a 2 70s", &all),
-        ("RL.LEASE k b 1 60s", &all[..3]),
-        ("RL.PEEK k LEASE b 2 60s", &all[..3]),
-        ("RL.RENEW k a 70s", &all),
-        ("RL.RENEW k b 70s", &all[..3]),
-        ("RL.RELEASE k a", &all),
-        ("RL.RELEASE k b", &all[..3]),
-    ];
-    let mut panics = 0;
-    for (call, points) in calls {
-        for point in points {
-            let (before, changes) = (client.snapshot("k"), client.changes());
-            client.ok(&format!("RL.DEBUG PANIC {point}"));
-            assert!(client.error(call).starts_with("ERR internal error"), "{call} at {point}");
-            assert_eq!(client.snapshot("k"), before, "{call} at {point}");
-            assert_eq!(client.changes(), changes, "{call} at {point}");
-            panics += 1;
-        }
-    }
-    for point in all {
-        client.ok(&format!("RL.DEBUG PANIC {point}"));
-        let reply = client.call(&["RL.ALL", "{k}", "FIXED 5 60", "k", "LEASE b 2 60s"]);
-        assert!(support::raw_error(&reply).is_some(), "{point}");
-        assert_eq!(client.integer("DBSIZE"), 1, "{point}");
-        panics += 1;
-    }
-    assert_eq!(client.info_number("rl", "rl_panics"), panics);
-    assert_eq!(client.decide("RL.LEASE k b 2 60s"), [1, 2, 0, 0, 60_000]);
-    server.assert_alive();
 }

@@ -5,7 +5,7 @@ use redis::Value;
 
 use support::several::{answer, call};
 use support::utc;
-use support::{Client, Reply, Server, WRONGTYPE, module, raw_error, text};
+use support::{Client, Reply, Server, WRONGTYPE, raw_error, text};
 
 const RULE: &str = "QUOTA 10 day ZONE Europe/Berlin";
 const HOUR: i64 = 3_600_000;
@@ -288,28 +288,4 @@ fn plain_call_sends_16_bytes_with_any_number_of_remembered_ids() {
     let effects = stream.effects(&mut client);
     let state = client.bytes("GET k");
     assert_eq!(effects, [[b"SET".to_vec(), b"k".to_vec(), state, b"KEEPTTL".to_vec()]]);
-}
-
-#[test]
-fn panic_at_any_point_of_a_call_leaves_the_reserved_quota_unchanged() {
-    let server = Server::setup().module(module::path_with_faults()).start();
-    let mut client = server.client();
-    client.freeze(utc("2026-07-15T12:00"));
-    for call in [
-        "RL.RESERVE k a 1h ) COST 4",
-        "RL.RESERVE k b 1h ) COST 3",
-        "RL.COMMIT k b )",
-        "RL.QUOTA k 10 day ZONE Europe/Berlin",
-        "RL.CANCEL k a )",
-    ] {
-        let call = line(call);
-        for point in ["parse", "decide", "reply", "store"] {
-            let before = client.snapshot("k");
-            client.ok(&format!("RL.DEBUG PANIC {point}"));
-            assert!(client.error(&call).starts_with("ERR internal error"), "{call} at {point}");
-            assert_eq!(client.snapshot("k"), before, "{call} at {point}");
-        }
-        assert!(client.allows(&call), "{call}");
-    }
-    server.assert_alive();
 }

@@ -8,6 +8,7 @@
 
 pub mod acl;
 pub mod algorithms;
+pub mod calls;
 pub mod client;
 pub mod cluster;
 pub mod forge;

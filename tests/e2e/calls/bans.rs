@@ -392,22 +392,3 @@ fn invalid_arguments_are_errors_and_change_nothing() {
     assert_eq!(client.error("RL.LEASE other a 5 60"), WRONGTYPE);
     assert_eq!(client.error("CL.THROTTLE other 4 10 60"), WRONGTYPE);
 }
-
-#[test]
-fn ban_is_allowed_beyond_maxmemory_and_needs_its_own_permission() {
-    let (_server, mut client) = start();
-    assert!(client.allows("RL.FIXED k 5 60"));
-    client.ok("CONFIG SET maxmemory 1");
-    client.ok("RL.BLOCK k 1h");
-    client.ok("RL.BLOCK new 1h");
-    client.ok("CONFIG SET maxmemory 0");
-    // Only newer servers have the category.
-    if let Value::Array(commands) = client.run("ACL CAT rl") {
-        let names = commands.iter().map(text).collect::<Vec<_>>();
-        assert!(names.iter().all(|name| name != "rl.block"), "{names:?}");
-    }
-    client.ok("ACL SETUSER guard on nopass ~app:* -@all +rl.block");
-    assert_eq!(client.run("ACL DRYRUN guard RL.BLOCK app:7 1h"), Value::Okay);
-    assert_ne!(client.run("ACL DRYRUN guard RL.BLOCK other 1h"), Value::Okay);
-    assert_ne!(client.run("ACL DRYRUN guard RL.FIXED app:7 5 60"), Value::Okay);
-}

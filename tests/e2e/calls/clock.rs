@@ -1,6 +1,8 @@
 //! Tests `RL.DEBUG CLOCK`: its actions, and that it works only where the configuration enables it.
 
-use support::{ALGORITHMS, BASE_US, Client, Server};
+use redis::Value;
+
+use support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 
 /// The last instant to which the clock can be set: the year 2200.
 const LAST_US: i64 = 7_258_118_400_000_000;
@@ -23,16 +25,24 @@ fn frozen(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn debug_commands_are_off_by_default() {
+fn debug_clock_works_only_if_the_configuration_enables_it() {
     let server = Server::setup().without_debug_commands().start();
     let mut client = server.client();
-    for call in ["FREEZE", "FREEZE 0", "ADVANCE 1s", "RESUME"] {
-        assert_eq!(client.error(&format!("RL.DEBUG CLOCK {call}")), DISABLED, "{call}");
+    let actions = ["FREEZE", "FREEZE 0", "ADVANCE 1h", "ADVANCE -1h", "RESUME"];
+    for action in actions {
+        let call = format!("RL.DEBUG CLOCK {action}");
+        assert_eq!(client.error(&call), DISABLED, "{call}");
+        client.ok("MULTI");
+        client.run(&call);
+        let reply = client.run("EXEC");
+        let Value::Array(replies) = &reply else { panic!("{call}: {reply:?}") };
+        assert_eq!(raw_error(&replies[0]).as_deref(), Some(DISABLED), "{call}");
+        let script = format!("return redis.call('RL.DEBUG', 'CLOCK', '{}')", action);
+        assert!(raw_error(&client.call(&["EVAL", script.as_str(), "0"])).is_some(), "{call}");
     }
-    assert_eq!(frozen(&mut client), 0);
-    // The debug commands cannot be enabled while the server runs.
     client.error("CONFIG SET rl.debug-commands yes");
     assert_eq!(client.error("RL.DEBUG CLOCK FREEZE"), DISABLED);
+    assert_eq!(frozen(&mut client), 0);
 }
 
 #[test]

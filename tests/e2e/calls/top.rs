@@ -5,7 +5,6 @@ use std::io::Write as _;
 
 use redis::Value;
 
-use support::acl::{is_at_least, make_user, may};
 use support::{BASE_US, Client, Pump, Server, raw_error, text};
 
 /// A row of the reply: key, count and error.
@@ -360,31 +359,6 @@ fn half_life_is_0_or_a_duration_from_1s_to_1d() {
         assert!(error.contains("rl.top-half-life"), "{refused}: {error}");
         let Value::Array(pair) = client.run("CONFIG GET rl.top-half-life") else { panic!("none") };
         assert_eq!(text(&pair[1]), "1d", "{refused}");
-    }
-}
-
-#[test]
-fn only_administrators_may_call_it() {
-    let server = Server::start();
-    let mut client = server.client();
-    make_user(&mut client, "operator", "-@all +rl.top");
-    make_user(&mut client, "service", "~* -@all +rl.gcra");
-    assert!(may(&mut client, "operator", "RL.TOP"));
-    assert!(!may(&mut client, "service", "RL.TOP"));
-    if is_at_least(&mut client, (7, 2), (8, 0)) {
-        make_user(&mut client, "admin", "-@all +@admin");
-        make_user(&mut client, "careful", "~* +@all -@dangerous");
-        make_user(&mut client, "reader", "~* -@all +@read");
-        assert!(may(&mut client, "admin", "RL.TOP 10 CALLS"));
-        assert!(!may(&mut client, "careful", "RL.TOP"));
-        assert!(!may(&mut client, "reader", "RL.TOP"));
-    }
-    if is_at_least(&mut client, (7, 4), (8, 0)) {
-        make_user(&mut client, "limits", "~* -@all +@rl");
-        assert!(may(&mut client, "limits", "RL.GCRA k 1 1 1"));
-        for line in ["RL.TOP", "RL.TOP 10 CALLS", "RL.TOP RESET"] {
-            assert!(!may(&mut client, "limits", line), "{line}");
-        }
     }
 }
 

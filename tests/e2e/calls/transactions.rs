@@ -189,24 +189,6 @@ fn calls_of_one_script_happen_at_one_instant() {
 }
 
 #[test]
-fn out_of_memory_refuses_calls_that_decide_and_allows_reads() {
-    let server = Server::start();
-    let mut client = server.client();
-    for algorithm in ALGORITHMS {
-        let call = algorithm.call(algorithm.name, 2, "1h");
-        assert!(client.allows(&call));
-        let before = client.snapshot(algorithm.name);
-        client.ok("CONFIG SET maxmemory 1");
-        assert!(client.error(&call).starts_with("OOM"), "{call}");
-        assert_eq!(client.decide(&algorithm.peek(algorithm.name, 2, "1h"))[..3], [1, 2, 0]);
-        assert!(matches!(client.run(&format!("RL.INSPECT {}", algorithm.name)), Value::Array(_)));
-        client.ok("CONFIG SET maxmemory 0");
-        assert_eq!(client.snapshot(algorithm.name), before, "{call}");
-        assert_eq!(client.decide(&call)[..3], [1, 2, 0], "{call}");
-    }
-}
-
-#[test]
 fn script_may_pass_a_duration_as_a_string_and_a_number_is_exact_or_refused() {
     let server = Server::start();
     let mut client = server.client();

@@ -1,6 +1,6 @@
 //! The effects and events of a ban, and the bans that replicas, files and other nodes hold.
 
-use redis::{PushKind, Value};
+use redis::PushKind;
 
 use support::cluster::Cluster;
 use support::replicas::replica_with;
@@ -100,27 +100,6 @@ fn events_of_a_ban_match_its_effects() {
     client.advance_ms(20_000);
     check(&mut client, "RL.LEASE k a 5 60", &["del", "zadd"]);
     check(&mut client, "RL.BLOCK k 20s", &["del", "set"]);
-}
-
-#[test]
-fn denied_calls_on_a_banned_key_break_no_watch_and_send_no_invalidation() {
-    let server = Server::start();
-    let (mut client, mut watcher, mut tracker) =
-        (server.client(), server.client(), server.client3());
-    client.freeze(BASE_US);
-    client.ok("RL.BLOCK k 1h");
-    tracker.ok("CLIENT TRACKING ON");
-    let quiet = ["RL.GCRA k 5 5 60", "RL.LEASE k a 1 60s", "RL.CHARGE k GCRA 5 5 60"];
-    for call in quiet.into_iter().chain(["RL.BLOCK k 1h"]) {
-        let bans = call.starts_with("RL.BLOCK");
-        tracker.run("STRLEN k");
-        watcher.ok("WATCH k");
-        client.run(call);
-        watcher.ok("MULTI");
-        watcher.run("PING");
-        assert_eq!(watcher.run("EXEC") == Value::Nil, bans, "{call}");
-        assert_eq!(tracker.pushed().is_empty(), !bans, "{call}");
-    }
 }
 
 /// Bans a new key, and keys with a state of each algorithm and with leases. Returns the keys.

@@ -1,130 +1,127 @@
-//! A denied call has no side effect, and an allowed call has only its documented ones.
-//!
-//! Every test checks both on the same connection. The clock runs, and the limits refill so slowly
-//! that a denied call stays denied during a test.
+//! A call that takes nothing has no side effect, and a call that takes something has only its
+//! documented ones.
 
 use redis::{PushInfo, PushKind, Value};
 
-use support::{ALGORITHMS, Algorithm, BASE_US, Client, Server, text};
+use support::calls::every_command;
+use support::played::words;
+use support::{ALGORITHMS, Algorithm, BASE_US, Client, ReplicationStream, Server, text};
 
-/// The number of times a denied call is repeated.
-const HAMMERING: usize = 25;
+/// The number of times a call that takes nothing is repeated.
+const HAMMERING: usize = 5;
 
-/// Takes two of three units per year: a call of cost 1 is then allowed, and one of cost 2 denied.
-fn use_two(client: &mut Client, algorithm: Algorithm, key: &str) {
-    let call = format!("{} COST 2", algorithm.call(key, 3, "366d"));
-    assert!(client.allows(&call), "{call}");
+/// A key `k`, calls that take nothing from it, and a call that takes something and sends these
+/// events. The clock runs, and the limits refill so slowly that the calls stay denied.
+struct Row {
+    before: String,
+    silent: Vec<String>,
+    loud: String,
+    events: &'static [&'static str],
 }
 
-/// Takes the last unit.
-fn use_the_last(client: &mut Client, algorithm: Algorithm, key: &str) {
-    let call = algorithm.call(key, 3, "366d");
-    assert!(client.allows(&call), "{call}");
-}
+impl Row {
+    fn new(before: &str, silent: &[&str], loud: &str, events: &'static [&'static str]) -> Self {
+        let silent = silent.iter().map(|line| (*line).to_owned()).collect();
+        Self { before: before.to_owned(), silent, loud: loud.to_owned(), events }
+    }
 
-/// Repeats denied calls, and every other call that must not have a side effect.
-fn hammer(client: &mut Client, algorithm: Algorithm, key: &str) {
-    let call = algorithm.call(key, 3, "366d");
-    let peek = algorithm.peek(key, 3, "366d");
-    for _ in 0..HAMMERING {
-        let denied = client.decide(&format!("{call} COST 2"));
-        assert_eq!((denied[0], denied[2]), (0, 1), "{call}: {denied:?}");
-        assert_eq!(client.decide(&format!("{call} COST 4"))[3], -1, "{call}");
-        for asked in [format!("{call} COST 0"), peek.clone(), format!("{peek} COST 2")] {
-            client.decide(&asked);
-        }
-        client.error(&format!("{call} COST x"));
-        client.run(&format!("RL.INSPECT {key}"));
+    /// Takes two of three units: a call of cost 1 is then allowed, and one of cost 2 denied.
+    fn of(algorithm: &Algorithm) -> Self {
+        let [call, peek] = ["k", "absent"]
+            .map(|key| [algorithm.call(key, 3, "366d"), algorithm.peek(key, 3, "366d")]);
+        let [[call, peek], [absent, _]] = [call, peek];
+        let silent = ["COST 2", "COST 4", "COST 0", "COST x"].map(|cost| format!("{call} {cost}"));
+        let peeks = [peek.clone(), format!("{peek} COST 2"), "RL.INSPECT k".to_owned()];
+        // Commands that decide open a missing key for writing, which is not a miss.
+        let absent = ["COST 4", "COST 0", "COST x"].map(|cost| format!("{absent} {cost}"));
+        let silent = silent.into_iter().chain(peeks).chain(absent).collect();
+        Self { before: format!("{call} COST 2"), silent, loud: call, events: &["set k"] }
     }
 }
 
-#[test]
-fn denied_call_changes_neither_value_nor_expiry_nor_change_counter() {
-    let server = Server::start();
-    let mut client = server.client();
-    for algorithm in ALGORITHMS {
-        let before = client.changes();
-        use_two(&mut client, algorithm, "k");
-        assert!(client.changes() > before, "{}: an allowed call counts", algorithm.name);
-        let state = client.snapshot("k");
-        let changes = client.changes();
-        hammer(&mut client, algorithm, "k");
-        assert_eq!(client.snapshot("k"), state, "{}", algorithm.name);
-        assert_eq!(client.changes(), changes, "{}", algorithm.name);
-        client.integer("DEL k");
-    }
+fn rows() -> Vec<Row> {
+    let mut rows: Vec<_> = ALGORITHMS.iter().map(Row::of).collect();
+    rows.extend([
+        Row::new(
+            "RL.QUOTA k 5 year COST 5",
+            &[
+                "RL.QUOTA k 5 year",
+                "RL.QUOTA k 5 year COST 6",
+                "RL.QUOTA k 5 year COST 0",
+                "RL.QUOTA k 5 year PARTIAL",
+                "RL.QUOTA k 5 year COST x",
+                "RL.PEEK k QUOTA 5 year",
+                "RL.INSPECT k",
+            ],
+            "RL.REFUND k QUOTA 5 year",
+            &["set k"],
+        ),
+        Row::new(
+            "RL.LEASE k a 1 1h",
+            &[
+                "RL.LEASE k b 1 1h",
+                "RL.PEEK k LEASE a 1 1h",
+                "RL.RENEW k b 1h",
+                "RL.RELEASE k b",
+                "RL.INSPECT k",
+            ],
+            "RL.RENEW k a 2h",
+            &["zadd k", "expire k"],
+        ),
+        Row::new(
+            "RL.BLOCK k 1h",
+            &[
+                "RL.GCRA k 5 5 60",
+                "RL.LEASE k a 1 1h",
+                "RL.CHARGE k GCRA 5 5 60",
+                "RL.REFUND k GCRA 5 5 60",
+                "CL.THROTTLE k 1 2 60",
+            ],
+            "RL.BLOCK k 2h",
+            &["set k"],
+        ),
+        Row::new(
+            "RL.FIXED k 9 1h",
+            &[
+                "RL.ALL k \"FIXED 9 1h\" absent \"FIXED 1 1h COST 2\"",
+                "RL.PEEKALL k \"FIXED 9 1h\"",
+            ],
+            "RL.ALL k \"FIXED 9 1h\"",
+            &["set k"],
+        ),
+    ]);
+    // Nothing is repaired after the clock stepped back: these states cannot show the step.
+    rows.extend(["CL.THROTTLE k 1 2 30000000", "GCRA k 1 2 30000000"].map(|call| {
+        let more = if call.starts_with('G') { "TOKENS " } else { "" };
+        let [none, two, three] = [0, 2, 3].map(|units| format!("{call} {more}{units}"));
+        let back = "RL.DEBUG CLOCK ADVANCE -1h";
+        // GCRA has no call of cost 0.
+        let none = if more.is_empty() { none } else { three.clone() };
+        Row::new(call, &[&two, &three, &none, back, &two, &none], call, &["set k"])
+    }));
+    rows
 }
 
-#[test]
-fn denied_call_on_a_missing_key_creates_no_key() {
-    let server = Server::start();
-    let mut client = server.client();
-    for algorithm in ALGORITHMS {
-        let call = algorithm.call("unknown", 1, "366d");
-        let peek = algorithm.peek("unknown", 1, "366d");
-        assert_eq!(client.decide(&format!("{call} COST 2")), [0, 1, 1, -1, 0], "{call}");
-        client.decide(&format!("{call} COST 0"));
-        client.decide(&peek);
-        client.error(&format!("{call} COST x"));
-        client.run("RL.INSPECT unknown");
-    }
-    assert_eq!(client.integer("DBSIZE"), 0);
-    assert_eq!(client.changes(), 0);
+/// Clients that notice a change of the keys `k` and `absent`.
+struct Observers {
+    /// Has a WATCH on the keys.
+    watcher: Client,
+    /// Tracks the keys that it has read.
+    tracker: Client,
+    /// Tracks all keys.
+    broadcast: Client,
+    subscriber: Client,
+    replica: ReplicationStream,
 }
 
-#[test]
-fn denied_call_does_not_break_a_watch() {
-    let server = Server::start();
-    let (mut watcher, mut caller) = (server.client(), server.client());
-    for algorithm in ALGORITHMS {
-        use_two(&mut caller, algorithm, "k");
-        watcher.ok("WATCH k");
-        hammer(&mut caller, algorithm, "k");
-        watcher.ok("MULTI");
-        watcher.run("PING");
-        assert_ne!(watcher.run("EXEC"), Value::Nil, "{}: a denial broke it", algorithm.name);
-
-        watcher.ok("WATCH k");
-        use_the_last(&mut caller, algorithm, "k");
-        watcher.ok("MULTI");
-        watcher.run("PING");
-        assert_eq!(watcher.run("EXEC"), Value::Nil, "{}: it went unnoticed", algorithm.name);
-        caller.integer("DEL k");
-    }
-}
-
+/// Returns the keys whose caches the server invalidated.
 fn invalidations(pushes: &[PushInfo]) -> Vec<String> {
-    let told = pushes.iter().filter(|push| push.kind == PushKind::Invalidate);
-    let keys = told.flat_map(|push| match push.data.first() {
+    let sent = pushes.iter().filter(|push| push.kind == PushKind::Invalidate);
+    let keys = sent.flat_map(|push| match push.data.first() {
         Some(Value::Array(keys)) => keys.iter().map(text).collect(),
         _ => vec!["everything".to_owned()],
     });
     keys.collect()
-}
-
-#[test]
-fn denied_call_invalidates_nothing_for_tracking_clients() {
-    let server = Server::start();
-    let mut caller = server.client();
-    let mut tracker = server.client3();
-    tracker.ok("CLIENT TRACKING ON");
-    let mut broadcast = server.client3();
-    broadcast.ok("CLIENT TRACKING ON BCAST");
-    for algorithm in ALGORITHMS {
-        use_two(&mut caller, algorithm, "k");
-        broadcast.pushed();
-        tracker.pushed();
-        // PEEK reads the key, so the server tracks the key for this client.
-        tracker.decide(&algorithm.peek("k", 1, "366d"));
-        hammer(&mut caller, algorithm, "k");
-        assert!(invalidations(&tracker.pushed()).is_empty(), "{}", algorithm.name);
-        assert!(invalidations(&broadcast.pushed()).is_empty(), "{}", algorithm.name);
-
-        use_the_last(&mut caller, algorithm, "k");
-        assert_eq!(invalidations(&tracker.pushed()), ["k"], "{}", algorithm.name);
-        assert_eq!(invalidations(&broadcast.pushed()), ["k"], "{}", algorithm.name);
-        caller.integer("DEL k");
-    }
 }
 
 /// Returns the keyspace events that a subscriber received, as `event key`.
@@ -139,47 +136,65 @@ fn events(subscriber: &mut Client) -> Vec<String> {
     shown.collect()
 }
 
-#[test]
-fn denied_call_causes_no_keyspace_event_and_an_allowed_call_causes_set() {
-    // All classes of events, including misses of keys.
-    let server = Server::setup().line("notify-keyspace-events EAm").start();
-    let mut caller = server.client();
-    let mut subscriber = server.client3();
-    subscriber.subscribe("__keyevent@0__:*");
-    for algorithm in ALGORITHMS {
-        // The first call on a missing key causes only one event, and no event of a miss.
-        use_two(&mut caller, algorithm, "k");
-        assert_eq!(events(&mut subscriber), ["set k"], "{}: a new key", algorithm.name);
-        hammer(&mut caller, algorithm, "k");
-        assert!(events(&mut subscriber).is_empty(), "{}: a denial", algorithm.name);
-        use_the_last(&mut caller, algorithm, "k");
-        assert_eq!(events(&mut subscriber), ["set k"], "{}: a known key", algorithm.name);
-        // Calls on a missing key. Commands that decide open it for writing, which is not a miss.
-        let absent = algorithm.call("absent", 1, "366d");
-        caller.decide(&format!("{absent} COST 2"));
-        caller.decide(&format!("{absent} COST 0"));
-        assert!(events(&mut subscriber).is_empty(), "{}: an absent key", algorithm.name);
-        caller.integer("DEL k");
-        assert_eq!(events(&mut subscriber), ["del k"]);
+impl Observers {
+    fn of(server: &Server) -> Self {
+        let [mut tracker, mut broadcast, mut subscriber] = [(); 3].map(|()| server.client3());
+        tracker.ok("CLIENT TRACKING ON");
+        broadcast.ok("CLIENT TRACKING ON BCAST");
+        subscriber.subscribe("__keyevent@0__:*");
+        let replica = server.replication_stream();
+        Self { watcher: server.client(), tracker, broadcast, subscriber, replica }
+    }
+
+    /// Makes a call. Returns the events if all observers noticed it, and `None` if none did.
+    fn notice(&mut self, client: &mut Client, call: &str) -> Option<Vec<String>> {
+        self.replica.effects(client);
+        self.broadcast.pushed();
+        self.tracker.run("MGET k");
+        self.tracker.run("EXISTS k");
+        self.tracker.pushed();
+        self.watcher.ok("WATCH k absent");
+        events(&mut self.subscriber);
+        let (contents, changes) = (client.contents(), client.changes());
+        client.call(&words(call));
+        let events = events(&mut self.subscriber);
+        let [tracked, broadcast] =
+            [&mut self.tracker, &mut self.broadcast].map(|one| invalidations(&one.pushed()));
+        let noticed = [
+            client.contents() != contents,
+            client.changes() > changes,
+            !self.replica.effects(client).is_empty(),
+            tracked == ["k"],
+            broadcast == ["k"],
+            !events.is_empty(),
+            {
+                self.watcher.ok("MULTI");
+                self.watcher.run("PING");
+                self.watcher.run("EXEC") == Value::Nil
+            },
+        ];
+        assert!(noticed.iter().all(|one| *one == noticed[0]), "{call}: {noticed:?} {events:?}");
+        noticed[0].then_some(events)
     }
 }
 
 #[test]
-fn denied_call_sends_nothing_to_replicas() {
-    let server = Server::start();
+fn call_that_takes_nothing_is_noticed_by_no_one_and_one_that_takes_something_by_all() {
+    // All classes of events, including misses of keys.
+    let server = every_command().line("notify-keyspace-events EAm").start();
     let mut client = server.client();
-    let mut stream = server.replication_stream();
-    for algorithm in ALGORITHMS {
-        use_two(&mut client, algorithm, "k");
-        assert!(!stream.effects(&mut client).is_empty(), "{}: allowed", algorithm.name);
-        let offset = client.info_number("replication", "master_repl_offset");
-        hammer(&mut client, algorithm, "k");
-        let sent = client.info_number("replication", "master_repl_offset") - offset;
-        assert!(stream.effects(&mut client).is_empty(), "{}: denied", algorithm.name);
-        // Only the server's own PING (14 bytes) may be sent meanwhile.
-        assert_eq!(sent % 14, 0, "{}: {sent} bytes", algorithm.name);
+    let mut observers = Observers::of(&server);
+    for Row { before, silent, loud, events } in rows() {
+        client.integer("RL.DEBUG CLOCK RESUME");
+        let first = observers.notice(&mut client, &before);
+        assert!(first.is_some(), "{before}");
+        for call in (0..HAMMERING).flat_map(|_| &silent) {
+            assert_eq!(observers.notice(&mut client, call), None, "{call}");
+        }
+        client.integer("RL.DEBUG CLOCK RESUME");
+        let noticed = observers.notice(&mut client, &loud).unwrap_or_default();
+        assert_eq!(noticed, events, "{loud}");
         client.integer("DEL k");
-        stream.effects(&mut client);
     }
 }
 

@@ -206,7 +206,8 @@ fn expired_state_decides_like_a_missing_key() {
         client.advance_ms(3_600_123);
         assert_eq!(client.integer("EXISTS expired"), 1);
         for cost in [0, 3, 5, 1, 1] {
-            let of_expired = client.decide(&algorithm.call("expired", 4, &format!("10 COST {cost}")));
+            let of_expired =
+                client.decide(&algorithm.call("expired", 4, &format!("10 COST {cost}")));
             let of_missing = client.decide(&algorithm.call("new", 4, &format!("10 COST {cost}")));
             assert_eq!(of_expired, of_missing, "{} COST {cost}", algorithm.name);
         }

@@ -1,8 +1,10 @@
 //! The effects of reservations on replicas, files and a full server, and the rights they need.
 
-use support::acl::{is_at_least, make_user, may};
-use support::reservations::{RULE, cancel, commit, inspected, reserve};
-use support::{BASE_US, Client, Random, Server, module, replica_of, wait_for_offset};
+use redis::Value;
+
+use support::reservations::inspected;
+use support::several::answer;
+use support::{BASE_US, Client, Random, Server, replica_of, wait_for_offset};
 
 #[test]
 fn effects_are_absolute_and_a_plain_call_sends_16_bytes_with_any_number_of_ids() {
@@ -123,70 +125,34 @@ fn replicas_and_files_hold_the_primarys_bytes_even_after_a_power_cut() {
 }
 
 #[test]
-fn full_server_settles_and_cancels_but_reserves_nothing() {
-    let server = Server::start();
-    let mut client = server.client();
-    for id in ["a", "b"] {
-        assert!(client.allows(&reserve(id, "1h", 4)));
-    }
-    client.ok("CONFIG SET maxmemory 1");
-    assert!(client.error(&reserve("c", "1h", 1)).starts_with("OOM"));
-    assert!(client.allows(&commit("a")));
-    assert!(client.allows(&cancel("b")));
-    client.ok("CONFIG SET maxmemory 0");
-    assert_eq!(inspected(&mut client, "k")[1..], [4, 0, 0, 1]);
-}
-
-#[test]
-fn replica_refuses_to_reserve_and_to_settle() {
-    let primary = Server::setup().with_tcp().start();
-    let replica = replica_of(&primary);
-    let mut client = primary.client();
-    client.decide(&reserve("a", "1h", 4));
-    wait_for_offset(&primary, &replica);
-    let mut reader = replica.client();
-    for call in [reserve("b", "1h", 1), commit("a"), cancel("a")] {
-        assert!(reader.error(&call).starts_with("READONLY"), "{call}");
-    }
-    assert_eq!(reader.decide(&format!("RL.PEEK k {RULE} COST 0"))[2], 6);
-}
-
-#[test]
-fn settling_needs_a_permission_of_its_own() {
-    let server = Server::start();
-    let mut client = server.client();
-    let calls = [reserve("a", "1h", 1), commit("a"), cancel("a")];
-    make_user(&mut client, "named", "~k -@all +rl.commit");
-    assert_eq!(calls.each_ref().map(|call| may(&mut client, "named", call)), [false, true, false]);
-    make_user(&mut client, "reader", "%R~* +@all");
-    assert_eq!(calls.each_ref().map(|call| may(&mut client, "reader", call)), [false; 3]);
-    if is_at_least(&mut client, (7, 4), (8, 0)) {
-        make_user(&mut client, "limits", "~* -@all +@rl");
-        let may = calls.each_ref().map(|call| may(&mut client, "limits", call));
-        assert_eq!(may, [true, false, false]);
-    }
-}
-
-#[test]
-fn panic_at_any_point_of_a_call_leaves_the_reservations_unchanged() {
-    let server = Server::setup().module(module::path_with_faults()).start();
-    let mut client = server.client();
+fn reservation_is_made_in_a_transaction_and_from_a_script_and_reaches_a_replica() {
+    let server = Server::setup().with_tcp().start();
+    let replica = replica_of(&server);
+    let (mut client, mut reader) = (server.client(), replica.client());
     client.freeze(BASE_US);
-    let calls = [
-        reserve("a", "1h", 4),
-        reserve("b", "1h", 3),
-        commit("b"),
-        "RL.FIXED k 10 60".to_owned(),
-        cancel("a"),
-    ];
-    for call in calls {
-        for point in ["parse", "decide", "reply", "store"] {
-            let before = client.snapshot("k");
-            client.ok(&format!("RL.DEBUG PANIC {point}"));
-            assert!(client.error(&call).starts_with("ERR internal error"), "{call} at {point}");
-            assert_eq!(client.snapshot("k"), before, "{call} at {point}");
-        }
-        assert!(client.allows(&call), "{call}");
+    reader.freeze(BASE_US);
+    let rule = |id: &str| format!("RESERVE {id} 30s FIXED 10 60 COST 2");
+    let (a, b, c) = (rule("a"), rule("b"), rule("c"));
+    client.ok("MULTI");
+    client.ok_queued(&["RL.ALL", "{k}", &a, "{k}:g", "GCRA 9 1 60"]);
+    client.ok_queued(&["RL.ALL", "{k}", &b, "{k}:g", "GCRA 9 1 60"]);
+    let Value::Array(replies) = client.run("EXEC") else { panic!("a transaction") };
+    let left = replies.iter().map(|reply| answer(reply).expect("an answer").rows[0][2]);
+    assert_eq!(left.collect::<Vec<_>>(), [8, 6]);
+    let script = "return redis.call('RL.ALL', KEYS[1], ARGV[1], KEYS[2], ARGV[2])";
+    let value = client.call(&["EVAL", script, "2", "{k}", "{k}:g", &c, "GCRA 9 1 60"]);
+    assert_eq!(answer(&value).expect("an answer").rows[0], [1, 10, 4, 0, 30_000]);
+    wait_for_offset(&server, &replica);
+    assert_eq!(reader.contents(), client.contents());
+    // A replica answers a peek, and denies a write.
+    let peek = ["RL.PEEKALL", "{k}", &a, "{k}:g", "GCRA 9 1 60"];
+    assert_eq!(reader.call(&peek), client.call(&peek));
+    let peek = format!("RL.PEEK {{k}} {}", rule("d"));
+    assert_eq!(reader.decide(&peek), [1, 10, 2, 0, 30_000]);
+    assert!(reader.error("RL.RESERVE {k} d 30s FIXED 10 60").starts_with("READONLY"));
+    for (id, cost) in [("a", 1), ("b", 3)] {
+        assert!(client.allows(&format!("RL.COMMIT {{k}} {id} FIXED 10 60 COST {cost}")));
     }
-    server.assert_alive();
+    wait_for_offset(&server, &replica);
+    assert_eq!(reader.contents(), client.contents());
 }

@@ -4,7 +4,7 @@
 use redis::Value;
 use std::thread;
 use support::server::send_signal;
-use support::several::{all, ask, borrowed, error, one_of_each};
+use support::several::{all, ask, borrowed, one_of_each};
 use support::several::{answer, call};
 use support::{ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of};
 
@@ -173,64 +173,4 @@ fn replica_and_killed_server_hold_all_keys_of_a_call_or_none() {
     // The first call, the acknowledged calls, and at most one unanswered call of each of four
     // callers.
     assert!((1..=5).contains(&(held - acknowledged)), "{held} of {acknowledged}");
-}
-
-#[test]
-fn user_needs_access_to_every_key_of_the_call() {
-    let server = Server::start();
-    let mut admin = server.client();
-    admin.ok("ACL SETUSER app on >secret ~app:* %R~shared:* +rl.all +rl.peekall +auth");
-    let mut app = server.client();
-    app.ok("AUTH app secret");
-    let rule = "GCRA 5 5 1h";
-    assert_eq!(all(&mut app, &[("app:1", rule), ("app:2", rule)]).five[0], 1);
-    let before = admin.contents();
-    for other in ["other", "shared:1"] {
-        for pairs in [[("app:1", rule), (other, rule)], [(other, rule), ("app:1", rule)]] {
-            assert!(error(&mut app, &call("RL.ALL", &pairs)).starts_with("NOPERM"), "{pairs:?}");
-        }
-    }
-    assert_eq!(admin.contents(), before);
-    // Read access is sufficient for PEEKALL.
-    assert_eq!(ask(&mut app, "RL.PEEKALL", &[("app:1", rule), ("shared:1", rule)]).rows.len(), 2);
-    let refused = call("RL.PEEKALL", &[("app:1", rule), ("other", rule)]);
-    assert!(error(&mut app, &refused).starts_with("NOPERM"));
-}
-
-#[test]
-fn full_server_and_replica_refuse_to_decide_and_still_peek() {
-    let primary = Server::setup().with_tcp().start();
-    let mut client = primary.client();
-    let pairs = [("a", "GCRA 5 5 1h"), ("b", "FIXED 5 1h")];
-    all(&mut client, &pairs);
-    let replica = replica_of(&primary);
-    let mut follower = replica.client();
-    assert!(error(&mut follower, &call("RL.ALL", &pairs)).starts_with("READONLY"));
-    assert_eq!(ask(&mut follower, "RL.PEEKALL", &pairs).rows[1][2], 3);
-    client.ok("CONFIG SET maxmemory 1");
-    let before = client.contents();
-    assert!(error(&mut client, &call("RL.ALL", &pairs)).starts_with("OOM"));
-    assert_eq!(ask(&mut client, "RL.PEEKALL", &pairs).five[0], 1);
-    assert_eq!(client.contents(), before);
-}
-
-#[test]
-fn panic_at_any_point_leaves_every_key_unchanged() {
-    let server = Server::setup().module(support::module::path_with_faults()).start();
-    let mut client = server.client();
-    client.freeze(BASE_US);
-    let rules = one_of_each(9);
-    let pairs = borrowed(&rules);
-    all(&mut client, &pairs[..4]);
-    let mut panics = 0;
-    for point in ["parse", "decide", "reply", "store"] {
-        let (before, changes) = (client.contents(), client.changes());
-        client.ok(&format!("RL.DEBUG PANIC {point}"));
-        assert!(error(&mut client, &call("RL.ALL", &pairs)).starts_with("ERR internal error"));
-        panics += 1;
-        assert_eq!((client.contents(), client.changes()), (before, changes), "{point}");
-        assert_eq!(client.info_number("rl", "rl_panics"), panics);
-    }
-    assert_eq!(all(&mut client, &pairs).five[0], 1);
-    server.assert_alive();
 }

@@ -4,8 +4,8 @@ use redis::Value;
 
 use support::replicas::replica_with;
 use support::{
-    ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, algorithms, eventually, integers,
-    random_traffic, raw_error, replica_of, wait_for_offset,
+    ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, algorithms, eventually, random_traffic,
+    replica_of, wait_for_offset,
 };
 
 /// Starts a primary on a frozen clock, so that no key expires between two reads.
@@ -126,33 +126,6 @@ fn server_drops_its_own_states_when_it_becomes_a_replica() {
     wait_for_offset(&primary, &joining);
     assert_eq!(client.contents(), primary.client().contents());
     assert_eq!(client.integer("EXISTS its:own"), 0);
-}
-
-#[test]
-fn read_only_replica_refuses_every_call_that_decides_and_answers_every_peek() {
-    let primary = primary_with(&[]);
-    let replica = replica_of(&primary);
-    for algorithm in ALGORITHMS {
-        assert!(primary.client().allows(&algorithm.call(algorithm.name, 5, "1h")));
-    }
-    wait_for_offset(&primary, &replica);
-    let mut client = replica.client();
-    client.freeze(BASE_US);
-    let before = client.contents();
-    for algorithm in ALGORITHMS {
-        let call = algorithm.call(algorithm.name, 5, "1h");
-        let peek = algorithm.peek(algorithm.name, 5, "1h");
-        assert!(client.error(&call).starts_with("READONLY"), "{call}");
-        client.ok("MULTI");
-        assert!(client.error(&call).starts_with("READONLY"), "{call} in MULTI");
-        client.error("EXEC");
-        let refused = raw_error(&client.run_in_script(&call));
-        assert!(refused.is_some_and(|error| error.contains("READONLY")), "{call} in EVAL");
-        let seen = integers(&client.run_in_script(&peek)).expect("a decision");
-        assert_eq!(seen[..3], [1, 5, 3], "{peek} in EVAL");
-        assert_eq!(client.decide(&peek)[..3], [1, 5, 3], "{peek}");
-    }
-    assert_eq!(client.contents(), before);
 }
 
 #[test]

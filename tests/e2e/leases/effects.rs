@@ -261,30 +261,6 @@ fn events_match_the_effects() {
 }
 
 #[test]
-fn lease_call_without_an_effect_breaks_no_watch_and_sends_no_invalidation() {
-    let server = Server::start();
-    let (mut client, mut watcher, mut tracker) =
-        (server.client(), server.client(), server.client3());
-    client.freeze(BASE_US);
-    assert!(client.allows("RL.LEASE k a 1 60s"));
-    tracker.ok("CLIENT TRACKING ON");
-    let quiet =
-        ["RL.LEASE k b 1 60s", "RL.PEEK k LEASE a 1 60s", "RL.RENEW k b 60s", "RL.RELEASE k b"];
-    for call in quiet.into_iter().chain(["RL.RENEW k a 60s"]) {
-        let allowed = call == "RL.RENEW k a 60s";
-        tracker.run("ZCARD k");
-        watcher.ok("WATCH k");
-        let changes = client.changes();
-        client.run(call);
-        assert_eq!(client.changes() > changes, allowed, "{call}");
-        watcher.ok("MULTI");
-        watcher.run("PING");
-        assert_eq!(watcher.run("EXEC") == Value::Nil, allowed, "{call}");
-        assert_eq!(tracker.pushed().is_empty(), !allowed, "{call}");
-    }
-}
-
-#[test]
 fn leases_survive_a_crash_with_the_append_only_file_and_a_restart_with_the_snapshot() {
     for (lines, save) in [
         (vec!["appendonly yes", "appendfsync always"], None),

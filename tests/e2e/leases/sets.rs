@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use support::acl::is_at_least;
 use support::cluster::Cluster;
-use support::{BASE_US, Client, Random, Server, WRONGTYPE, integers, raw_error, text};
+use support::{BASE_US, Client, Random, Server, WRONGTYPE, integers, raw_error};
 
 const LEASING: [&str; 6] = [
     "RL.LEASE k a 3 60",
@@ -302,7 +301,7 @@ fn leases_work_in_transactions_scripts_and_functions() {
 }
 
 #[test]
-fn full_server_grants_no_lease_but_renews_and_releases() {
+fn full_server_renews_and_releases_leases_and_an_evicted_key_has_none() {
     let server = Server::setup().line("maxmemory-policy noeviction").start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -328,37 +327,9 @@ fn full_server_grants_no_lease_but_renews_and_releases() {
 }
 
 #[test]
-fn acl_rules_for_keys_commands_and_categories_apply_to_leases() {
+fn lease_needs_no_right_to_the_commands_that_the_module_calls_on_a_set() {
     let server = Server::start();
     let mut client = server.client();
-    let mut may = |rules: &str, call: &str| {
-        client.ok(&format!("ACL SETUSER user reset on nopass {rules}"));
-        text(&client.run(&format!("ACL DRYRUN user {call}"))) == "OK"
-    };
-    let updates = ["RL.LEASE app:1 a 1 1", "RL.RENEW app:1 a 1", "RL.RELEASE app:1 a"];
-    let peek = "RL.PEEK app:1 LEASE a 1 1";
-    for call in updates {
-        assert!(may("~app:* +@all", call), "{call}");
-        assert!(may("~app:* -@all +rl.lease +rl.renew +rl.release", call), "{call}");
-        for rules in [
-            "%R~app:* +@all",
-            "%W~app:* +@all",
-            "~other:* +@all",
-            "~* +@all -rl.lease -rl.renew -rl.release",
-        ] {
-            assert!(!may(rules, call), "{rules}: {call}");
-        }
-    }
-    assert!(may("%R~app:* +@all", peek));
-    let mut client = server.client();
-    if is_at_least(&mut client, (7, 4), (8, 0)) {
-        for call in updates.into_iter().chain([peek]) {
-            client.ok("ACL SETUSER user reset on nopass ~* -@all +@rl");
-            let told = text(&client.run(&format!("ACL DRYRUN user {call}")));
-            assert_eq!(told, "OK", "{call}: who holds a lease is a caller");
-        }
-    }
-    // The module's own calls on the set need none of the caller's permissions.
     client.freeze(BASE_US);
     for holder in 0..20 {
         assert!(client.allows(&format!("RL.LEASE k h{holder} 100 10s")));

@@ -5,7 +5,7 @@ use redis::Value;
 
 use support::replication::Effect;
 use support::uses::{RULES, ask, set};
-use support::{BASE_US, Client, Server, eventually, integers, replica_of};
+use support::{BASE_US, Client, Server, eventually, replica_of};
 
 /// Asserts that the calls change no key and no expiry, break no WATCH, and send no invalidation, no
 /// event and nothing to replicas.
@@ -216,24 +216,4 @@ fn replica_and_restarted_server_hold_the_keys_that_the_calls_left() {
     let mut client = primary.client();
     assert_eq!(client.contents(), contents, "after the kill");
     assert_eq!(client.error("RL.USE s:GCRA p"), "NOPOLICY no such policy");
-}
-
-#[test]
-fn full_server_refuses_calls_of_every_policy_even_off_and_shadow_and_answers_reads() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.freeze(BASE_US);
-    for mode in ["", "SHADOW", "OFF", "BLOCK"] {
-        set(&mut client, &format!("p {mode} FIXED 5 1h"));
-        let peeked = ask(&mut client, "RL.PEEK k USE p");
-        client.ok("CONFIG SET maxmemory 1");
-        for call in ["RL.USE k p", "RL.USE k p COST 0", "RL.CHARGE k USE p"] {
-            assert!(client.error(call).starts_with("OOM"), "{mode} {call}");
-        }
-        assert!(format!("{:?}", client.call(&["RL.ALL", "k", "USE p"])).contains("OOM"), "{mode}");
-        assert_eq!(ask(&mut client, "RL.PEEK k USE p"), peeked, "{mode}");
-        assert!(integers(&client.run("RL.REFUND k USE p")).is_some(), "{mode}");
-        client.ok("CONFIG SET maxmemory 0");
-    }
-    assert_eq!(client.integer("DBSIZE"), 0);
 }

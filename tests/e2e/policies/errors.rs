@@ -3,10 +3,9 @@
 use redis::Value;
 use redis_throttle_engine::grammar::error::GrammarError;
 
-use support::acl::{make_user, may};
 use support::cluster::Cluster;
-use support::uses::{RULES, ask, set, seven};
-use support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, module, raw_error};
+use support::uses::{RULES, ask, set};
+use support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, raw_error};
 
 const NO_POLICY: &str = "NOPOLICY no such policy";
 
@@ -117,37 +116,6 @@ fn invalid_state_is_refused_and_left_unchanged() {
 }
 
 #[test]
-fn user_needs_the_command_and_read_and_write_access_to_the_key() {
-    let server = Server::start();
-    let mut client = server.client();
-    let users = [
-        ("all", "~app:* +rl.use +rl.peek", true, true),
-        ("both", "%RW~app:* +rl.use +rl.peek", true, true),
-        ("reader", "%R~app:* +rl.use +rl.peek", false, true),
-        ("writer", "%W~app:* +rl.use +rl.peek", false, false),
-        ("looker", "~app:* +rl.peek", false, true),
-        ("stranger", "~other:* +@all", false, false),
-    ];
-    for (user, rules, may_use, may_peek) in users {
-        make_user(&mut client, user, rules);
-        assert_eq!(may(&mut client, user, "RL.USE app:1 p"), may_use, "{user}");
-        assert_eq!(may(&mut client, user, "RL.PEEK app:1 USE p"), may_peek, "{user}");
-        assert!(!may(&mut client, user, "RL.USE app2:1 app:1"), "{user}");
-    }
-    make_user(&mut client, "app", "~app:* -@all +rl.use +rl.all");
-    let mut app = server.client();
-    app.ok("AUTH app any");
-    // Calls with an OFF, blocked or unknown policy are refused too: the server's ACL knows no
-    // policies.
-    set(&mut client, "off OFF FIXED 1 1h");
-    for call in ["RL.USE other off", "RL.USE other none", "RL.POLICY SET x FIXED 1 1"] {
-        assert!(app.error(call).starts_with("NOPERM"), "{call}");
-    }
-    assert_eq!(ask(&mut app, "RL.USE app:1 off")[0], 1);
-    assert_eq!(app.error("RL.USE app:1 none"), NO_POLICY);
-}
-
-#[test]
 fn only_the_owner_of_the_key_answers_in_a_cluster() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
@@ -171,61 +139,6 @@ fn only_the_owner_of_the_key_answers_in_a_cluster() {
             }
         }
     }
-}
-
-#[test]
-fn panic_at_any_point_stops_one_call_and_leaves_key_and_policy_table_unchanged() {
-    let server = Server::setup().module(module::path_with_faults()).start();
-    let mut client = server.client();
-    client.freeze(BASE_US);
-    let mut panics = 0;
-    let modes = ["", "SHADOW", "ENFORCE 0", "OFF", "BLOCK"];
-    for mode in modes {
-        for (algorithm, limits) in
-            [("GCRA", "5 5 1h"), ("SLIDINGLOG", "5 1h"), ("BACKOFF", "2 1 2 3")]
-        {
-            set(&mut client, &format!("p {mode} {algorithm} {limits}"));
-            let looks = !matches!(mode, "OFF" | "BLOCK");
-            let all = ["RL.ALL", "k", "USE p", "other", "FIXED 9 1h"];
-            for call in [
-                "RL.USE k p",
-                "RL.PEEK k USE p",
-                "RL.CHARGE k USE p",
-                "RL.REFUND k USE p",
-                "RL.USE k none DEFAULT FIXED 9 1h",
-                "ALL",
-            ] {
-                let call: Vec<_> =
-                    if call == "ALL" { all.to_vec() } else { call.split(' ').collect() };
-                let stores = looks && call[0] == "RL.USE";
-                client.run("FLUSHALL");
-                for point in ["parse", "decide", "reply", "store"] {
-                    if point == "store" && !stores {
-                        continue;
-                    }
-                    let (before, changes) = (client.contents(), client.changes());
-                    client.ok(&format!("RL.DEBUG PANIC {point}"));
-                    let told = raw_error(&client.call(&call)).unwrap_or_default();
-                    assert!(
-                        told.starts_with("ERR internal error"),
-                        "{mode} {call:?} {point}: {told}"
-                    );
-                    panics += 1;
-                    assert_eq!(
-                        (client.contents(), client.changes()),
-                        (before, changes),
-                        "{call:?}"
-                    );
-                    assert_eq!(client.info_number("rl", "rl_panics"), panics);
-                    // The policy table can still be read and written, so no lock is still held.
-                    assert!(seven(&client.run("RL.PEEK k USE p")).is_some(), "{mode} {call:?}");
-                    set(&mut client, "q FIXED 1 1");
-                }
-            }
-            client.integer("RL.POLICY DEL p");
-        }
-    }
-    server.assert_alive();
 }
 
 #[test]

@@ -8,79 +8,10 @@ use std::thread;
 use redis::Value;
 
 use super::replies::{arrival_ns, setup};
-use support::acl::{is_at_least, make_user, may};
 use support::replicas::replica_with;
-use support::{
-    BASE_US, Random, Reply, Server, eventually, integers, module, raw_error, text, wait_for_offset,
-};
+use support::{BASE_US, Random, Reply, Server, eventually, integers, wait_for_offset};
 
 const CALL: &str = "CL.THROTTLE k 1 2 60";
-const PANICKED: &str = "ERR internal error: the call was stopped and the key left as it was, \
-     see the server's log";
-
-#[test]
-fn denied_cl_throttle_call_has_no_effect() {
-    let server = setup().line("notify-keyspace-events KEA").start();
-    let mut client = server.client();
-    let (mut listener, mut tracker) = (server.client3(), server.client3());
-    let mut watcher = server.client();
-    let mut stream = server.replication_stream();
-    client.freeze(BASE_US);
-    assert_eq!(client.decide(&format!("{CALL} 2")), [0, 2, 0, -1, 60]);
-    stream.effects(&mut client);
-    listener.subscribe("__keyspace@0__:k");
-    tracker.ok("CLIENT TRACKING ON");
-    let before = client.snapshot("k");
-    for (call, expected) in [
-        (CALL.to_owned(), [1, 2, 0, 30, 60]),
-        (format!("{CALL} 2"), [1, 2, 0, 60, 60]),
-        (format!("{CALL} 3"), [1, 2, 0, -1, 60]),
-        (format!("{CALL} 0"), [0, 2, 0, -1, 60]),
-        // After the clock has stepped back, nothing is repaired, because this state format cannot
-        // show the step.
-        (CALL.to_owned(), [1, 2, 0, 3_630, 3_660]),
-    ] {
-        if expected[4] > 60 {
-            client.advance_ms(-3_600_000);
-        }
-        tracker.bytes("GET k");
-        watcher.ok("WATCH k");
-        let changes = client.changes();
-        assert_eq!(client.decide(&call), expected, "{call}");
-        assert_eq!(client.snapshot("k"), before, "{call}");
-        assert_eq!(client.changes(), changes, "{call}");
-        assert!(stream.effects(&mut client).is_empty(), "{call}");
-        assert!(listener.pushed().is_empty(), "{call}");
-        assert!(tracker.pushed().is_empty(), "{call}");
-        watcher.ok("MULTI");
-        watcher.run("PING");
-        assert_ne!(watcher.run("EXEC"), Value::Nil, "{call}");
-    }
-}
-
-#[test]
-fn watchers_tracking_clients_and_listeners_see_an_allowed_call() {
-    let server = setup().line("notify-keyspace-events KEA").start();
-    let mut client = server.client();
-    let (mut listener, mut tracker) = (server.client3(), server.client3());
-    let mut watcher = server.client();
-    client.freeze(BASE_US);
-    listener.subscribe("__keyspace@0__:k");
-    tracker.ok("CLIENT TRACKING ON");
-    for remaining in [1, 0] {
-        tracker.run("GET k");
-        watcher.ok("WATCH k");
-        assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
-        let events = listener.pushed();
-        let names: Vec<_> = events.iter().filter_map(|push| push.data.last().map(text)).collect();
-        // A listener to all classes of events gets the event of a new key before SET's.
-        assert_eq!(names.last().map(String::as_str), Some("set"), "{events:?}");
-        assert_eq!(tracker.pushed().len(), 1);
-        watcher.ok("MULTI");
-        watcher.run("PING");
-        assert_eq!(watcher.run("EXEC"), Value::Nil);
-    }
-}
 
 #[test]
 fn effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
@@ -264,40 +195,6 @@ fn snapshot_restores_the_state() {
 }
 
 #[test]
-fn panic_at_any_point_is_an_error_reply_and_leaves_the_key_unchanged() {
-    let server = setup().module(module::path_with_faults()).start();
-    let mut client = server.client();
-    let mut stream = server.replication_stream();
-    client.freeze(BASE_US);
-    let mut panics = 0;
-    let mut stopped = |client: &mut support::Client, point: &str, call: &str| {
-        let (before, changes) = (client.contents(), client.changes());
-        client.ok(&format!("RL.DEBUG PANIC {point}"));
-        assert_eq!(client.error(call), PANICKED, "{call} at {point}");
-        assert_eq!(client.contents(), before, "{call} at {point}");
-        assert_eq!(client.changes(), changes, "{call} at {point}");
-        panics += 1;
-        assert_eq!(client.info_number("rl", "rl_panics"), panics, "{call} at {point}");
-    };
-    // In calls that create the key, change it, deny, and only ask for the status.
-    for remaining in [1, 0] {
-        stream.effects(&mut client);
-        for point in ["parse", "decide", "reply", "store"] {
-            stopped(&mut client, point, CALL);
-        }
-        assert!(stream.effects(&mut client).is_empty());
-        assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
-    }
-    for call in [CALL.to_owned(), format!("{CALL} 0"), format!("{CALL} 3")] {
-        for point in ["parse", "decide", "reply"] {
-            stopped(&mut client, point, &call);
-        }
-    }
-    stopped(&mut client, "parse", "CL.THROTTLE k wrong wrong wrong");
-    server.assert_alive();
-}
-
-#[test]
 fn of_10_000_calls_of_cl_throttle_on_64_connections_exactly_1_000_are_allowed() {
     const CONNECTIONS: usize = 64;
     const CALLS: usize = 10_000;
@@ -325,52 +222,6 @@ fn of_10_000_calls_of_cl_throttle_on_64_connections_exactly_1_000_are_allowed() 
     assert_eq!(denied.len(), CALLS - 1_000);
     assert!(denied.iter().all(|reply| reply[2] == 0 && reply[3] > 0));
     server.assert_alive();
-}
-
-#[test]
-fn full_server_refuses_cl_throttle() {
-    let server = setup().start();
-    let mut client = server.client();
-    client.freeze(BASE_US);
-    assert_eq!(client.decide(CALL)[0], 0);
-    client.ok("CONFIG SET maxmemory 1");
-    for call in [CALL, "CL.THROTTLE new 1 2 60", "CL.THROTTLE k 1 2 60 0"] {
-        assert!(client.error(call).starts_with("OOM"), "{call}");
-        let scripted = raw_error(&client.run_in_script(call)).expect("an error");
-        assert!(scripted.contains("OOM"), "{scripted}");
-    }
-    client.ok("CONFIG SET maxmemory 0");
-    assert_eq!(client.decide(CALL), [0, 2, 0, -1, 60]);
-}
-
-#[test]
-fn acl_rules_for_keys_commands_and_categories_apply_to_the_command() {
-    let server = setup().start();
-    let mut client = server.client();
-    let call = "CL.THROTTLE app:1 15 30 60";
-    for (user, rules, expected) in [
-        ("all", "~app:* +@all", true),
-        ("both", "%RW~app:* +@all", true),
-        ("reader", "%R~app:* +@all", false),
-        ("writer", "%W~app:* +@all", false),
-        ("stranger", "~other:* +@all", false),
-        ("named", "~app:* -@all +cl.throttle", true),
-        ("without", "~app:* +@all -cl.throttle", false),
-    ] {
-        make_user(&mut client, user, rules);
-        assert_eq!(may(&mut client, user, call), expected, "{user}");
-    }
-    let files = is_at_least(&mut client, (7, 2), (8, 0));
-    for (user, category, expected) in
-        [("writes", "write", files), ("quick", "fast", files), ("reads", "read", false)]
-    {
-        make_user(&mut client, user, &format!("~* -@all +@{category}"));
-        assert_eq!(may(&mut client, user, call), expected, "{category}");
-    }
-    if is_at_least(&mut client, (7, 4), (8, 0)) {
-        make_user(&mut client, "limits", "~* -@all +@rl");
-        assert!(may(&mut client, "limits", call));
-    }
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use redis::Value;
 
 use super::replies::arrival_ns;
-use support::acl::{is_at_least, make_user, may};
 use support::server::Setup;
 use support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, module, play, raw_error, text};
 
@@ -236,7 +235,7 @@ fn rates_above_one_per_microsecond_are_not_rounded_to_it() {
 }
 
 #[test]
-fn denied_call_has_no_effect_and_an_allowed_one_has_that_of_its_state() {
+fn effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
     let server = setup().start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -246,23 +245,6 @@ fn denied_call_has_no_effect_and_an_allowed_one_has_that_of_its_state() {
     let digits = (BASE_NS + 60 * SECOND_NS).to_string();
     let words = ["SET", "k", &digits, "PXAT", &expiry_ms].map(|word| word.as_bytes().to_vec());
     assert_eq!(stream.effects(&mut client), [words.to_vec()]);
-    let before = client.snapshot("k");
-    for (call, expected) in [
-        ("GCRA k 1 2 60", [1, 2, 0, 30, 60]),
-        ("GCRA k 1 2 60 TOKENS 2", [1, 2, 0, 60, 60]),
-        ("GCRA k 1 2 60 TOKENS 3", [1, 2, 0, -1, 60]),
-        // After a step back of the clock nothing is repaired: this format cannot show the step.
-        ("GCRA k 1 2 60", [1, 2, 0, 3_630, 3_660]),
-    ] {
-        if expected[4] > 60 {
-            client.advance_ms(-3_600_000);
-        }
-        let changes = client.changes();
-        assert_eq!(client.decide(call), expected, "{call}");
-        assert_eq!(client.snapshot("k"), before, "{call}");
-        assert_eq!(client.changes(), changes, "{call}");
-        assert!(stream.effects(&mut client).is_empty(), "{call}");
-    }
 }
 
 /// Returns true if the server lists the command as one of the module.
@@ -354,37 +336,6 @@ fn module_loads_without_the_command_if_the_server_has_one_of_that_name() {
 }
 
 #[test]
-fn acl_rules_and_the_category_rl_apply_to_gcra() {
-    let server = setup().start();
-    let mut client = server.client();
-    let call = "GCRA app:1 5 10 60";
-    for (user, rules, expected) in [
-        ("all", "~app:* +@all", true),
-        ("reader", "%R~app:* +@all", false),
-        ("stranger", "~other:* +@all", false),
-        ("named", "~app:* -@all +gcra", true),
-        ("without", "~app:* +@all -gcra", false),
-    ] {
-        make_user(&mut client, user, rules);
-        assert_eq!(may(&mut client, user, call), expected, "{user}");
-    }
-    if is_at_least(&mut client, (7, 4), (8, 0)) {
-        make_user(&mut client, "limits", "~* -@all +@rl");
-        assert!(may(&mut client, "limits", call));
-    }
-}
-
-#[test]
-fn full_server_refuses_gcra() {
-    let server = setup().start();
-    let mut client = server.client();
-    client.ok("CONFIG SET maxmemory 1");
-    assert!(client.error("GCRA k 5 10 60").starts_with("OOM"));
-    let scripted = raw_error(&client.run_in_script("GCRA k 5 10 60")).expect("an error");
-    assert!(scripted.contains("OOM"), "{scripted}");
-}
-
-#[test]
 fn every_call_of_gcra_is_counted_as_allowed_denied_or_error() {
     let server = setup().start();
     let mut client = server.client();
@@ -401,25 +352,6 @@ fn every_call_of_gcra_is_counted_as_allowed_denied_or_error() {
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }
-}
-
-#[test]
-fn panic_at_any_point_of_gcra_is_an_error_reply_and_leaves_the_key_unchanged() {
-    let server = setup().module(module::path_with_faults()).start();
-    let mut client = server.client();
-    client.freeze(BASE_US);
-    for remaining in [1, 0] {
-        let (before, changes) = (client.contents(), client.changes());
-        for point in ["parse", "decide", "reply", "store"] {
-            client.ok(&format!("RL.DEBUG PANIC {point}"));
-            let error = client.error("GCRA k 1 2 60");
-            assert!(error.starts_with("ERR internal error"), "{point}: {error}");
-            assert_eq!(client.contents(), before, "{point}");
-            assert_eq!(client.changes(), changes, "{point}");
-        }
-        assert_eq!(client.decide("GCRA k 1 2 60")[..3], [0, 2, remaining]);
-    }
-    server.assert_alive();
 }
 
 #[test]
