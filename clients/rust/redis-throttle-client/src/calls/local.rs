@@ -126,7 +126,7 @@ impl LocalLimiter {
         if limits.is_bucket() {
             let stored = self.states.pop(key).or_else(|| self.exhausted.pop(key));
             let mut before = stored.unwrap_or_default();
-            before.lapse(limits, now_us);
+            before.expire(limits, now_us);
             let used = full_after.as_micros().saturating_mul(limits.drain());
             let level = used.min(limits.parts(limits.capacity)).max(before.level);
             let state = State { at: now_us, level, ..State::default() };
@@ -139,7 +139,7 @@ impl LocalLimiter {
         let limits = Limits::of(rule, share);
         let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
         if let Some((key, mut state)) = stored {
-            state.lapse(limits, now_us);
+            state.expire(limits, now_us);
             state.give_back(limits, units);
             self.store(limits, key, state, now_us);
         }
@@ -149,7 +149,7 @@ impl LocalLimiter {
     fn decide(&mut self, limits: Limits, key: &str, asked: Asked, now_us: u64, peek: bool) -> Row {
         let stored = self.states.pop_entry(key).or_else(|| self.exhausted.pop_entry(key));
         let (key, mut state) = stored.unwrap_or_else(|| (key.to_owned(), State::default()));
-        state.lapse(limits, now_us);
+        state.expire(limits, now_us);
         let row = state.decide(limits, asked, now_us, peek);
         self.store(limits, key, state, now_us);
         row
@@ -226,7 +226,7 @@ impl State {
     }
 
     /// Removes the usage that has expired or drained by `now_us`.
-    fn lapse(&mut self, limits: Limits, now_us: u64) {
+    fn expire(&mut self, limits: Limits, now_us: u64) {
         let ends = |at: u64| at.saturating_add(limits.period_us) <= now_us;
         if limits.is_log() {
             while let Some((at, units)) = self.log.front()

@@ -26,7 +26,7 @@ struct Grant {
     rule: Rule,
     decision: Decision,
     permits: u64,
-    lapses: Instant,
+    expires: Instant,
 }
 
 /// A request for several permits.
@@ -75,25 +75,25 @@ pub(crate) enum Claim {
 }
 
 /// Returns the decision for one permit of a grant, of which `left` permits stay unused.
-fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decision {
+fn permit(grant: &Decision, left: u64, expires: Instant, now: Instant) -> Decision {
     Decision {
         remaining: grant.remaining + left,
         retry_after: Duration::ZERO,
-        reset_after: Duration::from_millis(ceil_ms(lapses - now)),
+        reset_after: Duration::from_millis(ceil_ms(expires - now)),
         source: Source::Local,
         granted: 1,
         ..grant.clone()
     }
 }
 
-fn lapses(grant: &Decision, asked: Instant) -> Instant {
+fn expires(grant: &Decision, asked: Instant) -> Instant {
     asked + grant.reset_after
 }
 
 impl State {
     fn keep(&mut self, fetch: &Fetch, decision: Decision, permits: u64) {
-        let lapses = lapses(&decision, fetch.asked);
-        let grant = Grant { rule: fetch.rule.clone(), decision, permits, lapses };
+        let expires = expires(&decision, fetch.asked);
+        let grant = Grant { rule: fetch.rule.clone(), decision, permits, expires };
         self.grants.put(fetch.key.clone(), grant);
     }
 
@@ -104,12 +104,12 @@ impl State {
     /// Takes one unexpired permit fetched under exactly this rule, if there is one.
     fn spend(&mut self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
         let grant = self.grants.get_mut(key)?;
-        if grant.rule != *rule || grant.permits < 1 || now >= grant.lapses {
+        if grant.rule != *rule || grant.permits < 1 || now >= grant.expires {
             self.grants.pop(key);
             return None;
         }
         grant.permits -= 1;
-        Some(permit(&grant.decision, grant.permits, grant.lapses, now))
+        Some(permit(&grant.decision, grant.permits, grant.expires, now))
     }
 
     fn promise(&mut self, call: &Keyed<'_>, now: Instant, timeout: Duration) -> Claim {
@@ -204,10 +204,10 @@ impl Grants {
             && place < grant.granted
             && !state.closed
         {
-            let lapses = lapses(&grant, fetch.asked);
+            let expires = expires(&grant, fetch.asked);
             // Not there: the key was forgotten, and its permits with it.
             if let Some(kept) = state.grants.get_mut(&fetch.key) {
-                let is_same = kept.rule == fetch.rule && kept.lapses == lapses;
+                let is_same = kept.rule == fetch.rule && kept.expires == expires;
                 kept.permits += u64::from(is_same);
             }
         }
@@ -221,7 +221,7 @@ impl Grants {
             return false;
         }
         let Some(grant) = state.grants.get_mut(key) else { return false };
-        let is_same = grant.rule == *rule && grant.lapses <= at + spent.reset_after;
+        let is_same = grant.rule == *rule && grant.expires <= at + spent.reset_after;
         grant.permits += u64::from(is_same);
         is_same
     }
@@ -246,7 +246,7 @@ impl Grants {
         }
         let now = clock::now();
         let grants = std::mem::replace(&mut self.state().grants, LruCache::new(KEYS_MAX));
-        let live = grants.into_iter().filter(|(_, grant)| grant.permits > 0 && now < grant.lapses);
+        let live = grants.into_iter().filter(|(_, grant)| grant.permits > 0 && now < grant.expires);
         live.map(|(key, grant)| (key, grant.rule, grant.permits)).collect()
     }
 }
@@ -264,7 +264,7 @@ impl Fetch {
             let remaining = grant.remaining + left;
             return Some(Ok(Decision { granted: 1, remaining, ..grant.clone() }));
         }
-        Some(Ok(permit(grant, left, lapses(grant, self.asked), clock::now())))
+        Some(Ok(permit(grant, left, expires(grant, self.asked), clock::now())))
     }
 
     /// Returns the fetch's decision, if it has one.
