@@ -45,6 +45,7 @@
 //! | [`top`] | the keys that are denied or called most |
 //! | [`policy`], [`grammar`] | named limits; the only parser of arguments |
 //! | [`exposition`] | Prometheus' text format |
+//! | `keyspace` | keys in memory and the commands on them; needs the feature `keyspace` |
 
 #![forbid(unsafe_code)]
 
@@ -57,6 +58,8 @@ pub mod decision;
 pub mod exposition;
 pub mod fields;
 pub mod grammar;
+#[cfg(any(test, feature = "keyspace"))]
+pub mod keyspace;
 pub mod leases;
 pub mod msgpack;
 pub mod policy;

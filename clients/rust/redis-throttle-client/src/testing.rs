@@ -23,12 +23,6 @@
 //! clock starts on Monday, 2024-01-01 00:00:00 UTC, when a day, week, month, quarter and year begin
 //! in UTC.
 
-mod commands;
-mod keys;
-mod refused;
-#[cfg(test)]
-mod tests;
-
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,7 +35,7 @@ use crate::net::dial::{Dial, Dialling};
 use crate::rules::clock;
 use crate::wire::command::Command;
 use crate::{Error, Limiter, Options};
-use keys::Keys;
+use redis_throttle_engine::keyspace::{Keyspace, Reply as EngineReply};
 use redis_throttle_engine::time::{Instant as EngineInstant, Span};
 
 /// The start of the clock, in microseconds: Monday, 2024-01-01, 00:00 UTC.
@@ -55,7 +49,7 @@ pub struct FakeServer(Arc<Mutex<State>>);
 struct State {
     began: Instant,
     calls: Vec<Vec<String>>,
-    keys: Keys,
+    keys: Keyspace,
     failure: Option<Failure>,
     /// Whether calls wait.
     hangs: watch::Sender<bool>,
@@ -80,7 +74,7 @@ impl FakeServer {
         Self(Arc::new(Mutex::new(State {
             began: clock::now(),
             calls: Vec::new(),
-            keys: Keys::default(),
+            keys: Keyspace::default(),
             failure: None,
             hangs: watch::Sender::new(false),
         })))
@@ -180,8 +174,15 @@ impl State {
 
     fn reply(&mut self, words: &[Cow<'_, str>]) -> Result<Value, RedisError> {
         let now = self.now();
-        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-        let reply = commands::run(&mut self.keys, now, &words);
-        reply.map_err(|refused| error_reply(&refused.text(words.first().unwrap_or(&""))))
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.keys.run(now, &words).map(value).map_err(|error| error_reply(&error))
+    }
+}
+
+fn value(reply: EngineReply) -> Value {
+    match reply {
+        EngineReply::Okay => Value::Okay,
+        EngineReply::Integer(integer) => Value::Int(integer),
+        EngineReply::Array(all) => Value::Array(all.into_iter().map(value).collect()),
     }
 }

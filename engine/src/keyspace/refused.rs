@@ -1,15 +1,15 @@
-//! The errors of a fake server, with the texts of the module.
+//! The errors of commands, with the texts of the module and of the server.
 
-use redis_throttle_engine::algorithms::OtherAlgorithm;
-use redis_throttle_engine::call::ChargeError;
-use redis_throttle_engine::grammar::error::GrammarError;
-use redis_throttle_engine::reservations::window::ReservationError;
+use crate::algorithms::OtherAlgorithm;
+use crate::call::ChargeError;
+use crate::grammar::error::GrammarError;
+use crate::reservations::window::ReservationError;
 
 use super::keys::WrongType;
 
 /// The reason for which a command is refused.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub enum Refused {
     Grammar(GrammarError),
     WrongType,
     NoPolicy,
@@ -55,13 +55,14 @@ impl From<ReservationError> for Refused {
 }
 
 impl Refused {
-    /// Returns the text of the error reply to `command`.
-    pub fn text(&self, command: &str) -> String {
+    /// Returns the text of the error reply to the command with these words.
+    pub fn text(&self, words: &[&[u8]]) -> String {
         match self {
             Self::Grammar(error) => match error.text() {
                 Some(text) => text.to_string_lossy().into_owned(),
                 None => {
-                    let command = command.to_ascii_lowercase();
+                    let command = words.first().map(|command| command.to_ascii_lowercase());
+                    let command = shown(&command.unwrap_or_default());
                     format!("ERR wrong number of arguments for '{command}' command")
                 }
             },
@@ -84,11 +85,36 @@ impl Refused {
                 "ERR invalid id: already committed, use a new id for each job".to_owned()
             }
             Self::InRule { number, error } => {
-                let text = error.text(command);
+                let text = error.text(words);
                 let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
                 format!("{prefix} rule {number}: {rest}")
             }
-            Self::UnknownCommand => format!("ERR unknown command '{command}'"),
+            Self::UnknownCommand => unknown(words),
         }
     }
+}
+
+/// The most bytes of a client that an error repeats, twice: of the name, and of the arguments.
+const REPEATED_BYTES: usize = 128;
+
+/// Returns the server's error for a command that it does not know.
+fn unknown(words: &[&[u8]]) -> String {
+    let name = shown(words.first().unwrap_or(&b"".as_slice()));
+    let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
+    let mut left = REPEATED_BYTES;
+    for arg in words.iter().skip(1) {
+        let arg = shown(&arg[..arg.len().min(left)]);
+        text.push_str(&format!("'{arg}' "));
+        left = left.saturating_sub(arg.len() + 3);
+        if left == 0 {
+            break;
+        }
+    }
+    text
+}
+
+/// Returns the beginning of a client's bytes on one line.
+fn shown(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(REPEATED_BYTES)];
+    String::from_utf8_lossy(bytes).replace(['\r', '\n'], " ")
 }

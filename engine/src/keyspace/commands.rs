@@ -1,33 +1,32 @@
-//! The commands of a fake server. The engine parses and decides them; the replies are those of the
-//! module.
+//! The commands, with the replies of the module.
 
 use std::convert::Infallible;
 
-use redis::Value;
-use redis_throttle_engine::algorithms::{Rule, State};
-use redis_throttle_engine::ban::Ban;
-use redis_throttle_engine::bounds::{Cost, Slots};
-use redis_throttle_engine::call::{CallOptions, Mode};
-use redis_throttle_engine::decision::{Decision, Verdict};
-use redis_throttle_engine::grammar::ban::ban as duration_of_ban;
-use redis_throttle_engine::grammar::error::GrammarError;
-use redis_throttle_engine::grammar::lease::{self, LeaseRequest};
-use redis_throttle_engine::grammar::name::named;
-use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
-use redis_throttle_engine::grammar::request::{Asked, Request};
-use redis_throttle_engine::grammar::reservation::{
-    HoldRequest, ReservationRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
+use crate::algorithms::State;
+use crate::ban::Ban;
+use crate::bounds::{Cost, Slots};
+use crate::call::{CallOptions, Mode};
+use crate::grammar::ban::ban as duration_of_ban;
+use crate::grammar::error::GrammarError;
+use crate::grammar::lease::{self, LeaseRequest};
+use crate::grammar::name::named;
+use crate::grammar::packed::{RULES_MAX, packed_rule};
+use crate::grammar::request::{Asked, Request};
+use crate::grammar::reservation::{
+    ReservationRequest, ReservationVerb, hold, packed_hold, reservation,
 };
-use redis_throttle_engine::grammar::rule::{request, rule, rule_with_cost};
-use redis_throttle_engine::grammar::usage::{Usage, packed_usage, usage};
-use redis_throttle_engine::leases::{self, Holders as _};
-use redis_throttle_engine::reservations::window::Hold;
-use redis_throttle_engine::rule_set::{Force, Row, deciding};
-use redis_throttle_engine::time::{Instant, Span};
+use crate::grammar::rule::{request, rule, rule_with_cost};
+use crate::grammar::usage::{Usage, packed_usage, usage};
+use crate::leases::{self, Holders as _};
+use crate::rule_set::{Force, Row};
+use crate::time::Instant;
 
 use super::keys::{Effect, Keys};
 use super::refused::Refused;
+use super::reply::{Reply, array, integer, row_reply, rows_reply};
+use super::reserving::{Reserving, rule_of};
 
+/// The slots of a sliding window, as in the module's default settings.
 const SLOTS: Slots = Slots::DEFAULT;
 
 /// One rule of a command.
@@ -53,7 +52,7 @@ impl<'a> Part<'a> {
         Self { asked, force: None }
     }
 
-    /// Reads the words of a policy call. The fake has no policies, so only a default rule applies.
+    /// Reads the words of a policy call. There are no policies, so only a default rule applies.
     fn of_policy(usage: &Usage<'_>) -> Result<Self, Refused> {
         let request = usage.request(usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS))?;
         Ok(Self { asked: Wanted::Units(request), force: Some(Force::Enforced) })
@@ -65,80 +64,63 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A reservation that is to be made.
-struct Reserving<'a> {
-    rule: Rule,
-    id: &'a [u8],
-    hold: Hold,
-    /// Set only for the default rule of a policy.
-    force: Option<Force>,
-}
-
-impl<'a> Reserving<'a> {
-    fn new(request: HoldRequest<'a>) -> Result<Self, Refused> {
-        let (rule, force) = rule_of(request.source)?;
-        Ok(Self { rule, id: request.id, hold: request.hold, force })
-    }
-}
-
-/// Returns the rule of a reservation. The fake has no policies, so only a default rule applies.
-fn rule_of(source: RuleSource<'_>) -> Result<(Rule, Option<Force>), Refused> {
-    let usage = match source {
-        RuleSource::Call(rule) => return Ok((rule, None)),
-        RuleSource::Policy(usage) => usage,
-    };
-    let rule = usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS);
-    let rule = usage.request(rule)?.rule;
-    if rule.is_reservable() {
-        return Ok((rule, Some(Force::Enforced)));
-    }
-    Err(GrammarError::PolicyNotReservable.into())
-}
+/// Runs a command whose first argument is a key.
+type Run = fn(&mut Call<'_>, &[u8], &[&[u8]]) -> Result<Reply, Refused>;
 
 /// Runs a command. `words` begins with the command's name.
-pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value, Refused> {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    let [command, args @ ..] = words.as_slice() else { return Err(Refused::UnknownCommand) };
+pub fn run(keys: &mut Keys, now: Instant, words: &[&[u8]]) -> Result<Reply, Refused> {
+    let [command, args @ ..] = words else { return Err(Refused::UnknownCommand) };
+    let command = command.to_ascii_uppercase();
     let Some(name) = command.strip_prefix(b"RL.") else {
-        return match (*command, args) {
-            (b"DEL", [key]) => Ok(Value::Int(keys.delete(key, now).into())),
-            _ => Err(Refused::UnknownCommand),
-        };
+        return server_command(keys, now, &command, args);
     };
-    let mut call = Call { keys, now };
-    match name {
-        b"ALL" => return call.all(args, true),
-        b"PEEKALL" => return call.all(args, false),
-        _ => {}
-    }
-    let (key, args) = args.split_first().ok_or(GrammarError::Arity)?;
-    let after_name = args.get(1..).unwrap_or_default();
-    match name {
-        b"PEEK" => {
-            let part = match rule(args, SLOTS) {
-                Err(GrammarError::UseNotHere) => Part::of_policy(&usage(after_name)?)?,
-                Err(GrammarError::ReserveNotHere) => {
-                    Part::reserving(Reserving::new(hold(after_name, SLOTS)?)?)
-                }
-                asked => Part::plain(asked?),
-            };
-            call.one(key, &part, false)
+    let run: Run = match name {
+        b"ALL" => return Call { keys, now }.all(args, true),
+        b"PEEKALL" => return Call { keys, now }.all(args, false),
+        b"PEEK" => |call, key, args| call.peek(key, args),
+        b"RESERVE" => |call, key, args| {
+            call.one(key, &Part::reserving(Reserving::new(hold(args, SLOTS)?)?), true)
+        },
+        b"COMMIT" => |call, key, args| call.end(key, args, ReservationVerb::Commit),
+        b"CANCEL" => |call, key, args| call.end(key, args, ReservationVerb::Cancel),
+        b"BLOCK" => |call, key, args| call.block(key, args),
+        b"CHARGE" => |call, key, args| call.settle(key, args, true),
+        b"REFUND" => |call, key, args| call.settle(key, args, false),
+        b"USE" => |call, key, args| call.one(key, &Part::of_policy(&usage(args)?)?, true),
+        b"LEASE" => {
+            |call, key, args| call.one(key, &Part::plain(Asked::Lease(lease::lease(args)?)), true)
         }
-        b"RESERVE" => call.one(key, &Part::reserving(Reserving::new(hold(args, SLOTS)?)?), true),
-        b"COMMIT" => call.settle_reservation(key, args, ReservationVerb::Commit),
-        b"CANCEL" => call.settle_reservation(key, args, ReservationVerb::Cancel),
-        b"BLOCK" => call.block(key, args),
-        b"CHARGE" => call.settle(key, args, true),
-        b"REFUND" => call.settle(key, args, false),
-        b"USE" => call.one(key, &Part::of_policy(&usage(args)?)?, true),
-        b"LEASE" => call.one(key, &Part::plain(Asked::Lease(lease::lease(args)?)), true),
-        b"RENEW" => call.renew(key, args),
-        b"RELEASE" => call.release(key, args),
+        b"RENEW" => |call, key, args| call.renew(key, args),
+        b"RELEASE" => |call, key, args| call.release(key, args),
         _ => {
             let algorithm = named(name).map_err(|_| Refused::UnknownCommand)?;
-            let request = request(algorithm, args, SLOTS)?;
-            call.one(key, &Part::plain(Asked::Units(request)), true)
+            let (key, args) = args.split_first().ok_or(GrammarError::Arity)?;
+            let part = Part::plain(Asked::Units(request(algorithm, args, SLOTS)?));
+            return Call { keys, now }.one(key, &part, true);
         }
+    };
+    let (key, args) = args.split_first().ok_or(GrammarError::Arity)?;
+    run(&mut Call { keys, now }, key, args)
+}
+
+/// Runs a command of the server itself.
+fn server_command(
+    keys: &mut Keys,
+    now: Instant,
+    command: &[u8],
+    args: &[&[u8]],
+) -> Result<Reply, Refused> {
+    let count = |found: usize| Ok(Reply::Integer(integer(found as u64)));
+    match (command, args) {
+        (b"DEL", [_, ..]) => count(args.iter().filter(|key| keys.delete(key, now)).count()),
+        (b"EXISTS", [_, ..]) => count(args.iter().filter(|key| keys.exists(key, now)).count()),
+        (b"PTTL", [key]) => Ok(Reply::Integer(keys.ttl_ms(key, now).map_or(-2, integer))),
+        (b"FLUSHALL", _) => {
+            *keys = Keys::default();
+            Ok(Reply::Okay)
+        }
+        (b"DEL" | b"EXISTS" | b"PTTL", _) => Err(GrammarError::Arity.into()),
+        _ => Err(Refused::UnknownCommand),
     }
 }
 
@@ -211,7 +193,7 @@ impl Call<'_> {
     }
 
     /// Runs a command with one rule.
-    fn one(&mut self, key: &[u8], part: &Part<'_>, stores: bool) -> Result<Value, Refused> {
+    fn one(&mut self, key: &[u8], part: &Part<'_>, stores: bool) -> Result<Reply, Refused> {
         let (row, effect) = self.decide(key, part, Mode::Take)?;
         if stores {
             self.store(key, effect);
@@ -219,8 +201,20 @@ impl Call<'_> {
         Ok(row_reply(&row.decision, row.force))
     }
 
+    fn peek(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Reply, Refused> {
+        let after_name = args.get(1..).unwrap_or_default();
+        let part = match rule(args, SLOTS) {
+            Err(GrammarError::UseNotHere) => Part::of_policy(&usage(after_name)?)?,
+            Err(GrammarError::ReserveNotHere) => {
+                Part::reserving(Reserving::new(hold(after_name, SLOTS)?)?)
+            }
+            asked => Part::plain(asked?),
+        };
+        self.one(key, &part, false)
+    }
+
     /// Runs a command with several rules.
-    fn all(&mut self, args: &[&[u8]], stores: bool) -> Result<Value, Refused> {
+    fn all(&mut self, args: &[&[u8]], stores: bool) -> Result<Reply, Refused> {
         if args.len() > 2 * RULES_MAX + 1 {
             return Err(GrammarError::TooManyRules.into());
         }
@@ -256,7 +250,7 @@ impl Call<'_> {
     }
 
     /// Runs a charge or a refund.
-    fn settle(&mut self, key: &[u8], args: &[&[u8]], charges: bool) -> Result<Value, Refused> {
+    fn settle(&mut self, key: &[u8], args: &[&[u8]], charges: bool) -> Result<Reply, Refused> {
         let part = match rule_with_cost(args, SLOTS) {
             Err(GrammarError::UseNotHere) => {
                 Part::of_policy(&usage(args.get(1..).unwrap_or_default())?.unconditional()?)?
@@ -277,48 +271,43 @@ impl Call<'_> {
         Ok(array(&decision.integers()))
     }
 
-    fn renew(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
-        let (id, ttl) = lease::renew(args)?;
-        if self.keys.ban(key, self.now).is_some() {
-            return Ok(Value::Int(0));
-        }
-        let mut holders = self.keys.holders(key, id, self.now)?;
-        let Ok::<_, Infallible>(grant) = leases::renew(&mut holders, ttl, self.now);
-        self.store(key, grant.map(|grant| Effect::Hold { id: id.to_vec(), grant }));
-        Ok(Value::Int(grant.is_some().into()))
-    }
-
-    /// Replaces every state of a key by a ban.
-    fn block(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
-        let ban = Ban::new(self.now, duration_of_ban(args)?);
-        self.keys.delete(key, self.now);
-        self.store(key, Some(Effect::of_ban(&ban)));
-        Ok(Value::Okay)
-    }
-
-    fn release(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
-        let id = lease::release(args)?;
-        if self.keys.ban(key, self.now).is_some() {
-            return Ok(Value::Int(0));
-        }
-        let Ok::<_, Infallible>(mine) = self.keys.holders(key, id, self.now)?.mine();
-        self.store(key, mine.map(|_| Effect::Release { id: id.to_vec() }));
-        Ok(Value::Int(mine.is_some().into()))
-    }
-
     /// Commits or cancels a reservation.
-    fn settle_reservation(
-        &mut self,
-        key: &[u8],
-        args: &[&[u8]],
-        verb: ReservationVerb,
-    ) -> Result<Value, Refused> {
+    fn end(&mut self, key: &[u8], args: &[&[u8]], verb: ReservationVerb) -> Result<Reply, Refused> {
         let ReservationRequest { id, source, step } = reservation(verb, args, SLOTS)?;
         let (rule, _) = rule_of(source)?;
         let outcome = rule.take_step(self.keys.state(key, self.now)?, self.now, id, step)?;
         let (decision, effect) = (outcome.decision, Effect::of(&outcome.next));
         self.store(key, effect);
         Ok(array(&decision.integers()))
+    }
+
+    fn renew(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Reply, Refused> {
+        let (id, ttl) = lease::renew(args)?;
+        if self.keys.ban(key, self.now).is_some() {
+            return Ok(Reply::Integer(0));
+        }
+        let mut holders = self.keys.holders(key, id, self.now)?;
+        let Ok::<_, Infallible>(grant) = leases::renew(&mut holders, ttl, self.now);
+        self.store(key, grant.map(|grant| Effect::Hold { id: id.to_vec(), grant }));
+        Ok(Reply::Integer(grant.is_some().into()))
+    }
+
+    /// Replaces every state of a key by a ban.
+    fn block(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Reply, Refused> {
+        let ban = Ban::new(self.now, duration_of_ban(args)?);
+        self.keys.delete(key, self.now);
+        self.store(key, Some(Effect::of_ban(&ban)));
+        Ok(Reply::Okay)
+    }
+
+    fn release(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Reply, Refused> {
+        let id = lease::release(args)?;
+        if self.keys.ban(key, self.now).is_some() {
+            return Ok(Reply::Integer(0));
+        }
+        let Ok::<_, Infallible>(mine) = self.keys.holders(key, id, self.now)?.mine();
+        self.store(key, mine.map(|_| Effect::Release { id: id.to_vec() }));
+        Ok(Reply::Integer(mine.is_some().into()))
     }
 }
 
@@ -338,45 +327,4 @@ fn packed(words: &[u8]) -> Result<Part<'_>, Refused> {
 
 fn in_rule(at: usize) -> impl Fn(Refused) -> Refused {
     move |error| Refused::InRule { number: at + 1, error: Box::new(error) }
-}
-
-fn integer(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn ms(span: Span) -> i64 {
-    integer(span.as_ms_ceil())
-}
-
-fn array(integers: &[i64]) -> Value {
-    Value::Array(integers.iter().copied().map(Value::Int).collect())
-}
-
-/// Returns five integers, or seven for a policy.
-fn row_reply(decision: &Decision, force: Option<Force>) -> Value {
-    let five = decision.integers();
-    let would = [five[0], five[3]];
-    if force.is_some() { array(&[&five[..], &would].concat()) } else { array(&five) }
-}
-
-/// Returns six integers, then a row for each rule.
-fn rows_reply(rows: &[Row]) -> Value {
-    let at = deciding(rows);
-    let mut head = rows.get(at).map(|row| row.decision.integers()).unwrap_or_default();
-    let allowed = head[0] != 0;
-    if allowed {
-        let waits = rows.iter().filter_map(|row| row.decision.verdict.wait());
-        head[3] = waits.max().map_or(0, ms);
-    }
-    let mut reply: Vec<_> = head.into_iter().map(Value::Int).collect();
-    reply.push(Value::Int(integer(at as u64 + 1)));
-    reply.extend(rows.iter().map(|row| {
-        let mut decision = row.decision;
-        // In a denied call, a rule that would allow it reports no wait.
-        if !allowed && decision.verdict.is_allowed() {
-            decision.verdict = Verdict::ALLOWED;
-        }
-        row_reply(&decision, row.force)
-    }));
-    Value::Array(reply)
 }

@@ -1,21 +1,28 @@
-//! The keys of a fake server. Each expires when the module would let it expire.
+//! The keys. Each expires when the module would let it expire.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use redis_throttle_engine::algorithms::{NewState, State};
-use redis_throttle_engine::ban::{Ban, LiveBan};
-use redis_throttle_engine::decision::StateWrite;
-use redis_throttle_engine::leases::{Grant, Holders};
-use redis_throttle_engine::state::{self, Change};
-use redis_throttle_engine::time::{Instant, Span};
+use crate::algorithms::{NewState, State};
+use crate::ban::{Ban, LiveBan};
+use crate::decision::StateWrite;
+use crate::leases::{Grant, Holders};
+use crate::state::{self, Change};
+use crate::time::{Instant, Span};
 
 /// The error for a command on a key that holds a value of another type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WrongType;
+pub struct WrongType;
 
 #[derive(Debug, Default)]
-pub(super) struct Keys(HashMap<Vec<u8>, Key>);
+pub struct Keys {
+    by_name: HashMap<Vec<u8>, Key>,
+    /// An estimate of the memory of all keys.
+    bytes: usize,
+}
+
+/// The memory of a key or a holder next to its name and its bytes, estimated.
+const OVERHEAD_BYTES: usize = 96;
 
 #[derive(Debug)]
 struct Key {
@@ -33,7 +40,7 @@ enum Value {
 
 /// The change that a command makes to its key.
 #[derive(Debug)]
-pub(super) enum Effect {
+pub enum Effect {
     Keep { change: Change, expires_at: Instant, ttl_slack: Span },
     Delete,
     Hold { id: Vec<u8>, grant: Grant },
@@ -63,6 +70,19 @@ impl Effect {
 }
 
 impl Key {
+    fn is_live(&self, now: Instant) -> bool {
+        now.as_us() / 1000 <= self.expire_at_ms && !self.was_banned(now)
+    }
+
+    /// Returns an estimate of the memory of this key.
+    fn bytes(&self, name: &[u8]) -> usize {
+        let value = match &self.value {
+            Value::State(bytes) => bytes.len(),
+            Value::Holders(all) => all.keys().map(|id| id.len() + OVERHEAD_BYTES).sum(),
+        };
+        name.len() + value + OVERHEAD_BYTES
+    }
+
     /// Returns true if the key holds a ban that has ended, which counts as nothing.
     fn was_banned(&self, now: Instant) -> bool {
         let Value::State(bytes) = &self.value else { return false };
@@ -82,14 +102,44 @@ impl Key {
 impl Keys {
     /// Removes a key; returns true if it was there.
     pub fn delete(&mut self, name: &[u8], now: Instant) -> bool {
-        let was_there = self.live(name, now).is_some();
-        self.0.remove(name);
+        let was_there = self.exists(name, now);
+        self.remove(name);
         was_there
     }
 
+    /// Returns true if a key exists.
+    pub fn exists(&self, name: &[u8], now: Instant) -> bool {
+        self.live(name, now).is_some()
+    }
+
+    /// Returns the time until a key expires, in milliseconds; `None` if there is no such key.
+    pub fn ttl_ms(&self, name: &[u8], now: Instant) -> Option<u64> {
+        let key = self.live(name, now)?;
+        Some(key.expire_at_ms.saturating_sub(now.as_us() / 1000))
+    }
+
+    /// Removes the keys that have expired.
+    pub fn sweep(&mut self, now: Instant) {
+        self.by_name.retain(|_, key| key.is_live(now));
+        self.bytes = self.by_name.iter().map(|(name, key)| key.bytes(name)).sum();
+    }
+
+    /// Returns an estimate of the memory of all keys, expired ones included.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        self.bytes -= self.bytes_of(name);
+        self.by_name.remove(name);
+    }
+
+    fn bytes_of(&self, name: &[u8]) -> usize {
+        self.by_name.get(name).map_or(0, |key| key.bytes(name))
+    }
+
     fn live(&self, name: &[u8], now: Instant) -> Option<&Key> {
-        let is_live = |key: &&Key| now.as_us() / 1000 <= key.expire_at_ms && !key.was_banned(now);
-        self.0.get(name).filter(is_live)
+        self.by_name.get(name).filter(|key| key.is_live(now))
     }
 
     /// Returns the state of a key.
@@ -127,13 +177,19 @@ impl Keys {
 
     /// Applies the effect of a command.
     pub fn store(&mut self, name: &[u8], effect: Effect, now: Instant) {
-        if self.live(name, now).is_none() {
-            self.0.remove(name);
+        if !self.exists(name, now) {
+            self.remove(name);
         }
+        self.bytes -= self.bytes_of(name);
+        self.apply(name, effect, now);
+        self.bytes += self.bytes_of(name);
+    }
+
+    fn apply(&mut self, name: &[u8], effect: Effect, now: Instant) {
         let new = |value| Key { value, expire_at_ms: 0 };
         match effect {
             Effect::Keep { change, expires_at, ttl_slack } => {
-                let key = self.0.entry(name.to_vec());
+                let key = self.by_name.entry(name.to_vec());
                 let key = key.or_insert_with(|| new(Value::State(Vec::new())));
                 if let Value::State(bytes) = &mut key.value {
                     change.apply(bytes);
@@ -142,10 +198,10 @@ impl Keys {
                 key.expire(expires_at, relaxed, relaxed);
             }
             Effect::Delete => {
-                self.0.remove(name);
+                self.by_name.remove(name);
             }
             Effect::Hold { id, grant } => {
-                let key = self.0.entry(name.to_vec());
+                let key = self.by_name.entry(name.to_vec());
                 let key = key.or_insert_with(|| new(Value::Holders(HashMap::new())));
                 if let Value::Holders(holders) = &mut key.value {
                     holders.retain(|_, expiry| *expiry > now);
@@ -156,12 +212,13 @@ impl Keys {
                 key.expire(last, last.after(left.eighth()), last.after(left));
             }
             Effect::Release { id } => {
-                let Some(Key { value: Value::Holders(holders), .. }) = self.0.get_mut(name) else {
+                let Some(Key { value: Value::Holders(holders), .. }) = self.by_name.get_mut(name)
+                else {
                     return;
                 };
                 holders.remove(&id);
                 if holders.is_empty() {
-                    self.0.remove(name);
+                    self.by_name.remove(name);
                 }
             }
         }
@@ -169,7 +226,7 @@ impl Keys {
 }
 
 /// The live holders of leases, in the order of their expiry, for a decision about the holder `me`.
-pub(super) struct LiveHolders<'a> {
+pub struct LiveHolders<'a> {
     live: Vec<(Instant, &'a [u8])>,
     me: &'a [u8],
 }
