@@ -14,13 +14,17 @@ pub struct Arguments {
     pub command: Option<Command>,
     /// The arguments of the page.
     #[command(flatten)]
-    pub serve: ServeArguments,
+    pub page: PageArguments,
 }
 
 /// A command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the page
+    Page(PageArguments),
+    /// Answer the module's commands as a server with the module does, without a Redis
+    ///
+    /// Keys are in memory and end with the program. `RL.DEBUG CLOCK` stops and moves the clock.
     Serve(ServeArguments),
     /// Replay the requests of a log against limits, and report what they would have denied
     Replay(Box<ReplayArguments>),
@@ -28,9 +32,17 @@ pub enum Command {
 
 /// The arguments of the page.
 #[derive(Args, Debug)]
-pub struct ServeArguments {
+pub struct PageArguments {
     /// The address of the page, as host:port; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
+    pub listen: String,
+}
+
+/// The arguments of the server.
+#[derive(Args, Debug)]
+pub struct ServeArguments {
+    /// The address for clients, as host:port; port 0 picks a free one. There is no password
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7379")]
     pub listen: String,
 }
 
@@ -47,20 +59,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_is_served_with_and_without_the_command() {
+    fn command_is_the_page_unless_named() {
         for (line, expected) in [
-            ("lab", "127.0.0.1:7780"),
-            ("lab --listen 127.0.0.1:0", "127.0.0.1:0"),
-            ("lab serve", "127.0.0.1:7780"),
-            ("lab serve --listen [::1]:9", "[::1]:9"),
+            ("lab", "page 127.0.0.1:7780"),
+            ("lab --listen 127.0.0.1:0", "page 127.0.0.1:0"),
+            ("lab page", "page 127.0.0.1:7780"),
+            ("lab page --listen [::1]:9", "page [::1]:9"),
+            ("lab serve", "serve 127.0.0.1:7379"),
+            ("lab serve --listen [::1]:9", "serve [::1]:9"),
         ] {
             let arguments = Arguments::try_parse_from(line.split(' ')).expect(line);
-            let serve = match arguments.command {
-                None => arguments.serve,
-                Some(Command::Serve(serve)) => serve,
+            let named = match arguments.command {
+                None => format!("page {}", arguments.page.listen),
+                Some(Command::Page(page)) => format!("page {}", page.listen),
+                Some(Command::Serve(serve)) => format!("serve {}", serve.listen),
                 Some(Command::Replay(_)) => panic!("{line} is not a replay"),
             };
-            assert_eq!(serve.listen, expected, "{line}");
+            assert_eq!(named, expected, "{line}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! The program.
 
 use clap::Parser as _;
-use redis_throttle_lab::arguments::{Arguments, Command, ServeArguments, one_line};
-use redis_throttle_lab::page::serving::{Patience, Server};
-use redis_throttle_lab::replay;
+use redis_throttle_lab::arguments::{Arguments, Command, PageArguments, ServeArguments, one_line};
+use redis_throttle_lab::page::serving::Patience;
+use redis_throttle_lab::{page, replay, serve};
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -21,7 +21,8 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("{}; see --help", one_line(&error))),
     };
     let done = match arguments.command {
-        None => serve(&arguments.serve),
+        None => page(&arguments.page),
+        Some(Command::Page(arguments)) => page(&arguments),
         Some(Command::Serve(arguments)) => serve(&arguments),
         Some(Command::Replay(arguments)) => return replay::run(&arguments),
     };
@@ -37,11 +38,31 @@ fn fail(reason: &str) -> ExitCode {
 }
 
 /// Serves the page until the process ends.
+fn page(arguments: &PageArguments) -> Result<(), String> {
+    let server = page::serving::Server::bind(&arguments.listen, Patience::default())?;
+    print(&format!("redis-throttle-lab: http://{}", server.address()));
+    server.run().map(|never| match never {}).map_err(cannot_serve)
+}
+
+/// Answers the module's commands until the process ends.
 fn serve(arguments: &ServeArguments) -> Result<(), String> {
-    let server = Server::bind(&arguments.listen, Patience::default())?;
+    let server = serve::server::Server::bind(&arguments.listen)?;
+    let address = server.address();
+    print(&format!(
+        "redis-throttle-lab: redis://{address}, try: redis-cli -h {} -p {} RL.GCRA user:42 6 10 60",
+        address.ip(),
+        address.port()
+    ));
+    server.run().map(|never| match never {}).map_err(cannot_serve)
+}
+
+fn print(line: &str) {
     let mut output = std::io::stdout();
     // A closed output is no reason to end.
-    let _ = writeln!(output, "redis-throttle-lab: http://{}", server.address());
+    let _ = writeln!(output, "{line}");
     let _ = output.flush();
-    server.run().map(|never| match never {}).map_err(|error| format!("cannot serve: {error}"))
+}
+
+fn cannot_serve(error: std::io::Error) -> String {
+    format!("cannot serve: {error}")
 }

@@ -5,6 +5,7 @@
 
 use super::access::Access;
 use super::request::Site;
+use crate::listening;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -64,16 +65,7 @@ impl Server {
     ///
     /// Returns a line that says what is wrong and what to do.
     pub fn bind(listen: &str, patience: Patience) -> Result<Self, String> {
-        let fail = |error: io::Error| match error.kind() {
-            io::ErrorKind::AddrInUse => format!(
-                "cannot listen on {listen}: the port is in use; choose another one, such as \
-                 --listen 127.0.0.1:7781"
-            ),
-            _ => format!("cannot listen on {listen}: {error}"),
-        };
-        let listener = Listener::bind(listen).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        let address = listener.local_addr().map_err(fail)?;
+        let (listener, address) = listening::bind(listen, "127.0.0.1:7781")?;
         let site = Site::new(Access::new(listen, address));
         Ok(Self { listener, address, site, patience })
     }

@@ -31,7 +31,7 @@ async function end(child) {
 
 /** Starts the program of $RL_LAB on a free port. Returns its address and a way to end it. */
 export async function startLab() {
-  const child = spawn(required('RL_LAB'), ['serve', '--listen', '127.0.0.1:0'], {
+  const child = spawn(required('RL_LAB'), ['page', '--listen', '127.0.0.1:0'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   for await (const line of createInterface({ input: child.stdout })) {
