@@ -39,7 +39,7 @@ clippy := cargo clippy --locked --all-targets
 build_with_faults := cargo build --locked --lib --features fault-injection
 # The environment of the suites that start servers.
 with_modules := RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)'
-for_clients := RL_MODULE='$(module)' scripts/clients.sh
+for_clients := RL_MODULE='$(module)' RL_LAB='$(lab)' scripts/clients.sh
 # Most tests of these suites wait for servers, so four run at once even on two cores.
 threads := --test-threads 4
 
@@ -151,6 +151,7 @@ test-all: test-module test-clients test-gateway test-lab test-monitoring test-ex
 test-clients: ## test the clients for Python, Node, Rust, Go and Java; ONLY=python tests one
 	$(call only,$(languages))@scripts/install-prerequisites.sh rust build server $(or $(ONLY),clients)
 	$(cargo_build)
+	$(cargo_build) --package redis-throttle-lab
 	$(for_clients) test $(ONLY)
 
 test-gateway: ## test the gateway, also behind Envoy, nginx, Caddy and HAProxy

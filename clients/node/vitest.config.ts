@@ -9,6 +9,7 @@ const ONCE = [
   'cluster-seed',
   'exits',
   'healing',
+  'lab',
   'leases',
   'resets',
   'stores',

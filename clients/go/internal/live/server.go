@@ -60,7 +60,13 @@ func Run(t *testing.T, arguments ...string) string {
 	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "--") {
 		own, arguments = append(arguments[:1:1], own...), arguments[1:]
 	}
-	command := exec.Command(binary, append(own, arguments...)...)
+	begin(t, addr, exec.Command(binary, append(own, arguments...)...))
+	return addr
+}
+
+// begin starts a program, ends it with the test, and returns when it answers.
+func begin(t *testing.T, addr string, command *exec.Cmd) {
+	t.Helper()
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +75,21 @@ func Run(t *testing.T, arguments ...string) string {
 		_ = command.Wait()
 	})
 	Await(t, "the server answers", func() bool { return answers(addr) })
+}
+
+// Lab starts redis-throttle-lab serve, ends it with the test, and returns its address: RL_LAB,
+// otherwise that of target/release above the folder.
+func Lab(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("RL_LAB")
+	if path == "" {
+		path = above(t, "target/release/redis-throttle-lab")
+	}
+	if _, err := os.Stat(path); err != nil {
+		Lacks(t, "no lab: see RL_LAB")
+	}
+	addr := freeAddress(t)
+	begin(t, addr, exec.Command(path, "serve", "--listen", addr))
 	return addr
 }
 

@@ -5,6 +5,7 @@ mod backends;
 mod fake;
 mod healing;
 mod items;
+mod lab;
 mod pressure;
 mod promise_sent_once;
 mod proxy;

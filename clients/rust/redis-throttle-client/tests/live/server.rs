@@ -27,7 +27,7 @@ pub fn backend() -> Backend {
     env::var("RL_BACKEND").map_or(Backend::Module, |name| name.parse().expect("RL_BACKEND"))
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let of_package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let is_root = |folder: &&Path| folder.join("ARCHITECTURE.md").exists();
     of_package.ancestors().find(is_root).expect("the repository").to_owned()

@@ -71,20 +71,34 @@ public final class Server implements AutoCloseable {
       words.addAll(List.of("--port", Integer.toString(port), "--bind", "127.0.0.1"));
       words.addAll(List.of("--save", "", "--dir", folder.toString()));
       words.addAll(rest);
-      Process process =
-          new ProcessBuilder(words).redirectOutput(folder.resolve("log").toFile()).start();
-      Server server = new Server(port, process, folder);
-      try {
-        await("the server answers", () -> answers(port));
-      } catch (AssertionError e) {
-        server.close();
-        throw e;
-      }
-      return server;
+      return run(port, folder, words);
     } catch (IOException e) {
       lacks(false, "no server: see RL_SERVER");
       throw new IllegalStateException(e);
     }
+  }
+
+  /** Starts {@code redis-throttle-lab serve}, which RL_LAB names. */
+  static Server lab() throws IOException {
+    String path = System.getenv("RL_LAB");
+    File lab = new File(path == null ? "../../../target/release/redis-throttle-lab" : path);
+    lacks(lab.exists(), "no lab: see RL_LAB");
+    int port = freePort();
+    List<String> words = List.of(lab.getAbsolutePath(), "serve", "--listen", "127.0.0.1:" + port);
+    return run(port, Files.createTempDirectory("redis-throttle"), words);
+  }
+
+  private static Server run(int port, Path folder, List<String> words) throws IOException {
+    Process process =
+        new ProcessBuilder(words).redirectOutput(folder.resolve("log").toFile()).start();
+    Server server = new Server(port, process, folder);
+    try {
+      await("the server answers", () -> answers(port));
+    } catch (AssertionError e) {
+      server.close();
+      throw e;
+    }
+    return server;
   }
 
   static int freePort() throws IOException {
