@@ -1,97 +1,72 @@
 //! The command line and environment of the exporter.
 
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Error, Parser};
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// The output of `--help`.
-pub const HELP: &str = "\
-Metrics of redis-throttle for Prometheus: one scrape, one RL.METRICS on each server.
-
-Usage: redis-throttle-exporter --server URL ... [--cluster URL ...] [--listen ADDRESS]
-
-  --server URL       a server; may be given several times
-  --cluster URL      any node of a cluster: each scrape finds the others
-  --listen ADDRESS   the address that answers GET /metrics and GET /healthz (default 127.0.0.1:9877)
-  --timeout-ms N     time for an answer to arrive and be parsed, 1 to 60000 (default 2000)
-  --help, --version
-
+/// The end of the output of `--help`.
+const URLS: &str = "\
 A URL is redis://[user:password@]host[:port], rediss:// with TLS, or redis+unix:///path?user=&pass=.
 Every user of a machine can read command lines. To keep a password out of them, set the environment
 variables REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS to URLs separated by blanks. To trust
-an authority that the system does not know, set SSL_CERT_FILE to its certificate.
-";
+an authority that the system does not know, set SSL_CERT_FILE to its certificate.";
 
 /// The valid values of `--timeout-ms`.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
-/// The servers to ask, and the address to listen on.
+/// Metrics of redis-throttle for Prometheus: one scrape, one RL.METRICS on each server.
+#[derive(Parser)]
+#[command(name = "redis-throttle-exporter", version, after_help = URLS, args_override_self = true)]
 pub struct Arguments {
-    /// Single servers.
+    /// A server; may be given several times
+    #[arg(long = "server", value_name = "URL", value_parser = server)]
     pub servers: Vec<ConnectionInfo>,
-    /// One node of each cluster.
+    /// Any node of a cluster: each scrape finds the others
+    #[arg(long = "cluster", value_name = "URL", value_parser = cluster)]
     pub clusters: Vec<ConnectionInfo>,
-    /// The address to listen on, as `host:port`.
+    /// The address that answers GET /metrics and GET /healthz, as host:port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9877")]
     pub listen: String,
-    /// The time for the answer of a server to arrive and be parsed.
+    /// The time for an answer to arrive and be parsed, 1 to 60000
+    #[arg(long = "timeout-ms", value_name = "N", default_value = "2000", value_parser = timeout)]
     pub timeout: Duration,
 }
 
 /// The action that a command line requests.
 pub enum Asked {
-    /// Print [`HELP`].
-    Help,
-    /// Print the version.
-    Version,
+    /// Print the help or the version.
+    Print(String),
     /// Run the exporter.
     Run(Arguments),
 }
 
 impl Arguments {
-    /// Reads the words of a command line, and environment variables through `variable`.
+    /// Reads a command line, which begins with the program's name, and environment variables
+    /// through `variable`.
     ///
     /// # Errors
     ///
     /// Returns a line that says what is wrong. The line never contains a URL, because a URL may
     /// contain a password.
-    pub fn parse(
+    pub fn read(
         words: impl Iterator<Item = OsString>,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Asked, String> {
-        let mut arguments = Self {
-            servers: Vec::new(),
-            clusters: Vec::new(),
-            listen: "127.0.0.1:9877".to_owned(),
-            timeout: Duration::from_millis(2000),
+        let mut arguments = match Self::try_parse_from(words) {
+            Ok(arguments) => arguments,
+            Err(error) if !error.use_stderr() => return Ok(Asked::Print(error.to_string())),
+            Err(error) => return Err(refusal(&error)),
         };
-        let urls = |name: &str| utf8(name, variable(name).unwrap_or_default());
-        for url in urls("REDIS_THROTTLE_SERVERS")?.split_whitespace() {
-            arguments.servers.push(connection("REDIS_THROTTLE_SERVERS", url)?);
-        }
-        for url in urls("REDIS_THROTTLE_CLUSTERS")?.split_whitespace() {
-            arguments.clusters.push(connection("REDIS_THROTTLE_CLUSTERS", url)?);
-        }
-        let words = words.map(|word| utf8("an argument", word)).collect::<Result<Vec<_>, _>>()?;
-        let mut words = words.into_iter();
-        while let Some(word) = words.next() {
-            let (name, mut value) = match word.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (word, None),
-            };
-            let mut value = || {
-                let value = value.take().or_else(|| words.next());
-                value.ok_or_else(|| format!("{name} needs a value"))
-            };
-            match name.as_str() {
-                "--server" => arguments.servers.push(connection("--server", &value()?)?),
-                "--cluster" => arguments.clusters.push(connection("--cluster", &value()?)?),
-                "--listen" => arguments.listen = value()?,
-                "--timeout-ms" => arguments.timeout = timeout(&value()?)?,
-                "--help" | "-h" => return Ok(Asked::Help),
-                "--version" | "-V" => return Ok(Asked::Version),
-                _ => return Err("unknown argument: --help lists the known ones".to_owned()),
-            }
-        }
+        let urls = |name: &str| {
+            let urls = utf8(name, variable(name).unwrap_or_default())?;
+            let urls = urls.split_whitespace().map(|url| connection(name, url));
+            urls.collect::<Result<Vec<_>, _>>()
+        };
+        arguments.servers.splice(..0, urls("REDIS_THROTTLE_SERVERS")?);
+        arguments.clusters.splice(..0, urls("REDIS_THROTTLE_CLUSTERS")?);
         if arguments.servers.is_empty() && arguments.clusters.is_empty() {
             return Err("no server: name one with --server URL, or see --help".to_owned());
         }
@@ -99,8 +74,32 @@ impl Arguments {
     }
 }
 
+/// Returns the text of an error without the words of the command line.
+fn refusal(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::ValueValidation => {
+            error.source().map_or_else(|| "an invalid value".to_owned(), ToString::to_string)
+        }
+        ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".to_owned(),
+        ErrorKind::InvalidValue => {
+            let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            let argument = argument.unwrap_or_default();
+            format!("{} needs a value", argument.split(' ').next().unwrap_or_default())
+        }
+        _ => "unknown argument: --help lists the known ones".to_owned(),
+    }
+}
+
 fn utf8(source: &str, text: OsString) -> Result<String, String> {
     text.into_string().map_err(|_| format!("{source} is not valid UTF-8"))
+}
+
+fn server(url: &str) -> Result<ConnectionInfo, String> {
+    connection("--server", url)
+}
+
+fn cluster(url: &str) -> Result<ConnectionInfo, String> {
+    connection("--cluster", url)
 }
 
 /// Parses a URL with the `redis` crate.
@@ -124,10 +123,10 @@ mod tests {
     fn parse(line: &str, servers: Option<&str>) -> Result<Arguments, String> {
         let variable =
             |name: &str| servers.filter(|_| name == "REDIS_THROTTLE_SERVERS").map(OsString::from);
-        let asked = Arguments::parse(line.split_whitespace().map(OsString::from), variable)?;
-        match asked {
+        let words = ["exporter"].into_iter().chain(line.split_whitespace());
+        match Arguments::read(words.map(OsString::from), variable)? {
             Asked::Run(arguments) => Ok(arguments),
-            Asked::Help | Asked::Version => Err("nothing to run".to_owned()),
+            Asked::Print(text) => Err(text),
         }
     }
 
@@ -145,6 +144,16 @@ mod tests {
         assert_eq!(arguments.timeout, Duration::from_millis(150));
         let defaults = parse("--server redis://a", None).expect("one server is enough");
         assert_eq!(defaults.listen, "127.0.0.1:9877");
+        let last = parse("--server redis://a --listen b:1 --listen c:2", None).expect("the last");
+        assert_eq!(last.listen, "c:2");
+    }
+
+    #[test]
+    fn help_and_version_are_printed() {
+        let help = parse("--help", None).err().expect("the help");
+        assert!(help.contains("--timeout-ms <N>") && help.ends_with("certificate.\n"), "{help}");
+        let version = format!("redis-throttle-exporter {}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!(parse("-V", None).err(), Some(version));
     }
 
     #[test]
@@ -170,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn parse_refuses_text_that_is_not_utf_8_and_does_not_show_it() {
+    fn text_that_is_not_utf_8_is_refused_and_not_shown() {
         use std::os::unix::ffi::OsStringExt as _;
         let odd = || OsString::from_vec(b"redis://u:secret@a\xff".to_vec());
-        let words = ["--server".into(), odd()].into_iter();
-        let reason = Arguments::parse(words, |_| None).err();
+        let words = ["exporter".into(), "--server".into(), odd()].into_iter();
+        let reason = Arguments::read(words, |_| None).err();
         assert_eq!(reason.as_deref(), Some("an argument is not valid UTF-8"));
         for name in ["REDIS_THROTTLE_SERVERS", "REDIS_THROTTLE_CLUSTERS"] {
-            let words = ["--server", "redis://a"].map(OsString::from).into_iter();
-            let reason = Arguments::parse(words, |asked| (asked == name).then(odd)).err();
+            let words = ["exporter", "--server", "redis://a"].map(OsString::from).into_iter();
+            let reason = Arguments::read(words, |asked| (asked == name).then(odd)).err();
             assert_eq!(reason, Some(format!("{name} is not valid UTF-8")));
         }
     }

@@ -23,12 +23,9 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::process::ExitCode;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 fn main() -> ExitCode {
-    match Arguments::parse(std::env::args_os().skip(1), |name| std::env::var_os(name)) {
-        Ok(Asked::Help) => print(arguments::HELP),
-        Ok(Asked::Version) => print(&format!("redis-throttle-exporter {VERSION}\n")),
+    match Arguments::read(std::env::args_os(), |name| std::env::var_os(name)) {
+        Ok(Asked::Print(text)) => print(&text),
         Ok(Asked::Run(arguments)) => {
             if let Err(reason) = run(arguments) {
                 return fail(&reason);
