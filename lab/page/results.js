@@ -59,35 +59,39 @@ export function showTooltip(tooltip, call, choice, left, width) {
   tooltip.style.transform = `translateX(${Math.round(place_px)}px)`;
 }
 
-/** Shows the reply of a call in one line, for the charts that the pointer is not over. */
+/** Shows the reply of a call under its chart, for the charts that the pointer is not over. */
 export function showReadout(readout, call) {
   if (call === null) {
     readout.replaceChildren();
     return;
   }
-  const isAllowed = call.integers[0] > 0;
-  readout.replaceChildren(
-    make('span', {}, `user:${call.key + 1} at ${instantText(call.atUs)}`),
-    make('b', { class: isAllowed ? 'is-allowed' : 'is-denied' }, call.integers.join(' ')),
-  );
+  const color = call.integers[0] > 0 ? 'is-allowed' : 'is-denied';
+  const integers = INTEGERS.map((name, at) => make(
+    'span',
+    { title: MEANINGS[name] },
+    `${name} `,
+    make('b', { class: color }, String(call.integers[at])),
+  ));
+  const when = make('span', {}, `user:${call.key + 1} at ${instantText(call.atUs)}`);
+  readout.replaceChildren(when, ...integers);
 }
 
-/** Returns what the longest wait of a choice is: until a retry, or in the queue of a bucket. */
-function waitName(texts) {
-  const queues = texts.map((text) => /^\s*LEAKYBUCKET\b/i.test(text));
-  if (queues.every((is) => is)) return 'longest time in the queue or to a retry';
-  return queues.some((is) => is) ? 'longest wait' : 'longest wait to a retry';
+/** Returns how many of the allowed calls wait in the queue of a leaky bucket first. */
+function queueText({ queued, longest_queue_ms: longest }) {
+  return queued > 0 ? `${countText(queued)} after a wait of up to ${waitText(longest)}` : '';
 }
 
 /** Shows the figures of a choice in one line over its chart. */
-export function showFigures(line, { calls, truncated, summary, rule_texts: texts }) {
+export function showFigures(line, { calls, truncated, summary }) {
   const share = shareText(summary.allowed, calls);
   const wait = summary.longest_wait_ms;
+  const queue = queueText(summary);
   line.replaceChildren(
     make('b', { class: 'is-allowed' }, `${countText(summary.allowed)} allowed`),
+    ...(queue === '' ? [] : [make('span', {}, `of them ${queue}`)]),
     make('b', { class: 'is-denied' }, `${countText(summary.denied)} denied`),
     make('span', {}, `${share} of ${countText(calls)} calls allowed`),
-    ...(wait === null ? [] : [make('span', {}, `${waitName(texts)} ${waitText(wait)}`)]),
+    ...(wait === null ? [] : [make('span', {}, `longest wait to a retry ${waitText(wait)}`)]),
     ...(truncated ? [make('span', { class: 'error' }, 'cut at 100,000 calls')] : []),
   );
 }
@@ -104,13 +108,13 @@ function windowCell(windows) {
 /** Shows the table that compares the choices. */
 export function showSummary(table, choices, texts) {
   const heads = ['', 'rule', 'calls', 'allowed', 'share', 'denied', 'first attempts denied',
-    'units granted', 'most units in any window', 'longest wait'];
+    'units granted', 'most units in any window', 'longest wait to a retry'];
   const cells = (choice, at) => {
     const { summary, calls } = choice;
     return [
       texts[at].join(' + '),
       countText(calls),
-      countText(summary.allowed),
+      [countText(summary.allowed), queueText(summary)].filter((part) => part !== '').join(', '),
       shareText(summary.allowed, calls),
       countText(summary.denied),
       countText(summary.first_attempts_denied),

@@ -193,7 +193,7 @@ fn simulation_is_answered_in_columns() {
     assert_eq!((level[0], level[59], level[60], level[600]), (3.0, 3.0, 2.0, 0.0));
     let summary = json!({
         "allowed": 4, "denied": 6, "granted_units": 4, "first_attempts_denied": 6,
-        "longest_wait_ms": 3_596_000,
+        "longest_wait_ms": 3_596_000, "queued": 0, "longest_queue_ms": null,
         "windows": [{"window_ms": 3_600_000, "most_units": 4, "promised_units": 7}]
     });
     assert_eq!(fixed["summary"], summary);

@@ -151,6 +151,8 @@ fn summary(summary: &Summary) -> Value {
         "granted_units": summary.granted_units,
         "first_attempts_denied": summary.first_attempts_denied,
         "longest_wait_ms": summary.longest_wait_ms,
+        "queued": summary.queued,
+        "longest_queue_ms": summary.longest_queue_ms,
         "windows": windows.collect::<Vec<_>>(),
     })
 }

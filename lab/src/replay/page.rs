@@ -2,7 +2,7 @@
 
 use super::escaping::html;
 use super::report::{LimitReport, Report, SuggestionReport, TimelineReport};
-use super::wording::{bytes, clock, count, grouped, share, wait, window};
+use super::wording::{bytes, clock, count, grouped, queued, share, wait, window};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
@@ -90,7 +90,7 @@ fn overview(limits: &[LimitReport], has_shadow: bool) -> String {
     if has_shadow {
         head.push("In shadow mode");
     }
-    head.extend(["Keys denied", "Longest wait", "Memory at most"]);
+    head.extend(["Keys denied", "Retry after at most", "Memory at most"]);
     let rows = limits.iter().map(|limit| {
         let (calls, denied) = (grouped(limit.calls), grouped(limit.denied));
         let mut row = vec![limit.name.clone(), calls, denied, share(limit.denied, limit.calls)];
@@ -130,6 +130,9 @@ fn details(limit: &LimitReport) -> String {
             "<p><code>{}</code> gave the reply to {denied}: the longest wait.</p>",
             html(rule)
         );
+    }
+    if let Some(queued) = queued(limit) {
+        let _ = writeln!(text, "<p>{queued}.</p>");
     }
     if limit.never_allowed > 0 {
         let calls = count(limit.never_allowed, "call costs", "calls cost");

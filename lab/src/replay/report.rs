@@ -102,8 +102,12 @@ pub struct LimitReport {
     pub never_allowed: u64,
     /// The keys with denied calls, also in shadow mode.
     pub keys_denied: u64,
-    /// The longest wait of a reply, in milliseconds, rounded up.
+    /// The longest wait of a denied call until its retry, in milliseconds, rounded up.
     pub longest_wait_ms: u64,
+    /// The allowed calls that wait in the queue of a leaky bucket before they act.
+    pub queued: u64,
+    /// The longest of those waits, in milliseconds, rounded up.
+    pub longest_queue_ms: u64,
     /// The denied calls whose reply each rule of several gave: the one with the longest wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub denials_answered_by: Vec<(String, u64)>,
@@ -250,6 +254,8 @@ impl LimitReport {
             never_allowed: tally.never,
             keys_denied: tally.keys_denied,
             longest_wait_ms: tally.longest_wait_us.div_ceil(1_000),
+            queued: tally.queued,
+            longest_queue_ms: tally.longest_queue_us.div_ceil(1_000),
             denials_answered_by: Vec::new(),
             memory: MemoryReport { bytes, keys_at_once, bytes_a_key },
             timeline: TimelineReport {

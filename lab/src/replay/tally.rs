@@ -23,7 +23,7 @@ pub struct OfKey {
 pub struct Fate {
     /// The verdict.
     pub verdict: Verdict,
-    /// The wait of the reply, in microseconds.
+    /// The wait of the reply, in microseconds: until a retry, or in the queue of a leaky bucket.
     pub wait_us: u64,
 }
 
@@ -57,8 +57,12 @@ pub struct Tally {
     pub never: u64,
     /// The keys with denied calls, also in shadow mode.
     pub keys_denied: u64,
-    /// The longest wait of a reply, in microseconds.
+    /// The longest wait of a denied call until its retry, in microseconds.
     pub longest_wait_us: u64,
+    /// The allowed calls that wait in the queue of a leaky bucket first.
+    pub queued: u64,
+    /// The longest of those waits, in microseconds.
+    pub longest_queue_us: u64,
     /// The counts over time.
     pub moments: Moments,
 }
@@ -79,6 +83,8 @@ impl Tally {
             never: 0,
             keys_denied: 0,
             longest_wait_us: 0,
+            queued: 0,
+            longest_queue_us: 0,
             moments: Moments::default(),
         }
     }
@@ -91,18 +97,22 @@ impl Tally {
         moment[0] += 1;
         let is_denied = fate.verdict != Verdict::Allowed;
         match fate.verdict {
-            Verdict::Allowed => {}
+            Verdict::Allowed => {
+                self.queued += u64::from(fate.wait_us > 0);
+                self.longest_queue_us = self.longest_queue_us.max(fate.wait_us);
+            }
             Verdict::ShadowDenied => {
+                self.longest_wait_us = self.longest_wait_us.max(fate.wait_us);
                 self.shadow_denied += 1;
                 moment[2] += 1;
             }
             Verdict::Denied | Verdict::Never => {
+                self.longest_wait_us = self.longest_wait_us.max(fate.wait_us);
                 self.denied += 1;
                 self.never += u64::from(fate.verdict == Verdict::Never);
                 moment[1] += 1;
             }
         }
-        self.longest_wait_us = self.longest_wait_us.max(fate.wait_us);
         let window = u32::try_from(at_us / self.window_us).unwrap_or(u32::MAX);
         let [of_key, ..] = self.of_keys.record_mut(key) else { return false };
         let last = (of_key.in_window > 0).then_some(of_key.window);
@@ -211,6 +221,7 @@ mod tests {
         assert_eq!((peak, denied), (2, 1));
         assert_eq!((tally.calls, tally.denied, tally.shadow_denied, tally.never), (5, 2, 1, 1));
         assert_eq!((tally.keys_denied, tally.longest_wait_us), (2, 21));
+        assert_eq!((tally.queued, tally.longest_queue_us), (2, 10));
         let keys: Vec<_> = tally.most_denied(6, 1).iter().map(|(key, _)| *key).collect();
         assert_eq!(keys, [5]);
     }

@@ -3,7 +3,7 @@
 use super::report::{
     KeyReport, LimitReport, Report, SERVER_BYTES_A_KEY, SuggestionReport, TimelineReport,
 };
-use super::wording::{bytes, clock, count, grouped, length, share, wait, window};
+use super::wording::{bytes, clock, count, grouped, length, queued, share, wait, window};
 use std::fmt::Write as _;
 
 /// The number of columns of a picture over time.
@@ -102,7 +102,7 @@ fn overview(limits: &[LimitReport], has_shadow: bool) -> String {
     if has_shadow {
         head.extend(["in shadow", "share"]);
     }
-    head.extend(["keys denied", "longest wait", "memory at most"]);
+    head.extend(["keys denied", "retry after at most", "memory at most"]);
     let mut rows = vec![head.into_iter().map(str::to_owned).collect()];
     for limit in limits {
         let mut row = vec![
@@ -155,6 +155,9 @@ fn details(limit: &LimitReport) -> String {
     for (rule, denied) in &limit.denials_answered_by {
         let denied = count(*denied, "denied call", "denied calls");
         let _ = writeln!(text, "  {rule} gave the reply to {denied}: the longest wait");
+    }
+    if let Some(queued) = queued(limit) {
+        let _ = writeln!(text, "  {queued}");
     }
     if limit.never_allowed > 0 {
         let calls = count(limit.never_allowed, "call costs", "calls cost");

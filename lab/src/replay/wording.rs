@@ -1,5 +1,6 @@
 //! Numbers, shares, times and lengths in words.
 
+use super::report::LimitReport;
 use jiff::Timestamp;
 use redis_throttle_engine::policy::duration::duration_text;
 use redis_throttle_engine::time::Span;
@@ -57,6 +58,14 @@ pub fn length(us: u64) -> String {
 /// Returns the longest wait to a retry; `-` if no caller waits.
 pub fn wait(ms: u64) -> String {
     if ms == 0 { "-".to_owned() } else { length(ms.saturating_mul(1_000)) }
+}
+
+/// Returns how many of the allowed calls wait in the queue of a leaky bucket; `None` if none does.
+pub fn queued(limit: &LimitReport) -> Option<String> {
+    let allowed = count(limit.calls - limit.denied, "call", "calls");
+    let (queued, longest) = (grouped(limit.queued), wait(limit.longest_queue_ms));
+    let text = format!("{allowed} allowed, of them {queued} after a wait of up to {longest}");
+    (limit.queued > 0).then_some(text)
 }
 
 /// Returns the length of a window as a rule has it: `1m`.

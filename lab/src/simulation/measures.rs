@@ -92,9 +92,12 @@ pub struct Summary {
     pub granted_units: u64,
     /// The number of denied calls that were no retries.
     pub first_attempts_denied: u64,
-    /// The longest wait of a denied call, or of an allowed call that is queued; `None` if no call
-    /// has to wait.
+    /// The longest wait of a denied call until its retry; `None` if no call has to wait.
     pub longest_wait_ms: Option<i64>,
+    /// The allowed calls that wait in the queue of a leaky bucket before they act.
+    pub queued: u64,
+    /// The longest of those waits; `None` if there are none.
+    pub longest_queue_ms: Option<i64>,
     /// The busiest window of each rule.
     pub windows: Vec<BusiestWindow>,
 }
@@ -153,8 +156,11 @@ impl Summing {
         self.summary.denied += u64::from(is_denied);
         self.summary.first_attempts_denied += u64::from(is_denied && call.attempt == 1);
         let wait_ms = Some(wait_ms).filter(|wait_ms| *wait_ms > 0);
-        self.summary.longest_wait_ms = self.summary.longest_wait_ms.max(wait_ms);
-        if !is_denied {
+        if is_denied {
+            self.summary.longest_wait_ms = self.summary.longest_wait_ms.max(wait_ms);
+        } else {
+            self.summary.queued += u64::from(wait_ms.is_some());
+            self.summary.longest_queue_ms = self.summary.longest_queue_ms.max(wait_ms);
             for rule in &mut self.rules {
                 rule.add(call, u64::try_from(granted).unwrap_or(0));
             }

@@ -246,6 +246,17 @@ describe('the call under the pointer', () => {
     await server.end();
   });
 
+  it('is shown under the other charts with the names of its integers', async () => {
+    await onPage(opened(stateWith({ shape: 'bursty' }, choices)), async (page) => {
+      await hover(page, 0, 0.5, 0.5);
+      for (const at of [1, 2, 3]) {
+        const parts = page.locator('.readout').nth(at).locator('span');
+        const names = (await parts.allTextContents()).slice(1).map((text) => text.split(' ')[0]);
+        assert.deepEqual(names, INTEGERS);
+      }
+    });
+  });
+
   it('is the nearest one in time', async () => {
     const state = stateWith({ shape: 'steady', rate: 1 });
     const { choices: [choice] } = await simulated(state);
@@ -280,6 +291,23 @@ describe('the call under the pointer', () => {
       await page.keyboard.press('Escape');
       assert.equal(await page.locator('.tooltip:visible').count(), 0);
       assert.equal(await page.getByRole('button', { name: 'Whole time' }).isVisible(), false);
+    });
+  });
+});
+
+describe('the figures of a rule', () => {
+  it('tell apart calls that act at once and calls that a leaky bucket queues', async () => {
+    const state = stateWith({ shape: 'bursty' }, [['LEAKYBUCKET 10 10 10'], ['GCRA 10 10 10']]);
+    const { choices } = await simulated(state);
+    const { allowed, retry_after_ms: waits } = choices[0].columns;
+    const queued = Array.from(waits).filter((wait, at) => allowed[at] > 0 && wait > 0);
+    assert.ok(queued.length > 10);
+    const longest = Number((Math.max(...queued) / 1000).toFixed(2));
+    await onPage(opened(state), async (page) => {
+      const [first, second] = await page.locator('.figures').allTextContents();
+      const words = `of them ${queued.length} after a wait of up to ${longest} s`;
+      assert.ok(first.includes(words), `${first}: ${words}`);
+      assert.ok(!second.includes('after a wait'), second);
     });
   });
 });

@@ -76,6 +76,23 @@ fn all_rules_together_are_one_call_that_any_of_them_denies() {
 }
 
 #[test]
+fn calls_that_a_leaky_bucket_queues_are_told_from_those_that_act_at_once() {
+    let lines = json_lines(&[(0, "a", ""); 5]);
+    let rules = ["--rule", "LEAKYBUCKET 3 1 1s", "--rule", "GCRA 3 1 1s"];
+    let arguments = [&JSON[..], &rules].concat();
+    let report = report_of(&lines, &arguments);
+    let waits = |at: usize| {
+        let limit = &report["limits"][at];
+        ["denied", "queued", "longest_queue_ms", "longest_wait_ms"].map(|name| limit[name].clone())
+    };
+    assert_eq!(waits(0), [2, 2, 2_000, 1_000].map(|number| json!(number)));
+    assert_eq!(waits(1), [2, 0, 0, 1_000].map(|number| json!(number)));
+    let text = replay_of(&lines, &arguments).output;
+    let sentence = "3 calls allowed, of them 2 after a wait of up to 2 s";
+    assert_eq!(text.matches(sentence).count(), 1, "{text}");
+}
+
+#[test]
 fn cost_of_a_call_is_a_number_or_a_field() {
     let calls =
         [(0, "a", ",\"n\":7"), (1, "a", ",\"n\":4"), (2, "a", ",\"n\":3"), (3, "a", ",\"n\":11")];

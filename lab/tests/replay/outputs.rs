@@ -14,8 +14,8 @@ fn text_has_a_line_for_each_rule_and_the_most_denied_keys() {
     for line in [
         "243 lines of 1 file in the format combined: 243 calls by 4 keys ($remote_addr)",
         "2026-10-10 00:00:00 to 2026-10-10 00:04:44 UTC (4 m 44 s)",
-        "                 calls  denied    share  keys denied  longest wait  memory at most",
-        "GCRA 100 100 1s    243       0      0 %            0             -       596 bytes",
+        "                 calls  denied    share  keys denied  retry after at most  memory at most",
+        "GCRA 100 100 1s    243       0      0 %            0                    -       596 bytes",
         "  key        calls  denied    share      peak",
         "  192.0.2.4    135     105  77.77 %  45 in 1m",
         "  192.0.2.3     51      21  41.17 %  17 in 1m",
