@@ -18,6 +18,7 @@ pub mod arguments;
 mod bad;
 mod columns;
 pub mod condition;
+mod counts;
 mod deciding;
 mod detecting;
 mod escaping;
@@ -53,11 +54,12 @@ mod trial;
 mod wording;
 
 use arguments::{InSecond, ReplayArguments};
+use counts::Counts;
 use deciding::Deciding;
 use event::Event;
 use failure::{BAD_LINES, Failure};
 use form::Plan;
-use intake::{Counts, Intake};
+use intake::Intake;
 use lanes::Lanes;
 use lines::Lines;
 use link::Link;
@@ -76,6 +78,15 @@ use wording::count;
 
 /// The calls that one thread hands to the other at once.
 const BATCH_LEN: usize = 4_096;
+
+/// If this number of request times are whole numbers and none has a fraction, their unit is
+/// doubtful.
+const WHOLE_TIMES: u64 = 10;
+
+/// If more requests than one in this number, and more than a few, began before the first one
+/// ended, the unit of their times is doubtful.
+const EARLY_ONE_IN: u64 = 20;
+const EARLY_FEW: u64 = 10;
 
 /// The batches that may wait.
 const BATCHES_MAX: usize = 8;
@@ -316,6 +327,7 @@ fn doubts(
 ) -> Vec<String> {
     let mut doubts = intake.cuts.clone();
     let Counts { lines, request_times, long_requests, forwarded, .. } = intake.counts;
+    let Counts { fine_times, whole_times, early_requests, .. } = intake.counts;
     if late > 0 {
         doubts.push(format!(
             "{} out of order by more than {} lines and {}, and count later than they were. Keep \
@@ -332,11 +344,23 @@ fn doubts(
         doubts.push("no line names a client behind the --trusted-proxies.".to_owned());
     }
     let named = arguments.request_time.as_deref().map_or(plan.knows_unit, has_unit);
-    if !named && long_requests.saturating_mul(10) > request_times {
+    if !named && fine_times == 0 && whole_times >= WHOLE_TIMES {
+        doubts.push(
+            "all request times are whole numbers, which times in seconds seldom are. Name the \
+             unit, as in --request-time FIELD:ms, or FIELD:s if that is true."
+                .to_owned(),
+        );
+    } else if !named && long_requests.saturating_mul(10) > request_times {
         doubts.push(format!(
             "{} of {request_times} took longer than 10 minutes, if their times are seconds. Name \
              the unit, as in --request-time FIELD:ms, or FIELD:s if that is true.",
             count(long_requests, "request", "requests")
+        ));
+    } else if !named && early_requests > (request_times / EARLY_ONE_IN).max(EARLY_FEW) {
+        doubts.push(format!(
+            "{} of {request_times} began before the log does, if their times are seconds. Name the \
+             unit, as in --request-time FIELD:ms, or FIELD:s if that is true.",
+            count(early_requests, "request", "requests")
         ));
     }
     doubts
@@ -361,10 +385,11 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
         ));
     }
     if intake.counts.request_times > 0 {
-        notes.push(
-            "The time that a request took is subtracted: a call counts when its request began."
-                .to_owned(),
-        );
+        notes.push(format!(
+            "The time that a request took is subtracted, at most {}: a call counts when its \
+             request began.",
+            wording::length(intake.counts.longest_us)
+        ));
     }
     if arguments.utc_offset.is_some() {
         notes.push(

@@ -19,6 +19,8 @@ pub struct Named {
     /// The field of the time that a request took, and its unit, if the line has the time of the
     /// request's end.
     pub request_time: Option<(&'static str, Unit)>,
+    /// Whether that unit cannot be configured.
+    pub knows_unit: bool,
     /// How a line whose time is the beginning of the request tells its end.
     pub end: End,
     /// A field that only lines of this format have.
@@ -127,6 +129,7 @@ const TEXT: Named = Named {
     key: "$remote_addr",
     times: &["time_local"],
     request_time: None,
+    knows_unit: true,
     end: End::AtTime,
     marker: None,
     aliases: &[],
@@ -149,11 +152,12 @@ const fn caddy(client: &'static str) -> [(&'static str, &'static str); 9] {
 
 const CADDY: Named = Named {
     name: "caddy",
-    about: "Caddy",
+    about: "Caddy; with duration_format ms also --request-time duration:ms",
     shape: Shape::Json,
     key: "$remote_addr",
     times: &["ts"],
     request_time: Some(("duration", Unit::S)),
+    knows_unit: false,
     end: End::AtTime,
     marker: None,
     aliases: &caddy("request.client_ip"),
@@ -255,6 +259,7 @@ const ALL: [Named; 13] = [
         shape: Shape::Json,
         times: &["msec", "time_iso8601", "time_local", "timestamp", "@timestamp", "time"],
         request_time: Some(("request_time", Unit::S)),
+        knows_unit: false,
         ..TEXT
     },
 ];
@@ -267,6 +272,7 @@ const TRAEFIK_JSON: Named = Named {
     key: "$remote_addr",
     times: &["StartUTC", "StartLocal"],
     request_time: None,
+    knows_unit: true,
     end: End::After("Duration", Unit::Ns),
     marker: None,
     aliases: &[

@@ -4,41 +4,19 @@ use super::address::Proxies;
 use super::arguments::ReplayArguments;
 use super::bad::{Bad, Sample};
 use super::condition::Condition;
+use super::counts::{Counts, LONG_US};
 use super::escaping::shown;
 use super::event::{Event, Lane};
 use super::failure::{BAD_LINES, Failure};
 use super::fields::{Field, Names, Values};
 use super::form::{Form, Plan};
 use super::formats::End;
-use super::keys::{BYTES_MAX, Full, KEY_LEN_MAX, KEYS_MAX, Keys};
+use super::keys::{Full, KEY_LEN_MAX, Keys};
 use super::lanes::Lanes;
 use super::lines::Line;
 use super::price::Price;
 use super::stamp::{Stamp, Stamps, Unit, offset_s};
 use super::template::{NoText, Template};
-
-/// The number of lines by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// All lines that are not empty.
-    pub lines: u64,
-    /// The lines that were not read.
-    pub bad: u64,
-    /// The lines that a condition left out.
-    pub left_out: u64,
-    /// The lines with status 429, also those left out.
-    pub denied_before: u64,
-    /// The lines without a key: its fields are empty, or `-`.
-    pub without_key: u64,
-    /// The lines whose client is behind a trusted proxy.
-    pub forwarded: u64,
-    /// The calls with the time that their request took.
-    pub request_times: u64,
-    /// Of these, the ones that took longer than [`LONG_US`].
-    pub long_requests: u64,
-    /// The calls whose times are whole seconds.
-    pub whole_seconds: u64,
-}
 
 /// The reader of lines, and what it found so far.
 #[derive(Debug)]
@@ -92,9 +70,6 @@ const HOPELESS: u64 = 1_000;
 
 /// More bad lines than one in this number are an error.
 const BAD_ONE_IN: u64 = 100;
-
-/// A request that takes longer than this, in microseconds, is rare: if many do, the unit is wrong.
-pub const LONG_US: u64 = 600_000_000;
 
 /// The name of the field with the status of the response.
 const STATUS: &str = "status";
@@ -235,7 +210,7 @@ impl Intake {
             Line::Text(text) => self.call(text, near_us),
             Line::TooLong(_) => Ok(Err(Bad::TooLong)),
         };
-        let read = match event.map_err(full)? {
+        let read = match event.map_err(Full::failure)? {
             Ok(Some(event)) => Read::Call(event),
             Ok(None) => Read::Nothing,
             Err(Bad::Far) => return Ok(Read::Far),
@@ -379,12 +354,14 @@ impl Intake {
             self.counts.denied_before += was_denied;
             return Ok(None);
         }
-        let request_us = match self.request_time {
+        let took = self.request_time.and_then(|(field, unit)| {
+            let text = get(Some(field)).filter(|text| !matches!(*text, b"" | b"-"))?;
+            Some((unit.duration_us(text), text.iter().all(u8::is_ascii_digit)))
+        });
+        let is_whole = took.is_some_and(|(_, is_whole)| is_whole);
+        let request_us = match took {
             None => None,
-            Some((field, unit)) => match get(Some(field)).unwrap_or_default() {
-                b"" | b"-" => None,
-                text => Some(unit.duration_us(text).ok_or(Bad::RequestTime)?),
-            },
+            Some((us, _)) => Some(us.ok_or(Bad::RequestTime)?),
         };
         let cost = match &self.price {
             None => 1,
@@ -402,6 +379,11 @@ impl Intake {
             }
             self.counts.request_times += 1;
             self.counts.long_requests += u64::from(request_us > LONG_US);
+            let first_end_us = *self.counts.first_end_us.get_or_insert(at_us);
+            self.counts.early_requests += u64::from(at_us - request_us < first_end_us);
+            self.counts.longest_us = self.counts.longest_us.max(request_us);
+            self.counts.fine_times += u64::from(!is_whole);
+            self.counts.whole_times += u64::from(is_whole && request_us > 0);
         }
         let request_us = request_us.unwrap_or(took_us);
         Ok(Some(Event { at_us, cost, key: 0, request_us, lane: Lane::NONE, whole_second }))
@@ -421,19 +403,6 @@ fn request_time(text: &str) -> Result<(String, Unit), String> {
         _ => (name, Unit::S),
     };
     Ok((name.to_owned(), unit))
-}
-
-fn full(full: Full) -> Failure {
-    Failure::usage(match full {
-        Full::Keys => format!(
-            "the log has more than {KEYS_MAX} keys: use a coarser --key such as \
-             '$remote_addr/24/56', or leave lines out with --where"
-        ),
-        Full::Bytes => format!(
-            "the keys have more than {BYTES_MAX} bytes: use a shorter --key, or leave lines out \
-             with --where"
-        ),
-    })
 }
 
 #[cfg(test)]

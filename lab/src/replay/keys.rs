@@ -1,6 +1,7 @@
 //! The keys of a log, numbered in the order in which they come: a hash table of numbers over one
 //! arena of bytes.
 
+use super::failure::Failure;
 use std::hash::{BuildHasher as _, RandomState};
 
 /// The keys.
@@ -25,6 +26,22 @@ pub enum Full {
     Keys,
     /// The keys have [`BYTES_MAX`] bytes.
     Bytes,
+}
+
+impl Full {
+    /// Returns the failure of a replay that needs room for another key.
+    pub fn failure(self) -> Failure {
+        Failure::usage(match self {
+            Self::Keys => format!(
+                "the log has more than {KEYS_MAX} keys: use a coarser --key such as \
+                 '$remote_addr/24/56', or leave lines out with --where"
+            ),
+            Self::Bytes => format!(
+                "the keys have more than {BYTES_MAX} bytes: use a shorter --key, or leave lines \
+                 out with --where"
+            ),
+        })
+    }
 }
 
 /// The most keys.

@@ -172,16 +172,37 @@ fn a_log_of_long_requests_is_sorted_by_their_beginnings() {
 
 #[test]
 fn times_of_requests_in_another_unit_are_doubted_until_the_unit_is_named() {
-    let line = |second: u64| format!("{{\"time\":{},\"k\":1,\"d\":153000}}\n", DAY_S + second);
-    let log: String = (0..20).map(line).collect();
+    let log_of = |took: &str| -> String {
+        let line = |second: u64| format!("{{\"time\":{},\"k\":1,\"d\":{took}}}\n", DAY_S + second);
+        (0..20).map(line).collect()
+    };
     let arguments = ["-", "--json-lines", "--key", "k", "--rule", "FIXED 1 1s", "--request-time"];
-    let doubted = replay_of(log.as_bytes(), &[&arguments[..], &["d"]].concat());
-    assert_eq!(doubted.status, Some(1));
-    let doubt =
-        doubted.output.find("The figures may be wrong: 20 requests of 20").expect("a doubt");
-    assert!(doubt < doubted.output.find("FIXED 1 1s").expect("figures"), "{}", doubted.output);
+    for (took, doubt) in
+        [("153000", "all request times are whole"), ("153000.5", "20 requests of 20")]
+    {
+        let log = log_of(took);
+        let doubted = replay_of(log.as_bytes(), &[&arguments[..], &["d"]].concat());
+        assert_eq!(doubted.status, Some(1));
+        let output = &doubted.output;
+        let doubt = output.find(&format!("The figures may be wrong: {doubt}")).expect("a doubt");
+        assert!(doubt < output.find("FIXED 1 1s").expect("figures"), "{output}");
+    }
+    let log = log_of("153000");
     let named = report_of(log.as_bytes(), &[&arguments[..], &["d:ms"]].concat());
     assert_eq!(named["from_us"], (DAY_S - 153) * 1_000_000);
+    // Caddy with `duration_format ms`.
+    let line = |second: u64| {
+        format!(
+            "{{\"ts\":{}.5,\"request\":{{\"client_ip\":\"192.0.2.7\"}},\"duration\":{second}}}\n",
+            DAY_S + second
+        )
+    };
+    let caddy: String = (0..20).map(line).collect();
+    let rule = ["-", "--rule", "FIXED 1 1s"];
+    let doubted = replay_of(caddy.as_bytes(), &rule);
+    assert_eq!(doubted.status, Some(1));
+    assert!(doubted.output.contains("The figures may be wrong: all request times are whole"));
+    report_of(caddy.as_bytes(), &[&rule[..], &["--request-time", "duration:ms"]].concat());
 }
 
 #[test]
