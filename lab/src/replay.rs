@@ -394,7 +394,8 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
     if arguments.utc_offset.is_some() {
         notes.push(
             "Times without an offset are read with --utc-offset: after a change of daylight \
-             saving time they are wrong by an hour, so replay each side by itself."
+             saving time they are wrong by an hour, so replay each side of it by itself, with its \
+             own offset."
                 .to_owned(),
         );
     }

@@ -163,10 +163,13 @@ Fields of a log are those of its format. $method, $path (without the query), $ur
 parts of $request. $remote_addr/64 cuts an IPv6 address to its /64 network, $remote_addr/24/56 also
 an IPv4 address to its /24. ${http_x_forwarded_for[-1]} is the last of a list. A nested field of
 JSON is named with dots: request.ip, or ${request.ip} inside a text. Lines that begin with # are
-comments.
+comments; #Fields: names columns, which CloudFront's real-time logs lack.
 
-Times of the combined format are whole seconds at the end of a request. For exact times, log in
-nginx with
+A line whose user or address is empty or -, alone or in a joined key, has no key: no limit counts
+it. Any other field may be -.
+
+Times of the combined format are whole seconds, of nginx at the end of a request and of Apache at
+its beginning: never subtract Apache's %D. For exact times, log in nginx with
 
   log_format timed '$remote_addr - $remote_user [$time_local] \"$request\" $status \
 $body_bytes_sent $msec $request_time';

@@ -53,7 +53,8 @@ pub fn plan(arguments: &ReplayArguments, lines: &mut Lines) -> Result<Plan, Fail
     // The first lines that are not read will say why.
     let text = if is_json { Ok(Plan::json()) } else { Plan::text(COMBINED, arguments) };
     let name = if is_json { "json" } else { "combined" };
-    Ok(Plan { name: name.to_owned(), ..text? })
+    let is_guess = !is_json && named.is_none();
+    Ok(Plan { name: name.to_owned(), is_guess, ..text? })
 }
 
 /// Returns the plan that reads most lines, if it reads more than half of them; the first of

@@ -30,6 +30,8 @@ pub struct Plan {
     pub marker: Option<&'static str>,
     /// The fields that have another name here.
     pub aliases: Aliases,
+    /// Whether no format was named and none fits the first lines.
+    pub is_guess: bool,
 }
 
 /// The form of the lines.
@@ -77,6 +79,7 @@ impl Plan {
             end: named.end,
             marker: named.marker,
             aliases: named.aliases,
+            is_guess: false,
         };
         let times = |layout| named.times.iter().map(move |time| (layout, time));
         layouts.iter().flat_map(times).map(plan).collect()
@@ -94,6 +97,7 @@ impl Plan {
             end: End::AtTime,
             marker: None,
             aliases: &[],
+            is_guess: false,
         }
     }
 
@@ -131,6 +135,7 @@ impl Plan {
             end: End::AtTime,
             marker: None,
             aliases: &[],
+            is_guess: false,
         })
     }
 
@@ -227,7 +232,7 @@ impl Form {
         }
         for (field, whole, part) in &self.parts {
             let Some(value) = values.get(line, *whole) else { continue };
-            if values.get(line, *field).is_some() {
+            if field != whole && values.get(line, *field).is_some() {
                 continue;
             }
             self.copies.clear();

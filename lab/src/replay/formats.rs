@@ -201,9 +201,9 @@ const ALL: [Named; 13] = [
     },
     Named {
         name: "cloudfront",
-        about: "AWS CloudFront",
+        about: "AWS CloudFront, with #Fields or JSON",
         shape: Shape::Columns(CLOUDFRONT),
-        times: &["$date $time"],
+        times: &["timestamp(ms)", "$date $time", "timestamp"],
         request_time: Some(("time-taken", Unit::S)),
         marker: Some("x-edge-location"),
         aliases: COLUMNS,
@@ -211,7 +211,7 @@ const ALL: [Named; 13] = [
     },
     Named {
         name: "envoy",
-        about: "Envoy's and Istio's default text",
+        about: "Envoy's and Istio's default text, and JSON",
         shape: Shape::Text(&[ISTIO, ENVOY]),
         key: "${http_x_forwarded_for[-1]}",
         times: &["start_time"],
@@ -288,10 +288,42 @@ const TRAEFIK_JSON: Named = Named {
     ],
 };
 
+/// CloudFront's lines of JSON, which have the names of its columns.
+const CLOUDFRONT_JSON: Named = Named {
+    name: "cloudfront",
+    about: "AWS CloudFront, JSON",
+    shape: Shape::Json,
+    times: &["timestamp(ms)", "$date $time", "timestamp"],
+    request_time: Some(("time-taken", Unit::S)),
+    aliases: COLUMNS,
+    ..TEXT
+};
+
+/// Envoy's lines of JSON with the names of Istio.
+const ENVOY_JSON: Named = Named {
+    name: "envoy",
+    about: "Envoy, JSON",
+    shape: Shape::Json,
+    key: "${http_x_forwarded_for[-1]}",
+    times: &["start_time"],
+    end: End::After("duration", Unit::Ms),
+    marker: Some("response_flags"),
+    aliases: &[
+        ("http_x_forwarded_for", "x_forwarded_for"),
+        ("http_user_agent", "user_agent"),
+        ("host", "authority"),
+        ("status", "response_code"),
+        ("uri", "path"),
+        ("body_bytes_sent", "bytes_sent"),
+        ("request_time", "duration"),
+    ],
+    ..TEXT
+};
+
 /// Returns all formats.
 pub fn every() -> impl Iterator<Item = &'static Named> {
     static ALL_TEXTS: [Named; 13] = ALL;
-    static OTHERS: [Named; 2] = [TRAEFIK_JSON, CADDY_OLD];
+    static OTHERS: [Named; 4] = [TRAEFIK_JSON, CADDY_OLD, CLOUDFRONT_JSON, ENVOY_JSON];
     ALL_TEXTS.iter().chain(&OTHERS)
 }
 

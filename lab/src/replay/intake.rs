@@ -15,7 +15,7 @@ use super::keys::{Full, KEY_LEN_MAX, Keys};
 use super::lanes::Lanes;
 use super::lines::Line;
 use super::price::Price;
-use super::stamp::{Stamp, Stamps, Unit, offset_s};
+use super::stamp::{NoStamp, Stamp, Stamps, Unit, offset_s};
 use super::template::{NoText, Template};
 
 /// The reader of lines, and what it found so far.
@@ -35,6 +35,11 @@ pub struct Intake {
     conditions: Vec<Condition>,
     lanes: Option<Lanes>,
     stamps: Stamps,
+    /// Whether no format fits the first lines.
+    is_guess: bool,
+    /// The bad lines whose times have no offset, and those with a tab.
+    without_offset: u64,
+    with_tab: u64,
     values: Values,
     copies: Vec<u8>,
     skips_bad: bool,
@@ -138,6 +143,9 @@ impl Intake {
             conditions,
             lanes,
             stamps: Stamps::new(utc_offset_s.transpose()?),
+            is_guess: plan.is_guess,
+            without_offset: 0,
+            with_tab: 0,
             values: Values::default(),
             copies: Vec::new(),
             skips_bad: arguments.skip_bad,
@@ -258,15 +266,32 @@ impl Intake {
         for Sample { file, line, reason, text: start } in &self.samples {
             text.push_str(&format!("  {file}, line {line}: {reason}: {start}\n"));
         }
-        text.push_str(
-            "Name the format with --format (--help lists them), or continue without these lines \
-             with --skip-bad.",
-        );
+        text.push_str(self.advice());
         Failure { status: BAD_LINES, text }
+    }
+
+    /// Returns what to do about the bad lines.
+    fn advice(&self) -> &'static str {
+        let bad = self.counts.bad;
+        if self.without_offset * 2 > bad {
+            "Name the offset of these times with --utc-offset, such as +02:00, or Z for UTC."
+        } else if self.is_guess && self.with_tab * 2 > bad {
+            "No format fits the first lines. Columns need a line with their names before them, as \
+             in (echo '#Fields: timestamp c-ip x-edge-location'; cat FILE) | redis-throttle-lab \
+             replay -, with all names in their order."
+        } else if self.is_guess {
+            "No format fits the first lines (--help lists them). Describe the lines with the text \
+             of nginx's log_format, as in --format '$remote_addr [$time_local] $status'."
+        } else {
+            "Name the format with --format (--help lists them), or continue without these lines \
+             with --skip-bad."
+        }
     }
 
     fn note(&mut self, bad: Bad, line: &[u8], (file, number): (&str, u64)) {
         self.counts.bad += 1;
+        self.without_offset += u64::from(bad == Bad::Time(NoStamp::NoOffset));
+        self.with_tab += u64::from(line.contains(&b'\t'));
         if self.samples.len() < SAMPLES_MAX {
             let (file, reason) =
                 (shown(file.as_bytes(), SAMPLE_LEN), bad.explain(&self.form, self.key.as_str()));

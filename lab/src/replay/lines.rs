@@ -158,7 +158,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// The error of the input.
+    /// The error of the input, or a text for an input whose lines end with a carriage return alone.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut searched = self.start;
         loop {
@@ -171,6 +171,7 @@ impl Lines {
             }
             if self.ended {
                 let is_over = self.start == self.end;
+                self.check_ends()?;
                 return Ok(if is_over { None } else { Some(self.line_until(self.end)) });
             }
             if self.start > 0 {
@@ -237,6 +238,19 @@ impl Lines {
         Ok(())
     }
 
+    /// Returns an error if the unread text is the first of the input, has no line feed, and has a
+    /// carriage return in it: it is several lines that would be read as one.
+    fn check_ends(&self) -> io::Result<()> {
+        let text = self.unread(self.start);
+        let inner = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
+        if self.number > 0 || memchr(b'\r', inner).is_none() {
+            return Ok(());
+        }
+        let advice = "its lines end with a carriage return alone: pipe it, as in tr '\\r' '\\n' < \
+                      FILE | redis-throttle-lab replay -";
+        Err(io::Error::other(advice))
+    }
+
     /// Returns the line that ends before `end`.
     fn line_until(&mut self, end: usize) -> Line<'_> {
         let start = self.start;
@@ -253,6 +267,7 @@ impl Lines {
 
     /// Skips the line at the front of the buffer, and keeps its beginning to return it.
     fn skip_long_line(&mut self) -> io::Result<Line<'_>> {
+        self.check_ends()?;
         self.buffer.copy_within(self.start..self.end, 0);
         let kept = LINE_LEN_MAX;
         (self.start, self.end) = (kept, kept);

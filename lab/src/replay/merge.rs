@@ -20,6 +20,9 @@ pub const FILES_MAX: usize = 500;
 /// The first time of a file is looked for in this many lines.
 const FIRST_LINES: usize = 1_000;
 
+/// The first time is the earliest of this many, because one of them may be wrong.
+const FIRST_TIMES: usize = 10;
+
 /// The calls of several files.
 pub struct Merge {
     /// The files that were not opened yet, with their first times, the earliest last.
@@ -120,14 +123,16 @@ impl Merge {
 
 /// Returns the first time in a file; the latest of all times if its first lines have none.
 fn first_time_us(path: &str, intake: &mut Intake) -> Result<u64, Failure> {
-    let mut first_us = None;
+    let (mut first_us, mut found) = (u64::MAX, 0);
     let mut look = || -> io::Result<()> {
         let mut lines = Lines::open(path, Arc::default())?;
         for _ in 0..FIRST_LINES {
             let Some(line) = lines.next_line()? else { break };
             intake.comment(line);
-            first_us = intake.time_us(line);
-            if first_us.is_some() {
+            if let Some(at_us) = intake.time_us(line) {
+                (first_us, found) = (first_us.min(at_us), found + 1);
+            }
+            if found == FIRST_TIMES {
                 break;
             }
         }
@@ -136,5 +141,5 @@ fn first_time_us(path: &str, intake: &mut Intake) -> Result<u64, Failure> {
     let looked = look();
     intake.forget_comments();
     looked.map_err(|error| Failure::of_file(path, &error))?;
-    Ok(first_us.unwrap_or(u64::MAX))
+    Ok(first_us)
 }

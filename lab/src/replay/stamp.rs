@@ -52,7 +52,7 @@ impl Stamps {
     /// RFC 3339, also with a space or a tab between them and before the offset, or a number of
     /// seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which are told
     /// apart by their size. A fraction of the second follows a point or a comma. Without an
-    /// offset, the second form is in UTC unless the parser has an offset.
+    /// offset, the second form is in UTC unless the parser has an offset, or the date has `/`.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Stamps {
     pub fn read(&mut self, text: &[u8]) -> Result<Stamp, NoStamp> {
         let stamp = match (text.get(2), text.get(4)) {
             (Some(b'/'), _) => self.local(text)?,
-            (_, Some(b'-')) => self.iso(text)?,
+            (_, Some(b'-' | b'/')) => self.iso(text)?,
             _ => number(text).ok_or(NoStamp::Form)?,
         };
         if stamp.us < Instant::CLOCK_MAX.as_us() { Ok(stamp) } else { Err(NoStamp::Form) }
@@ -81,7 +81,9 @@ impl Stamps {
         let Some((b'T' | b't' | b' ' | b'\t' | b'_', clock)) = rest.split_first() else {
             return Err(if rest.is_empty() { NoStamp::DateAlone } else { NoStamp::Form });
         };
-        self.of_day(day, clock, Some(0))
+        // A date with `/` is the local one of Go's programs.
+        let implied_s = if day.contains(&b'/') { None } else { Some(0) };
+        self.of_day(day, clock, implied_s)
     }
 
     /// Reads what follows the day: the time of day, a fraction and an offset.
@@ -149,7 +151,8 @@ fn day_start_s(day: &[u8], offset_s: i32) -> Option<i64> {
             let year = two(*y, *yy)? * 100 + two(*yyy, *yyyy)?;
             (year, u32::try_from(month + 1).ok()?, two(*d, *dd)?)
         }
-        [y, yy, yyy, yyyy, b'-', m, mm, b'-', d, dd] => {
+        [y, yy, yyy, yyyy, b'-', m, mm, b'-', d, dd]
+        | [y, yy, yyy, yyyy, b'/', m, mm, b'/', d, dd] => {
             (two(*y, *yy)? * 100 + two(*yyy, *yyyy)?, two(*m, *mm)?, two(*d, *dd)?)
         }
         _ => return None,
@@ -294,6 +297,7 @@ mod tests {
             ("2026-10-10 13:55:36,250 +0200", AT_US + 250_000, false),
             ("2026-10-10T13:55:36.25+02", AT_US + 250_000, false),
             ("2026-10-10T11:55:36.123456789Z", AT_US + 123_456, false),
+            ("2026/10/10 13:55:36.25 +0200", AT_US + 250_000, false),
             ("1791633336", AT_US, true),
             ("1791633336.123", AT_US + 123_000, false),
             ("1791633336123", AT_US + 123_000, false),
@@ -330,10 +334,16 @@ mod tests {
         let mut stamps = Stamps::default();
         assert_eq!(stamps.read(b"10/Oct/2026:11:55:36.250"), Err(NoStamp::NoOffset));
         assert_eq!(stamps.read(b"10/Oct/2026"), Err(NoStamp::DateAlone));
+        assert_eq!(stamps.read(b"2026/10/10 11:55:36.250"), Err(NoStamp::NoOffset));
         assert_eq!(stamps.read(b"2026-10-10"), Err(NoStamp::DateAlone));
         assert_eq!(stamps.read(b"2026-10-10T11:55"), Err(NoStamp::Form));
         let mut stamps = Stamps::new(offset_s(b"+02:00"));
-        for text in ["10/Oct/2026:13:55:36", "2026-10-10T13:55:36", "2026-10-10T11:55:36Z"] {
+        for text in [
+            "10/Oct/2026:13:55:36",
+            "2026-10-10T13:55:36",
+            "2026-10-10T11:55:36Z",
+            "2026/10/10 13:55:36",
+        ] {
             let stamp = stamps.read(text.as_bytes()).unwrap();
             assert_eq!(stamp.us, 1_791_633_336_000_000, "{text}");
         }
