@@ -400,8 +400,9 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
         );
     }
     if lines.without_key > 0 {
+        let part = if intake.key_is_joined() { "the user, the address or all of " } else { "" };
         notes.push(format!(
-            "{} no key: `{}` is empty or `-`. No limit counts them.",
+            "{} no key: {part}`{}` is empty or `-`. No limit counts them.",
             count(lines.without_key, "line has", "lines have"),
             intake.key()
         ));

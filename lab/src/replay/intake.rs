@@ -166,6 +166,11 @@ impl Intake {
         self.key.as_str()
     }
 
+    /// Returns true if the keys are joined of several fields.
+    pub fn key_is_joined(&self) -> bool {
+        self.key.is_joined()
+    }
+
     /// Returns the policies of the calls.
     pub const fn lanes(&self) -> Option<&Lanes> {
         self.lanes.as_ref()

@@ -38,6 +38,8 @@ struct Place {
     entry: Option<i32>,
     cut: Option<Cut>,
     is_address: bool,
+    /// Whether the field tells who calls: the address or the name of a client.
+    is_caller: bool,
 }
 
 /// The reason why a line gives no text.
@@ -102,17 +104,27 @@ impl Template {
         &self.text
     }
 
-    /// Returns true if the template has fields and all of them are empty or `-`, as logs write what
-    /// is not there.
+    /// Returns true if the template names no caller: all fields are empty or `-`, as logs write
+    /// what is not there, or a field with the user or the address is. Another field may be empty:
+    /// `-` is then a part of the key.
     pub fn is_empty(&self, line: &[u8], values: &Values) -> bool {
-        let mut fields = self.parts.iter().filter_map(|part| match part {
-            Part::Text(_) => None,
-            Part::Field(place) => Some(place),
-        });
-        fields.all(|place| match values.get(line, place.field) {
-            None => false,
-            Some(value) => place.entry(value).is_none_or(|entry| matches!(entry, b"" | b"-")),
-        })
+        let mut is_all_empty = true;
+        for part in &self.parts {
+            let Part::Field(place) = part else { continue };
+            let is_empty = values.get(line, place.field).is_some_and(|value| {
+                place.entry(value).is_none_or(|entry| matches!(entry, b"" | b"-"))
+            });
+            if is_empty && place.is_caller {
+                return true;
+            }
+            is_all_empty &= is_empty;
+        }
+        is_all_empty
+    }
+
+    /// Returns true if the template has several fields.
+    pub fn is_joined(&self) -> bool {
+        self.parts.iter().filter(|part| matches!(part, Part::Field(_))).count() > 1
     }
 
     /// Returns the text that the template gives for a line. `copies` is memory for a text that is
@@ -155,7 +167,9 @@ impl Template {
 
 impl Place {
     fn new(name: &str, entry: Option<i32>, cut: Option<Cut>, names: &mut Names) -> Self {
-        Self { field: names.field(name), entry, cut, is_address: is_address(name) }
+        let is_address = is_address(name);
+        let is_caller = is_address || is_user(name);
+        Self { field: names.field(name), entry, cut, is_address, is_caller }
     }
 
     fn value<'a>(&self, line: &'a [u8], values: &'a Values) -> Result<&'a [u8], NoText> {
@@ -203,6 +217,14 @@ pub fn is_address(name: &str) -> bool {
     let name = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase().replace('-', "_");
     let ends = ["addr", "address", "ip", "forwarded_for", "clienthost", "client"];
     ends.iter().any(|end| name.ends_with(end))
+}
+
+/// Returns true if a field is named as a user, as `remote_user`, `cs-username`, `user_id` and
+/// `user.id` are.
+fn is_user(name: &str) -> bool {
+    let letters = name.bytes().filter(u8::is_ascii_alphanumeric);
+    let name: Vec<u8> = letters.map(|letter| letter.to_ascii_lowercase()).collect();
+    [&b"user"[..], b"username", b"userid"].iter().any(|end| name.ends_with(end))
 }
 
 /// Splits the name of a field, and the entry of a list, from what follows. A name in braces may
@@ -311,22 +333,33 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_empty_if_all_its_fields_are() {
+    fn a_template_is_empty_if_all_its_fields_are_or_one_that_names_the_caller() {
         for (template, ip, is_empty) in [
             ("$ip", "-", true),
             ("$ip", "", true),
             ("$ip", "--", false),
             ("${ip[-2]}", "192.0.2.1", true),
             ("${ip[-1]}", "192.0.2.1,", true),
-            ("$ip:$host", "-", false),
+            ("$ip:$host", "-", true),
+            ("$ip/24/64 $host", "-", true),
+            ("$host:${ip[-2]}", "192.0.2.1", true),
+            ("$host:$ip", "unix:", false),
+            ("$nothing:$host", "x", false),
+            ("$nothing:$ip", "192.0.2.1", false),
+            ("$nothing", "x", true),
+            ("$remote_user:$host", "x", true),
+            ("${user.id} $host", "x", false),
+            ("$other_user $ip", "-", true),
         ] {
             let mut names = Names::default();
             let (address, host) = (names.field("ip"), names.field("host"));
+            let nothing = [names.field("nothing"), names.field("remote_user")];
             let parsed = Template::parse(template, &mut names).unwrap();
             let mut values = Values::default();
             values.clear(names.len());
             values.set_copy(address, ip.as_bytes());
             values.set_copy(host, b"example.org");
+            nothing.into_iter().for_each(|field| values.set_copy(field, b"-"));
             assert_eq!(parsed.is_empty(b"", &values), is_empty, "{template} {ip}");
         }
     }
@@ -347,6 +380,13 @@ mod tests {
         }
         for name in ["host", "remote_user", "request_uri"] {
             assert!(!is_address(name), "{name}");
+        }
+        for name in ["remote_user", "cs-username", "user_id", "ClientUsername", "user.id", "userId"]
+        {
+            assert!(is_user(name), "{name}");
+        }
+        for name in ["http_user_agent", "cs(User-Agent)", "remote_addr", "host", "id"] {
+            assert!(!is_user(name), "{name}");
         }
     }
 

@@ -227,6 +227,89 @@ fn lines_without_a_key_are_counted_apart() {
 }
 
 #[test]
+fn a_key_of_several_fields_needs_its_user_and_its_address_and_no_other_field() {
+    let user = |user: &str, second| {
+        combined(second, "192.0.2.1", 200).replace("- - [", &format!("- {user} ["))
+    };
+    let log = [user("frank", 1), user("-", 2), user("-", 3), user("frank", 4)].concat();
+    let socket = combined(5, "unix:", 200) + &combined(6, "-", 200);
+    let log = log + &socket;
+    // The calls, the keys, and the lines without a key.
+    for (key, expected) in [
+        ("$remote_user:$request", [2, 1, 4]),
+        ("$request:$remote_user", [2, 1, 4]),
+        ("$remote_addr:$http_referer", [5, 2, 1]),
+        ("$remote_addr", [5, 2, 1]),
+        ("$http_referer $path", [6, 1, 0]),
+        ("$http_referer", [0, 0, 6]),
+    ] {
+        let arguments = ["-", "--key", key, "--rule", "FIXED 9 1m", "--json"];
+        let replayed = replay_of(log.as_bytes(), &arguments);
+        let report: Value = serde_json::from_str(&replayed.output).expect("a report");
+        let found = [&report["calls"], &report["keys"], &report["lines"]["without_key"]];
+        assert_eq!(found, expected.map(|number| json!(number)).each_ref(), "{key}");
+        let noted = report["notes"].to_string().contains("no key");
+        assert_eq!(noted, expected[2] > 0, "{key}");
+    }
+    let caddy = |user: &str| {
+        format!(
+            "{{\"ts\":{DAY_S}.5,\"request\":{{\"client_ip\":\"::1\"}},\"user_id\":\"{user}\",\
+             \"duration\":0.1}}\n"
+        )
+    };
+    let log = [caddy("frank"), caddy("")].concat();
+    let arguments = ["-", "--key", "$remote_user:$remote_addr", "--rule", "FIXED 9 1m"];
+    let report = report_of(log.as_bytes(), &arguments);
+    assert_eq!((&report["calls"], &report["lines"]["without_key"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn files_whose_first_line_is_from_the_future_are_merged_at_their_times() {
+    let logs = Logs::new();
+    let file = |name: &str, start: u64| {
+        let future = combined(start, "192.0.2.1", 200).replace("/2026:", "/2036:");
+        let lines = (start..start + 200).map(|second| combined(second * 2, "192.0.2.1", 200));
+        logs.write(name, [future].into_iter().chain(lines).collect::<String>())
+    };
+    let (old, new) = (file("access.log.1", 0), file("access.log", 200));
+    let merged = report(&[&new, &old, "--rule", "FIXED 1 2s"]);
+    assert_eq!((&merged["lines"]["bad"], &merged["limits"][0]["denied"]), (&json!(2), &json!(0)));
+}
+
+#[test]
+fn lines_that_no_format_fits_are_refused_with_advice_for_their_kind() {
+    let logs = Logs::new();
+    let text = logs.write("app.log", "2026/10/10 13:55:36 GET / 200\n".repeat(5));
+    let error = failure(1, &[&[text.as_str()], &RULE[..]].concat());
+    assert!(
+        error.contains("No format fits") && error.contains("--format '$remote_addr"),
+        "{error}"
+    );
+    // CloudFront's real-time logs are columns without names.
+    let line = |second: u64| {
+        format!("{}.250\t192.0.2.7\t0.001\t200\tGET\tSEA19-C1\t0.500\n", DAY_S + second)
+    };
+    let columns: String = (0..20).map(line).collect();
+    let real_time = logs.write("real-time.log", &columns);
+    let error = failure(1, &[&[real_time.as_str()], &RULE[..]].concat());
+    assert!(error.contains("(echo '#Fields: timestamp c-ip x-edge-location'"), "{error}");
+    let fields = "#Fields: timestamp c-ip time-to-first-byte sc-status cs-method x-edge-location \
+                  time-taken\n";
+    let named =
+        report_of((fields.to_owned() + &columns).as_bytes(), &["-", "--rule", "FIXED 1 1s"]);
+    assert_eq!((&named["format"], &named["calls"]), (&json!("cloudfront"), &json!(20)));
+    assert_eq!(named["from_us"], DAY_S * 1_000_000 - 250_000);
+    let returns = known_log().replace('\n', "\r");
+    for (name, log) in
+        [("long.log", returns.repeat(10)), ("short.log", returns[..1_000].to_owned())]
+    {
+        let log = logs.write(name, log);
+        let error = failure(2, &[&[log.as_str()], &RULE[..]].concat());
+        assert!(error.contains("carriage return alone: pipe it, as in tr"), "{error}");
+    }
+}
+
+#[test]
 fn conditions_leave_lines_out_and_a_limit_in_force_is_named() {
     let log: String =
         [200, 429, 429, 503].iter().map(|status| combined(1, "192.0.2.1", *status)).collect();
