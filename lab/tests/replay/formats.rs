@@ -3,121 +3,138 @@
 use super::{DAY_S, Logs, failure, gzip, replay, report, report_of};
 use serde_json::Value;
 
-/// A format, a log, and the key and the microseconds after 2026-10-10 00:00:00 UTC of each call.
+/// A format, and a log with three bad lines: one that is cut, one without a valid time, and one of
+/// bytes that are no text.
 struct Sample {
     name: &'static str,
     log: &'static str,
-    calls: &'static [(&'static str, u64)],
+    /// The clients, and the microseconds after 2026-10-10 00:00:00 UTC of their calls.
+    clients: [(&'static str, &'static [u64]); 2],
     options: &'static [&'static str],
 }
 
-const SAMPLES: [Sample; 17] = [
+const SAMPLES: [Sample; 19] = [
     Sample {
         name: "combined",
         log: include_str!("logs/combined.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000), ("192.0.2.7", 3_000_000)],
+        clients: [("192.0.2.7", &[1_000_000, 2_000_000, 3_000_000]), ("2001:db8::1", &[2_000_000])],
         options: &[],
     },
     Sample {
         name: "common",
         log: include_str!("logs/common.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_000_000, 1_000_000]), ("2001:db8::1", &[2_000_000, 2_000_000])],
         options: &[],
     },
     Sample {
         name: "vhost_combined",
         log: include_str!("logs/vhost_combined.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_000_000, 2_000_000, 2_000_000]), ("2001:db8::1", &[2_000_000])],
         options: &[],
     },
     Sample {
         name: "alb",
         log: include_str!("logs/alb.log"),
-        calls: &[("192.0.2.7", 1_000_500), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_000_500, 1_500_000]), ("2001:db8::1", &[1_900_000, 2_000_000])],
         options: &[],
     },
     Sample {
         name: "nlb",
         log: include_str!("logs/nlb.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_000_000, 1_000_000]), ("2001:db8::1", &[1_000_000, 2_000_000])],
         options: &[],
     },
     Sample {
         name: "cloudfront",
         log: include_str!("logs/cloudfront.log"),
-        calls: &[("192.0.2.7", 500_000), ("2001:db8::1", 1_999_908)],
-        options: &["--in-second", "at-once"],
+        clients: [("192.0.2.7", &[500_000, 750_000]), ("2001:db8::1", &[875_000, 1_999_908])],
+        options: &[],
+    },
+    Sample {
+        name: "cloudfront",
+        log: include_str!("logs/cloudfront-json.log"),
+        clients: [("192.0.2.7", &[500_000, 750_000]), ("2001:db8::1", &[875_000, 1_999_908])],
+        options: &[],
     },
     Sample {
         name: "envoy",
         log: include_str!("logs/envoy.log"),
-        calls: &[("192.0.2.7", 1_250_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_250_000, 1_500_000]), ("2001:db8::1", &[1_500_000, 2_000_000])],
+        options: &[],
+    },
+    Sample {
+        name: "envoy",
+        log: include_str!("logs/envoy-istio.log"),
+        clients: [("192.0.2.7", &[1_250_000, 1_500_000]), ("2001:db8::1", &[1_500_000, 2_000_000])],
+        options: &[],
+    },
+    Sample {
+        name: "envoy",
+        log: include_str!("logs/envoy-json.log"),
+        clients: [("192.0.2.7", &[1_250_000, 1_500_000]), ("2001:db8::1", &[1_750_000, 2_000_000])],
         options: &[],
     },
     Sample {
         name: "caddy",
         log: include_str!("logs/caddy.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_000_000, 1_250_000]), ("2001:db8::1", &[1_500_000, 2_000_000])],
+        options: &[],
+    },
+    Sample {
+        name: "caddy",
+        log: include_str!("logs/caddy-old.log"),
+        clients: [("192.0.2.7", &[1_000_000, 1_250_000]), ("2001:db8::1", &[1_500_000, 2_000_000])],
         options: &[],
     },
     Sample {
         name: "traefik",
         log: include_str!("logs/traefik.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_000_000, 2_000_000]), ("2001:db8::1", &[1_000_000, 2_000_000])],
         options: &[],
     },
     Sample {
         name: "traefik",
         log: include_str!("logs/traefik-json.log"),
-        calls: &[("192.0.2.7", 1_250_000), ("2001:db8::1", 2_000_000)],
-        options: &["--in-second", "at-once"],
+        clients: [("192.0.2.7", &[1_250_000, 1_500_000]), ("2001:db8::1", &[1_750_000, 2_000_000])],
+        options: &[],
     },
     Sample {
         name: "haproxy",
         log: include_str!("logs/haproxy.log"),
-        calls: &[("192.0.2.7", 1_655_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[1_655_000, 1_700_000]), ("2001:db8::1", &[1_700_000, 2_000_000])],
+        options: &["--utc-offset", "+02:00"],
+    },
+    Sample {
+        name: "haproxy",
+        log: include_str!("logs/haproxy-tcp.log"),
+        clients: [("192.0.2.7", &[1_655_000, 1_700_000]), ("2001:db8::1", &[1_700_000, 2_000_000])],
         options: &["--utc-offset", "+02:00"],
     },
     Sample {
         name: "iis",
         log: include_str!("logs/iis.log"),
-        calls: &[("192.0.2.7", 500_000), ("2001:db8::1", 2_000_000)],
-        options: &["--in-second", "at-once"],
+        clients: [("192.0.2.7", &[500_000, 750_000]), ("2001:db8::1", &[875_000, 2_000_000])],
+        options: &[],
     },
     Sample {
         name: "gcp",
         log: include_str!("logs/gcp.log"),
-        calls: &[("192.0.2.7", 1_250_500), ("2001:db8::1", 2_000_001)],
+        clients: [("192.0.2.7", &[1_250_500, 1_500_000]), ("2001:db8::1", &[1_750_000, 2_000_001])],
         options: &[],
     },
     Sample {
         name: "nginx-json",
         log: include_str!("logs/nginx-json.log"),
-        calls: &[("192.0.2.7", 500_000), ("2001:db8::1", 2_000_000)],
-        options: &["--in-second", "at-once"],
-    },
-    Sample {
-        name: "envoy",
-        log: include_str!("logs/envoy-istio.log"),
-        calls: &[("192.0.2.7", 1_250_000), ("2001:db8::1", 2_000_000)],
-        options: &[],
-    },
-    Sample {
-        name: "haproxy",
-        log: include_str!("logs/haproxy-tcp.log"),
-        calls: &[("192.0.2.7", 1_655_000), ("2001:db8::1", 2_000_000)],
-        options: &["--utc-offset", "+02:00"],
-    },
-    Sample {
-        name: "caddy",
-        log: include_str!("logs/caddy-old.log"),
-        calls: &[("192.0.2.7", 1_000_000), ("2001:db8::1", 2_000_000)],
+        clients: [("192.0.2.7", &[500_000, 750_000]), ("2001:db8::1", &[875_000, 2_000_000])],
         options: &[],
     },
 ];
 
-/// Returns the first and the last time, after the day's beginning, and the number of calls, keys
-/// and lines that were not read.
+/// The options with which each line counts at its own time, and bad lines are left out.
+const EXACT: [&str; 3] = ["--in-second", "at-once", "--skip-bad"];
+
+/// Returns the first and the last time, after the day's beginning, and the number of calls and keys
+/// and of lines that were not read.
 fn figures(report: &Value) -> (u64, u64, u64, u64, u64) {
     let after = |field: &str| report[field].as_u64().expect("a time") - DAY_S * 1_000_000;
     let number = |value: &Value| value.as_u64().expect("a number");
@@ -128,34 +145,56 @@ fn figures(report: &Value) -> (u64, u64, u64, u64, u64) {
 #[test]
 fn every_named_format_is_found_and_gives_times_and_clients() {
     let logs = Logs::new();
-    for Sample { name, log, calls, options } in &SAMPLES {
-        let keys: std::collections::BTreeSet<_> = calls.iter().map(|(key, _)| key).collect();
-        let times: Vec<_> = calls.iter().map(|(_, at_us)| *at_us).collect();
-        let (first, last) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
-        let expected = (first, last, calls.len() as u64, keys.len() as u64, 0);
+    for Sample { name, log, clients, options } in &SAMPLES {
+        let options = [*options, &EXACT[..]].concat();
+        let calls: usize = clients.iter().map(|(_, times)| times.len()).sum();
+        let times = || clients.iter().flat_map(|(_, times)| *times).copied();
+        let (first, last) = (times().min().unwrap(), times().max().unwrap());
+        let expected = (first, last, calls as u64, clients.len() as u64, 3);
         let plain = logs.write("access.log", log);
         let packed = logs.write("access.log.gz", gzip(log.as_bytes()));
         // As some editors and systems leave it.
         let marked = logs.write("marked.log", format!("\u{feff}{}", log.replace('\n', "\r\n")));
         for file in [&plain, &packed, &marked] {
             let rule = [file, "--rule", "FIXED 1 100d"];
-            let found = report(&[&rule[..], options].concat());
+            let found = report(&[&rule[..], &options].concat());
             assert_eq!(found["format"], *name, "{file}");
             assert_eq!(figures(&found), expected, "{name} {file}: {found}");
             // Each key may call once.
             let denied = found["limits"][0]["denied"].as_u64().unwrap();
             assert_eq!(denied, expected.2 - expected.3, "{name}");
-            let same = report(&[&rule[..], options, &["--format", name]].concat());
+            let same = report(&[&rule[..], &options, &["--format", name]].concat());
             assert_eq!(same, found, "{name}");
         }
+        let (head, lines): (Vec<_>, Vec<_>) = log.lines().partition(|line| line.starts_with('#'));
+        let time = |line: &&str| {
+            let alone = logs.write("alone.log", [&head[..], &[*line]].concat().join("\n"));
+            let format = [&alone, "--json", "--format", name];
+            // A bad line gives a report without a time.
+            let replayed = replay(&[&format[..], &rule(), &options].concat());
+            let report: Value = serde_json::from_str(&replayed.output).expect("a report");
+            report["from_us"].as_u64().map(|us| us - DAY_S * 1_000_000)
+        };
+        let mut found: Vec<_> = lines.iter().filter_map(time).collect();
+        found.sort_unstable();
+        let mut expected_times: Vec<_> = times().collect();
+        expected_times.sort_unstable();
+        assert_eq!(found, expected_times, "{name}");
         let by_network = ["--key", "$remote_addr/24/64", "--rule", "FIXED 1 1s"];
         if *name != "envoy" {
-            let report = report(&[&[plain.as_str()][..], &by_network, options].concat());
+            let report = report(&[&[plain.as_str()][..], &by_network, &options].concat());
             assert_eq!(report["keys"], expected.3, "{name}");
         }
         let bad = logs.write("bad.log", log.lines().last().unwrap()[..40].repeat(3));
-        let error = failure(1, &[&[bad.as_str(), "--format", name][..], options, &rule()].concat());
+        let error = failure(
+            1,
+            &[&[bad.as_str(), "--format", name][..], &options[..options.len() - 1], &rule()]
+                .concat(),
+        );
         assert!(error.starts_with("1 of 1 lines were not read"), "{name}: {error}");
+        let error =
+            failure(1, &[&[plain.as_str()][..], &options[..options.len() - 1], &rule()].concat());
+        assert!(error.starts_with("3 of 7 lines were not read"), "{name}: {error}");
     }
 }
 
@@ -167,14 +206,13 @@ fn rule() -> [&'static str; 2] {
 fn parts_of_requests_have_the_same_names_in_every_format() {
     let logs = Logs::new();
     for Sample { name, log, options, .. } in &SAMPLES {
-        let (of_first, _) = log.trim_end().rsplit_once('\n').expect("several lines");
-        let file = logs.write("access.log", of_first);
+        let file = logs.write("access.log", log);
         let conditions = ["--where", "path=/a", "--where", "method=GET", "--where", "status=200"];
         if matches!(*name, "nlb" | "haproxy") {
             continue;
         }
-        let report = report(&[&[file.as_str()][..], options, &conditions, &rule()].concat());
-        assert_eq!(report["calls"], 1, "{name}");
+        let arguments = [&[file.as_str()][..], options, &EXACT, &conditions, &rule()].concat();
+        assert_eq!(report(&arguments)["calls"], 1, "{name}");
     }
 }
 
