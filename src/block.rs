@@ -3,30 +3,32 @@
 use crate::api::Refused;
 use crate::api::call::Call;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
-use crate::commands::table::CommandId;
-use crate::ending::{self, Finished, no_policy};
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, Commit, CommitError, Committed, KeyWrite};
 use crate::leases::set as holders;
-use crate::{clock, config};
+use crate::{clock, config, ending};
 use redis_throttle_engine::algorithms::State;
 use redis_throttle_engine::ban::Ban;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::state::decimal;
 
+/// The index of no command: nothing is counted for it.
+const NO_COMMAND: usize = usize::MAX;
+
 /// Bans a key until a duration from now, in place of the state that the key has.
 #[cold]
-pub fn block(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn block(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let duration = grammar::ban::ban(call.args_after_key())?;
-    ending::finish(id, call, |key| {
-        fault::point(Point::Decide);
-        if !holds_state(key) {
-            return Err(CommandError::NotAState);
-        }
-        let write = Some(Ban::new(clock::now(), duration));
-        Ok(Finished { write, reply: (), is_allowed: true, demand: None, count: no_policy })
-    })
+    let key = call.only_key()?.open_for_writing();
+    fault::point(Point::Decide);
+    if !holds_state(&key) {
+        return Err(CommandError::NotAState);
+    }
+    let ban = Ban::new(clock::now(), duration);
+    ending::store(index, key, Some(ban))?.announce(call)?;
+    call.context().reply_ok();
+    Ok(())
 }
 
 /// Returns true if the key is missing or holds a state of the module. Digits are a state only if a
@@ -56,18 +58,21 @@ fn is_array(key: &ReadKey<'_, '_>) -> bool {
 impl Commit for Ban {
     /// Replaces the value by the ban. A set of holders may be large, so it is unlinked: the server
     /// frees it in the background.
-    fn commit<'call>(&self, mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
+    fn commit<'call>(
+        &self,
+        index: usize,
+        mut key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
         let write = KeyWrite::of_ban(&self.next());
         if key.kind() != KeyKind::SortedSet {
-            return keyspace::commit_out_of_line(key, &write);
+            return keyspace::commit_out_of_line(index, key, &write);
         }
         key.unlink().map_err(|Refused| CommitError::NotStored)?;
         let unlinked = key.replicate_unlink();
-        let committed = keyspace::commit_out_of_line(key, &write)?;
+        // The key was there, so no command has created it.
+        let committed = keyspace::commit_out_of_line(NO_COMMAND, key, &write)?;
         let replicated = unlinked.and(committed.replicated);
         let changes = MemberChanges { replaced: true, becomes_string: true, ..Default::default() };
-        let event = Event::SortedSet(changes);
-        // The key was there, so the ban has not created it.
-        Ok(Committed { event, created: false, replicated, ..committed })
+        Ok(Committed { event: Event::SortedSet(changes), replicated, ..committed })
     }
 }

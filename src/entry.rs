@@ -5,14 +5,14 @@ use crate::api::call::{Call, Commands};
 use crate::api::command::KeyRange;
 use crate::api::load::{End, Loader, Unregistered};
 use crate::api::{self, Refused};
-use crate::commands::table::{ACL_CATEGORY, COMMANDS, CommandId, functions};
+use crate::commands::table::{ACL_CATEGORY, COMMANDS, functions};
 use crate::policies::file::FileError;
 use crate::policies::{file as policy_file, table as policies};
 use crate::{clock, config, error, fault, handler, info, top};
 use redis_module::{RedisString, Status, redis_module};
 use redis_module_macros::cron_event_handler;
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Replaces the server's allocator in unit tests, which run without a server.
 #[cfg(test)]
@@ -47,7 +47,7 @@ impl Commands for Table {
 
     #[inline]
     fn run(index: usize, call: &mut Call<'_>) {
-        handler::run(CommandId::ALL[index], call);
+        handler::run(index, call);
     }
 }
 
@@ -145,33 +145,22 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     loader.make_words();
     // Nothing refuses the load from here on, which would leave the memory allocated.
     top::create();
-    *stage() = Stage::Loading { served: api::load::commands_served() };
+    LOADED_AFTER.store(api::load::commands_served().unwrap_or(UNCOUNTED), Relaxed);
     Ok(())
 }
 
-/// The stages of the module's life that decide if the server may unload it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The module was loaded, and no cron has run since: the server may still undo the load.
-    Loading {
-        /// The number of commands that the server had served at the load; `None` if the server does
-        /// not count.
-        served: Option<u64>,
-    },
-    /// A cron has run since the load.
-    Settled,
-    /// The server shuts down.
-    Ending,
-}
-
-fn stage() -> MutexGuard<'static, Stage> {
-    static STAGE: Mutex<Stage> = Mutex::new(Stage::Settled);
-    STAGE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The number of commands that the server had served when it loaded the module. The number is kept
+/// until the first cron after the load, because the server may undo the load until then.
+/// [`UNCOUNTED`] if the server does not count, [`SETTLED`] after that cron, [`ENDING`] when the
+/// server shuts down.
+static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
+const UNCOUNTED: u64 = u64::MAX - 2;
+const SETTLED: u64 = u64::MAX - 1;
+const ENDING: u64 = u64::MAX;
 
 #[cron_event_handler]
 fn on_cron(_: &redis_module::Context, _: u64) {
-    *stage() = Stage::Settled;
+    LOADED_AFTER.store(SETTLED, Relaxed);
 }
 
 /// The receiver of the server's shutdown event.
@@ -179,7 +168,7 @@ struct AtEnd;
 
 impl End for AtEnd {
     fn ends() {
-        *stage() = Stage::Ending;
+        LOADED_AFTER.store(ENDING, Relaxed);
     }
 }
 
@@ -193,11 +182,10 @@ impl End for AtEnd {
 /// unloads modules: a refusal would write a false alarm to the log.
 fn on_unload(_: &redis_module::Context) -> Status {
     api::guard::guard(Status::Err, || {
-        let stage = *stage();
-        let may_go = match stage {
-            Stage::Ending => true,
-            Stage::Settled => false,
-            Stage::Loading { served } => served == api::load::commands_served(),
+        let may_go = match LOADED_AFTER.load(Relaxed) {
+            ENDING => true,
+            SETTLED => false,
+            count => count == api::load::commands_served().unwrap_or(UNCOUNTED),
         };
         if !may_go {
             api::log_warning(

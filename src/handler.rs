@@ -2,42 +2,44 @@
 //! algorithm.
 
 use crate::api::call::Call;
-use crate::api::key::KeyKind;
+use crate::api::key::{KeyKind, ReadKey};
 use crate::commands::row::Action;
-use crate::commands::table::{COMMANDS, CommandId};
+use crate::commands::table::COMMANDS;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
-use crate::policies::applied::Settling;
-use crate::policies::{applied as policies, manage as policy_commands, metrics};
+use crate::policies::{manage as policy_commands, metrics, r#use as usage};
 use crate::{block, clock, config, ending, info, redis_cell, reply, reservations, rule_set, top};
-use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::algorithms::{Algorithm, NewState};
+use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::request::Asked;
 use redis_throttle_engine::grammar::top::TopRequest;
+use redis_throttle_engine::time::Instant;
 
-/// Runs a command. The command replies once, at its very end.
-pub fn run(id: CommandId, call: &mut Call<'_>) {
+/// Runs the command at `index` of the table. The command replies once, at its very end.
+pub fn run(index: usize, call: &mut Call<'_>) {
     fault::point(Point::Parse);
-    let result = match COMMANDS[id as usize].action {
-        Action::Decide(algorithm) => decide(id, call, algorithm),
-        Action::Use => policies::take(id, call),
-        Action::Peek => peek(id, call),
-        Action::Charge => settle(id, call, Settling::Charge),
-        Action::Refund => settle(id, call, Settling::Refund),
-        Action::Reserve(verb) => reservations::run(id, call, verb),
-        Action::DecideAll => rule_set::decide(id, call),
-        Action::PeekAll => rule_set::peek(id, call),
-        Action::Lease => leases::take(id, call),
-        Action::Renew => leases::renew(id, call),
-        Action::Release => leases::release(id, call),
-        Action::Block => block::block(id, call),
-        Action::Throttle => redis_cell::throttle(id, call),
-        Action::ThrottleAsRedis => redis_cell::throttle_as_redis(id, call),
+    let result = match COMMANDS[index].action {
+        Action::Decide(algorithm) => decide(index, call, algorithm),
+        Action::Use => usage::take(index, call),
+        Action::Peek => peek(index, call),
+        Action::Charge => charge(index, call),
+        Action::Refund => refund(index, call),
+        Action::Reserve(verb) => reservations::run(index, call, verb),
+        Action::DecideAll => rule_set::decide(index, call),
+        Action::PeekAll => rule_set::peek(index, call),
+        Action::Lease => leases::take(index, call),
+        Action::Renew => leases::renew(index, call),
+        Action::Release => leases::release(index, call),
+        Action::Block => block::block(index, call),
+        Action::Throttle => redis_cell::throttle(index, call),
+        Action::ThrottleAsRedis => redis_cell::throttle_as_redis(index, call),
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
         Action::Top => show_top(call),
@@ -52,45 +54,76 @@ pub fn run(id: CommandId, call: &mut Call<'_>) {
 }
 
 /// Decides a call and stores the result.
-fn decide(id: CommandId, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
+fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let request =
         grammar::rule::request(algorithm, call.args_after_key(), config::sliding_log_slots())?;
     let now = clock::now();
-    ending::finish(id, call, |key| {
-        let outcome = keyspace::decide(key, &request, Mode::Take, now)?;
-        let finished = ending::of(&outcome.decision, KeyWrite::of(&outcome.next));
-        Ok(finished.in_top(request.options.cost, now))
+    apply(index, call, Some((request.options.cost, now)), |key| {
+        Ok(keyspace::decide(key, &request, Mode::Take, now)?)
     })
 }
 
-/// Charges or refunds the cost of a call and replies with the resulting state.
-fn settle(id: CommandId, call: &mut Call<'_>, kind: Settling) -> Result<(), CommandError> {
+/// Charges the cost of a call and replies with the resulting state.
+fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return policies::settle(id, call, kind),
+            Err(GrammarError::UseNotHere) => return usage::charge(index, call),
             request => request?,
         };
     request.options.unconditional()?;
-    ending::finish(id, call, |key| {
-        let act = |stored| kind.act(&request, stored, clock::now());
-        let outcome = keyspace::act_on(key, act)?;
-        Ok(ending::of(&outcome.decision, KeyWrite::of(&outcome.next)))
-    })
+    apply(index, call, None, |key| Ok(keyspace::charge(key, &request)?))
+}
+
+/// Refunds the cost of a call and replies with the resulting state.
+fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request =
+        match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
+            Err(GrammarError::UseNotHere) => return usage::refund(index, call),
+            request => request?,
+        };
+    request.options.unconditional()?;
+    apply(index, call, None, |key| Ok(keyspace::refund(key, &request)?))
+}
+
+/// The result of a call on the state of a key.
+type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
+
+/// Applies `act` to the state of the key, stores the result, and replies. Everything that can fail,
+/// the reply included, comes before the key changes. `RL.TOP` counts the call if `counted` gives
+/// its cost and its instant.
+#[inline(always)]
+fn apply(
+    index: usize,
+    call: &mut Call<'_>,
+    counted: Option<(Cost, Instant)>,
+    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
+) -> Result<(), CommandError> {
+    let key = call.only_key()?.open_for_writing();
+    let outcome = act(&key)?;
+    let decision = outcome.decision;
+    let write = KeyWrite::of(&outcome.next);
+    let integers = decision.integers();
+    ending::store(index, key, write)?.announce(call)?;
+    if let Some((cost, now)) = counted {
+        top::count(call, call.key_name(), cost, !decision.verdict.is_allowed(), now);
+    }
+    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
+    Ok(())
 }
 
 /// Decides a call and stores nothing.
-fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
+fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let request = match grammar::rule::rule(call.args_after_key(), config::sliding_log_slots()) {
         Ok(Asked::Units(request)) => request,
-        Ok(Asked::Lease(request)) => return leases::peek(id, call, &request),
-        Err(GrammarError::UseNotHere) => return policies::peek(id, call),
-        Err(GrammarError::ReserveNotHere) => return reservations::peek(id, call),
+        Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
+        Err(GrammarError::UseNotHere) => return usage::peek(index, call),
+        Err(GrammarError::ReserveNotHere) => return reservations::peek(index, call),
         Err(error) => return Err(error.into()),
     };
     let key = call.only_key()?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
-    let is_allowed = decision.verdict.is_allowed();
-    ending::answer_unstored(id, call, is_allowed, &decision.integers());
+    fault::point(Point::Reply);
+    ending::answer(index, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 

@@ -3,16 +3,16 @@
 use crate::api::Refused;
 use crate::api::call::Call;
 use crate::api::key::{ChangedKey, Event, KeyKind, ReadKey, WriteKey};
-use crate::commands::table::CommandId;
 use crate::fault::{self, Point};
 use crate::{clock, info, replication};
-use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
+use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, Rule, State};
 use redis_throttle_engine::ban::{Ban, LiveBan};
-use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::redis_cell;
+use redis_throttle_engine::reservations::window::{ReservationError, Step};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
@@ -81,21 +81,6 @@ pub fn ban(key: &ReadKey<'_, '_>) -> Option<Ban> {
     load(key).ok()??.ban()
 }
 
-/// Applies `act` to the state of a key.
-///
-/// # Errors
-///
-/// The error of `act`, or that of a key that holds anything but a state.
-#[inline(always)]
-pub fn act_on<'key, E: From<NotAState>>(
-    key: &'key ReadKey<'_, '_>,
-    act: impl FnOnce(Option<State<'key>>) -> Result<Outcome<NewState<'key>>, E>,
-) -> Result<Outcome<NewState<'key>>, E> {
-    let stored = load(key)?;
-    fault::point(Point::Decide);
-    act(stored)
-}
-
 /// Decides a request on the state of a key.
 ///
 /// # Errors
@@ -107,7 +92,24 @@ pub fn decide<'key>(
     mode: Mode,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-    act_on(key, |stored| request.rule.decide_call(mode, stored, now, request.options))
+    let stored = load(key)?;
+    fault::point(Point::Decide);
+    decide_on(stored, request, mode, now)
+}
+
+/// Decides a request on a state.
+///
+/// # Errors
+///
+/// [`OtherAlgorithm`] if the state belongs to another algorithm.
+#[inline(always)]
+pub fn decide_on<'key>(
+    stored: Option<State<'key>>,
+    request: &Request,
+    mode: Mode,
+    now: Instant,
+) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
+    request.rule.decide_call(mode, stored, now, request.options)
 }
 
 /// The content of a key for a command that stores decimal digits.
@@ -138,6 +140,53 @@ pub fn load_digits(key: &ReadKey<'_, '_>, now: Instant) -> Result<Digits, OtherA
     }
 }
 
+/// Charges the state of a key.
+///
+/// # Errors
+///
+/// [`ChargeError`] if the key holds anything but a state of the rule's algorithm, or the charge
+/// exceeds the largest debt or total.
+pub fn charge<'key>(
+    key: &'key ReadKey<'_, '_>,
+    request: &Request,
+) -> Result<Outcome<NewState<'key>>, ChargeError> {
+    let stored = load(key)?;
+    fault::point(Point::Decide);
+    request.rule.charge(stored, clock::now(), request.options.cost)
+}
+
+/// Refunds to the state of a key.
+///
+/// # Errors
+///
+/// [`OtherAlgorithm`] if the key holds anything but a state of the rule's algorithm.
+pub fn refund<'key>(
+    key: &'key ReadKey<'_, '_>,
+    request: &Request,
+) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
+    let stored = load(key)?;
+    fault::point(Point::Decide);
+    request.rule.refund(stored, clock::now(), request.options.cost)
+}
+
+/// Applies a step to the reservation `id` in the state of a key.
+///
+/// # Errors
+///
+/// [`ReservationError`] if the step is refused, or the key holds anything but a state of the rule's
+/// algorithm.
+pub fn take_step<'key>(
+    key: &'key ReadKey<'_, '_>,
+    rule: &Rule,
+    id: &'key [u8],
+    step: Step,
+    now: Instant,
+) -> Result<Outcome<NewState<'key>>, ReservationError> {
+    let stored = load(key)?;
+    fault::point(Point::Decide);
+    rule.take_step(stored, now, id, step)
+}
+
 /// The reason why a change failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitError {
@@ -149,22 +198,31 @@ pub enum CommitError {
 
 /// A change to one key, of any type of value.
 pub trait Commit {
-    /// Stores and replicates the change, and closes the key.
+    /// Stores and replicates the change that the command at `index` of the table makes, and closes
+    /// the key.
     ///
     /// # Errors
     ///
     /// [`CommitError::NotStored`] if the server does not accept the change.
-    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError>;
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError>;
 }
 
 impl Commit for KeyWrite {
     #[inline(always)]
-    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
-        commit(key, self)
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        commit(index, key, self)
     }
 }
 
-/// Stores and replicates `write`, and closes the key.
+/// Stores and replicates `write` for the command at `index` of the table, and closes the key.
 ///
 /// The key always has an expiry afterwards, even if another client removed the old one. An expiry
 /// that is neither too early nor too late for the new state is kept, on replicas too: reading it
@@ -177,6 +235,7 @@ impl Commit for KeyWrite {
 // several. With a single copy, each call of one rule would take fifty instructions more.
 #[inline(always)]
 pub fn commit<'call>(
+    index: usize,
     mut key: WriteKey<'_, 'call>,
     write: &KeyWrite,
 ) -> Result<Committed<'call>, CommitError> {
@@ -188,10 +247,13 @@ pub fn commit<'call>(
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
     // A missing key has no expiry, so calls that keep an expiry do not ask.
-    let created = new_expiry_ms.is_some() && key.kind() == KeyKind::Missing;
+    let creates = new_expiry_ms.is_some() && key.kind() == KeyKind::Missing;
     store(&mut key, &kept.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
+    if creates {
+        info::count_created(index);
+    }
     let replicated = replication::send(&key, &kept.change, new_expiry_ms);
-    Ok(Committed { key: key.close(), event: Event::Set, created, replicated })
+    Ok(Committed { key: key.close(), event: Event::Set, replicated })
 }
 
 /// Does the same as [`commit`], out of line: for calls with several rules, and for calls about
@@ -202,10 +264,24 @@ pub fn commit<'call>(
 /// [`CommitError::NotStored`] if the server does not accept the change.
 #[inline(never)]
 pub fn commit_out_of_line<'call>(
+    index: usize,
     key: WriteKey<'_, 'call>,
     write: &KeyWrite,
 ) -> Result<Committed<'call>, CommitError> {
-    commit(key, write)
+    commit(index, key, write)
+}
+
+/// A change that is committed out of line: a ban that had to be re-based.
+pub struct Rebased(pub KeyWrite);
+
+impl Commit for Rebased {
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        commit_out_of_line(index, key, &self.0)
+    }
 }
 
 /// Deletes a key.
@@ -213,7 +289,7 @@ pub fn commit_out_of_line<'call>(
 fn forget<'call>(mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
     key.delete().map_err(|Refused| CommitError::NotStored)?;
     let replicated = key.replicate_del();
-    Ok(Committed { key: key.close(), event: Event::Del, created: false, replicated })
+    Ok(Committed { key: key.close(), event: Event::Del, replicated })
 }
 
 /// A key that was changed and closed. Its change is not announced yet.
@@ -223,21 +299,11 @@ pub struct Committed<'call> {
     pub key: ChangedKey<'call>,
     /// The change.
     pub event: Event,
-    /// Whether the change created the key.
-    pub created: bool,
     /// Whether the server accepted the change for replicas and the append-only file.
     pub replicated: Result<(), Refused>,
 }
 
 impl<'call> Committed<'call> {
-    /// Counts the key for the command that created it.
-    #[inline(always)]
-    pub fn count_created(&self, id: CommandId) {
-        if self.created {
-            info::count_created(id);
-        }
-    }
-
     /// Announces the change.
     ///
     /// # Errors

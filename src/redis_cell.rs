@@ -3,26 +3,24 @@
 //! the guarantees of the module's other commands.
 
 use crate::api::call::Call;
-use crate::commands::table::CommandId;
-use crate::ending::{self, Finished, no_policy};
 use crate::error::CommandError;
 use crate::fault::{self, Point};
-use crate::keyspace::{self, Digits, KeyWrite};
-use crate::{clock, reply};
+use crate::keyspace::{self, Digits, KeyWrite, Rebased};
+use crate::{clock, ending, reply, top};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::redis_cell::Verdict;
 
 /// Decides a call of `CL.THROTTLE` and stores the result.
-pub fn throttle(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::redis_cell::throttle(call.args_after_key())?;
-    decide(id, call, &request)
+    decide(index, call, &request)
 }
 
 /// Decides a call of `GCRA` and stores the result.
-pub fn throttle_as_redis(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn throttle_as_redis(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     match grammar::redis_gcra::gcra(call.args_after_key())?.counted() {
-        Ok(request) => decide(id, call, &request),
+        Ok(request) => decide(index, call, &request),
         Err(error) => {
             // The error of the key comes first.
             let key = call.only_key()?.open_for_writing();
@@ -37,28 +35,32 @@ pub fn throttle_as_redis(id: CommandId, call: &mut Call<'_>) -> Result<(), Comma
 // two, the compiler inlines less, and each call takes a hundred instructions more.
 #[inline(never)]
 fn decide(
-    id: CommandId,
+    index: usize,
     call: &mut Call<'_>,
     request: &ThrottleRequest,
 ) -> Result<(), CommandError> {
-    ending::finish(id, call, |key| {
-        let now = clock::now();
-        let stored = keyspace::load_digits(key, now)?;
-        fault::point(Point::Decide);
-        let (decision, write) = match stored {
-            Digits::Stored(stored) => {
-                let outcome = request.rule.decide(stored, now, request.quantity);
-                (outcome.decision, outcome.next.as_ref().map(KeyWrite::of_redis_cell))
-            }
-            Digits::Banned(live) => {
-                let repair = live.repair(request.quantity);
-                let denial = request.rule.denial(live.left(), request.quantity);
-                (denial, repair.as_ref().map(KeyWrite::of_ban))
-            }
-        };
-        let is_allowed = decision.verdict == Verdict::Allowed;
-        let reply = reply::redis_cell(&decision);
-        let finished = Finished { write, reply, is_allowed, demand: None, count: no_policy };
-        Ok(finished.in_top(request.quantity, now))
-    })
+    let key = call.only_key()?.open_for_writing();
+    let now = clock::now();
+    let stored = keyspace::load_digits(&key, now)?;
+    fault::point(Point::Decide);
+    let stored = match stored {
+        Digits::Stored(stored) => stored,
+        Digits::Banned(live) => {
+            let repair = live.repair(request.quantity).as_ref().map(KeyWrite::of_ban);
+            let integers = reply::redis_cell(&request.rule.denial(live.left(), request.quantity));
+            ending::store(index, key, repair.map(Rebased))?.announce(call)?;
+            top::count(call, call.key_name(), request.quantity, true, now);
+            ending::answer(index, call, false, &integers);
+            return Ok(());
+        }
+    };
+    let outcome = request.rule.decide(stored, now, request.quantity);
+    let decision = outcome.decision;
+    let integers = reply::redis_cell(&decision);
+    let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
+    ending::store(index, key, write)?.announce(call)?;
+    let is_allowed = decision.verdict == Verdict::Allowed;
+    top::count(call, call.key_name(), request.quantity, !is_allowed, now);
+    ending::answer(index, call, is_allowed, &integers);
+    Ok(())
 }

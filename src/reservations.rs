@@ -6,13 +6,13 @@
 //! read the key. A commit and a cancellation act on the key in every mode.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyName, ReadKey};
-use crate::commands::table::CommandId;
+use crate::api::key::{KeyKind, ReadKey};
 use crate::error::{CommandError, RuleError};
+use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
-use crate::policies::applied::{Applied, Counting};
-use crate::{clock, config, ending, reply};
-use redis_throttle_engine::algorithms::Rule;
+use crate::policies::r#use::Applied;
+use crate::{clock, config, ending, reply, top};
+use redis_throttle_engine::algorithms::{NewState, Rule};
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome};
@@ -21,147 +21,179 @@ use redis_throttle_engine::grammar::reservation::{
     HoldRequest, ReservationRequest, ReservationVerb, RuleSource, hold, packed_hold, reservation,
 };
 use redis_throttle_engine::grammar::usage::Usage;
-use redis_throttle_engine::reservations::window::{Hold, Step};
+use redis_throttle_engine::msgpack::NotAState;
+use redis_throttle_engine::reservations::window::{Hold, ReservationError, Step};
 use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
 
 /// Makes, commits or cancels a reservation, and replies with the resulting state.
-pub fn run(
-    command: CommandId,
-    call: &mut Call<'_>,
-    verb: ReservationVerb,
-) -> Result<(), CommandError> {
+pub fn run(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
     let slots = config::sliding_log_slots();
     let ReservationRequest { id, source, step } = reservation(verb, call.args_after_key(), slots)?;
-    let now = clock::now();
-    match (step, source) {
-        (Step::Reserve(hold), source) => {
-            let request = HoldRequest { id, source, hold };
-            let reserving = Reserving::new(request, call.key_name(), Counting::Counted, now)?;
-            reserving.take(command, call, now)
+    match (source, step) {
+        (RuleSource::Call(rule), _) => {
+            take_step(index, call, &rule, id, step, clock::now()).map(|_| ())
         }
-        (_, RuleSource::Call(rule)) => settle(command, call, &rule, (id, step), now, |_| {}),
-        (_, RuleSource::Policy(usage)) => {
-            let applied = &reservable(&usage, call.key_name(), Counting::NotCounted, now)?;
-            settle(command, call, &applied.request.rule, (id, step), now, |committed| {
-                if !committed.is_zero() {
-                    applied.count_charge(committed);
-                }
-            })
+        (RuleSource::Policy(usage), Step::Reserve(hold)) => {
+            let now = clock::now();
+            let reserving = ByPolicy::new(&usage, call.key_name(), id, hold, true, now)?;
+            let taken = reserving.take(index, call, now);
+            if taken.is_err() {
+                reserving.applied.count_error();
+            }
+            taken
         }
+        (RuleSource::Policy(usage), _) => settle(index, call, &usage, id, step),
     }
 }
 
-/// Commits or cancels a reservation under a rule, in every mode of its policy, stores the result
-/// and replies. Another algorithm's state never counts as missing. Counts the units that a commit
-/// used with `count`.
-fn settle(
-    command: CommandId,
+/// Applies a step to the reservation `id` under a rule, stores the result and replies. Everything
+/// that can fail, the reply included, comes before the key changes. Returns the units that a commit
+/// used.
+fn take_step(
+    index: usize,
     call: &mut Call<'_>,
     rule: &Rule,
-    (id, step): (&[u8], Step),
+    id: &[u8],
+    step: Step,
     now: Instant,
-    count: impl FnOnce(Cost),
-) -> Result<(), CommandError> {
-    ending::finish(command, call, |key| {
-        let Outcome { decision, next } =
-            keyspace::act_on(key, |stored| rule.take_step(stored, now, id, step))?;
-        let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
-        let finished = ending::of(&decision, KeyWrite::of(&next));
-        Ok(finished.counted_by(move |_| count(committed)))
-    })
+) -> Result<Cost, CommandError> {
+    let key = call.only_key()?.open_for_writing();
+    let Outcome { decision, next } = keyspace::take_step(&key, rule, id, step, now)?;
+    let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
+    let write = KeyWrite::of(&next);
+    let integers = decision.integers();
+    ending::store(index, key, write)?.announce(call)?;
+    let is_allowed = decision.verdict.is_allowed();
+    if let Step::Reserve(hold) = step {
+        top::count(call, call.key_name(), hold.cost, !is_allowed, now);
+    }
+    ending::answer(index, call, is_allowed, &integers);
+    Ok(committed)
 }
 
 /// Decides a reservation, which starts with the word `RESERVE`, and stores nothing.
 #[cold]
-pub fn peek(command: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let request = hold(call.args_after_word(), config::sliding_log_slots())?;
     let now = clock::now();
-    let reserving = Reserving::new(request, call.key_name(), Counting::NotCounted, now)?;
-    let key = reserving.looks().then(|| call.only_key()).transpose()?;
-    let key = key.map(KeyName::open_for_reading);
-    let (decision, _) = reserving.decide(key.as_ref(), Mode::Take, now)?;
+    let mut reserving = Reserving::new(request, call.key_name(), false, now)?;
+    let decision = match reserving.looks() {
+        true => {
+            let mut key = call.only_key()?.open_for_reading();
+            reserving.decide(Some(&mut key), Mode::Take, now)?.0.decision
+        }
+        false => reserving.decide(None, Mode::Take, now)?.0.decision,
+    };
+    fault::point(Point::Reply);
     match reserving.policy() {
         None => {
             let integers = decision.integers();
-            ending::answer_unstored(command, call, reply::is_yes(&integers), &integers);
+            ending::answer(index, call, reply::is_yes(&integers), &integers);
         }
         Some(applied) => {
             let integers = applied.integers(&decision);
-            ending::answer_unstored(command, call, reply::is_yes(&integers), &integers);
+            ending::answer(index, call, reply::is_yes(&integers), &integers);
         }
     }
     Ok(())
 }
 
-/// Finds the policy in effect for the key `subject`, whose rule must support reservations.
-/// `counting` applies to an error.
+/// Commits or cancels the reservation `id` under the rule of a policy, in every mode of the policy.
+/// Another algorithm's state never counts as missing. The units of a commit are counted.
+#[cold]
+fn settle(
+    index: usize,
+    call: &mut Call<'_>,
+    usage: &Usage<'_>,
+    id: &[u8],
+    step: Step,
+) -> Result<(), CommandError> {
+    let now = clock::now();
+    let applied = reservable(usage, call.key_name(), false, now)?;
+    let committed = take_step(index, call, &applied.request.rule, id, step, now)?;
+    if !committed.is_zero() {
+        applied.count_charge(committed);
+    }
+    Ok(())
+}
+
+/// Finds the policy in effect for the key `subject`, whose rule must support reservations. An error
+/// of the policy is counted if `counts` is set.
 fn reservable<'call>(
     usage: &Usage<'call>,
     subject: &[u8],
-    counting: Counting,
+    counts: bool,
     now: Instant,
 ) -> Result<Applied<'call>, RuleError> {
-    let applied = Applied::new(usage, subject, counting, now)?;
+    let applied = Applied::new(usage, subject, now).map_err(|unfit| unfit.error(counts))?;
     if applied.request.rule.is_reservable() {
         return Ok(applied);
     }
-    if counting == Counting::Counted {
+    if counts {
         applied.count_error();
     }
     Err(RuleError::Grammar(GrammarError::PolicyNotReservable))
 }
 
-/// A reservation that is to be made.
-pub struct Reserving<'call> {
-    source: Source<'call>,
-    id: &'call [u8],
-    hold: Hold,
+/// A reservation that is to be made, by a rule of the call or by a policy.
+pub enum Reserving<'call> {
+    /// The rule is given in the call.
+    ByRule {
+        /// The rule.
+        rule: Rule,
+        /// The id of the reservation.
+        id: &'call [u8],
+        /// The reservation.
+        hold: Hold,
+    },
+    /// A policy has the rule.
+    ByPolicy(ByPolicy<'call>),
 }
 
-/// The source of the rule of a reservation.
-enum Source<'call> {
-    /// The rule is given in the call.
-    Call(Rule),
-    /// A policy has the rule.
-    Policy(Applied<'call>),
+/// A reservation that is to be made by the rule of a policy.
+pub struct ByPolicy<'call> {
+    applied: Applied<'call>,
+    id: &'call [u8],
+    hold: Hold,
+    /// Whether the call creates the key's state.
+    creates: bool,
 }
 
 impl<'call> Reserving<'call> {
     /// Parses a rule that is passed as one argument and starts with `RESERVE`, and looks up its
-    /// policy. `counting` applies to an error of the policy.
+    /// policy. An error of the policy is counted if `counts` is set.
     #[cold]
     #[inline(never)]
     pub fn read(
         subject: &[u8],
         rule: &'call [u8],
-        counting: Counting,
+        counts: bool,
         now: Instant,
     ) -> Result<Self, RuleError> {
-        Self::new(packed_hold(rule, config::sliding_log_slots())?, subject, counting, now)
+        Self::new(packed_hold(rule, config::sliding_log_slots())?, subject, counts, now)
     }
 
     fn new(
-        HoldRequest { id, source, hold }: HoldRequest<'call>,
+        request: HoldRequest<'call>,
         subject: &[u8],
-        counting: Counting,
+        counts: bool,
         now: Instant,
     ) -> Result<Self, RuleError> {
+        let HoldRequest { id, source, hold } = request;
         Ok(match source {
-            RuleSource::Call(rule) => Self { source: Source::Call(rule), id, hold },
+            RuleSource::Call(rule) => Self::ByRule { rule, id, hold },
             RuleSource::Policy(usage) => {
-                let applied = reservable(&usage, subject, counting, now)?;
-                let hold = Hold { is_shadow: applied.is_shadow(), ..hold };
-                Self { source: Source::Policy(applied), id, hold }
+                Self::ByPolicy(ByPolicy::new(&usage, subject, id, hold, counts, now)?)
             }
         })
     }
 
     /// Returns the policy that has the rule; `None` for a rule of the call.
     pub const fn policy(&self) -> Option<&Applied<'call>> {
-        match &self.source {
-            Source::Call(_) => None,
-            Source::Policy(applied) => Some(applied),
+        match self {
+            Self::ByRule { .. } => None,
+            Self::ByPolicy(ByPolicy { applied, .. }) => Some(applied),
         }
     }
 
@@ -170,55 +202,116 @@ impl<'call> Reserving<'call> {
         self.policy().is_none_or(Applied::looks)
     }
 
-    /// Returns the row of a decision in the reply to a call with several rules.
-    pub fn row(&self, decision: Decision) -> Row {
-        match &self.source {
-            Source::Policy(applied) => applied.row(decision),
-            Source::Call(_) => {
-                let Hold { cost, leave, .. } = self.hold;
-                let left_units = leave.map_or(0, |leave| leave.units(decision.limit));
-                Row { decision, cost, left_units, force: None }
-            }
-        }
-    }
-
-    /// Decides the reservation, stores the result and replies.
-    fn take(
-        &self,
-        command: CommandId,
-        call: &mut Call<'_>,
-        now: Instant,
-    ) -> Result<(), CommandError> {
-        let decide = |key: Option<&ReadKey<'_, '_>>| Ok(self.decide(key, Mode::Take, now)?);
-        match self.policy() {
-            Some(applied) => applied.take(command, call, now, decide, Applied::count_reserved),
-            None => ending::finish(command, call, |key| {
-                let (decision, write) = decide(Some(key))?;
-                Ok(ending::of(&decision, write).in_top(self.hold.cost, now))
-            }),
-        }
-    }
-
-    /// Decides the reservation. Returns the decision, and the change to store. `key` is open if the
-    /// reservation reads it.
+    /// Decides the reservation as one of several rules. Returns its row, and the change to store.
+    /// `key` is open if the reservation reads it.
     #[cold]
     #[inline(never)]
     pub fn decide(
-        &self,
-        key: Option<&ReadKey<'_, '_>>,
+        &mut self,
+        key: Option<&mut ReadKey<'_, '_>>,
         mode: Mode,
         now: Instant,
-    ) -> Result<(Decision, Option<KeyWrite>), RuleError> {
-        match &self.source {
-            Source::Policy(applied) => applied.act_on(key, now, |stored| {
-                Ok(applied.request.rule.reserve(mode, stored, now, self.id, self.hold)?)
-            }),
-            Source::Call(rule) => {
-                let key = key.ok_or(RuleError::WrongType)?;
-                let reserve = |stored| rule.reserve(mode, stored, now, self.id, self.hold);
-                let outcome = keyspace::act_on(key, reserve)?;
-                Ok((outcome.decision, KeyWrite::of(&outcome.next)))
-            }
+    ) -> Result<(Row, Option<KeyWrite>), RuleError> {
+        let (rule, id, hold) = match self {
+            Self::ByPolicy(by_policy) => return by_policy.decide(key, mode, now),
+            Self::ByRule { rule, id, hold } => (rule, *id, *hold),
+        };
+        let key = key.ok_or(RuleError::WrongType)?;
+        let stored = keyspace::load(key).map_err(|NotAState| RuleError::WrongType)?;
+        fault::point(Point::Decide);
+        let Outcome { decision, next } = rule.reserve(mode, stored, now, id, hold)?;
+        let left_units = hold.leave.map_or(0, |leave| leave.units(decision.limit));
+        let row = Row { decision, cost: hold.cost, left_units, force: None };
+        Ok((row, KeyWrite::of(&next)))
+    }
+
+    /// Counts the decision for the policy, if there is one.
+    #[cold]
+    pub fn count(&self, decision: &Decision, now: Instant) {
+        if let Self::ByPolicy(ByPolicy { applied, creates, .. }) = self {
+            applied.count_reserved(decision, *creates, now);
         }
+    }
+}
+
+impl<'call> ByPolicy<'call> {
+    fn new(
+        usage: &Usage<'call>,
+        subject: &[u8],
+        id: &'call [u8],
+        hold: Hold,
+        counts: bool,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
+        let applied = reservable(usage, subject, counts, now)?;
+        let hold = Hold { is_shadow: applied.is_shadow(), ..hold };
+        Ok(Self { applied, id, hold, creates: false })
+    }
+
+    /// Decides the reservation without the key; `None` if the policy reads the key.
+    fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Result<Decision, RuleError>> {
+        if self.applied.looks() {
+            return None;
+        }
+        fault::point(Point::Decide);
+        let rule = &self.applied.request.rule;
+        let outcome = rule.reserve(mode, None, now, self.id, self.hold);
+        let or_blocked = |Outcome { decision, .. }: Outcome<NewState<'_>>| {
+            self.applied.blocked(decision.limit).unwrap_or(decision)
+        };
+        Some(outcome.map(or_blocked).map_err(RuleError::from))
+    }
+
+    /// Decides the reservation on the state of the key.
+    fn decide_on<'key>(
+        &'key self,
+        key: &'key ReadKey<'_, '_>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Outcome<NewState<'key>>, ReservationError> {
+        let stored = self.applied.stored(key, now)?;
+        fault::point(Point::Decide);
+        self.applied.request.rule.reserve(mode, stored, now, self.id, self.hold)
+    }
+
+    fn decide(
+        &mut self,
+        key: Option<&mut ReadKey<'_, '_>>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<(Row, Option<KeyWrite>), RuleError> {
+        if let Some(decided) = self.decide_unseen(mode, now) {
+            return Ok((self.applied.row(decided?), None));
+        }
+        let key = key.ok_or(RuleError::WrongType)?;
+        let outcome = self.decide_on(key, mode, now)?;
+        let (row, write) = (self.applied.row(outcome.decision), KeyWrite::of(&outcome.next));
+        self.creates = write.is_some() && key.kind() == KeyKind::Missing;
+        Ok((row, write))
+    }
+
+    /// Decides the reservation, stores it and replies. Everything that can fail, the reply
+    /// included, comes before the key changes.
+    #[cold]
+    fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+        let (decision, created, integers);
+        if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
+            (decision, created) = (unseen?, false);
+            integers = self.applied.integers(&decision);
+            fault::point(Point::Reply);
+        } else {
+            let key = call.only_key()?.open_for_writing();
+            let outcome = self.decide_on(&key, Mode::Take, now)?;
+            decision = outcome.decision;
+            let write = KeyWrite::of(&outcome.next);
+            created = write.is_some() && key.kind() == KeyKind::Missing;
+            integers = self.applied.integers(&decision);
+            ending::store(index, key, write)?.announce(call)?;
+        }
+        self.applied.count_reserved(&decision, created, now);
+        let denies = self.applied.row(decision).denies();
+        top::count(call, call.key_name(), self.hold.cost, denies, now);
+        ending::answer(index, call, reply::is_yes(&integers), &integers);
+        Ok(())
     }
 }

@@ -2,16 +2,13 @@
 //! anything is stored, and the call takes from every key or from none.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyName, ReadKey};
-use crate::commands::table::CommandId;
+use crate::api::key::{KeyKind, KeyName, ReadKey, WriteKey};
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
-use crate::keyspace::{self, Commit as _, CommitError, Committed, KeyWrite};
-use crate::leases::command as leases;
-use crate::leases::set::Write;
-use crate::policies::applied::{Applied, Counting};
+use crate::keyspace::{self, CommitError, Committed};
+use crate::leases::{command as leases, set as holders};
+use crate::policies::r#use::Applied;
 use crate::reservations::Reserving;
-use crate::top::Demand;
 use crate::{clock, config, ending, reply, top};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::algorithms::OtherAlgorithm;
@@ -35,6 +32,14 @@ type Each<T> = ArrayVec<T, RULES_MAX>;
 /// lock. A panic leaves the rules consistent, because each rule is stored in one step.
 static PACKED_RULES: Mutex<PackedRules> = Mutex::new(PackedRules::NONE);
 
+/// A change to one key.
+enum Write {
+    /// A change of a state of an algorithm.
+    State(keyspace::KeyWrite),
+    /// A change of a set of holders.
+    Lease(holders::HolderWrite),
+}
+
 /// A rule of the set.
 enum Rule<'call> {
     /// A rule that is written in the call.
@@ -42,9 +47,16 @@ enum Rule<'call> {
     /// A lease.
     Lease(LeaseRequest<'call>),
     /// A rule that a policy defines.
-    ByPolicy(Applied<'call>),
+    ByPolicy(ByPolicy<'call>),
     /// A reservation.
     Reserve(Reserving<'call>),
+}
+
+/// A rule that a policy defines.
+struct ByPolicy<'call> {
+    applied: Applied<'call>,
+    /// Whether the call creates the key's state.
+    creates: bool,
 }
 
 /// A decision and the change that it makes to the key.
@@ -52,56 +64,56 @@ type Decided = Result<(Row, Option<Write>), RuleError>;
 
 /// Decides a call under all its rules and stores the result. Everything that can fail, the reply
 /// included, comes before the first key changes.
-pub fn decide(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
-    read(&mut rules, call, Counting::Counted, now)?;
+    read(&mut rules, call, true, now)?;
     let mut rows = Each::new();
     let (reply, mut committed);
     {
         let mut keys: Each<_> = Each::new();
         open(&rules, call, &mut keys, KeyName::open_for_writing)?;
         let mut writes = Each::new();
-        let decided = decide_each(&rules, &mut keys, &mut rows, &mut writes, now);
+        let decided = decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now);
         decided.map_err(|error| count_error(&rules, error))?;
         reply = reply::Several::of(&rows);
         committed = Each::new();
         fault::point(Point::Reply);
         if writes.iter().any(Option::is_some) {
             fault::point(Point::Store);
-            for (at, (key, write)) in keys.drain(..).zip(&writes).enumerate() {
+            for (key, write) in keys.drain(..).zip(&writes) {
                 if let (Some(key), Some(write)) = (key, write) {
-                    committed.push((at, write.commit(key)));
+                    committed.push(commit(index, key, write));
                 }
             }
         }
     }
-    let created = announce_each(id, &mut committed, call);
-    let created = created.map_err(|error| count_error(&rules, error.into()))?;
-    count(call, &rules, &rows, &created, reply.is_allowed(), now);
-    ending::answer(id, call, reply.is_allowed(), &reply);
+    announce_each(&mut committed, call).map_err(|error| count_error(&rules, error.into()))?;
+    count(call, &rules, &rows, reply.is_allowed(), now);
+    ending::answer(index, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
 /// Decides a call under all its rules and stores nothing.
-pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
-    read(&mut rules, call, Counting::NotCounted, now)?;
+    read(&mut rules, call, false, now)?;
     let mut keys: Each<_> = Each::new();
     open(&rules, call, &mut keys, KeyName::open_for_reading)?;
     let (mut rows, mut writes) = (Each::new(), Each::new());
-    decide_each(&rules, &mut keys, &mut rows, &mut writes, now)?;
+    decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now)?;
     let reply = reply::Several::of(&rows);
-    ending::answer_unstored(id, call, reply.is_allowed(), &reply);
+    fault::point(Point::Reply);
+    ending::answer(index, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
-/// Reads the rules in the call's order. `counting` applies to an error of a policy.
+/// Reads the rules in the call's order. An error of a policy is counted if `counts` is set.
 fn read<'call>(
     rules: &mut Each<Rule<'call>>,
     call: &Call<'call>,
-    counting: Counting,
+    counts: bool,
     now: Instant,
 ) -> Result<(), CommandError> {
     if call.args().len() > 2 * RULES_MAX + 1 {
@@ -115,11 +127,11 @@ fn read<'call>(
             Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
             Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
             Err(GrammarError::UseNotHere) => {
-                let found = read_usage(key, rule, counting, now);
+                let found = ByPolicy::read(key, rule, counts, now);
                 rules.push(Rule::ByPolicy(found.map_err(|error| in_rule(at, error))?));
             }
             Err(GrammarError::ReserveNotHere) => {
-                let read = Reserving::read(key, rule, counting, now);
+                let read = Reserving::read(key, rule, counts, now);
                 rules.push(Rule::Reserve(read.map_err(|error| in_rule(at, error))?));
             }
             Err(error) => return Err(in_rule(at, RuleError::Grammar(error))),
@@ -148,14 +160,14 @@ fn open<'open, 'call, K>(
 /// Fills `rows` with the decision of each rule and `writes` with the change to each key. If a rule
 /// denies the call, the only changes are repairs after the clock stepped back.
 fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
-    rules: &[Rule<'_>],
+    rules: &mut [Rule<'_>],
     keys: &mut [Option<K>],
     rows: &mut Each<Row>,
     writes: &mut Each<Option<Write>>,
     now: Instant,
 ) -> Result<(), CommandError> {
     let mut first_denial = None;
-    for (at, (rule, key)) in rules.iter().zip(&mut *keys).enumerate() {
+    for (at, (rule, key)) in rules.iter_mut().zip(&mut *keys).enumerate() {
         let mode = if first_denial.is_none() { Mode::Take } else { Mode::TakeNothing };
         rule.decide(key, mode, now, rows, writes).map_err(|error| in_rule(at, error))?;
         if first_denial.is_none() && rows.last().is_some_and(Row::denies) {
@@ -164,7 +176,7 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     }
     // A denial is the same in both modes, so only rules that allowed the call before it decide
     // again, and rules in shadow mode: a reservation that does not fit is held there as 0 units.
-    let earlier = rules.iter().zip(keys).take(first_denial.unwrap_or(0));
+    let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
     for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
         if row.decision.verdict.is_allowed() || !row.is_enforced() {
             let (mut row_again, mut repair) = (ArrayVec::<_, 1>::new(), ArrayVec::<_, 1>::new());
@@ -176,54 +188,44 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     Ok(())
 }
 
-/// Announces every change once all keys are closed. Returns for each rule if its key was created.
-///
-/// # Errors
-///
-/// The first error of a commit or an announcement.
+fn commit<'call>(
+    index: usize,
+    key: WriteKey<'_, 'call>,
+    write: &Write,
+) -> Result<Committed<'call>, CommitError> {
+    match write {
+        Write::State(write) => keyspace::commit_out_of_line(index, key, write),
+        Write::Lease(write) => holders::commit(index, key, write),
+    }
+}
+
+/// Announces every change once all keys are closed. Returns the first error.
 fn announce_each<'call>(
-    id: CommandId,
-    committed: &mut Each<(usize, Result<Committed<'call>, CommitError>)>,
+    committed: &mut Each<Result<Committed<'call>, CommitError>>,
     call: &mut Call<'call>,
-) -> Result<[bool; RULES_MAX], CommitError> {
-    let mut created = [false; RULES_MAX];
+) -> Result<(), CommitError> {
     let mut result = Ok(());
-    for (at, committed) in committed.drain(..) {
-        let announced = committed.and_then(|committed| {
-            committed.count_created(id);
-            created[at] = committed.created;
-            committed.announce(call)
-        });
+    for committed in committed.drain(..) {
+        let announced = committed.and_then(|committed| committed.announce(call));
         result = result.and(announced);
     }
-    result.map(|()| created)
+    result
 }
 
 /// Counts the decisions of policies, and each rule's key for `RL.TOP`. In a denied call, a policy
 /// that allows the call is not counted.
 #[inline(always)]
-fn count(
-    call: &Call<'_>,
-    rules: &[Rule<'_>],
-    rows: &[Row],
-    created: &[bool],
-    is_allowed: bool,
-    now: Instant,
-) {
+fn count(call: &Call<'_>, rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, now: Instant) {
     for (key, row) in call.args().iter().step_by(2).zip(rows) {
-        top::count(call, key, Demand { cost: row.cost, denies: row.denies(), now });
+        top::count(call, key, row.cost, row.denies(), now);
     }
-    for ((rule, Row { decision, .. }), created) in rules.iter().zip(rows).zip(created) {
+    for (rule, Row { decision, .. }) in rules.iter().zip(rows) {
         if !is_allowed && decision.verdict.is_allowed() {
             continue;
         }
         match rule {
-            Rule::ByPolicy(applied) => applied.count(decision, *created, now),
-            Rule::Reserve(reserving) => {
-                if let Some(applied) = reserving.policy() {
-                    applied.count_reserved(decision, *created, now);
-                }
-            }
+            Rule::ByPolicy(ByPolicy { applied, creates }) => applied.count(decision, *creates, now),
+            Rule::Reserve(reserving) => reserving.count(decision, now),
             Rule::Counted(_) | Rule::Lease(_) => {}
         }
     }
@@ -235,7 +237,7 @@ fn count_error(rules: &[Rule<'_>], error: CommandError) -> CommandError {
     for (at, rule) in rules.iter().enumerate() {
         match (rule, error) {
             (_, CommandError::InRule { number, .. }) if number != at + 1 => {}
-            (Rule::ByPolicy(applied), _) => applied.count_error(),
+            (Rule::ByPolicy(ByPolicy { applied, .. }), _) => applied.count_error(),
             (Rule::Reserve(reserving), _) => {
                 reserving.policy().into_iter().for_each(Applied::count_error);
             }
@@ -250,7 +252,7 @@ impl Rule<'_> {
     fn looks(&self) -> bool {
         match self {
             Self::Counted(_) | Self::Lease(_) => true,
-            Self::ByPolicy(applied) => applied.looks(),
+            Self::ByPolicy(ByPolicy { applied, .. }) => applied.looks(),
             Self::Reserve(reserving) => reserving.looks(),
         }
     }
@@ -259,7 +261,7 @@ impl Rule<'_> {
     /// open if the rule reads it.
     #[inline(always)]
     fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>, const N: usize>(
-        &self,
+        &mut self,
         key: &mut Option<K>,
         mode: Mode,
         now: Instant,
@@ -279,16 +281,16 @@ impl Rule<'_> {
                             left_units: request.options.left_units(decision.limit),
                             force: None,
                         });
-                        writes.push(KeyWrite::of(next).map(Write::State));
+                        writes.push(keyspace::KeyWrite::of(next).map(Write::State));
                         return Ok(());
                     }
                 }
             }
             (Self::Lease(request), Some(key)) => decide_lease(request, key, mode, now)?,
-            (Self::ByPolicy(applied), key) => decide_by_policy(applied, key.as_deref(), mode, now)?,
+            (Self::ByPolicy(rule), key) => rule.decide(key, mode, now)?,
             (Self::Reserve(reserving), key) => {
-                let (decision, write) = reserving.decide(key.as_deref(), mode, now)?;
-                (reserving.row(decision), write.map(Write::State))
+                let (row, write) = reserving.decide(key, mode, now)?;
+                (row, write.map(Write::State))
             }
             (_, None) => return Err(RuleError::WrongType),
         };
@@ -307,35 +309,46 @@ fn decide_lease(
     mode: Mode,
     now: Instant,
 ) -> Decided {
-    let (decision, write) = leases::decide(key, request, mode, now)?;
+    let (decision, write) = match leases::decide(key, request, mode, now) {
+        Ok((decision, write)) => (decision, write.map(Write::Lease)),
+        Err(error) => {
+            let (denial, repair) = leases::decide_banned(key, request, mode, now, error)?;
+            (denial, repair.map(Write::State))
+        }
+    };
     let left_units = request.leave.map_or(0, |leave| leave.units(decision.limit));
     Ok((Row { decision, cost: Cost::ONE, left_units, force: None }, write))
 }
 
-/// Parses the words of `USE` and looks up the policy.
-#[cold]
-#[inline(never)]
-fn read_usage<'call>(
-    subject: &[u8],
-    rule: &'call [u8],
-    counting: Counting,
-    now: Instant,
-) -> Result<Applied<'call>, RuleError> {
-    let usage = packed_usage(rule).and_then(Usage::in_full)?;
-    Applied::new(&usage, subject, counting, now)
-}
+impl<'call> ByPolicy<'call> {
+    /// Parses the words of `USE` and looks up the policy.
+    #[cold]
+    #[inline(never)]
+    fn read(
+        subject: &[u8],
+        rule: &'call [u8],
+        counts: bool,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
+        let usage = packed_usage(rule).and_then(Usage::in_full).map_err(RuleError::Grammar)?;
+        let applied = Applied::new(&usage, subject, now).map_err(|unfit| unfit.error(counts))?;
+        Ok(Self { applied, creates: false })
+    }
 
-/// Decides the call under a policy's rule.
-#[cold]
-#[inline(never)]
-fn decide_by_policy(
-    applied: &Applied<'_>,
-    key: Option<&ReadKey<'_, '_>>,
-    mode: Mode,
-    now: Instant,
-) -> Decided {
-    let (decision, write) = applied.decide(key, mode, now)?;
-    Ok((applied.row(decision), write.map(Write::State)))
+    /// Decides the call under the policy's rule.
+    #[cold]
+    #[inline(never)]
+    fn decide(&mut self, key: Option<&mut ReadKey<'_, '_>>, mode: Mode, now: Instant) -> Decided {
+        let applied = &self.applied;
+        if let Some(decision) = applied.decide_unseen(mode, now) {
+            return Ok((applied.row(decision), None));
+        }
+        let key = key.ok_or(RuleError::WrongType)?;
+        let outcome = applied.decide(key, mode, now)?;
+        let write = keyspace::KeyWrite::of(&outcome.next).map(Write::State);
+        self.creates = write.is_some() && key.kind() == KeyKind::Missing;
+        Ok((applied.row(outcome.decision), write))
+    }
 }
 
 /// Returns the error of the rule at place `at`, counted from 0.

@@ -68,20 +68,10 @@ pub fn free() {
     drop(TOP.take().map(ManuallyDrop::into_inner));
 }
 
-/// A decided call on a key.
-#[derive(Clone, Copy, Debug)]
-pub struct Demand {
-    /// The cost of the call. A call of cost 0 is not counted.
-    pub cost: Cost,
-    /// Whether the call is denied, and the denial is enforced.
-    pub denies: bool,
-    /// The instant of the call.
-    pub now: Instant,
-}
-
-/// Counts a call on `key` that a deciding command has decided.
+/// Counts a call of `cost` on `key` that a deciding command has decided. `denies` is true for a
+/// denial that is enforced. A call of cost 0 is not counted.
 #[inline(always)]
-pub fn count(call: &Call<'_>, key: &[u8], Demand { cost, denies, now }: Demand) {
+pub fn count(call: &Call<'_>, key: &[u8], cost: Cost, denies: bool, now: Instant) {
     if cost.is_zero() {
         return;
     }

@@ -5,14 +5,12 @@ use crate::api::call::Call;
 use crate::api::key::ReadKey;
 use crate::api::reply::Value;
 use crate::api::sorted_set::Member;
-use crate::clock;
-use crate::commands::table::CommandId;
-use crate::ending::{self, Finished, no_policy};
 use crate::error::CommandError;
 use crate::fault::{self, Point};
-use crate::keyspace::{self, KeyWrite};
+use crate::keyspace::{self, KeyWrite, Rebased};
 use crate::leases::set as holders;
-use crate::leases::set::{Change, HolderWrite, HoldersError, Stored, Write};
+use crate::leases::set::{Change, HolderWrite, HoldersError, Stored};
+use crate::{clock, ending, top};
 use redis_throttle_engine::ban::LiveBan;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::{CallOptions, Mode};
@@ -22,107 +20,125 @@ use redis_throttle_engine::time::Instant;
 use redis_throttle_engine::{grammar, leases as lease};
 
 /// Decides a call that takes a lease, and stores the lease.
-pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease::lease(call.args_after_key())?;
-    ending::finish(id, call, |key| {
-        let now = clock::now();
-        let (decision, write) = decide(key.as_mut(), &request, Mode::Take, now)?;
-        Ok(ending::of(&decision, write).in_top(Cost::ONE, now))
-    })
+    let mut key = call.only_key()?.open_for_writing();
+    let now = clock::now();
+    let (decision, write) = match decide(key.as_mut(), &request, Mode::Take, now) {
+        Ok(decided) => decided,
+        Err(error) => {
+            let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
+            let integers = denial.integers();
+            ending::store(index, key, repair.map(Rebased))?.announce(call)?;
+            top::count(call, call.key_name(), Cost::ONE, true, now);
+            ending::answer(index, call, false, &integers);
+            return Ok(());
+        }
+    };
+    let integers = decision.integers();
+    ending::store(index, key, write.as_ref())?.announce(call)?;
+    top::count(call, call.key_name(), Cost::ONE, !decision.verdict.is_allowed(), now);
+    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
+    Ok(())
 }
 
 /// Decides a call that takes a lease, and stores nothing.
 #[cold]
-pub fn peek(
-    id: CommandId,
-    call: &Call<'_>,
-    request: &LeaseRequest<'_>,
-) -> Result<(), CommandError> {
+pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result<(), CommandError> {
     let mut key = call.only_key()?.open_for_reading();
-    let (decision, _) = decide(&mut key, request, Mode::Take, clock::now())?;
-    ending::answer_unstored(id, call, decision.verdict.is_allowed(), &decision.integers());
+    let now = clock::now();
+    let decision = match decide(&mut key, request, Mode::Take, now) {
+        Ok((decision, _)) => decision,
+        Err(error) => decide_banned(&key, request, Mode::Take, now, error)?.0,
+    };
+    fault::point(Point::Reply);
+    ending::answer(index, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 
 /// Renews a lease. Replies with 1, or with 0 if the holder has no live lease.
-pub fn renew(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let (holder, ttl) = grammar::lease::renew(call.args_after_key())?;
-    settle(id, call, holder, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
+pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (id, ttl) = grammar::lease::renew(call.args_after_key())?;
+    settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
 }
 
 /// Releases a lease. Replies with 1, or with 0 if the holder has no live lease.
-pub fn release(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let holder = grammar::lease::release(call.args_after_key())?;
-    settle(id, call, holder, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
+pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let id = grammar::lease::release(call.args_after_key())?;
+    settle(index, call, id, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
 }
 
 /// Runs `act`, and stores the change that it returns for a live lease. Replies with 1, or with 0 if
-/// the holder `holder` has no live lease.
+/// the holder `id` has no live lease.
 fn settle(
-    id: CommandId,
+    index: usize,
     call: &mut Call<'_>,
-    holder: &[u8],
+    id: &[u8],
     act: impl FnOnce(&mut Stored<'_, '_, '_>, Instant) -> Result<Option<Change>, HoldersError>,
 ) -> Result<(), CommandError> {
     let now = clock::now();
-    ending::finish(id, call, |key| {
-        let me = Member::new(holder).ok_or(HoldersError::NotTold)?;
-        fault::point(Point::Decide);
-        let write = match Stored::new(key.as_mut(), &me, now) {
-            Ok(mut stored) => {
-                let change = act(&mut stored, now)?;
-                let has_expired = stored.has_expired();
-                change.map(|change| HolderWrite { change, id: me, now, has_expired })
-            }
-            Err(error) => {
-                // A ban ended all leases.
-                live_ban(key, now).ok_or(error)?;
-                None
-            }
-        };
-        let is_live = write.is_some();
-        Ok(Finished { write, reply: is_live, is_allowed: is_live, demand: None, count: no_policy })
-    })
+    let mut key = call.only_key()?.open_for_writing();
+    let me = Member::new(id).ok_or(HoldersError::NotTold)?;
+    fault::point(Point::Decide);
+    let mut stored = match Stored::new(key.as_mut(), &me, now) {
+        Ok(stored) => stored,
+        Err(error) => {
+            // A ban ended all leases.
+            live_ban(&key, now).ok_or(error)?;
+            fault::point(Point::Reply);
+            ending::answer(index, call, false, &false);
+            return Ok(());
+        }
+    };
+    let change = act(&mut stored, now)?;
+    let has_expired = stored.has_expired();
+    let is_live = change.is_some();
+    let write = change.map(|change| HolderWrite { change, id: me, now, has_expired });
+    ending::store(index, key, write.as_ref())?.announce(call)?;
+    ending::answer(index, call, is_live, &is_live);
+    Ok(())
 }
 
-/// Decides a request for a lease. Returns the decision, and the change to store: of the holders if
-/// the lease is granted, or of a ban that had to be re-based.
+/// Decides a request for a lease. Returns the decision, and the change to store if the lease is
+/// granted.
 ///
 /// # Errors
 ///
-/// [`HoldersError`] if the holders cannot be read, and the key has no ban.
+/// [`HoldersError`] if the holders cannot be read.
 pub fn decide(
     key: &mut ReadKey<'_, '_>,
     request: &LeaseRequest<'_>,
     mode: Mode,
     now: Instant,
-) -> Result<(Decision, Option<Write>), HoldersError> {
+) -> Result<(Decision, Option<HolderWrite>), HoldersError> {
     let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
-    let mut stored = match Stored::new(key, &me, now) {
-        Ok(stored) => stored,
-        Err(error) => return decide_banned(key, request, mode, now, error),
-    };
+    let mut stored = Stored::new(key, &me, now)?;
     let (decision, grant) = request.rule.decide(&mut stored, request.leave, now, mode)?;
     let has_expired = stored.has_expired();
     let write = |grant| HolderWrite { change: Change::Hold(grant), id: me, now, has_expired };
-    Ok((decision, grant.map(write).map(Write::Holder)))
+    Ok((decision, grant.map(write)))
 }
 
 /// Decides a request on a key whose holders cannot be read because of `error`: a ban denies it.
+/// Returns the decision, and the change to store if the ban had to be re-based.
+///
+/// # Errors
+///
+/// `error` if the key has no ban.
 #[cold]
 #[inline(never)]
-fn decide_banned(
+pub fn decide_banned(
     key: &ReadKey<'_, '_>,
     request: &LeaseRequest<'_>,
     mode: Mode,
     now: Instant,
     error: HoldersError,
-) -> Result<(Decision, Option<Write>), HoldersError> {
+) -> Result<(Decision, Option<KeyWrite>), HoldersError> {
     let live = live_ban(key, now).ok_or(error)?;
     let options = CallOptions { leave: request.leave, ..CallOptions::of_cost(Cost::ONE) };
     let outcome = live.decide(request.rule.limit, options, mode);
-    Ok((outcome.decision, outcome.next.kept().map(KeyWrite::of_ban).map(Write::State)))
+    Ok((outcome.decision, outcome.next.kept().map(KeyWrite::of_ban)))
 }
 
 /// Returns the ban of a key at `now`; `None` if it has none.

@@ -19,8 +19,8 @@
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
 use crate::api::sorted_set::Member;
-use crate::clock;
-use crate::keyspace::{self, Commit, CommitError, Committed, KeyWrite};
+use crate::keyspace::{self, Commit, CommitError, Committed};
+use crate::{clock, info};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::leases::{Grant, Holders, Release};
 use redis_throttle_engine::time::{Instant, Span};
@@ -182,35 +182,39 @@ pub enum Change {
     Release(Release),
 }
 
-/// A change to a key that may hold leases.
-pub enum Write {
-    /// A change of the holders.
-    Holder(HolderWrite),
-    /// A change of a state of an algorithm, or of a ban.
-    State(KeyWrite),
-}
-
-impl Commit for Write {
-    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
-        match self {
-            Self::Holder(write) => write.commit(key),
-            Self::State(write) => keyspace::commit_out_of_line(key, write),
-        }
+// Implemented for a reference, because moving a `HolderWrite` costs more than reading it.
+impl Commit for &HolderWrite {
+    fn commit<'call>(
+        &self,
+        index: usize,
+        key: WriteKey<'_, 'call>,
+    ) -> Result<Committed<'call>, CommitError> {
+        commit(index, key, self)
     }
 }
 
-impl Commit for HolderWrite {
-    /// Stores and replicates the change, and closes the key. When a holder is added, a few expired
-    /// holders are removed. When the last live lease is released, the key is unlinked.
-    fn commit<'call>(&self, mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
-        let created = key.kind() == KeyKind::Missing;
-        let done = match self.change {
-            Change::Hold(grant) => hold(&mut key, self, grant),
-            Change::Release(left) => release(&mut key, self, left),
-        };
-        let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
-        Ok(Committed { key: key.close(), event, created, replicated })
+/// Stores and replicates `write` for the command at `index` of the table, and closes the key. When
+/// a holder is added, a few expired holders are removed. When the last live lease is released, the
+/// key is unlinked.
+///
+/// # Errors
+///
+/// [`CommitError::NotStored`] if the server does not accept the change.
+pub fn commit<'call>(
+    index: usize,
+    mut key: WriteKey<'_, 'call>,
+    write: &HolderWrite,
+) -> Result<Committed<'call>, CommitError> {
+    let creates = key.kind() == KeyKind::Missing;
+    let done = match write.change {
+        Change::Hold(grant) => hold(&mut key, write, grant),
+        Change::Release(left) => release(&mut key, write, left),
+    };
+    let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
+    if creates {
+        info::count_created(index);
     }
+    Ok(Committed { key: key.close(), event, replicated })
 }
 
 /// The event of the key's change, and the server's answer to the effects of that change.

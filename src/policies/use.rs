@@ -5,19 +5,16 @@
 //! mode too.
 
 use crate::api::call::Call;
-use crate::api::key::{KeyName, ReadKey};
-use crate::commands::table::CommandId;
-use crate::ending::{self, Finished};
+use crate::api::key::{KeyKind, ReadKey};
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
-use crate::keyspace::{self, KeyWrite};
+use crate::keyspace;
 use crate::policies::table as policies;
 use crate::policies::table::Counter;
-use crate::top::Demand;
-use crate::{clock, config, reply};
+use crate::{clock, config, ending, reply, top};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::bounds::{Cost, Limit};
-use redis_throttle_engine::call::{ChargeError, Mode};
+use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::request::Request;
@@ -35,116 +32,123 @@ pub struct Applied<'call> {
     counter: Counter<'call>,
 }
 
-/// The counting of a call, or of its error, for its policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// The policy counts it.
-    Counted,
-    /// The policy does not count it, because the call stores nothing or gives units back.
-    NotCounted,
+/// The reason why no policy applies to a call.
+pub struct Unfit<'call> {
+    error: RuleError,
+    /// The counters for the error; `None` for a call of cost 0.
+    counter: Option<Counter<'call>>,
 }
 
 /// Decides a call under a policy and stores the result.
-pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), Counting::Counted, now)?;
-    let decide = |key: Option<&ReadKey<'_, '_>>| Ok(applied.decide(key, Mode::Take, now)?);
-    applied.take(id, call, now, decide, Applied::count)
+    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(true))?;
+    let taken = applied.take(index, call, now);
+    if taken.is_err() {
+        applied.count_error();
+    }
+    taken
 }
 
 /// Decides a call under a policy, without storing or counting it.
 #[cold]
-pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
-    let applied = Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
-    let key = applied.looks().then(|| call.only_key()).transpose()?;
-    let key = key.map(KeyName::open_for_reading);
-    let integers = applied.integers(&applied.decide(key.as_ref(), Mode::Take, now)?.0);
-    ending::answer_unstored(id, call, reply::is_yes(&integers), &integers);
+    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
+    let decision = match applied.decide_unseen(Mode::Take, now) {
+        Some(decision) => decision,
+        None => applied.decide(&call.only_key()?.open_for_reading(), Mode::Take, now)?.decision,
+    };
+    let integers = applied.integers(&decision);
+    fault::point(Point::Reply);
+    ending::answer(index, call, reply::is_yes(&integers), &integers);
     Ok(())
 }
 
-/// A call that corrects earlier calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settling {
-    /// Takes its cost, even if there is no room.
-    Charge,
-    /// Gives its cost back.
-    Refund,
-}
-
-impl Settling {
-    /// Applies the call to a state.
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError`] if the state belongs to another algorithm, or for a charge that exceeds the
-    /// largest debt or total.
-    #[inline(always)]
-    pub fn act<'key>(
-        self,
-        request: &Request,
-        stored: Option<State<'key>>,
-        now: Instant,
-    ) -> Result<Outcome<NewState<'key>>, ChargeError> {
-        let Request { rule, options } = request;
-        match self {
-            Self::Charge => rule.charge(stored, now, options.cost),
-            Self::Refund => Ok(rule.refund(stored, now, options.cost)?),
-        }
-    }
-}
-
-/// Charges or refunds under the rule of a policy, also in shadow mode, and stores the result. The
-/// policy counts the units of a charge.
+/// Charges the cost of a call to the rule of a policy.
 #[cold]
-pub fn settle(id: CommandId, call: &mut Call<'_>, kind: Settling) -> Result<(), CommandError> {
-    let usage = grammar::usage::usage(call.args_after_word())?.unconditional()?;
-    let now = clock::now();
-    let applied = &Applied::new(&usage, call.key_name(), Counting::NotCounted, now)?;
-    ending::finish_if_looks(id, call, applied.looks(), |key| {
-        let act = |stored| kind.act(&applied.request, stored, now);
-        let (decision, write) = applied.act_on(key.map(AsRef::as_ref), now, act)?;
-        let charges = kind == Settling::Charge && applied.looks() && !decision.verdict.is_banned();
-        Ok(ending::of(&decision, write).counted_by(move |_| {
-            if charges {
-                applied.count_charge(applied.request.options.cost);
-            }
-        }))
+pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    settle(index, call, true, |request, stored, now| {
+        Ok(request.rule.charge(stored, now, request.options.cost)?)
     })
 }
 
+/// Refunds the cost of a call to the rule of a policy.
+#[cold]
+pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    settle(index, call, false, |request, stored, now| {
+        Ok(request.rule.refund(stored, now, request.options.cost)?)
+    })
+}
+
+/// The result of a settling call on a state.
+type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
+
+/// Charges or refunds under the rule of a policy, also in shadow mode, and stores the result.
+/// `takes` is true for a charge.
+fn settle(
+    index: usize,
+    call: &mut Call<'_>,
+    takes: bool,
+    act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
+) -> Result<(), CommandError> {
+    let usage = grammar::usage::usage(call.args_after_word())?.unconditional()?;
+    let now = clock::now();
+    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
+    let (decision, integers);
+    if applied.looks() {
+        let key = call.only_key()?.open_for_writing();
+        let stored = applied.stored(&key, now)?;
+        fault::point(Point::Decide);
+        let outcome = act(&applied.request, stored, now)?;
+        decision = outcome.decision;
+        integers = decision.integers();
+        let write = keyspace::KeyWrite::of(&outcome.next);
+        ending::store(index, key, write)?.announce(call)?;
+        if takes && !decision.verdict.is_banned() {
+            applied.count_charge(applied.request.options.cost);
+        }
+    } else {
+        fault::point(Point::Decide);
+        let settled = act(&applied.request, None, now)?.decision;
+        decision = applied.blocked(settled.limit).unwrap_or(settled);
+        integers = decision.integers();
+        fault::point(Point::Reply);
+    }
+    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
+    Ok(())
+}
+
 impl<'call> Applied<'call> {
-    /// Finds the policy in effect for the key `subject` at `now`. `counting` applies to an error,
-    /// unless the call has cost 0.
+    /// Finds the policy in effect for the key `subject` at `now`.
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if no policy applies, or its rule does not accept the call's options.
+    /// [`Unfit`] if none applies, or its rule does not accept the call's options.
     #[inline]
-    pub fn new(
-        usage: &Usage<'call>,
-        subject: &[u8],
-        counting: Counting,
-        now: Instant,
-    ) -> Result<Self, RuleError> {
+    pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
         let slots = config::sliding_log_slots();
+        let counted = |counter| (usage.given.cost != Some(Cost::ZERO)).then_some(counter);
         let found = policies::find(usage.policy, &usage.variants, now);
         let (rule, stance, counter) = match (found, usage.default) {
             (Some(found), _) => {
                 let stance = found.enforcement.stance(usage.policy, subject, found.ends_at, now);
-                (found.rule, stance, Counter::Of(found.statistics))
+                (found.rule.with_slots(slots), stance, Counter::Of(found.statistics))
             }
-            (None, Some(rule)) => (rule, Stance::Enforced, Counter::OfDefault(usage.policy)),
+            (None, Some(rule)) => {
+                (rule.with_slots(slots), Stance::Enforced, Counter::OfDefault(usage.policy))
+            }
             (None, None) => {
-                return Err(refused(RuleError::NoPolicy, Counter::Other, usage, counting));
+                return Err(Unfit { error: RuleError::NoPolicy, counter: counted(Counter::Other) });
             }
         };
-        match usage.request(rule.with_slots(slots)) {
+        match usage.request(rule) {
             Ok(request) => Ok(Self { request, stance, counter }),
-            Err(error) => Err(refused(RuleError::Grammar(error), counter, usage, counting)),
+            Err(error) => {
+                Err(Unfit { error: RuleError::Grammar(error), counter: counted(counter) })
+            }
         }
     }
 
@@ -168,57 +172,40 @@ impl<'call> Applied<'call> {
         matches!(self.stance, Stance::Enforced | Stance::Shadow)
     }
 
+    /// Decides the call without the key; `None` if the call reads the key.
+    pub fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Decision> {
+        if self.looks() {
+            return None;
+        }
+        fault::point(Point::Decide);
+        // A missing state cannot be one of another algorithm, so there is always a decision.
+        let untouched = keyspace::decide_on(None, &self.request, mode, now).ok()?.decision;
+        Some(self.blocked(untouched.limit).unwrap_or(untouched))
+    }
+
     /// Returns the decision on a blocked call; `None` if the call is not blocked.
-    fn blocked(&self, limit: Limit) -> Option<Decision> {
+    pub fn blocked(&self, limit: Limit) -> Option<Decision> {
         let Stance::Blocked(left) = self.stance else { return None };
         let verdict =
             left.map_or(Verdict::Impossible, |retry_after| Verdict::Denied { retry_after });
         Some(Decision { verdict, limit, remaining: 0, reset_after: left.unwrap_or(Span::ZERO) })
     }
 
-    /// Decides the call under the policy's rule, on the state of the key. `key` is open if the
-    /// policy reads it. Returns the decision, and the change to store.
+    /// Decides the call under the policy's rule, on the state of the key.
     ///
     /// # Errors
     ///
     /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
-    pub fn decide(
+    pub fn decide<'key>(
         &self,
-        key: Option<&ReadKey<'_, '_>>,
+        key: &'key ReadKey<'_, '_>,
         mode: Mode,
         now: Instant,
-    ) -> Result<(Decision, Option<KeyWrite>), OtherAlgorithm> {
-        let Request { rule, options } = &self.request;
-        self.act_on(key, now, |stored| rule.decide_call(mode, stored, now, *options))
-    }
-
-    /// Applies `act` to the state of the key, as [`Applied::decide`] applies a decision. Without a
-    /// key, `act` only provides the limit and the form of a decision.
-    ///
-    /// # Errors
-    ///
-    /// The error of `act`, or [`OtherAlgorithm`] as for [`Applied::decide`].
-    #[inline(always)]
-    pub fn act_on<'key, E: Copy + From<OtherAlgorithm>>(
-        &self,
-        key: Option<&'key ReadKey<'_, '_>>,
-        now: Instant,
-        act: impl FnOnce(Option<State<'key>>) -> Result<Outcome<NewState<'key>>, E>,
-    ) -> Result<(Decision, Option<KeyWrite>), E> {
-        let stored = match key {
-            Some(key) => self.stored(key, now)?,
-            None => None,
-        };
+    ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
+        let stored = self.stored(key, now)?;
         fault::point(Point::Decide);
-        // The outcome is read in place: moving it copies 160 bytes.
-        match &act(stored) {
-            Ok(Outcome { decision, next }) => match key {
-                Some(_) => Ok((*decision, KeyWrite::of(next))),
-                None => Ok((self.blocked(decision.limit).unwrap_or(*decision), None)),
-            },
-            Err(error) => Err(*error),
-        }
+        keyspace::decide_on(stored, &self.request, mode, now)
     }
 
     /// Returns the state stored at `key`; `None` if there is none, or if the rule's algorithm may
@@ -228,7 +215,7 @@ impl<'call> Applied<'call> {
     ///
     /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
-    fn stored<'key>(
+    pub fn stored<'key>(
         &self,
         key: &'key ReadKey<'_, '_>,
         now: Instant,
@@ -240,33 +227,31 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Decides the call with `decide`, stores the result, counts it with `count` and replies.
+    /// Decides the call, stores the result and replies. Everything that can fail, the reply
+    /// included, comes before the key changes.
     #[inline(always)]
-    pub fn take(
-        &self,
-        id: CommandId,
-        call: &mut Call<'_>,
-        now: Instant,
-        decide: impl FnOnce(
-            Option<&ReadKey<'_, '_>>,
-        ) -> Result<(Decision, Option<KeyWrite>), CommandError>,
-        count: impl FnOnce(&Self, &Decision, bool, Instant),
-    ) -> Result<(), CommandError> {
-        let taken = ending::finish_if_looks(id, call, self.looks(), |key| {
-            let (decision, write) = decide(key.map(AsRef::as_ref))?;
-            let (reply, row) = (self.integers(&decision), self.row(decision));
-            Ok(Finished {
-                write,
-                reply,
-                is_allowed: reply::is_yes(&reply),
-                demand: Some(Demand { cost: row.cost, denies: row.denies(), now }),
-                count: move |created| count(self, &decision, created, now),
-            })
-        });
-        if taken.is_err() {
-            self.count_error();
+    fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+        let (decision, created, integers);
+        if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
+            (decision, created) = (unseen, false);
+            integers = self.integers(&decision);
+            fault::point(Point::Reply);
+        } else {
+            let key = call.only_key()?.open_for_writing();
+            let decided = self.decide(&key, Mode::Take, now);
+            // The outcome is read in place: moving it copies 160 bytes.
+            let outcome = decided.as_ref().map_err(|error| CommandError::from(*error))?;
+            decision = outcome.decision;
+            let write = keyspace::KeyWrite::of(&outcome.next);
+            created = write.is_some() && key.kind() == KeyKind::Missing;
+            integers = self.integers(&decision);
+            ending::store(index, key, write)?.announce(call)?;
         }
-        taken
+        self.count(&decision, created, now);
+        let row = self.row(decision);
+        top::count(call, call.key_name(), row.cost, row.denies(), now);
+        ending::answer(index, call, reply::is_yes(&integers), &integers);
+        Ok(())
     }
 
     /// Returns the integers of the reply for a decision.
@@ -334,16 +319,13 @@ impl<'call> Applied<'call> {
     }
 }
 
-/// Counts `error` if `counting` says so and the call has a cost, and returns it.
-#[cold]
-fn refused(
-    error: RuleError,
-    counter: Counter<'_>,
-    usage: &Usage<'_>,
-    counting: Counting,
-) -> RuleError {
-    if counting == Counting::Counted && usage.given.cost != Some(Cost::ZERO) {
-        counter.count_error();
+impl Unfit<'_> {
+    /// Returns the error, and counts it if `is_counted` is set.
+    #[cold]
+    pub fn error(self, is_counted: bool) -> RuleError {
+        if let Some(counter) = self.counter.filter(|_| is_counted) {
+            counter.count_error();
+        }
+        self.error
     }
-    error
 }
