@@ -1,8 +1,8 @@
 //! Envoy's rate limit service (`envoy.service.ratelimit.v3`), and `grpc.health.v1`.
 
-mod answering;
-mod asking;
 mod codec;
+mod request;
+mod response;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -36,8 +36,8 @@ use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
 use crate::watching::Live;
-use asking::Unread;
 use codec::Codec;
+use request::Unread;
 
 /// The largest message that is read: 64 descriptors, each with all that a client of Envoy may send.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -105,12 +105,12 @@ impl Service {
         patience: Option<Duration>,
         traceparent: Option<&str>,
     ) -> Result<RateLimitResponse, Status> {
-        let descriptors = match asking::descriptors(request) {
+        let descriptors = match request::descriptors(request) {
             Ok(descriptors) => descriptors,
             Err(unread) => {
                 self.metrics.refused(Protocol::Grpc, Refusal::Invalid);
                 return match unread {
-                    Unread::TooLarge => Ok(answering::too_large()),
+                    Unread::TooLarge => Ok(response::too_large()),
                     Unread::UnknownUnit => {
                         let text = "invalid limit of a descriptor: expected a unit";
                         Err(Status::invalid_argument(text))
@@ -121,22 +121,22 @@ impl Service {
         let loaded = self.live.current();
         let Some(domain) = loaded.domain(&request.domain) else {
             self.metrics.refused(Protocol::Grpc, Refusal::UnknownDomain);
-            return Ok(answering::allowed(request.descriptors.len()));
+            return Ok(response::allowed(request.descriptors.len()));
         };
         let found = matches(domain, &descriptors);
-        let hits = request.descriptors.iter().map(|one| asking::hits(request, one));
+        let hits = request.descriptors.iter().map(|one| request::hits(request, one));
         let asked: Vec<_> =
             found.into_iter().zip(hits).map(|(found, hits)| Asked { found, hits }).collect();
         let Ok(answer) = self.decider.decide(domain, &asked, patience).await else {
             self.metrics.refused(Protocol::Grpc, Refusal::TooManyLimits);
-            return Ok(answering::too_large());
+            return Ok(response::too_large());
         };
         self.metrics.decided(Protocol::Grpc, domain, &answer);
         log_refusals(Protocol::Grpc, domain, &answer, traceparent);
         if answer.is_left_to_the_proxy() {
             return Err(Status::unavailable("the rate limiter gave no answer"));
         }
-        Ok(answering::response(&answer))
+        Ok(response::response(&answer))
     }
 }
 
@@ -183,7 +183,7 @@ impl UnaryService<RateLimitRequest> for Served {
         Box::pin(async move {
             let metadata = request.metadata();
             let text = |name: &str| metadata.get(name).and_then(|text| text.to_str().ok());
-            let patience = text("grpc-timeout").and_then(asking::patience);
+            let patience = text("grpc-timeout").and_then(request::patience);
             let began = Instant::now();
             let answer = service.decide(request.get_ref(), patience, text("traceparent")).await;
             service.metrics.answered(Protocol::Grpc, began.elapsed());
@@ -230,7 +230,7 @@ async fn answered(
     mut request: http::Request<Incoming>,
 ) -> Result<http::Response<Body>, Infallible> {
     let text = request.headers().get("grpc-timeout").and_then(|text| text.to_str().ok());
-    let patience = text.and_then(asking::patience);
+    let patience = text.and_then(request::patience);
     let arrived = Arrived::default();
     request.extensions_mut().insert(arrived.clone());
     tokio::select! {
