@@ -11,10 +11,10 @@
 //! must replace those of its client. X-Original-* are not read: a client could forge the ones that
 //! its proxy does not set. The query and the body of a check are not read either.
 
-mod answer;
 mod heads;
 mod path;
 mod request;
+mod response;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -37,9 +37,9 @@ use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
 use crate::watching::Live;
-use answer::Answer;
 use heads::Heads;
 use request::{Entries, Unreadable};
+use response::Answer;
 
 /// The most header fields of a request: more than any program sends. nginx and Caddy pass on
 /// thousands, of which each takes a hundred bytes of memory. No proxy passes a refused request.
@@ -76,12 +76,12 @@ impl Service {
         }
         match path {
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
-                answer::method_not_allowed()
+                response::method_not_allowed()
             }
-            "/healthcheck" if serves => answer::text(StatusCode::OK, "serving\n"),
-            "/healthcheck" => answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-            "/metrics" => answer::typed(StatusCode::OK, CONTENT_TYPE, self.metrics.text()),
-            _ => answer::problem(StatusCode::NOT_FOUND, "No such path."),
+            "/healthcheck" if serves => response::text(StatusCode::OK, "serving\n"),
+            "/healthcheck" => response::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/metrics" => response::typed(StatusCode::OK, CONTENT_TYPE, self.metrics.text()),
+            _ => response::problem(StatusCode::NOT_FOUND, "No such path."),
         }
     }
 
@@ -91,10 +91,10 @@ impl Service {
         let decided = self.decided(check).await;
         self.metrics.answered(Protocol::Http, began.elapsed());
         match decided {
-            Ok(decided) => answer::of_decided(&decided, denied),
+            Ok(decided) => response::of_decided(&decided, denied),
             Err(Refused { reason, status, detail }) => {
                 self.metrics.refused(Protocol::Http, reason);
-                answer::problem(status, &detail)
+                response::problem(status, &detail)
             }
         }
     }

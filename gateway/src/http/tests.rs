@@ -171,7 +171,7 @@ fn served() -> DuplexStream {
                     sleep(SLOW).await;
                 }
                 counts.answered();
-                Ok::<_, Infallible>(answer::text(StatusCode::OK, "well\n"))
+                Ok::<_, Infallible>(response::text(StatusCode::OK, "well\n"))
             }
         });
         let _ = http1::Builder::new()
