@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis_throttle_client::Limiter;
 use tokio::time::sleep;
 
-use crate::deciding::Decider;
+use crate::decider::Decider;
 use crate::log::{Level, event};
 use crate::refusals::hinted;
 

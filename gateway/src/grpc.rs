@@ -30,7 +30,7 @@ use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tower::ServiceExt as _;
 
-use crate::deciding::{Asked, Decider};
+use crate::decider::{Asked, Decider};
 use crate::listening::{Connection, Connections, is_true, serve_until};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};

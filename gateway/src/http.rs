@@ -31,7 +31,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 
-use crate::deciding::{Answer as Decided, Asked, Decider, Hits};
+use crate::decider::{Answer as Decided, Asked, Decider, Hits};
 use crate::listening::{Connection, Connections, is_true, serve_until};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};

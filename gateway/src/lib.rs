@@ -4,7 +4,7 @@
 //! availability  the server's circuit breaker -> log
 //! config    files -> domains: limits in either form, and how HTTP requests become descriptors
 //! matching  a domain and descriptors -> the limits that apply, each with its key
-//! deciding  matched limits -> calls of the Rust client -> an answer with a row a descriptor
+//! decider   matched limits -> calls of the Rust client -> an answer with a row a descriptor
 //! grpc      Envoy's rate limit service: a request -> descriptors, an answer -> statuses
 //! http      forward-auth: a request -> descriptors, an answer -> a status; metrics and health
 //! listening addresses, unix sockets and TLS -> connections for grpc and http
@@ -21,7 +21,7 @@
 pub mod arguments;
 mod availability;
 pub mod config;
-pub mod deciding;
+pub mod decider;
 pub mod grpc;
 pub mod http;
 pub mod listening;

@@ -1,7 +1,7 @@
 //! Logs the calls that the server refused. An operator has to act, for example to add a right.
 
 use crate::config::Domain;
-use crate::deciding::Answer;
+use crate::decider::Answer;
 use crate::log::{Event, Level, event};
 use crate::metrics::Protocol;
 

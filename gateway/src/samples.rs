@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis_throttle_client::Limiter;
 
 use crate::config::{Configuration, Domain, Level, Limit, Lookup, Remark, Terms};
-use crate::deciding::Tags;
+use crate::decider::Tags;
 use crate::matching::{Demand, Descriptor, Match, matches};
 
 /// The text in place of each star, and of each value that a limit leaves open.

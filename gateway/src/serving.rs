@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::arguments::Arguments;
 use crate::config::{Configuration, Remark};
-use crate::deciding::Decider;
+use crate::decider::Decider;
 use crate::listening::{Address, Listener};
 use crate::log::{Level, event};
 use crate::metrics::Metrics;

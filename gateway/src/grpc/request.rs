@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 
 use crate::config::Unit;
-use crate::deciding::Hits;
+use crate::decider::Hits;
 use crate::matching::{Descriptor, OwnLimit};
 
 const DESCRIPTORS_MAX: usize = 64;

@@ -13,7 +13,7 @@ use http::StatusCode;
 use redis_throttle_client::Decision;
 
 use crate::config::Unit;
-use crate::deciding::{Answer, Outcome, Row};
+use crate::decider::{Answer, Outcome, Row};
 
 /// Returns the answer to a request that no limit concerns.
 pub(super) fn allowed(descriptors: usize) -> RateLimitResponse {

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::deciding::Tags;
+use crate::decider::Tags;
 
 /// The preface of a client, and its frame of settings without a setting.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

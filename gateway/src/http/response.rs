@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use redis_throttle_client::Problem;
 
-use crate::deciding::Answer as Decided;
+use crate::decider::Answer as Decided;
 
 pub(super) type Answer = Response<Full<Bytes>>;
 

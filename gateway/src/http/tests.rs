@@ -10,7 +10,7 @@ use tokio::time::{advance, sleep, timeout};
 
 use super::*;
 use crate::config::Configuration;
-use crate::deciding::Tags;
+use crate::decider::Tags;
 use crate::listening::Listener;
 
 const FILE: &str = "domain: web

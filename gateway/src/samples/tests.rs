@@ -1,6 +1,6 @@
 use super::{commands, policies};
 use crate::config::Configuration;
-use crate::deciding::Tags;
+use crate::decider::Tags;
 use redis_throttle_client::Limiter;
 use redis_throttle_client::redis::Client;
 

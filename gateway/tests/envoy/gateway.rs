@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use envoy_types::pb::google::protobuf::UInt64Value;
 use prometheus_client::registry::Registry;
 use redis_throttle_client::{Limiter, Options, Server};
-use redis_throttle_gateway::deciding::{Decider, Tags};
+use redis_throttle_gateway::decider::{Decider, Tags};
 use redis_throttle_gateway::grpc::{Service, serve};
 use redis_throttle_gateway::metrics::Metrics;
 use redis_throttle_gateway::watching::Live;

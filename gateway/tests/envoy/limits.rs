@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use tonic::{Code as Status, Request};
 
 use redis_throttle_client::Cluster;
-use redis_throttle_gateway::deciding::Tags;
+use redis_throttle_gateway::decider::Tags;
 
 use crate::gateway::{Gateway, Setup, back, header, hits, is_ok, left, of, request, with_limit};
 use crate::server::Server;

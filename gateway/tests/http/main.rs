@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use redis_throttle_client::{Limiter, Options};
-use redis_throttle_gateway::deciding::{Decider, Tags};
+use redis_throttle_gateway::decider::{Decider, Tags};
 use redis_throttle_gateway::http::{self, Service};
 use redis_throttle_gateway::metrics::Metrics;
 use redis_throttle_gateway::watching::Live;

@@ -8,8 +8,8 @@ use redis_throttle_client::{Decision, Error, HeaderStyle, Problem, Reason, Sourc
 use crate::config::{Limit, OnError, Unit};
 use crate::matching::Demand;
 
-use super::asked::{Asked, Hits};
 use super::calls::Check;
+use super::descriptors::{Asked, Hits};
 
 /// More limits than one call takes. The request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

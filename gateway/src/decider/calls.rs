@@ -3,7 +3,7 @@
 use crate::config::{COST_MAX, Limit};
 use crate::matching::{Call, Demand};
 
-use super::asked::{Asked, Hits};
+use super::descriptors::{Asked, Hits};
 
 /// A rule to check, for all descriptors that meet it with the same subject.
 #[derive(Debug)]

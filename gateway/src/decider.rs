@@ -7,8 +7,8 @@
 //! ```
 
 mod answer;
-mod asked;
 mod calls;
+mod descriptors;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use crate::config::Domain;
 use crate::matching::Call;
 
 pub use answer::{Answer, Outcome, Row, TooManyRows};
-pub use asked::{Asked, Hits};
 use calls::{Change, Check, Kind, Planned};
+pub use descriptors::{Asked, Hits};
 
 /// The most calls of a request that reach the server. A call of several rules takes no more.
 pub const LIVE_ROWS_MAX: usize = 16;
