@@ -35,7 +35,7 @@ use crate::listening::{Connection, Connections, is_true, serve_until};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
-use crate::watching::Live;
+use crate::reload::Live;
 use codec::Codec;
 use request::Unread;
 

@@ -36,7 +36,7 @@ use crate::listening::{Connection, Connections, is_true, serve_until};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;
-use crate::watching::Live;
+use crate::reload::Live;
 use heads::Heads;
 use request::{Entries, Unreadable};
 use response::Answer;

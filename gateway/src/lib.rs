@@ -14,7 +14,7 @@
 //! refusals  calls that the server refused -> log
 //! samples   a domain -> the commands that sample requests would send
 //! serving   the program: listens, follows changes of files, drains
-//! watching  the configuration in force, read again on change
+//! reload    the configuration in force, read again on change
 //! ```
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub mod matching;
 pub mod metrics;
 mod reading;
 mod refusals;
+pub mod reload;
 pub mod samples;
 pub mod serving;
 pub mod tls;
-pub mod watching;

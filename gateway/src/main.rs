@@ -10,8 +10,8 @@ use redis_throttle_client::{Cluster, Limiter, Options, Server};
 use redis_throttle_gateway::arguments::{Action, Arguments, HELP};
 use redis_throttle_gateway::config::{Configuration, Remark};
 use redis_throttle_gateway::log::{Level, event};
+use redis_throttle_gateway::reload::Live;
 use redis_throttle_gateway::serving::Signals;
-use redis_throttle_gateway::watching::Live;
 use redis_throttle_gateway::{log, samples, serving};
 use rustix::process::{Resource, getrlimit, setrlimit};
 

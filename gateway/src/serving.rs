@@ -17,8 +17,8 @@ use crate::decider::Decider;
 use crate::listening::{Address, Listener};
 use crate::log::{Level, event};
 use crate::metrics::Metrics;
+use crate::reload::{self, Live};
 use crate::tls::{Certificate, Protocol};
-use crate::watching::{self, Live};
 use crate::{availability, grpc, http};
 
 /// The time for the last calls to end.
@@ -218,7 +218,7 @@ fn follow(
                 certificate_read(&metrics, loaded);
             }
         };
-        tokio::spawn(watching::follow(move || files.clone(), certificate_asked, reload));
+        tokio::spawn(reload::follow(move || files.clone(), certificate_asked, reload));
     }
 }
 

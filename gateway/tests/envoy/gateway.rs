@@ -17,7 +17,7 @@ use redis_throttle_client::{Limiter, Options, Server};
 use redis_throttle_gateway::decider::{Decider, Tags};
 use redis_throttle_gateway::grpc::{Service, serve};
 use redis_throttle_gateway::metrics::Metrics;
-use redis_throttle_gateway::watching::Live;
+use redis_throttle_gateway::reload::Live;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

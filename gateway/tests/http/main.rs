@@ -13,7 +13,7 @@ use redis_throttle_client::{Limiter, Options};
 use redis_throttle_gateway::decider::{Decider, Tags};
 use redis_throttle_gateway::http::{self, Service};
 use redis_throttle_gateway::metrics::Metrics;
-use redis_throttle_gateway::watching::Live;
+use redis_throttle_gateway::reload::Live;
 use server::Server;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
