@@ -13,7 +13,7 @@
 //! reading   a file -> its bytes, if it is one
 //! refusals  calls that the server refused -> log
 //! samples   a domain -> the commands that sample requests would send
-//! serving   the program: listens, follows changes of files, drains
+//! server    the program: listens, follows changes of files, drains
 //! reload    the configuration in force, read again on change
 //! ```
 #![forbid(unsafe_code)]
@@ -32,5 +32,5 @@ mod reading;
 mod refusals;
 pub mod reload;
 pub mod samples;
-pub mod serving;
+pub mod server;
 pub mod tls;

@@ -11,8 +11,8 @@ use redis_throttle_gateway::arguments::{Action, Arguments, HELP};
 use redis_throttle_gateway::config::{Configuration, Remark};
 use redis_throttle_gateway::log::{Level, event};
 use redis_throttle_gateway::reload::Live;
-use redis_throttle_gateway::serving::Signals;
-use redis_throttle_gateway::{log, samples, serving};
+use redis_throttle_gateway::server::Signals;
+use redis_throttle_gateway::{log, samples, server};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -133,11 +133,11 @@ fn served(arguments: Arguments) -> Result<(), String> {
     let result = runtime.block_on(async {
         let signals = Signals::install()?;
         let live = Live::load(arguments.config.clone()).map_err(|mistakes| {
-            serving::blame(&mistakes);
+            server::blame(&mistakes);
             "the configuration has mistakes"
         })?;
         let limiter = limiter(server(&arguments)?, &arguments)?;
-        serving::serve(arguments, signals, live, limiter).await
+        server::serve(arguments, signals, live, limiter).await
     });
     runtime.shutdown_timeout(ENDED_WITHIN);
     result
