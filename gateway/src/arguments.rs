@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis_throttle_client::redis::{ConnectionInfo, IntoConnectionInfo as _};
 
 use crate::decider::Tags;
-use crate::listening::Address;
+use crate::listener::Address;
 use crate::log::Format;
 use crate::tls::Files;
 

@@ -31,7 +31,7 @@ use tonic_health::ServingStatus;
 use tower::ServiceExt as _;
 
 use crate::decider::{Asked, Decider};
-use crate::listening::{Connection, Connections, is_true, serve_until};
+use crate::listener::{Connection, Connections, is_true, serve_until};
 use crate::matching::matches;
 use crate::metrics::{Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;

@@ -32,7 +32,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 
 use crate::decider::{Answer as Decided, Asked, Decider, Hits};
-use crate::listening::{Connection, Connections, is_true, serve_until};
+use crate::listener::{Connection, Connections, is_true, serve_until};
 use crate::matching::{Descriptor, matches};
 use crate::metrics::{CONTENT_TYPE, Metrics, Protocol, Refusal};
 use crate::refusals::log_refusals;

@@ -7,7 +7,7 @@
 //! decider   matched limits -> calls of the Rust client -> an answer with a row a descriptor
 //! grpc      Envoy's rate limit service: a request -> descriptors, an answer -> statuses
 //! http      forward-auth: a request -> descriptors, an answer -> a status; metrics and health
-//! listening addresses, unix sockets and TLS -> connections for grpc and http
+//! listener  addresses, unix sockets and TLS -> connections for grpc and http
 //! log       events as lines on standard error
 //! metrics   answers by the names of the configuration
 //! reading   a file -> its bytes, if it is one
@@ -24,7 +24,7 @@ pub mod config;
 pub mod decider;
 pub mod grpc;
 pub mod http;
-pub mod listening;
+pub mod listener;
 pub mod log;
 pub mod matching;
 pub mod metrics;

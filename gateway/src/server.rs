@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::arguments::Arguments;
 use crate::config::{Configuration, Remark};
 use crate::decider::Decider;
-use crate::listening::{Address, Listener};
+use crate::listener::{Address, Listener};
 use crate::log::{Level, event};
 use crate::metrics::Metrics;
 use crate::reload::{self, Live};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::listening::Place;
+use crate::listener::Place;
 
 /// The time from the first byte of a head to its end, and from the start of a connection to the end
 /// of its first head.

@@ -11,7 +11,7 @@ use tokio::time::{advance, sleep, timeout};
 use super::*;
 use crate::config::Configuration;
 use crate::decider::Tags;
-use crate::listening::Listener;
+use crate::listener::Listener;
 
 const FILE: &str = "domain: web
 http:
