@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use super::bounds::FILES_MAX;
 use super::domain::Domain;
-use super::file;
+use super::limits_file;
 use super::report::Remark;
 use crate::reading::bytes_of;
 
@@ -61,7 +61,7 @@ impl Configuration {
         let mut mistakes = Vec::new();
         for (path, text) in files {
             let text = text.as_ref().map_err(|text| vec![of_file(path, text.clone())]);
-            match text.and_then(|text| file::read(&path.display().to_string(), text)) {
+            match text.and_then(|text| limits_file::read(&path.display().to_string(), text)) {
                 Ok((domain, warnings)) => {
                     loaded.warnings.extend(warnings);
                     mistakes.extend(loaded.insert(domain));

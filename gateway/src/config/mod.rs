@@ -1,7 +1,7 @@
 //! The configuration: one domain a file, in one of two forms.
 //!
 //! ```text
-//! folder ── files ──> file ──> yaml           text as a tree with places
+//! folder ── files ──> limits_file ──> yaml           text as a tree with places
 //!                      ├─────> own            limits: [{match: ..., policy: ...}]
 //!                      ├─────> ratelimit      descriptors: as of envoyproxy/ratelimit
 //!                      └─────> http_section   how HTTP requests become descriptors
@@ -11,10 +11,10 @@
 mod bounds;
 mod domain;
 mod fields;
-mod file;
 mod folder;
 mod glob;
 mod http_section;
+mod limits_file;
 mod naming;
 mod own;
 mod rate;

@@ -6,7 +6,7 @@ mod own;
 mod ratelimit;
 mod syntax;
 
-use super::file::read;
+use super::limits_file::read;
 use super::{Domain, Remark};
 
 /// Reads a file that is right, and returns its warnings without the file's name.

@@ -1,5 +1,5 @@
 use super::{assert_remarks, right, wrong};
-use crate::config::file::read;
+use crate::config::limits_file::read;
 use proptest::prelude::*;
 
 #[test]
