@@ -12,9 +12,9 @@
 //! metrics   answers by the names of the configuration
 //! reading   a file -> its bytes, if it is one
 //! refusals  calls that the server refused -> log
+//! reload    the configuration in force, read again on change
 //! samples   a domain -> the commands that sample requests would send
 //! server    the program: listens, follows changes of files, drains
-//! reload    the configuration in force, read again on change
 //! ```
 #![forbid(unsafe_code)]
 
