@@ -1,30 +1,25 @@
 /** Rate limits decided by Redis or Valkey, with the module redis-throttle or its library. */
-
-export { type JsonLogOptions, jsonLog } from './calls/json-log.js';
-export { Admission } from './holds/admission.js';
-export type { Lease } from './holds/lease.js';
-export { Reservation } from './holds/reservation.js';
-export { Limiter } from './limiter.js';
-export type { Connection } from './net/connection.js';
-export type { Client } from './net/drivers.js';
-export type { Listener } from './net/generations.js';
+export { Admission, Reservation } from './admission.js';
+export type { Backend } from './backends.js';
+export type { Clock } from './clock.js';
+export { Decision, type DecisionFields, DeniedError, type Source } from './decision.js';
+export type { Connection, Waiting } from './drivers/connection.js';
+export type { Client } from './drivers/index.js';
 export type {
   IoRedisClusterLike,
   IoRedisLike,
   IoRedisOptions,
   NatMap,
-} from './net/ioredis.js';
+} from './drivers/ioredis.js';
 export type {
   NodeAddressMap,
   NodeRedisClusterLike,
   NodeRedisClusterOptions,
   NodeRedisLike,
   NodeRedisMaster,
-} from './net/node-redis.js';
-export type { Address } from './net/slots.js';
-export type { Waiting } from './rules/aborting.js';
-export type { Clock } from './rules/clock.js';
-export { Decision, type DecisionFields, DeniedError, type Source } from './rules/decision.js';
+} from './drivers/node-redis.js';
+export type { Listener } from './drivers/opening.js';
+export type { Address } from './drivers/slot-map.js';
 export {
   ClosedError,
   CommandRejectedError,
@@ -32,7 +27,28 @@ export {
   RateLimitError,
   UnavailableError,
   type UnavailableReason,
-} from './rules/errors.js';
+} from './errors.js';
+export type { HeaderOptions, HeaderStyle, Problem } from './headers.js';
+export { type JsonLogOptions, jsonLog } from './json-log.js';
+export type { KeyOptions, Subject } from './keys.js';
+export type { Lease } from './lease.js';
+export { Limiter } from './limiter.js';
+export type {
+  AdmitOptions,
+  CallOptions,
+  CheckOptions,
+  Counters,
+  DecisionEvent,
+  DecisionKind,
+  LimiterOptions,
+  OnDecision,
+  PeekOptions,
+  ReserveOptions,
+  SeveralOptions,
+  UrlOptions,
+  WaitOptions,
+} from './options.js';
+export type { Call } from './protocol.js';
 export {
   backoff,
   type Count,
@@ -58,23 +74,4 @@ export {
   slidingLog,
   tokenBucket,
   type WindowRule,
-} from './rules/forms.js';
-export type { HeaderOptions, HeaderStyle, Problem } from './rules/headers.js';
-export type { KeyOptions, Subject } from './rules/keys.js';
-export type {
-  AdmitOptions,
-  Backend,
-  CallOptions,
-  CheckOptions,
-  Counters,
-  DecisionEvent,
-  DecisionKind,
-  LimiterOptions,
-  OnDecision,
-  PeekOptions,
-  ReserveOptions,
-  SeveralOptions,
-  UrlOptions,
-  WaitOptions,
-} from './rules/options.js';
-export type { Call } from './wire/words.js';
+} from './rules.js';

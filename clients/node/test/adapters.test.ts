@@ -1,9 +1,9 @@
 /** Tests connections of an application's own whose methods throw, or never end. */
 import { describe, expect, it } from 'vitest';
+import { mayHaveRun } from '../src/errors.js';
 import { type Call, type Connection, Limiter, type LimiterOptions, lease } from '../src/index.js';
-import { mayHaveRun } from '../src/rules/errors.js';
 import { FakeServer } from '../src/testing.js';
-import { after, api, GRANTED } from './fakes.js';
+import { after, api } from './over.js';
 
 const broken = (): never => {
   throw new Error('broken');
@@ -132,7 +132,6 @@ it('a connection whose retire throws keeps no place after a silence', async () =
 
 it('a connection whose close throws leaves the limiter closed', async () => {
   const { adapter, limiter } = over();
-  adapter.server.script(GRANTED, 1);
   const held = await limiter.lease(lease('jobs', 1, '60s'), '1');
   adapter.close = broken;
   await limiter.close();

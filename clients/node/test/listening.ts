@@ -2,7 +2,7 @@
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import express from 'express';
 import { afterEach } from 'vitest';
-import { type ExpressOptions, rateLimit } from '../src/web/express.js';
+import { type ExpressOptions, rateLimit } from '../src/express.js';
 
 const closing: (() => void)[] = [];
 afterEach(() => {
@@ -10,15 +10,14 @@ afterEach(() => {
 });
 
 /** Starts the application, and returns its URL. */
-export async function listen(app: express.Express, host = '127.0.0.1'): Promise<string> {
-  const server = app.listen(0, host);
+export async function listen(app: express.Express): Promise<string> {
+  const server = app.listen(0, '127.0.0.1');
   closing.push(
     () => server.closeAllConnections(),
     () => server.close(),
   );
   await new Promise((done) => server.once('listening', done));
-  const name = host.includes(':') ? `[${host}]` : host;
-  return `http://${name}:${(server.address() as AddressInfo).port}/`;
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
 }
 
 /** Returns an application of one route, whose errors are answered 500 with their code. */

@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   CommandRejectedError,
+  DeniedError,
   fixed,
   gcra,
   Limiter,
@@ -10,9 +11,9 @@ import {
   lease,
   tokenBucket,
 } from '../src/index.js';
+import type { Call } from '../src/protocol.js';
 import { FakeServer } from '../src/testing.js';
-import type { Call } from '../src/wire/words.js';
-import { after, api, GRANTED, over, times } from './fakes.js';
+import { after, api, over, times } from './over.js';
 
 const one = fixed('one', 1, '1h');
 const day = fixed('day', 9, '1d');
@@ -103,6 +104,33 @@ describe('a cached denial', () => {
     await server.advance(1);
     expect((await limiter.check(one, '42')).source).toBe('server');
   });
+
+  it('expires after denialCacheMaxMs, so that an unblocked key is allowed again', async () => {
+    for (const [denialCacheMaxMs, wantedMs] of [
+      [undefined, 1000],
+      [250, 250],
+    ]) {
+      const { server, limiter } = over({ denialCache: 9, denialCacheMaxMs });
+      await times(2, () => limiter.check(one, '42'));
+      // Another process deletes the key.
+      await server.send({ args: ['DEL', 'rl:one:42'], keys: ['rl:one:42'], readOnly: false });
+      await server.advance((wantedMs as number) - 1);
+      expect(await limiter.check(one, '42')).toMatchObject({ allowed: false, source: 'local' });
+      await server.advance(1);
+      expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
+    }
+  });
+
+  it('is not stored for a lease, nor used for one of the same name', async () => {
+    const { server, limiter } = over({ denialCache: 9 });
+    const jobs = lease('jobs', 1, '60s');
+    const held = await limiter.lease(jobs, '42', { id: 'a' });
+    await times(2, () =>
+      expect(limiter.lease(jobs, '42', { id: 'b' })).rejects.toThrow(DeniedError),
+    );
+    expect(verbs(server)).toEqual(['RL.LEASE', 'RL.LEASE', 'RL.LEASE']);
+    await held.release();
+  });
 });
 
 describe('prefetched permits', () => {
@@ -181,9 +209,7 @@ describe('a CommandRejectedError', () => {
 describe('a lease', () => {
   it('sends nothing once it is released', async () => {
     const { server, limiter } = over();
-    server.script(GRANTED, 1);
     const held = await limiter.lease(lease('jobs', 1, '60s'), '42');
-    await held.release();
     await held.release();
     await server.advance(120_000);
     expect(verbs(server)).toEqual(['RL.LEASE', 'RL.RELEASE']);
@@ -211,7 +237,6 @@ describe('a tag', () => {
     await limiter.charge(api, '42', { tag });
     await limiter.checkAll([api.of('42'), one.of('42')], { tag });
     await limiter.wait(api, '42', { tag, maxWaitMs: 0 });
-    server.script(GRANTED, 1);
     await (await limiter.lease(lease('jobs', 1, '60s'), '42', { tag })).release();
     await limiter.forget(api, '42', { tag });
     await expect(limiter.check(api, '42', { tag: '' })).rejects.toThrow(/tag: expected/);

@@ -6,16 +6,15 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Backends } from '../../src/backends.js';
+import { systemClock } from '../../src/clock.js';
+import { connectionOf } from '../../src/drivers/index.js';
 import { type Backend, type Client, gcra, Limiter, type LimiterOptions } from '../../src/index.js';
-import { connectionOf } from '../../src/net/drivers.js';
-import { Nodes } from '../../src/net/node.js';
-import { searched } from '../../src/net/search.js';
-import { UntilGivenUp } from '../../src/rules/aborting.js';
-import { systemClock } from '../../src/rules/clock.js';
-import { withDefaults } from '../../src/rules/options.js';
-import { type Ask, Backends } from '../../src/wire/backends.js';
-import { functions, version } from '../../src/wire/library.js';
-import { dialling } from '../fakes.js';
+import { functions, version } from '../../src/library.js';
+import { Nodes } from '../../src/nodes.js';
+import { withDefaults } from '../../src/options.js';
+import { UntilGivenUp } from '../../src/waiting.js';
+import { dialling } from '../over.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
 
 const api = gcra('api', 100, 1, '1h');
@@ -90,8 +89,7 @@ describe('the library', () => {
         const terms = dialling(systemClock, 60_000);
         const connection = connectionOf(redis[at] as unknown as Client, terms);
         const nodes = new Nodes(connection, terms.run, withDefaults({}));
-        const ask: Ask = (sender, call, search) => searched(nodes, sender, call, undefined, search);
-        const backends = new Backends(connection, terms.run, ask, 60_000, backend);
+        const backends = new Backends(connection, nodes, 60_000, backend);
         await connection.connect?.(undefined);
         const sent = new Promise((answer, fail) => {
           backends.send(call, Object.assign(new UntilGivenUp(), { answer, fail }));

@@ -1,0 +1,119 @@
+/** Tests the answer of frameworks to a DeniedError that a handler throws. */
+import 'reflect-metadata';
+import { Controller, Get, Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import express from 'express';
+import fastify from 'fastify';
+import { Hono } from 'hono';
+import { expect, it } from 'vitest';
+import { answerDenied, rateLimit } from '../src/express.js';
+import { rateLimit as honoRateLimit } from '../src/hono.js';
+import { Decision, DeniedError, lease } from '../src/index.js';
+import { DeniedFilter } from '../src/nestjs.js';
+import { listen } from './listening.js';
+import { api, over } from './over.js';
+
+const one = lease('one', 1, '60s');
+
+/** Takes the permit, and returns the denial of another call. */
+async function denied(): Promise<DeniedError> {
+  const { limiter } = over();
+  await limiter.lease(one, 'x');
+  const error = await limiter.lease(one, 'x').catch((thrown) => thrown);
+  expect(error).toBeInstanceOf(DeniedError);
+  return error;
+}
+
+/** Expects the answer that the middleware gives to a denial of the rule `one`. */
+async function expectDenial(response: Response, rateLimits: string): Promise<void> {
+  expect(response.status).toBe(429);
+  expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
+  expect(response.headers.get('cache-control')).toBe('no-store');
+  expect(response.headers.get('retry-after')).toBe('60');
+  expect(response.headers.get('ratelimit')).toBe(rateLimits);
+  expect(await response.json()).toEqual({
+    type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
+    title: 'Too Many Requests',
+    status: 429,
+    detail: 'Come back in 60 seconds.',
+    'violated-policies': ['one'],
+  });
+}
+
+const ONE = '"one";r=0;t=60';
+const BOTH = `"api";r=5;t=6, ${ONE}`;
+const key = () => 'x';
+
+it('Express answers the error as a denial', async () => {
+  const error = await denied();
+  const app = express().use(() => {
+    throw error;
+  });
+  const response = await fetch(await listen(app));
+  expect(response.status).toBe(429);
+  expect(response.headers.get('retry-after')).toBe('60');
+  expect(response.headers.get('cache-control')).toBe('no-store');
+});
+
+it('answerDenied of Express answers as the middleware does, and only denials', async () => {
+  const error = await denied();
+  const app = express().use(rateLimit({ limiter: over().limiter, rules: api, key }));
+  app
+    .get('/', () => Promise.reject(error))
+    .get('/late', (_, response, next) => {
+      response.write('begun');
+      next(error);
+    });
+  app.get('/other', () => Promise.reject(Object.assign(new Error('broken'), { status: 418 })));
+  const url = await listen(app.use(answerDenied()));
+  await expectDenial(await fetch(url), BOTH);
+  expect((await fetch(`${url}other`)).status).toBe(418);
+  await expect((await fetch(`${url}late`)).text()).rejects.toThrow();
+  expect(() => answerDenied({ headers: ['draft-7' as never] })).toThrow(/^invalid headers/);
+});
+
+it('Hono answers the error as its middleware answers a denial', async () => {
+  const error = await denied();
+  const app = new Hono().get('/alone', () => Promise.reject(error));
+  app.use(honoRateLimit({ limiter: over().limiter, rules: api, key }));
+  app.get('/', () => Promise.reject(error));
+  await expectDenial(await app.request('/alone'), ONE);
+  await expectDenial(await app.request('/'), `${ONE}, "api";r=5;t=6`);
+});
+
+it('the filter of NestJS answers as a middleware does', async () => {
+  const error = await denied();
+  @Controller()
+  class AppController {
+    @Get()
+    hello() {
+      throw error;
+    }
+  }
+  @Module({ controllers: [AppController] })
+  class AppModule {}
+  const app = await NestFactory.create(AppModule, { logger: false });
+  app.useGlobalFilters(new DeniedFilter());
+  await app.listen(0, '127.0.0.1');
+  await expectDenial(await fetch(await app.getUrl()), ONE);
+  await app.close();
+});
+
+it('Fastify answers the error as a denial', async () => {
+  const error = await denied();
+  const app = fastify();
+  app.get('/', async () => {
+    throw error;
+  });
+  const { statusCode, headers } = await app.inject('/');
+  expect(statusCode).toBe(429);
+  expect(headers['ratelimit-policy']).toBe('"one";q=1');
+  expect(headers['cache-control']).toBe('no-store');
+});
+
+it('has the status of its decision', () => {
+  const [limit, remaining, resetAfterMs] = [0, 0, 0];
+  const banned = { allowed: false, rule: one, limit, remaining, resetAfterMs, banned: true };
+  const decision = new Decision({ ...banned, retryAfterMs: Number.MAX_SAFE_INTEGER });
+  expect(new DeniedError(decision).status).toBe(403);
+});

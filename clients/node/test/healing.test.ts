@@ -1,0 +1,137 @@
+/** Tests how calls, leases and the circuit breaker treat a connection that is of no use. */
+import { describe, expect, it } from 'vitest';
+import { type Call, type Connection, Limiter, type LimiterOptions, lease } from '../src/index.js';
+import { FakeClock } from '../src/testing.js';
+import { api } from './over.js';
+
+type Reply = unknown[] | number | Error | 'silent';
+
+/** A connection that replies by a script, and counts its generations. */
+class Scripted implements Connection {
+  readonly clock = new FakeClock();
+  readonly sent: string[] = [];
+  generation = 1;
+  up = true;
+  reply: (call: Call) => Reply = () => [1, 6, 5, 0, 6000];
+
+  async send(call: Call): Promise<unknown> {
+    this.sent.push(call.args[0] as string);
+    const reply = this.reply(call);
+    if (reply instanceof Error) throw reply;
+    return reply === 'silent' ? new Promise(() => {}) : reply;
+  }
+
+  retire(): boolean {
+    this.generation += 1;
+    return true;
+  }
+
+  isUp(): boolean {
+    return this.up;
+  }
+}
+
+function over(options: LimiterOptions = {}) {
+  const server = new Scripted();
+  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+}
+
+describe('an error reply', () => {
+  it.each([
+    ['WRONGPASS invalid username-password pair', 2],
+    ['WRONGTYPE Operation against a key', 1],
+  ])('%s leads to generation %i', async (message, generation) => {
+    const { server, limiter } = over();
+    server.reply = () => new Error(message);
+    await limiter.check(api, '1').catch(() => {});
+    expect(server.generation).toBe(generation);
+  });
+});
+
+describe('the calls of leases', () => {
+  const jobs = lease('jobs', 50, '60s');
+  const granted = () => [1, 50, 1, 0, 60_000];
+
+  it('do not count as calls in flight, and at most 32 releases run at once', async () => {
+    const { server, limiter } = over({ maxInFlight: 1 });
+    server.reply = granted;
+    const leases = [];
+    for (let at = 0; at < 34; at += 1) leases.push(await limiter.lease(jobs, '7'));
+    server.reply = () => 'silent';
+    const check = limiter.check(api, '1');
+    const releases = Promise.all(leases.map((one) => one.release()));
+    await server.clock.advance(0);
+    const count = () => server.sent.filter((command) => command === 'RL.RELEASE').length;
+    expect(count()).toBe(32);
+    server.reply = () => 1;
+    await server.clock.advance(100);
+    await Promise.all([check, releases]);
+    // The two that waited are answered, and the 32 are sent again.
+    expect(count()).toBe(34);
+    await server.clock.advance(100);
+    expect(count()).toBe(66);
+    await server.clock.advance(60_000);
+    expect(count()).toBe(66);
+  });
+
+  it('pass an open circuit while a connection is up', async () => {
+    const { server, limiter } = over({ breakerFailures: 1, breakerPauseMs: 50_000 });
+    server.reply = granted;
+    const held = await limiter.lease(jobs, '7');
+    server.reply = () => new Error('OOM command not allowed');
+    await limiter.check(api, '1');
+    server.up = false;
+    await server.clock.advance(20_000);
+    expect(server.sent.filter((command) => command === 'RL.LEASE')).toHaveLength(2 - 1);
+    const before = server.sent.length;
+    server.up = true;
+    server.reply = () => 1;
+    await held.release();
+    expect(server.sent.slice(before)).toEqual(['RL.RELEASE']);
+  });
+
+  it('repeat a release with longer and longer pauses until the ttl is over or close', async () => {
+    for (const closes of [false, true]) {
+      const { server, limiter } = over({ breakerFailures: 1000 });
+      server.reply = granted;
+      const held = await limiter.lease(jobs, '7');
+      server.reply = () => new Error('LOADING');
+      await held.release();
+      if (closes) await limiter.close();
+      await server.clock.advance(700);
+      const count = () => server.sent.filter((command) => command === 'RL.RELEASE').length;
+      expect(count()).toBe(closes ? 1 : 4);
+      await server.clock.advance(120_000);
+      const all = count();
+      await server.clock.advance(120_000);
+      expect(count()).toBe(all);
+    }
+  });
+
+  it('count for the breaker, which is asked before the bound of calls in flight', async () => {
+    const { server, limiter } = over({ maxInFlight: 1, maxWaiting: 0, breakerFailures: 1 });
+    server.reply = granted;
+    const held = await limiter.lease(jobs, '7');
+    server.reply = () => 'silent';
+    const first = limiter.check(api, '1');
+    expect(await limiter.check(api, '2')).toMatchObject({ reason: 'overloaded' });
+    server.reply = () => new Error('LOADING');
+    await held.release();
+    expect(await limiter.check(api, '2')).toMatchObject({ reason: 'circuit' });
+    // The repetition of the release is heard after 100 ms.
+    await server.clock.advance(200);
+    await first;
+    await limiter.close();
+  });
+
+  it('do not repeat a release that was rejected', async () => {
+    const { server, limiter } = over();
+    server.reply = granted;
+    const held = await limiter.lease(jobs, '7');
+    server.reply = () => new Error('NOPERM no permissions');
+    await held.release();
+    await server.clock.advance(60_000);
+    expect(server.sent).toEqual(['RL.LEASE', 'RL.RELEASE']);
+    expect(limiter.counters.rejected).toBe(1);
+  });
+});

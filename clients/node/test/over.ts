@@ -1,0 +1,31 @@
+/** Creates a limiter over a fake server and its clock. */
+import type { Dialling } from '../src/drivers/generations.js';
+import { type Clock, gcra, Limiter, type LimiterOptions } from '../src/index.js';
+import { RunClock } from '../src/run-clock.js';
+import { FakeServer } from '../src/testing.js';
+
+export const api = gcra('api', 6, 10, '60s');
+
+export function over(options: LimiterOptions = {}): { server: FakeServer; limiter: Limiter } {
+  const server = new FakeServer();
+  const made = { clock: server.clock, logErrors: false, ...options };
+  return { server, limiter: new Limiter(server, made) };
+}
+
+/** Returns the terms on which the adapters of a limiter with this timeout dial. */
+export function dialling(clock: Clock, timeoutMs: number): Dialling {
+  return { run: new RunClock(clock, 25), timeoutMs, silenceMs: 100, pauseMs: 1000 };
+}
+
+export async function times<T>(count: number, call: (at: number) => Promise<T>): Promise<T[]> {
+  const all: T[] = [];
+  for (let at = 0; at < count; at += 1) all.push(await call(at));
+  return all;
+}
+
+/** Advances the fake clock by `ms`, and returns the result of the call. */
+export async function after<T>(server: FakeServer, ms: number, call: Promise<T>): Promise<T> {
+  call.catch(() => {});
+  await server.advance(ms);
+  return call;
+}
