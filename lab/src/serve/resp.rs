@@ -173,10 +173,6 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn read(input: &[u8]) -> Result<Option<(Words<'_>, usize)>, Malformed> {
-        command(input)
-    }
-
     #[test]
     fn command_is_an_array_of_words_or_a_line() {
         let table: [(&[u8], &[&[u8]]); 9] = [
@@ -192,10 +188,10 @@ mod tests {
         ];
         for (input, words) in table {
             let whole = [input, b"*9"].concat();
-            assert_eq!(read(&whole), Ok(Some((words.to_vec(), input.len()))), "{whole:?}");
+            assert_eq!(command(&whole), Ok(Some((words.to_vec(), input.len()))), "{whole:?}");
             // Every beginning of it is incomplete, and none is malformed.
             for length in 0..input.len() {
-                assert_eq!(read(&input[..length]), Ok(None), "{:?}", &input[..length]);
+                assert_eq!(command(&input[..length]), Ok(None), "{:?}", &input[..length]);
             }
         }
     }
@@ -225,7 +221,7 @@ mod tests {
         ];
         for (input, expected) in table {
             let shown = &input[..input.len().min(40)];
-            assert_eq!(read(input), Err(expected), "{}", shown.escape_ascii());
+            assert_eq!(command(input), Err(expected), "{}", shown.escape_ascii());
         }
         assert_eq!(
             Malformed::Word(0xff).to_string(),
@@ -237,12 +233,12 @@ mod tests {
     fn command_of_too_many_bytes_is_an_error_before_it_is_complete() {
         let mut input = b"*9\r\n".to_vec();
         while input.len() < COMMAND_MAX_BYTES {
-            assert_eq!(read(&input), Ok(None));
+            assert_eq!(command(&input), Ok(None));
             input.extend_from_slice(b"$65536\r\n");
             input.extend_from_slice(&[b'x'; 65_536]);
             input.extend_from_slice(b"\r\n");
         }
-        assert_eq!(read(&input), Err(Malformed::Command));
+        assert_eq!(command(&input), Err(Malformed::Command));
     }
 
     proptest! {
@@ -256,10 +252,10 @@ mod tests {
             input.start('*', words.len());
             words.iter().for_each(|word| input.bulk(word));
             let length = input.len();
-            prop_assert_eq!(read(&input[..cut.index(length)]), Ok(None));
+            prop_assert_eq!(command(&input[..cut.index(length)]), Ok(None));
             input.extend(rest);
             let expected: Words<'_> = words.iter().map(Vec::as_slice).collect();
-            prop_assert_eq!(read(&input), Ok(Some((expected, length))));
+            prop_assert_eq!(command(&input), Ok(Some((expected, length))));
         }
 
         #[test]
@@ -269,9 +265,9 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             let beginning = &input[..cut.index(input.len() + 1)];
-            match read(beginning) {
+            match command(beginning) {
                 Ok(None) => {}
-                decided => prop_assert_eq!(read(&input), decided),
+                decided => prop_assert_eq!(command(&input), decided),
             }
         }
     }
