@@ -28,7 +28,7 @@ _MOST_REDIRECTIONS = 3
 
 
 class _Cluster:
-    """What both transports have: the connections to each node, and where a call goes next."""
+    """The part that both transports share: connections to each node, and redirections."""
 
     _kind: Any
     _dial: Dial

@@ -1,1 +1,1 @@
-"""What a call sends and what an answer means. Imports the room of rules."""
+"""Commands that calls send, and replies to them. Imports the room of rules."""

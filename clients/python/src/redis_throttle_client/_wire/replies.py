@@ -1,4 +1,4 @@
-"""What an answer means: reads replies. Does no I/O."""
+"""Reads the replies of the server into decisions. Does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call sends: builds commands. Does no I/O."""
+"""Builds the commands that calls send. Does no I/O."""
 
 from __future__ import annotations
 
