@@ -1,4 +1,4 @@
-//! What is held while work lasts: leases, reservations and admissions.
+//! Leases, reservations and admissions: a caller holds them while its work lasts.
 
 pub(crate) mod admission;
 pub(crate) mod ending;

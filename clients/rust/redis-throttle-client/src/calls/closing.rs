@@ -10,7 +10,7 @@ use std::task::Poll;
 use slab::Slab;
 use tokio::sync::{Notify, SetOnce};
 
-/// What a caller holds until it ends it, or the limiter is closed.
+/// A lease, reservation or admission, held until its caller ends it or the limiter is closed.
 pub(crate) trait Held: Send + Sync {
     /// Sends the end, once.
     fn give_back(&self);

@@ -70,8 +70,9 @@ struct Call {
     /// The run time at which the call began, and the time that it has.
     began_run: Duration,
     budget: Duration,
-    /// Whether its caller set that time, and whether the call ended by it.
+    /// Whether the caller set the budget.
     is_callers: bool,
+    /// Whether the call ended because the budget was used up.
     is_cut: bool,
     /// The time for which it stands in line.
     patience: Duration,
