@@ -71,7 +71,7 @@ public final class Admission extends Guard implements AutoCloseable {
    *     items, for a lease or a backoff, and after the end
    */
   public void settle(Rule rule, long actual) {
-    settle(((BaseRule) Checks.present("rule", rule)).definition, null, actual);
+    settle(Checks.present("rule", rule).definition, null, actual);
   }
 
   /** Notes the units that the work took under an item, as {@link #settle(Rule, long)} does. */

@@ -283,7 +283,7 @@ public final class FakeServer implements Connector {
         default -> plain.add(word);
       }
     }
-    BaseRule rule = (BaseRule) rule(plain);
+    Rule rule = rule(plain);
     if (rule == null || rule.definition.local == null) {
       return null;
     }
@@ -312,7 +312,7 @@ public final class FakeServer implements Connector {
     Kind kind =
         Map.of("GCRA", Kind.GCRA, "TOKENBUCKET", Kind.TOKEN_BUCKET)
             .getOrDefault(words.get(0), Kind.LEAKY_BUCKET);
-    return RuleForms.bucket(kind, words.get(0), "limit", "fake", limit, units(words, 2), period);
+    return new Rule(RuleForms.bucket(kind, "limit", "fake", limit, units(words, 2), period));
   }
 
   private static long units(List<String> words, int at) {

@@ -4,13 +4,13 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** A counter per window. */
-public final class FixedRule extends BaseRule {
+public final class FixedRule extends Rule {
   FixedRule(Definition definition) {
     super(definition);
   }
 
   @Override
-  BaseRule with(Definition other) {
+  Rule with(Definition other) {
     return new FixedRule(other);
   }
 

@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
 public final class Item {
   private static final Duration RESERVATION_TTL = Duration.ofSeconds(30);
 
-  final BaseRule rule;
+  final Rule rule;
   final String subject;
   final long cost;
   final boolean hasCost;
@@ -26,7 +26,7 @@ public final class Item {
   final boolean isPartial;
 
   Item(
-      BaseRule rule,
+      Rule rule,
       String subject,
       long cost,
       boolean hasCost,

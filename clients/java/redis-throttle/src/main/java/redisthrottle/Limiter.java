@@ -390,7 +390,7 @@ public final class Limiter implements AutoCloseable {
    * @throws InvalidArgumentException for such a rule
    */
   public void assertDecides(Rule rule) {
-    Definition given = ((BaseRule) Checks.present("rule", rule)).definition;
+    Definition given = Checks.present("rule", rule).definition;
     given.checkLocal(steps.fallback.onErrorOf(given));
   }
 

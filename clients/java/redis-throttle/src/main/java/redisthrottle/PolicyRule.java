@@ -7,13 +7,13 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /** A limit that the server stores under a name. */
-public final class PolicyRule extends BaseRule {
+public final class PolicyRule extends Rule {
   PolicyRule(Definition definition) {
     super(definition);
   }
 
   @Override
-  BaseRule with(Definition other) {
+  Rule with(Definition other) {
     return new PolicyRule(other);
   }
 
@@ -38,7 +38,7 @@ public final class PolicyRule extends BaseRule {
    * module. It is neither a lease nor a policy.
    */
   public PolicyRule fallback(Rule rule) {
-    Definition other = ((BaseRule) Checks.present("fallback", rule)).definition;
+    Definition other = Checks.present("fallback", rule).definition;
     if (other.kind == Kind.LEASE || other.kind == Kind.POLICY) {
       throw invalid("fallback", "a rule that is neither a lease nor a policy");
     }

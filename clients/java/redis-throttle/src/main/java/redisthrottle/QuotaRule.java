@@ -8,7 +8,7 @@ import java.util.Locale;
 import java.util.regex.Pattern;
 
 /** An allowance per calendar period. */
-public final class QuotaRule extends BaseRule {
+public final class QuotaRule extends Rule {
   private static final Pattern ZONE = Pattern.compile("[A-Za-z0-9_+/-]+");
 
   QuotaRule(Definition definition) {
@@ -16,7 +16,7 @@ public final class QuotaRule extends BaseRule {
   }
 
   @Override
-  BaseRule with(Definition other) {
+  Rule with(Definition other) {
     return new QuotaRule(other);
   }
 

@@ -8,21 +8,15 @@ import java.time.Duration;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** Makes rules of their numbers, and validates these. */
+/** Makes the content of rules of their numbers, and validates these. */
 final class RuleForms {
   private static final Duration REFILL_MAX = Duration.ofDays(36_525);
   private static final long RATE_MAX = 1_000_000_000;
 
   private RuleForms() {}
 
-  static BaseRule bucket(
-      Kind kind,
-      String word,
-      String argument,
-      String name,
-      long burst,
-      long rate,
-      @Nullable Duration given) {
+  static Definition bucket(
+      Kind kind, String argument, String name, long burst, long rate, @Nullable Duration given) {
     Checks.name("name", name);
     Checks.integer(argument, burst, 1, UNITS_MAX);
     Checks.integer("rate", rate, 1, UNITS_MAX);
@@ -35,21 +29,20 @@ final class RuleForms {
       throw invalid("rate", "at most " + RATE_MAX + " per second");
     }
     List<String> words =
-        List.of(word, Long.toString(burst), Long.toString(rate), Checks.word(period));
+        List.of(word(kind), Long.toString(burst), Long.toString(rate), Checks.word(period));
     Duration refill = Duration.ofNanos((long) Math.ceil(refillNs));
-    return new PlainRule(Definition.of(kind, name, burst, refill, words).withRate(rate, period));
+    return Definition.of(kind, name, burst, refill, words).withRate(rate, period);
   }
 
-  static Definition window(
-      Kind kind, String word, String name, long limit, @Nullable Duration given) {
+  static Definition window(Kind kind, String name, long limit, @Nullable Duration given) {
     Checks.name("name", name);
     Checks.integer("limit", limit, 1, UNITS_MAX);
     Duration window = Checks.duration("window", given);
-    List<String> words = List.of(word, Long.toString(limit), Checks.word(window));
+    List<String> words = List.of(word(kind), Long.toString(limit), Checks.word(window));
     return Definition.of(kind, name, limit, window, words);
   }
 
-  static BaseRule backoff(
+  static Definition backoff(
       String name, long attempts, Duration base, Duration longest, Duration forget) {
     Checks.name("name", name);
     Checks.integer("attempts", attempts, 1, 1_000_000);
@@ -69,10 +62,10 @@ final class RuleForms {
             Checks.word(base),
             Checks.word(longest),
             Checks.word(forget));
-    return new PlainRule(Definition.of(Kind.BACKOFF, name, attempts, null, words));
+    return Definition.of(Kind.BACKOFF, name, attempts, null, words);
   }
 
-  static QuotaRule quota(String name, long limit, CalendarUnit unit) {
+  static Definition quota(String name, long limit, CalendarUnit unit) {
     Checks.name("name", name);
     Checks.integer("limit", limit, 1, UNITS_MAX);
     Duration window =
@@ -82,15 +75,20 @@ final class RuleForms {
           default -> null;
         };
     List<String> words = List.of("QUOTA", Long.toString(limit), unit.word());
-    return new QuotaRule(Definition.of(Kind.QUOTA, name, limit, window, words));
+    return Definition.of(Kind.QUOTA, name, limit, window, words);
   }
 
-  static BaseRule lease(String name, long limit, Duration ttl) {
+  static Definition lease(String name, long limit, Duration ttl) {
     Checks.name("name", name);
     Checks.integer("limit", limit, 1, 1_000_000);
     Checks.duration("ttl", ttl);
     List<String> words = List.of("LEASE", Long.toString(limit), Checks.word(ttl));
-    return new PlainRule(Definition.of(Kind.LEASE, name, limit, null, words).withRate(0, ttl));
+    return Definition.of(Kind.LEASE, name, limit, null, words).withRate(0, ttl);
+  }
+
+  /** Returns the word of a kind in a call. */
+  private static String word(Kind kind) {
+    return kind.name().replace("_", "");
   }
 
   /** Returns nanoseconds; up to 292 years fit. */

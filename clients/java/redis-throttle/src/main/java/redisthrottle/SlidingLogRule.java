@@ -4,13 +4,13 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** A log of the calls in a window. */
-public final class SlidingLogRule extends BaseRule {
+public final class SlidingLogRule extends Rule {
   SlidingLogRule(Definition definition) {
     super(definition);
   }
 
   @Override
-  BaseRule with(Definition other) {
+  Rule with(Definition other) {
     return new SlidingLogRule(other);
   }
 

@@ -101,14 +101,14 @@ class CasesTest {
   }
 
   private static String durationWord(JsonNode input) {
-    BaseRule rule = (BaseRule) Rule.fixed("name", 1, SharedCases.duration(input));
+    Rule rule = Rule.fixed("name", 1, SharedCases.duration(input));
     return rule.definition.words.get(2);
   }
 
   private static Object rate(String text) {
     Rate rate = Rate.of(text);
     assertEquals(rate, Rate.of(rate.toString()));
-    BaseRule rule = (BaseRule) Rule.fixed("name", rate);
+    Rule rule = Rule.fixed("name", rate);
     assertEquals(rate.rate(), rule.limit());
     return Map.of("rate", rate.rate(), "period", rule.definition.words.get(2));
   }
