@@ -42,9 +42,8 @@ final class Taken implements AsyncListener {
     return items.decision();
   }
 
-  /** Returns the request that notes when its client leaves and the application ends. */
-  HttpServletRequest watch(HttpServletRequest request) {
-    return items.needsWatch() ? new WatchedRequest(request, this) : request;
+  boolean needsWatch() {
+    return items.needsWatch();
   }
 
   /** Ends with the response: now, or when an asynchronous request is complete. */

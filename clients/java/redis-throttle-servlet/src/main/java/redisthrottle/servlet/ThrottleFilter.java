@@ -128,8 +128,12 @@ public final class ThrottleFilter implements Filter {
   private HttpServletRequest watchedAgain(HttpServletRequest request) {
     return request.getDispatcherType() == DispatcherType.ASYNC
             && request.getAttribute(takenName) instanceof Taken taken
-        ? taken.watch(request)
+        ? watched(request, taken)
         : request;
+  }
+
+  private static HttpServletRequest watched(HttpServletRequest request, Taken taken) {
+    return taken.needsWatch() ? new WatchedRequest(request, taken) : request;
   }
 
   /** Ends what asynchronous requests hold that the container no longer completes. */
@@ -176,7 +180,7 @@ public final class ThrottleFilter implements Filter {
       addFields(response, taken.decision());
       request.setAttribute(DECISION, taken.decision());
       request.setAttribute(takenName, taken);
-      run(told(taken.watch(request), taken.decision()), response, chain);
+      run(told(watched(request, taken), taken.decision()), response, chain);
     } catch (Throwable e) {
       thrown = e;
       throw e;
