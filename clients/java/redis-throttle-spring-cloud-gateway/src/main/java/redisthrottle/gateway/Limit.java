@@ -5,27 +5,36 @@ import java.time.Instant;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 import org.springframework.cloud.gateway.filter.ratelimit.RedisRateLimiter;
 import redisthrottle.Decision;
+import redisthrottle.HeaderStyle;
 import redisthrottle.Item;
 import redisthrottle.Problem;
 import redisthrottle.Rule;
 import redisthrottle.Source;
 
 /**
- * The limit of a route: its configuration, and the rule that this makes.
+ * The limit of a route.
  *
- * @param rule of a limit of 0 a rule that is never asked
+ * @param rule decides; that of a limit of 0 sends no call
+ * @param isZero true if no request is allowed
+ * @param cost the units that a request takes
+ * @param styles the forms of the {@code RateLimit} fields
+ * @param spring adds the fields of Spring's own limiter
  */
-record Limit(ThrottleRateLimiter.Config config, Rule rule) {
+record Limit(
+    Rule rule, boolean isZero, long cost, List<HeaderStyle> styles, @Nullable SpringFields spring) {
+  /**
+   * The fields of Spring's own limiter.
+   *
+   * @param rate the units per period, if the route has a rate
+   */
+  record SpringFields(@Nullable Long rate) {}
+
   Item item(String subject) {
     Item item = rule.of(subject);
-    return config.cost == 1 ? item : item.cost(config.cost);
-  }
-
-  /** Returns true if no request is allowed. */
-  boolean isZero() {
-    return config.isZero();
+    return cost == 1 ? item : item.cost(cost);
   }
 
   /** Returns the decision of a limit of 0. */
@@ -60,16 +69,16 @@ record Limit(ThrottleRateLimiter.Config config, Rule rule) {
 
   /** Returns the fields of a response. */
   Map<String, String> fields(Decision d) {
-    Map<String, String> fields = new HashMap<>(d.headers(config.headers, Instant.now()));
-    if (config.springHeaders) {
+    Map<String, String> fields = new HashMap<>(d.headers(styles, Instant.now()));
+    if (spring != null) {
       // Spring's limiter writes -1 without an answer.
       long left = d.source() == Source.ERROR ? -1 : d.remaining();
       fields.put(RedisRateLimiter.REMAINING_HEADER, Long.toString(left));
-      long burst = d.limit() > 0 || isZero() ? d.limit() : rule.limit();
+      long burst = d.limit() > 0 || isZero ? d.limit() : rule.limit();
       fields.put(RedisRateLimiter.BURST_CAPACITY_HEADER, Long.toString(burst));
-      fields.put(RedisRateLimiter.REQUESTED_TOKENS_HEADER, Long.toString(config.cost));
-      if (config.rate != null) {
-        fields.put(RedisRateLimiter.REPLENISH_RATE_HEADER, Long.toString(config.rate));
+      fields.put(RedisRateLimiter.REQUESTED_TOKENS_HEADER, Long.toString(cost));
+      if (spring.rate != null) {
+        fields.put(RedisRateLimiter.REPLENISH_RATE_HEADER, Long.toString(spring.rate));
       }
     }
     return fields;

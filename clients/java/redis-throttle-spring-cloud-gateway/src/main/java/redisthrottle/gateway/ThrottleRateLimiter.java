@@ -46,7 +46,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
 
   private final Limiter limiter;
   private final Map<String, Rule> rules = new HashMap<>();
-  private final Map<String, Limit> limits = new ConcurrentHashMap<>();
+  private final Map<String, Made> limits = new ConcurrentHashMap<>();
   private final Map<String, Config> configs =
       new ConcurrentHashMap<>() {
         @Override
@@ -55,6 +55,9 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
           return super.put(routeId, config);
         }
       };
+
+  /** A limit, and the configuration that it was made from. */
+  private record Made(Config config, Limit limit) {}
 
   /**
    * Creates a rate limiter.
@@ -153,12 +156,12 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
 
   /** Returns the limit of a route. A refresh of the routes brings another configuration. */
   private Limit limitOf(String routeId, Config config) {
-    Limit made = limits.get(routeId);
-    if (made == null || made.config() != config) {
-      made = new Limit(config, checked(config, ruleOf(routeId, config)));
+    Made made = limits.get(routeId);
+    if (made == null || made.config != config) {
+      made = new Made(config, checked(config.limit(ruleOf(routeId, config))));
       limits.put(routeId, made);
     }
-    return made;
+    return made.limit;
   }
 
   private Rule ruleOf(String routeId, Config config) {
@@ -175,7 +178,8 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     return named;
   }
 
-  private Rule checked(Config config, Rule rule) {
+  private Limit checked(Limit limit) {
+    Rule rule = limit.rule();
     limiter.assertDecides(rule);
     if (rule.kind() == Kind.LEASE) {
       throw invalid("rule", "no lease: a gateway's rate limiter does not see the response");
@@ -183,13 +187,12 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     if (rule.count() != Count.ALL) {
       throw invalid("rule", "no count: a gateway's rate limiter does not see the response");
     }
-    Limit limit = new Limit(config, rule);
     boolean hasLimit = rule.takesCost() && rule.limit() > 0 && !limit.isZero();
-    if (hasLimit && config.cost > rule.limit()) {
+    if (hasLimit && limit.cost() > rule.limit()) {
       throw invalid("cost", "at most the limit of the rule " + rule.name());
     }
     limit.item("subject");
-    return rule;
+    return limit;
   }
 
   static InvalidArgumentException invalid(String argument, String expected) {
@@ -223,13 +226,13 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     private @Nullable String rule;
     private @Nullable String name;
     private @Nullable Long burst;
-    @Nullable Long rate;
+    private @Nullable Long rate;
     private @Nullable Duration periodOfRate;
     private @Nullable Duration period;
-    long cost = 1;
+    private long cost = 1;
     private @Nullable OnError onError;
-    List<HeaderStyle> headers = List.of(HeaderStyle.DRAFT_11);
-    boolean springHeaders;
+    private List<HeaderStyle> headers = List.of(HeaderStyle.DRAFT_11);
+    private boolean springHeaders;
 
     /** Creates a configuration without a limit. */
     public Config() {}
@@ -321,7 +324,7 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
     }
 
     /** Returns true if the limit is 0. */
-    boolean isZero() {
+    private boolean isZero() {
       return rule == null && (burst == null ? rate != null && rate == 0 : burst == 0);
     }
 
@@ -342,6 +345,12 @@ public final class ThrottleRateLimiter extends AbstractRateLimiter<ThrottleRateL
       long most = isZero() ? 1 : burst == null ? rate : burst;
       Rule made = Rule.gcra(limitName, most, Math.max(1, rate), any);
       return onError == null ? made : made.onError(onError);
+    }
+
+    /** Returns the limit of a route with a rule. */
+    Limit limit(Rule decides) {
+      Limit.SpringFields spring = springHeaders ? new Limit.SpringFields(rate) : null;
+      return new Limit(decides, isZero(), cost, headers, spring);
     }
 
     /**
