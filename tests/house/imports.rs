@@ -5,7 +5,6 @@ mod java_imports;
 mod rust_imports;
 
 use super::{files, root};
-use java_imports::java;
 use rust_imports::rust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,9 +28,6 @@ const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
 /// The folders with Python files. The second one holds programs, which import each other by bare
 /// names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
-/// The modules of the client in Java, judged by class.
-const JAVA: [&str; 3] =
-    ["redis-throttle-lettuce", "redis-throttle-spring-boot-starter", "redis-throttle-webflux"];
 /// The folder with the modules of the client in Go, and the path of the first one. They are judged
 /// by package, because a package is the unit of Go.
 const GO: &str = "clients/go";
@@ -247,13 +243,6 @@ fn python_imports_have_no_circle_and_the_order_of_the_rooms() {
 }
 
 #[test]
-fn java_imports_have_no_circle() {
-    for module in JAVA {
-        assert_no_circle(&format!("clients/java/{module}/src/main/java"), ".java", java);
-    }
-}
-
-#[test]
 fn go_imports_have_no_circle() {
     assert_no_circle(GO, ".go", go);
 }
@@ -410,28 +399,6 @@ fn room_that_imports_a_later_one_is_found() {
         ("testing", "use crate::Limiter;\n"),
     ];
     assert_order_of_rooms(&rust(&sources_of(&files)));
-}
-
-#[test]
-fn java_reads_imports_and_names_of_the_own_package_in_code() {
-    let files = [
-        ("a/Rule", "import static b.Deep.Inner.of;\nsealed interface Rule permits Fixed {\n}\n"),
-        ("a/Fixed", "// Limiter\nrecord Fixed(Rule rule) implements Rule { Rule.Item x; }\n"),
-        ("a/Limiter", "import b.Deep;\nclass Limiter { LimiterBuilder of() {} }\n"),
-        ("a/LimiterBuilder", "class LimiterBuilder { Limiter build() { new Fixed(null); } }\n"),
-        ("a/Item", "class Item { /* Rule */ String t = \"Rule\" + \"\"\"\n Rule \"\n\"\"\"; }\n"),
-        ("a/Own", "class Own { record Rule() {}\n Rule rule; b.Item item; Item::of; }\n"),
-        ("b/Deep", "class Deep { Rule rule; }\n"),
-    ];
-    let imports = java(&sources_of(&files));
-    let expected =
-        ["a/Fixed > a/Rule", "a/Limiter > a/Fixed", "a/Limiter > b/Deep", "a/Own > a/Item"];
-    assert_eq!(edges(&imports), [&expected[..], &["a/Rule > b/Deep"]].concat());
-    assert_eq!(circle(&imports), None);
-    let mut planted = files;
-    planted[6].1 = "import a.Rule;\nclass Deep { Rule rule; }\n";
-    let planted = circle(&java(&sources_of(&planted)));
-    assert_eq!(planted, Some(["a/Rule", "b/Deep"].map(str::to_owned).to_vec()));
 }
 
 #[test]
