@@ -223,19 +223,13 @@ class CasesTest {
   }
 
   private static Object headers(JsonNode input) {
-    List<HeaderStyle> styles = new ArrayList<>();
-    for (JsonNode one : input.path("styles")) {
-      for (HeaderStyle style : HeaderStyle.values()) {
-        if (style.word().equals(one.asText())) {
-          styles.add(style);
-        }
-      }
-    }
     Decision d = decision(input);
     if (!input.has("styles")) {
       return d.headers();
     }
-    return d.headers(styles, Instant.ofEpochMilli(input.path("now_ms").asLong()));
+    return d.headers(
+        SharedCases.styles(input.get("styles")),
+        Instant.ofEpochMilli(input.path("now_ms").asLong()));
   }
 
   private static Object problem(JsonNode input) {
@@ -253,8 +247,14 @@ class CasesTest {
     input.get("trusted").forEach(one -> trusted.add(one.asText()));
     List<String> forwarded = new ArrayList<>();
     input.get("forwarded").forEach(one -> forwarded.add(one.asText()));
-    JsonNode peer = input.path("peer");
-    return Proxies.trust(trusted).subject(peer.isTextual() ? peer.asText() : null, forwarded);
+    JsonNode given = input.path("peer");
+    String peer = given.isTextual() ? given.asText() : null;
+    Proxies proxies = Proxies.trust(trusted);
+    String subject = proxies.subject(peer, forwarded);
+    boolean hasAddress = Proxies.trust(List.of()).subject(peer, List.of()) != null;
+    String client = subject == null && !hasAddress ? "peer:" : subject;
+    assertEquals(client, proxies.client(peer, forwarded));
+    return subject;
   }
 
   private static Object strictest(JsonNode input) {

@@ -206,6 +206,19 @@ final class SharedCases {
     }
   }
 
+  /** Returns the styles of a list of their words. */
+  static List<HeaderStyle> styles(JsonNode words) {
+    List<HeaderStyle> styles = new ArrayList<>();
+    for (JsonNode word : words) {
+      for (HeaderStyle style : HeaderStyle.values()) {
+        if (style.word().equals(word.asText())) {
+          styles.add(style);
+        }
+      }
+    }
+    return styles;
+  }
+
   /** Returns a reply of cases.json as a connection returns it. */
   static Object reply(JsonNode given) {
     if (given.isIntegralNumber()) {

@@ -4,7 +4,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -22,7 +21,7 @@ final class TimelineRunner implements Executable {
   private final Map<String, Rule> rules = new HashMap<>();
   private final TimelineActions actions;
   private final JsonNode timeline;
-  private final Limiter limiter;
+  final Limiter limiter;
 
   /** The numbers of commands and dials before this step. */
   private int seen;
@@ -56,51 +55,6 @@ final class TimelineRunner implements Executable {
               one -> nodes.put(TimelineActions.keyOf(rule, one.getKey()), one.getValue().asText()));
     }
     script.nodes = nodes;
-  }
-
-  /** Runs a case of the events, which is a timeline of one instant. */
-  void runEvents() {
-    List<Event> events = new ArrayList<>();
-    limiter.onDecision(events::add);
-    run();
-    JsonNode wanted = timeline.get("expect");
-    List<Map<String, Object>> found = events.stream().map(TimelineRunner::fields).toList();
-    JsonNode shown = SharedCases.JSON.valueToTree(found);
-    // A number is equal whatever its type is.
-    boolean isEqual =
-        wanted.get("events").equals((a, b) -> a.asText().compareTo(b.asText()), shown);
-    assertTrue(isEqual, () -> "events " + shown + " not " + wanted.get("events"));
-    compareCounters(wanted.path("counters"));
-  }
-
-  /** Returns the fields of an event as cases.json writes them. */
-  private static Map<String, Object> fields(Event event) {
-    assertEquals(16, event.keyHash().length());
-    assertEquals(Duration.ZERO, event.latency());
-    Map<String, Object> fields = new HashMap<>();
-    fields.put("kind", event.kind().word());
-    fields.put("rule", event.rule().name());
-    Decision d = event.decision();
-    if (d != null) {
-      assertEquals(d.degraded(), event.degraded());
-      for (String name :
-          List.of("allowed", "source", "limit", "remaining", "retry_after_ms", "degraded")) {
-        fields.put(name, SharedCases.field(d, name));
-      }
-      if (d.degraded()) {
-        fields.put("reason", SharedCases.field(d, "reason"));
-      }
-      if (!d.rows().isEmpty()) {
-        fields.put("rules", d.rows().stream().map(row -> row.rule().name()).toList());
-      }
-    }
-    if (event.error() instanceof CommandRejectedException rejected) {
-      fields.put("error", rejected.kind());
-    } else if (event.error() instanceof UnavailableException away) {
-      fields.put("error", "unavailable");
-      fields.put("reason", away.reason().word());
-    }
-    return fields;
   }
 
   void run() {
@@ -215,7 +169,7 @@ final class TimelineRunner implements Executable {
                 case "dials" -> assertEquals(wanted.asInt(), dials, "dials");
                 case "generation" -> assertEquals(wanted.asInt(), script.generation, "generation");
                 case "held" -> compareHeld(step, wanted);
-                case "counters" -> compareCounters(wanted);
+                case "counters" -> compareCounters(limiter.counters(), wanted);
                 case "outcomes" -> compareKinds(outcomes, wanted);
                 default -> rest.put(one.getKey(), wanted);
               }
@@ -236,8 +190,8 @@ final class TimelineRunner implements Executable {
                     "held " + one.getKey() + " at " + step.get("at")));
   }
 
-  private void compareCounters(JsonNode wanted) {
-    JsonNode counters = SharedCases.JSON.valueToTree(limiter.counters());
+  static void compareCounters(Counters found, JsonNode wanted) {
+    JsonNode counters = SharedCases.JSON.valueToTree(found);
     wanted
         .properties()
         .forEach(

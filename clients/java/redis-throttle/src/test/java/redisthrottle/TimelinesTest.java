@@ -27,11 +27,6 @@ class TimelinesTest {
 
   @TestFactory
   Stream<DynamicTest> events() {
-    List<DynamicTest> tests = new ArrayList<>();
-    for (JsonNode one : SharedCases.ALL.get("events")) {
-      String name = one.get("name").asText();
-      tests.add(DynamicTest.dynamicTest(name, () -> new TimelineRunner(one).runEvents()));
-    }
-    return tests.stream();
+    return EventCases.tests(EventCases::events);
   }
 }

@@ -3,6 +3,7 @@ package redisthrottle.spring;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import io.micrometer.core.instrument.composite.CompositeMeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import io.micrometer.prometheusmetrics.PrometheusConfig;
@@ -10,15 +11,16 @@ import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionStage;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
-import redisthrottle.Connection;
-import redisthrottle.Connector;
+import org.junit.jupiter.api.TestFactory;
+import redisthrottle.EventCases;
 import redisthrottle.FakeServer;
 import redisthrottle.Limiter;
-import redisthrottle.OnError;
 import redisthrottle.Rule;
 
 /** Reads the text that Prometheus gets. */
@@ -42,87 +44,42 @@ class MetricsTest {
         .collect(Collectors.joining("\n"));
   }
 
-  @Test
-  void counts_checks_by_rule_outcome_and_source() {
-    try (Limiter limiter = limiter()) {
-      Rule api = Rule.fixed("api", 2, MINUTE);
-      Rule day = Rule.fixed("day", 1, MINUTE);
-      limiter.check(api.of("ada"));
-      limiter.checkAll(List.of(api.of("ada"), day.of("ada")));
-      limiter.checkAll(List.of(api.of("ada"), day.of("ada")));
-      // None of these is a check.
-      limiter.peek(api.of("ada"));
-      limiter.refund(api.of("ada"));
-      server.script(List.of(1, 1, 0, 0, 60_000), 1);
-      limiter.lease(Rule.lease("jobs", 1, MINUTE).of("ada")).close();
-      assertEquals(
-          """
-          redis_throttle_checks_total{outcome="allowed",rule="api",source="server"} 2.0
-          redis_throttle_checks_total{outcome="allowed",rule="jobs",source="server"} 1.0
-          redis_throttle_checks_total{outcome="denied",rule="api",source="server"} 1.0""",
-          lines("redis_throttle_checks_total"));
-    }
+  @TestFactory
+  Stream<DynamicTest> counts_the_shared_events() {
+    return EventCases.tests(
+        limiter -> {
+          PrometheusMeterRegistry own = new PrometheusMeterRegistry(PrometheusConfig.DEFAULT);
+          new ThrottleMetrics(List.of(limiter)).bindTo(own);
+          return wanted -> assertEquals(expected(wanted.get("metrics")), samples(own.scrape()));
+        });
   }
 
-  /** A server that bans all callers. */
-  private static final class Banning implements Connector, Connection {
-    @Override
-    public CompletionStage<Connection> connect(String node, Duration timeout) {
-      return CompletableFuture.completedFuture(this);
+  /** Returns the samples of a case: the name with its labels, and the value. */
+  private static Map<String, Double> expected(JsonNode metrics) {
+    Map<String, Double> samples = new TreeMap<>();
+    for (JsonNode one : metrics) {
+      String labels =
+          one.get(1).properties().stream()
+              .map(label -> label.getKey() + "=" + label.getValue())
+              .sorted()
+              .collect(Collectors.joining(","));
+      samples.put(one.get(0).asText() + "{" + labels + "}", one.get(2).asDouble());
     }
-
-    @Override
-    public CompletionStage<Object> send(List<String> words) {
-      return CompletableFuture.completedFuture(List.of(0L, 9L, 0L, -1L, 0L));
-    }
-
-    @Override
-    public boolean isOpen() {
-      return true;
-    }
-
-    @Override
-    public void close() {}
+    return samples;
   }
 
-  @Test
-  void counts_a_ban_apart_from_a_denial() {
-    try (Limiter limiter = Limiter.builder(new Banning()).build()) {
-      new ThrottleMetrics(List.of(limiter)).bindTo(registry);
-      limiter.check(Rule.fixed("api", 9, MINUTE).of("ada"));
-      assertEquals(
-          """
-          redis_throttle_checks_total{outcome="banned",rule="api",source="server"} 1.0""",
-          lines("redis_throttle_checks_total"));
+  /** Returns the samples other than 0 that the cases have: of histograms few. */
+  private static Map<String, Double> samples(String scraped) {
+    Map<String, Double> samples = new TreeMap<>();
+    for (String line : scraped.split("\n")) {
+      String[] parts = line.replaceFirst("^redis_throttle_", "").split(" ");
+      boolean isOther = parts[0].matches("#.*|.*_(bucket|max)\\b.*|latency_seconds_sum.*");
+      if (!isOther && Double.parseDouble(parts[1]) != 0) {
+        String name = parts[0].contains("{") ? parts[0] : parts[0] + "{}";
+        samples.put(name, Double.valueOf(parts[1]));
+      }
     }
-  }
-
-  @Test
-  void counts_what_on_error_decided_and_the_open_breaker() {
-    try (Limiter limiter = limiter()) {
-      Rule open = Rule.fixed("open", 2, MINUTE);
-      server.goAway();
-      limiter.check(open.of("ada"));
-      limiter.check(open.onError(OnError.DENY).of("ada"));
-      limiter.check(open.onError(OnError.LOCAL).of("ada"));
-      assertEquals(
-          """
-          redis_throttle_degraded_total{on_error="allow",reason="connection",rule="open"} 1.0
-          redis_throttle_degraded_total{on_error="deny",reason="circuit",rule="open"} 1.0
-          redis_throttle_degraded_total{on_error="local",reason="circuit",rule="open"} 1.0""",
-          lines("redis_throttle_degraded_total"));
-      assertEquals(
-          """
-          redis_throttle_checks_total{outcome="allowed",rule="open",source="error"} 1.0
-          redis_throttle_checks_total{outcome="allowed",rule="open",source="local"} 1.0
-          redis_throttle_checks_total{outcome="denied",rule="open",source="error"} 1.0""",
-          lines("redis_throttle_checks_total"));
-      assertEquals("redis_throttle_breaker_open 1.0", lines("redis_throttle_breaker_open"));
-      server.answer();
-      server.advance(Duration.ofSeconds(1));
-      limiter.check(open.of("ada"));
-      assertEquals("redis_throttle_breaker_open 0.0", lines("redis_throttle_breaker_open"));
-    }
+    return samples;
   }
 
   @Test
@@ -199,6 +156,12 @@ class MetricsTest {
       two.check(rule.of("ada"));
       assertEquals("redis_throttle_breaker_open 2.0", lines("redis_throttle_breaker_open"));
       assertEquals(1, lines("redis_throttle_checks_total").lines().count());
+      server.answer();
+      server.advance(MINUTE);
+      one.check(rule.of("ada"));
+      assertEquals("redis_throttle_breaker_open 1.0", lines("redis_throttle_breaker_open"));
+      two.check(rule.of("ada"));
+      assertEquals("redis_throttle_breaker_open 0.0", lines("redis_throttle_breaker_open"));
     }
   }
 
