@@ -29,15 +29,13 @@ class Nodes:
     ``sent`` has the nodes whose map was read, in order.
     """
 
-    def __init__(self, package: Any, *known: Address) -> None:
-        pool = SimpleNamespace(connection_class=package.Connection, connection_kwargs={})
+    def __init__(self, package: Any, *known: Address, **kwargs: Any) -> None:
+        dials = {"connection_class": package.Connection, "connection_kwargs": kwargs}
+        pool = SimpleNamespace(connection_pool=SimpleNamespace(**dials))
         nodes = [
-            SimpleNamespace(
-                host=host, port=port, connection_class=package.Connection, connection_kwargs={},
-                redis_connection=SimpleNamespace(connection_pool=pool),
-            )
+            SimpleNamespace(host=host, port=port, redis_connection=pool, **dials)
             for host, port in known or (A,)
-        ]  # fmt: skip
+        ]
         named = {f"{one.host}:{one.port}": one for one in nodes}
         self.nodes_manager = SimpleNamespace(startup_nodes=named, nodes_cache={}, slots_cache={})
         self.answers: dict[Address, Any] = {}
@@ -51,7 +49,7 @@ class Nodes:
         return int(key)
 
     def get_node_from_key(self, key: str) -> Any:
-        return self.nodes_manager.slots_cache.get(int(key), [None])[0]
+        return self.nodes_manager.slots_cache.get(self.keyslot(key), [None])[0]
 
     def answer(self, node: Address) -> Any:
         self.sent.append(node)

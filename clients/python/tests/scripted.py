@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
+
+from redis_throttle_client._net.slots import READ
+
+from .nodes import Nodes
 
 # The commands with which a driver opens a connection.
 _HANDSHAKE = frozenset({"AUTH", "CLIENT", "HELLO", "PING", "SELECT"})
@@ -27,10 +32,12 @@ class Script:
     """A server that answers each command by the next item of its script.
 
     ``sent`` has the commands that arrived, ``dials`` the number of attempts to connect, and
-    ``generation`` the number of the connection on which the last command arrived.
+    ``generation`` the number of the connection on which the last command arrived. ``nodes`` are
+    those of a cluster, by subject: the digit at the end of a subject is its slot.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: dict[str, str] | None = None) -> None:
+        self.nodes = nodes
         self.sent: list[str] = []
         self.dials = self.generation = self._opened = 0
         self.over = False
@@ -79,11 +86,15 @@ class Script:
         if words[0] in _HANDSHAKE:
             writer.answer("OK")
             return
+        if tuple(words) == READ:
+            slots = {slot_of(subject): node for subject, node in (self.nodes or {}).items()}
+            writer.answer([[slot, slot, [*address_of(node), "id"]] for slot, node in slots.items()])
+            return
         if self.over:
             writer.answer({"error": "ERR the timeline is over"})
             return
         self.generation = writer.number
-        item = self.take(words)
+        item = self.take(words, writer.node)
         match item:
             case "silent":
                 pass
@@ -94,9 +105,9 @@ class Script:
             case _:
                 writer.answer(item)
 
-    def take(self, words: list[str]) -> Any:
+    def take(self, words: list[str], node: str = "") -> Any:
         """Records a command and returns the item that answers it."""
-        self.sent.append(" ".join(words))
+        self.sent.append(" ".join([node, *words]).strip())
         for word in words[1:]:
             if self._by_key.get(word):
                 return self._by_key[word].popleft()
@@ -111,8 +122,10 @@ class _End:
 
     number = 0
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, connection: Any) -> None:
         self._script, self._unparsed, self._closed = script, b"", False
+        # Empty without a cluster.
+        self.node = f"{connection.host}:{connection.port}" if script.nodes else ""
 
     def answer(self, reply: Any) -> None:
         raise NotImplementedError
@@ -156,8 +169,8 @@ class _End:
 class _Writer(_End):
     """A connection of asyncio, as far as the drivers use it."""
 
-    def __init__(self, script: Script) -> None:
-        super().__init__(script)
+    def __init__(self, script: Script, connection: Any) -> None:
+        super().__init__(script, connection)
         self.reader, self.transport = asyncio.StreamReader(), self
 
     def answer(self, reply: Any) -> None:
@@ -208,8 +221,8 @@ class _Socket(_End):
     # Reads with this timeout do not wait.
     _AT_ONCE_S = 0.001
 
-    def __init__(self, script: Script, clock: Clock) -> None:
-        super().__init__(script)
+    def __init__(self, script: Script, connection: Any, clock: Clock) -> None:
+        super().__init__(script, connection)
         self._clock, self._timeout_s = clock, 0.0
         self._coming: deque[tuple[float, bytes]] = deque()
         self._unread = b""
@@ -253,6 +266,42 @@ class _Socket(_End):
         self.end()
 
 
+def address_of(node: str) -> tuple[str, int]:
+    """Returns the host and port of a node of a timeline."""
+    host, _, port = node.partition(":")
+    return host, int(port)
+
+
+def slot_of(text: str) -> int:
+    """Returns the slot of a subject, or of a key."""
+    return int(text[-1])
+
+
+def _client(package: Any, driver: str, script: Script, connection: type) -> Any:
+    """Returns a client of a server, or of a cluster if the script has nodes."""
+    kwargs = {"protocol": 2, **without_login(driver)}
+    if script.nodes is None:
+        pool = package.ConnectionPool(connection_class=connection, **kwargs)
+        return getattr(package, driver.capitalize())(connection_pool=pool)
+    # redis-py 8 has one parser for servers and clusters.
+    cluster = importlib.import_module(f"{package.__name__}.cluster")
+    if hasattr(cluster, "ClusterParser"):
+        kwargs["parser_class"] = cluster.ClusterParser
+    # The module says whether the client is one of asyncio.
+    kind: Any = type(
+        "Cluster", (Nodes,), {"__module__": package.__name__, "keyslot": staticmethod(slot_of)}
+    )
+    nodes = kind(
+        SimpleNamespace(Connection=connection), *map(address_of, script.nodes.values()), **kwargs
+    )
+    # Clients of threads read the map when they are created.
+    nodes.nodes_manager.slots_cache |= {
+        slot_of(subject): [node]
+        for subject, node in zip(script.nodes, nodes.get_nodes(), strict=True)
+    }
+    return nodes
+
+
 def without_login(driver: str) -> Any:
     """Returns options with which a driver sends no command when it opens a connection."""
     return {f"{driver}_connect_func": lambda connection: connection._parser.on_connect(connection)}
@@ -267,12 +316,11 @@ def scripted_client(driver: str, script: Script) -> Any:
             taken_s = script.dial()
             if taken_s:
                 await asyncio.sleep(taken_s)
-            writer = _Writer(script)
+            writer = _Writer(script, self)
             script.opened(writer)
             self._reader, self._writer = writer.reader, writer
 
-    pool = package.ConnectionPool(connection_class=Connection, protocol=2, **without_login(driver))
-    return getattr(package, driver.capitalize())(connection_pool=pool)
+    return _client(package, driver, script, Connection)
 
 
 def scripted_sync_client(driver: str, script: Script, clock: Clock) -> Any:
@@ -282,12 +330,11 @@ def scripted_sync_client(driver: str, script: Script, clock: Clock) -> Any:
     class Connection(package.Connection):  # type: ignore[misc, name-defined]
         def _connect(self) -> Any:
             script.dial()
-            made = _Socket(script, clock)
+            made = _Socket(script, self, clock)
             script.opened(made)
             return made
 
         def can_read(self, timeout: float = 0) -> bool:
             return self._sock is None or self._sock._closed
 
-    pool = package.ConnectionPool(connection_class=Connection, protocol=2, **without_login(driver))
-    return getattr(package, driver.capitalize())(connection_pool=pool)
+    return _client(package, driver, script, Connection)

@@ -17,7 +17,7 @@ from redis_throttle_client.prometheus import metrics
 from .scripted import Clock
 from .test_cases import CASES
 from .test_opentelemetry import Spans
-from .test_timelines import SyncRunner
+from .test_timelines import CLOCKED, SyncRunner
 
 
 class EventRunner(SyncRunner):
@@ -87,6 +87,6 @@ def test_events_follow_the_shared_cases(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    for module in ("sockets", "connection", "timed_socket"):
+    for module in CLOCKED:
         monkeypatch.setattr(f"redis_throttle_client._net.{module}.time", clock)
     EventRunner(case, clock).run()
