@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from redis_throttle_client import (
-    CommandRejected,
     DecisionEvent,
     InvalidArgument,
     Limiter,
-    Unavailable,
     backoff,
     fixed,
     gcra,
@@ -136,48 +134,6 @@ def test_the_hook_is_told_of_each_end(server: Granting) -> None:
         ("check", "rpm"), ("refund", "rpm"), ("cancel", "month"),
     ]  # fmt: skip
     assert len(told) == len(seen)
-
-
-@pytest.mark.parametrize("reply", ["timeout", "NOPERM no"])
-def test_an_end_that_fails_is_counted_and_told_once(server: Granting, reply: str) -> None:
-    seen: list[DecisionEvent] = []
-    limiter = server.limiter(on_decision=seen.append, breaker_failures=1000)
-    with limiter.admit(*ITEMS) as admitted:
-        admitted.settle(RPM, 6)
-        admitted.settle(MONTH, 10)
-        del seen[:]
-        server.fail(reply)
-    if reply == "timeout":
-        server.advance(6)
-        # The repetitions of the commit and of the release end with their ttl.
-        limiter.close()
-        until(lambda: len(seen) == 3)
-        expected, error = {"charge", "commit", "lease"}, Unavailable
-        assert limiter.counters.rejected == 0
-    else:
-        expected, error = {"rejected"}, CommandRejected  # type: ignore[assignment]
-        assert limiter.counters.rejected == 3
-    assert limiter.counters.unsettled == len(seen) == 3
-    assert {event.kind for event in seen} == expected
-    assert all(isinstance(event.error, error) for event in seen)
-    assert all(event.decision is None for event in seen)
-
-
-def test_close_ends_the_repetitions_of_tasks_and_counts_them() -> None:
-    async def work() -> None:
-        server = Far(2)
-        limiter = server.limiter(breaker_failures=1000)
-        async with limiter.admit(*ITEMS):
-            server.fail()
-        assert limiter.counters.unsettled == 0
-        await limiter.close()
-        # The estimate of the plain rule stays.
-        assert limiter.counters.unsettled == 2
-        before = len(server.calls)
-        await asyncio.sleep(60)
-        assert len(server.calls) == before
-
-    run(work())
 
 
 def test_close_ends_the_renewals_of_tasks() -> None:
@@ -310,19 +266,6 @@ def test_a_renewal_that_waits_for_a_slot_is_not_sent_after_the_end() -> None:
         await limiter.close()
 
     run(work())
-
-
-def test_a_thread_repeats_a_commit_in_the_background(server: Granting) -> None:
-    limiter = server.limiter(breaker_failures=1000)
-    reserved = limiter.reserve(MONTH, "t", 20)
-    server.fail()
-    reserved.commit(5)
-    server.recover()
-    server.advance(0.1)
-    look_again(limiter)
-    until(lambda: verbs(server).count("RL.COMMIT") == 2)
-    limiter.close()
-    assert limiter.counters.unsettled == 0
 
 
 def test_an_interrupted_end_goes_on_in_the_background(

@@ -256,100 +256,7 @@ def through_a_thread(proxy: Proxy) -> None:
         until(lambda: not ends.queues)
 
 
-@pytest.mark.parametrize("silent", ["before", "during"])
-@pytest.mark.parametrize("is_async", [True, False])
-def test_a_silent_server_that_comes_back_keeps_nothing(
-    live: Server, is_async: bool, silent: str
-) -> None:
-    for _ in range(100):
-        told = (
-            asyncio.run(while_silent(live, silent))
-            if is_async
-            else while_silent_in_a_thread(live, silent)
-        )
-        until(lambda: is_free(live))
-        # On a busy machine an admission may get no answer although the server is not silent yet.
-        if told == "server" or silent == "before":
-            break
-        live.command("FLUSHALL")
-    if silent == "during":
-        assert (told, used(live, "month")) == ("server", TOOK)
-        # The charge was sent once; whether it ran depends on the server.
-        assert used(live, "tpm") in (ESTIMATE, TOOK)
-    else:
-        assert told == "error"
-        assert used(live, "month") in (0, TOOK)
-        assert used(live, "tpm") in (0, ESTIMATE)
-
-
-async def while_silent(live: Server, silent: str) -> str:
-    client = redis.asyncio.Redis(port=live.port)
-    async with AsyncLimiter(client, timeout_ms=200, breaker_pause_ms=50) as limiter:
-        while (await limiter.peek(RPM, "t")).source != "server":
-            pass
-        if silent == "before":
-            live.stop_answering()
-        async with limiter.admit(*items()) as admitted:
-            if silent == "during":
-                live.stop_answering()
-            admitted.settle(TPM, TOOK)
-            admitted.settle(MONTH, TOOK)
-        live.answer_again()
-        await ends_are_over(limiter)
-        return admitted.decision.source
-
-
-def while_silent_in_a_thread(live: Server, silent: str) -> str:
-    with Limiter(live.client(), timeout_ms=200, breaker_pause_ms=50) as limiter:
-        while limiter.peek(RPM, "t").source != "server":
-            pass
-        if silent == "before":
-            live.stop_answering()
-        with limiter.admit(*items()) as admitted:
-            if silent == "during":
-                live.stop_answering()
-            admitted.settle(TPM, TOOK)
-            admitted.settle(MONTH, TOOK)
-        live.answer_again()
-        ends = limiter._renewer._ends
-        until(lambda: not ends.queues)
-        return admitted.decision.source
-
-
 # -- the calls ---------------------------------------------------------------------------------
-
-
-def test_a_call_leaves_units_or_takes_a_part(server: Server) -> None:
-    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
-        six = gcra("six", 6, 10, "1m")
-        assert limiter.peek(six, "t", leave=5).allowed
-        assert limiter.check(six, "t", leave=5).remaining == 5
-        denied = limiter.check(six, "t", leave="90%")
-        assert (denied.allowed, denied.remaining, denied.granted) == (False, 5, 0)
-        part = limiter.check(six, "t", 9, partial=True, leave=2)
-        assert (part.allowed, part.granted, part.remaining) == (True, 3, 2)
-        rows = limiter.check_all(six.of("t").leave(2), TPM.of("t"), tag=None).rows
-        assert [row.allowed for row in rows] == [False, True]
-
-
-def test_a_ban_ends_with_its_duration_or_with_forget(server: Server) -> None:
-    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
-        for lifts in (False, True):
-            limiter.block(RPM, "t", "1h")
-            denied = limiter.check(RPM, "t")
-            assert (denied.allowed, denied.retry_after_ms) == (False, 3_600_000)
-            if lifts:
-                limiter.forget(RPM, "t")
-            else:
-                server.advance("1h")
-            assert limiter.check(RPM, "t").allowed
-
-
-def test_peek_all_takes_nothing(server: Server) -> None:
-    with Limiter(server.client(), timeout_ms=PATIENT_MS) as limiter:
-        for _ in range(2):
-            seen = limiter.peek_all(RPM.of("t").cost(3), TPM.of("t").cost(9), RUNS.of("t"), id="a")
-            assert [row.remaining for row in seen.rows] == [997, 89_991, 3]
 
 
 @pytest.mark.parametrize(
@@ -381,35 +288,6 @@ def test_a_reservation_is_committed_or_cancelled(shared_server: Server, rule: An
         assert limiter.peek(rule, "t", 0).remaining == 5
         assert limiter.counters.unsettled == 0
     shared_server.command("RL.POLICY", "DEL", "stored")
-
-
-def test_a_policy_in_shadow_mode_settles_only_what_it_took(shared_server: Server) -> None:
-    shared_server.command("RL.POLICY", "SET", "plan", "SHADOW", "FIXED", "10", "1h")
-    with Limiter(shared_server.client(), timeout_ms=PATIENT_MS) as limiter:
-        plan = policy("plan")
-        for cost, actual, left in ((8, 6, 4), (8, 2, 4)):
-            with limiter.admit(plan.of("t").cost(cost)) as admitted:
-                admitted.settle(plan, actual)
-            assert limiter.peek(plan, "t", 0).remaining == left
-    shared_server.command("RL.POLICY", "DEL", "plan")
-
-
-def test_too_many_reservations_are_a_denial(shared_server: Server) -> None:
-    client = shared_server.client()
-    pipe = client.pipeline(transaction=False)
-    for at in range(1024):
-        pipe.execute_command("RL.RESERVE", "rl:month:t", at, "60s", *MONTH.words)
-    pipe.execute()
-    with Limiter(client, timeout_ms=PATIENT_MS) as limiter:
-        with pytest.raises(Denied) as denied, limiter.admit(*items("1s")):
-            pass
-        decision = denied.value.decision
-        assert (decision.rule, decision.deciding, decision.limit) == ("month", 2, 5_000_000)
-        assert (decision.remaining, decision.retry_after_ms, decision.source) == (0, 1000, "server")
-        assert [row.allowed for row in decision.rows] == [True, True, False, True]
-        assert (limiter.counters.denied, limiter.counters.rejected) == (1, 0)
-        assert not limiter.peek_all(*items("1s"), id="x").allowed
-    client.close()
 
 
 def test_reservations_need_the_module(server: Server) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import random
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,7 +22,7 @@ from redis_throttle_client._wire.library import (
     version,
 )
 
-from .conftest import MODULE, Server, shared, until
+from .conftest import Server, shared
 from .test_backends import (
     ALLOWED,
     ASK,
@@ -292,77 +291,6 @@ def test_a_search_continues_where_the_previous_one_stopped(
 
 
 # -- other servers, and other clients ---------------------------------------------------------
-
-
-@pytest.fixture
-def own() -> Iterator[Server]:
-    server = Server(backend="functions")
-    yield server
-    server.close()
-
-
-@pytest.mark.live
-@pytest.mark.anyio
-async def test_the_module_is_used_after_the_server_restarts_with_it(own: Server) -> None:
-    """The server restores the library with its data, so no call finds it missing."""
-    options: Any = {"timeout_ms": 60_000, "breaker_pause_ms": 1}
-    limiter = Limiter(own.client(), **options)
-    waiting = AsyncLimiter(redis.asyncio.Redis(port=own.port), **options)
-    assert limiter.check(MANY, "42").remaining == 999
-    assert (await waiting.check(MANY, "42")).remaining == 998
-    own.command("SAVE")
-    own.end()
-    assert limiter.check(MANY, "42").source == "error"
-    assert (await waiting.check(MANY, "42")).source == "error"
-    own._command += ["--loadmodule", str(MODULE)]
-    own.start()
-    assert own.command("FCALL", "rl_version", "0")
-    until(lambda: limiter.check(MANY, "42").source == "server")
-    assert limiter.ready() == "module"
-    assert (await waiting.check(MANY, "42")).source == "server"
-    assert await waiting.ready() == "module"
-    own.end()
-    limiter.check(MANY, "42")
-    own._command = own._command[:-2]
-    own.start()
-    until(lambda: limiter.check(MANY, "42").source == "server")
-    assert limiter.ready() == "functions"
-    limiter.close()
-    await waiting.close()
-
-
-@pytest.mark.live
-@pytest.mark.anyio
-async def test_a_missing_password_is_reported_each_time(own: Server) -> None:
-    client = own.client(protocol=2)
-    waiting = redis.asyncio.Redis(port=own.port, protocol=2)
-    own.command("CONFIG", "SET", "requirepass", "secret")
-    limiter, async_limiter = Limiter(client, **PATIENT), AsyncLimiter(waiting, **PATIENT)
-    for _ in range(3):
-        with pytest.raises(CommandRejected, match="Authentication required"):
-            limiter.check(API, "42")
-        with pytest.raises(CommandRejected, match="Authentication required"):
-            await async_limiter.check(API, "42")
-    limiter.close()
-    await async_limiter.close()
-
-
-@pytest.mark.live
-@pytest.mark.anyio
-async def test_close_also_closes_a_connection_being_made(own: Server) -> None:
-    for tasks in (1, 3, 9, 30):
-        for turns in range(12):
-            limiter = AsyncLimiter(redis.asyncio.Redis(port=own.port), **PATIENT)
-            calls = [asyncio.ensure_future(limiter.check(MANY, "42")) for _ in range(tasks)]
-            await calls[0]
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
-            await limiter.close()
-    await asyncio.sleep(0)
-    until(lambda: own.command("INFO", "clients")["connected_clients"] == 1)
 
 
 OTHERS = {

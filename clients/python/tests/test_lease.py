@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redis_throttle_client import Denied, gcra, lease
+from redis_throttle_client import gcra, lease
 from redis_throttle_client._net.dial import END_SLOTS, RENEWAL_SLOTS
 from redis_throttle_client.asgi import RateLimitMiddleware
 from redis_throttle_client.testing import FakeServer
@@ -64,24 +64,6 @@ def test_a_release_passes_an_open_circuit_if_a_connection_is_up() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("closes", [True, False])
-def test_a_release_is_repeated_until_the_ttl_is_over_or_close(closes: bool) -> None:
-    async def work() -> None:
-        server = Far(2)
-        limiter = server.limiter(breaker_failures=1000)
-        async with limiter.lease(JOBS, "x"):
-            server.fail()
-        if closes:
-            await limiter.close()
-        await asyncio.sleep(6)
-        before = sent(server, "RL.RELEASE")
-        assert (before == 1) is closes
-        await asyncio.sleep(60)
-        assert sent(server, "RL.RELEASE") == before
-
-    run(work())
-
-
 def test_a_thread_repeats_a_release_in_the_background() -> None:
     server = Granting()
     limiter = server.limiter(breaker_failures=1000)
@@ -96,26 +78,6 @@ def test_a_thread_repeats_a_release_in_the_background() -> None:
 
 
 # -- leases that nobody has ------------------------------------------------------------------------
-
-
-def test_a_thread_gives_back_a_lease_whose_answer_is_lost() -> None:
-    class Lost(Granting):
-        def reply(self, args: tuple[str, ...]) -> Any:
-            reply = super().reply(args)
-            if args[0] == "RL.LEASE":
-                raise ConnectionError("the reply is lost")
-            return reply
-
-    server = Lost()
-    limiter = server.limiter()
-    with pytest.raises(Denied), limiter.lease(ONE, "x"):
-        pass
-    until(lambda: holders(server, "one") == 0)
-    # A degraded lease may be on the server too: it is released at its end.
-    with limiter.lease(JOBS, "x"):
-        assert holders(server) == 1
-    assert holders(server) == 0
-    limiter.close()
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -16,18 +16,14 @@ from redis_throttle_client import (
     CommandRejected,
     InvalidArgument,
     Limiter,
-    Unavailable,
-    fixed,
     gcra,
     leaky_bucket,
     lease,
     policy,
     sliding_log,
 )
-from redis_throttle_client._net.breaker import Breaker
 from redis_throttle_client._rules.errors import is_rejection
 from redis_throttle_client._rules.keys import Keys
-from redis_throttle_client._wire.call import Call
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")
@@ -86,20 +82,6 @@ def test_a_rule_without_on_error_uses_that_of_its_limiter(server: FakeServer) ->
         assert held.decision.source == "error"
 
 
-def test_a_locally_denied_call_takes_units_from_none_of_its_rules(server: FakeServer) -> None:
-    server.fail()
-    many, one = fixed("a", 10, 60, on_error="local"), fixed("b", 1, 60, on_error="local")
-    limiter = server.limiter()
-    found = [limiter.check_all(many.of("42"), one.of("42")) for _ in range(6)]
-    assert [each.allowed for each in found] == [True] + [False] * 5
-    assert {each.rule for each in found[1:]} == {"b"}
-    assert [row.remaining for row in found[-1].rows] == [9, 0]
-    assert limiter.peek(many, "42", 0).remaining == 9
-    # A cost that one of the rules cannot allow is taken from neither.
-    assert not limiter.check_all(one.of("43"), many.of("42").cost(10))
-    assert limiter.peek(one, "43", 0).remaining == 1
-
-
 @pytest.mark.parametrize("reply", ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x"])
 def test_a_rejected_command_is_raised_under_every_on_error(server: FakeServer, reply: str) -> None:
     server.fail(reply)
@@ -120,18 +102,6 @@ def test_a_bug_in_the_program_is_a_rejection_and_a_lost_connection_is_not(
 
 
 # -- the circuit breaker ----------------------------------------------------------------------
-
-
-def test_other_calls_are_refused_during_a_probe() -> None:
-    now = [0.0]
-    breaker = Breaker(1, 1, lambda: now[0])
-    breaker.failed()
-    now[0], call = 1, Call(1)
-    assert breaker.enter(call)
-    with pytest.raises(Unavailable):
-        breaker.enter(call)
-    breaker.leave(call)
-    assert breaker.enter(call)
 
 
 # -- the denial cache -------------------------------------------------------------------------

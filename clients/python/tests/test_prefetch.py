@@ -27,15 +27,6 @@ API = gcra("api", 6, 10, "60s")
 HOT = fixed("hot", 10, "1h", prefetch=10)
 
 
-def test_concurrent_threads_share_one_fetch() -> None:
-    server = FakeServer()
-    limiter = server.limiter(prefetch=100)
-    big = gcra("big", 1000, 1000, "60s")
-    ended([begun(lambda: limiter.check(big, "42")) for _ in range(50)])
-    assert len(server.calls) == 1
-    assert limiter.check(big, "42").remaining == 949
-
-
 @pytest.mark.parametrize("prefetch", [2, 7, 10, 150])
 @pytest.mark.parametrize("every_ms", [0, 0.3])
 def test_a_burst_is_decided_by_the_server_over_a_slow_link(prefetch: int, every_ms: float) -> None:

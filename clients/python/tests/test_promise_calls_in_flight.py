@@ -63,21 +63,6 @@ def test_a_denial_that_arrives_during_a_forget_refund_or_charge_is_not_cached(ve
     assert (after.source, after.allowed) == ("server", verb != "charge")
 
 
-@pytest.mark.parametrize("verb", ["refund", "charge"])
-def test_a_denial_that_arrives_after_a_refund_or_charge_is_not_cached(verb: str) -> None:
-    server = Held("RL.REFUND", "RL.CHARGE")
-    limiter = server.threads(denial_cache=9)
-    use_up(limiter)
-    server.hold()
-    asked = begun(lambda: limiter.check(API, "42"))
-    until(lambda: len(server.calls) == 7)
-    getattr(limiter, verb)(API, "42")
-    server.let_go()
-    ended([asked])
-    after = limiter.check(API, "42")
-    assert (after.source, after.allowed) == ("server", verb == "refund")
-
-
 def test_a_forget_of_another_key_does_not_drop_a_pending_denial() -> None:
     server = Held("DEL")
     limiter = server.threads(denial_cache=9)
@@ -173,20 +158,6 @@ def test_permits_that_arrive_during_close_are_refunded() -> None:
         limiter.check(hot[0], "42")
     other = server.threads()
     assert [other.peek(rule, "42", 0).remaining for rule in hot] == [99] * 3
-
-
-def test_permits_that_arrive_during_close_are_refunded_in_asyncio() -> None:
-    async def close() -> None:
-        server = Far(60)
-        limiter = server.limiter()
-        asked = asyncio.create_task(limiter.check(HOT, "42"))
-        await asyncio.sleep(0.01)
-        await limiter.close()
-        assert (await asked).source == "server"
-        assert [call[0] for call in server.calls] == ["RL.FIXED", "RL.REFUND"]
-        assert server.calls[-1][-1] == "9"
-
-    run(close())
 
 
 def test_close_waits_no_longer_than_one_timeout() -> None:

@@ -208,24 +208,6 @@ def test_a_call_whose_reply_is_lost_is_counted_once(server: Server, cut: Cut) ->
         assert limiter.check(API, "42").remaining == 3
 
 
-@pytest.mark.anyio
-async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
-    server: Server, cut: Cut
-) -> None:
-    retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 10)
-    client = redis.asyncio.Redis(
-        port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError]
-    )  # fmt: skip
-    async with AsyncLimiter(client, timeout_ms=60_000) as limiter:
-        assert (await limiter.check(API, "42")).source == "server"
-        before, cut.hang_up = server.counted(), True
-        lost = await limiter.check(API, "42")
-        assert (lost.source, cut.cuts) == ("error", 1)
-        assert server.counted() - before == 1
-        cut.hang_up = False
-        assert (await limiter.check(API, "42")).remaining == 3
-
-
 @pytest.fixture
 def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Cut]:
     """Returns a proxy that adds TLS in front of the server."""

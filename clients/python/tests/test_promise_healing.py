@@ -23,9 +23,6 @@ from .proxy import Proxy
 pytestmark = pytest.mark.live
 API = gcra("api", 1000, 1000, "60s")
 MANY = 12
-# The times of calls through a proxy in this process, on a busy machine. Each such test waits for a
-# silence once.
-BUSY: Any = {"silence_ms": 1000, "timeout_ms": 5000}
 # The time within which every client decides by the server again. The breaker's pause is 1.2 s at
 # most; on a busy machine an answer may be late, which costs one more pause. The timelines have the
 # exact times.
@@ -94,75 +91,11 @@ async def warm(limiter: AsyncLimiter) -> None:
 # -- connections that fall silent ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("driver", SYNC)
-def test_the_first_timeout_retires_all_silent_connections(
-    shared_server: Server, proxy: Proxy, driver: str
-) -> None:
-    with Limiter(SYNC[driver](port=proxy.port), **BUSY) as limiter:
-        for _ in range(3):
-            many(limiter)
-        healed_s(limiter)
-        proxy.silence()
-        proxy.lead_to(shared_server.port)
-        lost = limiter.check(API, "42")
-        assert (lost.source, lost.reason) == ("error", "timeout")
-        # All other connections were silent too, and are gone.
-        assert limiter.check(API, "42").source == "server"
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("driver", ASYNC)
-async def test_the_first_timeout_retires_all_silent_connections_in_asyncio(
-    shared_server: Server, proxy: Proxy, driver: str
-) -> None:
-    async with AsyncLimiter(ASYNC[driver](port=proxy.port), **BUSY) as limiter:
-        await warm(limiter)
-        proxy.silence()
-        proxy.lead_to(shared_server.port)
-        lost = await limiter.check(API, "42")
-        assert (lost.source, lost.reason) == ("error", "timeout")
-        assert (await limiter.check(API, "42")).source == "server"
-
-
 # -- a demoted primary, and a node that is away ----------------------------------------------------
 
 
 def to_replica(server: Server) -> None:
     server.command("REPLICAOF", "127.0.0.1", str(free_port()))
-
-
-def test_a_demoted_primary_retires_all_its_connections(
-    shared_server: Server, demoted: Server
-) -> None:
-    proxy = Proxy(demoted.port)
-    with (
-        contextlib.closing(proxy),
-        Limiter(redis.Redis(port=proxy.port), timeout_ms=60_000) as limiter,
-    ):
-        many(limiter)
-        healed_s(limiter)
-        to_replica(demoted)
-        proxy.lead_to(shared_server.port)
-        lost = limiter.check(API, "42")
-        assert (lost.source, lost.reason) == ("error", "server")
-        assert [one.source for one in many(limiter)] == ["server"] * MANY
-
-
-@pytest.mark.anyio
-async def test_a_demoted_primary_retires_all_its_connections_in_asyncio(
-    shared_server: Server, demoted: Server
-) -> None:
-    proxy = Proxy(demoted.port)
-    with contextlib.closing(proxy):
-        client = redis.asyncio.Redis(port=proxy.port)
-        async with AsyncLimiter(client, timeout_ms=60_000) as limiter:
-            await warm(limiter)
-            to_replica(demoted)
-            proxy.lead_to(shared_server.port)
-            lost = await limiter.check(API, "42")
-            assert (lost.source, lost.reason) == ("error", "server")
-            found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
-            assert [one.source for one in found] == ["server"] * MANY
 
 
 @pytest.mark.anyio
@@ -187,26 +120,6 @@ async def test_the_server_decides_soon_after_silence_and_a_demotion(
             proxy.lead_to(shared_server.port)
             assert healed_s(limiter) < HEALED_S
             assert await healed_in_loop_s(waiting) < HEALED_S
-
-
-@pytest.mark.anyio
-async def test_a_server_that_loads_keeps_its_connections(shared_server: Server) -> None:
-    """The error of a server that loads is the driver's own type, a lost connection."""
-    loading = redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory")
-    with Limiter(shared_server.client(), timeout_ms=2000) as limiter:
-        limiter.check(API, "42")
-        pool: Any = limiter._transport._sockets.pool  # type: ignore[attr-defined]
-        (link,) = pool.idle
-        exchange = link.exchange
-
-        def busy(*args: Any, **options: Any) -> Any:
-            raise loading
-
-        link.exchange = busy
-        assert limiter.check(API, "42").source == "error"
-        assert (pool.idle, pool.generation) == ([link], 1)
-        link.exchange = exchange
-        assert limiter.check(API, "42").source == "server"
 
 
 # -- a program that is busy for longer than a call -------------------------------------------------

@@ -32,13 +32,10 @@ from .served import RESET, served, served_wsgi
 pytestmark = pytest.mark.live
 LIMIT, HERD = 1000, 10_000
 DAY = fixed("day", LIMIT, "1h")
-ONE = fixed("one", 1, "1h")
 # On a busy machine a herd takes longer than half of the default time, and a stall than it should.
 BUSY: Any = {"silence_ms": 2000, "timeout_ms": 20_000}
 # Ample, so that only a call without an answer may be decided by on_error.
 FREE = fixed("free", 10**9, "1h")
-CALLERS = 256
-HEALED_S = 10
 
 
 @pytest.fixture
@@ -69,65 +66,6 @@ def test_a_cold_herd_of_64_threads_gets_the_limit(shared_server: Server) -> None
         assert_held(list(pool.map(lambda _: limiter.check(DAY, "42"), range(HERD))))
 
 
-def stall(server: Server, seconds: float) -> None:
-    server.command("DEBUG", "SLEEP", str(seconds))
-
-
-@pytest.mark.anyio
-async def test_a_stall_of_80_ms_is_no_outage_in_asyncio(shared_server: Server) -> None:
-    client = redis.asyncio.Redis(port=shared_server.port)
-    async with AsyncLimiter(client, **BUSY) as limiter:
-        await limiter.ready()
-        is_over = threading.Event()
-
-        async def call() -> None:
-            while not is_over.is_set():
-                await limiter.check(FREE, "42")
-
-        callers = [asyncio.ensure_future(call()) for _ in range(CALLERS)]
-        for _ in range(5):
-            await asyncio.to_thread(stall, shared_server, 0.08)
-            await asyncio.sleep(0.05)
-        is_over.set()
-        await asyncio.gather(*callers)
-        assert limiter.counters.allowed > CALLERS
-        assert limiter.counters.degraded == 0
-
-
-def test_a_stall_of_80_ms_is_no_outage(shared_server: Server) -> None:
-    with Limiter(shared_server.client(), **BUSY) as limiter:
-        limiter.ready()
-        is_over = threading.Event()
-
-        def call() -> None:
-            while not is_over.is_set():
-                limiter.check(FREE, "42")
-
-        with ThreadPoolExecutor(CALLERS) as pool:
-            calls = [pool.submit(call) for _ in range(CALLERS)]
-            for _ in range(5):
-                stall(shared_server, 0.08)
-                time.sleep(0.05)
-            is_over.set()
-        for one in calls:
-            one.result()
-        assert limiter.counters.degraded == 0
-
-
-@pytest.mark.anyio
-async def test_a_denied_key_stays_denied_while_the_server_stalls(shared_server: Server) -> None:
-    async with AsyncLimiter(redis.asyncio.Redis(port=shared_server.port)) as limiter:
-        await limiter.ready()
-        assert (await limiter.check(ONE, "42")).allowed
-        assert not (await limiter.check(ONE, "42")).allowed
-        stalled = asyncio.ensure_future(asyncio.to_thread(stall, shared_server, 0.3))
-        found: list[Decision] = []
-        while not stalled.done():
-            found += await asyncio.gather(*(limiter.check(ONE, "42") for _ in range(8)))
-        assert "timeout" in {one.reason for one in found}
-        assert not any(one.allowed for one in found)
-
-
 def test_writes_that_are_paused_end_alone_while_peeks_are_answered(alone: Server) -> None:
     with Limiter(alone.client(), timeout_ms=600, silence_ms=200) as limiter:
         limiter.ready()
@@ -149,41 +87,6 @@ def test_writes_that_are_paused_end_alone_while_peeks_are_answered(alone: Server
         assert peeks.result()[None] > 10
         assert limiter.open_breakers == 0
         until(lambda: limiter.check(FREE, "42").source == "server")
-
-
-def test_the_server_decides_soon_after_it_was_stopped(alone: Server) -> None:
-    with Limiter(alone.client()) as limiter:
-        until(lambda: limiter.check(FREE, "42").source == "server")
-        alone.stop_answering()
-        for _ in range(8):
-            assert limiter.check(FREE, "42").source == "error"
-        alone.answer_again()
-        began = time.monotonic()
-        until(lambda: limiter.check(FREE, "42").source == "server")
-        # Within 1.5 s on a quiet machine.
-        assert time.monotonic() - began < HEALED_S
-
-
-@pytest.mark.anyio
-async def test_the_server_decides_soon_after_it_was_stopped_in_asyncio(alone: Server) -> None:
-    async with AsyncLimiter(redis.asyncio.Redis(port=alone.port)) as limiter:
-        await decided(limiter)
-        alone.stop_answering()
-        for _ in range(8):
-            assert (await limiter.check(FREE, "42")).source == "error"
-        alone.answer_again()
-        began = time.monotonic()
-        await decided(limiter)
-        assert time.monotonic() - began < HEALED_S
-
-
-async def decided(limiter: AsyncLimiter) -> None:
-    """Repeats a call until the server decides it."""
-    for _ in range(3000):
-        if (await limiter.check(FREE, "42")).source == "server":
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("the server does not decide")
 
 
 # -- aborted requests ----------------------------------------------------------------------------

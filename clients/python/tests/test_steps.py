@@ -13,7 +13,6 @@ from redis_throttle_client import (
     AsyncLimiter,
     CommandRejected,
     DecisionEvent,
-    Denied,
     InvalidArgument,
     LimiterClosed,
     Unavailable,
@@ -102,16 +101,6 @@ def test_a_lease_held_by_a_thread_renews_itself(server: Granting) -> None:
         look_again(limiter)
         assert renewed.wait(5)
     limiter.close()
-
-
-def test_on_error_decides_a_lease_without_a_server(server: Granting) -> None:
-    server.fail()
-    with server.limiter().lease(lease("jobs", 1, "60s"), "42") as held:
-        assert held.held
-    closed = lease("jobs", 1, "60s", on_error="deny")
-    with pytest.raises(Denied), server.limiter().lease(closed, "42"):
-        pass
-    assert [call[0] for call in server.calls if call[0] != "RL.RELEASE"] == ["RL.LEASE"] * 2
 
 
 def test_the_hook_gets_no_subject_and_changes_no_decision(
@@ -204,13 +193,6 @@ def test_granted_is_the_cost_of_an_allowed_call(server: Granting) -> None:
     assert limiter.check(API, "43", 3).granted == 3
 
 
-def test_permits_of_another_rule_with_the_same_name_are_not_used(server: Granting) -> None:
-    """Happens when a customer's plan changes to a rule with the same name."""
-    limiter = server.limiter(prefetch=4)
-    assert limiter.check(gcra("plan", 100, 100, "1m"), "acme").limit == 100
-    assert limiter.check(gcra("plan", 5, 5, "1m"), "acme").limit == 5
-
-
 @pytest.mark.parametrize("word", sorted(PASSING))
 def test_temporary_errors_of_the_fake_server_are_decided_by_on_error(
     server: Granting, word: str
@@ -220,20 +202,6 @@ def test_temporary_errors_of_the_fake_server_are_decided_by_on_error(
 
 
 # -- close and the log ---------------------------------------------------------------------------
-
-
-def test_a_closed_limiter_raises_and_a_second_close_does_nothing(server: Granting) -> None:
-    limiter = server.limiter()
-    with limiter.lease(lease("jobs", 1, "60s"), "42") as held:
-        limiter.close()
-        assert (held.held, server.calls[-1][0]) == (False, "RL.RELEASE")
-    limiter.close()
-    assert [call[0] for call in server.calls] == ["RL.LEASE", "RL.RELEASE"]
-    for call in (limiter.check, limiter.peek, limiter.refund, limiter.forget):
-        with pytest.raises(LimiterClosed):
-            call(API, "42")
-    with pytest.raises(LimiterClosed):
-        limiter.ready()
 
 
 @pytest.mark.anyio
