@@ -215,13 +215,19 @@ impl Slots {
         Some((node, asks))
     }
 
-    /// Reads the slots again if the error says that they changed, or if a primary does not answer,
-    /// because a replica may take over.
+    /// Reads the slots again if the error says that they changed or that the node is a replica, or
+    /// if a primary does not answer, because a replica may take over.
     pub fn failed(self: &Arc<Self>, error: &Error) {
         let Error::Unavailable { reason, source } = error else { return };
-        let kind = source.as_ref().map(RedisError::kind);
-        let changed = [ServerErrorKind::ClusterDown, ServerErrorKind::Moved];
-        let changed = changed.into_iter().any(|one| kind == Some(ErrorKind::Server(one)));
+        let changed = matches!(
+            source.as_ref().map(RedisError::kind),
+            Some(ErrorKind::Server(
+                ServerErrorKind::ClusterDown
+                    | ServerErrorKind::Moved
+                    | ServerErrorKind::ReadOnly
+                    | ServerErrorKind::MasterDown
+            ))
+        );
         if changed || matches!(reason, Reason::Timeout | Reason::Connection) {
             self.read_again();
         }
