@@ -11,11 +11,20 @@ use serde_json::{Value, json};
 use tokio::sync::SetOnce;
 
 use super::{error_reply, reply_of};
-use crate::{Command, Connection, Dial, Dialling, Reply};
+#[cfg(feature = "cluster")]
+use crate::net::{
+    cluster::{Address, Slots},
+    server::Nodes,
+};
+use crate::{Command, Connection, Dial, Dialling, Reply, Server};
 
-/// A server that follows a script. Clones share one script.
+/// A server that follows a script, or a node of a cluster that does. Clones share one script.
 #[derive(Clone, Default)]
-pub(super) struct Script(Arc<Mutex<State>>);
+pub(super) struct Script {
+    state: Arc<Mutex<State>>,
+    /// The name of the node; empty without a cluster.
+    node: String,
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -31,12 +40,35 @@ pub(super) struct State {
     items: VecDeque<Value>,
     by_key: HashMap<String, VecDeque<Value>>,
     open: Vec<Arc<SetOnce<()>>>,
+    /// The nodes of a cluster: the name and the slot of each key.
+    pub nodes: Vec<(u16, String)>,
 }
 
 impl Script {
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.state.lock().unwrap()
     }
+
+    /// Returns the server of a limiter, or its cluster if the script has nodes.
+    pub fn server(&self) -> Server {
+        #[cfg(feature = "cluster")]
+        if !self.state().nodes.is_empty() {
+            let script = self.clone();
+            let seeds = script.state().nodes.iter().map(|(_, node)| address_of(node)).collect();
+            let diallers = Box::new(move |at: &Address| {
+                let node = format!("{}:{}", at.host, at.port);
+                Ok(Box::new(Self { node, ..script.clone() }) as Box<dyn Dial>)
+            });
+            return Server(Box::new(|options| Nodes::Many(Slots::new(seeds, diallers, options))));
+        }
+        self.clone().into()
+    }
+}
+
+#[cfg(feature = "cluster")]
+fn address_of(node: &str) -> Address {
+    let (host, port) = node.split_once(':').expect("a host and a port");
+    Address { host: host.to_owned(), port: port.parse().unwrap() }
 }
 
 impl State {
@@ -83,9 +115,17 @@ impl State {
         Ok((self.opened, closed))
     }
 
-    /// Records a command and returns the item that answers it.
-    fn take(&mut self, generation: usize, command: &Command<'_>) -> Value {
-        let text = command.words().join(" ");
+    /// Records a command to a node and returns the item that answers it. Readings of the slots are
+    /// not recorded.
+    fn take(&mut self, node: &str, generation: usize, command: &Command<'_>) -> Value {
+        if command.words()[0] == "CLUSTER" {
+            let row = |(slot, node): &(u16, String)| {
+                let (host, port) = node.split_once(':').unwrap();
+                json!([slot, slot, [host, port]])
+            };
+            return self.nodes.iter().map(row).collect();
+        }
+        let text = format!("{node} {}", command.words().join(" ")).trim_start().to_owned();
         self.generation = generation;
         self.sent.push(text.clone());
         let of_key = |word| self.by_key.get_mut(word)?.pop_front();
@@ -129,7 +169,7 @@ impl Connection for Scripted {
             if self.is_closed() {
                 return Err(lost());
             }
-            let item = self.script.state().take(self.number, command);
+            let item = self.script.state().take(&self.script.node, self.number, command);
             let (delay_ms, answer) = match item.get("delay_ms") {
                 Some(delay_ms) => (delay_ms.as_u64().unwrap(), item["reply"].clone()),
                 None => (0, item),

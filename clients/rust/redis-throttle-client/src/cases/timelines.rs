@@ -13,7 +13,9 @@ use super::actions::{Outcome, Stage, action_of, key_of};
 use super::rules::{rule_of, text};
 use super::scripted::Script;
 use super::table;
-use crate::{Limiter, Options};
+#[cfg(feature = "cluster")]
+use crate::net::cluster::slot_of;
+use crate::{Limiter, Options, Rule};
 
 /// The turns of the scheduler after which nothing more happens at an instant.
 const TURNS: usize = 60;
@@ -72,6 +74,23 @@ async fn settle() {
     }
 }
 
+/// Returns the slot of each subject under each rule, and its node.
+#[cfg(feature = "cluster")]
+fn slots_of(nodes: &Value, rules: &HashMap<String, Rule>) -> Vec<(u16, String)> {
+    let nodes = nodes.as_object().into_iter().flatten();
+    let slots = nodes.flat_map(|(subject, node)| {
+        let key = move |rule| key_of("check", &json!([rule, subject])).unwrap();
+        let node = node.as_str().unwrap();
+        rules.keys().map(move |rule| (slot_of(&key(rule)), node.to_owned()))
+    });
+    slots.collect()
+}
+
+#[cfg(not(feature = "cluster"))]
+fn slots_of(_: &Value, _: &HashMap<String, Rule>) -> Vec<(u16, String)> {
+    Vec::new()
+}
+
 pub(super) struct Runner {
     script: Script,
     pub stage: Stage,
@@ -88,9 +107,11 @@ impl Runner {
         let rules = rules.map(|spec| (text(spec, "name").to_owned(), rule_of(spec).unwrap()));
         let options = Options { jitter: 0.0, ..Options::default() };
         let options = set_options(options, &timeline["options"]);
+        let rules: HashMap<_, _> = rules.collect();
+        script.state().nodes = slots_of(&timeline["nodes"], &rules);
         let stage = Stage {
-            limiter: Limiter::with_options(script.clone(), options).unwrap(),
-            rules: Arc::new(rules.collect()),
+            limiter: Limiter::with_options(script.server(), options).unwrap(),
+            rules: Arc::new(rules),
             leases: Arc::default(),
             admissions: Arc::default(),
         };
@@ -116,6 +137,9 @@ impl Runner {
         {
             let mut script = self.script.state();
             script.add(answers(step), None);
+            if step["nodes"].is_object() {
+                script.nodes = slots_of(&step["nodes"], &self.stage.rules);
+            }
             for one in step["calls"].as_array().into_iter().flatten() {
                 let action = action_of(one).unwrap();
                 for _ in 0..one["times"].as_u64().unwrap_or(1) {
@@ -241,6 +265,9 @@ fn check_sent(mut found: Vec<String>, wanted: &Value, together: bool, at_ms: u64
 }
 
 fn is_for_rust(timeline: &Value) -> bool {
+    if !cfg!(feature = "cluster") && timeline["nodes"].is_object() {
+        return false;
+    }
     timeline["languages"].as_array().is_none_or(|languages| languages.contains(&json!("rust")))
 }
 

@@ -15,7 +15,7 @@ use redis::{
 use tokio::time::Instant;
 
 use crate::net::attempt::{Attempt, Attempts};
-use crate::net::dial::{DIAL_PAUSE_MAX, jittered, undialled};
+use crate::net::dial::{DIAL_PAUSE_MAX, Dial, jittered, undialled};
 use crate::net::{breaker::Breaker, node::Node};
 use crate::rules::clock;
 use crate::wire::command::Command;
@@ -67,7 +67,12 @@ impl Cluster {
         self
     }
 
-    fn client(&self, address: &Address) -> Result<Client, RedisError> {
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        self.seeds.iter().filter_map(Address::of).collect()
+    }
+
+    /// Returns what opens connections to the node at an address.
+    pub(crate) fn dialler(&self, address: &Address) -> Result<Box<dyn Dial>, RedisError> {
         let seed = &self.seeds[0];
         let there = match seed.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -76,15 +81,16 @@ impl Cluster {
             }
             _ => ConnectionAddr::Tcp(address.host.clone(), address.port),
         };
-        Client::open(seed.clone().set_addr(there))
+        let client = Client::open(seed.clone().set_addr(there))?;
+        Ok(Box::new((client, self.config.clone())))
     }
 }
 
 /// The address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Address {
-    host: String,
-    port: u16,
+pub(crate) struct Address {
+    pub host: String,
+    pub port: u16,
 }
 
 impl Address {
@@ -107,9 +113,13 @@ impl Address {
 
 type SlotRange = std::ops::RangeInclusive<u16>;
 
+/// Makes what opens connections to a node.
+pub(crate) type Diallers = Box<dyn Fn(&Address) -> Result<Box<dyn Dial>, RedisError> + Send + Sync>;
+
 /// The primaries of a cluster, and the slots of each.
 pub(crate) struct Slots {
-    cluster: Cluster,
+    seeds: Vec<Address>,
+    diallers: Diallers,
     options: Options,
     state: Mutex<State>,
     /// The circuit breaker of the readings.
@@ -127,11 +137,12 @@ struct State {
 }
 
 impl Slots {
-    pub fn new(cluster: Cluster, options: &Options) -> Arc<Self> {
+    pub fn new(seeds: Vec<Address>, diallers: Diallers, options: &Options) -> Arc<Self> {
         let breaker = Mutex::new(Breaker::new(options));
         let (waiting, has_read) = (AtomicUsize::new(0), AtomicBool::new(false));
         let options = options.clone();
-        Arc::new(Self { cluster, options, state: Mutex::default(), breaker, waiting, has_read })
+        let state = Mutex::default();
+        Arc::new(Self { seeds, diallers, options, state, breaker, waiting, has_read })
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -150,7 +161,7 @@ impl Slots {
             return Ok(node);
         }
         let mut waiting = Waiting::begin(self, began)?;
-        let reading = self.state().join(&self.cluster);
+        let reading = self.state().join(self.seeds.len());
         let (reading, is_new) = reading.map_err(undialled)?;
         if is_new {
             self.read(reading.clone());
@@ -235,7 +246,7 @@ impl Slots {
 
     fn read_again(self: &Arc<Self>) {
         // During the pause after a failed reading, the slots stay as they are.
-        let reading = self.state().join(&self.cluster);
+        let reading = self.state().join(self.seeds.len());
         if let Ok((reading, true)) = reading {
             self.read(reading);
         }
@@ -252,8 +263,7 @@ impl Slots {
         if let Some(node) = state.nodes.get(address) {
             return Ok(node.clone());
         }
-        let dialler = (self.cluster.client(address)?, self.cluster.config.clone());
-        let node = Node::new(Box::new(dialler), &self.options);
+        let node = Node::new((self.diallers)(address)?, &self.options);
         state.nodes.insert(address.clone(), node.clone());
         Ok(node)
     }
@@ -265,12 +275,11 @@ impl Slots {
         let mut known: Vec<_> =
             state.nodes.iter().map(|(at, node)| (at.clone(), node.clone())).collect();
         known.sort_by_key(|(_, node)| !node.is_up());
-        for seed in &self.cluster.seeds {
-            if let Some(address) = Address::of(seed)
-                && !state.nodes.contains_key(&address)
-                && let Ok(node) = self.node(&mut state, &address)
+        for address in &self.seeds {
+            if !state.nodes.contains_key(address)
+                && let Ok(node) = self.node(&mut state, address)
             {
-                known.push((address, node));
+                known.push((address.clone(), node));
             }
         }
         known
@@ -313,8 +322,8 @@ impl Slots {
 impl State {
     /// Joins the reading of the slots that is under way, or begins one. It asks one node after the
     /// other.
-    fn join(&mut self, cluster: &Cluster) -> Result<(Arc<Attempt>, bool), RedisError> {
-        let nodes = u32::try_from(self.nodes.len() + cluster.seeds.len()).unwrap_or(u32::MAX);
+    fn join(&mut self, seeds: usize) -> Result<(Arc<Attempt>, bool), RedisError> {
+        let nodes = u32::try_from(self.nodes.len() + seeds).unwrap_or(u32::MAX);
         // Each node is dialled and answers.
         self.readings.join(ANSWERED_WITHIN.saturating_mul(2 * nodes))
     }
@@ -396,7 +405,7 @@ impl Drop for Reading {
 }
 
 /// Returns the slot of a key: the CRC-16 (XMODEM) of its hash tag.
-fn slot_of(key: &str) -> u16 {
+pub(crate) fn slot_of(key: &str) -> u16 {
     let open = key.find('{').map(|at| &key[at + 1..]);
     let tag = open.and_then(|rest| rest.find('}').map(|at| &rest[..at]));
     crc16::State::<crc16::XMODEM>::calculate(

@@ -7,14 +7,14 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::time::Instant;
 
 #[cfg(feature = "cluster")]
-use crate::net::cluster::{Cluster, Slots};
+use crate::net::cluster::{Address, Cluster, Slots};
 use crate::net::{budget::Budget, dial::Dial, node::Node};
 use crate::{Error, Options};
 
 /// A server, or a cluster, to which a limiter opens its own connections. Create it from a
 /// `redis::Client`, with or without an `AsyncConnectionConfig`, from a `Cluster`, or from any
 /// [`Dial`].
-pub struct Server(Box<dyn FnOnce(&Options) -> Nodes + Send + Sync>);
+pub struct Server(pub(crate) Box<dyn FnOnce(&Options) -> Nodes + Send + Sync>);
 
 impl fmt::Debug for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,7 +31,9 @@ impl<D: Dial> From<D> for Server {
 #[cfg(feature = "cluster")]
 impl From<Cluster> for Server {
     fn from(cluster: Cluster) -> Self {
-        Self(Box::new(|options| Nodes::Many(Slots::new(cluster, options))))
+        let seeds = cluster.addresses();
+        let diallers = Box::new(move |address: &Address| cluster.dialler(address));
+        Self(Box::new(|options| Nodes::Many(Slots::new(seeds, diallers, options))))
     }
 }
 
