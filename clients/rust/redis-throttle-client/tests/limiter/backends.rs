@@ -148,22 +148,6 @@ async fn call_returns_an_error_when_the_server_has_renamed_a_command() {
 }
 
 #[tokio::test]
-async fn limiter_reports_noauth_without_sending_the_script() {
-    let answers: [fn(&str, &str) -> _; 2] = [
-        |name, _| if name.starts_with("RL.") { unknown(name) } else { refused("NOAUTH it") },
-        |name, _| if name.starts_with("EVAL") { refused("NOAUTH it") } else { unknown(name) },
-    ];
-    for answers in answers {
-        let (limiter, server) = told(answers);
-        for _ in 0..2 {
-            let error = limiter.check(api().of("42")).await.unwrap_err();
-            assert!(error.to_string().contains("NOAUTH"), "{error}");
-        }
-        assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
-    }
-}
-
-#[tokio::test]
 async fn limiter_uses_the_script_to_read_a_replica_that_lacks_the_library() {
     let (limiter, _) = told(|name, second| match (name, second) {
         ("FCALL", _) => refused("ERR Function not found"),

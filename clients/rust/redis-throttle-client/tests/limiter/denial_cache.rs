@@ -12,13 +12,6 @@ fn caching(server: &FakeServer, size: usize) -> Limiter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_sends_every_call_when_the_denial_cache_is_off() {
-    let server = FakeServer::new();
-    times(&server.limiter(), &api(), 9).await;
-    assert_eq!(server.calls().len(), 9);
-}
-
-#[tokio::test(start_paused = true)]
 async fn limiter_caches_no_denied_leases() {
     let server = FakeServer::new();
     let limiter = caching(&server, 10);

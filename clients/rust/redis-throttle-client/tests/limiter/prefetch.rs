@@ -15,13 +15,6 @@ fn prefetching(server: &FakeServer, permits: u64) -> Limiter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_does_not_prefetch_by_default() {
-    let server = FakeServer::new();
-    times(&server.limiter(), &api(), 2).await;
-    assert!(server.calls().iter().all(|call| call.len() == 5));
-}
-
-#[tokio::test(start_paused = true)]
 async fn prefetch_of_a_rule_overrides_that_of_the_limiter() {
     let server = FakeServer::new();
     let plain = |name| Rule::gcra(name, 100, 100, "60s").unwrap();

@@ -9,13 +9,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::Value;
-use redis_throttle_client::{
-    Admission, Backend, Decision, Error, Limiter, Options, QuotaUnit, Rule, Source,
-};
+use redis_throttle_client::{Admission, Backend, Decision, Error, Limiter, QuotaUnit, Rule};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::proxy::Proxy;
 use crate::server::{Server, backend, until};
 use crate::{limiter, ms, patient};
 
@@ -231,54 +228,6 @@ async fn lost_answers_change_no_units() {
     }
 }
 
-/// Admits a tenant by the server, and returns its name. On a busy machine the server may answer too
-/// late, and the next try is for another tenant.
-async fn admitted_in_time(rules: &Rules, limiter: &Limiter, name: &str) -> (String, Admission) {
-    for at in 0..100 {
-        let tenant = format!("{name}-{at}");
-        let admitted = rules.admit(limiter, &tenant).await.unwrap();
-        if admitted.decision().source == Source::Server {
-            return (tenant, admitted);
-        }
-        admitted.finish().await;
-    }
-    panic!("the server never answers in time");
-}
-
-#[tokio::test]
-async fn admission_ends_once_while_the_server_is_silent_and_afterwards() {
-    if backend() != Backend::Module {
-        return;
-    }
-    let (server, rules, proxy) = (Server::start().await, Rules::new(), Proxy::start().await);
-    proxy.lead_to(server.port);
-    let client = redis::Client::open(proxy.url()).unwrap();
-    let limiter = Limiter::with_options(client, Options::default().timeout(ms(300))).unwrap();
-    for (name, hangs) in [("silent", false), ("hangs", true)] {
-        let (tenant, admitted) = admitted_in_time(&rules, &limiter, name).await;
-        admitted.settle(&rules.month, USED).unwrap();
-        admitted.settle(&rules.tpm, USED).unwrap();
-        // Connections that forward nothing, or a server that runs each command two seconds later.
-        let slept = if hangs {
-            Some(server.hang().await)
-        } else {
-            proxy.silence();
-            None
-        };
-        // It waits for the first try only, which ends long before the server is back.
-        admitted.finish().await;
-        if let Some(slept) = slept {
-            assert!(!slept.is_finished());
-            slept.await.unwrap().unwrap();
-        }
-        until_nothing_is_held(&server, &tenant, &rules).await;
-        let [month, tpm] = used(&server, &tenant).await;
-        assert_eq!(month, USED, "{tenant}");
-        // A charge is sent once: it may not have arrived.
-        assert!([ESTIMATE, USED].contains(&tpm), "{tenant}: {tpm}");
-    }
-}
-
 #[tokio::test]
 async fn leases_and_reservations_outlive_their_ttl_while_the_work_lasts() {
     if backend() != Backend::Module {
@@ -347,43 +296,4 @@ async fn reservations_are_made_by_windows_quotas_and_policies() {
         held.cancel().await;
         assert_eq!(left().await, 7, "{rule:?}");
     }
-}
-
-#[tokio::test]
-async fn shadow_policy_that_took_nothing_gets_nothing_back() {
-    if backend() != Backend::Module {
-        return;
-    }
-    let server = Server::start().await;
-    let limiter = limiter(&server);
-    server.run(&["RL.POLICY", "SET", "shadow", "SHADOW", "FIXED", "4", "1h"]).await;
-    let shadow = Rule::policy("shadow").unwrap();
-    assert!(limiter.check(shadow.of("t").cost(4)).await.unwrap().allowed);
-    let admitted = limiter.admit(&[shadow.of("t").cost(3)], None).await.unwrap();
-    assert!(!admitted.decision().would_allow);
-    admitted.settle(&shadow, 1).unwrap();
-    admitted.finish().await;
-    assert_eq!(number(&server, "rl:shadow:t", "used").await, 4);
-}
-
-#[tokio::test]
-async fn too_many_reservations_are_a_denial() {
-    if backend() != Backend::Module {
-        return;
-    }
-    let server = Server::start().await;
-    let (limiter, day) = (limiter(&server), Rule::fixed("day", 1_000_000, "1d").unwrap());
-    let mut all = redis::pipe();
-    for id in 0..1024 {
-        all.cmd("RL.RESERVE").arg("rl:day:t").arg(id).arg("60");
-        all.arg("FIXED").arg(1_000_000).arg("86400").ignore();
-    }
-    all.exec_async(&mut server.connect().await).await.unwrap();
-    let api = Rule::gcra("api", 6, 10, "60s").unwrap();
-    let items = [api.of("t"), day.of("t").reserve(5).ttl("7s")];
-    let denied = denial(limiter.admit(&items, None).await);
-    assert_eq!((&*denied.rule, denied.deciding, denied.source), ("day", 1, Source::Server));
-    assert_eq!((denied.limit, denied.remaining, denied.retry_after), (1_000_000, 0, ms(7000)));
-    assert_eq!(limiter.peek(api.of("t").cost(0)).await.unwrap().remaining, 6);
-    assert_eq!((limiter.counters().denied, limiter.counters().rejected), (1, 0));
 }

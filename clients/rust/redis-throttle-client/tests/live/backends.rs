@@ -189,28 +189,6 @@ async fn limiter_finds_another_back_end_after_the_server_changes() {
 }
 
 #[tokio::test]
-async fn limiter_uses_the_module_after_the_server_restarts_with_it() {
-    // The server restores the library with its data, so no call would fail because the library is
-    // missing.
-    let mut server = Server::of(Backend::Functions, &[]).await;
-    let limiter = Limiter::with_options(server.client(), options()).unwrap();
-    assert_eq!(left(&limiter).await, 5);
-    for there in [Backend::Module, Backend::Functions] {
-        server.run(&["SAVE"]).await;
-        server.end();
-        let lost = async || limiter.check(api().of("lost")).await.unwrap().source == Source::Error;
-        crate::until("the connection is lost", lost).await;
-        server.become_one_of(there).await;
-        assert!(version(&server).await.is_some());
-        let back = async || {
-            limiter.check(api().of("back")).await.is_ok_and(|it| it.source == Source::Server)
-        };
-        crate::until("the server decides", back).await;
-        assert_eq!(limiter.ready().await.unwrap(), there);
-    }
-}
-
-#[tokio::test]
 async fn limiter_keeps_libraries_of_other_programs() {
     let others = [
         "#!lua name=redis_throttle\nredis.register_function('other', function() end)",

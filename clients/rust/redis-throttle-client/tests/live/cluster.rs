@@ -4,7 +4,6 @@ mod proxy;
 mod server;
 
 use std::future::{Future, poll_fn};
-use std::ptr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -236,77 +235,6 @@ async fn limiter_loads_a_library_flushed_on_all_nodes_during_concurrent_calls() 
 }
 
 #[tokio::test]
-async fn limiter_follows_a_moved_slot_with_one_redirection() {
-    let nodes = three_nodes().await;
-    let limiter = found(&nodes[0], Options::default().timeout(ms(10_000))).await;
-    let (api, key) = (api(), "rl:api:moves");
-    assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
-    let before = moved(&nodes).await;
-    let (mut from, mut to) = (&nodes[0], &nodes[0]);
-    for node in &nodes {
-        if has(node, key).await {
-            from = node;
-        } else {
-            to = node;
-        }
-    }
-    let asked = moved(&nodes).await - before;
-    let slot: u16 = to.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
-    let identity: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
-    // The last owner is told first, the new one last. Else a message that the last owner sent
-    // before may take the slot back, and then the two redirect to each other for good.
-    let mut told: Vec<_> = nodes.iter().collect();
-    told.sort_by_key(|node| (ptr::eq(*node, to), !ptr::eq(*node, from)));
-    for node in told {
-        // A node that has the key would refuse to give its slot away.
-        let _: redis::RedisResult<redis::Value> = node.ask(&["FLUSHALL"]).await;
-        node.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &identity]).await;
-    }
-    assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
-    assert_eq!(moved(&nodes).await - before - asked, 1);
-    // The driver updates its slots in the background. From then on, no call is redirected.
-    until("the new owner is known", async || {
-        let before = moved(&nodes).await;
-        source(&limiter, &api, "moves").await == Source::Server && moved(&nodes).await == before
-    })
-    .await;
-    // A key whose slot is being migrated is served by the importing node.
-    let owner: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
-    let mut other = &nodes[0];
-    for node in &nodes {
-        if !ptr::eq(node, to) {
-            other = node;
-        }
-    }
-    let other_id: String = other.ask(&["CLUSTER", "MYID"]).await.unwrap();
-    to.run(&["FLUSHALL"]).await;
-    other.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &owner]).await;
-    to.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &other_id]).await;
-    assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
-    assert!(other.info("commandstats", "cmdstat_asking").await >= 1);
-}
-
-#[tokio::test]
-async fn limiter_reads_the_slots_again_after_clusterdown() {
-    let nodes = three_nodes().await;
-    let limiter = found(&nodes[0], Options::default().timeout(Duration::from_secs(10))).await;
-    let (api, key) = (api(), "rl:api:down");
-    assert_eq!(source(&limiter, &api, "down").await, Source::Server);
-    let read = async || sum(&nodes, "commandstats", "cmdstat_cluster|slots").await;
-    let before = read().await;
-    let slot: u16 = nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
-    for node in &nodes {
-        node.run(&["CLUSTER", "DELSLOTS", &slot.to_string()]).await;
-    }
-    let decision = limiter.check(api.of("down")).await.unwrap();
-    assert_eq!(decision.reason, Some(Reason::Server));
-    until("the slots are read", async || read().await > before).await;
-    nodes[0].run(&["CLUSTER", "ADDSLOTS", &slot.to_string()]).await;
-    until("the slot has an owner", async || source(&limiter, &api, "down").await == Source::Server)
-        .await;
-}
-
-#[tokio::test]
 async fn limiter_decides_again_after_a_failover() {
     let mut nodes = three_nodes().await;
     let (api, key) = (api(), "rl:api:f");
@@ -353,43 +281,6 @@ async fn limiter_decides_again_after_a_failover() {
     };
     until("nothing is redirected", undisturbed).await;
     assert!(undisturbed().await);
-}
-
-#[tokio::test]
-async fn limiter_does_not_repeat_a_call_when_its_connection_breaks() {
-    let nodes = three_nodes().await;
-    let limiter = found(&nodes[0], Options::default().timeout(ms(10_000))).await;
-    let rule = Rule::fixed("lost", 9, "1h").unwrap();
-    assert_eq!(source(&limiter, &rule, "42").await, Source::Server);
-    for node in &nodes {
-        node.run(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
-    }
-    let (asking, asked) = (limiter.clone(), rule.clone());
-    let call = tokio::spawn(async move { source(&asking, &asked, "42").await });
-    until("the call waits at its node", async || {
-        for node in &nodes {
-            let clients: String = node.ask(&["CLIENT", "LIST"]).await.unwrap();
-            if clients.contains("flags=b") {
-                return true;
-            }
-        }
-        false
-    })
-    .await;
-    for node in &nodes {
-        node.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        node.run(&["CLIENT", "UNPAUSE"]).await;
-    }
-    assert_eq!(call.await.unwrap(), Source::Error);
-    // The call was killed before it ran, so it cannot have counted.
-    let mut left = None;
-    until("it decides again", async || {
-        let status = limiter.peek(rule.of("42").cost(0)).await.unwrap();
-        left = Some(status.remaining);
-        status.source == Source::Server
-    })
-    .await;
-    assert_eq!(left, Some(8));
 }
 
 #[tokio::test]

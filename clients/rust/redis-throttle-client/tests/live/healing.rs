@@ -1,11 +1,10 @@
 //! Connections that are silent, refused, closed, or lead to another server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use redis_throttle_client::{Error, Limiter, Options, Reason, Rule, Source};
+use redis_throttle_client::{Error, Limiter, Options, Reason, Source};
 
 use crate::proxy::Proxy;
 use crate::server::{Server, until};
@@ -78,65 +77,6 @@ async fn limiter_leaves_a_silent_connection_whose_callers_give_up_early() {
 }
 
 #[tokio::test]
-async fn four_leases_end_while_300_calls_are_made() {
-    let server = Server::start().await;
-    let limiter = Limiter::with_options(server.client(), patient()).unwrap();
-    let jobs = Rule::lease("jobs", 4, "60s").unwrap();
-    let mut leases = Vec::new();
-    for _ in 0..4 {
-        leases.push(limiter.lease(jobs.of("42")).await.unwrap());
-    }
-    let calling: Vec<_> = (0..300)
-        .map(|subject| {
-            let limiter = limiter.clone();
-            tokio::spawn(async move { limiter.check(api().of(&subject.to_string())).await })
-        })
-        .collect();
-    drop(leases);
-    for call in calling {
-        assert_eq!(call.await.unwrap().unwrap().reason, None);
-    }
-    let mut again = Vec::new();
-    until("all four are free", async || {
-        while let Ok(lease) = limiter.lease(jobs.of("42")).await {
-            again.push(lease);
-        }
-        again.len() == 4
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn refused_dials_are_tried_again_once_per_pause() {
-    let mut server = Server::start().await;
-    let (dials, client) = (Arc::new(AtomicUsize::new(0)), server.client());
-    let counted = dials.clone();
-    let dial = move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        let client = client.clone();
-        async move { client.get_multiplexed_async_connection().await }
-    };
-    let options = Options::default().breaker_pause(ms(200)).timeout(ms(1000));
-    let limiter = Limiter::with_options(dial, options.breaker_failures(1_000_000)).unwrap();
-    until("the server decides", async || reason(&limiter).await.is_none()).await;
-    server.end();
-    until("the connection is lost", async || reason(&limiter).await.is_some()).await;
-    let (before, began) = (dials.load(Ordering::Relaxed), Instant::now());
-    while began.elapsed() < ms(1000) {
-        let calls = [(); 8].map(|()| reason(&limiter));
-        for call in calls {
-            assert_eq!(call.await, Some(Reason::Connection));
-        }
-        tokio::time::sleep(ms(1)).await;
-    }
-    let most = 1 + began.elapsed().as_millis() / 160;
-    let dialled = dials.load(Ordering::Relaxed) - before;
-    assert!((2..=usize::try_from(most).unwrap()).contains(&dialled), "{dialled} of {most}");
-    server.begin().await;
-    soon(&limiter, "the server decides", |reason| reason.is_none()).await;
-}
-
-#[tokio::test]
 async fn connection_closed_while_idle_is_replaced_without_an_error() {
     let server = Server::start().await;
     let limiter = Limiter::with_options(server.client(), patient()).unwrap();
@@ -190,30 +130,4 @@ async fn next_dial_asks_the_closure_for_new_credentials() {
     *password.lock().unwrap() = "new";
     until("the new password is used", async || limiter.ready().await.is_ok()).await;
     assert_eq!(reason(&limiter).await, None);
-}
-
-#[tokio::test]
-async fn calls_on_one_connection_share_a_failure_and_the_next_dial() {
-    let server = Server::start().await;
-    let proxy = Proxy::start().await;
-    proxy.lead_to(server.port);
-    let limiter = Limiter::with_options(
-        redis::Client::open(proxy.url()).unwrap(),
-        Options::default().timeout(ms(1000)).breaker_failures(2),
-    )
-    .unwrap();
-    until("the server decides", async || reason(&limiter).await.is_none()).await;
-    let before = proxy.accepted();
-    proxy.silence();
-    let calling: Vec<_> = (0..100)
-        .map(|_| {
-            let limiter = limiter.clone();
-            tokio::spawn(async move { reason(&limiter).await })
-        })
-        .collect();
-    for call in calling {
-        assert!(matches!(call.await.unwrap(), Some(Reason::Timeout | Reason::Connection)));
-    }
-    assert_eq!(reason(&limiter).await, None);
-    assert_eq!(proxy.accepted(), before + 1);
 }

@@ -3,53 +3,7 @@
 use redis_throttle_client::{Backend, Error, Rule, Source};
 
 use crate::server::{Server, backend};
-use crate::{api, limiter, ms};
-
-#[tokio::test]
-async fn call_leaves_units_and_takes_a_part() {
-    let server = Server::start().await;
-    server.freeze().await;
-    let (limiter, api) = (limiter(&server), api());
-    let denied = limiter.check(api.of("t").cost(4).leave_percent(50)).await.unwrap();
-    assert_eq!((denied.allowed, denied.never(), denied.remaining), (false, true, 6));
-    assert!(limiter.check(api.of("t").cost(3).leave(3)).await.unwrap().allowed);
-    let denied = limiter.check(api.of("t").leave(3)).await.unwrap();
-    assert_eq!((denied.allowed, denied.retry_after), (false, ms(6000)));
-    assert_eq!(limiter.peek(api.of("t").leave(3)).await.unwrap(), denied);
-    let part = limiter.check(api.of("t").cost(9).partial().leave(1)).await.unwrap();
-    assert_eq!((part.allowed, part.granted, part.remaining), (true, 2, 1));
-    let log = Rule::sliding_log("log", 5, "1m").unwrap().slots(16).unwrap();
-    assert_eq!(limiter.check(log.of("t").cost(2)).await.unwrap().remaining, 3);
-}
-
-#[tokio::test]
-async fn blocked_subject_is_denied_until_it_is_forgotten() {
-    let server = Server::start().await;
-    server.freeze().await;
-    let (limiter, api) = (limiter(&server), api());
-    limiter.block(api.of("t"), "1h").await.unwrap();
-    let denied = limiter.check(api.of("t")).await.unwrap();
-    assert_eq!((denied.allowed, denied.retry_after), (false, ms(3_600_000)));
-    limiter.forget(api.of("t")).await.unwrap();
-    assert!(limiter.check(api.of("t")).await.unwrap().allowed);
-    let error = limiter.block(api.of("t"), ms(0)).await.unwrap_err();
-    assert!(matches!(error, Error::InvalidArgument { argument: "duration", .. }), "{error}");
-}
-
-#[tokio::test]
-async fn peek_all_decides_as_check_all_and_takes_nothing() {
-    let server = Server::start().await;
-    server.freeze().await;
-    let (limiter, api) = (limiter(&server), api());
-    let day = Rule::fixed("day", 3, "1d").unwrap();
-    let items = [api.of("t"), day.of("t").cost(2).leave(1)];
-    let peeked = limiter.peek_all(&items, None).await.unwrap();
-    assert_eq!((peeked.allowed, peeked.rows.len()), (true, 2));
-    assert_eq!(limiter.peek_all(&items, None).await.unwrap(), peeked);
-    assert_eq!(limiter.check_all(&items, None).await.unwrap(), peeked);
-    let denied = limiter.peek_all(&items, None).await.unwrap();
-    assert_eq!((denied.allowed, &*denied.rule), (false, "day"));
-}
+use crate::{api, limiter};
 
 #[tokio::test]
 async fn policy_is_its_default_on_a_server_without_policies() {
