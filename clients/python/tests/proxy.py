@@ -5,15 +5,21 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable
 
 
 class Proxy:
     """Forwards to a port. After :meth:`silence` no connection gets a byte or an end."""
 
-    def __init__(self, port: int) -> None:
-        self._to, self._silent = port, False
+    def __init__(
+        self, port: int, *, tls: ssl.SSLContext | None = None,
+        cuts: Callable[[bytes], bool] = lambda request: False,
+    ) -> None:  # fmt: skip
+        """The reply to a request that ``cuts`` selects is lost: its connection ends."""
+        self._to, self._silent, self._tls, self.cuts = port, False, tls, cuts
         self.accepted = 0
         # The seconds before each byte of a reply is passed on, and before each reply, if above 0.
         self.byte_s = self.reply_s = 0.0
@@ -41,6 +47,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                if self._tls is not None:
+                    near = self._tls.wrap_socket(near, server_side=True)
                 self.accepted += 1
                 if self._silent:
                     self._kept.append(near)
@@ -65,6 +73,7 @@ class Proxy:
 class _Pair:
     def __init__(self, near: socket.socket, far: socket.socket, proxy: Proxy) -> None:
         self._near, self._far, self._proxy, self.silent = near, far, proxy, False
+        self._is_cut = False
 
     def run(self) -> None:
         try:
@@ -91,9 +100,11 @@ class _Pair:
             time.sleep(self._proxy.reply_s)
         if to is self._near:
             self._proxy.replies += 1
-            if self._proxy.replies == self._proxy.loses:
+            if self._is_cut or self._proxy.replies == self._proxy.loses:
                 # The server has run the command.
                 raise ConnectionResetError("the reply is lost")
+        else:
+            self._is_cut |= self._proxy.cuts(data)
         if not self._proxy.byte_s or to is self._far:
             to.sendall(data)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +23,7 @@ from redis_throttle_client._wire.library import (
 )
 
 from .conftest import Server, shared
+from .proxy import Proxy
 from .test_backends import (
     ALLOWED,
     ASK,
@@ -174,52 +175,18 @@ async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) ->
 # -- a proxy that breaks ----------------------------------------------------------------------
 
 
-class Cutting:
-    """A proxy that closes some connections instead of forwarding the answer to a call."""
-
-    def __init__(self, server: Server) -> None:
-        self._to, self._random = server.port, random.Random(7)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
-
-    def _lead(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
-            cut = threading.Event()
-            threading.Thread(target=self._back, args=(server, client, cut), daemon=True).start()
-            with contextlib.suppress(OSError):
-                while request := client.recv(65_536):
-                    deciding = b"FCALL" in request or b"EVALSHA" in request or b"LOAD" in request
-                    if deciding and self._random.random() < 0.15:
-                        cut.set()
-                    server.sendall(request)
-
-    @staticmethod
-    def _back(server: socket.socket, client: socket.socket, cut: threading.Event) -> None:
-        with contextlib.suppress(OSError):
-            while (reply := server.recv(65_536)) and not cut.is_set():
-                client.sendall(reply)
-        for one in (client, server):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
-
-
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.parametrize("wanted", ["auto", "script"])
 async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
     """Each call counts at most once, and the limiter finds the back end again each time."""
     options: Any = {"breaker_failures": 1_000_000, "backend": wanted, **PATIENT}
-    with contextlib.closing(Cutting(bare)) as way:
+    chance = random.Random(7)
+
+    def cuts(request: bytes) -> bool:
+        return bool(re.search(b"FCALL|EVALSHA|LOAD", request)) and chance.random() < 0.15
+
+    with contextlib.closing(Proxy(bare.port, cuts=cuts)) as way:
         limiter = Limiter(redis.Redis(port=way.port), **options)
         waiting = AsyncLimiter(redis.asyncio.Redis(port=way.port), **options)
         found, async_found = [], []

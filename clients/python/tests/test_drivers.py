@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,11 @@ import valkey.asyncio
 from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, fixed, gcra, lease
 
 from .conftest import CLUSTER, CLUSTER_SLOTS, Server, own, until
+from .either import PACKAGES, client_of, kinds, limiter_over
 
 API = gcra("api", 6, 10, "60s")
 DAY = fixed("day", 100, "1d")
 JOBS = lease("jobs", 1, "60s")
-PATIENT: Any = {"timeout_ms": 60_000}
-PACKAGES: dict[str, Any] = {"redis": redis, "valkey": valkey}
 on_module = pytest.mark.parametrize("cluster", ["module"], indirect=True)
 
 
@@ -36,15 +35,6 @@ on_module = pytest.mark.parametrize("cluster", ["module"], indirect=True)
 def driver(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-@pytest.fixture
-async def async_cluster(cluster: list[Server], driver: str) -> AsyncIterator[Any]:
-    client = getattr(PACKAGES[driver].asyncio, f"{driver.capitalize()}Cluster")
-    made = client(host="127.0.0.1", port=cluster[0].port)
-    yield made
-    # Before redis-py 5.0.1 the method had its old name.
-    await getattr(made, "aclose", made.close)()
 
 
 def test_the_drivers_have_the_versions_of_the_requirements(driver: str) -> None:
@@ -56,10 +46,11 @@ def test_the_drivers_have_the_versions_of_the_requirements(driver: str) -> None:
 
 
 @pytest.mark.live
+@kinds
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_driver_decides(shared_server: Server, driver: str, protocol: int) -> None:
-    client = getattr(PACKAGES[driver], driver.capitalize())
-    with Limiter(client(port=shared_server.port, protocol=protocol), **PATIENT) as limiter:
+def test_a_driver_decides(shared_server: Server, driver: str, protocol: int, kind: Any) -> None:
+    client = client_of(kind, driver, port=shared_server.port, protocol=protocol)
+    with limiter_over(client, kind) as limiter:
         assert limiter.ready() == "module"
         assert [limiter.check(API, "42").remaining for _ in range(2)] == [5, 4]
         assert limiter.check_all(API.of("42"), DAY.of("42").cost(2)).rows[1].remaining == 98
@@ -71,60 +62,23 @@ def test_a_driver_decides(shared_server: Server, driver: str, protocol: int) -> 
 
 
 @pytest.mark.live
-@pytest.mark.anyio
-@pytest.mark.parametrize("protocol", [2, 3])
-async def test_a_driver_decides_in_asyncio(
-    shared_server: Server, driver: str, protocol: int
-) -> None:
-    client = getattr(PACKAGES[driver].asyncio, driver.capitalize())
-    made = client(port=shared_server.port, protocol=protocol)
-    async with AsyncLimiter(made, **PATIENT) as limiter:
-        assert await limiter.ready() == "module"
-        assert [(await limiter.check(API, "42")).remaining for _ in range(2)] == [5, 4]
-        assert (await limiter.check_all(API.of("42"), DAY.of("42").cost(2))).rows[1].remaining == 98
-        async with limiter.lease(JOBS, "42") as held:
-            assert await held.renew()
-        shared_server.command("SET", "rl:api:text", "text")
-        with pytest.raises(CommandRejected, match="WRONGTYPE"):
-            await limiter.check(API, "text")
-
-
-@pytest.mark.live
 @on_module
-def test_a_cluster_driver_decides_and_follows_a_slot(cluster: list[Server], driver: str) -> None:
+@kinds
+def test_a_cluster_driver_decides_and_follows_a_slot(
+    cluster: list[Server], driver: str, kind: Any
+) -> None:
     for node in cluster:
         node.flush()
-    client = getattr(PACKAGES[driver], f"{driver.capitalize()}Cluster")
-    made = client(host="127.0.0.1", port=cluster[0].port)
-    with Limiter(made, **PATIENT) as limiter:
+    client = client_of(kind, driver, "Cluster", host="127.0.0.1", port=cluster[0].port)
+    with limiter_over(client, kind) as limiter:
         assert {limiter.check(API, str(at)).remaining for at in range(20)} == {5}
-        slot = made.keyslot("rl:api:moves")
+        slot = client.keyslot("rl:api:moves")
         home = slot * 3 // CLUSTER_SLOTS
         own(cluster, "rl:api:moves", cluster[(home + 1) % 3])
         assert limiter.check(API, "moves").remaining == 5
         limiter.forget(API, "moves")
         own(cluster, "rl:api:moves", cluster[home])
         assert limiter.check(API, "moves").source == "server"
-    made.close()
-
-
-@pytest.mark.live
-@pytest.mark.anyio
-@on_module
-async def test_a_cluster_driver_decides_and_follows_a_slot_in_asyncio(
-    cluster: list[Server], async_cluster: Any
-) -> None:
-    for node in cluster:
-        node.flush()
-    async with AsyncLimiter(async_cluster, **PATIENT) as limiter:
-        assert {(await limiter.check(API, str(at))).remaining for at in range(20)} == {5}
-        slot = async_cluster.keyslot("rl:api:moves")
-        home = slot * 3 // CLUSTER_SLOTS
-        own(cluster, "rl:api:moves", cluster[(home + 1) % 3])
-        assert (await limiter.check(API, "moves")).remaining == 5
-        await limiter.forget(API, "moves")
-        own(cluster, "rl:api:moves", cluster[home])
-        assert (await limiter.check(API, "moves")).source == "server"
 
 
 @pytest.fixture
@@ -186,39 +140,21 @@ async def test_a_cluster_driver_decides_after_its_primary_froze(
             await getattr(async_client, "aclose", async_client.close)()
 
 
-def noting(package: Any, limits_s: list[float]) -> Any:
-    """Returns a class of connections that note the time that they have to connect."""
+@pytest.mark.live
+@kinds
+def test_ready_has_more_time_to_connect_than_a_call(
+    shared_server: Server, driver: str, kind: Any
+) -> None:
+    package = PACKAGES[driver].asyncio if kind is AsyncLimiter else PACKAGES[driver]
+    limits_s: list[float] = []
 
-    class Noting(package.Connection):  # type: ignore[misc]
+    class Noting(package.Connection):  # type: ignore[misc, name-defined]
         def _connect(self) -> Any:
             limits_s.append(self.socket_connect_timeout)
             return super()._connect()
 
-    return Noting
-
-
-@pytest.mark.live
-def test_ready_has_more_time_to_connect_than_a_call(shared_server: Server, driver: str) -> None:
-    package = PACKAGES[driver]
-    limits_s: list[float] = []
-    kind = noting(package, limits_s)
-    pool = package.ConnectionPool(connection_class=kind, port=shared_server.port)
-    client = getattr(package, driver.capitalize())(connection_pool=pool)
-    with Limiter(client, timeout_ms=3000) as limiter:
+    pool = package.ConnectionPool(connection_class=Noting, port=shared_server.port)
+    client = client_of(kind, driver, connection_pool=pool)
+    with limiter_over(client, kind, timeout_ms=3000) as limiter:
         limiter.ready()
-    assert limits_s == [5]
-
-
-@pytest.mark.live
-@pytest.mark.anyio
-async def test_ready_has_more_time_to_connect_than_a_call_in_asyncio(
-    shared_server: Server, driver: str
-) -> None:
-    package = PACKAGES[driver].asyncio
-    limits_s: list[float] = []
-    kind = noting(package, limits_s)
-    pool = package.ConnectionPool(connection_class=kind, port=shared_server.port)
-    client = getattr(package, driver.capitalize())(connection_pool=pool)
-    async with AsyncLimiter(client, timeout_ms=3000) as limiter:
-        await limiter.ready()
     assert limits_s == [5]

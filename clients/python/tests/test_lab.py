@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
-import valkey
-import valkey.asyncio
 
-from redis_throttle_client import AsyncLimiter, Limiter, gcra
+from redis_throttle_client import Limiter, gcra
 
 from .conftest import ROOT
+from .either import PACKAGES, client_of, kinds, limiter_over
 
 LAB = Path(os.environ.get("RL_LAB", ROOT / "target/release/redis-throttle-lab"))
-PATIENT: Any = {"timeout_ms": 60_000}
-PACKAGES: dict[str, Any] = {"redis": redis, "valkey": valkey}
-drivers = pytest.mark.parametrize("driver", PACKAGES)
-protocols = pytest.mark.parametrize("protocol", [2, 3])
 
 
 @pytest.fixture(scope="module")
@@ -41,38 +34,19 @@ def lab() -> Iterator[int]:
         process.kill()
 
 
-def options(port: int, protocol: int) -> dict[str, Any]:
-    """Returns options that make a driver send all that it can when it connects."""
+@kinds
+@pytest.mark.parametrize("driver", PACKAGES)
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_driver_is_denied_by_the_lab(lab: int, driver: str, protocol: int, kind: Any) -> None:
+    # The options make a driver send all that it can when it connects.
     login = {"username": "user", "password": "secret", "client_name": "test"}
-    return {"port": port, "protocol": protocol, "db": 0, **login}
-
-
-@drivers
-@protocols
-def test_a_driver_is_denied_by_the_lab(lab: int, driver: str, protocol: int) -> None:
-    client = getattr(PACKAGES[driver], driver.capitalize())(**options(lab, protocol))
-    once = gcra(f"sync-{driver}-{protocol}", 1, 1, "1h")
-    with Limiter(client, **PATIENT) as limiter:
+    client = client_of(kind, driver, port=lab, protocol=protocol, db=0, **login)
+    once = gcra(f"{kind.__name__}-{driver}-{protocol}", 1, 1, "1h")
+    with limiter_over(client, kind) as limiter:
         assert limiter.ready() == "module"
         decisions = [limiter.check(once, "42") for _ in range(2)]
         assert [decision.allowed for decision in decisions] == [True, False]
         assert {decision.source for decision in decisions} == {"server"}
-    assert client.ping()
-    assert client.client_getname() in ("test", b"test")
-    client.close()
-
-
-@drivers
-@protocols
-@pytest.mark.anyio
-async def test_a_driver_is_denied_by_the_lab_in_asyncio(
-    lab: int, driver: str, protocol: int
-) -> None:
-    client = getattr(PACKAGES[driver].asyncio, driver.capitalize())(**options(lab, protocol))
-    once = gcra(f"async-{driver}-{protocol}", 1, 1, "1h")
-    async with AsyncLimiter(client, **PATIENT) as limiter:
-        decisions = [await limiter.check(once, "42") for _ in range(2)]
-        assert [decision.allowed for decision in decisions] == [True, False]
-        assert {decision.source for decision in decisions} == {"server"}
-    assert await client.ping()
-    await client.aclose()
+        assert client.ping() if kind is Limiter else limiter._wait(client.ping())
+        if kind is Limiter:
+            assert client.client_getname() in ("test", b"test")

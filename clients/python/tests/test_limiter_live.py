@@ -25,39 +25,30 @@ from redis_throttle_client import (
 )
 
 from .conftest import Server
+from .either import PACKAGES, client_of, kinds, limiter_over
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
 JOBS = lease("jobs", 1, "60s")
-# The driver may leak connections while it reads the map of a changing cluster.
-LEAKING = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def sync_clients(server: Server) -> dict[str, Any]:
-    pool: Any = redis.BlockingConnectionPool
-    return {
-        "redis": redis.Redis(port=server.port),
-        "redis, RESP2": redis.Redis(port=server.port, protocol=2),
-        "redis, unix": redis.Redis(unix_socket_path=server.path, decode_responses=True),
-        "redis, blocking": redis.Redis(connection_pool=pool(port=server.port)),
-        "valkey": valkey.Valkey(port=server.port),
-    }
+OPTIONS: dict[str, Any] = {
+    "TCP": {}, "RESP2": {"protocol": 2}, "unix": {"decode_responses": True}, "blocking": {},
+}  # fmt: skip
 
 
-def async_clients(server: Server) -> dict[str, Any]:
-    return {
-        "redis": redis.asyncio.Redis(port=server.port),
-        "redis, RESP2": redis.asyncio.Redis(port=server.port, protocol=2),
-        "redis, unix": redis.asyncio.Redis(unix_socket_path=server.path),
-        "valkey": valkey.asyncio.Valkey(port=server.port),
-    }
-
-
-@pytest.mark.parametrize(
-    "name", ["redis", "redis, RESP2", "redis, unix", "redis, blocking", "valkey"]
-)
-def test_a_burst_is_allowed_and_then_denied(server: Server, name: str) -> None:
-    with Limiter(sync_clients(server)[name], timeout_ms=60_000) as limiter:
+@kinds
+@pytest.mark.parametrize("driver", PACKAGES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_burst_is_allowed_and_then_denied(
+    server: Server, name: str, driver: str, kind: Any
+) -> None:
+    options = {"unix_socket_path": server.path} if name == "unix" else {"port": server.port}
+    options |= OPTIONS[name]
+    if name == "blocking":
+        package = PACKAGES[driver].asyncio if kind is AsyncLimiter else PACKAGES[driver]
+        options = {"connection_pool": package.BlockingConnectionPool(**options)}
+    with limiter_over(client_of(kind, driver, **options), kind) as limiter:
         limiter.ready()
         remaining = [limiter.check(API, "42").remaining for _ in range(6)]
         denied = limiter.check(API, "42")
@@ -70,20 +61,6 @@ def test_a_burst_is_allowed_and_then_denied(server: Server, name: str) -> None:
         limiter.forget(API, "42")
         assert limiter.check(API, "42").remaining == 5
         assert limiter.charge(API, "42", 6).allowed is False
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("name", ["redis", "redis, RESP2", "redis, unix", "valkey"])
-async def test_a_burst_is_allowed_and_then_denied_in_asyncio(server: Server, name: str) -> None:
-    async with AsyncLimiter(async_clients(server)[name], timeout_ms=60_000) as limiter:
-        await limiter.ready()
-        remaining = [(await limiter.check(API, "42")).remaining for _ in range(6)]
-        denied = await limiter.check(API, "42")
-        assert remaining == [5, 4, 3, 2, 1, 0]
-        assert (denied.allowed, denied.retry_after_ms) == (False, 6000)
-        assert (await limiter.refund(API, "42", 2)).remaining == 2
-        await limiter.forget(API, "42")
-        assert (await limiter.check(API, "42")).remaining == 5
 
 
 def test_several_rules_take_from_all_or_none_and_a_lease_excludes_others(server: Server) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI
 
-from redis_throttle_client import fixed
+from redis_throttle_client import Rule, fixed
 from redis_throttle_client._web import request
 from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.testing import FakeServer
@@ -29,28 +30,36 @@ FORWARDED = "198.51.100.1"
 Ask = Callable[..., Any]
 
 
-async def of_asgi(server: FakeServer, fields: dict[str, str], **options: Any) -> int:
-    return (await get(app(server, DAY, **options), **fields)).status_code
+async def of_asgi(
+    server: FakeServer, fields: dict[str, str], rule: Rule = DAY, **options: Any
+) -> int:
+    return (await get(app(server, rule, **options), **fields)).status_code
 
 
-async def of_wsgi(server: FakeServer, fields: dict[str, str], **options: Any) -> int:
-    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=DAY, **options)
+async def of_wsgi(
+    server: FakeServer, fields: dict[str, str], rule: Rule = DAY, **options: Any
+) -> int:
+    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=rule, **options)
     environ = {f"HTTP_{name.upper()}": value for name, value in fields.items()}
     return int(wsgi_get(made, **environ)[0][:3])
 
 
-async def of_fastapi(server: FakeServer, fields: dict[str, str], **options: Any) -> int:
+async def of_fastapi(
+    server: FakeServer, fields: dict[str, str], rule: Rule = DAY, **options: Any
+) -> int:
     proxies = {name: options.pop(name) for name in ("trusted_proxies",) if name in options}
     made, limits = FastAPI(), RateLimits(server.async_limiter(), **proxies)
     limits.install(made)
-    made.get("/", dependencies=[Depends(limits.limit(DAY, **options))])(lambda: None)
+    made.get("/", dependencies=[Depends(limits.limit(rule, **options))])(lambda: None)
     return (await get(made, **fields)).status_code
 
 
-async def of_rest_framework(server: FakeServer, fields: dict[str, str], **options: Any) -> int:
-    functions = {name: one for name, one in options.items() if callable(one)}
+async def of_rest_framework(
+    server: FakeServer, fields: dict[str, str], rule: Rule = DAY, **options: Any
+) -> int:
+    functions = {name: one for name, one in options.items() if isfunction(one)}
     members: Any = {name: staticmethod(one) for name, one in functions.items()}
-    own = {"limiter": server.limiter(), "rules": DAY, **options, **members}
+    own = {"limiter": server.limiter(), "rules": rule, **options, **members}
     throttle = type("Throttle", (RateLimitThrottle,), own)
     answer = {"throttle_classes": (throttle,), "get": lambda self, request: Response()}
     view: Any = type("View", (APIView,), answer)

@@ -17,8 +17,8 @@ from redis_throttle_client import (
 )
 
 from .conftest import Server, free_port, until
+from .proxy import Proxy
 from .test_drivers import on_module
-from .test_promise_counted_once import Cut
 from .test_promise_counted_once import encrypted as encrypted
 
 DAY = fixed("day", 100, "1d")
@@ -83,7 +83,7 @@ async def test_a_url_names_a_server(
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.parametrize("backend", ["module"])
-async def test_a_url_names_a_server_with_tls(encrypted: Cut) -> None:
+async def test_a_url_names_a_server_with_tls(encrypted: Proxy) -> None:
     url = f"rediss://127.0.0.1:{encrypted.port}/"
     await checked(f"{url}?ssl_cert_reqs=none&ssl_check_hostname=False")
 
