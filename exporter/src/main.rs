@@ -55,5 +55,6 @@ fn run(arguments: Arguments) -> Result<(), String> {
     // With port 0 the system chooses a port, which this line prints.
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     print(&format!("redis-throttle-exporter listens on http://{address}/metrics\n"));
-    http::serve(&listener, move || exporter.page())
+    let ended = http::serve(listener, move || exporter.page());
+    ended.map(|never| match never {}).map_err(|error| format!("cannot serve: {error}"))
 }

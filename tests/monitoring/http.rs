@@ -43,9 +43,9 @@ fn exporter_serves_metrics_and_health_and_nothing_else() {
     let (_server, exporter) = exporter();
     let metrics = get(&exporter.address, "/metrics?name=x");
     assert_eq!(metrics.status, 200);
-    let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
+    let kind = "content-type: text/plain; version=0.0.4; charset=utf-8";
     assert!(metrics.head.contains(kind), "{}", metrics.head);
-    assert!(metrics.head.contains(&format!("Content-Length: {}", metrics.body.len())));
+    assert!(metrics.head.contains(&format!("content-length: {}", metrics.body.len())));
     let health = get(&exporter.address, "/healthz");
     assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
     for (request, status) in [
@@ -55,13 +55,15 @@ fn exporter_serves_metrics_and_health_and_nothing_else() {
         ("GET /etc/passwd HTTP/1.1\r\n\r\n", 404),
         ("POST /metrics HTTP/1.1\r\n\r\n", 405),
         ("GET /metrics\r\n\r\n", 400),
-        ("\r\n\r\n", 400),
+        ("\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n", 200),
         ("\u{1}\u{2} what is this\r\n\r\n", 400),
     ] {
         assert_eq!(ask(&exporter.address, request).map(|answer| answer.status), Some(status));
     }
     let head = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n").expect("an answer");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
+    // Empty lines may precede a request, so the exporter waits for one, but not for long.
+    assert!(ask(&exporter.address, "\r\n\r\n").is_none());
 }
 
 #[test]
@@ -107,8 +109,8 @@ fn slow_readers_lose_their_page_and_do_not_block_other_clients() {
         client.run(&format!("RL.USE user:42 policy-{number}"));
     }
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
-    let page = exporter.page();
-    assert!(page.len() > 7_000_000, "{}", page.len());
+    // On a busy machine, a scrape of this page can take longer than the timeout.
+    support::eventually("a page", || (exporter.page().len() > 7_000_000).then_some(()));
     // With a larger receive buffer, the operating system would read ahead for the client.
     let ask_only = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
