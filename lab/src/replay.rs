@@ -3,19 +3,20 @@
 //! ```text
 //!  detecting ──> formats            what the lines look like
 //!  a thread:   merge ──> source ──> lines       files to lines, in the order of time
-//!                └─────> intake ──> form, stamp, template, address, condition, lanes, keys
+//!                └─────> intake ──> form, stamp, template, address, condition, policies, keys
 //!                           │       a line to a call: its key's number, its time, its cost
 //!                           v events, in batches
 //!  this one:   order                late lines, and the lines of one second
 //!                └─────> deciding ──> trial ──> states, tally     rules on stored bytes
 //!                           │   └───> suggest ──> ladder          the smallest limits
 //!                           v
-//!              report ──> text, page                              what is printed
+//!              report ──> text, html                              what is printed
 //! ```
 
 pub mod address;
 pub mod arguments;
 mod bad;
+mod chunked;
 mod columns;
 pub mod condition;
 mod counts;
@@ -28,18 +29,17 @@ pub mod fields;
 mod form;
 pub mod format;
 mod formats;
+mod html;
 mod intake;
 pub mod json;
 mod keys;
 mod ladder;
-mod lanes;
 pub mod lines;
 mod link;
 mod merge;
 mod moments;
 mod order;
-mod page;
-mod paged;
+mod policies;
 mod price;
 mod progress;
 mod report;
@@ -60,11 +60,11 @@ use event::Event;
 use failure::{BAD_LINES, Failure};
 use form::Plan;
 use intake::Intake;
-use lanes::Lanes;
 use lines::Lines;
 use link::Link;
 use merge::Merge;
 use order::{KEPT_LEN, Timeline, WINDOW_MAX_US};
+use policies::Policies;
 use progress::Progress;
 use redis_throttle_engine::grammar::number;
 use report::{BadLine, LimitReport, LinesReport, LinkReport, Report};
@@ -107,7 +107,7 @@ pub fn run(arguments: &ReplayArguments) -> ExitCode {
     }
 }
 
-/// Writes the report to the standard output, then the page to its file.
+/// Writes the report to the standard output, then the HTML to its file.
 fn print(arguments: &ReplayArguments, report: &Report) -> Result<(), Failure> {
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(report);
@@ -123,7 +123,7 @@ fn print(arguments: &ReplayArguments, report: &Report) -> Result<(), Failure> {
         Err(error) => return Err(format!("cannot write the report: {error}").into()),
     }
     let Some(path) = &arguments.html else { return Ok(()) };
-    let written = std::fs::write(path, page::page(report));
+    let written = std::fs::write(path, html::document(report));
     written.map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
@@ -134,15 +134,15 @@ fn print(arguments: &ReplayArguments, report: &Report) -> Result<(), Failure> {
 /// [`Failure`] if an argument or a file is wrong, or if too many lines could not be read.
 fn replay(arguments: &ReplayArguments) -> Result<Report, Failure> {
     let window_us = reorder_us(&arguments.reorder)?;
-    check_page(arguments)?;
-    let lanes = arguments.policies.as_deref().map(Lanes::read).transpose()?;
+    check_html(arguments)?;
+    let policies = arguments.policies.as_deref().map(Policies::read).transpose()?;
     let read = Arc::new(AtomicU64::new(0));
     let path = arguments.files.first().map_or("", String::as_str);
     let first = Lines::open(path, Arc::clone(&read));
     let mut first = first.map_err(|error| Failure::of_file(path, &error))?;
     let plan = detecting::plan(arguments, &mut first)?;
-    let mut deciding = Deciding::new(arguments, lanes.as_ref().map(Lanes::list))?;
-    let mut intake = Intake::new(arguments, &plan, lanes)?;
+    let mut deciding = Deciding::new(arguments, policies.as_ref().map(Policies::list))?;
+    let mut intake = Intake::new(arguments, &plan, policies)?;
     let spreads = arguments.in_second == InSecond::Spread;
     let mut timeline = Timeline::new(window_us, spreads, intake.has_request_time());
     let mut merge = Merge::new(&arguments.files, &mut intake, Arc::clone(&read), Some(first))?;
@@ -183,13 +183,13 @@ fn check_order(arguments: &ReplayArguments, late: u64, calls: u64) -> Result<(),
     Err(Failure { status: BAD_LINES, text })
 }
 
-/// Refuses a page that would replace a file which the replay reads.
-fn check_page(arguments: &ReplayArguments) -> Result<(), Failure> {
-    let Some(page) = arguments.html.as_ref().and_then(|page| page.canonicalize().ok()) else {
+/// Refuses an HTML file that would replace a file which the replay reads.
+fn check_html(arguments: &ReplayArguments) -> Result<(), Failure> {
+    let Some(html) = arguments.html.as_ref().and_then(|html| html.canonicalize().ok()) else {
         return Ok(());
     };
     let mut inputs = arguments.files.iter().chain(&arguments.policies);
-    if inputs.any(|path| std::fs::canonicalize(path).is_ok_and(|path| path == page)) {
+    if inputs.any(|path| std::fs::canonicalize(path).is_ok_and(|path| path == html)) {
         let text = "invalid --html: expected a file that the replay does not read";
         return Err(Failure::usage(text));
     }
@@ -417,7 +417,9 @@ fn notes(arguments: &ReplayArguments, intake: &Intake, lines: &LinesReport) -> V
              limit in force shows other calls than one without."
         ));
     }
-    if let Some(unknown) = intake.lanes().map(|lanes| lanes.unknown).filter(|count| *count > 0) {
+    if let Some(unknown) =
+        intake.policies().map(|policies| policies.unknown).filter(|count| *count > 0)
+    {
         notes.push(format!(
             "{} no policy of the file, and {} allowed.",
             count(unknown, "call names", "calls name"),

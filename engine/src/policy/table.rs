@@ -144,15 +144,19 @@ impl Policies {
         Some(format!("{} {text}", name.as_str()))
     }
 
-    /// Returns the base settings whose names match, as lines of a policy file, sorted by name.
-    pub fn list(&self, pattern: Pattern<'_>) -> Vec<String> {
+    /// Returns the base settings whose names match, sorted by name.
+    pub fn settings(&self, pattern: Pattern<'_>) -> Vec<(&FullName, &Setting)> {
         let entries = self.by_name.values().filter(|entry| pattern.matches(entry.name.as_bytes()));
-        let mut bases: Vec<_> =
-            entries.filter_map(|entry| Some((&entry.name, entry.base.as_ref()?))).collect();
+        let bases = entries.filter_map(|entry| Some((&entry.name, &entry.base.as_ref()?.setting)));
+        let mut bases: Vec<_> = bases.collect();
         bases.sort_unstable_by_key(|(name, _)| name.as_bytes());
-        let line =
-            |(name, held): (&FullName, &Held)| format!("{} {}", name.as_str(), held.setting.text);
-        bases.into_iter().map(line).collect()
+        bases
+    }
+
+    /// Returns [`settings`](Self::settings) as lines of a policy file.
+    pub fn list(&self, pattern: Pattern<'_>) -> Vec<String> {
+        let bases = self.settings(pattern).into_iter();
+        bases.map(|(name, setting)| format!("{} {}", name.as_str(), setting.text)).collect()
     }
 
     /// Sets the policy `name`. With `ends_at`, sets an override over the base until then. Without,

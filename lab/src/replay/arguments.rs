@@ -138,7 +138,7 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// Also write the report to a file, as one page of HTML
+    /// Also write the report to a file, as HTML
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

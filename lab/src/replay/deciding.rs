@@ -6,7 +6,7 @@ use super::event::Event;
 use super::failure::Failure;
 use super::keys::Keys;
 use super::ladder::Ladder;
-use super::lanes::Policy;
+use super::policies::Policy;
 use super::report::{
     ExcludedReport, KeyReport, LimitReport, PolicyReport, RungReport, RungUnits, SuggestionReport,
 };

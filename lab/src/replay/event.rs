@@ -13,14 +13,14 @@ pub struct Event {
     /// The time that the request took, in microseconds.
     pub request_us: u64,
     /// The policy that the call names.
-    pub lane: Lane,
+    pub applied: Applied,
     /// Whether the time is only the second.
     pub whole_second: bool,
 }
 
 /// The policy of a call: its number, and its effect on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct Applied {
     /// The number of the policy.
     pub policy: u16,
     /// The effect on the key.
@@ -42,7 +42,7 @@ pub enum Effect {
     Blocked,
 }
 
-impl Lane {
+impl Applied {
     /// No policy.
     pub const NONE: Self = Self { policy: 0, effect: Effect::None };
 }

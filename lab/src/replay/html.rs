@@ -1,54 +1,55 @@
-//! The report as one page of HTML, which loads nothing.
+//! The report as one HTML file, which loads nothing.
 
 use super::escaping::html;
 use super::report::{LimitReport, Report, SuggestionReport, TimelineReport};
 use super::wording::{bytes, clock, count, grouped, queued, share, wait, window};
 use std::fmt::Write as _;
 
-const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("html.css");
 
 /// The width and height of a chart, in units of its own.
 const WIDTH: u64 = 960;
 const HEIGHT: u64 = 160;
 
-/// Returns the page of a report.
-pub fn page(report: &Report) -> String {
-    let mut page = String::from(
+/// Returns the HTML of a report.
+pub fn document(report: &Report) -> String {
+    let mut document = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
          name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta \
          http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
          'unsafe-inline'\">\n<title>Replay of a log</title>\n",
     );
-    let _ = write!(page, "<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n");
-    page.push_str(&head(report));
+    let _ = write!(document, "<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n");
+    document.push_str(&head(report));
     for doubt in &report.doubts {
-        let _ = writeln!(page, "<p><strong>The figures may be wrong:</strong> {}</p>", html(doubt));
+        let _ =
+            writeln!(document, "<p><strong>The figures may be wrong:</strong> {}</p>", html(doubt));
     }
     if !report.notes.is_empty() {
-        page.push_str("<ul>\n");
+        document.push_str("<ul>\n");
         for note in &report.notes {
-            let _ = writeln!(page, "<li>{}</li>", html(note));
+            let _ = writeln!(document, "<li>{}</li>", html(note));
         }
-        page.push_str("</ul>\n");
+        document.push_str("</ul>\n");
     }
     if !report.limits.is_empty() {
-        page.push_str(&overview(&report.limits, !report.policies.is_empty()));
+        document.push_str(&overview(&report.limits, !report.policies.is_empty()));
     }
     if !report.policies.is_empty() {
-        page.push_str(&policies(report));
+        document.push_str(&policies(report));
     }
     for limit in &report.limits {
-        page.push_str(&details(limit));
+        document.push_str(&details(limit));
     }
     if let Some(suggestion) = &report.suggestion {
-        page.push_str(&suggested(suggestion, report));
+        document.push_str(&suggested(suggestion, report));
     }
     let _ = write!(
-        page,
+        document,
         "</main>\n<footer>redis-throttle-lab {}</footer>\n</body>\n</html>\n",
         html(report.version)
     );
-    page
+    document
 }
 
 fn head(report: &Report) -> String {

@@ -6,14 +6,14 @@ use super::bad::{Bad, Sample};
 use super::condition::Condition;
 use super::counts::{Counts, LONG_US};
 use super::escaping::shown;
-use super::event::{Event, Lane};
+use super::event::{Applied, Event};
 use super::failure::{BAD_LINES, Failure};
 use super::fields::{Field, Names, Values};
 use super::form::{Form, Plan};
 use super::formats::End;
 use super::keys::{Full, KEY_LEN_MAX, Keys};
-use super::lanes::Lanes;
 use super::lines::Line;
+use super::policies::Policies;
 use super::price::Price;
 use super::stamp::{NoStamp, Stamp, Stamps, Unit, offset_s};
 use super::template::{NoText, Template};
@@ -33,7 +33,7 @@ pub struct Intake {
     key: Template,
     price: Option<Price>,
     conditions: Vec<Condition>,
-    lanes: Option<Lanes>,
+    policies: Option<Policies>,
     stamps: Stamps,
     /// Whether no format fits the first lines.
     is_guess: bool,
@@ -94,7 +94,7 @@ impl Intake {
     pub fn new(
         arguments: &ReplayArguments,
         plan: &Plan,
-        lanes: Option<Lanes>,
+        policies: Option<Policies>,
     ) -> Result<Self, Failure> {
         let mut names = Names::new(plan.aliases);
         let Some(key) = arguments.key.as_deref().or(plan.key) else {
@@ -107,7 +107,7 @@ impl Intake {
         let conditions: Vec<_> = conditions
             .map(|condition| Condition::parse(condition, &mut names))
             .collect::<Result<_, _>>()?;
-        let lanes = lanes.map(|lanes| lanes.bind(arguments, &mut names)).transpose()?;
+        let policies = policies.map(|policies| policies.bind(arguments, &mut names)).transpose()?;
         let time = Template::parse(arguments.time.as_deref().unwrap_or(&plan.time), &mut names)?;
         let request_time = match arguments.request_time.as_deref() {
             Some("none") => None,
@@ -141,7 +141,7 @@ impl Intake {
             key,
             price,
             conditions,
-            lanes,
+            policies,
             stamps: Stamps::new(utc_offset_s.transpose()?),
             is_guess: plan.is_guess,
             without_offset: 0,
@@ -172,8 +172,8 @@ impl Intake {
     }
 
     /// Returns the policies of the calls.
-    pub const fn lanes(&self) -> Option<&Lanes> {
-        self.lanes.as_ref()
+    pub const fn policies(&self) -> Option<&Policies> {
+        self.policies.as_ref()
     }
 
     /// Reads a comment, which may name columns; does nothing for other lines.
@@ -365,9 +365,9 @@ impl Intake {
                     return Ok(Err(Bad::LongKey));
                 }
                 self.counts.whole_seconds += u64::from(event.whole_second);
-                (event.key, event.lane) = match &mut self.lanes {
-                    None => (self.keys.number(key)?, Lane::NONE),
-                    Some(lanes) => lanes.number(line, values, key, &mut self.keys)?,
+                (event.key, event.applied) = match &mut self.policies {
+                    None => (self.keys.number(key)?, Applied::NONE),
+                    Some(policies) => policies.number(line, values, key, &mut self.keys)?,
                 };
                 Ok(Ok(Some(event)))
             }
@@ -416,7 +416,7 @@ impl Intake {
             self.counts.whole_times += u64::from(is_whole && request_us > 0);
         }
         let request_us = request_us.unwrap_or(took_us);
-        Ok(Some(Event { at_us, cost, key: 0, request_us, lane: Lane::NONE, whole_second }))
+        Ok(Some(Event { at_us, cost, key: 0, request_us, applied: Applied::NONE, whole_second }))
     }
 }
 

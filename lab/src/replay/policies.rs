@@ -1,19 +1,18 @@
 //! The policies of a file, and the one that each line names.
 
 use super::arguments::ReplayArguments;
-use super::event::{Effect, Lane};
+use super::event::{Applied, Effect};
 use super::fields::{Names, Values};
 use super::keys::{Full, Keys};
 use super::template::Template;
 use redis_throttle_engine::algorithms::Rule;
 use redis_throttle_engine::grammar::error::GrammarError;
-use redis_throttle_engine::grammar::policy::definition;
 use redis_throttle_engine::grammar::policy_file::{FILE_LEN_MAX, LineFault, policy_file};
 use redis_throttle_engine::policy::definition::{Enforcement, Setting, Stance};
 use redis_throttle_engine::policy::families::Refusal;
 use redis_throttle_engine::policy::name::{FullName, Name};
 use redis_throttle_engine::policy::pattern::Pattern;
-use redis_throttle_engine::policy::table::Policies;
+use redis_throttle_engine::policy::table;
 use redis_throttle_engine::time::Instant;
 use std::collections::HashMap;
 use std::fs::File;
@@ -30,7 +29,7 @@ pub struct Policy {
 
 /// The policies of a file, and the templates that name the policy of a line.
 #[derive(Debug)]
-pub struct Lanes {
+pub struct Policies {
     list: Vec<Policy>,
     by_name: HashMap<Box<[u8]>, u16>,
     policy: Option<Template>,
@@ -46,7 +45,7 @@ pub struct Lanes {
 /// The most templates for variants.
 const VARIANTS_MAX: usize = 8;
 
-impl Lanes {
+impl Policies {
     /// Reads a policy file.
     ///
     /// # Errors
@@ -71,16 +70,13 @@ impl Lanes {
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let file = policy_file(text)
             .map_err(|error| format!("line {}: {}", error.line, fault_text(error.fault)))?;
-        let mut table = Policies::default();
+        let mut table = table::Policies::default();
         table.load(file, Instant::from_us(0));
         let (mut list, mut by_name) = (Vec::new(), HashMap::new());
-        for line in table.list(Pattern::ANY) {
-            let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-            let policy = definition(&words).map_err(error_text)?;
+        for (name, setting) in table.settings(Pattern::ANY) {
             // A file has at most 10,000 policies.
-            let number = list.len() as u16;
-            by_name.insert(policy.name.as_bytes().into(), number);
-            list.push(Policy { name: policy.name.as_str().to_owned(), setting: policy.setting });
+            by_name.insert(name.as_bytes().into(), list.len() as u16);
+            list.push(Policy { name: name.as_str().to_owned(), setting: setting.clone() });
         }
         if list.is_empty() {
             return Err(
@@ -144,7 +140,7 @@ impl Lanes {
         values: &Values,
         key: &[u8],
         keys: &mut Keys,
-    ) -> Result<(u32, Lane), Full> {
+    ) -> Result<(u32, Applied), Full> {
         self.scoped.clear();
         let named = match (&self.policy, &self.fixed) {
             (Some(template), _) => template.fill(line, values, &mut self.copies).ok(),
@@ -152,7 +148,7 @@ impl Lanes {
         };
         let Some(name) = named.and_then(Name::new) else {
             self.unknown += 1;
-            return Ok((keys.number(key)?, Lane::NONE));
+            return Ok((keys.number(key)?, Applied::NONE));
         };
         self.scoped.extend_from_slice(name.as_bytes());
         let policy_len = self.scoped.len();
@@ -161,7 +157,7 @@ impl Lanes {
         let number = keys.number(&self.scoped)?;
         // The bytes of the name are needed after the template's memory is used again.
         let Some(name) = self.scoped.get(..policy_len).and_then(Name::new) else {
-            return Ok((number, Lane::NONE));
+            return Ok((number, Applied::NONE));
         };
         let variants = self.variants.iter();
         let (by_name, copies) = (&self.by_name, &mut self.copies);
@@ -174,7 +170,7 @@ impl Lanes {
             found.and_then(|found| Some((found, self.list.get(usize::from(found))?)))
         else {
             self.unknown += 1;
-            return Ok((number, Lane::NONE));
+            return Ok((number, Applied::NONE));
         };
         let enforcement = policy.setting.enforcement;
         let effect = match enforcement.stance(name, key, None, Instant::from_us(0)) {
@@ -183,7 +179,7 @@ impl Lanes {
             Stance::Off => Effect::Off,
             Stance::Blocked(_) => Effect::Blocked,
         };
-        Ok((number, Lane { policy: found, effect }))
+        Ok((number, Applied { policy: found, effect }))
     }
 }
 

@@ -3,8 +3,8 @@
 //! A state of fixed size has a slot of its largest size, behind a byte for its length. A window log
 //! grows, and has memory of its own.
 
+use super::chunked::Chunked;
 use super::failure::Failure;
-use super::paged::Paged;
 use crate::rules::Write;
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::state::Change;
@@ -22,7 +22,7 @@ pub struct States {
 
 #[derive(Debug)]
 enum Kind {
-    Slots(Paged<u8>),
+    Slots(Chunked<u8>),
     Logs { logs: Vec<Vec<u8>>, len: usize, longest: usize },
 }
 
@@ -45,7 +45,7 @@ impl States {
             .map(len_max)
             .try_fold(0, |longest, len| len.map(|len| len.max(longest)));
         let kind = match longest {
-            Some(len) => Kind::Slots(Paged::new(1 + len)),
+            Some(len) => Kind::Slots(Chunked::new(1 + len)),
             None => Kind::Logs { logs: Vec::new(), len: 0, longest: 0 },
         };
         Self { kind, whole: Vec::new() }

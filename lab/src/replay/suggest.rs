@@ -6,9 +6,9 @@
 //! begins with a call. The suggested burst is the largest among the keys to cover.
 
 use super::arguments::ReplayArguments;
+use super::chunked::Chunked;
 use super::event::Event;
 use super::ladder::{Ladder, Rung};
-use super::paged::Paged;
 use redis_throttle_engine::bounds::Period;
 use redis_throttle_engine::grammar::number;
 
@@ -26,9 +26,9 @@ pub struct Suggest {
     cover: usize,
     horizon: Period,
     margin_percent: u64,
-    keys: Paged<OfKey>,
+    keys: Chunked<OfKey>,
     /// The numbers of a key at each rung: [`OF_RATE`] or [`OF_WINDOW`] of them.
-    rungs: Paged<u64>,
+    rungs: Chunked<u64>,
     /// The keys with rungs.
     with_rungs: u32,
 }
@@ -97,9 +97,9 @@ impl Suggest {
         let cover = cover.ok_or("invalid --cover: expected 99, 99.9 or 99.99")?;
         let horizon = number::period(arguments.horizon.as_bytes());
         let horizon = horizon.ok_or("invalid --horizon: expected a duration such as 60s")?;
-        let rungs = Paged::new(ladder.rungs.len() * ladder.rungs.first().map_or(0, len_at));
+        let rungs = Chunked::new(ladder.rungs.len() * ladder.rungs.first().map_or(0, len_at));
         let margin_percent = u64::from(arguments.margin);
-        let keys = Paged::new(1);
+        let keys = Chunked::new(1);
         Ok(Self { ladder, cover, horizon, margin_percent, keys, rungs, with_rungs: 0 })
     }
 

@@ -1,7 +1,7 @@
 //! The effect of a limit on the calls of a log, in numbers.
 
+use super::chunked::Chunked;
 use super::moments::Moments;
-use super::paged::Paged;
 
 /// The numbers of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Verdict {
 /// The numbers of all keys under a limit.
 #[derive(Debug)]
 pub struct Tally {
-    of_keys: Paged<OfKey>,
+    of_keys: Chunked<OfKey>,
     window_us: u64,
     /// The lifetimes of keys.
     pub at_once: AtOnce,
@@ -74,7 +74,7 @@ impl Tally {
         let window_us = window_us.max(1_000_000);
         let windows = u32::try_from(life_us.div_ceil(window_us)).unwrap_or(u32::MAX).max(1);
         Self {
-            of_keys: Paged::new(1),
+            of_keys: Chunked::new(1),
             window_us,
             at_once: AtOnce { windows, ..AtOnce::default() },
             calls: 0,

@@ -2,7 +2,7 @@
 
 use super::event::{Effect, Event};
 use super::failure::Failure;
-use super::lanes::Policy;
+use super::policies::Policy;
 use super::states::States;
 use super::tally::{Fate, Tally, Verdict};
 use crate::rules::{Choice, Write, decide};
@@ -208,9 +208,9 @@ impl PolicyTrial {
     ///
     /// [`Failure`] of the states.
     pub fn call(&mut self, event: &Event) -> Result<(), Failure> {
-        let number = usize::from(event.lane.policy);
+        let number = usize::from(event.applied.policy);
         let allowed = Fate { verdict: Verdict::Allowed, wait_us: 0 };
-        let (fate, policy) = match (event.lane.effect, self.policies.get(number)) {
+        let (fate, policy) = match (event.applied.effect, self.policies.get(number)) {
             (Effect::None, _) | (_, None) => {
                 self.tally.count(event.key, event.at_us, allowed);
                 return Ok(());

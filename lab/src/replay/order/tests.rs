@@ -1,8 +1,8 @@
-use super::super::event::Lane;
+use super::super::event::Applied;
 use super::*;
 
 fn event(at_us: u64, key: u32) -> Event {
-    Event { at_us, cost: 1, key, request_us: 0, lane: Lane::NONE, whole_second: false }
+    Event { at_us, cost: 1, key, request_us: 0, applied: Applied::NONE, whole_second: false }
 }
 
 /// Returns the times and keys in the order in which they pass, and the number of late calls.

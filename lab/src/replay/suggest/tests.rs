@@ -1,18 +1,18 @@
 use super::super::arguments::SuggestedAlgorithm;
-use super::super::event::Lane;
+use super::super::event::Applied;
 use super::*;
 use redis_throttle_engine::bounds::{Limit, Slots};
 use redis_throttle_engine::grammar::rule::rule_with_cost;
 use redis_throttle_engine::time::{Instant, Span};
 
 fn event(at_us: u64, key: u32, cost: u64) -> Event {
-    Event { at_us, cost, key, request_us: 0, lane: Lane::NONE, whole_second: false }
+    Event { at_us, cost, key, request_us: 0, applied: Applied::NONE, whole_second: false }
 }
 
 fn suggest(ladder: Ladder, cover: usize) -> Suggest {
-    let rungs = Paged::new(ladder.rungs.len() * len_at(&ladder.rungs[0]));
+    let rungs = Chunked::new(ladder.rungs.len() * len_at(&ladder.rungs[0]));
     let horizon = Period::new(Span::from_ms(60_000)).unwrap();
-    let keys = Paged::new(1);
+    let keys = Chunked::new(1);
     Suggest { ladder, cover, horizon, margin_percent: 0, keys, rungs, with_rungs: 0 }
 }
 
