@@ -107,21 +107,4 @@ mod tests {
         breaker.end_probe();
         assert!(!breaker.is_open(now + PAUSE * 3) && breaker.enter(now + PAUSE * 3));
     }
-
-    #[test]
-    fn pause_after_a_probe_counts_from_its_begin_and_lasts_until_the_next_dial_is_due() {
-        let (mut breaker, now) = (breaker(2), clock::now());
-        breaker.fail(now);
-        breaker.fail(now);
-        // A failure during the pause does not prolong it.
-        breaker.fail(now + PAUSE / 2);
-        for (earliest, pauses) in [(None, 1), (Some(PAUSE * 9), 9)] {
-            assert!(!breaker.is_open(now + PAUSE) && breaker.enter(now + PAUSE));
-            breaker.fail_probe(earliest.map(|earliest| now + PAUSE + earliest));
-            let due = now + PAUSE + PAUSE * pauses;
-            assert!(breaker.is_open(due - PAUSE / 2) && !breaker.is_open(due));
-            breaker.answer();
-            (0..2).for_each(|_| breaker.fail(now));
-        }
-    }
 }

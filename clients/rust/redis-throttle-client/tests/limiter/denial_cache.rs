@@ -2,7 +2,7 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, Limiter, Options, Rule, Source};
-use tokio::time::{advance, sleep};
+use tokio::time::advance;
 
 use crate::{api, distant, ms, one, times};
 
@@ -48,26 +48,4 @@ async fn cached_denial_is_timed_from_before_its_request() {
     assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Local);
     advance(ms(1)).await;
     assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Server);
-}
-
-/// The denial arrives after the key was forgotten or refunded.
-#[tokio::test(start_paused = true)]
-async fn forget_and_refund_remove_a_pending_denial() {
-    let server = FakeServer::new();
-    let options = Options::default().denial_cache(9);
-    let limiter = distant(&server, [0, 50], options);
-    for forgets in [true, false] {
-        assert!(times(&limiter, &one(), 1).await[0].allowed);
-        let asking = limiter.clone();
-        let denied = tokio::spawn(async move { asking.check(one().of("42")).await.unwrap() });
-        sleep(ms(10)).await;
-        if forgets {
-            limiter.forget(one().of("42")).await.unwrap();
-        } else {
-            let _ = limiter.refund(one().of("42")).await.unwrap();
-        }
-        assert!(!denied.await.unwrap().allowed);
-        assert!(times(&limiter, &one(), 1).await[0].allowed);
-        limiter.forget(one().of("42")).await.unwrap();
-    }
 }

@@ -44,19 +44,6 @@ async fn silent_connection_is_left_though_its_callers_give_up_before_the_timeout
     assert_eq!(dials.load(Ordering::Relaxed), 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn connection_on_which_another_call_is_answered_stays_when_a_caller_gives_up() {
-    let (first, others) = (FakeServer::new(), FakeServer::new());
-    first.hang();
-    let (limiter, dials) = first_to(&first, &others);
-    assert!(timeout(ms(50), reason(&limiter)).await.is_err());
-    first.recover();
-    assert_eq!(reason(&limiter).await, None);
-    sleep(ms(200)).await;
-    assert_eq!(reason(&limiter).await, None);
-    assert_eq!(dials.load(Ordering::Relaxed), 1);
-}
-
 #[test]
 fn dial_on_a_runtime_that_does_not_run_holds_no_call_for_longer_than_a_dial_may_take() {
     let runtime = || -> Runtime { Builder::new_current_thread().enable_time().build().unwrap() };

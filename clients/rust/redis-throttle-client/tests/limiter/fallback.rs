@@ -2,27 +2,8 @@
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
-use tokio::time::advance;
 
 use crate::{allowed, api, first_denied, ms, times};
-
-#[tokio::test(start_paused = true)]
-async fn on_error_local_enforces_the_local_share() {
-    let server = FakeServer::new();
-    server.go_away();
-    let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
-    let rule = rule.local_share(0.1).unwrap();
-    let limiter = server.limiter();
-    let found = times(&limiter, &rule, 7).await;
-    assert_eq!(allowed(&found), first_denied(6));
-    assert!(found.iter().all(|one| one.source == Source::Local && one.degraded));
-    assert_eq!(found[6].retry_after, ms(10_000));
-    advance(ms(9_999)).await;
-    assert!(!limiter.check(rule.of("42")).await.unwrap().allowed);
-    advance(ms(1)).await;
-    assert!(limiter.check(rule.of("42")).await.unwrap().allowed);
-    assert!(limiter.check(rule.of("other")).await.unwrap().allowed);
-}
 
 #[tokio::test(start_paused = true)]
 async fn local_share_is_one_by_default_and_below_one_unit_lengthens_the_window() {
@@ -91,19 +72,4 @@ async fn rejected_command_is_an_error_under_every_on_error_and_counted() {
     server.reply_with("ERR unknown command 'RL.GCRA'");
     let error = limiter.check(api().of("42")).await.unwrap_err().to_string();
     assert!(error.contains("is the module loaded"), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn call_is_no_longer_in_flight_after_it_ends() {
-    let server = FakeServer::new();
-    let (limiter, api) = (server.limiter_with(Options::default().max_in_flight(1)).unwrap(), api());
-    let found = times(&limiter, &api, 3).await;
-    assert!(found.iter().all(|decision| decision.source == Source::Server));
-    server.reply_with("WRONGTYPE no");
-    for _ in 0..3 {
-        let error = limiter.check(api.of("42")).await.unwrap_err();
-        assert!(matches!(error, Error::CommandRejected { .. }), "{error}");
-    }
-    server.recover();
-    assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
 }

@@ -6,7 +6,7 @@ use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, OnError, Options, Rule, Source};
 use tokio::time::Instant;
 
-use crate::{api, commands, ms};
+use crate::{commands, ms};
 
 #[tokio::test(start_paused = true)]
 async fn dropped_lease_is_released_once() {
@@ -43,23 +43,6 @@ async fn lease_with_on_error_deny_is_denied_without_a_server_and_check_rejects_l
     let closed = jobs.on_error(OnError::Deny).unwrap();
     let denied = server.limiter().lease(closed.of("42")).await.unwrap_err();
     assert!(matches!(denied, Error::Denied(decision) if decision.source == Source::Error));
-}
-
-#[tokio::test(start_paused = true)]
-async fn rules_and_leases_are_checked_in_one_call() {
-    let server = FakeServer::new();
-    let (limiter, api) = (server.limiter(), api());
-    let jobs = Rule::lease("jobs", 1, "60s").unwrap();
-    let items = [jobs.of("42"), api.of("42")];
-    let checked = limiter.check_with_leases(&items, Some("acme")).await.unwrap();
-    let found = (checked.decision.allowed, checked.leases.len(), server.calls().len());
-    assert_eq!(found, (true, 1, 1));
-    assert_eq!(server.calls()[0][1], "rl:{acme}:jobs:42");
-    let denied = limiter.check_with_leases(&items, Some("acme")).await.unwrap();
-    let found = (denied.decision.allowed, &*denied.decision.rule, denied.leases.len());
-    assert_eq!(found, (false, "jobs", 0));
-    // A denial takes nothing from any rule.
-    assert_eq!(limiter.peek(api.of("42").tag("acme").cost(0)).await.unwrap().remaining, 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,23 +80,6 @@ async fn at_once(limiter: &Limiter, rule: &Rule, count: usize) -> Vec<Decision> 
     found
 }
 
-#[tokio::test(start_paused = true)]
-async fn concurrent_calls_share_fetches_and_stay_within_the_limit() {
-    let server = FakeServer::new();
-    let big = Rule::gcra("big", 1000, 1000, "60s").unwrap();
-    let found = at_once(&prefetching(&server, 100), &big, 100).await;
-    assert!(found.iter().all(|decision| decision.allowed));
-    assert_eq!(server.calls().len(), 1);
-
-    let server = FakeServer::new();
-    let found = at_once(&prefetching(&server, 4), &api(), 100).await;
-    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 6);
-    // One fetch is for all callers. Those whose promised permit does not arrive fetch once more,
-    // together.
-    let costs: Vec<_> = server.calls().iter().map(|call| call[6].clone()).collect();
-    assert_eq!(costs, ["100", "94"]);
-}
-
 /// The round trip takes more than half of the timeout, so the second fetch comes too late.
 #[tokio::test(start_paused = true)]
 async fn burst_over_a_slow_link_is_denied_and_not_degraded_after_a_shortfall() {

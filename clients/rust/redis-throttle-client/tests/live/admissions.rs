@@ -1,5 +1,5 @@
-//! Admissions on a real server: the call of a language model, cancelled anywhere, with lost
-//! answers, and with a server that is silent for a while.
+//! Admissions on a real server: the call of a language model, cancelled anywhere, and with lost
+//! answers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use redis::Value;
 use redis_throttle_client::{Admission, Backend, Decision, Error, Limiter, QuotaUnit, Rule};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
+use crate::proxy::losing;
 use crate::server::{Server, backend, until};
 use crate::{limiter, ms, patient};
 
@@ -167,48 +166,6 @@ async fn admission_cancelled_at_any_await_is_ended() {
     }
 }
 
-/// Starts a proxy that drops the answer to the n-th command of the module, and its connection.
-async fn losing(to: u16, nth: usize) -> redis::Client {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let commands = Arc::new(AtomicUsize::new(0));
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
-            tokio::spawn(lead(client, server, commands.clone(), nth));
-        }
-    });
-    redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap()
-}
-
-/// Forwards both ways, until it drops an answer.
-async fn lead(
-    mut client: TcpStream,
-    mut server: TcpStream,
-    commands: Arc<AtomicUsize>,
-    nth: usize,
-) {
-    let (mut request, mut reply, mut loses) = (vec![0; 1 << 16], vec![0; 1 << 16], false);
-    loop {
-        tokio::select! {
-            read = client.read(&mut request) => {
-                let Ok(length @ 1..) = read else { return };
-                let found = String::from_utf8_lossy(&request[..length]).matches("\nRL.").count();
-                let before = commands.fetch_add(found, Ordering::Relaxed);
-                loses |= (before..before + found).contains(&nth);
-                server.write_all(&request[..length]).await.unwrap();
-            }
-            read = server.read(&mut reply) => {
-                let Ok(length @ 1..) = read else { return };
-                if loses {
-                    return;
-                }
-                client.write_all(&reply[..length]).await.unwrap();
-            }
-        }
-    }
-}
-
 #[tokio::test]
 async fn lost_answers_change_no_units() {
     if backend() != Backend::Module {
@@ -217,7 +174,16 @@ async fn lost_answers_change_no_units() {
     let (server, rules) = (Server::start().await, Rules::new());
     // The call, and its three ends.
     for nth in 0..5 {
-        let client = losing(server.port, nth).await;
+        let commands = Arc::new(AtomicUsize::new(0));
+        let drops = move || {
+            let commands = commands.clone();
+            move |request: &str| {
+                let found = request.matches("\nRL.").count();
+                let before = commands.fetch_add(found, Ordering::Relaxed);
+                (before..before + found).contains(&nth)
+            }
+        };
+        let client = redis::Client::open(losing(server.port, drops).await).unwrap();
         let limiter = Limiter::with_options(client, patient()).unwrap();
         let (tenant, settled) = (format!("t{nth}"), AtomicUsize::new(0));
         rules.run(&limiter, &tenant, &settled).await;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use redis_throttle_client::{Error, Limiter, Options, Reason, Source};
+use redis_throttle_client::{Error, Limiter, Reason, Source};
 
 use crate::proxy::Proxy;
 use crate::server::{Server, until};
@@ -49,31 +48,6 @@ async fn limiter_leaves_silent_connections_and_a_demoted_primary() {
     proxy.lead_to(promoted.port);
     soon(&limiter, "the new primary decides", |reason| reason.is_none()).await;
     assert!(limiter.check(api().of("42")).await.unwrap().source == Source::Server);
-}
-
-#[tokio::test]
-async fn limiter_leaves_a_silent_connection_whose_callers_give_up_early() {
-    let server = Server::start().await;
-    let proxy = Proxy::start().await;
-    proxy.lead_to(server.port);
-    let options = Options::default().timeout(ms(200));
-    let client = redis::Client::open(proxy.url()).unwrap();
-    let limiter = Limiter::with_options(client, options).unwrap();
-    until("the server decides", async || reason(&limiter).await.is_none()).await;
-    // The server answers calls whose callers are gone at once: the connection stays.
-    let before = proxy.accepted();
-    let began = Instant::now();
-    while began.elapsed() < ms(600) {
-        assert!(reason(&limiter).now_or_never().is_none());
-        tokio::time::sleep(ms(10)).await;
-    }
-    assert_eq!(proxy.accepted(), before);
-    proxy.silence();
-    until("another connection decides", async || {
-        matches!(tokio::time::timeout(ms(100), reason(&limiter)).await, Ok(None))
-    })
-    .await;
-    assert_eq!(proxy.accepted(), before + 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! A proxy whose connections can fall silent, without a reset, whose replies can be late, and that
-//! can lead elsewhere.
+//! Proxies: one whose connections can fall silent, without a reset, whose replies can be late, and
+//! that can lead elsewhere; and one that drops replies.
 
 // Several test programs include this file, and each uses a part of it.
 #![allow(dead_code)]
@@ -110,5 +110,44 @@ async fn forward(client: &mut TcpStream, server: &mut TcpStream, delay: Duration
     tokio::select! {
         _ = copy(&mut requests, &mut to_server) => {}
         ((), ()) = async { tokio::join!(read, write) } => {}
+    }
+}
+
+/// Starts a proxy to a port. It runs requests for which the function of their connection returns
+/// true, but drops the reply and ends the connection. Returns its URL.
+pub async fn losing<F: FnMut(&str) -> bool + Send + 'static>(
+    to: u16,
+    mut drops: impl FnMut() -> F + Send + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+            tokio::spawn(lose(client, server, drops()));
+        }
+    });
+    format!("redis://127.0.0.1:{port}")
+}
+
+/// Forwards both ways, until it drops a reply.
+async fn lose(mut client: TcpStream, mut server: TcpStream, mut drops: impl FnMut(&str) -> bool) {
+    let (mut request, mut reply, mut drops_next) = (vec![0; 1 << 16], vec![0; 1 << 16], false);
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => {
+                let Ok(length @ 1..) = read else { return };
+                drops_next |= drops(&String::from_utf8_lossy(&request[..length]));
+                if server.write_all(&request[..length]).await.is_err() {
+                    return;
+                }
+            }
+            read = server.read(&mut reply) => {
+                let Ok(length @ 1..) = read else { return };
+                if drops_next || client.write_all(&reply[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
     }
 }
