@@ -177,19 +177,17 @@ final class Backends {
       return hasModule(call)
           .thenCompose(
               hasModule ->
-                  hasModule
-                      ? CompletableFuture.completedFuture(Backend.MODULE)
-                      : findLibrary(call));
+                  hasModule ? CompletableFuture.completedFuture(Backend.MODULE) : findLibrary());
     }
-    return findLibrary(call);
+    return findLibrary();
   }
 
-  private CompletableFuture<Backend> findLibrary(Words call) {
+  private CompletableFuture<Backend> findLibrary() {
     if (wanted == Backend.SCRIPT) {
-      return loadScript(call);
+      return loadScript();
     }
     CompletableFuture<Backend> functions =
-        onPrimaries(node -> load(node, call, LOADS_MAX - 1)).thenApply(done -> Backend.FUNCTIONS);
+        onPrimaries(node -> load(node, LOADS_MAX - 1)).thenApply(done -> Backend.FUNCTIONS);
     return recovered(
         functions,
         error -> {
@@ -197,20 +195,20 @@ final class Backends {
               error instanceof CommandRejectedException || Errors.beginsWith(error, "READONLY");
           // The server would refuse the script to an unauthenticated client as well.
           boolean isFinal = wanted == Backend.FUNCTIONS || Errors.beginsWith(error, "NOAUTH");
-          return isFinal || !isRefused ? CompletableFuture.failedFuture(error) : loadScript(call);
+          return isFinal || !isRefused ? CompletableFuture.failedFuture(error) : loadScript();
         });
   }
 
-  private CompletableFuture<Backend> loadScript(Words call) {
+  private CompletableFuture<Backend> loadScript() {
     // Send EVALSHA first, because a server refuses it to an unauthenticated client. For a text as
     // long as the script, the server would close that client's connection.
     return onPrimaries(
             node ->
                 recovered(
-                    keyed(node, call, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
+                    sent(node, "EVALSHA", Library.SCRIPT_SHA1, "0", "VERSION"),
                     error ->
                         Errors.beginsWith(error, "NOSCRIPT")
-                            ? keyed(node, call, "EVAL", Library.SCRIPT, "0", "VERSION")
+                            ? sent(node, "EVAL", Library.SCRIPT, "0", "VERSION")
                             : CompletableFuture.failedFuture(error)))
         .thenApply(done -> Backend.SCRIPT);
   }
@@ -219,10 +217,10 @@ final class Backends {
    * Loads the function library, unless the server has the same or a newer version. A newer one
    * serves older clients too.
    */
-  private CompletableFuture<@Nullable Object> load(Routes node, Words call, int left) {
+  private CompletableFuture<@Nullable Object> load(Node node, int left) {
     CompletableFuture<@Nullable Object> asked =
         recovered(
-            keyed(node, call, "FCALL", "rl_version", "0"),
+            sent(node, "FCALL", "rl_version", "0"),
             error ->
                 isNoFunction(Errors.text(error))
                     ? CompletableFuture.completedFuture(null)
@@ -235,31 +233,31 @@ final class Backends {
           // REPLACE only over an older version, so that no newer or foreign library is overwritten.
           CompletableFuture<@Nullable Object> loaded =
               there == null
-                  ? keyed(node, call, "FUNCTION", "LOAD", Library.FUNCTIONS)
-                  : keyed(node, call, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
+                  ? sent(node, "FUNCTION", "LOAD", Library.FUNCTIONS)
+                  : sent(node, "FUNCTION", "LOAD", "REPLACE", Library.FUNCTIONS);
           return recovered(
               loaded,
               error ->
                   left > 0 && LIBRARY_EXISTS.matcher(Errors.text(error)).find()
-                      ? load(node, call, left - 1)
+                      ? load(node, left - 1)
                       : CompletableFuture.failedFuture(error));
         });
   }
 
-  /** Sends a command of a search. Its error is classified. */
-  private CompletableFuture<@Nullable Object> keyed(Routes node, Words call, String... words) {
-    return keyed(node, new Words(List.of(words), call.keys(), false, null));
+  /** Sends a command of a search to a node. */
+  private static CompletableFuture<@Nullable Object> sent(Node node, String... words) {
+    return classified(Routes.sendFree(node, List.of(words)));
   }
 
-  private static CompletableFuture<@Nullable Object> keyed(Routes node, Words call) {
-    return recovered(
-        node.send(call, null), error -> CompletableFuture.failedFuture(Errors.classified(error)));
+  private static CompletableFuture<@Nullable Object> classified(
+      CompletableFuture<@Nullable Object> reply) {
+    return recovered(reply, error -> CompletableFuture.failedFuture(Errors.classified(error)));
   }
 
   /** Returns true if the server has the module, even if it refuses the call. */
   private CompletableFuture<Boolean> hasModule(Words call) {
     Words asked = Words.probe(call.keys().get(0));
-    return keyed(routes, asked)
+    return classified(routes.send(asked, null))
         .handle(
             (reply, error) -> {
               if (error == null) {
@@ -281,18 +279,18 @@ final class Backends {
    * not answer.
    */
   private CompletableFuture<@Nullable Object> onPrimaries(
-      Function<Routes, CompletableFuture<@Nullable Object>> act) {
+      Function<Node, CompletableFuture<@Nullable Object>> act) {
     return routes.primaries().thenCompose(nodes -> onAll(nodes, act));
   }
 
   private CompletableFuture<@Nullable Object> onAll(
-      List<Routes> nodes, Function<Routes, CompletableFuture<@Nullable Object>> act) {
+      List<Node> nodes, Function<Node, CompletableFuture<@Nullable Object>> act) {
     CompletableFuture<@Nullable Object> all = new CompletableFuture<>();
     List<Throwable> errors = new ArrayList<>();
     int[] left = {nodes.size()};
     Runnable stop =
         nodes.size() == 1 ? () -> {} : loop.after(timeoutNs / 2, () -> all.complete(null));
-    for (Routes node : nodes) {
+    for (Node node : nodes) {
       act.apply(node)
           .whenComplete(
               (reply, error) -> {

@@ -134,44 +134,10 @@ final class Cluster implements Routes {
   }
 
   @Override
-  public CompletableFuture<List<Routes>> primaries() {
+  public CompletableFuture<List<Node>> primaries() {
     CompletableFuture<SlotMap> known =
         map == null ? read() : CompletableFuture.completedFuture(map);
-    return known.thenApply(
-        read -> {
-          List<Routes> all = new ArrayList<>();
-          read.primaries().forEach(name -> all.add(new Primary(node(name))));
-          return all;
-        });
-  }
-
-  /** The route of the commands of a search to one primary. */
-  private record Primary(Node node) implements Routes {
-    @Override
-    public CompletableFuture<@Nullable Object> send(Words call, @Nullable Pending pending) {
-      return Routes.sendFree(node, call.list());
-    }
-
-    @Override
-    public Node nodeOf(Words call) {
-      return node;
-    }
-
-    @Override
-    public Collection<Node> nodes() {
-      return List.of(node);
-    }
-
-    @Override
-    public void dial() {}
-
-    @Override
-    public CompletableFuture<List<Routes>> primaries() {
-      return CompletableFuture.completedFuture(List.of(this));
-    }
-
-    @Override
-    public void close() {}
+    return known.thenApply(read -> read.primaries().stream().map(this::node).toList());
   }
 
   @Override

@@ -220,9 +220,7 @@ final class Pending extends RunClock.Due {
 
   /** Lets the call in line be sent. */
   void serve() {
-    CompletableFuture<Boolean> served = turn;
-    turn = null;
-    stage = Stage.SEARCHING;
+    CompletableFuture<Boolean> served = takeTurn();
     if (served != null) {
       served.complete(true);
     }
@@ -230,12 +228,17 @@ final class Pending extends RunClock.Due {
 
   /** Takes the call out of the line of a node that the cluster no longer has. */
   void turnBack() {
-    CompletableFuture<Boolean> served = turn;
-    turn = null;
-    stage = Stage.SEARCHING;
+    CompletableFuture<Boolean> served = takeTurn();
     if (served != null) {
       served.completeExceptionally(new NotSentException(null));
     }
+  }
+
+  private @Nullable CompletableFuture<Boolean> takeTurn() {
+    CompletableFuture<Boolean> taken = turn;
+    turn = null;
+    stage = Stage.SEARCHING;
+    return taken;
   }
 
   /** Called when the command is sent. */

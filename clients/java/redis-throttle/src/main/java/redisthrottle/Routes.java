@@ -23,8 +23,8 @@ interface Routes {
   /** Dials before the first call. */
   void dial();
 
-  /** Returns a route to each primary, for commands without a key. */
-  CompletableFuture<List<Routes>> primaries();
+  /** Returns the primaries, for commands without a key. */
+  CompletableFuture<List<Node>> primaries();
 
   /** Returns the error of a call that was not redirected, as the caller sees it. */
   default Throwable explained(Throwable error) {
@@ -77,8 +77,8 @@ interface Routes {
     }
 
     @Override
-    public CompletableFuture<List<Routes>> primaries() {
-      return CompletableFuture.completedFuture(List.of(this));
+    public CompletableFuture<List<Node>> primaries() {
+      return CompletableFuture.completedFuture(List.of(node));
     }
 
     @Override
