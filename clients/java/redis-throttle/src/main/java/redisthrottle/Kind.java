@@ -1,26 +1,22 @@
 package redisthrottle;
 
+import java.util.Locale;
+
 /** The algorithm of a rule. */
 public enum Kind {
-  GCRA("gcra"),
-  TOKEN_BUCKET("token_bucket"),
-  LEAKY_BUCKET("leaky_bucket"),
-  FIXED("fixed"),
-  SLIDING("sliding"),
-  SLIDING_LOG("sliding_log"),
-  BACKOFF("backoff"),
-  QUOTA("quota"),
-  LEASE("lease"),
-  POLICY("policy");
-
-  private final String word;
-
-  Kind(String word) {
-    this.word = word;
-  }
+  GCRA,
+  TOKEN_BUCKET,
+  LEAKY_BUCKET,
+  FIXED,
+  SLIDING,
+  SLIDING_LOG,
+  BACKOFF,
+  QUOTA,
+  LEASE,
+  POLICY;
 
   /** Returns the name that all clients use, such as {@code token_bucket}. */
   public String word() {
-    return word;
+    return name().toLowerCase(Locale.ROOT);
   }
 }

@@ -1,5 +1,6 @@
 package redisthrottle;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ThreadLocalRandom;
@@ -9,6 +10,9 @@ import java.util.function.Supplier;
 
 /** Sets the options of a limiter. A mistake is an {@link InvalidArgumentException}. */
 public final class LimiterBuilder {
+  private static final int COUNT_MAX = 1_000_000;
+  private static final Duration HOUR = Duration.ofHours(1);
+
   private final Connector connector;
   private final Supplier<Clock> clock;
   private final Options options = new Options();
@@ -21,12 +25,21 @@ public final class LimiterBuilder {
     this.executor = executor;
   }
 
+  private static Duration time(String option, Duration given) {
+    return Checks.between(option, given, Checks.MILLISECOND, HOUR);
+  }
+
+  private static int count(String option, int given, int least) {
+    return (int) Checks.integer(option, given, least, COUNT_MAX);
+  }
+
   /**
    * Sets the most that a call takes in all, from 1 ms to 1 h; 1 s by default. Only the first dial
    * to a node, for which calls wait up to 5 s, comes on top.
    */
   public LimiterBuilder timeout(Duration timeout) {
-    options.setTimeout(timeout);
+    options.timeout = time("timeout", timeout);
+    options.isTimeoutSet = true;
     return this;
   }
 
@@ -36,7 +49,7 @@ public final class LimiterBuilder {
    * and the longest stall of the server.
    */
   public LimiterBuilder silence(Duration silence) {
-    options.setSilence(silence);
+    options.silence = time("silence", silence);
     return this;
   }
 
@@ -51,7 +64,7 @@ public final class LimiterBuilder {
    * default. Further calls stand in line.
    */
   public LimiterBuilder maxInFlight(int commands) {
-    options.setMaxInFlight(commands);
+    options.maxInFlight = count("maxInFlight", commands, 1);
     return this;
   }
 
@@ -60,7 +73,7 @@ public final class LimiterBuilder {
    * further calls at once.
    */
   public LimiterBuilder maxWaiting(int calls) {
-    options.setMaxWaiting(calls);
+    options.maxWaiting = count("maxWaiting", calls, 0);
     return this;
   }
 
@@ -69,7 +82,7 @@ public final class LimiterBuilder {
    * without an answer; 10,000 by default, and 0 for none.
    */
   public LimiterBuilder knownDenials(int keys) {
-    options.setKnownDenials(keys);
+    options.knownDenials = count("knownDenials", keys, 0);
     return this;
   }
 
@@ -87,7 +100,8 @@ public final class LimiterBuilder {
    * the pause, after which one call probes the node; 5 and 1 s by default.
    */
   public LimiterBuilder breaker(int failures, Duration pause) {
-    options.setBreaker(failures, pause);
+    options.breakerFailures = count("breakerFailures", failures, 1);
+    options.breakerPause = time("breakerPause", pause);
     return this;
   }
 
@@ -97,7 +111,8 @@ public final class LimiterBuilder {
    * until then. The default is no cache.
    */
   public LimiterBuilder denialCache(int denials, Duration longest) {
-    options.setDenialCache(denials, longest);
+    options.denialCache = count("denialCache", denials, 0);
+    options.denialCacheMax = time("denialCacheMax", longest);
     return this;
   }
 
@@ -130,7 +145,7 @@ public final class LimiterBuilder {
    * raw data.
    */
   public LimiterBuilder hmacSecret(String secret) {
-    options.setHmacSecret(secret);
+    options.hmacSecret = Checks.present("hmacSecret", secret).getBytes(StandardCharsets.UTF_8);
     return this;
   }
 

@@ -2,7 +2,6 @@ package redisthrottle;
 
 import java.util.List;
 import java.util.PriorityQueue;
-import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -21,7 +20,6 @@ final class ManualClock {
     }
   }
 
-  private final ReentrantLock lock = new ReentrantLock();
   private final PriorityQueue<Timer> timers = new PriorityQueue<>();
   private volatile long now;
   private long number;
@@ -50,15 +48,12 @@ final class ManualClock {
 
     @Override
     public Runnable after(long nanos, Runnable task) {
-      lock.lock();
-      try {
+      synchronized (timers) {
         Timer timer = new Timer(now + nanos, number++, this, task);
         if (!isClosed) {
           timers.add(timer);
         }
         return () -> cancel(timer);
-      } finally {
-        lock.unlock();
       }
     }
 
@@ -74,22 +69,16 @@ final class ManualClock {
 
     @Override
     public void close() {
-      lock.lock();
-      try {
+      synchronized (timers) {
         isClosed = true;
         timers.removeIf(timer -> timer.owner == this);
-      } finally {
-        lock.unlock();
       }
     }
   }
 
   private void cancel(Timer timer) {
-    lock.lock();
-    try {
+    synchronized (timers) {
       timers.remove(timer);
-    } finally {
-      lock.unlock();
     }
   }
 
@@ -108,39 +97,30 @@ final class ManualClock {
   void pause(long nanos, Clock first) {
     now += nanos;
     List<Timer> early;
-    lock.lock();
-    try {
+    synchronized (timers) {
       early = timers.stream().filter(one -> one.owner == first && one.at <= now).sorted().toList();
       timers.removeAll(early);
-    } finally {
-      lock.unlock();
     }
     early.forEach(one -> one.task.run());
     runUntil(now);
   }
 
   private @Nullable Timer due(long end) {
-    lock.lock();
-    try {
+    synchronized (timers) {
       Timer next = timers.peek();
       if (next == null || next.at > end) {
         return null;
       }
       now = Math.max(now, next.at);
       return timers.poll();
-    } finally {
-      lock.unlock();
     }
   }
 
   /** Returns the instant of the next timer; the largest value if there is none. */
   long nextAt() {
-    lock.lock();
-    try {
+    synchronized (timers) {
       Timer next = timers.peek();
       return next == null ? Long.MAX_VALUE : next.at;
-    } finally {
-      lock.unlock();
     }
   }
 }

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -166,12 +167,11 @@ class CasesTest {
   }
 
   private static String key(JsonNode input) {
-    Options options = new Options();
-    if (input.has("hmac_secret")) {
-      options.setHmacSecret(input.get("hmac_secret").asText());
-    }
-    Keys keys =
-        new Keys(input.path("prefix").asText("rl"), input.has("hash_tag"), options.hmacSecret);
+    byte[] secret =
+        input.has("hmac_secret")
+            ? input.get("hmac_secret").asText().getBytes(StandardCharsets.UTF_8)
+            : null;
+    Keys keys = new Keys(input.path("prefix").asText("rl"), input.has("hash_tag"), secret);
     String tag = input.has("tag") ? input.get("tag").asText() : null;
     return keys.key(input.get("rule").asText(), input.get("subject").asText(), tag);
   }

@@ -34,7 +34,7 @@ public final class RequestLimits<R> {
       Function<R, @Nullable Rule> find, @Nullable Function<R, @Nullable String> key) {}
 
   /** The options, which a builder sets. */
-  static final class Options<R> {
+  static final class Options<R> implements Cloneable {
     final Limiter limiter;
     final Function<R, @Nullable String> peer;
     final Function<R, List<String>> forwarded;
@@ -58,18 +58,14 @@ public final class RequestLimits<R> {
 
     /** Returns the options as they are now. */
     Options<R> copy() {
-      Options<R> copy = new Options<>(limiter, peer, forwarded);
-      copy.entries = List.copyOf(entries);
-      copy.key = key;
-      copy.cost = cost;
-      copy.skip = skip;
-      copy.proxies = proxies;
-      copy.knowsProxies = knowsProxies;
-      copy.styles = styles;
-      copy.anonymous = anonymous;
-      copy.tag = tag;
-      copy.degradedHeader = degradedHeader;
-      return copy;
+      try {
+        @SuppressWarnings("unchecked")
+        Options<R> copy = (Options<R>) clone();
+        copy.entries = List.copyOf(entries);
+        return copy;
+      } catch (CloneNotSupportedException e) {
+        throw new IllegalStateException(e);
+      }
     }
   }
 
