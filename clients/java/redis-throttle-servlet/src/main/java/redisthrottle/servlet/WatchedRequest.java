@@ -16,7 +16,6 @@ import java.io.Reader;
 import java.util.Collection;
 import java.util.Enumeration;
 import java.util.Map;
-import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 import redisthrottle.middleware.ClientGone;
 
@@ -88,36 +87,29 @@ final class WatchedRequest extends HttpServletRequestWrapper {
     return parsed(super::getParameterMap);
   }
 
-  /** Returns a part of a form, which may have to be read. */
-  private <T> T parsed(Supplier<T> part) {
-    taken.reading();
-    try {
-      T found = part.get();
-      noteCut(null);
-      return found;
-    } catch (RuntimeException e) {
-      noteCut(e);
-      throw e;
-    }
-  }
-
   @Override
   public Collection<Part> getParts() throws IOException, ServletException {
-    taken.reading();
-    try {
-      return super.getParts();
-    } catch (IOException | ServletException | RuntimeException e) {
-      noteCut(e);
-      throw e;
-    }
+    return this.<Collection<Part>, IOException, ServletException>parsed(super::getParts);
   }
 
   @Override
   public @Nullable Part getPart(String name) throws IOException, ServletException {
+    return this.<@Nullable Part, IOException, ServletException>parsed(() -> super.getPart(name));
+  }
+
+  /** A call that reads a form. */
+  private interface Form<T, E extends Exception, F extends Exception> {
+    T read() throws E, F;
+  }
+
+  /** Returns a part of a form, which may have to be read. */
+  private <T, E extends Exception, F extends Exception> T parsed(Form<T, E, F> form) throws E, F {
     taken.reading();
     try {
-      return super.getPart(name);
-    } catch (IOException | ServletException | RuntimeException e) {
+      T found = form.read();
+      noteCut(null);
+      return found;
+    } catch (Exception e) {
       noteCut(e);
       throw e;
     }
