@@ -11,9 +11,6 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeoutException;
-import java.util.logging.Handler;
-import java.util.logging.LogRecord;
-import java.util.logging.Logger;
 import org.junit.jupiter.api.Test;
 
 /** Decides by the fake server, as the tests of an application do. */
@@ -42,48 +39,27 @@ class FakeServerTest {
     }
   }
 
-  /** Keeps what the limiter logs. */
-  private static final class Logged extends Handler {
-    final List<String> lines = new ArrayList<>();
-
-    @Override
-    public void publish(LogRecord line) {
-      lines.add(line.getMessage());
-    }
-
-    @Override
-    public void flush() {}
-
-    @Override
-    public void close() {}
-  }
-
   @Test
   void logs_decisions_without_an_answer_once_a_second() {
-    Logger logger = Logger.getLogger("redisthrottle");
-    Logged logged = new Logged();
-    logger.addHandler(logged);
     FakeServer server = new FakeServer();
     server.goAway();
     String line = "redis-throttle: %d calls decided without an answer: connection";
-    try {
+    try (LogLines logged = LogLines.of("redisthrottle")) {
       try (Limiter limiter = server.limiter().build()) {
         for (int call = 0; call < 4; call++) {
           limiter.check(API.of("a"));
         }
-        assertEquals(List.of(line.formatted(1)), logged.lines);
+        assertEquals(List.of(line.formatted(1)), logged.texts());
         server.advance(Duration.ofSeconds(1));
-        assertEquals(line.formatted(3), logged.lines.get(1));
+        assertEquals(line.formatted(3), logged.texts().get(1));
         limiter.check(API.of("a"));
-        assertEquals(2, logged.lines.size());
+        assertEquals(2, logged.texts().size());
       }
-      assertEquals(line.formatted(1), logged.lines.get(2));
+      assertEquals(line.formatted(1), logged.texts().get(2));
       try (Limiter limiter = server.limiter().logErrors(false).build()) {
         limiter.check(API.of("a"));
       }
-      assertEquals(3, logged.lines.size());
-    } finally {
-      logger.removeHandler(logged);
+      assertEquals(3, logged.texts().size());
     }
   }
 

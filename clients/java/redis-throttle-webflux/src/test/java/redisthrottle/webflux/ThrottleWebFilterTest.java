@@ -12,9 +12,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.function.IntPredicate;
-import java.util.logging.Handler;
-import java.util.logging.LogRecord;
-import java.util.logging.Logger;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -28,6 +25,7 @@ import redisthrottle.HeaderStyle;
 import redisthrottle.InvalidArgumentException;
 import redisthrottle.Lease;
 import redisthrottle.Limiter;
+import redisthrottle.LogLines;
 import redisthrottle.Rule;
 import redisthrottle.lettuce.Server;
 
@@ -152,23 +150,18 @@ class ThrottleWebFilterTest {
   @Test
   void answers_400_without_a_subject() {
     Rule api = Rule.gcra("no-subject", 1, 1, MINUTE);
-    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
-    Handler handler = handler(records);
-    Logger logger = Logger.getLogger("redisthrottle.middleware");
-    logger.addHandler(handler);
     ThrottleWebFilterBuilder options = filter().rule(api);
     options.key(e -> header(e, "X-Key") == null ? e.getAttribute("none").toString() : "\ud800");
-    try (Web web = Web.serve(options.build())) {
+    try (LogLines lines = LogLines.of("redisthrottle.middleware");
+        Web web = Web.serve(options.build())) {
       for (String[] fields : new String[][] {{}, {}, {"X-Key", "a"}}) {
         HttpResponse<String> response = web.get("/", fields);
         assertEquals(400, response.statusCode());
         assertEquals("application/problem+json", field(response, "Content-Type"));
         assertTrue(response.body().contains("does not say who"), response.body());
       }
-      assertEquals(1, records.size());
-      assertInstanceOf(NullPointerException.class, records.remove().getThrown());
-    } finally {
-      logger.removeHandler(handler);
+      assertEquals(1, lines.records().size());
+      assertInstanceOf(NullPointerException.class, lines.records().get(0).getThrown());
     }
   }
 
@@ -180,22 +173,17 @@ class ThrottleWebFilterTest {
         };
     Rule first = Rule.fixed("first-key", 5, DAY).count(Count.when(none));
     Rule second = Rule.fixed("second-key", 5, DAY);
-    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
-    Handler handler = handler(records);
-    Logger logger = Logger.getLogger("redisthrottle.middleware");
-    logger.addHandler(handler);
     ThrottleWebFilterBuilder options = filter();
     options.rule(first, e -> header(e, "X-First").trim());
     options.rule(second, e -> header(e, "X-Second").trim());
-    try (Web web = Web.serve(options.build())) {
+    try (LogLines lines = LogLines.of("redisthrottle.middleware");
+        Web web = Web.serve(options.build())) {
       for (int time = 1; time <= 2; time++) {
         assertEquals(400, web.get("/").statusCode());
         assertEquals(400, web.get("/", "X-First", "a").statusCode());
         assertEquals(200, web.get("/", "X-First", "a", "X-Second", "b").statusCode());
       }
-      assertEquals(3, records.size());
-    } finally {
-      logger.removeHandler(handler);
+      assertEquals(3, lines.records().size());
     }
     assertEquals(3, limiter.peek(first.of("a").cost(0)).remaining());
   }
@@ -219,21 +207,6 @@ class ThrottleWebFilterTest {
     }
     assertEquals(0, limiter.peek(api.of("a%7Cb|c")).remaining());
     assertEquals(0, limiter.peek(api.of("\u00c3\u00a9|c")).remaining());
-  }
-
-  private static Handler handler(LinkedBlockingQueue<LogRecord> records) {
-    return new Handler() {
-      @Override
-      public void publish(LogRecord one) {
-        records.add(one);
-      }
-
-      @Override
-      public void flush() {}
-
-      @Override
-      public void close() {}
-    };
   }
 
   @Test
@@ -268,20 +241,15 @@ class ThrottleWebFilterTest {
     Limiter closed = Redis.away().build();
     Rule api = Rule.gcra("api", 1, 1, MINUTE);
     ThrottleWebFilterBuilder options = ThrottleWebFilter.builder(closed).rule(api);
-    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
-    Handler handler = handler(records);
-    Logger logger = Logger.getLogger("redisthrottle.webflux");
-    logger.addHandler(handler);
-    try (Web web = Web.serve(options.build())) {
+    try (LogLines lines = LogLines.of("redisthrottle.webflux");
+        Web web = Web.serve(options.build())) {
       closed.close();
       HttpResponse<String> failed = web.get("/");
       assertEquals(500, failed.statusCode());
       assertTrue(failed.body().contains("could not be asked"), failed.body());
-    } finally {
-      logger.removeHandler(handler);
+      String line = lines.texts().get(0);
+      assertTrue(line.contains("could not be decided: java.lang.IllegalState"), line);
     }
-    String line = records.remove().getMessage();
-    assertTrue(line.contains("could not be decided: java.lang.IllegalState"), line);
     LinkedBlockingQueue<RuntimeException> failures = new LinkedBlockingQueue<>();
     OnFailure own =
         (exchange, failure) -> {
