@@ -2,10 +2,7 @@ package redisthrottle;
 
 import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
-import java.util.concurrent.Executor;
-import java.util.concurrent.ForkJoinPool;
 import java.util.function.Consumer;
 import redisthrottle.Event.EventKind;
 
@@ -29,12 +26,8 @@ public final class Limiter implements AutoCloseable {
 
   /** Returns a builder of a limiter whose connections an adapter of a driver opens. */
   public static LimiterBuilder builder(Connector connector) {
-    // java.util.concurrent.ForkJoinPool.common.parallelism=0 leaves the pool without threads.
-    Executor executor =
-        ForkJoinPool.getCommonPoolParallelism() > 0
-            ? ForkJoinPool.commonPool()
-            : new CompletableFuture<Void>().defaultExecutor();
-    return new LimiterBuilder(Checks.present("connector", connector), Clock::system, executor);
+    return new LimiterBuilder(
+        Checks.present("connector", connector), Clock::system, LimiterBuilder.defaultExecutor());
   }
 
   /** Decides a call, and takes its cost if it is allowed. A denial is no exception. */
@@ -329,7 +322,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Reserves units with options, as {@link #reserve(Item)} does. */
   public Reservation reserve(Item item, CallOptions options) {
-    return new Reservation(admit(reservation(item), options), item.rule());
+    return entry.sync(steps.reserve(item, options));
   }
 
   /** Reserves units as {@link #reserve(Item)} does. */
@@ -339,15 +332,7 @@ public final class Limiter implements AutoCloseable {
 
   /** Reserves units with options, as {@link #reserve(Item)} does. */
   public CompletionStage<Reservation> reserveAsync(Item item, CallOptions options) {
-    return admitAsync(reservation(item), options)
-        .thenApply(admission -> new Reservation(admission, item.rule()));
-  }
-
-  private static List<Item> reservation(Item item) {
-    if (Checks.present("item", item).ttl == null) {
-      throw Checks.invalid("item", "a reservation made by Item.reserve");
-    }
-    return List.of(item);
+    return entry.async(steps.reserve(item, options));
   }
 
   /**

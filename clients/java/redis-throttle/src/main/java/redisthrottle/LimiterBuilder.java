@@ -2,7 +2,9 @@ package redisthrottle;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Consumer;
 import java.util.function.DoubleSupplier;
@@ -23,6 +25,13 @@ public final class LimiterBuilder {
     this.connector = connector;
     this.clock = clock;
     this.executor = executor;
+  }
+
+  static Executor defaultExecutor() {
+    // java.util.concurrent.ForkJoinPool.common.parallelism=0 leaves the pool without threads.
+    return ForkJoinPool.getCommonPoolParallelism() > 0
+        ? ForkJoinPool.commonPool()
+        : new CompletableFuture<Void>().defaultExecutor();
   }
 
   private static Duration time(String option, Duration given) {

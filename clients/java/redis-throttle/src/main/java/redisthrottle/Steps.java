@@ -367,6 +367,16 @@ final class Steps {
         admission -> admission.finishAsync());
   }
 
+  Work<Reservation> reserve(Item item, CallOptions given) {
+    if (Checks.present("item", item).ttl == null) {
+      throw invalid("item", "a reservation made by Item.reserve");
+    }
+    Work<Admission> admission = admit(List.of(item), given);
+    return Work.undoing(
+        signal -> admission.begin(signal).thenApply(made -> new Reservation(made, item.rule)),
+        Reservation::cancelAsync);
+  }
+
   Work<Backend> ready() {
     closing.check();
     Words call = Words.probe(keys.key("ready", "ready", null));

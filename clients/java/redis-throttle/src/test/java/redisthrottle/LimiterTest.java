@@ -206,6 +206,21 @@ class LimiterTest {
   }
 
   @Test
+  void a_reservation_whose_caller_cancels_is_cancelled_when_its_reply_arrives() {
+    CompletableFuture<Object> late = new CompletableFuture<>();
+    MemoryServer memory = memory(words -> words.get(0).equals("RL.ALL") ? late : reply(ALLOWED));
+    Item day = Rule.fixed("day", 10, Duration.ofDays(1)).of("a").reserve(4);
+    try (Limiter limiter = builder(memory).build()) {
+      CompletionStage<Reservation> reserved = limiter.reserveAsync(day);
+      reserved.toCompletableFuture().cancel(true);
+      late.complete(List.of(1L, 10L, 6L, 0L, 6000L, 1L, List.of(1L, 10L, 6L, 0L, 6000L)));
+      // Before the end of the limiter, which cancels it in any case.
+      List<String> sent = List.copyOf(memory.sent);
+      assertTrue(sent.get(1).startsWith("server RL.CANCEL rl:day:a"), sent.toString());
+    }
+  }
+
+  @Test
   void close_ends_calls_without_a_reply_after_the_timeout_and_the_thread() throws Exception {
     MemoryServer memory = memory(words -> new CompletableFuture<>());
     LimiterBuilder builder = builder(memory).timeout(Duration.ofMillis(50));
