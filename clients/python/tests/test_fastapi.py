@@ -32,7 +32,6 @@ API = gcra("api", 6, 10, "60s")
 DAY = fixed("day", 3, "1d")
 LOGIN = backoff("login", 2, "1s", "15m", "1d", count="failures")
 JOBS = lease("jobs", 1, "60s")
-CLOSED = fixed("closed", 5, "1h", on_error="deny")
 
 
 def user(request: Request) -> str:
@@ -79,12 +78,6 @@ def made(limiter: AsyncLimiter) -> FastAPI:
     async def fails() -> None:
         raise HTTPException(404)
 
-    @app.get("/dear", dependencies=[Depends(limits.limit(DAY, cost=4))])
-    async def dear() -> None: ...
-
-    @app.get("/closed", dependencies=[Depends(limits.limit(CLOSED))])
-    async def closed() -> None: ...
-
     @app.get("/free")
     async def free() -> None: ...
 
@@ -126,12 +119,7 @@ async def test_a_route_is_limited_with_headers_and_a_problem(client: httpx.Async
     answers = [await client.get("/") for _ in range(7)]
     assert [one.status_code for one in answers] == [200] * 6 + [429]
     assert answers[0].headers["ratelimit"] == '"api";r=5;t=6'
-    denied = answers[-1]
-    assert denied.headers["content-type"] == "application/problem+json"
-    assert denied.headers["cache-control"] == "no-store"
-    assert denied.headers["retry-after"] == "6"
-    assert denied.headers["ratelimit-policy"] == '"api";q=6;w=36'
-    assert denied.json()["violated-policies"] == ["api"]
+    assert answers[-1].json()["violated-policies"] == ["api"]
     # The response of another route has no limit, and an address has one for all its routes.
     assert "ratelimit" not in (await client.get("/free")).headers
     forwarded = {"X-Forwarded-For": "192.0.2.7"}
@@ -153,21 +141,6 @@ async def test_a_dependency_has_functions_of_the_request_and_a_decision(
     missing = await client.get("/v1/me")
     assert (missing.status_code, missing.json()["title"]) == (400, "Bad Request")
     assert missing.headers["content-type"] == "application/problem+json"
-
-
-async def test_a_cost_above_the_limit_is_413_and_no_answer_503(
-    client: httpx.AsyncClient, limiter: AsyncLimiter, shared_server: Server
-) -> None:
-    dear = await client.get("/dear")
-    assert (dear.status_code, "retry-after" in dear.headers) == (413, False)
-    assert dear.headers["content-type"] == "application/problem+json"
-    unreachable = AsyncLimiter(redis.asyncio.Redis(port=1))
-    async with served(made(unreachable)) as other:
-        closed, opened = await other.get("/closed"), await other.get("/")
-    assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")
-    assert closed.json()["title"] == "Service Unavailable"
-    assert (opened.status_code, "ratelimit" in opened.headers) == (200, False)
-    await unreachable.close()
 
 
 async def test_a_login_limiter_counts_failed_logins(

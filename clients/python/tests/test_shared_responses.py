@@ -1,30 +1,40 @@
 """Runs the shared responses of cases.json: requests to the middlewares, over a scripted server."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import redis
+from fastapi import Depends, FastAPI
+from fastapi.responses import PlainTextResponse
 
 from redis_throttle_client import AsyncLimiter, Limiter, key_of
 from redis_throttle_client._wire.call import Call
 from redis_throttle_client.asgi import RateLimitMiddleware
+from redis_throttle_client.fastapi import RateLimits
 from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 from .conftest import until
 from .test_cases import CASES, made
 from .test_middleware import get, wsgi_get
 
-# A rule has no cost of its own here.
-RESPONSES = [
-    pytest.param(case["input"], case["expect"], id=case["name"])
-    for case in CASES["responses"]
-    if not any("cost" in limit for limit in case["input"]["limits"])
-]
+
+def responses(*without: str) -> pytest.MarkDecorator:
+    """Parametrizes a test with the cases that have none of these options.
+
+    A rule has no cost of its own here.
+    """
+    found = [
+        pytest.param(case["input"], case["expect"], id=case["name"])
+        for case in CASES["responses"]
+        if not any("cost" in limit for limit in case["input"]["limits"])
+        and not any(name in case["input"] for name in without)
+    ]
+    return pytest.mark.parametrize(("given", "expect"), found)
+
+
 FIELDS = ("ratelimit", "x-ratelimit", "retry-after", "cache-control")
 
 
@@ -113,7 +123,7 @@ def check_sent(expect: dict[str, Any], sent: list[str]) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("given", "expect"), RESPONSES)
+@responses()
 async def test_responses_over_asgi_follow_the_shared_cases(
     given: dict[str, Any], expect: dict[str, Any]
 ) -> None:
@@ -137,7 +147,32 @@ async def test_responses_over_asgi_follow_the_shared_cases(
     check_sent(expect, server.sent)
 
 
-@pytest.mark.parametrize(("given", "expect"), RESPONSES)
+@pytest.mark.anyio
+@responses("on_denied", "degraded_header")
+async def test_responses_of_fastapi_routes_follow_the_shared_cases(
+    given: dict[str, Any], expect: dict[str, Any]
+) -> None:
+    found: list[dict[str, Any]] = []
+    server, app, options = AsyncScripted(given), FastAPI(), options_of(given)
+    limiter = AsyncLimiter(server)
+    of_all = {name: options.pop(name) for name in ("headers", "trusted_proxies") if name in options}
+    limits = RateLimits(limiter, **of_all)
+    limits.install(app)
+    limit = limits.limit(**options)
+
+    @app.get("/")
+    async def home(decision: Annotated[Any, Depends(limit)]) -> PlainTextResponse:
+        found.append(seen(given, decision, None))
+        return PlainTextResponse("said", given.get("responds", 200))
+
+    answer = await get(app, **given.get("request", {}))
+    await limiter.close()
+    assert (found[0] if found else None) == expect["application"]
+    check(expect, answer.status_code, answer.headers, answer.content)
+    check_sent(expect, server.sent)
+
+
+@responses()
 def test_responses_over_wsgi_follow_the_shared_cases(
     given: dict[str, Any], expect: dict[str, Any]
 ) -> None:
