@@ -1,18 +1,22 @@
+import { basename } from 'node:path';
 import { defineConfig } from 'tsdown';
 import { lua } from './lua.config.ts';
 
+/** The files of `exports` in package.json. */
+const entries = [
+  'index',
+  'opentelemetry',
+  'prometheus',
+  'testing',
+  'web/express',
+  'web/express-rate-limit',
+  'web/fastify-rate-limit',
+  'web/hono',
+  'web/nestjs',
+];
+
 export default defineConfig({
-  entry: [
-    'index',
-    'express',
-    'hono',
-    'express-rate-limit',
-    'fastify-rate-limit',
-    'nestjs',
-    'opentelemetry',
-    'prometheus',
-    'testing',
-  ].map((name) => `src/${name}.ts`),
+  entry: Object.fromEntries(entries.map((path) => [basename(path), `src/${path}.ts`])),
   format: ['esm', 'cjs'],
   target: 'node20',
   platform: 'node',

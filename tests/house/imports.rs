@@ -37,7 +37,7 @@ const PACKAGE: &str = "redis_throttle_client";
 const INIT: &str = "__init__";
 
 /// The text of each file in a folder, by the name of the file. The name is the path in the folder
-/// without the ending, for example `drivers/ioredis`.
+/// without the ending, for example `net/ioredis`.
 type Sources = BTreeMap<String, String>;
 
 /// The files that each file imports.

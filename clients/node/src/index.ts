@@ -1,25 +1,28 @@
 /** Rate limits decided by Redis or Valkey, with the module redis-throttle or its library. */
-export { Admission, Reservation } from './admission.js';
-export type { Backend } from './backends.js';
-export type { Clock } from './clock.js';
-export { Decision, type DecisionFields, DeniedError, type Source } from './decision.js';
-export type { Connection, Waiting } from './drivers/connection.js';
-export type { Client } from './drivers/index.js';
+
+export { type JsonLogOptions, jsonLog } from './calls/json-log.js';
+export { Admission, Reservation } from './holds/admission.js';
+export type { Lease } from './holds/lease.js';
+export { Limiter } from './limiter.js';
+export type { Connection, Waiting } from './net/connection.js';
+export type { Client } from './net/drivers.js';
 export type {
   IoRedisClusterLike,
   IoRedisLike,
   IoRedisOptions,
   NatMap,
-} from './drivers/ioredis.js';
+} from './net/ioredis.js';
 export type {
   NodeAddressMap,
   NodeRedisClusterLike,
   NodeRedisClusterOptions,
   NodeRedisLike,
   NodeRedisMaster,
-} from './drivers/node-redis.js';
-export type { Listener } from './drivers/opening.js';
-export type { Address } from './drivers/slot-map.js';
+} from './net/node-redis.js';
+export type { Listener } from './net/opening.js';
+export type { Address } from './net/slot-map.js';
+export type { Clock } from './rules/clock.js';
+export { Decision, type DecisionFields, DeniedError, type Source } from './rules/decision.js';
 export {
   ClosedError,
   CommandRejectedError,
@@ -27,28 +30,7 @@ export {
   RateLimitError,
   UnavailableError,
   type UnavailableReason,
-} from './errors.js';
-export type { HeaderOptions, HeaderStyle, Problem } from './headers.js';
-export { type JsonLogOptions, jsonLog } from './json-log.js';
-export type { KeyOptions, Subject } from './keys.js';
-export type { Lease } from './lease.js';
-export { Limiter } from './limiter.js';
-export type {
-  AdmitOptions,
-  CallOptions,
-  CheckOptions,
-  Counters,
-  DecisionEvent,
-  DecisionKind,
-  LimiterOptions,
-  OnDecision,
-  PeekOptions,
-  ReserveOptions,
-  SeveralOptions,
-  UrlOptions,
-  WaitOptions,
-} from './options.js';
-export type { Call } from './protocol.js';
+} from './rules/errors.js';
 export {
   backoff,
   type Count,
@@ -74,4 +56,23 @@ export {
   slidingLog,
   tokenBucket,
   type WindowRule,
-} from './rules.js';
+} from './rules/forms.js';
+export type { HeaderOptions, HeaderStyle, Problem } from './rules/headers.js';
+export type { KeyOptions, Subject } from './rules/keys.js';
+export type {
+  AdmitOptions,
+  CallOptions,
+  CheckOptions,
+  Counters,
+  DecisionEvent,
+  DecisionKind,
+  LimiterOptions,
+  OnDecision,
+  PeekOptions,
+  ReserveOptions,
+  SeveralOptions,
+  UrlOptions,
+  WaitOptions,
+} from './rules/options.js';
+export type { Backend } from './wire/backends.js';
+export type { Call } from './wire/words.js';

@@ -1,26 +1,30 @@
 /** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
-import { type Admission, Reservation } from './admission.js';
-import { checkOptions } from './arguments.js';
-import { Asking, checkRule } from './asking.js';
-import { type Backend, Backends } from './backends.js';
-import { Budget } from './budget.js';
-import { Calls } from './calls.js';
-import { Changing } from './changing.js';
-import { checkedEach } from './check-each.js';
-import type { Clock } from './clock.js';
-import { Decider } from './decider.js';
-import { type Decision, DeniedError } from './decision.js';
-import { DenialCache } from './denial-cache.js';
-import { type Client, connectionOf } from './drivers/index.js';
-import { type Opened, opened } from './drivers/url.js';
-import { Ending } from './ending.js';
-import { InvalidArgumentError } from './errors.js';
-import { Holding, type Taken } from './holding.js';
-import { Keys, type Subject, textOf } from './keys.js';
-import { KnownDenials } from './known-denials.js';
-import type { Lease } from './lease.js';
-import { Nodes } from './nodes.js';
+import { Asking, checkRule } from './calls/asking.js';
+import { Budget } from './calls/budget.js';
+import { Changing } from './calls/changing.js';
+import { Decider } from './calls/decider.js';
+import { DenialCache } from './calls/denial-cache.js';
+import { KnownDenials } from './calls/denials.js';
+import { Permits } from './calls/permits.js';
+import { answered } from './calls/ready.js';
+import { checkedEach } from './calls/several.js';
+import { Calls } from './calls/steps.js';
+import { waited } from './calls/wait.js';
+import { type Admission, Reservation } from './holds/admission.js';
+import { Ending } from './holds/ending.js';
+import { Holding, type Taken } from './holds/holding.js';
+import type { Lease } from './holds/lease.js';
+import { RunClock } from './net/clock.js';
+import { type Client, connectionOf } from './net/drivers.js';
+import { Nodes } from './net/node.js';
+import { type Opened, opened } from './net/url.js';
+import { checkOptions } from './rules/arguments.js';
+import type { Clock } from './rules/clock.js';
+import { type Decision, DeniedError } from './rules/decision.js';
+import { InvalidArgumentError } from './rules/errors.js';
+import type { Duration, Item, Rule } from './rules/forms.js';
+import { Keys, type Subject, textOf } from './rules/keys.js';
 import {
   type AdmitOptions,
   type CallOptions,
@@ -36,14 +40,10 @@ import {
   type UrlOptions,
   type WaitOptions,
   withDefaults,
-} from './options.js';
-import { Permits } from './permits.js';
-import * as protocol from './protocol.js';
-import { answered } from './ready.js';
-import type { Duration, Item, Rule } from './rules.js';
-import { RunClock } from './run-clock.js';
-import { waited } from './wait.js';
-import type { Hit } from './window-hits.js';
+} from './rules/options.js';
+import { type Backend, Backends } from './wire/backends.js';
+import type { Hit } from './wire/window-hits.js';
+import * as protocol from './wire/words.js';
 
 /** The number of ticks in the silence of a node. */
 const TICKS = 4;

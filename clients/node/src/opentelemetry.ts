@@ -1,7 +1,7 @@
 /** Attributes of the active OpenTelemetry span, with the package `@opentelemetry/api`. */
 import { trace } from '@opentelemetry/api';
-import { fieldsOf } from './event-fields.js';
-import type { DecisionEvent } from './options.js';
+import { fieldsOf } from './calls/event-fields.js';
+import type { DecisionEvent } from './rules/options.js';
 
 /**
  * Sets `redis_throttle.rule`, `.allowed`, `.source` and the others on the active span. A hook for

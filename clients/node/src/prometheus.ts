@@ -7,9 +7,9 @@ import {
   type RegistryContentType,
   register,
 } from 'prom-client';
-import type { Decision } from './decision.js';
 import type { Limiter } from './limiter.js';
-import type { DecisionEvent } from './options.js';
+import type { Decision } from './rules/decision.js';
+import type { DecisionEvent } from './rules/options.js';
 
 const RULES_MAX = 100;
 const OTHER = '(other)';

@@ -1,7 +1,7 @@
 /** Tests connections of an application's own whose methods throw, or never end. */
 import { describe, expect, it } from 'vitest';
-import { mayHaveRun } from '../src/errors.js';
 import { type Call, type Connection, Limiter, type LimiterOptions, lease } from '../src/index.js';
+import { mayHaveRun } from '../src/rules/errors.js';
 import { FakeServer } from '../src/testing.js';
 import { after, api } from './over.js';
 

@@ -1,12 +1,12 @@
 /** Tests the arguments of plain JavaScript, which no compiler checks. */
 import { describe, expect, it } from 'vitest';
-import * as withExpress from '../src/express.js';
-import * as withExpressRateLimit from '../src/express-rate-limit.js';
-import * as withFastify from '../src/fastify-rate-limit.js';
-import * as withHono from '../src/hono.js';
 import * as client from '../src/index.js';
-import * as withNest from '../src/nestjs.js';
 import { FakeServer } from '../src/testing.js';
+import * as withExpress from '../src/web/express.js';
+import * as withExpressRateLimit from '../src/web/express-rate-limit.js';
+import * as withFastify from '../src/web/fastify-rate-limit.js';
+import * as withHono from '../src/web/hono.js';
+import * as withNest from '../src/web/nestjs.js';
 import { api, over } from './over.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: plain JavaScript has no types

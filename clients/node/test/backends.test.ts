@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { type Call, type Connection, gcra, Limiter, type LimiterOptions } from '../src/index.js';
-import { functions, script, version } from '../src/library.js';
 import { FakeClock } from '../src/testing.js';
+import { functions, script, version } from '../src/wire/library.js';
 
 const api = gcra('api', 6, 10, '60s');
 const REPLY = [1, 6, 5, 0, 6000];

@@ -1,15 +1,15 @@
 /** Runs the test cases that all clients share. */
 import { describe, expect, it } from 'vitest';
-import { ClientAddress } from '../src/address.js';
-import { Decision } from '../src/decision.js';
-import { CommandRejectedError, classified, InvalidArgumentError } from '../src/errors.js';
-import { noSubjectProblem, rateLimitHeaders, retryAfterSeconds } from '../src/headers.js';
-import { keyOf } from '../src/key-of.js';
-import { Keys } from '../src/keys.js';
-import { strictest } from '../src/on-error.js';
-import { withDefaults } from '../src/options.js';
-import * as protocol from '../src/protocol.js';
-import * as rules from '../src/rules.js';
+import { strictest } from '../src/calls/fallback.js';
+import { Decision } from '../src/rules/decision.js';
+import { CommandRejectedError, classified, InvalidArgumentError } from '../src/rules/errors.js';
+import * as rules from '../src/rules/forms.js';
+import { noSubjectProblem, rateLimitHeaders, retryAfterSeconds } from '../src/rules/headers.js';
+import { Keys } from '../src/rules/keys.js';
+import { withDefaults } from '../src/rules/options.js';
+import { ClientAddress } from '../src/web/address.js';
+import { keyOf } from '../src/web/key-of.js';
+import * as protocol from '../src/wire/words.js';
 import { type Any, itemOf, ruleOf, table } from './shared-cases.js';
 
 /** Returns the fields of a decision under the names that the cases use. */

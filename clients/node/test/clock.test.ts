@@ -1,6 +1,6 @@
 /** Tests the system clock. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { systemClock } from '../src/clock.js';
+import { systemClock } from '../src/rules/clock.js';
 
 const DAY_MS = 86_400_000;
 

@@ -1,11 +1,11 @@
 /** Tests how calls are routed to the nodes of a cluster, with a driver of the test's own. */
 import { EventEmitter } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { ClusterConnection, type ClusterDriver } from '../src/drivers/cluster.js';
-import { nameOf } from '../src/drivers/slot-map.js';
 import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
-import type { Call } from '../src/protocol.js';
+import { ClusterConnection, type ClusterDriver } from '../src/net/cluster.js';
+import { nameOf } from '../src/net/slot-map.js';
 import { FakeClock } from '../src/testing.js';
+import type { Call } from '../src/wire/words.js';
 import { dialling } from './over.js';
 
 const api = gcra('api', 6, 10, '60s');

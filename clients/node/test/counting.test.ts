@@ -5,7 +5,6 @@ import { serve } from '@hono/node-server';
 import type { Response as ExpressResponse, RequestHandler } from 'express';
 import { Hono } from 'hono';
 import { describe, expect, it, vi } from 'vitest';
-import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
 import {
   backoff,
   type Count,
@@ -16,6 +15,7 @@ import {
   type ResponseHead,
 } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
+import { type ContextLike, rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { limited, listen, sent, until } from './listening.js';
 import { api, over } from './over.js';
 

@@ -6,10 +6,10 @@ import express from 'express';
 import fastify from 'fastify';
 import { Hono } from 'hono';
 import { expect, it } from 'vitest';
-import { answerDenied, rateLimit } from '../src/express.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
 import { Decision, DeniedError, lease } from '../src/index.js';
-import { DeniedFilter } from '../src/nestjs.js';
+import { answerDenied, rateLimit } from '../src/web/express.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
+import { DeniedFilter } from '../src/web/nestjs.js';
 import { listen } from './listening.js';
 import { api, over } from './over.js';
 

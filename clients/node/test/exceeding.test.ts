@@ -1,7 +1,7 @@
 /** Tests denials that extend themselves, when the server goes down. */
 import { expect, it } from 'vitest';
-import { type FastifyHits, redisThrottleStore } from '../src/fastify-rate-limit.js';
 import type { Limiter } from '../src/index.js';
+import { type FastifyHits, redisThrottleStore } from '../src/web/fastify-rate-limit.js';
 import { over } from './over.js';
 
 /** Returns a function that counts a hit of the one that a minute allows. */

@@ -2,8 +2,8 @@
 import { stat } from 'node:fs';
 import { expect, it, vi } from 'vitest';
 import { fixed, gcra, Limiter, type LimiterOptions } from '../src/index.js';
-import type { Call } from '../src/protocol.js';
 import { FakeClock, FakeServer } from '../src/testing.js';
+import type { Call } from '../src/wire/words.js';
 import { after, api, over, times } from './over.js';
 
 /** A server that decides at once, and answers `ms` later. */

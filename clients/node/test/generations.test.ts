@@ -1,7 +1,7 @@
 /** Tests when a server is dialled, with a driver of the test's own. */
 import { EventEmitter } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { Generations } from '../src/drivers/generations.js';
+import { Generations } from '../src/net/generations.js';
 import { FakeClock } from '../src/testing.js';
 import { dialling } from './over.js';
 

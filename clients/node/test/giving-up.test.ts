@@ -3,7 +3,7 @@ import net from 'node:net';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Client, Limiter, type LimiterOptions } from '../src/index.js';
 // The limiter imports it when it needs it. In the tests that takes no time.
-import '../src/library.js';
+import '../src/wire/library.js';
 import { api } from './over.js';
 import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
 

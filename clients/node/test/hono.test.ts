@@ -2,9 +2,9 @@
 import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it } from 'vitest';
-import { rateLimit } from '../src/hono.js';
 import { Limiter, lease } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
+import { rateLimit } from '../src/web/hono.js';
 
 const closing: (() => void)[] = [];
 afterEach(() => {

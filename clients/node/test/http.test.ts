@@ -8,11 +8,11 @@ import express, { type Express } from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { type ExpressOptions, type RateLimited, rateLimit } from '../src/express.js';
-import { RedisThrottleStore } from '../src/express-rate-limit.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
 import { backoff, fixed, gcra, Limiter, type LimiterOptions, lease, quota } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
+import { type ExpressOptions, type RateLimited, rateLimit } from '../src/web/express.js';
+import { RedisThrottleStore } from '../src/web/express-rate-limit.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 
 const api = gcra('api', 6, 10, '60s');
 const closing: (() => void)[] = [];

@@ -9,12 +9,12 @@ import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import fastify from 'fastify';
 import { Hono } from 'hono';
 import { afterEach, expect, it } from 'vitest';
-import { keyOf, rateLimit } from '../src/express.js';
-import { RedisThrottleStore, keyOf as storeKeyOf } from '../src/express-rate-limit.js';
-import { keyOf as fastifyKeyOf, redisThrottleStore } from '../src/fastify-rate-limit.js';
-import { keyOf as honoKeyOf, rateLimit as honoRateLimit } from '../src/hono.js';
 import { InvalidArgumentError, type Limiter } from '../src/index.js';
-import { keyOf as nestKeyOf } from '../src/nestjs.js';
+import { keyOf, rateLimit } from '../src/web/express.js';
+import { RedisThrottleStore, keyOf as storeKeyOf } from '../src/web/express-rate-limit.js';
+import { keyOf as fastifyKeyOf, redisThrottleStore } from '../src/web/fastify-rate-limit.js';
+import { keyOf as honoKeyOf, rateLimit as honoRateLimit } from '../src/web/hono.js';
+import { keyOf as nestKeyOf } from '../src/web/nestjs.js';
 import { listen } from './listening.js';
 import { api, over } from './over.js';
 

@@ -2,7 +2,7 @@
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import express from 'express';
 import { afterEach } from 'vitest';
-import { type ExpressOptions, rateLimit } from '../src/express.js';
+import { type ExpressOptions, rateLimit } from '../src/web/express.js';
 
 const closing: (() => void)[] = [];
 afterEach(() => {

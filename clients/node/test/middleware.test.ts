@@ -3,10 +3,10 @@ import type { AddressInfo } from 'node:net';
 import express, { type Express } from 'express';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { type ExpressOptions, rateLimit } from '../src/express.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
 import { backoff, lease, policy } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
+import { type ExpressOptions, rateLimit } from '../src/web/express.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { api, over } from './over.js';
 
 const closing: (() => void)[] = [];

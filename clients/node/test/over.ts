@@ -1,7 +1,8 @@
 /** Creates a limiter over a fake server and its clock. */
-import type { Dialling } from '../src/drivers/generations.js';
+
 import { type Clock, gcra, Limiter, type LimiterOptions } from '../src/index.js';
-import { RunClock } from '../src/run-clock.js';
+import { RunClock } from '../src/net/clock.js';
+import type { Dialling } from '../src/net/generations.js';
 import { FakeServer } from '../src/testing.js';
 
 export const api = gcra('api', 6, 10, '60s');

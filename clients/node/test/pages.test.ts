@@ -17,7 +17,7 @@ const options: ts.CompilerOptions = {
   types: ['node'],
   paths: {
     'redis-throttle-client': [resolve(root, 'src/index.ts')],
-    'redis-throttle-client/*': [resolve(root, 'src/*.ts')],
+    'redis-throttle-client/*': [resolve(root, 'src/*.ts'), resolve(root, 'src/web/*.ts')],
   },
 };
 

@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import express from 'express';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it } from 'vitest';
-import { ClientAddress } from '../src/address.js';
-import { type ExpressOptions, rateLimit } from '../src/express.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
+import { ClientAddress } from '../src/web/address.js';
+import { type ExpressOptions, rateLimit } from '../src/web/express.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { api, over } from './over.js';
 
 const closing: (() => void)[] = [];

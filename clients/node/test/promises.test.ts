@@ -11,8 +11,8 @@ import {
   lease,
   tokenBucket,
 } from '../src/index.js';
-import type { Call } from '../src/protocol.js';
 import { FakeServer } from '../src/testing.js';
+import type { Call } from '../src/wire/words.js';
 import { after, api, over, times } from './over.js';
 
 const one = fixed('one', 1, '1h');

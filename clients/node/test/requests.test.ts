@@ -2,9 +2,9 @@
 import type { IncomingMessage } from 'node:http';
 import { Hono } from 'hono';
 import { describe, expect, it, vi } from 'vitest';
-import { rateLimit } from '../src/express.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
 import { backoff, fixed, type Rule } from '../src/index.js';
+import { rateLimit } from '../src/web/express.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { limited, listen } from './listening.js';
 import { api, over } from './over.js';
 
@@ -91,7 +91,7 @@ describe('a warning', () => {
   /** Returns the codes of the warnings that the requests of a fresh process cause. */
   async function warned(options: object, headers: Record<string, string> = {}, calls = 2) {
     vi.resetModules();
-    const fresh = (await import('../src/express.js')) as typeof import('../src/express.js');
+    const fresh = (await import('../src/web/express.js')) as typeof import('../src/web/express.js');
     const codes: unknown[] = [];
     const emit = vi.spyOn(process, 'emitWarning').mockImplementation((_, options) => {
       codes.push((options as { code: string }).code);

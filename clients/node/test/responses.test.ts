@@ -4,10 +4,10 @@ import { connect } from 'node:net';
 import express from 'express';
 import { type Context, Hono } from 'hono';
 import { describe, expect, it } from 'vitest';
-import { type ExpressOptions, rateLimit } from '../src/express.js';
-import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
 import { fixed, gcra, lease } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
+import { type ExpressOptions, rateLimit } from '../src/web/express.js';
+import { type ContextLike, rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { listen, sent, until } from './listening.js';
 import { api, over } from './over.js';
 

@@ -1,6 +1,6 @@
 /** The cases that all clients share, and the rules that they describe. */
 import { readFileSync } from 'node:fs';
-import * as rules from '../src/rules.js';
+import * as rules from '../src/rules/forms.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: the cases are untyped
 export type Any = any;

@@ -5,11 +5,11 @@ import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import fastify, { type FastifyRequest } from 'fastify';
 import { type Context, Hono } from 'hono';
 import { describe, expect, it } from 'vitest';
-import { rateLimit } from '../src/express.js';
-import { RedisThrottleStore } from '../src/express-rate-limit.js';
-import { redisThrottleStore } from '../src/fastify-rate-limit.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
 import type { Limiter } from '../src/index.js';
+import { rateLimit } from '../src/web/express.js';
+import { RedisThrottleStore } from '../src/web/express-rate-limit.js';
+import { redisThrottleStore } from '../src/web/fastify-rate-limit.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { listen } from './listening.js';
 import { api, over } from './over.js';
 

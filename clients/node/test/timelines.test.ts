@@ -16,7 +16,7 @@ import {
   type Rule,
 } from '../src/index.js';
 // The limiter imports it when it needs it. In the tests that takes no time.
-import '../src/library.js';
+import '../src/wire/library.js';
 import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
 import { type Any, itemOf, ruleOf, table } from './shared-cases.js';
 

@@ -3,8 +3,6 @@ import express from 'express';
 import { Hono } from 'hono';
 import { Registry } from 'prom-client';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { rateLimit } from '../src/express.js';
-import { rateLimit as honoRateLimit } from '../src/hono.js';
 import {
   type Call,
   type Connection,
@@ -17,6 +15,8 @@ import {
 } from '../src/index.js';
 import { metrics } from '../src/prometheus.js';
 import { FakeClock, FakeServer } from '../src/testing.js';
+import { rateLimit } from '../src/web/express.js';
+import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { limited, listen, sent, until } from './listening.js';
 import { after, api, over, times } from './over.js';
 

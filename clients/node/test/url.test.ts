@@ -1,7 +1,7 @@
 /** Tests the URLs that a limiter refuses. Those that it reaches are in the live tests. */
 import { expect, it } from 'vitest';
-import { opened } from '../src/drivers/url.js';
 import { Limiter, type UrlOptions } from '../src/index.js';
+import { opened } from '../src/net/url.js';
 
 const named = (argument: string) =>
   expect.objectContaining({ code: 'RL_INVALID_ARGUMENT', argument });

@@ -4,8 +4,6 @@
  * and its work is charged once.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.js';
-import { connectionOf } from '../../src/drivers/index.js';
 import {
   type Admission,
   type Call,
@@ -23,6 +21,8 @@ import {
   type Rule,
   type Waiting,
 } from '../../src/index.js';
+import { connectionOf } from '../../src/net/drivers.js';
+import { systemClock } from '../../src/rules/clock.js';
 import { FakeClock } from '../../src/testing.js';
 import { dialling } from '../over.js';
 import { proxy, type SilentProxy } from './proxy.js';

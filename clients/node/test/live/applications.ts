@@ -8,9 +8,9 @@ import { createAdaptorServer } from '@hono/node-server';
 import express from 'express';
 import Fastify from 'fastify';
 import { Hono } from 'hono';
-import { rateLimit } from '../../src/express.js';
-import { rateLimit as honoRateLimit } from '../../src/hono.js';
 import type { Limiter, Rule } from '../../src/index.js';
+import { rateLimit } from '../../src/web/express.js';
+import { rateLimit as honoRateLimit } from '../../src/web/hono.js';
 
 interface Route {
   limiter: Limiter;

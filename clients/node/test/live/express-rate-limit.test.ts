@@ -11,8 +11,8 @@ import express, { type RequestHandler } from 'express';
 import { type Options, rateLimit } from 'express-rate-limit';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { RedisThrottleStore } from '../../src/express-rate-limit.js';
 import { type Client, fixed, gcra, Limiter, slidingLog } from '../../src/index.js';
+import { RedisThrottleStore } from '../../src/web/express-rate-limit.js';
 import { frozen } from './frozen.js';
 import { until } from './server.js';
 

@@ -3,7 +3,7 @@ import rateLimit, { type RateLimitPluginOptions } from '@fastify/rate-limit';
 import Fastify, { type FastifyInstance, type FastifyRequest } from 'fastify';
 import { Redis } from 'ioredis';
 import { afterEach, expect, it } from 'vitest';
-import { redisThrottleStore } from '../../src/fastify-rate-limit.js';
+import { redisThrottleStore } from '../../src/web/fastify-rate-limit.js';
 import { frozen, limiting } from './frozen.js';
 
 const live = frozen();

@@ -5,7 +5,7 @@ import { APP_GUARD, NestFactory } from '@nestjs/core';
 import { ThrottlerGuard, ThrottlerModule, type ThrottlerOptions } from '@nestjs/throttler';
 import { Redis } from 'ioredis';
 import { afterEach, expect, it } from 'vitest';
-import { RedisThrottleStorage } from '../../src/nestjs.js';
+import { RedisThrottleStorage } from '../../src/web/nestjs.js';
 import { frozen, limiting } from './frozen.js';
 
 const live = frozen();

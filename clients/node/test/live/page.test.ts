@@ -139,11 +139,11 @@ it('the page or SPEC.md names every option', () => {
     return [...(body.split('\n}')[0] as string).matchAll(/^ {2}(\w+)\?: /gm)].map(([, at]) => at);
   };
   const all = [
-    ...options('options', 'LimiterOptions'),
-    ...options('keys', 'KeyOptions'),
-    ...options('rules', 'RuleOptions'),
-    ...options('http', 'MiddlewareOptions'),
-    ...options('express', 'ExpressOptions'),
+    ...options('rules/options', 'LimiterOptions'),
+    ...options('rules/keys', 'KeyOptions'),
+    ...options('rules/forms', 'RuleOptions'),
+    ...options('web/request', 'MiddlewareOptions'),
+    ...options('web/express', 'ExpressOptions'),
   ];
   expect(all.length).toBeGreaterThan(20);
   const snake = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);

@@ -1,9 +1,9 @@
 /** Tests the stores of other packages, on a real server, with more calls than the line holds. */
 import { expect, it } from 'vitest';
-import { RedisThrottleStore as ExpressStore } from '../../src/express-rate-limit.js';
-import { type FastifyHits, redisThrottleStore } from '../../src/fastify-rate-limit.js';
 import type { Limiter } from '../../src/index.js';
-import { RedisThrottleStorage } from '../../src/nestjs.js';
+import { RedisThrottleStore as ExpressStore } from '../../src/web/express-rate-limit.js';
+import { type FastifyHits, redisThrottleStore } from '../../src/web/fastify-rate-limit.js';
+import { RedisThrottleStorage } from '../../src/web/nestjs.js';
 import { frozen, limiting } from './frozen.js';
 
 const live = frozen();

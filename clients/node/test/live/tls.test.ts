@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer, type TLSSocket, type Server as TlsServer } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Load, opened } from '../../src/drivers/url.js';
 import { gcra, Limiter } from '../../src/index.js';
+import { type Load, opened } from '../../src/net/url.js';
 import { BACKEND, type Server, serve, until } from './server.js';
 import { versions } from './versions.js';
 

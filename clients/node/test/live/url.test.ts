@@ -4,8 +4,8 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Load, opened } from '../../src/drivers/url.js';
 import { gcra, Limiter } from '../../src/index.js';
+import { type Load, opened } from '../../src/net/url.js';
 import { BACKEND, type Server, serve, serveCluster, until } from './server.js';
 
 const api = gcra('api', 10, '10/minute');

@@ -1,0 +1,185 @@
+/**
+ * Known denials: what the server last said about a key still counts when it cannot be asked. They
+ * are kept apart from the denial cache, which decides although the server could be asked.
+ */
+import type { Clock } from '../rules/clock.js';
+import { Decision, NEVER_MS } from '../rules/decision.js';
+import { isSame } from '../rules/forms.js';
+import { type Ask, allDecisionOf, type Call, decisionOf, isHeld } from '../wire/words.js';
+import { aged, Forgotten } from './denial-cache.js';
+
+/** A denial without an answer lasts at most this long after the server's, in ms. */
+const LONGEST_MS = 3_600_000;
+
+/** The server's last denial of a key. */
+interface Entry {
+  ask: Ask;
+  /** The cost that was denied: 1 for a partial call, which would have taken one unit. */
+  cost: number;
+  row: Decision;
+  /** The instant at which the denial was read, in ms. */
+  readMs: number;
+  /** True if this process keeps the limit of the key, because the denial is over. */
+  isLocal: boolean;
+}
+
+export class KnownDenials {
+  readonly #entries = new Map<string, Entry>();
+  readonly #forgotten = new Forgotten();
+
+  /**
+   * @param size The maximum number of keys.
+   * @param youngMs The age at which an entry no longer denies under pressure.
+   */
+  constructor(
+    private readonly clock: Clock,
+    private readonly size: number,
+    private readonly youngMs: number,
+  ) {}
+
+  /** The moment for `note`: a number that grows with each key that is forgotten. */
+  get turn(): number {
+    return this.#forgotten.turn;
+  }
+
+  /**
+   * Stores a denial that was read now, or removes the entry that an allowed call has proved wrong.
+   *
+   * @param turn The turn before the call was sent.
+   */
+  note(ask: Ask, row: Decision, turn: number): void {
+    if (row.source !== 'server') return;
+    const { key, cost = 1, partial } = ask;
+    if (row.allowed) {
+      const entry = this.#entries.size > 0 ? this.#entries.get(key) : undefined;
+      const units = partial ? row.granted : cost;
+      if (entry && units >= entry.cost && hasSameWords(entry.ask, ask)) this.#entries.delete(key);
+      return;
+    }
+    if (this.size === 0 || isHeld(ask) || this.#forgotten.hasSince(key, turn)) return;
+    const units = partial ? 1 : cost;
+    const readMs = this.clock.nowMs();
+    const known = this.#entries.get(key);
+    if (known === undefined) {
+      this.#entries.set(key, { ask, cost: units, row, readMs, isLocal: false });
+      if (this.#entries.size > this.size) this.#evict();
+      return;
+    }
+    // The denial of a larger cost says less.
+    if (known.cost < units && readMs < endOf(known) && hasSameWords(known.ask, ask)) return;
+    known.ask = ask;
+    known.cost = units;
+    known.row = row;
+    known.readMs = readMs;
+    known.isLocal = false;
+  }
+
+  noteAll(asks: readonly Ask[], { rows }: Decision, turn: number): void {
+    for (const [at, row] of rows.entries()) this.note(asks[at] as Ask, row, turn);
+  }
+
+  /** Notes a reply whose caller has gone. */
+  noteLate({ asks }: Call, reply: unknown, turn: number): void {
+    if (asks === undefined) return;
+    try {
+      if ('rule' in asks) this.note(asks, decisionOf(reply, asks), turn);
+      else this.noteAll(asks, allDecisionOf(reply, asks), turn);
+    } catch {
+      // It is not a decision, and no caller waits for one.
+    }
+  }
+
+  /** Removes the entry of a key. A denial that is on its way is not stored either. */
+  forget(key: string): void {
+    this.#entries.delete(key);
+    this.#forgotten.add(key);
+  }
+
+  /** Returns the denial of a call that would have to wait, if the server's is young. */
+  young({ asks }: Call, nowMs: number): Decision | undefined {
+    if (asks === undefined || this.#entries.size === 0) return undefined;
+    return this.#denied('rule' in asks ? [asks] : asks, nowMs, this.youngMs, undefined);
+  }
+
+  /** Returns the denial of a call that got no answer. */
+  unanswered(asks: readonly Ask[], error: Error): Decision | undefined {
+    if (this.#entries.size === 0) return undefined;
+    return this.#denied(asks, this.clock.nowMs(), LONGEST_MS, error);
+  }
+
+  /** Returns true if the server's denial of the key is over, and this process keeps its limit. */
+  isOver(ask: Ask): boolean {
+    const entry = this.#entries.size > 0 ? this.#entries.get(ask.key) : undefined;
+    if (entry === undefined || !hasSameWords(entry.ask, ask)) return false;
+    return this.clock.nowMs() >= Math.min(endOf(entry), entry.readMs + LONGEST_MS);
+  }
+
+  /** Returns the instant at which a key is full again, the first time that its denial is over. */
+  beginsLocally(key: string): number | undefined {
+    const entry = this.#entries.get(key);
+    if (entry === undefined || entry.isLocal) return undefined;
+    entry.isLocal = true;
+    return entry.readMs + entry.row.resetAfterMs;
+  }
+
+  #denied(
+    asks: readonly Ask[],
+    nowMs: number,
+    longestMs: number,
+    error: Error | undefined,
+  ): Decision | undefined {
+    let deciding = -1;
+    const denials = asks.map((ask) => this.#row(ask, nowMs, longestMs, error));
+    for (const [at, row] of denials.entries()) {
+      if (row === undefined) continue;
+      if (deciding < 0 || row.retryAfterMs > (denials[deciding] as Decision).retryAfterMs) {
+        deciding = at;
+      }
+    }
+    const denial = denials[deciding];
+    if (denial === undefined || asks.length === 1) return denial;
+    const rows = denials.map((row, at) => row ?? unasked(asks[at] as Ask, error));
+    return new Decision({ ...denial.fields(), rows, deciding });
+  }
+
+  /** Returns the denial by one entry, as it is now. */
+  #row(ask: Ask, nowMs: number, longestMs: number, error: Error | undefined): Decision | undefined {
+    const entry = this.#entries.get(ask.key);
+    if (entry === undefined || nowMs >= Math.min(endOf(entry), entry.readMs + longestMs)) {
+      return undefined;
+    }
+    const cost = ask.partial ? 1 : (ask.cost ?? 1);
+    if (entry.cost > cost || !hasSameWords(entry.ask, ask)) return undefined;
+    const row = aged(entry.row, Math.floor(nowMs - entry.readMs));
+    return error === undefined ? row : new Decision({ ...row.fields(), error });
+  }
+
+  /** Removes the tenth whose retry times end first, so that a new key costs constant time. */
+  #evict(): void {
+    const byEnd = [...this.#entries].sort(([, one], [, other]) => endOf(one) - endOf(other));
+    for (const [key] of byEnd.slice(0, Math.ceil(this.size / 10))) this.#entries.delete(key);
+  }
+}
+
+/** Returns the instant at which the same call may be allowed. */
+function endOf({ row, readMs }: Entry): number {
+  return row.retryAfterMs === NEVER_MS ? Number.POSITIVE_INFINITY : readMs + row.retryAfterMs;
+}
+
+/** Returns true if two calls have the same words, costs apart. */
+function hasSameWords(one: Ask, other: Ask): boolean {
+  return one.leave === other.leave && isSame(one.rule, other.rule) && !isHeld(other);
+}
+
+/** Returns the row of a rule that does not deny a call which another rule denies. */
+function unasked({ rule }: Ask, error: Error | undefined): Decision {
+  const nothing = { remaining: 0, retryAfterMs: 0, resetAfterMs: 0, granted: 0 };
+  return new Decision({
+    allowed: true,
+    rule,
+    limit: rule.limit,
+    ...nothing,
+    source: 'local',
+    error,
+  });
+}

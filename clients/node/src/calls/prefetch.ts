@@ -1,0 +1,322 @@
+/**
+ * Prefetched permits: one call fetches several, and this process uses them. Unused permits are
+ * dropped at the reset time of their grant, because the server then allows those units again.
+ */
+
+import { ROUNDING_MS, type RunClock } from '../net/clock.js';
+import { whenAborted } from '../rules/aborting.js';
+import { Decision, type DecisionFields } from '../rules/decision.js';
+import { microseconds } from '../rules/durations.js';
+import { NotSentError, UnavailableError } from '../rules/errors.js';
+import { isSame, type Rule } from '../rules/forms.js';
+import { Budget } from './budget.js';
+
+/**
+ * The maximum number of keys with a stock. The oldest stock is dropped, which only makes the limit
+ * stricter.
+ */
+const KEYS_MAX = 10_000;
+
+interface Stock {
+  rule: Rule;
+  left: number;
+  lapsesAtMs: number;
+  /** The units that were left on the server after the grant. */
+  remaining: number;
+  /**
+   * The fields of the next decision. The decisions of a stock share this one object, because this
+   * path is hot.
+   */
+  fields: DecisionFields;
+}
+
+/** Fetches up to `permits` permits in one call, which has the time of the budget. */
+type Ask = (permits: number, budget: Budget) => Promise<Decision>;
+
+interface Limits {
+  /** The number of permits of one fetch. */
+  prefetch: number;
+  /** The time of a fetch, in ms. */
+  timeoutMs: number;
+  /**
+   * The time for the whole wait. It may include a second fetch if the first one brings too few
+   * permits. Default: that of a fetch.
+   */
+  budget: Budget | undefined;
+  /** Ends the wait, but not the fetch, because other callers may wait for the fetch. */
+  signal: AbortSignal | undefined;
+}
+
+/** One call for several permits, and its waiters; the first waiter started it. */
+interface Fetch {
+  readonly rule: Rule;
+  readonly permits: number;
+  readonly waiters: Waiter[];
+  readonly askedAtMs: number;
+  readonly budget: Budget;
+}
+
+/**
+ * Prefetches permits. While a fetch is in flight, each new caller waits for one of its permits.
+ * When all of them are promised, the next caller starts another fetch, so no caller waits for two
+ * fetches. A fetch starts only if the key has no unpromised permit left, in flight or in stock. So
+ * a key never has more than `prefetch` unpromised permits.
+ */
+export class Prefetcher {
+  readonly #stocks = new Map<string, Stock>();
+  /** The last fetch of each key that has permits not yet promised. */
+  readonly #open = new Map<string, Fetch>();
+  readonly #fetches = new Set<Promise<void>>();
+
+  constructor(private readonly run: RunClock) {}
+
+  get #nowMs(): number {
+    return this.run.clock.nowMs();
+  }
+
+  /** Returns a permit from a fetch. The caller has found no stock. */
+  take({ rule, key }: { rule: Rule; key: string }, limits: Limits, ask: Ask): Promise<Decision> {
+    return new Promise((resolve, reject) => {
+      limits.signal?.throwIfAborted();
+      const waiter = new Waiter({ rule, ask, ...limits }, this.run, resolve, reject);
+      this.#promise(key, waiter);
+    });
+  }
+
+  #promise(key: string, waiter: Waiter): void {
+    const { rule } = waiter.wanted;
+    const open = this.#open.get(key);
+    if (open !== undefined && open.waiters.length < open.permits && isSame(open.rule, rule)) {
+      open.waiters.push(waiter);
+      waiter.joins(open.budget);
+      return;
+    }
+    this.#fetch(key, waiter, []);
+  }
+
+  /** Fetches the permits of some waiters, and those that are kept. */
+  #fetch(key: string, first: Waiter, others: readonly Waiter[]): void {
+    const { rule, prefetch, timeoutMs, ask } = first.wanted;
+    const waiters = [first, ...others];
+    const permits = Math.max(prefetch, waiters.length);
+    const budget = new Budget(timeoutMs);
+    const fetch: Fetch = { rule, permits, waiters, askedAtMs: this.#nowMs, budget };
+    for (const one of waiters) one.joins(budget);
+    this.#open.set(key, fetch);
+    const ended = ask(permits, budget)
+      .then(
+        (grant) => this.#share(key, fetch, grant),
+        (error) => {
+          this.#close(key, fetch);
+          for (const one of fetch.waiters) if (one.isWaiting) one.fail(error);
+        },
+      )
+      .then(() => void this.#fetches.delete(ended));
+    this.#fetches.add(ended);
+  }
+
+  /**
+   * Closes a fetch to new waiters. Returns false if another fetch or `forget` has already closed
+   * it.
+   */
+  #close(key: string, fetch: Fetch): boolean {
+    return this.#open.get(key) === fetch && this.#open.delete(key);
+  }
+
+  /** Gives one permit to each waiter in turn, and stores the rest. */
+  #share(key: string, fetch: Fetch, grant: Decision): void {
+    const { rule, askedAtMs } = fetch;
+    const waiters = fetch.waiters.filter((one) => one.isWaiting);
+    const [first, ...others] = waiters;
+    const wasOpen = this.#close(key, fetch);
+    const granted = grant.allowed ? 1 : 0;
+    const permits = first === undefined ? grant.granted : Math.max(0, grant.granted - 1);
+    const remaining = grant.remaining + permits;
+    const stock = stockOf(rule, grant, permits, askedAtMs + grant.resetAfterMs);
+    first?.resolve(new Decision({ ...grant.fields(), remaining, granted }));
+    const again: Waiter[] = [];
+    for (const waiter of others) {
+      if (!grant.allowed) waiter.resolve(grant);
+      else if (stock.left > 0) waiter.resolve(this.#permit(stock));
+      else if (waiter.smaller !== undefined || waiter.isOver) waiter.resolve(noneLeft(rule, grant));
+      else {
+        waiter.smaller = grant;
+        again.push(waiter);
+      }
+    }
+    if (wasOpen && stock.left > 0) this.#store(key, stock);
+    // They ask once more, together. After a second shortfall they are denied.
+    const [asks, ...more] = again;
+    if (asks !== undefined) this.#fetch(key, asks, more);
+  }
+
+  #store(key: string, stock: Stock): void {
+    this.#stocks.delete(key);
+    this.#stocks.set(key, stock);
+    if (this.#stocks.size > KEYS_MAX) this.forget(this.#stocks.keys().next().value as string);
+  }
+
+  #permit(stock: Stock): Decision {
+    const { fields } = stock;
+    stock.left -= 1;
+    fields.remaining = stock.remaining + stock.left;
+    fields.resetAfterMs = Math.max(0, Math.ceil(stock.lapsesAtMs - this.#nowMs));
+    return new Decision(fields);
+  }
+
+  /** Takes a permit from the stock, if there is one fetched under this rule. */
+  spend(key: string, rule: Rule): Decision | undefined {
+    const stock = this.#stocks.get(key);
+    if (stock === undefined) return undefined;
+    const hasLapsed = this.#nowMs >= stock.lapsesAtMs;
+    if (stock.left < 1 || hasLapsed || !isSame(stock.rule, rule)) {
+      this.#stocks.delete(key);
+      return undefined;
+    }
+    return this.#permit(stock);
+  }
+
+  /** Puts an unused permit back. Returns false if there is no stock, or a full one. */
+  putBack(key: string, rule: Rule, prefetch: number): boolean {
+    const stock = this.#stocks.get(key);
+    if (stock === undefined || !isSame(stock.rule, rule) || stock.left >= prefetch) return false;
+    if (this.#nowMs >= stock.lapsesAtMs) return false;
+    stock.left += 1;
+    return true;
+  }
+
+  /** Drops the stock of a key, and those permits of its fetch in flight that are not promised. */
+  forget(key: string): void {
+    this.#stocks.delete(key);
+    this.#open.delete(key);
+  }
+
+  /** Removes and returns all unused, unexpired permits, for a refund. */
+  async drain(): Promise<{ rule: Rule; key: string; units: number }[]> {
+    await Promise.all(this.#fetches);
+    const nowMs = this.#nowMs;
+    const live = [...this.#stocks].filter(
+      ([, { left, lapsesAtMs }]) => left > 0 && nowMs < lapsesAtMs,
+    );
+    this.#stocks.clear();
+    return live.map(([key, { rule, left }]) => ({ rule, key, units: left }));
+  }
+}
+
+interface Wanted extends Limits {
+  readonly rule: Rule;
+  readonly ask: Ask;
+}
+
+function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number): Stock {
+  const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
+  return { rule, left, lapsesAtMs, remaining: grant.remaining, fields };
+}
+
+/**
+ * Denies a waiter whose fetch brought too few permits. `retryAfterMs` is the grant's reset time,
+ * when all units are back; in a bucket, which refills evenly, it is the earlier time when one unit
+ * is back. It may be too long: it counts from the grant, and in a window some units may be back
+ * before the reset.
+ */
+function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
+  let retryAfterMs = grant.resetAfterMs;
+  if (kind === 'gcra' || kind === 'token_bucket') {
+    const [, , rate, period] = words as [string, string, string, string];
+    const allButOneUs = ((limit - 1) * Number(microseconds('period', period))) / Number(rate);
+    retryAfterMs = Math.max(1, retryAfterMs - Math.floor(allButOneUs / 1000));
+  }
+  return new Decision({
+    ...grant.fields(),
+    allowed: false,
+    remaining: 0,
+    retryAfterMs,
+    source: 'local',
+    wouldAllow: false,
+    wouldRetryAfterMs: retryAfterMs,
+    granted: 0,
+  });
+}
+
+/** A caller that waits for a permit, until it gets one, its time is over or it is aborted. */
+class Waiter {
+  isWaiting = true;
+  /** The grant of a fetch that brought no permit for this waiter. */
+  smaller: Decision | undefined;
+  /** The time that it had left when it began to wait for its fetch, in ms. */
+  #budgetMs: number;
+  /** The fetch, and the run time at which the wait for it began. */
+  #fetch: Budget | undefined;
+  #joinedMs = 0;
+  #stop: (() => void) | undefined;
+  readonly #unfollow: (() => void) | undefined;
+
+  constructor(
+    readonly wanted: Wanted,
+    private readonly run: RunClock,
+    private readonly onDecision: (decision: Decision) => void,
+    private readonly onError: (reason: unknown) => void,
+  ) {
+    const { budget, timeoutMs, signal } = wanted;
+    this.#budgetMs = budget?.leftMs ?? timeoutMs;
+    if (signal !== undefined) {
+      this.#unfollow = whenAborted(signal, () => this.reject(signal.reason));
+    }
+  }
+
+  /** The time that it has left, in ms. The wait for a first dial does not count. */
+  get leftMs(): number {
+    const { timeoutMs } = this.wanted;
+    const waitedMs = this.run.nowMs() - this.#joinedMs;
+    const fetchMs = timeoutMs - (this.#fetch?.leftMs ?? timeoutMs);
+    return this.#budgetMs - Math.min(waitedMs, fetchMs);
+  }
+
+  get isOver(): boolean {
+    return this.leftMs < ROUNDING_MS;
+  }
+
+  /** Begins to wait for a fetch, which may have more time than this waiter. */
+  joins(fetch: Budget): void {
+    if (this.#fetch !== undefined) this.#budgetMs = this.leftMs;
+    this.#fetch = fetch;
+    this.#joinedMs = this.run.nowMs();
+    if (this.#budgetMs < this.wanted.timeoutMs) this.#plan();
+  }
+
+  #plan(): void {
+    this.#stop?.();
+    this.#stop = this.run.after(this.#budgetMs, () => {
+      if (this.#fetch?.hasBegun === false) this.#plan();
+      else this.fail(new NotSentError('overloaded', 'no prefetched permit in time'));
+    });
+  }
+
+  resolve(decision: Decision): void {
+    this.#end();
+    this.onDecision(decision);
+  }
+
+  reject(reason: unknown): void {
+    this.#end();
+    this.onError(reason);
+  }
+
+  /**
+   * Ends the wait without a permit. If the server had answered with too few permits, the call is
+   * denied.
+   */
+  fail(reason: unknown): void {
+    if (this.smaller !== undefined && reason instanceof UnavailableError) {
+      this.resolve(noneLeft(this.wanted.rule, this.smaller));
+    } else this.reject(reason);
+  }
+
+  #end(): void {
+    const { budget } = this.wanted;
+    if (budget !== undefined) budget.leftMs = this.leftMs;
+    this.isWaiting = false;
+    this.#stop?.();
+    this.#unfollow?.();
+  }
+}

@@ -1,0 +1,330 @@
+/** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
+import { unitsOf } from '../calls/call-options.js';
+import { Decision, orNever } from '../rules/decision.js';
+import { type Duration, duration, integer, microseconds } from '../rules/durations.js';
+import { CommandRejectedError, InvalidArgumentError } from '../rules/errors.js';
+import type { Leave, Rule } from '../rules/forms.js';
+import { checkLeave } from '../rules/rule.js';
+
+/** A call as it is sent: the command with its arguments, and which arguments are keys. */
+export interface Call {
+  readonly args: readonly string[];
+  readonly keys: readonly string[];
+  readonly readOnly: boolean;
+  /**
+   * @internal Returns the call for a server without the module, where a policy is its default.
+   * Undefined if the call is the same.
+   */
+  readonly withoutModule?: (() => Call) | undefined;
+  /**
+   * @internal Its rule, or its rules, whose denials this process may remember and use. Undefined
+   * for other calls.
+   */
+  readonly asks?: Ask | readonly Ask[] | undefined;
+}
+
+export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
+
+/** One rule with its key and cost; for a lease or a reservation, with its id. */
+export interface Ask {
+  rule: Rule;
+  key: string;
+  /** The subject, for `onDecision`. It is not sent. */
+  subject?: string | undefined;
+  cost?: number | undefined;
+  partial?: boolean | undefined;
+  leave?: Leave | undefined;
+  id?: string | undefined;
+  /** The ttl of a reservation, in the server's words; undefined for any other call. */
+  ttl?: string | undefined;
+}
+
+/** A lease or a reservation, under its id. */
+export type Held = Ask & { readonly id: string };
+
+/** Returns true if the server keeps the call under its id. */
+export function isHeld(ask: Ask): ask is Held {
+  return ask.ttl !== undefined || ask.rule.kind === 'lease';
+}
+
+/** Returns the ttl of a lease or of a reservation, in ms. */
+export function ttlMsOf({ rule, ttl = rule.words[2] as string }: Ask): number {
+  return Number(microseconds('ttl', ttl)) / 1000;
+}
+
+/** Validates the options of a call, which depend on the rule. */
+function check(ask: Ask): void {
+  const { rule, cost = 1, partial = false, leave } = ask;
+  if (cost !== 1) integer('cost', cost, partial ? 1 : 0);
+  const { kind, name } = rule;
+  if (kind === 'lease' || kind === 'backoff') {
+    if (cost !== 1) throw new InvalidArgumentError('cost', `1 for the ${kind} ${name}`);
+    if (partial) throw new InvalidArgumentError('partial', `false for the ${kind} ${name}`);
+  }
+  if (kind === 'backoff' && leave !== undefined) {
+    throw new InvalidArgumentError('leave', `nothing for the backoff ${name}`);
+  }
+  if (leave !== undefined) checkLeave(leave);
+  if (isHeld(ask)) checkedId(ask.id, ask.ttl === undefined ? LEASE_ID_MAX : ID_MAX, name);
+}
+
+/** The longest ids of leases and of reservations, in bytes. */
+const LEASE_ID_MAX = 128;
+const ID_MAX = 64;
+
+function checkedId(id: string | undefined, max: number, name: string): string {
+  if (id === undefined) throw new InvalidArgumentError('id', `an id for ${name}`);
+  const length = Buffer.byteLength(id);
+  if (length < 1 || length > max) throw new InvalidArgumentError('id', `1 to ${max} bytes`);
+  return id;
+}
+
+/** Validates the id of an admission. */
+export function checkAdmissionId(id: string): void {
+  checkedId(id, ID_MAX, 'the admission');
+  checkSpaces(id);
+}
+
+function checkSpaces(id: string): void {
+  if (/\s/.test(id)) throw new InvalidArgumentError('id', 'no white space');
+}
+
+/** Returns the words after the key: those of the rule, with the options inserted. */
+function words(ask: Ask): readonly string[] {
+  const { rule, cost = 1, partial = false, leave, id, ttl } = ask;
+  // Nearly all calls have no options.
+  if (cost === 1 && !partial && leave === undefined && !isHeld(ask)) return rule.words;
+  const options = cost === 1 && !partial ? [] : ['COST', String(cost)];
+  if (partial) options.push('PARTIAL');
+  if (leave !== undefined) options.push('LEAVE', String(leave));
+  const all = withOptions(rule, options);
+  if (rule.kind === 'lease') return [all[0] as string, id as string, ...all.slice(1)];
+  return ttl === undefined ? all : ['RESERVE', id as string, ttl, ...all];
+}
+
+/** Inserts options where the server reads them. */
+function withOptions({ kind, words }: Rule, options: readonly string[]): readonly string[] {
+  if (options.length === 0) return words;
+  let at = words.length;
+  // All words after `FOR` and `DEFAULT` belong to the policy's variants and its default.
+  if (kind === 'policy') at = 2;
+  else if (words.at(-1) === 'ALIGNED') at -= 1;
+  else if (words.at(-2) === 'SLOTS') at -= 2;
+  return [...words.slice(0, at), ...options, ...words.slice(at)];
+}
+
+/** Builds a call under one rule. */
+export function single(deciding: Deciding, ask: Ask): Call {
+  const { kind, name } = ask.rule;
+  if (kind === 'lease' && (deciding === 'refund' || deciding === 'charge')) {
+    throw new InvalidArgumentError('rule', `a rule with a cost; ${name} is a lease`);
+  }
+  if (kind === 'lease' && ask.id === undefined) {
+    throw new InvalidArgumentError('rule', `no lease; use limiter.lease for ${name}`);
+  }
+  check(ask);
+  return one(deciding, ask);
+}
+
+function one(deciding: Deciding, ask: Ask): Call {
+  const { rule, key } = ask;
+  const all = words(ask);
+  const isCheck = deciding === 'check';
+  const args = [isCheck ? rule.command : `RL.${deciding.toUpperCase()}`, key];
+  for (let at = isCheck ? 1 : 0; at < all.length; at += 1) args.push(all[at] as string);
+  const { fallback } = rule;
+  const withoutModule = fallback && (() => one(deciding, { ...ask, rule: fallback }));
+  const readOnly = deciding === 'peek';
+  const asks = (isCheck || readOnly) && !isHeld(ask) ? ask : undefined;
+  return { args, keys: [key], readOnly, withoutModule, asks };
+}
+
+/** Builds a call under up to 16 rules at once. */
+export function all(asks: readonly Ask[], peek = false): Call {
+  if (asks.length < 1 || asks.length > 16) throw new InvalidArgumentError('items', '1 to 16 items');
+  const keys = asks.map(({ key }) => key);
+  if (new Set(keys).size < keys.length) throw new InvalidArgumentError('items', 'no repeated key');
+  for (const ask of asks) {
+    if (ask.partial) throw new InvalidArgumentError('partial', 'a call of one rule');
+    check(ask);
+    if (isHeld(ask)) checkSpaces(ask.id);
+  }
+  return several(asks, keys, peek);
+}
+
+function several(asks: readonly Ask[], keys: readonly string[], peek: boolean): Call {
+  const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
+  for (const ask of asks) args.push(ask.key, words(ask).join(' '));
+  const isPolicy = asks.some(({ rule }) => rule.fallback !== undefined);
+  const defaults = () => asks.map((ask) => ({ ...ask, rule: ask.rule.fallback ?? ask.rule }));
+  const withoutModule = isPolicy ? () => several(defaults(), keys, peek) : undefined;
+  return { args, keys, readOnly: peek, withoutModule, asks };
+}
+
+/**
+ * Converts a call for a server without the module: to a call of its function, or of the script with
+ * this SHA-1. The keys of all rules come first, then the rules.
+ */
+export function inLibrary(call: Call, scriptSha1?: string): Call {
+  const { keys, readOnly } = call;
+  const [command, ...rest] = call.args as [string, ...string[]];
+  if (!command.startsWith('RL.')) return call;
+  const verb = command.slice(3);
+  const words = verb.endsWith('ALL') ? rest.filter((_, at) => at % 2 === 1) : rest.slice(1);
+  const named = [String(keys.length), ...keys];
+  const args =
+    scriptSha1 === undefined
+      ? [readOnly ? 'FCALL_RO' : 'FCALL', `rl_${verb.toLowerCase()}`, ...named, ...words]
+      : ['EVALSHA', scriptSha1, ...named, verb, ...words];
+  return { args, keys, readOnly };
+}
+
+function written(key: string, ...args: readonly string[]): Call {
+  const [command = '', ...rest] = args;
+  return { args: [command, key, ...rest], keys: [key], readOnly: false };
+}
+
+export function forget(key: string): Call {
+  return written(key, 'DEL');
+}
+
+export function block(key: string, time: Duration): Call {
+  return written(key, 'RL.BLOCK', duration('duration', time));
+}
+
+export function renew({ rule, key, id }: Held): Call {
+  return written(key, 'RL.RENEW', checkedId(id, LEASE_ID_MAX, rule.name), rule.words[2] as string);
+}
+
+export function release({ rule, key, id }: Held): Call {
+  return written(key, 'RL.RELEASE', checkedId(id, LEASE_ID_MAX, rule.name));
+}
+
+/** Builds the call that renews a reservation, also if less is left to others than it asked for. */
+export function reserve(ask: Held): Call {
+  const [word = '', ...rest] = words({ ...ask, leave: undefined });
+  return written(ask.key, `RL.${word}`, ...rest);
+}
+
+/** Builds the call that charges the units that a reservation's work took. */
+export function commit({ rule, key, id }: Held, units: number): Call {
+  // Without COST the server would charge what was reserved.
+  return written(key, 'RL.COMMIT', id, ...withOptions(rule, ['COST', String(units)]));
+}
+
+export function cancel({ rule, key, id }: Held): Call {
+  return written(key, 'RL.CANCEL', id, ...rule.words);
+}
+
+/** Builds a call that every back end answers and that writes nothing. */
+export function probe(key: string): Call {
+  const args = ['RL.PEEK', key, 'GCRA', '1', '1', '1', 'COST', '0'];
+  return { args, keys: [key], readOnly: true };
+}
+
+/** Reads an integer of a reply. A driver may be configured to return bigints. */
+export function replyInteger(value: unknown): number {
+  const number = typeof value === 'bigint' ? Number(value) : value;
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw unexpected();
+  return number;
+}
+
+function unexpected(): CommandRejectedError {
+  return new CommandRejectedError('PROTOCOL', 'the reply is not a decision');
+}
+
+/**
+ * Reads a decision: five integers, or seven under a policy. A known denial is a decision already.
+ */
+export function decisionOf(
+  reply: unknown,
+  { rule, cost = 1, partial = false, leave }: Answered,
+): Decision {
+  if (!Array.isArray(reply)) {
+    if (reply instanceof Decision) return reply;
+    throw unexpected();
+  }
+  // Without the module a policy is its default.
+  const isPolicy = rule.kind === 'policy' && (reply.length > 5 || rule.fallback === undefined);
+  if (reply.length !== (isPolicy ? 7 : 5)) throw unexpected();
+  const taken = replyInteger(reply[0]);
+  if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
+  const allowed = taken > 0;
+  const limit = replyInteger(reply[1]);
+  const waitMs = replyInteger(reply[3]);
+  const retryAfterMs = orNever(waitMs);
+  return new Decision({
+    allowed,
+    rule,
+    limit,
+    remaining: replyInteger(reply[2]),
+    retryAfterMs,
+    resetAfterMs: replyInteger(reply[4]),
+    banned: waitMs < 0 && isBan(limit, partial ? 1 : cost, leave),
+    granted: allowed && !partial ? cost : taken,
+    wouldAllow: isPolicy ? replyInteger(reply[5]) > 0 : allowed,
+    wouldRetryAfterMs: isPolicy ? orNever(replyInteger(reply[6])) : retryAfterMs,
+  });
+}
+
+/** Returns true if a call that is never allowed would be within the limit. */
+function isBan(limit: number, cost: number, leave: Leave | undefined): boolean {
+  return limit === 0 || cost + unitsOf(leave, limit) <= limit;
+}
+
+type FiveIntegers = [number, number, number, number, number];
+type Answered = Pick<Ask, 'rule' | 'cost' | 'partial' | 'leave'>;
+
+/** Reads the reply of a refund or a charge: five integers, also under a policy. */
+export function settledOf(reply: unknown, rule: Rule): Decision {
+  if (!Array.isArray(reply) || reply.length !== 5) throw unexpected();
+  const fields = reply.map(replyInteger);
+  const [settled, limit, remaining, waitMs, resetAfterMs] = fields as FiveIntegers;
+  const [allowed, retryAfterMs] = [settled > 0, orNever(waitMs)];
+  return new Decision({ allowed, rule, limit, remaining, retryAfterMs, resetAfterMs });
+}
+
+/**
+ * Reads a reply of `RL.ALL`: five integers, the number of the rule that decided, and a row per
+ * rule.
+ */
+export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
+  if (reply instanceof Decision) return reply;
+  if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
+  const rows = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
+  const number = replyInteger(reply[5]);
+  const rule = asks[number - 1]?.rule;
+  if (rule === undefined) throw unexpected();
+  const whole = settledOf(reply.slice(0, 5), rule);
+  const waits = rows.filter((row) => !row.wouldAllow).map((row) => row.wouldRetryAfterMs);
+  return new Decision({
+    ...whole.fields(),
+    rows,
+    deciding: number - 1,
+    banned: whole.never && rows[number - 1]?.banned === true,
+    wouldAllow: waits.length === 0,
+    wouldRetryAfterMs: Math.max(whole.retryAfterMs, ...waits),
+  });
+}
+
+/** Matches the error if a key remembers too many ids. `RL.ALL` adds the number of the rule. */
+const TOO_MANY = /^ERR (rule \d+: )?too many reservations/;
+
+/**
+ * Returns the denial if a key has no room for another reservation, or undefined for another error.
+ * The ids are forgotten in time, so it is no error of the program.
+ */
+export function tooManyOf(error: unknown, asks: readonly Ask[]): Decision | undefined {
+  if (!(error instanceof CommandRejectedError) || !TOO_MANY.test(error.message)) return undefined;
+  const deciding = asks.findIndex(({ ttl }) => ttl !== undefined);
+  if (deciding < 0) return undefined;
+  const rows = asks.map((ask, at) => {
+    const { rule, cost = 1 } = ask;
+    const allowed = at !== deciding;
+    const retryAfterMs = allowed ? 0 : Math.ceil(ttlMsOf(ask));
+    const granted = allowed ? cost : 0;
+    const unknown = { limit: rule.limit, remaining: 0, resetAfterMs: retryAfterMs };
+    return new Decision({ allowed, rule, retryAfterMs, granted, ...unknown });
+  });
+  return new Decision({ ...(rows[deciding] as Decision).fields(), rows, deciding });
+}
