@@ -1,11 +1,13 @@
 /** Rate limits decided by Redis or Valkey, with the module redis-throttle or its library. */
 
 export { type JsonLogOptions, jsonLog } from './calls/json-log.js';
-export { Admission, Reservation } from './holds/admission.js';
+export { Admission } from './holds/admission.js';
 export type { Lease } from './holds/lease.js';
+export { Reservation } from './holds/reservation.js';
 export { Limiter } from './limiter.js';
-export type { Connection, Waiting } from './net/connection.js';
+export type { Connection } from './net/connection.js';
 export type { Client } from './net/drivers.js';
+export type { Listener } from './net/generations.js';
 export type {
   IoRedisClusterLike,
   IoRedisLike,
@@ -19,8 +21,8 @@ export type {
   NodeRedisLike,
   NodeRedisMaster,
 } from './net/node-redis.js';
-export type { Listener } from './net/opening.js';
-export type { Address } from './net/slot-map.js';
+export type { Address } from './net/slots.js';
+export type { Waiting } from './rules/aborting.js';
 export type { Clock } from './rules/clock.js';
 export { Decision, type DecisionFields, DeniedError, type Source } from './rules/decision.js';
 export {
@@ -61,6 +63,7 @@ export type { HeaderOptions, HeaderStyle, Problem } from './rules/headers.js';
 export type { KeyOptions, Subject } from './rules/keys.js';
 export type {
   AdmitOptions,
+  Backend,
   CallOptions,
   CheckOptions,
   Counters,
@@ -74,5 +77,4 @@ export type {
   UrlOptions,
   WaitOptions,
 } from './rules/options.js';
-export type { Backend } from './wire/backends.js';
 export type { Call } from './wire/words.js';

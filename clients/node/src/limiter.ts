@@ -1,23 +1,22 @@
 /** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
 import { Asking, checkRule } from './calls/asking.js';
-import { Budget } from './calls/budget.js';
 import { Changing } from './calls/changing.js';
 import { Decider } from './calls/decider.js';
-import { DenialCache } from './calls/denial-cache.js';
-import { KnownDenials } from './calls/denials.js';
-import { Permits } from './calls/permits.js';
-import { answered } from './calls/ready.js';
+import { DenialCache, KnownDenials } from './calls/denials.js';
+import { Prefetcher } from './calls/prefetch.js';
 import { checkedEach } from './calls/several.js';
 import { Calls } from './calls/steps.js';
 import { waited } from './calls/wait.js';
-import { type Admission, Reservation } from './holds/admission.js';
+import type { Admission } from './holds/admission.js';
 import { Ending } from './holds/ending.js';
 import { Holding, type Taken } from './holds/holding.js';
 import type { Lease } from './holds/lease.js';
-import { RunClock } from './net/clock.js';
+import { Reservation } from './holds/reservation.js';
+import { Budget, RunClock } from './net/clock.js';
 import { type Client, connectionOf } from './net/drivers.js';
 import { Nodes } from './net/node.js';
+import { searched } from './net/search.js';
 import { type Opened, opened } from './net/url.js';
 import { checkOptions } from './rules/arguments.js';
 import type { Clock } from './rules/clock.js';
@@ -27,6 +26,7 @@ import type { Duration, Item, Rule } from './rules/forms.js';
 import { Keys, type Subject, textOf } from './rules/keys.js';
 import {
   type AdmitOptions,
+  type Backend,
   type CallOptions,
   type CheckOptions,
   type Counters,
@@ -41,9 +41,10 @@ import {
   type WaitOptions,
   withDefaults,
 } from './rules/options.js';
-import { type Backend, Backends } from './wire/backends.js';
-import type { Hit } from './wire/window-hits.js';
-import * as protocol from './wire/words.js';
+import { type Ask, Backends } from './wire/backends.js';
+import type { Hit } from './wire/replies.js';
+import * as replies from './wire/replies.js';
+import * as words from './wire/words.js';
 
 /** The number of ticks in the silence of a node. */
 const TICKS = 4;
@@ -61,7 +62,7 @@ export class Limiter {
   readonly #ending: Ending;
   readonly #holding: Holding;
   readonly #denials: DenialCache | undefined;
-  readonly #permits: Permits;
+  readonly #permits: Prefetcher;
   readonly #changing: Changing;
   /** The client that this limiter has opened. */
   #own: Opened | undefined;
@@ -77,7 +78,9 @@ export class Limiter {
     const terms = { run, timeoutMs, silenceMs, pauseMs: checked.breakerPauseMs };
     const connection = connectionOf(client, terms);
     const nodes = new Nodes(connection, run, checked);
-    this.#backends = new Backends(connection, nodes, timeoutMs, checked.backend);
+    const ask: Ask = (sender, call, search) =>
+      searched(nodes, sender, call, connection.nodeOf?.(call), search);
+    this.#backends = new Backends(connection, run, ask, timeoutMs, checked.backend);
     this.#clock = clock;
     this.#run = run;
     this.#timeoutMs = timeoutMs;
@@ -93,9 +96,8 @@ export class Limiter {
     });
     this.#holding = new Holding(this.#ending, clock, this.#keys);
     const memory = { known: this.#known, denials: this.#denials };
-    this.#permits = new Permits(this.#calls, this.#decider, run, memory, checked);
-    const { stocks } = this.#permits;
-    this.#changing = new Changing(this.#decider, clock, { ...memory, stocks });
+    this.#permits = new Prefetcher(this.#calls, this.#decider, run, memory, checked);
+    this.#changing = new Changing(this.#decider, clock, { ...memory, stocks: this.#permits });
   }
 
   /**
@@ -125,7 +127,7 @@ export class Limiter {
 
   /** The number of nodes whose circuit breaker is open: calls to them end at once. */
   get openBreakers(): number {
-    return this.#decider.openBreakers;
+    return this.#calls.nodes.openBreakers;
   }
 
   /** Adds a hook to that of the options. It gets the same events, after the earlier ones. */
@@ -153,10 +155,10 @@ export class Limiter {
     const isPlain = cost === 1 && !partial && leave === undefined;
     const fromStock = isPlain && this.#permits.perFetchOf(rule) > 1;
     const denials = partial || rule.kind === 'lease' ? undefined : this.#denials;
-    const permit = fromStock ? this.#permits.stocks.spend(key, rule) : undefined;
+    const permit = fromStock ? this.#permits.spend(key, rule) : undefined;
     const decider = this.#decider;
     if (permit !== undefined) return decider.counted(permit, ask, undefined);
-    const call = protocol.single('check', ask);
+    const call = words.single('check', ask);
     const denied = denials?.get(call);
     if (denied !== undefined) return decider.counted(denied, ask, undefined);
     const asked = denials?.asked();
@@ -170,7 +172,7 @@ export class Limiter {
         const extras =
           signal === undefined && budget === undefined ? undefined : { signal, budget };
         const reply = await this.#calls.send(call, extras, askedAtMs);
-        decision = protocol.decisionOf(reply, ask);
+        decision = replies.decisionOf(reply, ask);
         this.#known.note(ask, decision, turn);
         if (asked !== undefined) denials?.put(call, decision, asked);
       }
@@ -183,14 +185,8 @@ export class Limiter {
   /** Returns the decision that `check` would make. Takes nothing. */
   async peek(rule: Rule, subject: Subject, options: PeekOptions = {}): Promise<Decision> {
     const ask = this.#asking.one(rule, subject, options, TYPES.peek);
-    const call = protocol.single('peek', ask);
-    return this.#decider.decided('peek', [ask], true, async () => {
-      const { turn } = this.#known;
-      const reply = await this.#calls.send(call, { signal: options.signal });
-      const decision = protocol.decisionOf(reply, ask);
-      this.#known.note(ask, decision, turn);
-      return decision;
-    });
+    const call = words.single('peek', ask);
+    return this.#decider.single('peek', ask, call, { signal: options.signal });
   }
 
   /**
@@ -218,10 +214,10 @@ export class Limiter {
   ): Promise<boolean> {
     const ask = this.#asking.one(rule, subject, options, TYPES.key);
     this.#decider.forgetLocal(ask);
-    const reply = await this.#changing.send(ask, protocol.forget(ask.key), options.signal);
+    const reply = await this.#changing.send(ask, words.forget(ask.key), options.signal);
     // Forget again, because calls may have been decided here in the meantime.
     this.#decider.forgetLocal(ask);
-    return protocol.replyInteger(reply) > 0;
+    return replies.replyInteger(reply) > 0;
   }
 
   /**
@@ -238,7 +234,7 @@ export class Limiter {
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<void> {
     const ask = this.#asking.one(rule, subject, options, TYPES.key);
-    await this.#changing.send(ask, protocol.block(ask.key, duration), options.signal);
+    await this.#changing.send(ask, words.block(ask.key, duration), options.signal);
   }
 
   /**
@@ -247,8 +243,8 @@ export class Limiter {
    */
   async checkAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
     const asks = this.#asking.all(items, options);
-    const call = protocol.all(asks);
-    const isHeld = asks.some(protocol.isHeld);
+    const call = words.all(asks);
+    const isHeld = asks.some(words.isHeld);
     const denials = isHeld ? undefined : this.#denials;
     const denied = denials?.get(call);
     if (denied !== undefined) return this.#decider.counted(denied, asks, undefined);
@@ -263,7 +259,7 @@ export class Limiter {
   async peekAll(items: readonly Item[], options: SeveralOptions = {}): Promise<Decision> {
     const asks = this.#asking.all(items, options);
     const { signal } = options;
-    return this.#decider.several('peek', asks, protocol.all(asks, true), { signal }, undefined);
+    return this.#decider.several('peek', asks, words.all(asks, true), { signal }, undefined);
   }
 
   /**
@@ -276,9 +272,9 @@ export class Limiter {
   async admit(items: readonly Item[], options: AdmitOptions = {}): Promise<Admission> {
     checkOptions(options, TYPES.several);
     const { id = randomUUID(), tag, signal } = options;
-    protocol.checkAdmissionId(id);
+    words.checkAdmissionId(id);
     const asks = this.#asking.all(items, { tag, id });
-    const call = { ...protocol.all(asks), asks: undefined };
+    const call = { ...words.all(asks), asks: undefined };
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning(asks, true, (onLate) =>
       this.#decider.several('check', asks, call, { signal, onLate }, undefined),
@@ -358,12 +354,10 @@ export class Limiter {
     if (rule?.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
     const ask = { ...this.#asking.one(rule, subject, options, TYPES.several), id };
-    const call = protocol.single('check', ask);
+    const call = words.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
     const decision = await this.#ending.abandoning([ask], false, (onLate) =>
-      this.#decider.decided('lease', [ask], false, async () =>
-        protocol.decisionOf(await this.#calls.send(call, { signal, onLate }), ask),
-      ),
+      this.#decider.single('lease', ask, call, { signal, onLate }),
     );
     if (!decision.allowed) throw new DeniedError(decision);
     return this.#holding.lease(ask, decision, askedAtMs);
@@ -399,7 +393,7 @@ export class Limiter {
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
     checkOptions(options, TYPES.signal);
     const key = this.#keys.key('ready', 'ready');
-    await answered(this.#decider, key, this.#timeoutMs, options.signal);
+    await this.#decider.ready(key, this.#timeoutMs, options.signal);
     return this.#backends.answering;
   }
 

@@ -1,6 +1,6 @@
 /** Attributes of the active OpenTelemetry span, with the package `@opentelemetry/api`. */
 import { trace } from '@opentelemetry/api';
-import { fieldsOf } from './calls/event-fields.js';
+import { fieldsOf } from './calls/events.js';
 import type { DecisionEvent } from './rules/options.js';
 
 /**

@@ -10,15 +10,16 @@
  * It decides as the module does. It has no time zones and start days of quotas, and no variants of
  * policies.
  */
-import { granted, unitsOf } from './calls/call-options.js';
+import type { Verdict } from './calls/algorithms.js';
+import { granted } from './calls/call-options.js';
 import { ended, reserved, usageOf } from './calls/fake-reservations.js';
 import { algorithmFor, optionsOf, parsed } from './calls/fake-words.js';
-import type { Verdict } from './calls/verdict.js';
 import type { Connection } from './net/connection.js';
 import type { Clock } from './rules/clock.js';
 import { microseconds } from './rules/durations.js';
 import { InvalidArgumentError } from './rules/errors.js';
 import type { Leave, Rule } from './rules/forms.js';
+import { unitsOf } from './rules/rule.js';
 import type { Call } from './wire/words.js';
 
 /** A clock that stands still until a test advances it. */

@@ -9,7 +9,8 @@ import { Keys } from '../src/rules/keys.js';
 import { withDefaults } from '../src/rules/options.js';
 import { ClientAddress } from '../src/web/address.js';
 import { keyOf } from '../src/web/key-of.js';
-import * as protocol from '../src/wire/words.js';
+import * as replies from '../src/wire/replies.js';
+import * as words from '../src/wire/words.js';
 import { type Any, itemOf, ruleOf, table } from './shared-cases.js';
 
 /** Returns the fields of a decision under the names that the cases use. */
@@ -52,8 +53,8 @@ function decisionOf(input: Any): Decision {
       error,
     });
   }
-  if (asks.length > 1) return protocol.allDecisionOf(input.reply, asks);
-  return protocol.decisionOf(input.reply, { rule, cost: input.cost });
+  if (asks.length > 1) return replies.allDecisionOf(input.reply, asks);
+  return replies.decisionOf(input.reply, { rule, cost: input.cost });
 }
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, char) => char.toUpperCase());
@@ -74,27 +75,27 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
   calls: ({ method, subject, cost, partial, leave, id, duration, rule: spec }) => {
     const rule = ruleOf(spec);
     const key = new Keys().key(rule.name, subject);
-    if (method === 'forget') return protocol.forget(key).args;
-    if (method === 'block') return protocol.block(key, duration).args;
-    if (method === 'renew') return protocol.renew({ rule, key, id }).args;
-    if (method === 'release') return protocol.release({ rule, key, id }).args;
+    if (method === 'forget') return words.forget(key).args;
+    if (method === 'block') return words.block(key, duration).args;
+    if (method === 'renew') return words.renew({ rule, key, id }).args;
+    if (method === 'release') return words.release({ rule, key, id }).args;
     const deciding = method === 'lease' ? 'check' : method;
-    return protocol.single(deciding, { rule, key, cost, partial, leave, id }).args;
+    return words.single(deciding, { rule, key, cost, partial, leave, id }).args;
   },
   calls_all: ({ calls, tag, id, method }) => {
     const asks = calls.map((call: Any) => {
       const { rule, subject, units: cost, spare: leave, ttl } = itemOf(ruleOf(call.rule), call);
       return { rule, key: new Keys().key(rule.name, subject, tag), cost, leave, ttl, id };
     });
-    return protocol.all(asks, method === 'peek_all').args;
+    return words.all(asks, method === 'peek_all').args;
   },
   keys: ({ subject, rule, prefix, tag, hash_tag: hashTag, hmac_secret: hmacSecret }) =>
     new Keys({ prefix, hashTag, hmacSecret }).key(rule, subject, tag),
   replies: ({ rule, reply, cost, partial, leave }, wanted) =>
-    plain(protocol.decisionOf(reply, { rule: ruleOf(rule), cost, partial, leave }), wanted),
+    plain(replies.decisionOf(reply, { rule: ruleOf(rule), cost, partial, leave }), wanted),
   replies_all: ({ rules: specs, reply }, wanted) => {
     const asks = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
-    const decision = protocol.allDecisionOf(reply, asks);
+    const decision = replies.allDecisionOf(reply, asks);
     const rows = wanted.rows?.map((row: Any, at: number) =>
       plain(decision.rows[at] as Decision, row),
     );

@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import { ClusterConnection, type ClusterDriver } from '../src/net/cluster.js';
-import { nameOf } from '../src/net/slot-map.js';
+import { nameOf } from '../src/net/slots.js';
 import { FakeClock } from '../src/testing.js';
 import type { Call } from '../src/wire/words.js';
 import { dialling } from './over.js';

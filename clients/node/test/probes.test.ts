@@ -1,7 +1,7 @@
 /** Tests the probes of the nodes of a cluster: each belongs to the circuit breaker of one node. */
 import { expect, it } from 'vitest';
 import { type Call, type Connection, gcra, Limiter, type LimiterOptions } from '../src/index.js';
-import type { Waiting } from '../src/net/connection.js';
+import type { Waiting } from '../src/rules/aborting.js';
 import { FakeClock } from '../src/testing.js';
 
 const api = gcra('api', 6, 10, '60s');

@@ -1,6 +1,6 @@
 /** Applies the options PARTIAL and LEAVE of a call to an algorithm. */
-import type { Leave } from '../rules/rule.js';
-import type { Algorithm, Verdict } from './verdict.js';
+import { type Leave, unitsOf } from '../rules/rule.js';
+import type { Algorithm, Verdict } from './algorithms.js';
 
 interface Options {
   cost?: number | undefined;
@@ -10,13 +10,6 @@ interface Options {
 
 /** A verdict, and the units that an allowed call takes. */
 export type Granted = Verdict<unknown> & { granted: number };
-
-/** Returns the number of units that a call leaves to others. */
-export function unitsOf(leave: Leave | undefined, limit: number): number {
-  if (typeof leave === 'number') return leave;
-  const percent = leave?.endsWith('%') ? BigInt(leave.slice(0, -1)) : undefined;
-  return percent === undefined ? Number(leave ?? 0) : Number((BigInt(limit) * percent) / 100n);
-}
 
 /** Decides a call with its options. */
 export function granted(

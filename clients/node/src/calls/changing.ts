@@ -1,12 +1,11 @@
 /** The calls that change a key without a decision: refunds, charges, deletions and blocks. */
-
+import type { Budget } from '../net/clock.js';
 import type { Clock } from '../rules/clock.js';
 import type { Decision } from '../rules/decision.js';
-import { type Ask, type Call, settledOf, single } from '../wire/words.js';
-import type { Budget } from './budget.js';
+import { settledOf } from '../wire/replies.js';
+import { type Ask, type Call, single } from '../wire/words.js';
 import type { Decider } from './decider.js';
-import type { DenialCache } from './denial-cache.js';
-import type { KnownDenials } from './denials.js';
+import type { DenialCache, KnownDenials } from './denials.js';
 import type { Prefetcher } from './prefetch.js';
 
 /** What this process knows of keys. */

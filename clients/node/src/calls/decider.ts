@@ -1,21 +1,25 @@
 /** Makes the decisions of a limiter: counts them, reports them, and decides without an answer. */
-
 import type { Clock } from '../rules/clock.js';
 import type { Decision } from '../rules/decision.js';
-import { CommandRejectedError, UnavailableError, type UnavailableReason } from '../rules/errors.js';
+import {
+  CommandRejectedError,
+  mayHaveRun,
+  UnavailableError,
+  type UnavailableReason,
+} from '../rules/errors.js';
 import type { OnError } from '../rules/forms.js';
 import type { Keys } from '../rules/keys.js';
 import type { OnDecision } from '../rules/options.js';
-import { countedOf, type Hit, hitCall } from '../wire/window-hits.js';
-import { type Ask, allDecisionOf, type Call, isHeld, tooManyOf } from '../wire/words.js';
-import type { DenialCache } from './denial-cache.js';
-import type { KnownDenials } from './denials.js';
-import { ErrorLog } from './error-log.js';
-import { Hooks, type Told } from './events.js';
-import type { Extras } from './extras.js';
+import { allDecisionOf, countedOf, decisionOf, type Hit, tooManyOf } from '../wire/replies.js';
+import { type Ask, type Call, hitCall, isHeld, probe } from '../wire/words.js';
+import type { DenialCache, KnownDenials } from './denials.js';
+import { ErrorLog, Hooks, type Told } from './events.js';
 import { isLocal, withoutAnswer } from './fallback.js';
 import { type LocalAsk, LocalLimiter } from './local.js';
-import type { Calls } from './steps.js';
+import type { Calls, Extras } from './steps.js';
+
+/** The shortest time of `ready`, in ms. */
+const READY_MIN_MS = 5000;
 
 interface DeciderOptions {
   readonly breakerPauseMs: number;
@@ -52,11 +56,6 @@ export class Decider {
     if (options.onDecision !== undefined) this.hooks.add(options.onDecision);
   }
 
-  /** The number of nodes whose circuit breaker is open. */
-  get openBreakers(): number {
-    return this.calls.openBreakers;
-  }
-
   /** Sends a call that `onError` does not decide. Throws its error, and counts a rejection. */
   async answer(call: Call, extras: Extras, asks: readonly Ask[] = []): Promise<unknown> {
     const askedAtMs = this.clock.nowMs();
@@ -83,6 +82,16 @@ export class Decider {
       decision = this.without(asks, error, { isPeek: kind === 'peek', isKnown, askedAtMs });
     }
     return this.counted(decision, asks, askedAtMs, kind);
+  }
+
+  /** Decides a call under one rule, as `decided` does. */
+  single(kind: 'peek' | 'lease', ask: Ask, call: Call, extras: Extras): Promise<Decision> {
+    return this.decided(kind, [ask], kind === 'peek', async () => {
+      const { turn } = this.known;
+      const decision = decisionOf(await this.calls.send(call, extras), ask);
+      this.known.note(ask, decision, turn);
+      return decision;
+    });
   }
 
   /** Decides a call of several items, as `decided` does. A server with too many calls denies it. */
@@ -201,5 +210,18 @@ export class Decider {
     this.counters.rejected += 1;
     if (asks.length === 0) return;
     this.tell({ kind: 'rejected', decision: undefined, error, asks, askedAtMs });
+  }
+
+  /** Returns once the server has answered a call of the key; see `Limiter.ready`. */
+  async ready(key: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
+    const patienceMs = Math.max(READY_MIN_MS, timeoutMs);
+    try {
+      await this.answer(probe(key), { signal, patienceMs });
+    } catch (error) {
+      if (!mayHaveRun(error)) throw error;
+      const { reason, message, cause } = error as UnavailableError;
+      const came = 'connected, logged in, no reply to RL.PEEK';
+      throw new UnavailableError(reason, `${message}: ${came}`, { cause });
+    }
   }
 }

@@ -1,9 +1,8 @@
 /** The reservations of the fake server. */
-
 import { microseconds } from '../rules/durations.js';
 import type { Leave } from '../rules/forms.js';
-import { unitsOf } from './call-options.js';
-import type { Algorithm, Verdict } from './verdict.js';
+import { unitsOf } from '../rules/rule.js';
+import type { Algorithm, Verdict } from './algorithms.js';
 import type { Counter, Reserved, Usage, WindowAlgorithm } from './windows.js';
 
 /** The number of ids that a key remembers at a time. */

@@ -1,8 +1,7 @@
 /** Reads the words of calls, for the fake server. */
-
 import * as rules from '../rules/forms.js';
+import type { Algorithm } from './algorithms.js';
 import { algorithmOf, delays } from './algorithms.js';
-import type { Algorithm } from './verdict.js';
 import { calendar } from './windows.js';
 
 /** The server's setting for sliding logs without SLOTS. */

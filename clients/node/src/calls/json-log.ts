@@ -5,7 +5,7 @@ import { type Clock, systemClock } from '../rules/clock.js';
 import { integer } from '../rules/durations.js';
 import { InvalidArgumentError } from '../rules/errors.js';
 import type { DecisionEvent, OnDecision } from '../rules/options.js';
-import { fieldsOf } from './event-fields.js';
+import { fieldsOf } from './events.js';
 
 export interface JsonLogOptions {
   /**

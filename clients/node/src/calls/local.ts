@@ -1,11 +1,11 @@
 /** The local limiter: decides in this process, without the server, if `onError` is `local`. */
-
 import type { Clock } from '../rules/clock.js';
 import { Decision, orNever } from '../rules/decision.js';
 import type { Leave, Rule } from '../rules/forms.js';
+import { unitsOf } from '../rules/rule.js';
+import type { Algorithm } from './algorithms.js';
 import { algorithmOf } from './algorithms.js';
-import { granted, unitsOf } from './call-options.js';
-import type { Algorithm } from './verdict.js';
+import { granted } from './call-options.js';
 
 /** The maximum number of keys in the local limiter. */
 const SUBJECTS_MAX = 10_000;

@@ -2,14 +2,17 @@
  * Prefetched permits: one call fetches several, and this process uses them. Unused permits are
  * dropped at the reset time of their grant, because the server then allows those units again.
  */
-
-import { ROUNDING_MS, type RunClock } from '../net/clock.js';
+import { Budget, ROUNDING_MS, type RunClock } from '../net/clock.js';
 import { whenAborted } from '../rules/aborting.js';
 import { Decision, type DecisionFields } from '../rules/decision.js';
 import { microseconds } from '../rules/durations.js';
 import { NotSentError, UnavailableError } from '../rules/errors.js';
-import { isSame, type Rule } from '../rules/forms.js';
-import { Budget } from './budget.js';
+import { isPrefetchable, isSame, type Rule } from '../rules/forms.js';
+import { decisionOf } from '../wire/replies.js';
+import { type Ask, single } from '../wire/words.js';
+import type { Decider } from './decider.js';
+import type { DenialCache, KnownDenials } from './denials.js';
+import type { Calls } from './steps.js';
 
 /**
  * The maximum number of keys with a stock. The oldest stock is dropped, which only makes the limit
@@ -30,21 +33,17 @@ interface Stock {
   fields: DecisionFields;
 }
 
-/** Fetches up to `permits` permits in one call, which has the time of the budget. */
-type Ask = (permits: number, budget: Budget) => Promise<Decision>;
+/** What a limiter knows of the denials of keys. A fetch adds to it. */
+interface Memory {
+  readonly known: KnownDenials;
+  readonly denials: DenialCache | undefined;
+}
 
-interface Limits {
-  /** The number of permits of one fetch. */
-  prefetch: number;
+interface PrefetchOptions {
   /** The time of a fetch, in ms. */
-  timeoutMs: number;
-  /**
-   * The time for the whole wait. It may include a second fetch if the first one brings too few
-   * permits. Default: that of a fetch.
-   */
-  budget: Budget | undefined;
-  /** Ends the wait, but not the fetch, because other callers may wait for the fetch. */
-  signal: AbortSignal | undefined;
+  readonly timeoutMs: number;
+  /** The number of permits of one fetch, for rules without their own. */
+  readonly prefetch: number;
 }
 
 /** One call for several permits, and its waiters; the first waiter started it. */
@@ -68,23 +67,54 @@ export class Prefetcher {
   readonly #open = new Map<string, Fetch>();
   readonly #fetches = new Set<Promise<void>>();
 
-  constructor(private readonly run: RunClock) {}
+  constructor(
+    private readonly calls: Calls,
+    private readonly decider: Decider,
+    private readonly run: RunClock,
+    private readonly memory: Memory,
+    private readonly options: PrefetchOptions,
+  ) {}
 
   get #nowMs(): number {
     return this.run.clock.nowMs();
   }
 
-  /** Returns a permit from a fetch. The caller has found no stock. */
-  take({ rule, key }: { rule: Rule; key: string }, limits: Limits, ask: Ask): Promise<Decision> {
+  /** Returns the number of permits of one fetch; 1 if the rule has no prefetched permits. */
+  perFetchOf(rule: Rule): number {
+    const prefetch = rule.prefetch ?? this.options.prefetch;
+    return prefetch > 1 && isPrefetchable(rule) ? prefetch : 1;
+  }
+
+  /**
+   * Returns a permit from a fetch. The caller has found no stock.
+   *
+   * @param signal Ends the wait, but not the fetch, because other callers may wait for the fetch.
+   * @param budget The time for the whole wait. It may include a second fetch if the first one
+   * brings too few permits. Default: that of a fetch.
+   */
+  take(ask: Ask, signal: AbortSignal | undefined, budget: Budget | undefined): Promise<Decision> {
     return new Promise((resolve, reject) => {
-      limits.signal?.throwIfAborted();
-      const waiter = new Waiter({ rule, ask, ...limits }, this.run, resolve, reject);
-      this.#promise(key, waiter);
+      signal?.throwIfAborted();
+      const { timeoutMs } = this.options;
+      const wanted = { ask, timeoutMs, budget, signal };
+      this.#promise(ask.key, new Waiter(wanted, this.run, resolve, reject));
     });
   }
 
+  /** Fetches up to `cost` permits in one call, which has the time of the budget. */
+  async #ask(one: Ask, cost: number, budget: Budget): Promise<Decision> {
+    const { known, denials } = this.memory;
+    const whole = { ...one, cost, partial: true };
+    const asked = denials?.asked();
+    const { turn } = known;
+    const decision = decisionOf(await this.calls.send(single('check', whole), { budget }), whole);
+    known.note(whole, decision, turn);
+    if (asked !== undefined) denials?.put(single('check', one), decision, asked);
+    return decision;
+  }
+
   #promise(key: string, waiter: Waiter): void {
-    const { rule } = waiter.wanted;
+    const { rule } = waiter.wanted.ask;
     const open = this.#open.get(key);
     if (open !== undefined && open.waiters.length < open.permits && isSame(open.rule, rule)) {
       open.waiters.push(waiter);
@@ -96,14 +126,15 @@ export class Prefetcher {
 
   /** Fetches the permits of some waiters, and those that are kept. */
   #fetch(key: string, first: Waiter, others: readonly Waiter[]): void {
-    const { rule, prefetch, timeoutMs, ask } = first.wanted;
+    const { ask } = first.wanted;
+    const { rule } = ask;
     const waiters = [first, ...others];
-    const permits = Math.max(prefetch, waiters.length);
-    const budget = new Budget(timeoutMs);
+    const permits = Math.max(this.perFetchOf(rule), waiters.length);
+    const budget = new Budget(this.options.timeoutMs);
     const fetch: Fetch = { rule, permits, waiters, askedAtMs: this.#nowMs, budget };
     for (const one of waiters) one.joins(budget);
     this.#open.set(key, fetch);
-    const ended = ask(permits, budget)
+    const ended = this.#ask(ask, permits, budget)
       .then(
         (grant) => this.#share(key, fetch, grant),
         (error) => {
@@ -177,10 +208,10 @@ export class Prefetcher {
   }
 
   /** Puts an unused permit back. Returns false if there is no stock, or a full one. */
-  putBack(key: string, rule: Rule, prefetch: number): boolean {
+  putBack(key: string, rule: Rule): boolean {
     const stock = this.#stocks.get(key);
-    if (stock === undefined || !isSame(stock.rule, rule) || stock.left >= prefetch) return false;
-    if (this.#nowMs >= stock.lapsesAtMs) return false;
+    if (stock === undefined || !isSame(stock.rule, rule)) return false;
+    if (stock.left >= this.perFetchOf(rule) || this.#nowMs >= stock.lapsesAtMs) return false;
     stock.left += 1;
     return true;
   }
@@ -191,21 +222,27 @@ export class Prefetcher {
     this.#open.delete(key);
   }
 
-  /** Removes and returns all unused, unexpired permits, for a refund. */
-  async drain(): Promise<{ rule: Rule; key: string; units: number }[]> {
+  /** Refunds all permits that were not used, when the limiter closes. */
+  async refund(): Promise<void> {
     await Promise.all(this.#fetches);
-    const nowMs = this.#nowMs;
-    const live = [...this.#stocks].filter(
-      ([, { left, lapsesAtMs }]) => left > 0 && nowMs < lapsesAtMs,
-    );
+    const stocks = [...this.#stocks];
     this.#stocks.clear();
-    return live.map(([key, { rule, left }]) => ({ rule, key, units: left }));
+    const refunds = stocks.map(async ([key, { rule, left, lapsesAtMs }]) => {
+      if (left === 0 || this.#nowMs >= lapsesAtMs) return;
+      const call = single('refund', { rule, key, cost: left });
+      await this.calls.sendAtClose(call).catch((error) => {
+        this.decider.noteRejection([], error, 0);
+      });
+    });
+    await Promise.all(refunds);
   }
 }
 
-interface Wanted extends Limits {
-  readonly rule: Rule;
+interface Wanted {
   readonly ask: Ask;
+  readonly timeoutMs: number;
+  readonly budget: Budget | undefined;
+  readonly signal: AbortSignal | undefined;
 }
 
 function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number): Stock {
@@ -308,7 +345,7 @@ class Waiter {
    */
   fail(reason: unknown): void {
     if (this.smaller !== undefined && reason instanceof UnavailableError) {
-      this.resolve(noneLeft(this.wanted.rule, this.smaller));
+      this.resolve(noneLeft(this.wanted.ask.rule, this.smaller));
     } else this.reject(reason);
   }
 

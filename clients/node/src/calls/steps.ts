@@ -1,10 +1,9 @@
 /** Sends each call once: through the line of its node, within its time. */
-
 import type { Probe } from '../net/breaker.js';
+import type { Budget } from '../net/clock.js';
 import type { Command, Link, List, Queued } from '../net/line.js';
 import type { Node, Nodes } from '../net/node.js';
-import { UntilGivenUp } from '../net/waiting.js';
-import { whenAborted } from '../rules/aborting.js';
+import { UntilGivenUp, whenAborted } from '../rules/aborting.js';
 import {
   ClosedError,
   CommandRejectedError,
@@ -16,7 +15,6 @@ import {
 import type { Backends, Caller } from '../wire/backends.js';
 import type { Call } from '../wire/words.js';
 import type { KnownDenials } from './denials.js';
-import type { Extras } from './extras.js';
 
 const NONE: Extras = Object.freeze({});
 
@@ -41,11 +39,6 @@ export class Calls {
     /** @internal */
     readonly silenceMs: number,
   ) {}
-
-  /** The number of nodes whose breaker is open. */
-  get openBreakers(): number {
-    return this.nodes.openBreakers;
-  }
 
   /**
    * Sends a call, or decides it by a known denial.
@@ -440,4 +433,17 @@ class Pending extends UntilGivenUp implements Queued, Caller {
       this.calls.known.noteLate(this.call, reply, this.#turn);
     }
   }
+}
+
+export interface Extras {
+  signal?: AbortSignal | undefined;
+  /** Default: the whole time, for this call alone. */
+  budget?: Budget | undefined;
+  /**
+   * Called if the call was sent and its caller has gone: with the late reply, or with undefined
+   * when its connection closed.
+   */
+  onLate?: ((reply: unknown) => void) | undefined;
+  /** The time of `ready`, in ms, which no silence ends and which its dial has too. */
+  patienceMs?: number | undefined;
 }

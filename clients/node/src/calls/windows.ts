@@ -1,5 +1,5 @@
 /** The algorithms that count usage in a window, beside the units that reservations hold. */
-import { type Algorithm, max, ms } from './verdict.js';
+import { type Algorithm, max, ms } from './algorithms.js';
 
 /** A reservation of a key. */
 export interface Reserved {

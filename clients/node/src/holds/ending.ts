@@ -2,7 +2,6 @@
  * Ends what the server holds for this process, or owes it: sends releases, commits, cancellations,
  * charges and refunds, and the renewals until then.
  */
-
 import type { Decider } from '../calls/decider.js';
 import type { Calls } from '../calls/steps.js';
 import { type Clock, sleep } from '../rules/clock.js';
@@ -13,7 +12,8 @@ import {
   mayHaveRun,
   UnavailableError,
 } from '../rules/errors.js';
-import * as protocol from '../wire/words.js';
+import * as replies from '../wire/replies.js';
+import * as words from '../wire/words.js';
 
 /** The pauses between two attempts of an end: the first, doubling up to the longest, in ms. */
 const PAUSE_MS = 100;
@@ -25,8 +25,8 @@ const SLOT_MS = 30_000;
 /** A command that ends an item. */
 interface End {
   readonly kind: 'lease' | 'commit' | 'cancel' | 'charge' | 'refund';
-  readonly call: protocol.Call;
-  readonly ask: protocol.Ask;
+  readonly call: words.Call;
+  readonly ask: words.Ask;
   /** The end of the repetitions, and of the wait for a slot, in ms. */
   readonly untilMs: number;
   /** True if a failure is counted as unsettled and reported. */
@@ -63,20 +63,16 @@ export class Ending {
   ) {}
 
   /** Renews a lease. Returns false if the server does not know it. */
-  async renewLease(held: protocol.Held, untilMs: number): Promise<boolean> {
-    const read = (reply: unknown) => protocol.replyInteger(reply) === 1;
-    return this.#send(protocol.renew(held), held, 'renewals', untilMs, read);
+  async renewLease(held: words.Held, untilMs: number): Promise<boolean> {
+    const read = (reply: unknown) => replies.replyInteger(reply) === 1;
+    return this.#send(words.renew(held), held, 'renewals', untilMs, read);
   }
 
   /** Renews a reservation. Returns false if the server denies or refuses it. */
-  async renewReservation(
-    held: protocol.Held,
-    untilMs: number,
-    signal: AbortSignal,
-  ): Promise<boolean> {
-    const read = (reply: unknown) => protocol.decisionOf(reply, held).allowed;
+  async renewReservation(held: words.Held, untilMs: number, signal: AbortSignal): Promise<boolean> {
+    const read = (reply: unknown) => replies.decisionOf(reply, held).allowed;
     try {
-      return await this.#send(protocol.reserve(held), held, 'renewals', untilMs, read, signal);
+      return await this.#send(words.reserve(held), held, 'renewals', untilMs, read, signal);
     } catch (error) {
       if (error instanceof CommandRejectedError) return false;
       throw error;
@@ -84,29 +80,29 @@ export class Ending {
   }
 
   /** Releases a lease. Like all ends, resolves after the first attempt, also without an answer. */
-  release(ask: protocol.Held, untilMs: number, isCounted: boolean): Promise<void> {
-    const call = protocol.release(ask);
+  release(ask: words.Held, untilMs: number, isCounted: boolean): Promise<void> {
+    const call = words.release(ask);
     return this.#untilAnswered({ kind: 'lease', call, ask, untilMs, isCounted });
   }
 
-  cancel(ask: protocol.Held, untilMs: number, isCounted: boolean): Promise<void> {
-    const call = protocol.cancel(ask);
+  cancel(ask: words.Held, untilMs: number, isCounted: boolean): Promise<void> {
+    const call = words.cancel(ask);
     return this.#untilAnswered({ kind: 'cancel', call, ask, untilMs, isCounted });
   }
 
   /** @param isCharged Whether the units are charged if the server does not know the reservation. */
-  commit(ask: protocol.Held, units: number, untilMs: number, isCharged: boolean): Promise<void> {
-    const call = protocol.commit(ask, units);
+  commit(ask: words.Held, units: number, untilMs: number, isCharged: boolean): Promise<void> {
+    const call = words.commit(ask, units);
     const onUnknown = isCharged ? () => this.settle(ask, units) : undefined;
     return this.#untilAnswered({ kind: 'commit', call, ask, untilMs, isCounted: true, onUnknown });
   }
 
   /** Charges a number of units, or refunds them if it is below 0. Sends the call once. */
-  async settle({ rule, key, subject }: protocol.Ask, units: number): Promise<void> {
+  async settle({ rule, key, subject }: words.Ask, units: number): Promise<void> {
     if (units === 0) return;
     const ask = { rule, key, subject, cost: Math.abs(units) };
     const kind = units > 0 ? 'charge' : 'refund';
-    const call = protocol.single(kind, ask);
+    const call = words.single(kind, ask);
     const untilMs = this.clock.nowMs() + SLOT_MS;
     const end: End = { kind, call, ask, untilMs, isCounted: true };
     await this.#ended(end, await this.#attempt(end), false);
@@ -121,7 +117,7 @@ export class Ending {
    * @param decide Decides. It calls `onLate` as `Calls.send` does.
    */
   abandoning(
-    asks: readonly protocol.Ask[],
+    asks: readonly words.Ask[],
     isCounted: boolean,
     decide: (onLate: (reply: unknown) => void) => Promise<Decision>,
   ): Promise<Decision> {
@@ -129,11 +125,11 @@ export class Ending {
   }
 
   async #abandoning(
-    asks: readonly protocol.Ask[],
+    asks: readonly words.Ask[],
     isCounted: boolean,
     decide: (onLate: (reply: unknown) => void) => Promise<Decision>,
   ): Promise<Decision> {
-    const held = asks.filter(protocol.isHeld);
+    const held = asks.filter(words.isHeld);
     const abandon = () => {
       for (const ask of held) void this.#abandon(ask, isCounted);
     };
@@ -158,8 +154,8 @@ export class Ending {
     }
   }
 
-  #abandon(ask: protocol.Held, isCounted: boolean): Promise<void> {
-    const untilMs = this.clock.nowMs() + protocol.ttlMsOf(ask);
+  #abandon(ask: words.Held, isCounted: boolean): Promise<void> {
+    const untilMs = this.clock.nowMs() + words.ttlMsOf(ask);
     const isLease = ask.ttl === undefined;
     return isLease ? this.release(ask, untilMs, isCounted) : this.cancel(ask, untilMs, isCounted);
   }
@@ -220,7 +216,7 @@ export class Ending {
     const isRelease = kind === 'lease';
     // An end waits for a slot although its ttl is over.
     const slotMs = Math.max(untilMs, askedAtMs + this.timeoutMs);
-    const read = (reply: unknown) => (isRelease ? undefined : protocol.settledOf(reply, ask.rule));
+    const read = (reply: unknown) => (isRelease ? undefined : replies.settledOf(reply, ask.rule));
     try {
       if (!isRelease) this.#forget(kind, ask.key);
       const decision = await this.#send(call, ask, 'ends', slotMs, read);
@@ -238,8 +234,8 @@ export class Ending {
 
   /** Sends a call in one of these slots. Counts and reports a rejection. */
   async #send<Answer>(
-    call: protocol.Call,
-    ask: protocol.Ask,
+    call: words.Call,
+    ask: words.Ask,
     slots: 'renewals' | 'ends',
     untilMs: number,
     read: (reply: unknown) => Answer,

@@ -1,11 +1,10 @@
 /** Makes leases and admissions from the decisions that allowed them. */
-
 import type { Clock } from '../rules/clock.js';
 import type { Decision } from '../rules/decision.js';
 import { mayHaveRun } from '../rules/errors.js';
 import type { Item } from '../rules/forms.js';
 import type { Keys } from '../rules/keys.js';
-import * as protocol from '../wire/words.js';
+import * as words from '../wire/words.js';
 import { Admission, type Part } from './admission.js';
 import type { Ending } from './ending.js';
 import { End, Hold } from './hold.js';
@@ -31,7 +30,7 @@ export class Holding {
   ) {}
 
   /** @param askedAtMs The moment before the call was sent, in ms. */
-  lease(ask: protocol.Held, decision: Decision, askedAtMs: number): Lease {
+  lease(ask: words.Held, decision: Decision, askedAtMs: number): Lease {
     const hold = this.#hold(ask, decision, askedAtMs);
     const end = new End(this.#open, [hold], async () => {
       if (mayBeThere(decision)) await this.ending.release(ask, hold.untilMs, false);
@@ -50,7 +49,7 @@ export class Holding {
   }
 
   admission(
-    asks: readonly protocol.Ask[],
+    asks: readonly words.Ask[],
     decision: Decision,
     id: string,
     askedAtMs: number,
@@ -58,7 +57,7 @@ export class Holding {
     const rowOf = (at: number) => decision.rows[at] ?? decision;
     const parts = asks.map((ask, at): Part => {
       const { rule, subject = '' } = ask;
-      const hold = protocol.isHeld(ask) ? this.#hold(ask, rowOf(at), askedAtMs) : undefined;
+      const hold = words.isHeld(ask) ? this.#hold(ask, rowOf(at), askedAtMs) : undefined;
       return { rule, subject, hold, units: undefined };
     });
     const holds = parts.flatMap(({ hold }) => (hold === undefined ? [] : [hold]));
@@ -66,7 +65,7 @@ export class Holding {
       await Promise.all(
         asks.map((ask, at) => {
           const { hold, units } = parts[at] as Part;
-          if (!protocol.isHeld(ask)) return this.#settle(ask, rowOf(at), units);
+          if (!words.isHeld(ask)) return this.#settle(ask, rowOf(at), units);
           return this.#end(ask, rowOf(at), hold?.untilMs ?? 0, units);
         }),
       );
@@ -79,12 +78,12 @@ export class Holding {
     await Promise.all([...this.#open].map((end) => end.run()));
   }
 
-  #hold(ask: protocol.Held, row: Decision, askedAtMs: number): Hold {
+  #hold(ask: words.Held, row: Decision, askedAtMs: number): Hold {
     const isLease = ask.ttl === undefined;
     const what = isLease ? 'lease' : 'reservation';
     const { clock, ending } = this;
     const isOnServer = row.source === 'server';
-    const terms = { what, ttlMs: protocol.ttlMsOf(ask), askedAtMs, clock, isOnServer } as const;
+    const terms = { what, ttlMs: words.ttlMsOf(ask), askedAtMs, clock, isOnServer } as const;
     return new Hold(terms, (untilMs, signal) =>
       isLease ? ending.renewLease(ask, untilMs) : ending.renewReservation(ask, untilMs, signal),
     );
@@ -92,7 +91,7 @@ export class Holding {
 
   /** Ends a lease or a reservation. */
   async #end(
-    ask: protocol.Held,
+    ask: words.Held,
     row: Decision,
     untilMs: number,
     units: number | undefined,
@@ -104,7 +103,7 @@ export class Holding {
   }
 
   /** Charges or refunds the difference between the cost of a plain rule and what its work took. */
-  async #settle(ask: protocol.Ask, row: Decision, units: number | undefined): Promise<void> {
+  async #settle(ask: words.Ask, row: Decision, units: number | undefined): Promise<void> {
     // A call that only shadow mode allowed took nothing.
     if (units === undefined || row.source !== 'server' || !row.wouldAllow) return;
     await this.ending.settle(ask, units - (ask.cost ?? 1));

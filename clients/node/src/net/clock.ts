@@ -102,3 +102,14 @@ export class RunClock implements Clock {
     if (nextMs < Number.POSITIVE_INFINITY) this.wake(nextMs, nowMs);
   }
 }
+
+export class Budget {
+  /** False until the first dial to the node of the first call has ended. */
+  hasBegun = false;
+
+  constructor(public leftMs: number) {}
+
+  get isOver(): boolean {
+    return this.leftMs < ROUNDING_MS;
+  }
+}

@@ -3,13 +3,20 @@
  * application's cluster client only lends its configuration. The cluster clients of both drivers
  * would repeat a call, or keep calling a dead node.
  */
+import type { Waiting } from '../rules/aborting.js';
 import { CommandRejectedError, classified, UnavailableError } from '../rules/errors.js';
 import type { Call } from '../wire/words.js';
-import type { Connection, Waiting } from './connection.js';
-import { type Dialling, type Driver, Generations, patienceOf } from './generations.js';
-import { away, type Emitter, within } from './opening.js';
-import { type Address, addressOf, nameOf, type SlotMap, slotMapOf } from './slot-map.js';
-import { slotOf } from './slots.js';
+import type { Connection } from './connection.js';
+import {
+  away,
+  type Dialling,
+  type Driver,
+  type Emitter,
+  Generations,
+  patienceOf,
+  within,
+} from './generations.js';
+import { type Address, addressOf, nameOf, type SlotMap, slotMapOf, slotOf } from './slots.js';
 
 /** The configuration of a cluster, taken from the application's client. */
 export interface Seed<Client> {

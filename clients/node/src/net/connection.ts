@@ -1,27 +1,6 @@
 /** The connection of a limiter: the application's own client, behind the adapter for its driver. */
+import type { Waiting } from '../rules/aborting.js';
 import type { Call } from '../wire/words.js';
-
-/** The caller that waits for a call, and may have given up. */
-export interface Waiting {
-  readonly ended: boolean;
-  /**
-   * Aborted when the caller stops waiting. Created on first use, because creating it costs more
-   * than the rest of a call.
-   */
-  readonly signal: AbortSignal;
-  /**
-   * Called by an adapter that must wait before it can send the call again, after a redirection.
-   *
-   * @param node The name of the node that the connection leads to, if it is known.
-   */
-  waits?(node?: string): void;
-  /**
-   * Called when a call that waited is sent. Other calls count as sent when `send` is called.
-   *
-   * @param node The name of the node that the call goes to; undefined for a single server.
-   */
-  sends?(node: string | undefined): void;
-}
 
 /** The connection of a limiter. Custom transports and fakes can implement it. */
 export interface Connection {

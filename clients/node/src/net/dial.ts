@@ -1,5 +1,4 @@
 /** The dial to a node, which all its callers share. */
-
 import type { RateLimitError } from '../rules/errors.js';
 import { CommandRejectedError, classified, DialError, NotSentError } from '../rules/errors.js';
 import type { RunClock } from './clock.js';

@@ -3,9 +3,16 @@ import type { Writable } from 'node:stream';
 import type { Call } from '../wire/words.js';
 import { ClusterConnection, type Seed } from './cluster.js';
 import type { Connection } from './connection.js';
-import { type Dialling, driverPatienceOf, Generations, patienceOf } from './generations.js';
-import { away, type Listener, whenEnded } from './opening.js';
-import { type Address, nameOf } from './slot-map.js';
+import {
+  away,
+  type Dialling,
+  driverPatienceOf,
+  Generations,
+  type Listener,
+  patienceOf,
+  whenEnded,
+} from './generations.js';
+import { type Address, nameOf } from './slots.js';
 
 /** The part of an ioredis client that the adapter uses. */
 export interface IoRedisLike {

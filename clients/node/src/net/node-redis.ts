@@ -1,10 +1,20 @@
 /** The adapters for clients and clusters of node-redis, version 5.9 or newer. */
+import type { Waiting } from '../rules/aborting.js';
 import type { Call } from '../wire/words.js';
 import { ClusterConnection, type Seed } from './cluster.js';
-import type { Connection, Waiting } from './connection.js';
-import { type Dialling, driverPatienceOf, Generations, patienceOf } from './generations.js';
-import { away, type Listener, Refusal, whenEnded, within } from './opening.js';
-import { type Address, nameOf } from './slot-map.js';
+import type { Connection } from './connection.js';
+import {
+  away,
+  type Dialling,
+  driverPatienceOf,
+  Generations,
+  type Listener,
+  patienceOf,
+  Refusal,
+  whenEnded,
+  within,
+} from './generations.js';
+import { type Address, nameOf } from './slots.js';
 
 /** The part of a node-redis client or pool that the adapter uses. */
 export interface NodeRedisLike {

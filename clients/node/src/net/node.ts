@@ -2,7 +2,6 @@
  * The nodes of a limiter: the line in front of each, its commands in flight, its circuit breaker,
  * and what its silence ends.
  */
-
 import type { Clock } from '../rules/clock.js';
 import {
   CommandRejectedError,
@@ -16,8 +15,7 @@ import { Breaker, type Probe } from './breaker.js';
 import type { RunClock } from './clock.js';
 import type { Connection } from './connection.js';
 import { Dial } from './dial.js';
-import { LeaseSlots } from './lease-slots.js';
-import { type Command, type Link, List, newLink, type Queued } from './line.js';
+import { type Command, LeaseSlots, type Link, List, newLink, type Queued } from './line.js';
 
 export interface NodeOptions {
   timeoutMs: number;

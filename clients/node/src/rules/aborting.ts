@@ -1,4 +1,4 @@
-/** Follows signals and clients of the application. */
+/** Follows signals and clients of the application, and callers that may give up. */
 
 /** The acts that follow an event of one source, and the listener that runs them. */
 interface Following {
@@ -62,4 +62,45 @@ export function whenAborted(signal: AbortSignal, act: () => void): () => void {
     (listener) => signal.addEventListener('abort', listener, { once: true }),
     (listener) => signal.removeEventListener('abort', listener),
   );
+}
+
+/** The caller that waits for a call, and may have given up. */
+export interface Waiting {
+  readonly ended: boolean;
+  /**
+   * Aborted when the caller stops waiting. Created on first use, because creating it costs more
+   * than the rest of a call.
+   */
+  readonly signal: AbortSignal;
+  /**
+   * Called by an adapter that must wait before it can send the call again, after a redirection.
+   *
+   * @param node The name of the node that the connection leads to, if it is known.
+   */
+  waits?(node?: string): void;
+  /**
+   * Called when a call that waited is sent. Other calls count as sent when `send` is called.
+   *
+   * @param node The name of the node that the call goes to; undefined for a single server.
+   */
+  sends?(node: string | undefined): void;
+}
+
+/** A caller that waits for an answer until it gives up. */
+export class UntilGivenUp implements Waiting {
+  #controller: AbortController | undefined;
+  ended = false;
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.ended) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  end(): void {
+    this.ended = true;
+    this.#controller?.abort();
+  }
 }

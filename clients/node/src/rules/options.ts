@@ -1,6 +1,4 @@
 /** The options of a limiter and of its calls. */
-
-import type { Backend } from '../wire/backends.js';
 import { checkOptions, type Types, typesOf } from './arguments.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
@@ -12,6 +10,9 @@ import {
 } from './errors.js';
 import { type Leave, MAX_PREFETCH, type OnError, type Rule } from './forms.js';
 import type { KeyOptions } from './keys.js';
+
+/** The code that decides on the server: the module, or the library as functions or as a script. */
+export type Backend = 'module' | 'functions' | 'script';
 
 /**
  * The kind of an event. `lease`: the decision on a lease, or a release by an admission that got no

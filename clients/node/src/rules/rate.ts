@@ -1,5 +1,4 @@
 /** Rates as text: `10/minute`. */
-
 import { type Duration, duration, integer } from './durations.js';
 import { InvalidArgumentError } from './errors.js';
 

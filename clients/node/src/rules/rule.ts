@@ -1,5 +1,4 @@
 /** The shapes of rules and items. `forms.ts` makes the rules. */
-
 import { type Duration, duration, integer } from './durations.js';
 import { InvalidArgumentError } from './errors.js';
 import { type Subject, textOf } from './keys.js';
@@ -165,6 +164,13 @@ export function checkLeave(leave: Leave): void {
   } else if (typeof leave !== 'string' || !/^(\d\d?|100)%$/.test(leave)) {
     throw new InvalidArgumentError('leave', 'units, or a share from 0% to 100%');
   }
+}
+
+/** Returns the number of units that a call leaves to others. */
+export function unitsOf(leave: Leave | undefined, limit: number): number {
+  if (typeof leave === 'number') return leave;
+  const percent = leave?.endsWith('%') ? BigInt(leave.slice(0, -1)) : undefined;
+  return percent === undefined ? Number(leave ?? 0) : Number((BigInt(limit) * percent) / 100n);
 }
 
 /** The kinds of rules that this process can enforce by itself. */

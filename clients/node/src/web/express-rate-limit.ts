@@ -8,14 +8,13 @@
  * `limit + 1`, with the retry time as the reset time. It cannot express costs, calls that are never
  * allowed, or `onError`: for those use `redis-throttle-client/express`.
  */
-
 import { checkRule } from '../calls/asking.js';
 import type { Limiter } from '../limiter.js';
 import { checkLimiter, checkOptions, typesOf } from '../rules/arguments.js';
 import { MAX_LIMIT } from '../rules/durations.js';
 import { InvalidArgumentError, UnavailableError } from '../rules/errors.js';
 import { fixed, type Rule } from '../rules/forms.js';
-import { withoutLimit } from '../wire/window-hits.js';
+import { withoutLimit } from '../wire/words.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
 import { requiredKeyOf, type WithHeaders } from './key-of.js';
 

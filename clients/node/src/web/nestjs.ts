@@ -2,7 +2,6 @@
  * A storage for @nestjs/throttler: the package handles routes and headers, and the server decides,
  * by a fixed window for each throttler and key.
  */
-
 import { type ArgumentsHost, Catch, type ExceptionFilter, HttpException } from '@nestjs/common';
 import type { Limiter } from '../limiter.js';
 import { checkLimiter, checkOptions, typesOf } from '../rules/arguments.js';

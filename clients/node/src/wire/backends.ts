@@ -3,23 +3,17 @@
  * a script. The choice is remembered. A new search starts only when an error proves that a call did
  * not run.
  */
-
-import type { Connection, Waiting } from '../net/connection.js';
-import type { Command, Link, List } from '../net/line.js';
-import type { Node, Nodes } from '../net/node.js';
-import { UntilGivenUp } from '../net/waiting.js';
-import { whenAborted } from '../rules/aborting.js';
+import { UntilGivenUp, type Waiting } from '../rules/aborting.js';
+import type { Clock } from '../rules/clock.js';
 import {
   CommandRejectedError,
   classified,
   InvalidArgumentError,
   NotSentError,
 } from '../rules/errors.js';
+import type { Backend } from '../rules/options.js';
 import { warnOnce } from '../rules/warnings.js';
 import { type Call, inLibrary, probe } from './words.js';
-
-/** The code that decides on the server: the module, or the library as functions or as a script. */
-export type Backend = 'module' | 'functions' | 'script';
 
 interface Choice {
   readonly backend: Backend;
@@ -84,10 +78,26 @@ function report(sent: Promise<unknown>, caller: Caller): void {
   );
 }
 
+/** The part of a connection that finds and uses a back end. */
+export interface Sender {
+  send(call: Call, waiting: Waiting): Promise<unknown>;
+  nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
+  primaries?(): Sender[] | Promise<Sender[]>;
+  close?(): void;
+}
+
+/**
+ * Sends a command of a search.
+ *
+ * @param waiting The search.
+ */
+export type Ask = (sender: Sender, call: Call, waiting: Waiting) => Promise<unknown>;
+
 /** Sends each call to the back end that the server has. */
 export class Backends {
-  readonly #connection: Connection;
-  readonly #nodes: Nodes;
+  readonly #connection: Sender;
+  readonly #clock: Clock;
+  readonly #ask: Ask;
   readonly #timeoutMs: number;
   readonly #wanted: Backend | 'auto';
   #choice: Choice | undefined;
@@ -98,8 +108,9 @@ export class Backends {
    * functions, script.
    */
   constructor(
-    connection: Connection,
-    nodes: Nodes,
+    connection: Sender,
+    clock: Clock,
+    ask: Ask,
     timeoutMs: number,
     wanted: Backend | 'auto' = 'auto',
   ) {
@@ -107,7 +118,8 @@ export class Backends {
       throw new InvalidArgumentError('backend', 'auto, module, functions or script');
     }
     this.#connection = connection;
-    this.#nodes = nodes;
+    this.#clock = clock;
+    this.#ask = ask;
     this.#timeoutMs = timeoutMs;
     this.#wanted = wanted;
     if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
@@ -198,7 +210,7 @@ export class Backends {
     if (this.#search !== undefined && !this.#search.waiting.ended) return this.#search.found;
     const waiting = new UntilGivenUp();
     const patienceMs = Math.max(SEARCH_MAX_MS, this.#timeoutMs);
-    const stop = this.#nodes.run.after(patienceMs, () => waiting.end());
+    const stop = this.#clock.after(patienceMs, () => waiting.end());
     const found = this.#find(failed, call, waiting).then((choice) => {
       if (!waiting.ended) this.#choice = choice;
       return choice;
@@ -220,7 +232,7 @@ export class Backends {
     }
     // A process whose servers have the module need not load the library's text.
     const library = await import('./library.js');
-    const ask = (node: Connection, ...args: string[]) =>
+    const ask = (node: Sender, ...args: string[]) =>
       this.#ask(node, { args, keys: call.keys, readOnly: false }, waiting);
     if (wanted !== 'script') {
       try {
@@ -243,21 +255,6 @@ export class Backends {
     return { backend: 'script', sha1: library.scriptSha1 };
   }
 
-  /** Sends a command of a search. */
-  async #ask(node: Connection, call: Call, waiting: Waiting): Promise<unknown> {
-    const command = new SearchCommand(waiting, this.#nodes);
-    command.sends(this.nodeOf(call));
-    try {
-      const reply = await node.send(call, command);
-      command.leave(true);
-      return reply;
-    } catch (error) {
-      const known = classified(error);
-      command.leave(known instanceof CommandRejectedError || known.reason === 'server');
-      throw error;
-    }
-  }
-
   /** Returns true if the server has the module, even if it refuses the call. */
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
     const asked = probe(call.keys[0] as string);
@@ -276,7 +273,7 @@ export class Backends {
    * error of a primary that refuses. Waits at most half of the deadline for a primary that does not
    * answer.
    */
-  async #onPrimaries(act: (node: Connection) => Promise<unknown>): Promise<void> {
+  async #onPrimaries(act: (node: Sender) => Promise<unknown>): Promise<void> {
     const nodes = (await this.#connection.primaries?.()) ?? [this.#connection];
     const ended = Promise.allSettled(nodes.map(act)).then((outcomes) => {
       const errors = outcomes.flatMap((outcome) =>
@@ -288,57 +285,10 @@ export class Backends {
     if (nodes.length === 1) return ended;
     let stop = () => {};
     const patience = new Promise<void>((resolve) => {
-      stop = this.#nodes.run.after(this.#timeoutMs / 2, resolve);
+      stop = this.#clock.after(this.#timeoutMs / 2, resolve);
     });
     return Promise.race([ended, patience]).finally(stop);
   }
-}
-
-/** A command of a search, in flight to a node like those of calls. It takes no place. */
-class SearchCommand extends UntilGivenUp implements Command {
-  list: List | undefined;
-  before: Command | undefined;
-  after: Command | undefined;
-  sentMs: number | undefined;
-  readonly endsAtMs = Number.POSITIVE_INFINITY;
-  readonly latestMs = Number.POSITIVE_INFINITY;
-  #node: Node | undefined;
-  #link: Link | undefined;
-
-  constructor(
-    search: Waiting,
-    private readonly nodes: Nodes,
-  ) {
-    super();
-    whenAborted(search.signal, () => this.end());
-  }
-
-  waits(): void {
-    this.leave(false);
-  }
-
-  sends(name: string | undefined): void {
-    this.leave(false);
-    const { clock, run } = this.nodes;
-    const nowMs = clock.nowMs();
-    this.#node = this.nodes.of(name);
-    this.sentMs = run.at(nowMs);
-    this.#link = this.#node.sends(this, false, this.sentMs, nowMs);
-  }
-
-  /** @param isAnswered Whether the server has answered. */
-  leave(isAnswered: boolean): void {
-    if (this.list === undefined) return;
-    if (isAnswered) this.#node?.hears(this.#link as Link);
-    this.#node?.leaves(this, false);
-  }
-
-  lose(): void {
-    this.leave(false);
-  }
-
-  giveUp(): void {}
-  expire(): void {}
 }
 
 /**

@@ -1,8 +1,6 @@
-/** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
-import { unitsOf } from '../calls/call-options.js';
-import { Decision, orNever } from '../rules/decision.js';
-import { type Duration, duration, integer, microseconds } from '../rules/durations.js';
-import { CommandRejectedError, InvalidArgumentError } from '../rules/errors.js';
+/** What a call sends: builds commands from rules and keys. It does no I/O and reads no clock. */
+import { type Duration, duration, integer, MAX_LIMIT, microseconds } from '../rules/durations.js';
+import { InvalidArgumentError } from '../rules/errors.js';
 import type { Leave, Rule } from '../rules/forms.js';
 import { checkLeave } from '../rules/rule.js';
 
@@ -222,109 +220,14 @@ export function probe(key: string): Call {
   return { args, keys: [key], readOnly: true };
 }
 
-/** Reads an integer of a reply. A driver may be configured to return bigints. */
-export function replyInteger(value: unknown): number {
-  const number = typeof value === 'bigint' ? Number(value) : value;
-  if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw unexpected();
-  return number;
+/** Returns the rule that counts every hit of the window of a rule. The keys are the same. */
+export function withoutLimit(rule: Rule): Rule {
+  const [word, , ...rest] = rule.words;
+  const words = Object.freeze([word as string, String(MAX_LIMIT), ...rest]);
+  return Object.freeze({ ...rule, words, limit: MAX_LIMIT });
 }
 
-function unexpected(): CommandRejectedError {
-  return new CommandRejectedError('PROTOCOL', 'the reply is not a decision');
-}
-
-/**
- * Reads a decision: five integers, or seven under a policy. A known denial is a decision already.
- */
-export function decisionOf(
-  reply: unknown,
-  { rule, cost = 1, partial = false, leave }: Answered,
-): Decision {
-  if (!Array.isArray(reply)) {
-    if (reply instanceof Decision) return reply;
-    throw unexpected();
-  }
-  // Without the module a policy is its default.
-  const isPolicy = rule.kind === 'policy' && (reply.length > 5 || rule.fallback === undefined);
-  if (reply.length !== (isPolicy ? 7 : 5)) throw unexpected();
-  const taken = replyInteger(reply[0]);
-  if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
-  const allowed = taken > 0;
-  const limit = replyInteger(reply[1]);
-  const waitMs = replyInteger(reply[3]);
-  const retryAfterMs = orNever(waitMs);
-  return new Decision({
-    allowed,
-    rule,
-    limit,
-    remaining: replyInteger(reply[2]),
-    retryAfterMs,
-    resetAfterMs: replyInteger(reply[4]),
-    banned: waitMs < 0 && isBan(limit, partial ? 1 : cost, leave),
-    granted: allowed && !partial ? cost : taken,
-    wouldAllow: isPolicy ? replyInteger(reply[5]) > 0 : allowed,
-    wouldRetryAfterMs: isPolicy ? orNever(replyInteger(reply[6])) : retryAfterMs,
-  });
-}
-
-/** Returns true if a call that is never allowed would be within the limit. */
-function isBan(limit: number, cost: number, leave: Leave | undefined): boolean {
-  return limit === 0 || cost + unitsOf(leave, limit) <= limit;
-}
-
-type FiveIntegers = [number, number, number, number, number];
-type Answered = Pick<Ask, 'rule' | 'cost' | 'partial' | 'leave'>;
-
-/** Reads the reply of a refund or a charge: five integers, also under a policy. */
-export function settledOf(reply: unknown, rule: Rule): Decision {
-  if (!Array.isArray(reply) || reply.length !== 5) throw unexpected();
-  const fields = reply.map(replyInteger);
-  const [settled, limit, remaining, waitMs, resetAfterMs] = fields as FiveIntegers;
-  const [allowed, retryAfterMs] = [settled > 0, orNever(waitMs)];
-  return new Decision({ allowed, rule, limit, remaining, retryAfterMs, resetAfterMs });
-}
-
-/**
- * Reads a reply of `RL.ALL`: five integers, the number of the rule that decided, and a row per
- * rule.
- */
-export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
-  if (reply instanceof Decision) return reply;
-  if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
-  const rows = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
-  const number = replyInteger(reply[5]);
-  const rule = asks[number - 1]?.rule;
-  if (rule === undefined) throw unexpected();
-  const whole = settledOf(reply.slice(0, 5), rule);
-  const waits = rows.filter((row) => !row.wouldAllow).map((row) => row.wouldRetryAfterMs);
-  return new Decision({
-    ...whole.fields(),
-    rows,
-    deciding: number - 1,
-    banned: whole.never && rows[number - 1]?.banned === true,
-    wouldAllow: waits.length === 0,
-    wouldRetryAfterMs: Math.max(whole.retryAfterMs, ...waits),
-  });
-}
-
-/** Matches the error if a key remembers too many ids. `RL.ALL` adds the number of the rule. */
-const TOO_MANY = /^ERR (rule \d+: )?too many reservations/;
-
-/**
- * Returns the denial if a key has no room for another reservation, or undefined for another error.
- * The ids are forgotten in time, so it is no error of the program.
- */
-export function tooManyOf(error: unknown, asks: readonly Ask[]): Decision | undefined {
-  if (!(error instanceof CommandRejectedError) || !TOO_MANY.test(error.message)) return undefined;
-  const deciding = asks.findIndex(({ ttl }) => ttl !== undefined);
-  if (deciding < 0) return undefined;
-  const rows = asks.map((ask, at) => {
-    const { rule, cost = 1 } = ask;
-    const allowed = at !== deciding;
-    const retryAfterMs = allowed ? 0 : Math.ceil(ttlMsOf(ask));
-    const granted = allowed ? cost : 0;
-    const unknown = { limit: rule.limit, remaining: 0, resetAfterMs: retryAfterMs };
-    return new Decision({ allowed, rule, retryAfterMs, granted, ...unknown });
-  });
-  return new Decision({ ...(rows[deciding] as Decision).fields(), rows, deciding });
+/** Builds the call that counts a hit. */
+export function hitCall(ask: Ask): Call {
+  return single('charge', { ...ask, rule: withoutLimit(ask.rule) });
 }

@@ -9,10 +9,11 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { type Backend, type Client, gcra, Limiter, type LimiterOptions } from '../../src/index.js';
 import { connectionOf } from '../../src/net/drivers.js';
 import { Nodes } from '../../src/net/node.js';
-import { UntilGivenUp } from '../../src/net/waiting.js';
+import { searched } from '../../src/net/search.js';
+import { UntilGivenUp } from '../../src/rules/aborting.js';
 import { systemClock } from '../../src/rules/clock.js';
 import { withDefaults } from '../../src/rules/options.js';
-import { Backends } from '../../src/wire/backends.js';
+import { type Ask, Backends } from '../../src/wire/backends.js';
 import { functions, version } from '../../src/wire/library.js';
 import { dialling } from '../over.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
@@ -89,7 +90,8 @@ describe('the library', () => {
         const terms = dialling(systemClock, 60_000);
         const connection = connectionOf(redis[at] as unknown as Client, terms);
         const nodes = new Nodes(connection, terms.run, withDefaults({}));
-        const backends = new Backends(connection, nodes, 60_000, backend);
+        const ask: Ask = (sender, call, search) => searched(nodes, sender, call, undefined, search);
+        const backends = new Backends(connection, terms.run, ask, 60_000, backend);
         await connection.connect?.(undefined);
         const sent = new Promise((answer, fail) => {
           backends.send(call, Object.assign(new UntilGivenUp(), { answer, fail }));
