@@ -7,18 +7,16 @@
  * const limiter = new Limiter(server, { clock: server.clock });
  * ```
  *
- * It decides as the module does. It has no time zones and start days of quotas, and no variants of
- * policies.
+ * It decides GCRA, buckets and windows as the module does. Replies to other commands, such as those
+ * of leases, reservations, quotas and backoffs, are queued with `script`.
  */
-import type { Verdict } from './calls/algorithms.js';
-import { granted } from './calls/call-options.js';
-import { ended, reserved, usageOf } from './calls/fake-reservations.js';
-import { algorithmFor, optionsOf, parsed } from './calls/fake-words.js';
+import { LocalLimiter } from './calls/local.js';
 import type { Connection } from './net/connection.js';
 import type { Clock } from './rules/clock.js';
+import { combined, Decision, NEVER_MS } from './rules/decision.js';
 import { microseconds } from './rules/durations.js';
 import { InvalidArgumentError } from './rules/errors.js';
-import type { Leave, Rule } from './rules/forms.js';
+import type { Leave, Rule, RuleKind } from './rules/forms.js';
 import { unitsOf } from './rules/rule.js';
 import type { Call } from './wire/words.js';
 
@@ -74,28 +72,48 @@ function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-interface Row {
-  verdict: Verdict<unknown>;
-  cost: number;
-  commit: () => void;
+/** A call under one rule. */
+interface Asked {
+  readonly rule: Rule;
+  readonly key: string;
+  readonly isWhole: true;
+  readonly cost: number;
+  readonly partial: boolean;
+  readonly leave: Leave | undefined;
+  /** True if a policy decides, whose replies have seven integers. */
+  readonly isByPolicy: boolean;
 }
 
-/** A fake server. It answers at once, hangs or fails, as the test chooses. */
+const KINDS: Partial<Record<string, RuleKind>> = {
+  GCRA: 'gcra',
+  TOKENBUCKET: 'token_bucket',
+  LEAKYBUCKET: 'leaky_bucket',
+  FIXED: 'fixed',
+  SLIDING: 'sliding',
+  SLIDINGLOG: 'sliding_log',
+};
+
+/**
+ * A fake server. It answers at once, hangs or fails, as the test chooses. Of a sliding log above
+ * 1,000 units it counts in 1,000 parts of the window.
+ */
 export class FakeServer implements Connection {
   readonly clock: FakeClock;
   /** The policies of the server by name. Each is represented by its rule. */
   readonly policies: Map<string, Rule> = new Map();
   /** All calls that the server received, in order. */
   readonly calls: (readonly string[])[] = [];
-  readonly #states = new Map<string, unknown>();
-  /** The end of the ban of each key, in microseconds. */
-  readonly #bans = new Map<string, bigint>();
+  readonly #limiter: LocalLimiter;
+  /** The end of the ban of each key, in ms. */
+  readonly #bans = new Map<string, number>();
+  readonly #script: unknown[] = [];
   #failure: Error | undefined;
   #hangs = false;
   #waiting: (() => void)[] = [];
 
   constructor(clock: FakeClock = new FakeClock()) {
     this.clock = clock;
+    this.#limiter = new LocalLimiter(clock, ({ key }) => key);
   }
 
   /** Makes each call fail with this error of the server or the connection, until `answer`. */
@@ -115,6 +133,14 @@ export class FakeServer implements Connection {
     for (const resume of this.#waiting.splice(0)) resume();
   }
 
+  /**
+   * Queues replies to the next commands that the fake does not compute, one each, in order: an
+   * integer, a list or a text. An `Error` is thrown. `[1, 4, 3, 0, 60_000]` allows a lease of 4.
+   */
+  script(...replies: readonly unknown[]): void {
+    this.#script.push(...replies);
+  }
+
   /** Advances the server's clock. */
   advance(ms: number): Promise<void> {
     return this.clock.advance(ms);
@@ -123,259 +149,150 @@ export class FakeServer implements Connection {
   async send(call: Call): Promise<unknown> {
     this.calls.push(call.args);
     if (this.#failure !== undefined) throw this.#failure;
-    const reply = this.#reply(call.args);
+    const reply = this.#reply(call.args) ?? this.#scripted(call.args);
     if (this.#hangs) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    if (reply instanceof Error) throw reply;
     return reply;
   }
 
-  get #nowUs(): bigint {
-    return BigInt(Math.floor(this.clock.nowMs() * 1000));
+  #scripted([command, , ...words]: readonly string[]): unknown {
+    if (this.#script.length > 0) return this.#script.shift();
+    const text = [command, ...words].join(' ');
+    return new Error(
+      `ERR the fake server does not compute ${text}: queue a reply with script(), or run ` +
+        '`redis-throttle-lab serve`, which decides all rules',
+    );
   }
 
+  /** Returns the reply to a command; undefined if the fake does not compute it. */
   #reply([command = '', ...args]: readonly string[]): unknown {
     const [key = '', ...words] = args;
-    const [first = '', second = ''] = words;
     switch (command) {
       case 'DEL':
         return this.#forget(key) ? 1 : 0;
-      case 'RL.ALL':
-      case 'RL.PEEKALL':
-        return this.#all(args, command === 'RL.ALL');
-      case 'RL.PEEK':
-        return this.#five(this.#row(key, words), words);
-      case 'RL.REFUND':
-      case 'RL.CHARGE':
-        return this.#settle(key, words, command === 'RL.CHARGE');
-      case 'RL.COMMIT':
-      case 'RL.CANCEL':
-        return this.#end(key, words, command === 'RL.COMMIT');
       case 'RL.BLOCK':
         this.#forget(key);
-        this.#bans.set(key, this.#nowUs + microseconds('duration', first));
+        this.#bans.set(key, this.clock.nowMs() + msOf(words[0] as string));
         return 'OK';
-      case 'RL.RENEW':
-        return this.#renew(key, first, second);
-      case 'RL.RELEASE':
-        return this.#release(key, first);
-      default: {
-        if (!command.startsWith('RL.')) throw new Error(`ERR unknown command '${command}'`);
-        const all = [command.slice(3), ...words];
-        const row = this.#row(key, all);
-        if (row.verdict.allowed) row.commit();
-        return this.#five(row, all);
-      }
+      case 'RL.ALL':
+      case 'RL.PEEKALL':
+        return this.#all(args, command === 'RL.PEEKALL');
+      case 'RL.PEEK':
+        return this.#one(this.#asked(key, words), true);
+      case 'RL.REFUND':
+      case 'RL.CHARGE':
+        return this.#settle(this.#asked(key, words), command === 'RL.CHARGE');
+      default:
+        return this.#one(this.#asked(key, [command.slice(3), ...words]), false);
     }
   }
 
   #forget(key: string): boolean {
-    const isBanned = this.#banned(key) !== undefined;
-    if (this.#states.get(key) instanceof Map) this.#holders(key);
+    const isBanned = (this.#bans.get(key) ?? 0) > this.clock.nowMs();
     this.#bans.delete(key);
-    return this.#states.delete(key) || isBanned;
+    return this.#limiter.forget({ key } as Asked) || isBanned;
   }
 
-  /** Returns the time until the ban of a key ends, in ms; undefined if it has none. */
-  #banned(key: string): number | undefined {
-    const untilUs = this.#bans.get(key) ?? 0n;
-    if (untilUs > this.#nowUs) return Number((untilUs - this.#nowUs + 999n) / 1000n);
-    this.#bans.delete(key);
-    return undefined;
-  }
-
-  #five({ verdict, cost }: Row, words: readonly string[]): number[] {
-    const { allowed, retryAfterMs } = verdict;
-    const partial = words.includes('PARTIAL');
-    const taken = allowed ? (partial ? cost : 1) : 0;
-    const five = [taken, ...times(verdict)];
-    return isByPolicy(words) ? [...five, taken, retryAfterMs] : five;
-  }
-
-  #row(key: string, words: readonly string[]): Row {
-    const [word = '', id = '', third = '', fourth = ''] = words;
-    if (word === 'LEASE') {
-      return this.#lease(key, id, Number(third), fourth, optionsOf(words).leave);
+  /** Reads the words of a call; undefined if the fake does not compute its rule. */
+  #asked(key: string, words: readonly string[]): Asked | undefined {
+    const rest: string[] = [];
+    let [cost, partial, leave] = [1, false, undefined as Leave | undefined];
+    const end = words.indexOf('DEFAULT');
+    const own = end < 0 ? words : words.slice(0, end);
+    for (let at = 0; at < own.length; at += 1) {
+      const word = own[at] as string;
+      if (word === 'PARTIAL') partial = true;
+      else if (word === 'COST') cost = Number(own[++at]);
+      else if (word === 'LEAVE') {
+        const units = own[++at] as string;
+        leave = units.endsWith('%') ? units : Number(units);
+      } else rest.push(word);
     }
-    const isReservation = word === 'RESERVE';
-    const options = parsed(isReservation ? words.slice(3) : words, this.policies);
-    const { rule, cost } = options;
-    const algorithm = algorithmFor(rule);
-    const leftMs = this.#banned(key);
-    if (leftMs !== undefined) {
-      const { limit } = algorithm.decide(undefined, this.#nowUs, 0);
-      const needed = (options.partial ? 1 : cost) + unitsOf(options.leave, limit);
-      return bannedRow(leftMs, limit, needed, cost);
-    }
-    const state = this.#states.get(key);
-    if (isReservation) {
-      const usage = usageOf(algorithm, state, this.#nowUs);
-      const wanted = { id, ttl: third, cost, leave: options.leave };
-      const verdict = reserved(usage, this.#nowUs, wanted);
-      return { verdict, cost, commit: () => this.#store(key, verdict.state) };
-    }
-    const { granted: units, ...verdict } = granted(algorithm, state, this.#nowUs, options);
-    const commit = () => {
-      if (verdict.state !== undefined) this.#states.set(key, verdict.state);
-    };
-    return { verdict, cost: units, commit };
+    const isByPolicy = rest[0] === 'USE';
+    const stored = isByPolicy ? this.policies.get(rest[1] as string)?.words : rest;
+    const rule = ruleOf(stored ?? (end < 0 ? [] : words.slice(end + 1)));
+    return rule && { rule, key, isWhole: true, cost, partial, leave, isByPolicy };
   }
 
-  #store(key: string, state: unknown): void {
-    if (state === undefined) this.#states.delete(key);
-    else this.#states.set(key, state);
-  }
-
-  #end(key: string, [id = '', ...words]: readonly string[], isCommit: boolean): number[] {
-    const { rule, cost } = parsed(words, this.policies);
-    const algorithm = algorithmFor(rule);
-    const leftMs = this.#banned(key);
-    if (leftMs !== undefined) return this.#denied(leftMs, rule);
-    const usage = usageOf(algorithm, this.#states.get(key), this.#nowUs);
-    const held = usage.reserved.find((one) => one.id === id)?.units ?? 0;
-    const units = words.includes('COST') ? cost : held;
-    const verdict = ended(usage, this.#nowUs, id, isCommit ? units : undefined);
-    this.#store(key, verdict.state);
-    return [verdict.allowed ? 1 : 0, ...times(verdict)];
-  }
-
-  /** Returns the reply of a banned key to a call that settles an earlier one. */
-  #denied(leftMs: number, rule: Rule): number[] {
-    const { limit } = algorithmFor(rule).decide(undefined, this.#nowUs, 0);
-    return [0, limit, 0, leftMs, leftMs];
-  }
-
-  #all(args: readonly string[], commit: boolean): unknown {
-    const pairs = Array.from({ length: args.length / 2 }, (_, at) =>
-      args.slice(at * 2, at * 2 + 2),
-    );
-    const asked = pairs.map(([, rule = '']) => rule.split(' '));
-    const rows = pairs.map(([key = ''], at) => {
-      try {
-        return this.#row(key, asked[at] as string[]);
-      } catch (error) {
-        throw new Error((error as Error).message.replace(/^ERR /, `ERR rule ${at + 1}: `));
-      }
-    });
-    const denied = rows.some(({ verdict }) => !verdict.allowed);
-    if (!denied && commit) for (const row of rows) row.commit();
-    const shown = rows.map((row, at) => {
-      const [key = ''] = pairs[at] as string[];
-      const words = asked[at] as string[];
-      if (!denied || !row.verdict.allowed) return this.#five(row, words);
-      const [, limit, , , reset] = this.#five(row, words);
-      const there = this.#status(key, words);
-      return [
-        1,
-        limit,
-        there.remaining,
-        0,
-        there.resetAfterMs ?? reset,
-        ...(isByPolicy(words) ? [1, 0] : []),
-      ];
-    }) as number[][];
-    const at = this.#deciding(rows, denied);
-    const five = (shown[at] as number[]).slice(0, 5);
-    if (!denied) five[3] = Math.max(...rows.map(({ verdict }) => verdict.retryAfterMs));
-    return [...five, at + 1, ...shown];
-  }
-
-  /** Returns the status of a key without taking anything. */
-  #status(key: string, words: readonly string[]): { remaining: number; resetAfterMs: number } {
-    if (words[0] === 'LEASE') {
-      const lapses = [...this.#holders(key).values()];
-      const resetAfterMs = Math.max(0, ...lapses.map((at) => at - this.clock.nowMs()));
-      return { remaining: Number(words[2]) - lapses.length, resetAfterMs };
-    }
-    const plain = words[0] === 'RESERVE' ? words.slice(3) : words;
-    const { rule } = parsed(plain, this.policies);
-    return algorithmFor(rule).decide(this.#states.get(key), this.#nowUs, 0);
-  }
-
-  #deciding(rows: readonly Row[], denied: boolean): number {
-    const score = ({ verdict, cost }: Row): number => {
-      const never = verdict.retryAfterMs < 0;
-      if (denied) return verdict.allowed ? 1 : never ? -Infinity : -verdict.retryAfterMs;
-      return cost === 0 ? Infinity : Math.floor(verdict.remaining / cost);
-    };
-    const order = rows.map((row, at) => ({ at, score: score(row), left: row.verdict.remaining }));
-    const byRest = (a: number, b: number) => (denied ? 0 : a - b);
-    order.sort((a, b) => (a.score === b.score ? byRest(a.left, b.left) : a.score - b.score));
-    return order[0]?.at ?? 0;
-  }
-
-  #settle(key: string, words: readonly string[], charge: boolean): number[] {
-    const { rule, cost } = parsed(words, this.policies);
-    const leftMs = this.#banned(key);
-    if (leftMs !== undefined) return this.#denied(leftMs, rule);
-    const algorithm = algorithmFor(rule);
-    const state = this.#states.get(key);
-    const after =
-      charge || state === undefined ? state : algorithm.refund(state, this.#nowUs, cost);
-    const verdict = algorithm.charge(after, this.#nowUs, charge ? cost : 0);
-    this.#store(key, charge ? verdict.state : after);
-    return [verdict.allowed ? 1 : 0, ...times(verdict)];
-  }
-
-  /** Returns the holders of a key, and when the lease of each expires, in ms. */
-  #holders(key: string): Map<string, number> {
-    const holders = (this.#states.get(key) as Map<string, number> | undefined) ?? new Map();
-    for (const [id, lapsesAtMs] of holders) {
-      if (lapsesAtMs <= this.clock.nowMs()) holders.delete(id);
-    }
-    if (holders.size === 0) this.#states.delete(key);
-    return holders;
-  }
-
-  #release(key: string, id: string): number {
-    if (this.#banned(key) !== undefined || !this.#holders(key).delete(id)) return 0;
-    this.#holders(key);
-    return 1;
-  }
-
-  #lease(key: string, id: string, limit: number, ttl: string, leave: Leave | undefined): Row {
-    const left = unitsOf(leave, limit);
-    const bannedMs = this.#banned(key);
-    if (bannedMs !== undefined) return bannedRow(bannedMs, limit, 1 + left, 1);
-    const holders = this.#holders(key);
-    const nowMs = this.clock.nowMs();
-    const ttlMs = Number(microseconds('ttl', ttl)) / 1000;
-    const allowed = holders.has(id) || holders.size + left < limit;
-    const lapses = [...holders.values()].map((at) => at - nowMs).sort((a, b) => a - b);
-    const held = holders.size + (allowed && !holders.has(id) ? 1 : 0);
-    const waitMs = left >= limit ? -1 : (lapses[holders.size + left - limit] ?? 0);
-    const verdict = {
-      allowed,
+  /** Returns the denial of a banned key, or undefined. */
+  #banned({ rule, key, cost, partial, leave }: Asked): Decision | undefined {
+    const { limit } = rule;
+    const leftMs = Math.ceil((this.#bans.get(key) ?? 0) - this.clock.nowMs());
+    if (leftMs <= 0) return undefined;
+    const isNever = (partial ? 1 : cost) + unitsOf(leave, limit) > limit;
+    const retryAfterMs = isNever ? NEVER_MS : leftMs;
+    return new Decision({
+      allowed: false,
+      rule,
       limit,
-      remaining: Math.max(0, limit - held),
-      retryAfterMs: allowed ? 0 : waitMs,
-      resetAfterMs: Math.max(0, ...lapses, allowed ? ttlMs : 0),
-      state: undefined,
-    };
-    const commit = () => void this.#states.set(key, holders.set(id, nowMs + ttlMs));
-    return { verdict, cost: 1, commit };
+      remaining: 0,
+      retryAfterMs,
+      resetAfterMs: leftMs,
+    });
   }
 
-  #renew(key: string, id: string, ttl: string): number {
-    if (this.#banned(key) !== undefined) return 0;
-    const holders = this.#holders(key);
-    if (!holders.has(id)) return 0;
-    holders.set(id, this.clock.nowMs() + Number(microseconds('ttl', ttl)) / 1000);
-    return 1;
+  #one(asked: Asked | undefined, isPeek: boolean): number[] | undefined {
+    if (asked === undefined) return undefined;
+    const decide = () => this.#limiter.decide([asked], undefined, isPeek ? 'peek' : 'take')[0];
+    return rowOf(this.#banned(asked) ?? (decide() as Decision), asked);
+  }
+
+  #settle(asked: Asked | undefined, isCharge: boolean): number[] | undefined {
+    if (asked === undefined) return undefined;
+    const banned = this.#banned({ ...asked, cost: 0 });
+    if (banned === undefined && !isCharge) this.#limiter.refund(asked);
+    const charged = isCharge ? asked : { ...asked, cost: 0 };
+    return fiveOf(banned ?? this.#limiter.charge(charged));
+  }
+
+  #all(args: readonly string[], isPeek: boolean): unknown {
+    const asks: Asked[] = [];
+    for (let at = 0; at < args.length; at += 2) {
+      const asked = this.#asked(args[at] as string, (args[at + 1] as string).split(' '));
+      if (asked === undefined) return undefined;
+      asks.push(asked);
+    }
+    const bans = asks.map((asked) => this.#banned(asked));
+    const isBanned = bans.some((ban) => ban !== undefined);
+    const decided = this.#limiter.decide(
+      asks,
+      undefined,
+      isBanned ? 'deny' : isPeek ? 'peek' : 'take',
+    );
+    const rows = decided.map((row, at) => bans[at] ?? row);
+    const whole = combined(
+      rows,
+      asks.map(({ cost }) => cost),
+    );
+    const shown = rows.map((row, at) => {
+      const there = whole.allowed || !row.allowed ? row : { ...row.fields(), retryAfterMs: 0 };
+      return rowOf(there, asks[at] as Asked);
+    });
+    return [...fiveOf(whole), whole.deciding + 1, ...shown];
   }
 }
 
-/** Returns the row of a banned key, whose ban ends in `leftMs`. */
-function bannedRow(leftMs: number, limit: number, needed: number, cost: number): Row {
-  const retryAfterMs = needed > limit ? -1 : leftMs;
-  const banned = { allowed: false, remaining: 0, resetAfterMs: leftMs, state: undefined };
-  return { verdict: { ...banned, limit, retryAfterMs }, cost, commit: () => {} };
+/** Returns the rule with these words, if the fake computes it. */
+function ruleOf(words: readonly string[]): Rule | undefined {
+  const kind = KINDS[words[0] as string];
+  return kind && ({ kind, words, name: 'fake', limit: Number(words[1]) } as Rule);
 }
 
-/** Returns true if a policy decides, whose replies have seven integers. */
-function isByPolicy(words: readonly string[]): boolean {
-  return words[words[0] === 'RESERVE' ? 3 : 0] === 'USE';
+function msOf(duration: string): number {
+  return Number(microseconds('duration', duration)) / 1000;
 }
 
-/** Returns fields 2 to 5 of a reply. */
-function times({ limit, remaining, retryAfterMs, resetAfterMs }: Verdict<unknown>): number[] {
-  return [limit, remaining, retryAfterMs, resetAfterMs];
+type Shown = Pick<Decision, 'allowed' | 'limit' | 'remaining' | 'retryAfterMs' | 'resetAfterMs'>;
+
+/** Returns the five integers of a reply. */
+function fiveOf({ allowed, limit, remaining, retryAfterMs, resetAfterMs }: Shown): number[] {
+  const waitMs = retryAfterMs === NEVER_MS ? -1 : retryAfterMs;
+  return [allowed ? 1 : 0, limit, remaining, waitMs, resetAfterMs];
+}
+
+/** Returns the integers of a decision under one rule. */
+function rowOf(row: Shown & { granted?: number }, { partial, isByPolicy }: Asked): number[] {
+  const [allowed, ...rest] = fiveOf(row) as [number, number, number, number, number];
+  const taken = allowed === 1 && partial ? (row.granted ?? 1) : allowed;
+  return [taken, ...rest, ...(isByPolicy ? [taken, rest[2]] : [])];
 }

@@ -2,7 +2,7 @@
 import { getEventListeners } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fixed, gcra, lease } from '../src/index.js';
-import { api, over } from './over.js';
+import { api, over } from './fakes.js';
 
 const MANY = 30;
 const many = <T>(call: () => Promise<T>) => Promise.allSettled(Array.from({ length: MANY }, call));
@@ -55,6 +55,7 @@ describe('many calls', () => {
   it('of releases that repeat end with the limiter', async () => {
     const { server, limiter } = over({ breakerFailures: 1000 });
     const jobs = lease('jobs', MANY, '60s');
+    server.script(...Array(MANY).fill([1, MANY, 0, 0, 60_000]));
     const held = await Promise.all(Array.from({ length: MANY }, () => limiter.lease(jobs, '7')));
     server.fail();
     await Promise.all(held.map((one) => one.release()));

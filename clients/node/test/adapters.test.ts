@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type Call, type Connection, Limiter, type LimiterOptions, lease } from '../src/index.js';
 import { mayHaveRun } from '../src/rules/errors.js';
 import { FakeServer } from '../src/testing.js';
-import { after, api } from './over.js';
+import { after, api, GRANTED } from './fakes.js';
 
 const broken = (): never => {
   throw new Error('broken');
@@ -132,6 +132,7 @@ it('a connection whose retire throws keeps no place after a silence', async () =
 
 it('a connection whose close throws leaves the limiter closed', async () => {
   const { adapter, limiter } = over();
+  adapter.server.script(GRANTED, 1);
   const held = await limiter.lease(lease('jobs', 1, '60s'), '1');
   adapter.close = broken;
   await limiter.close();

@@ -7,7 +7,7 @@ import * as withExpressRateLimit from '../src/web/express-rate-limit.js';
 import * as withFastify from '../src/web/fastify-rate-limit.js';
 import * as withHono from '../src/web/hono.js';
 import * as withNest from '../src/web/nestjs.js';
-import { api, over } from './over.js';
+import { api, over } from './fakes.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: plain JavaScript has no types
 type Any = any;

@@ -6,7 +6,7 @@ import { ClusterConnection, type ClusterDriver } from '../src/net/cluster.js';
 import { nameOf } from '../src/net/slots.js';
 import { FakeClock } from '../src/testing.js';
 import type { Call } from '../src/wire/words.js';
-import { dialling } from './over.js';
+import { dialling } from './fakes.js';
 
 const api = gcra('api', 6, 10, '60s');
 const DECISION = [1, 6, 5, 0, 6000];

@@ -16,8 +16,8 @@ import {
 } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
 import { type ContextLike, rateLimit as honoRateLimit } from '../src/web/hono.js';
+import { api, over } from './fakes.js';
 import { limited, listen, sent, until } from './listening.js';
-import { api, over } from './over.js';
 
 const rules = (count: Count) => fixed('api', 2, '60s', { count });
 const refunds = ({ calls }: FakeServer) => calls.filter(([command]) => command === 'RL.REFUND');
@@ -133,16 +133,21 @@ describe('Express', () => {
     ]);
   });
 
-  it('limits failed logins by a backoff', async () => {
+  it('takes back the attempt of a login that succeeds under a backoff', async () => {
     const { server, limiter } = over();
     const login = backoff('login', 2, '1m', '15m', '1d', { count: 'failures' });
+    const [attempt, none] = [
+      [1, 2, 1, 0, 86_400_000],
+      [1, 2, 2, 0, 0],
+    ];
+    server.script(attempt, attempt, none, attempt);
     const url = await listen(limited({ limiter, rules: login, key }, answer));
-    const statuses = [];
-    for (const status of [401, 200, 200, 401, 200, 401]) {
-      statuses.push((await fetch(`${url}?status=${status}`)).status);
+    for (const status of [401, 200, 401]) {
+      await fetch(`${url}?status=${status}`);
       await server.advance(0);
     }
-    expect(statuses).toEqual([401, 200, 200, 401, 429, 429]);
+    const sent = server.calls.map(([command]) => command);
+    expect(sent).toEqual(['RL.BACKOFF', 'RL.BACKOFF', 'RL.REFUND', 'RL.BACKOFF']);
   });
 
   it('forgets the cached denials of the key', async () => {

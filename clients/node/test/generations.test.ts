@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Generations } from '../src/net/generations.js';
 import { FakeClock } from '../src/testing.js';
-import { dialling } from './over.js';
+import { dialling } from './fakes.js';
 
 class Client extends EventEmitter {
   isUp = false;

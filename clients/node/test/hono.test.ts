@@ -1,22 +1,12 @@
 /** Tests the leases of Hono's middleware when the response body is never read. */
 import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
-import { afterEach, describe, expect, it } from 'vitest';
-import { Limiter, lease } from '../src/index.js';
-import { FakeServer } from '../src/testing.js';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { lease } from '../src/index.js';
+import type { FakeServer } from '../src/testing.js';
 import { rateLimit } from '../src/web/hono.js';
-
-const closing: (() => void)[] = [];
-afterEach(() => {
-  for (const close of closing.splice(0)) close();
-});
-
-async function until(test: () => boolean): Promise<void> {
-  for (let turn = 0; !test(); turn += 1) {
-    if (turn > 2000) throw new Error('waited in vain');
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
+import { GRANTED, over } from './fakes.js';
+import { until } from './listening.js';
 
 describe('a lease', () => {
   const one = lease('one', 1, '60s');
@@ -28,14 +18,14 @@ describe('a lease', () => {
       const server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }, (info) =>
         resolve(info.port),
       );
-      closing.push(() => server.close());
+      onTestFinished(() => void server.close());
     });
     return `http://127.0.0.1:${port}/`;
   }
 
   it.each(['HEAD', 'OPTIONS', 'GET'])('is released after the answer to %s', async (method) => {
-    const server = new FakeServer();
-    const limiter = new Limiter(server, { clock: server.clock });
+    const { server, limiter } = over();
+    server.script(GRANTED, 1, GRANTED, 1);
     const app = new Hono();
     app.use(rateLimit({ limiter, rules: one }));
     app.on(['GET', 'OPTIONS'], '/', (context) => context.text('hello'));
@@ -50,8 +40,8 @@ describe('a lease', () => {
   });
 
   it('is released after the answer to HEAD without node-server', async () => {
-    const server = new FakeServer();
-    const limiter = new Limiter(server, { clock: server.clock });
+    const { server, limiter } = over();
+    server.script(GRANTED, 1, GRANTED, 1);
     const app = new Hono();
     app.use(rateLimit({ limiter, rules: one, key: () => 'x' }));
     app.get('/', (context) => context.text('hello'));
@@ -60,8 +50,8 @@ describe('a lease', () => {
   });
 
   it('is released when another middleware replaces the response', async () => {
-    const server = new FakeServer();
-    const limiter = new Limiter(server, { clock: server.clock });
+    const { server, limiter } = over();
+    server.script(GRANTED, 1, GRANTED, 1);
     const app = new Hono();
     app.use(async (context, next) => {
       await next();
@@ -74,8 +64,8 @@ describe('a lease', () => {
   });
 
   it.each(['fails', 'is cancelled'])('is released when the body %s', async (how) => {
-    const server = new FakeServer();
-    const limiter = new Limiter(server, { clock: server.clock });
+    const { server, limiter } = over();
+    server.script(GRANTED, 1, GRANTED, 1);
     const app = new Hono();
     app.use(rateLimit({ limiter, rules: one, key: () => 'x' }));
     app.get('/', () => {

@@ -2,16 +2,14 @@
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import {
-  CommandRejectedError,
   fixed,
   gcra,
   InvalidArgumentError,
   type JsonLogOptions,
   jsonLog,
-  lease,
   sliding,
 } from '../src/index.js';
-import { api, over, times } from './over.js';
+import { api, over, times } from './fakes.js';
 
 const exports = fixed('exports', 1, '60s');
 
@@ -35,37 +33,6 @@ function logged(options: JsonLogOptions = {}, stream = new PassThrough()) {
 }
 
 describe('jsonLog', () => {
-  it('writes denials and degraded decisions, without the subject', async () => {
-    const { server, limiter, lines } = logged();
-    await times(2, () => limiter.check(exports, 'alice'));
-    await limiter.peek(exports, 'alice');
-    await limiter.charge(exports, 'alice');
-    await limiter.checkAll([api.of('alice'), exports.of('alice')]);
-    const jobs = lease('jobs', 1, '60s');
-    await limiter.lease(jobs, 'alice', { id: 'first' });
-    await expect(limiter.lease(jobs, 'alice', { id: 'second' })).rejects.toThrow('denied');
-    server.fail();
-    await limiter.check(api, 'alice');
-    const denied = {
-      kind: 'check',
-      rule: 'exports',
-      allowed: false,
-      source: 'server',
-      limit: 1,
-      remaining: 0,
-      retry_after_ms: 60_000,
-      degraded: false,
-      latency_ms: 0,
-    };
-    const allowed = { allowed: true, source: 'error', limit: 6, retry_after_ms: 0 };
-    expect(lines()).toEqual([
-      denied,
-      { ...denied, rules: ['api', 'exports'] },
-      { ...denied, kind: 'lease', rule: 'jobs' },
-      { ...denied, rule: 'api', ...allowed, degraded: true, reason: 'connection' },
-    ]);
-  });
-
   it('drops the lines above the bound of a second, and tells their number', async () => {
     const { server, limiter, lines } = logged({ linesPerSecond: 2, audit: ['audited'] });
     const audited = sliding('audited', 100, '60s');
@@ -106,15 +73,6 @@ describe('jsonLog', () => {
       'charge api',
       'refund api',
     ]);
-  });
-
-  it('writes one word of an error, whose text may repeat the key', async () => {
-    const { server, limiter, lines } = logged();
-    server.fail(
-      new Error("ERR unknown command 'RL.GCRA', with args beginning with: 'rl:api:alice'"),
-    );
-    await expect(limiter.check(api, 'alice')).rejects.toThrow(CommandRejectedError);
-    expect(lines()).toEqual([{ kind: 'rejected', rule: 'api', error: 'ERR', latency_ms: 0 }]);
   });
 
   it('drops lines while the stream is full, but not those of an audited rule', async () => {

@@ -15,8 +15,8 @@ import { RedisThrottleStore, keyOf as storeKeyOf } from '../src/web/express-rate
 import { keyOf as fastifyKeyOf, redisThrottleStore } from '../src/web/fastify-rate-limit.js';
 import { keyOf as honoKeyOf, rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { keyOf as nestKeyOf } from '../src/web/nestjs.js';
+import { api, over } from './fakes.js';
 import { listen } from './listening.js';
-import { api, over } from './over.js';
 
 const NAMES = ['X-Tenant', 'x-api-KEY'];
 

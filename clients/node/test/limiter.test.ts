@@ -17,7 +17,7 @@ import {
   tokenBucket,
   UnavailableError,
 } from '../src/index.js';
-import { after, api, over, times } from './over.js';
+import { after, api, over, times } from './fakes.js';
 
 describe('a decision', () => {
   it('is a frozen value that prints its verdict', async () => {
@@ -237,20 +237,6 @@ describe('onDecision', () => {
       },
     ]);
     expect(Object.isFrozen(seen[0])).toBe(true);
-  });
-
-  it('is told of peeks, charges, refunds, leases and rejections', async () => {
-    const kinds: string[] = [];
-    const { server, limiter } = over({ onDecision: ({ kind }) => kinds.push(kind) });
-    await limiter.peek(api, 'a');
-    await limiter.charge(api, 'a');
-    await limiter.refund(api, 'a');
-    await (await limiter.lease(lease('jobs', 1, '60s'), 'a')).release();
-    server.fail(new Error('WRONGTYPE'));
-    await expect(limiter.check(api, 'a')).rejects.toThrow(CommandRejectedError);
-    await expect(limiter.refund(api, 'a')).rejects.toThrow(CommandRejectedError);
-    expect(kinds).toEqual(['peek', 'charge', 'refund', 'lease', 'rejected', 'rejected']);
-    expect(limiter.counters).toMatchObject({ allowed: 1, denied: 0, rejected: 2 });
   });
 
   it.each([

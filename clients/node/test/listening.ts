@@ -10,14 +10,15 @@ afterEach(() => {
 });
 
 /** Starts the application, and returns its URL. */
-export async function listen(app: express.Express): Promise<string> {
-  const server = app.listen(0, '127.0.0.1');
+export async function listen(app: express.Express, host = '127.0.0.1'): Promise<string> {
+  const server = app.listen(0, host);
   closing.push(
     () => server.closeAllConnections(),
     () => server.close(),
   );
   await new Promise((done) => server.once('listening', done));
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const name = host.includes(':') ? `[${host}]` : host;
+  return `http://${name}:${(server.address() as AddressInfo).port}/`;
 }
 
 /** Returns an application of one route, whose errors are answered 500 with their code. */

@@ -1,32 +1,13 @@
 /** Tests the middleware with rules that take no cost: leases and backoffs. */
-import type { AddressInfo } from 'node:net';
-import express, { type Express } from 'express';
+import express from 'express';
 import { Hono } from 'hono';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { backoff, lease, policy } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
 import { type ExpressOptions, rateLimit } from '../src/web/express.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
-import { api, over } from './over.js';
-
-const closing: (() => void)[] = [];
-afterEach(() => {
-  for (const close of closing.splice(0)) close();
-});
-
-async function listen(app: Express): Promise<string> {
-  const server = app.listen(0, '127.0.0.1');
-  closing.push(() => server.close());
-  await new Promise((done) => server.once('listening', done));
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-}
-
-async function until(test: () => boolean): Promise<void> {
-  for (let turn = 0; !test(); turn += 1) {
-    if (turn > 2000) throw new Error('waited in vain');
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
+import { api, DENIED, GRANTED, over } from './fakes.js';
+import { listen, until } from './listening.js';
 
 /** Starts an application that counts the requests that reach it. */
 async function started(options: ExpressOptions) {
@@ -48,6 +29,11 @@ const one = lease('one', 3, '60s');
 describe('a cost', () => {
   it('is ignored by rules that take none', async () => {
     const { server, limiter } = over();
+    const backedOff = [1, 3, 2, 0, 3_600_000];
+    const held = [1, 3, 2, 0, 60_000];
+    const rows = [[1, 6, 2, 0, 24_000], held, backedOff, [...backedOff, 1, 0]];
+    const every = [1, 6, 2, 0, 24_000, 1, ...rows];
+    server.script(every, 1, backedOff, held, 1, backedOff);
     const cost = vi.fn(() => 4);
     const all = [api, one, steps, policy('set', { default: steps })].map((rule) => ({ rule }));
     await fetch((await started({ limiter, rules: all, cost })).url);
@@ -67,9 +53,12 @@ describe('two leases', () => {
   const released = (server: FakeServer) =>
     server.calls.filter(([command]) => command === 'RL.RELEASE').map(([, key]) => key);
   const keys = ['rl:one:127.0.0.1', 'rl:other:127.0.0.1'];
+  /** The reply that grants both. */
+  const GRANTS = [1, 3, 2, 0, 60_000, 2, [1, 3, 2, 0, 60_000], GRANTED];
 
   it('of one request are taken together, and released together', async () => {
     const { server, limiter } = over();
+    server.script(GRANTS, 1, 1, GRANTS, 1, 1);
     const { url, served } = await started({ limiter, rules: both });
     for (let call = 1; call <= 2; call += 1) {
       expect((await fetch(url)).status).toBe(200);
@@ -82,6 +71,7 @@ describe('two leases', () => {
 
   it('of one request are both released although one release is rejected', async () => {
     const { server, limiter } = over();
+    server.script(GRANTS);
     const app = express().use(rateLimit({ limiter, rules: both }));
     app.get('/', (_, response) => {
       server.fail(new Error('NOPERM no permissions'));
@@ -95,18 +85,17 @@ describe('two leases', () => {
   it('keep the application from running if one is denied', async () => {
     const { server, limiter } = over();
     const { url, served } = await started({ limiter, rules: both });
-    const held = await limiter.lease(other, '127.0.0.1');
+    server.script([0, 1, 0, 60_000, 60_000, 2, [1, 3, 3, 0, 0], DENIED]);
     const denied = await fetch(url);
     expect(denied.status).toBe(429);
     expect(await denied.json()).toMatchObject({ 'violated-policies': ['other'] });
     expect(served).toHaveLength(0);
     expect(released(server)).toEqual([]);
-    const free = await Promise.all([1, 2, 3].map(() => limiter.lease(one, '127.0.0.1')));
-    for (const lease of [held, ...free]) await lease.release();
   });
 
   it('of one request are released by Hono when the body ends', async () => {
     const { server, limiter } = over();
+    server.script(GRANTS, 1, 1);
     const app = new Hono().use(honoRateLimit({ limiter, rules: both, key: () => '127.0.0.1' }));
     app.get('/', (context) => context.text('ok'));
     expect(await (await app.request('/')).text()).toBe('ok');
@@ -120,13 +109,13 @@ describe('a denied lease', () => {
     ['one lease', lease('full', 1, '60s')],
     ['several rules', [api, lease('full', 1, '60s')]],
   ])('of %s turns the next() of onDenied into an error', async (_, rules) => {
-    const { limiter } = over();
+    const { server, limiter } = over();
+    const both = [0, 1, 0, 60_000, 60_000, 2, [1, 6, 6, 0, 0], DENIED];
+    server.script(Array.isArray(rules) ? both : DENIED);
     const onDenied: ExpressOptions['onDenied'] = (_request, _response, next) => next();
     const { url, served } = await started({ limiter, rules, onDenied });
-    const held = await limiter.lease(lease('full', 1, '60s'), '127.0.0.1');
     const denied = await fetch(url);
     expect([denied.status, await denied.text()]).toEqual([500, 'RL_DENIED']);
     expect(served).toHaveLength(0);
-    await held.release();
   });
 });

@@ -13,7 +13,7 @@ import {
 } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
 import type { Call } from '../src/wire/words.js';
-import { after, api, over, times } from './over.js';
+import { after, api, DENIED, GRANTED, over, times } from './fakes.js';
 
 const one = fixed('one', 1, '1h');
 const day = fixed('day', 9, '1d');
@@ -124,6 +124,7 @@ describe('a cached denial', () => {
   it('is not stored for a lease, nor used for one of the same name', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     const jobs = lease('jobs', 1, '60s');
+    server.script(GRANTED, DENIED, DENIED, 1);
     const held = await limiter.lease(jobs, '42', { id: 'a' });
     await times(2, () =>
       expect(limiter.lease(jobs, '42', { id: 'b' })).rejects.toThrow(DeniedError),
@@ -209,7 +210,9 @@ describe('a CommandRejectedError', () => {
 describe('a lease', () => {
   it('sends nothing once it is released', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED, 1);
     const held = await limiter.lease(lease('jobs', 1, '60s'), '42');
+    await held.release();
     await held.release();
     await server.advance(120_000);
     expect(verbs(server)).toEqual(['RL.LEASE', 'RL.RELEASE']);
@@ -237,6 +240,7 @@ describe('a tag', () => {
     await limiter.charge(api, '42', { tag });
     await limiter.checkAll([api.of('42'), one.of('42')], { tag });
     await limiter.wait(api, '42', { tag, maxWaitMs: 0 });
+    server.script(GRANTED, 1);
     await (await limiter.lease(lease('jobs', 1, '60s'), '42', { tag })).release();
     await limiter.forget(api, '42', { tag });
     await expect(limiter.check(api, '42', { tag: '' })).rejects.toThrow(/tag: expected/);

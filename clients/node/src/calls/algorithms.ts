@@ -1,7 +1,10 @@
-/** The shape of an algorithm and of its decisions. */
+/**
+ * The algorithms, as pure functions of a state and an instant. `onError: 'local'` and the fake
+ * server use them. Instants are in microseconds. All numbers are integers. They are rounded so that
+ * the limit is never exceeded.
+ */
 import { microseconds } from '../rules/durations.js';
-import type { Rule, RuleKind } from '../rules/forms.js';
-import { fixedWindow } from './windows.js';
+import type { Rule, RuleKind } from '../rules/rule.js';
 
 /** An algorithm's decision and the state after it; a denial has no state. */
 export interface Verdict<State> {
@@ -13,48 +16,105 @@ export interface Verdict<State> {
   state: State | undefined;
 }
 
-/** One algorithm with its limits. The state is `undefined` for a key without calls. */
-export interface Algorithm<State = unknown> {
-  decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
-  /**
-   * Takes units even if fewer are left; the difference is a debt. The verdict's `retryAfterMs` is
-   * the time until the debt is paid. Cost 0 only reports the debt.
-   */
-  charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
-  /** Gives units back. Returns undefined if no units are in use any more. */
-  refund(state: State, nowUs: bigint, cost: number): State | undefined;
+/** The arithmetic of one algorithm with its limits. */
+interface Arithmetic<State> {
+  /** Returns the state as it is at an instant. It is `undefined` for a key without calls. */
+  now(state: State | undefined, at: bigint): State;
+  /** Adds units, also above the limit, or gives them back if their number is below 0. */
+  add(now: State, units: number, at: bigint): State;
+  isEmpty(now: State): boolean;
+  remaining(now: State, at: bigint): number;
+  /** Returns the ms until as many units are free; 0 if they are. */
+  waitMs(now: State, units: number, at: bigint): number;
+  /** Returns the ms until the full allowance is available. */
+  resetMs(now: State, at: bigint): number;
+  /** Only of a queue: returns the ms until the turn of an allowed call. */
+  turnMs?(now: State): number;
   /**
    * Only of an algorithm that refills evenly: returns the state of a key whose full allowance is
    * available after `resetUs`.
    */
-  until?(resetUs: bigint, nowUs: bigint): State;
+  until?(resetUs: bigint, at: bigint): State;
 }
 
-export const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
-export const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
+const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
+const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
 /** Returns a time in ms, rounded up. */
-export const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
+const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
+
+/** One algorithm with its limits. */
+export class Algorithm<State = unknown> {
+  constructor(
+    readonly limit: number,
+    private readonly math: Arithmetic<State>,
+  ) {}
+
+  decide(state: State | undefined, at: bigint, cost: number): Verdict<State> {
+    const { limit, math } = this;
+    const now = math.now(state, at);
+    const waitMs = cost === 0 ? 0 : cost > limit ? -1 : math.waitMs(now, cost, at);
+    const allowed = waitMs === 0;
+    const after = allowed && cost > 0 ? math.add(now, cost, at) : now;
+    const retryAfterMs = allowed ? (math.turnMs?.(now) ?? 0) : waitMs;
+    return {
+      ...this.#shown(after, at),
+      allowed,
+      retryAfterMs,
+      state: after === now ? undefined : after,
+    };
+  }
+
+  /**
+   * Takes units even if fewer are left; the difference is a debt. The verdict's `retryAfterMs` is
+   * the time until the debt is paid. Cost 0 only reports the debt.
+   */
+  charge(state: State | undefined, at: bigint, cost: number): Verdict<State> {
+    const now = this.math.now(state, at);
+    const after = cost > 0 ? this.math.add(now, cost, at) : now;
+    const retryAfterMs = this.math.waitMs(after, 0, at);
+    return { ...this.#shown(after, at), allowed: retryAfterMs === 0, retryAfterMs, state: after };
+  }
+
+  /** Gives units back. Returns undefined if no units are in use any more. */
+  refund(state: State, at: bigint, cost: number): State | undefined {
+    const left = this.math.add(this.math.now(state, at), -cost, at);
+    return this.math.isEmpty(left) ? undefined : left;
+  }
+
+  until(resetUs: bigint, at: bigint): State | undefined {
+    return this.math.until?.(resetUs, at);
+  }
+
+  #shown(after: State, at: bigint) {
+    const remaining = Math.max(0, this.math.remaining(after, at));
+    return { limit: this.limit, remaining, resetAfterMs: this.math.resetMs(after, at) };
+  }
+}
 
 /**
  * Returns the algorithm for a `share` of a rule. A share below one unit is one unit in a longer
  * time. A sliding log of a limit above `slots` counts in that many parts of its window.
  */
-export function algorithmOf(rule: Rule, share = 1, slots = Number.POSITIVE_INFINITY): Algorithm {
-  const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
-  const kind = (rule.fallback ?? rule).kind;
+export function algorithmOf(rule: Rule, share: number, slots: number): Algorithm {
+  const { kind, words } = rule.fallback ?? rule;
+  const [, first, ...rest] = words as [string, string, string, string];
   const wanted = Number(first) * share;
   const limit = Math.max(1, Math.floor(wanted));
   const slower = (ticks: bigint, by: number) =>
     by === 1 ? ticks : BigInt(Math.ceil(Number(ticks) / by));
-  if (word === 'GCRA' || word === 'TOKENBUCKET' || word === 'LEAKYBUCKET') {
-    return bucket(kind, limit, Number(rest[0]), (unit) => slower(unit, share), rest[1]);
+  if (kind === 'gcra' || kind === 'token_bucket' || kind === 'leaky_bucket') {
+    const slowed = (unit: bigint) => slower(unit, share);
+    return new Algorithm(limit, bucket(kind, limit, Number(rest[0]), slowed, rest[1]));
   }
   const window = slower(microseconds('window', rest[0]), Math.min(1, wanted));
-  if (word === 'FIXED') return fixedWindow(limit, window, rest.includes('ALIGNED'));
-  if (word === 'SLIDING' && share === 1) return slidingWindow(limit, window);
+  if (kind === 'fixed') {
+    return new Algorithm(limit, fixedWindow(limit, window, rest.includes('ALIGNED')));
+  }
+  if (kind === 'sliding' && share === 1) return new Algorithm(limit, slidingWindow(limit, window));
   const at = rest.indexOf('SLOTS');
   const parts = at < 0 ? slots : Math.min(Number(rest[at + 1]), slots);
-  return log(limit, window, limit <= parts ? 1n : max(1n, window / BigInt(parts)));
+  const slot = limit <= parts ? 1n : max(1n, window / BigInt(parts));
+  return new Algorithm(limit, log(limit, window, slot));
 }
 
 interface Level {
@@ -70,48 +130,51 @@ function bucket(
   rate: number,
   slower: (unit: bigint) => bigint,
   period: string,
-): Algorithm<Level> {
+): Arithmetic<Level> {
   const us = microseconds('period', period);
   const nanos = kind === 'gcra';
   const unit = slower(nanos ? ceilDiv(us * 1000n, BigInt(rate)) : us);
   const drain = nanos ? 1000n : BigInt(rate);
   const full = BigInt(limit) * unit;
-  const now = (state: Level | undefined, at: bigint) =>
-    state ? max(0n, state.level - max(0n, at - state.at) * drain) : 0n;
+  const drainedMs = (level: bigint) => ms(ceilDiv(max(0n, level), drain));
   return {
-    decide(state, at, cost) {
-      const level = now(state, at);
-      const after = level + BigInt(cost) * unit;
-      const allowed = after <= full || cost === 0;
-      const kept = allowed ? after : level;
-      const never = cost > limit;
-      const wait = kind === 'leaky_bucket' ? ms(ceilDiv(level, drain)) : 0;
-      return {
-        allowed,
-        limit,
-        remaining: Number(max(0n, full - kept) / unit),
-        retryAfterMs: allowed ? wait : never ? -1 : ms(ceilDiv(after - full, drain)),
-        resetAfterMs: ms(ceilDiv(kept, drain)),
-        state: allowed && cost > 0 ? { level: after, at } : undefined,
-      };
+    now(state, at) {
+      const level = state ? max(0n, state.level - max(0n, at - state.at) * drain) : 0n;
+      return { level, at };
     },
-    charge(state, at, cost) {
-      const level = now(state, at) + BigInt(cost) * unit;
-      const allowed = level <= full;
-      return {
-        allowed,
-        limit,
-        remaining: Number(max(0n, full - level) / unit),
-        retryAfterMs: allowed ? 0 : ms(ceilDiv(level - full, drain)),
-        resetAfterMs: ms(ceilDiv(level, drain)),
-        state: { level, at },
-      };
-    },
-    refund(state, at, cost) {
-      const level = now(state, at) - BigInt(cost) * unit;
-      return level > 0n ? { level, at } : undefined;
-    },
+    add: ({ level }, units, at) => ({ level: max(0n, level + BigInt(units) * unit), at }),
+    isEmpty: ({ level }) => level === 0n,
+    remaining: ({ level }) => Number(max(0n, full - level) / unit),
+    waitMs: ({ level }, units) => drainedMs(level + BigInt(units) * unit - full),
+    resetMs: ({ level }) => drainedMs(level),
+    ...(kind === 'leaky_bucket' && { turnMs: ({ level }: Level) => drainedMs(level) }),
     until: (resetUs, at) => ({ level: max(0n, resetUs) * drain, at }),
+  };
+}
+
+interface Counter {
+  start: bigint;
+  used: number;
+}
+
+/** Makes a counter per window, which opens at the first call, or at multiples of its length. */
+function fixedWindow(limit: number, window: bigint, aligned: boolean): Arithmetic<Counter> {
+  const endsMs = ({ start }: Counter, at: bigint) => ms(start + window - at);
+  return {
+    now(state, at) {
+      const start = aligned ? at - (at % window) : at;
+      const isOpen =
+        state !== undefined &&
+        state.used > 0 &&
+        at < state.start + window &&
+        (!aligned || state.start >= start);
+      return isOpen ? state : { start, used: 0 };
+    },
+    add: ({ start, used }, units) => ({ start, used: Math.max(0, used + units) }),
+    isEmpty: ({ used }) => used === 0,
+    remaining: ({ used }) => limit - used,
+    waitMs: (now, units, at) => (now.used + units > limit ? endsMs(now, at) : 0),
+    resetMs: (now, at) => (now.used > 0 ? endsMs(now, at) : 0),
   };
 }
 
@@ -121,7 +184,7 @@ interface TwoCounters {
   current: bigint;
 }
 
-function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
+function slidingWindow(limit: number, window: bigint): Arithmetic<TwoCounters> {
   const rolled = (state: TwoCounters | undefined, at: bigint): TwoCounters => {
     const start = at - (at % window);
     if (state === undefined || state.start + window < start)
@@ -129,57 +192,33 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
     if (state.start === start) return state;
     return { start, previous: state.current, current: 0n };
   };
-  /** Returns the estimated usage in parts. A unit has `window` parts. */
-  const estimate = (state: TwoCounters, at: bigint): bigint => {
+  /** Returns the units that are left in parts. A unit has `window` parts. */
+  const room = (state: TwoCounters, at: bigint): bigint => {
     const { start, previous, current } = rolled(state, at);
-    return previous * (window - (at - start)) + current * window;
+    return BigInt(limit) * window - previous * (window - (at - start)) - current * window;
   };
-  const resetUs = ({ start, previous, current }: TwoCounters, at: bigint): bigint =>
-    current > 0n ? start + 2n * window - at : previous > 0n ? start + window - at : 0n;
-  /** Returns the time until `cost` units are free, in ms. */
-  const roomAfterMs = (state: TwoCounters, at: bigint, cost: number): number => {
-    const room = (when: bigint) => BigInt(limit - cost) * window - estimate(state, when) >= 0n;
-    if (room(at)) return 0;
-    let [low, high] = [0n, ceilDiv(2n * window, 1000n)];
-    while (high - low > 1n) {
-      const middle = (low + high) / 2n;
-      if (room(at + middle * 1000n)) high = middle;
-      else low = middle;
-    }
-    return Number(high);
-  };
-  const remaining = (state: TwoCounters, at: bigint) =>
-    Number(max(0n, BigInt(limit) * window - estimate(state, at)) / window);
   return {
-    decide(state, at, cost) {
-      const now = rolled(state, at);
-      const waitMs = roomAfterMs(now, at, cost);
-      const allowed = waitMs === 0 || cost === 0;
-      const after = allowed ? { ...now, current: now.current + BigInt(cost) } : now;
-      return {
-        allowed,
-        limit,
-        remaining: remaining(after, at),
-        retryAfterMs: allowed ? 0 : cost > limit ? -1 : waitMs,
-        resetAfterMs: ms(resetUs(after, at)),
-        state: allowed && cost > 0 ? after : undefined,
-      };
+    now: rolled,
+    add({ start, previous, current }, units) {
+      const after = current + BigInt(units);
+      if (after >= 0n) return { start, previous, current: after };
+      return { start, previous: max(0n, previous + after), current: 0n };
     },
-    charge(state, at, cost) {
-      const now = rolled(state, at);
-      const after = { ...now, current: now.current + BigInt(cost) };
-      const retryAfterMs = roomAfterMs(after, at, 0);
-      const resetAfterMs = ms(resetUs(after, at));
-      const allowed = retryAfterMs === 0;
-      const left = remaining(after, at);
-      return { allowed, limit, remaining: left, retryAfterMs, resetAfterMs, state: after };
+    isEmpty: ({ previous, current }) => previous + current === 0n,
+    remaining: (now, at) => Number(max(0n, room(now, at)) / window),
+    waitMs(now, units, at) {
+      const needed = BigInt(units) * window;
+      if (room(now, at) >= needed) return 0;
+      let [low, high] = [0n, ceilDiv(2n * window, 1000n)];
+      while (high - low > 1n) {
+        const middle = (low + high) / 2n;
+        if (room(now, at + middle * 1000n) >= needed) high = middle;
+        else low = middle;
+      }
+      return Number(high);
     },
-    refund(state, at, cost) {
-      const now = rolled(state, at);
-      const current = max(0n, now.current - BigInt(cost));
-      const left = now.current - BigInt(cost);
-      const previous = left < 0n ? max(0n, now.previous + left) : now.previous;
-      return current + previous > 0n ? { ...now, previous, current } : undefined;
+    resetMs({ start, previous, current }, at) {
+      return ms(current > 0n ? start + 2n * window - at : previous > 0n ? start + window - at : 0n);
     },
   };
 }
@@ -194,139 +233,46 @@ interface Entries {
  * Makes a sliding log of the units taken. Each entry counts for one window from its instant, which
  * is rounded up to a multiple of `slot`.
  */
-function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
-  /** Returns the instant of the entry that must expire for `units` to become free. */
-  const freed = ({ all }: Entries, units: number): bigint | undefined => {
-    let [needed, last] = [units, undefined as bigint | undefined];
-    for (const entry of all) {
-      if (needed <= 0) break;
-      needed -= entry.units;
-      last = entry.at;
-    }
-    return last;
-  };
-  const live = (entries: Entries | undefined, at: bigint): Entries => {
-    let { all, used } = entries ?? { all: [], used: 0 };
-    let expired = 0;
-    for (const entry of all) {
-      if (at < entry.at + window) break;
-      used -= entry.units;
-      expired += 1;
-    }
-    if (expired > 0) all = all.slice(expired);
-    return { all, used };
-  };
-  const slotOf = (at: bigint) => ceilDiv(at, slot) * slot;
-  /** Adds units at an instant that is not before the newest entry. */
-  const added = ({ all, used }: Entries, at: bigint, units: number): Entries => {
-    const newest = all.at(-1);
-    const merged = newest !== undefined && newest.at >= at;
-    const entry = merged ? { at: newest.at, units: newest.units + units } : { at, units };
-    return { all: [...(merged ? all.slice(0, -1) : all), entry], used: used + units };
-  };
-  const resetMs = ({ all }: Entries, at: bigint) => {
-    const newest = all.at(-1);
-    return newest === undefined ? 0 : ms(newest.at + window - at);
-  };
+function log(limit: number, window: bigint, slot: bigint): Arithmetic<Entries> {
   return {
-    decide(state, at, cost) {
-      const entries = live(state, at);
-      const { used } = entries;
-      if (used + cost > limit && cost > 0) {
-        const last = freed(entries, used + cost - limit);
-        const waitMs = last === undefined ? 0 : ms(last + window - at);
-        return {
-          allowed: false,
-          limit,
-          remaining: Math.max(0, limit - used),
-          retryAfterMs: cost > limit ? -1 : waitMs,
-          resetAfterMs: resetMs(entries, at),
-          state: undefined,
-        };
-      }
-      const after = cost > 0 ? added(entries, slotOf(at), cost) : entries;
-      return {
-        allowed: true,
-        limit,
-        remaining: Math.max(0, limit - after.used),
-        retryAfterMs: 0,
-        resetAfterMs: resetMs(after, at),
-        state: cost > 0 ? after : undefined,
-      };
+    now(state, at) {
+      const { all, used } = state ?? { all: [], used: 0 };
+      const live = all.findIndex((entry) => at < entry.at + window);
+      if (live === 0 || all.length === 0) return { all, used };
+      const kept = live < 0 ? [] : all.slice(live);
+      return { all: kept, used: kept.reduce((sum, { units }) => sum + units, 0) };
     },
-    charge(state, at, cost) {
-      const entries = live(state, at);
-      const after = cost > 0 ? added(entries, slotOf(at), cost) : entries;
-      const last = freed(after, after.used - limit);
-      return {
-        allowed: after.used <= limit,
-        limit,
-        remaining: Math.max(0, limit - after.used),
-        retryAfterMs: last === undefined ? 0 : ms(last + window - at),
-        resetAfterMs: resetMs(after, at),
-        state: after,
-      };
-    },
-    refund(state, at, cost) {
-      const { all, used } = live(state, at);
+    add({ all, used }, units, at) {
       const kept = [...all];
-      let left = cost;
-      while (left > 0) {
-        const newest = kept.pop();
-        if (newest === undefined) break;
-        if (newest.units > left) kept.push({ at: newest.at, units: newest.units - left });
-        left -= Math.min(left, newest.units);
+      const slotAt = ceilDiv(at, slot) * slot;
+      // No entry is before the newest one.
+      let left = units;
+      while (left < 0 && kept.length > 0) {
+        const newest = kept.pop() as Entries['all'][0];
+        if (newest.units + left > 0) kept.push({ at: newest.at, units: newest.units + left });
+        left = Math.min(0, left + newest.units);
       }
-      return kept.length > 0 ? { all: kept, used: used - (cost - left) } : undefined;
+      const newest = kept.at(-1);
+      if (units > 0 && newest !== undefined && newest.at >= slotAt) {
+        kept[kept.length - 1] = { at: newest.at, units: newest.units + units };
+      } else if (units > 0) kept.push({ at: slotAt, units });
+      return { all: kept, used: Math.max(0, used + units) };
     },
-  };
-}
-
-interface Attempts {
-  last: bigint;
-  count: number;
-}
-
-/** Makes a backoff: some attempts without delay, then delays that double. */
-export function delays(rule: Rule): Algorithm<Attempts> {
-  const [attempts, ...words] = rule.words.slice(1) as [string, string, string, string];
-  const limit = Number(attempts);
-  const [base, longest, forget] = words.map((word) => microseconds('base', word)) as [
-    bigint,
-    bigint,
-    bigint,
-  ];
-  const counted = (state: Attempts | undefined, at: bigint): Attempts =>
-    state === undefined || at >= state.last + forget ? { last: at, count: 0 } : state;
-  const delay = (count: number): bigint => {
-    if (count < limit) return 0n;
-    const doubled = base << BigInt(Math.min(64, count - limit));
-    return doubled < longest ? doubled : longest;
-  };
-  const told = ({ last, count }: Attempts, at: bigint, allowed: boolean, waits: boolean) => ({
-    allowed,
-    limit,
-    remaining: Math.max(0, limit - count),
-    retryAfterMs: waits ? ms(max(0n, last + delay(count) - at)) : 0,
-    resetAfterMs: count === 0 ? 0 : ms(last + forget - at),
-  });
-  return {
-    decide(state, at, cost) {
-      const now = counted(state, at);
-      const allowed = at >= now.last + delay(now.count);
-      const after = allowed && cost > 0 ? { last: at, count: now.count + 1 } : now;
-      const kept = allowed && cost > 0 ? after : undefined;
-      return { ...told(after, at, allowed, !allowed), state: kept };
+    isEmpty: ({ all }) => all.length === 0,
+    remaining: ({ used }) => limit - used,
+    waitMs({ all, used }, units, at) {
+      let needed = used + units - limit;
+      if (needed <= 0) return 0;
+      // The entry that must expire for the units to become free.
+      const last = all.find((entry) => {
+        needed -= entry.units;
+        return needed <= 0;
+      });
+      return last === undefined ? 0 : ms(last.at + window - at);
     },
-    charge(state, at, cost) {
-      const now = counted(state, at);
-      const allowed = at >= now.last + delay(now.count);
-      const after = cost > 0 ? { last: at, count: now.count + 1 } : now;
-      return { ...told(after, at, allowed, true), state: after };
-    },
-    refund(state, at) {
-      const { last, count } = counted(state, at);
-      return count > 1 ? { last, count: count - 1 } : undefined;
+    resetMs({ all }, at) {
+      const newest = all.at(-1);
+      return newest === undefined ? 0 : ms(newest.at + window - at);
     },
   };
 }

@@ -46,13 +46,8 @@ export function withoutAnswer(
 ): Decision {
   const chosen = strictest(onErrors);
   const locals = asks.filter((_, at) => onErrors[at] === 'local');
-  const isDenied = chosen === 'deny';
-  let here = local.decide(locals, error, peek || isDenied);
-  if (isDenied || here.some(({ allowed }) => !allowed)) {
-    const untouched = locals.map((ask) => ({ ...ask, cost: 0, partial: false, leave: 0 }));
-    const kept = local.decide(untouched, error, true);
-    here = here.map((row, at) => (row.allowed ? (kept[at] as Decision) : row));
-  }
+  const mode = chosen === 'deny' ? 'deny' : peek ? 'peek' : 'take';
+  const here = local.decide(locals, error, mode);
   const rows = asks.map((ask, at) => {
     const row = here[locals.indexOf(ask)];
     return row ?? withoutState(ask, onErrors[at] !== 'deny', error, retryAfterMs);

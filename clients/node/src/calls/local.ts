@@ -1,11 +1,8 @@
 /** The local limiter: decides in this process, without the server, if `onError` is `local`. */
 import type { Clock } from '../rules/clock.js';
 import { Decision, orNever } from '../rules/decision.js';
-import type { Leave, Rule } from '../rules/forms.js';
-import { unitsOf } from '../rules/rule.js';
-import type { Algorithm } from './algorithms.js';
-import { algorithmOf } from './algorithms.js';
-import { granted } from './call-options.js';
+import { type Leave, type Rule, unitsOf } from '../rules/rule.js';
+import { type Algorithm, algorithmOf, type Verdict } from './algorithms.js';
 
 /** The maximum number of keys in the local limiter. */
 const SUBJECTS_MAX = 10_000;
@@ -28,7 +25,7 @@ export interface LocalAsk {
  * Returns the key of a state. A changed rule of the same name has another key, so it starts without
  * usage.
  */
-function stateKey({ rule: { words }, key, isWhole }: LocalAsk): string {
+function keyOf({ rule: { words }, key, isWhole }: Pick<LocalAsk, 'rule' | 'key' | 'isWhole'>) {
   return `${isWhole ? 'whole' : 'share'} ${words.join(' ')} ${key}`;
 }
 
@@ -37,7 +34,25 @@ function shareOf(leave: Leave | undefined, share: number): Leave | undefined {
   return typeof leave === 'number' ? Math.ceil(leave * share) : leave;
 }
 
-/** The local limiter, for rules whose `onError` is `local`. */
+/** Decides a call with the options PARTIAL and LEAVE. */
+function granted(
+  algorithm: Algorithm,
+  state: unknown,
+  nowUs: bigint,
+  { cost: asked = 1, partial = false, leave }: Pick<LocalAsk, 'cost' | 'partial' | 'leave'>,
+): Verdict<unknown> & { granted: number } {
+  if (!partial && leave === undefined) {
+    return { ...algorithm.decide(state, nowUs, asked), granted: asked };
+  }
+  const now = algorithm.decide(state, nowUs, 0);
+  const left = unitsOf(leave, now.limit);
+  const cost = partial ? Math.min(asked, Math.max(1, now.remaining - left)) : asked;
+  const whole = algorithm.decide(state, nowUs, cost + left);
+  const verdict = whole.allowed ? algorithm.decide(state, nowUs, cost) : whole;
+  return { ...verdict, granted: cost };
+}
+
+/** The local limiter, for rules whose `onError` is `local`, and for the fake server. */
 export class LocalLimiter {
   readonly #algorithms = new WeakMap<Rule, Algorithm>();
   /** The algorithms of the whole limits. */
@@ -47,11 +62,36 @@ export class LocalLimiter {
   /** The others, which are dropped last, because dropping one resets its limit. */
   readonly #exhausted = new Map<string, { state: unknown; freeAtUs: bigint }>();
 
-  constructor(private readonly clock: Clock) {}
+  /** @param stateKey Returns the name of the state of a rule and key. */
+  constructor(
+    private readonly clock: Clock,
+    private readonly stateKey: (ask: Pick<LocalAsk, 'rule' | 'key' | 'isWhole'>) => string = keyOf,
+  ) {}
 
-  /** Takes from all rules or from none. Takes nothing if `peek` is true. */
-  decide(asks: readonly LocalAsk[], error: Error, peek: boolean): Decision[] {
-    const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
+  get #nowUs(): bigint {
+    return BigInt(Math.floor(this.clock.nowMs() * 1000));
+  }
+
+  /**
+   * Takes from all rules or from none.
+   *
+   * @param mode `peek` takes nothing. Nor does `deny`: another rule denies the call.
+   * @returns The decisions. If the call is denied, those that allow it show what is there.
+   */
+  decide(
+    asks: readonly LocalAsk[],
+    error: Error | undefined,
+    mode: 'take' | 'peek' | 'deny',
+  ): Decision[] {
+    const rows = this.#decide(asks, error, mode === 'take');
+    if (mode !== 'deny' && rows.every(({ allowed }) => allowed)) return rows;
+    const untouched = asks.map((ask) => ({ ...ask, cost: 0, partial: false, leave: 0 }));
+    const there = this.#decide(untouched, error, false);
+    return rows.map((row, at) => (row.allowed ? (there[at] as Decision) : row));
+  }
+
+  #decide(asks: readonly LocalAsk[], error: Error | undefined, takes: boolean): Decision[] {
+    const nowUs = this.#nowUs;
     const verdicts = asks.map((ask) => {
       const share = ask.isWhole ? 1 : ask.rule.localShare;
       const options = { ...ask, leave: shareOf(ask.leave, share) };
@@ -61,7 +101,7 @@ export class LocalLimiter {
     return verdicts.map(({ state, ...verdict }, at) => {
       const ask = asks[at] as LocalAsk;
       const { rule, cost = 1, leave } = ask;
-      if (allowed && !peek && state !== undefined) this.#keep(ask, state, nowUs);
+      if (allowed && takes && state !== undefined) this.#keep(ask, state, nowUs);
       const taken = verdict.allowed ? verdict.granted : 0;
       // A cost above the local share may still be within the rule's limit. Such a call may be
       // allowed when the server is back, so it has a retry time.
@@ -80,30 +120,40 @@ export class LocalLimiter {
    */
   begin(ask: LocalAsk, fullAtMs: number): void {
     const algorithm = this.#algorithm(ask);
-    if (algorithm.until === undefined) return;
-    const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
+    const nowUs = this.#nowUs;
     const resetUs = BigInt(Math.floor(fullAtMs * 1000)) - nowUs;
     const state = algorithm.until(resetUs, nowUs);
+    if (state === undefined) return;
     const resetMs = (of: unknown) => algorithm.decide(of, nowUs, 0).resetAfterMs;
     if (resetMs(this.#stateOf(ask)) < resetMs(state)) this.#keep(ask, state, nowUs);
   }
 
+  /** Takes units even if fewer are left. Cost 0 only reports the debt. */
+  charge(ask: LocalAsk): Decision {
+    const nowUs = this.#nowUs;
+    const { cost = 1, rule } = ask;
+    const { state, ...verdict } = this.#algorithm(ask).charge(this.#stateOf(ask), nowUs, cost);
+    if (cost > 0) this.#keep(ask, state, nowUs);
+    return new Decision({ ...verdict, rule });
+  }
+
   /** Gives units back. */
   refund(ask: LocalAsk): void {
-    const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
+    const nowUs = this.#nowUs;
     const state = this.#stateOf(ask);
     if (state === undefined) return;
     const left = this.#algorithm(ask).refund(state, nowUs, ask.cost ?? 1);
     this.#keep(ask, left, nowUs);
   }
 
-  /** Forgets what was counted for a key, by this process's share and by the whole limit. */
-  forget(ask: LocalAsk): void {
-    for (const isWhole of [false, true]) {
-      const stored = stateKey({ ...ask, isWhole });
-      this.#states.delete(stored);
-      this.#exhausted.delete(stored);
-    }
+  /**
+   * Forgets what was counted for a key, by this process's share and by the whole limit. Returns
+   * true if there was something.
+   */
+  forget(ask: Pick<LocalAsk, 'rule' | 'key'>): boolean {
+    const names = [false, true].map((isWhole) => this.stateKey({ ...ask, isWhole }));
+    const gone = names.map((name) => this.#states.delete(name) || this.#exhausted.delete(name));
+    return gone.includes(true);
   }
 
   #algorithm({ rule, isWhole }: LocalAsk): Algorithm {
@@ -117,12 +167,12 @@ export class LocalLimiter {
   }
 
   #stateOf(ask: LocalAsk): unknown {
-    const stored = stateKey(ask);
+    const stored = this.stateKey(ask);
     return this.#states.get(stored) ?? this.#exhausted.get(stored)?.state;
   }
 
   #keep(ask: LocalAsk, state: unknown, nowUs: bigint): void {
-    const stored = stateKey(ask);
+    const stored = this.stateKey(ask);
     this.#states.delete(stored);
     this.#exhausted.delete(stored);
     if (state === undefined) return;

@@ -24,7 +24,7 @@ import {
 import { connectionOf } from '../../src/net/drivers.js';
 import { systemClock } from '../../src/rules/clock.js';
 import { FakeClock } from '../../src/testing.js';
-import { dialling } from '../over.js';
+import { dialling } from '../fakes.js';
 import { proxy, type SilentProxy } from './proxy.js';
 import { callsOf, type Server, serve, until } from './server.js';
 import { type Opened, versions } from './versions.js';

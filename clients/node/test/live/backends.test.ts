@@ -15,7 +15,7 @@ import { systemClock } from '../../src/rules/clock.js';
 import { withDefaults } from '../../src/rules/options.js';
 import { type Ask, Backends } from '../../src/wire/backends.js';
 import { functions, version } from '../../src/wire/library.js';
-import { dialling } from '../over.js';
+import { dialling } from '../fakes.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
 
 const api = gcra('api', 100, 1, '1h');

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Call, type Connection, Limiter, type LimiterOptions, lease } from '../src/index.js';
 import { FakeClock } from '../src/testing.js';
-import { api } from './over.js';
+import { api } from './fakes.js';
 
 type Reply = unknown[] | number | Error | 'silent';
 

@@ -17,8 +17,8 @@ import { metrics } from '../src/prometheus.js';
 import { FakeClock, FakeServer } from '../src/testing.js';
 import { rateLimit } from '../src/web/express.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
+import { after, api, GRANTED, over, times } from './fakes.js';
 import { limited, listen, sent, until } from './listening.js';
-import { after, api, over, times } from './over.js';
 
 /** A server that decides at once, and answers `ms` later. */
 class Far extends FakeServer {
@@ -159,6 +159,7 @@ describe('logErrors', () => {
 describe('close', () => {
   it('ends once, and every later call throws a ClosedError', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED, 1);
     const held = await limiter.lease(lease('jobs', 1, '60s'), '1');
     await Promise.all([limiter.close(), limiter.close()]);
     expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);

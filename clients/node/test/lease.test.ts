@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { lease } from '../src/index.js';
 import type { FakeServer } from '../src/testing.js';
-import { after, api, over } from './over.js';
+import { after, api, GRANTED, over } from './fakes.js';
 
 describe('wait', () => {
   it('ends when it is aborted', async () => {
@@ -20,28 +20,15 @@ describe('wait', () => {
 
 describe('a lease', () => {
   const jobs = lease('jobs', 1, '60s');
-
-  it('renews itself until it is released', async () => {
-    const { server, limiter } = over();
-    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
-    await server.advance(200_000);
-    expect(held.held).toBe(true);
-    await expect(limiter.lease(jobs, '7')).rejects.toMatchObject({
-      code: 'RL_DENIED',
-      decision: { allowed: false, source: 'server' },
-    });
-    await held.release();
-    await held.release();
-    expect(held.held).toBe(false);
-    expect((await limiter.lease(jobs, '7')).held).toBe(true);
-    expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);
-  });
+  /** The reply of `api` and `jobs` in one call. */
+  const BOTH = [1, 6, 5, 0, 6000, 1, [1, 6, 5, 0, 6000], GRANTED];
 
   const renewals = (server: FakeServer) =>
     server.calls.filter(([command]) => command === 'RL.RENEW').length;
 
   it('is renewed for another ttl by renew', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED, 1);
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
     await server.advance(19_999);
     expect(await held.renew()).toBe(true);
@@ -55,8 +42,8 @@ describe('a lease', () => {
 
   it('that another process may hold is lost at the answer to renew', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED, 0);
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
-    await limiter.forget(jobs, '7');
     expect(await held.renew()).toBe(false);
     expect([held.held, held.signal.aborted]).toEqual([false, true]);
     await server.advance(120_000);
@@ -66,6 +53,7 @@ describe('a lease', () => {
 
   it('is not renewed once it is released', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED, 1);
     const held = await limiter.lease(jobs, '7');
     await held.release();
     expect(await held.renew()).toBe(false);
@@ -74,6 +62,7 @@ describe('a lease', () => {
 
   it('is kept when renew gets no answer, which is an error', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED);
     const held = await limiter.lease(jobs, '7');
     server.fail();
     await expect(held.renew()).rejects.toMatchObject({ code: 'RL_UNAVAILABLE' });
@@ -92,6 +81,7 @@ describe('a lease', () => {
 
   it('is renewed although the last renewal still waits for its answer', async () => {
     const { server, limiter } = over({ timeoutMs: 1000 });
+    server.script([1, 1, 0, 0, 900], 1, 1);
     const held = await limiter.lease(lease('short', 1, '900ms'), '7');
     server.hang();
     await server.advance(300);
@@ -103,17 +93,9 @@ describe('a lease', () => {
     server.answer();
   });
 
-  it('is lost when another process may hold it', async () => {
-    const { server, limiter } = over();
-    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
-    await limiter.forget(jobs, '7');
-    await server.advance(20_000);
-    expect(held.signal.aborted).toBe(true);
-    expect(held.held).toBe(false);
-  });
-
   it('among several rules is released when it is denied without an answer', async () => {
     const { server, limiter } = over({ onError: 'deny' });
+    server.script(BOTH, 1);
     server.hang();
     const items = [api.of('7'), jobs.of('7')];
     const decided = await after(server, 100, limiter.checkAll(items, { id: 'job-1' }));
@@ -123,6 +105,7 @@ describe('a lease', () => {
 
   it('among several rules is kept by the caller that onError allows', async () => {
     const { server, limiter } = over();
+    server.script(BOTH);
     server.hang();
     const items = [api.of('7'), jobs.of('7')];
     const decided = await after(server, 100, limiter.checkAll(items, { id: 'job-1' }));
@@ -132,6 +115,7 @@ describe('a lease', () => {
 
   it('among several rules is released when the answer comes to a caller that gave up', async () => {
     const { server, limiter } = over();
+    server.script(BOTH, 1);
     server.hang();
     const gone = new AbortController();
     const items = [api.of('8'), jobs.of('8')];

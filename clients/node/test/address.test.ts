@@ -9,7 +9,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/web/address.js';
 import { type ExpressOptions, rateLimit } from '../src/web/express.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
-import { api, over } from './over.js';
+import { api, over } from './fakes.js';
 
 const closing: (() => void)[] = [];
 afterEach(() => {

@@ -5,8 +5,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { backoff, fixed, type Rule } from '../src/index.js';
 import { rateLimit } from '../src/web/express.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
+import { api, over } from './fakes.js';
 import { limited, listen } from './listening.js';
-import { api, over } from './over.js';
 
 const day = fixed('day', 9, '1d');
 const plan = ({ headers }: IncomingMessage) => (headers['x-plan'] === 'paid' ? day : undefined);
@@ -70,6 +70,7 @@ describe('a request without a subject', () => {
     ['fails', missing],
     ['rejects', async (request: IncomingMessage) => missing(request)],
     ['returns null', () => null],
+    ['returns an empty text', () => ''],
   ])('is answered 400 if the key function %s', async (_, key) => {
     const { server, limiter } = over();
     const url = await listen(limited({ limiter, rules: [api, { rule: day, key }] }));

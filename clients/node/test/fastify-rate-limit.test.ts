@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import type { Limiter } from '../src/index.js';
 import { type FastifyHits, redisThrottleStore } from '../src/web/fastify-rate-limit.js';
-import { over } from './over.js';
+import { over } from './fakes.js';
 
 /** Returns a function that counts a hit of the one that a minute allows. */
 function counting(limiter: Limiter) {

@@ -10,8 +10,8 @@ import { rateLimit } from '../src/web/express.js';
 import { RedisThrottleStore } from '../src/web/express-rate-limit.js';
 import { redisThrottleStore } from '../src/web/fastify-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
+import { api, over } from './fakes.js';
 import { listen } from './listening.js';
-import { api, over } from './over.js';
 
 /** Sends a body, and returns the status of the answer. */
 type Post = (body: string) => Promise<number>;

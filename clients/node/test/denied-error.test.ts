@@ -10,15 +10,15 @@ import { Decision, DeniedError, lease } from '../src/index.js';
 import { answerDenied, rateLimit } from '../src/web/express.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
 import { DeniedFilter } from '../src/web/nestjs.js';
+import { api, DENIED, over } from './fakes.js';
 import { listen } from './listening.js';
-import { api, over } from './over.js';
 
 const one = lease('one', 1, '60s');
 
-/** Takes the permit, and returns the denial of another call. */
+/** Returns the denial of a lease. */
 async function denied(): Promise<DeniedError> {
-  const { limiter } = over();
-  await limiter.lease(one, 'x');
+  const { server, limiter } = over();
+  server.script(DENIED);
   const error = await limiter.lease(one, 'x').catch((thrown) => thrown);
   expect(error).toBeInstanceOf(DeniedError);
   return error;

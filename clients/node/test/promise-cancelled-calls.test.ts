@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Client, Limiter, type LimiterOptions } from '../src/index.js';
 // The limiter imports it when it needs it. In the tests that takes no time.
 import '../src/wire/library.js';
-import { api } from './over.js';
+import { api } from './fakes.js';
 import { type Answer, drivers, FrozenClock, Script } from './scripted.js';
 
 const DECISION: Answer = [1, 6, 5, 0, 6000];

@@ -1,41 +1,16 @@
-/**
- * Tests the middleware over real HTTP, and over Request and Response. The Redis server is a fake.
- */
-import type { AddressInfo } from 'node:net';
+/** Tests the middleware of Express and Hono, and the store for express-rate-limit, over HTTP. */
 import { connect } from 'node:net';
 import { serve as serveHono } from '@hono/node-server';
-import express, { type Express } from 'express';
+import express from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import { Hono } from 'hono';
-import { afterEach, describe, expect, it, vi } from 'vitest';
-import { backoff, fixed, gcra, Limiter, type LimiterOptions, lease, quota } from '../src/index.js';
-import { FakeServer } from '../src/testing.js';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { backoff, fixed, gcra, type Limiter, lease, quota } from '../src/index.js';
 import { type ExpressOptions, type RateLimited, rateLimit } from '../src/web/express.js';
 import { RedisThrottleStore } from '../src/web/express-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/web/hono.js';
-
-const api = gcra('api', 6, 10, '60s');
-const closing: (() => void)[] = [];
-afterEach(() => {
-  for (const close of closing.splice(0)) close();
-});
-
-function over(options: LimiterOptions = {}) {
-  const server = new FakeServer();
-  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
-}
-
-/** Starts the app, and returns its URL. */
-async function listen(app: Express, host = '127.0.0.1'): Promise<string> {
-  const server = app.listen(0, host);
-  closing.push(
-    () => server.closeAllConnections(),
-    () => server.close(),
-  );
-  await new Promise((done) => server.once('listening', done));
-  const { port } = server.address() as AddressInfo;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${port}/`;
-}
+import { api, DENIED, GRANTED, over } from './fakes.js';
+import { listen, until } from './listening.js';
 
 function limited(
   options: ExpressOptions,
@@ -44,139 +19,11 @@ function limited(
   return express().use(rateLimit(options)).get('/', answer);
 }
 
-async function until(test: () => boolean): Promise<void> {
-  for (let turn = 0; !test(); turn += 1) {
-    if (turn > 2000) throw new Error('waited in vain');
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
-
 describe('Express', () => {
-  it('answers a burst with the headers, then with a problem', async () => {
-    const { limiter } = over();
-    const url = await listen(limited({ limiter, rules: api }));
-    for (let call = 0; call < 6; call += 1) {
-      const response = await fetch(url);
-      expect(response.status).toBe(200);
-      expect(response.headers.get('RateLimit-Policy')).toBe('"api";q=6;w=36');
-      expect(response.headers.get('RateLimit')).toBe(`"api";r=${5 - call};t=${6 * (call + 1)}`);
-    }
-    const denied = await fetch(url);
-    expect(denied.status).toBe(429);
-    expect(denied.headers.get('Content-Type')).toBe('application/problem+json');
-    expect(denied.headers.get('Cache-Control')).toBe('no-store');
-    expect(denied.headers.get('Retry-After')).toBe('6');
-    const body = await denied.json();
-    expect(body).toMatchObject({ status: 429, 'violated-policies': ['api'] });
-    expect(JSON.stringify(body)).not.toContain('127.0.0.1');
-  });
-
-  it.each([
-    ['allow', 200, undefined],
-    ['deny', 503, '1'],
-    ['local', 200, undefined],
-  ] as const)('without a server, under %s, answers %s', async (onError, status, retryAfter) => {
-    const { server, limiter } = over({ onError });
-    server.fail();
-    const app = limited({ limiter, rules: api, degradedHeader: 'X-Degraded' }, (req, res) => {
-      res.send(req.headers['x-degraded'] ?? 'no');
-    });
-    const response = await fetch(await listen(app), { headers: { 'X-Degraded': 'spoofed' } });
-    expect(response.status).toBe(status);
-    expect(response.headers.get('Retry-After') ?? undefined).toBe(retryAfter);
-    if (status === 200) expect(await response.text()).toBe('1');
-  });
-
-  it('removes a degraded header of the client while the server decides', async () => {
-    const { limiter } = over();
-    const app = limited({ limiter, rules: api, degradedHeader: 'X-Degraded' }, (req, res) => {
-      res.send(req.headers['x-degraded'] ?? 'no');
-    });
-    const response = await fetch(await listen(app), { headers: { 'X-Degraded': '1' } });
-    expect(await response.text()).toBe('no');
-  });
-
-  it('passes a CommandRejectedError to the application', async () => {
-    const { server, limiter } = over();
-    server.fail(new Error('WRONGTYPE no'));
-    const app = limited({ limiter, rules: api });
-    const codes: string[] = [];
-    const onError: express.ErrorRequestHandler = (error, _req, res, _next) => {
-      codes.push(error.code);
-      res.sendStatus(500);
-    };
-    expect((await fetch(await listen(app.use(onError)))).status).toBe(500);
-    expect(codes).toEqual(['RL_COMMAND_REJECTED']);
-  });
-
-  it('ignores X-Forwarded-For of an untrusted proxy', async () => {
-    const { server, limiter } = over();
-    const headers = { 'X-Forwarded-For': '198.51.100.1, 198.51.100.2' };
-    await fetch(await listen(limited({ limiter, rules: api })), { headers });
-    const trustedProxies = ['127.0.0.0/8'];
-    await fetch(await listen(limited({ limiter, rules: api, trustedProxies })), { headers });
-    expect(server.calls.map(([, key]) => key)).toEqual(['rl:api:127.0.0.1', 'rl:api:198.51.100.2']);
-  });
-
   it('limits an IPv6 client by its /64 network', async () => {
     const { server, limiter } = over();
     await fetch(await listen(limited({ limiter, rules: api }), '::1'));
     expect(server.calls[0]?.[1]).toBe('rl:api:%3A%3A/64');
-  });
-
-  it('answers 400 to a request without a subject, or applies the anonymous rule', async () => {
-    const { server, limiter } = over();
-    const key = (request: { headers: { [name: string]: unknown } }) =>
-      request.headers['x-user'] as string | undefined;
-    const url = await listen(limited({ limiter, rules: api, key }));
-    const refused = await fetch(url);
-    expect(refused.status).toBe(400);
-    expect(refused.headers.get('Content-Type')).toBe('application/problem+json');
-    expect(server.calls).toHaveLength(0);
-    expect((await fetch(url, { headers: { 'X-User': '42' } })).status).toBe(200);
-    const anonymous = fixed('anonymous', 1, '60s');
-    const rules = { limiter, rules: [fixed('all', 9, '60s'), { rule: api, key }], anonymous };
-    const open = await listen(limited(rules));
-    expect((await fetch(open)).headers.get('RateLimit')).toBe('"anonymous";r=0;t=60');
-    expect((await fetch(open)).status).toBe(429);
-    const keys = server.calls.map(([, at]) => at);
-    expect(keys).toEqual(['rl:api:42', ...Array(2).fill('rl:anonymous:127.0.0.1')]);
-  });
-
-  it('checks several rules in one call', async () => {
-    const { server, limiter } = over();
-    const rule = [api, { rule: fixed('tenant', 8, '60s'), key: () => 'acme', cost: 4 }];
-    const url = await listen(limited({ limiter, rules: rule, tag: () => 't' }));
-    expect((await fetch(url)).headers.get('RateLimit')).toBe('"api";r=5;t=6, "tenant";r=4;t=60');
-    await fetch(url);
-    const denied = await fetch(url);
-    expect(denied.status).toBe(429);
-    expect(await denied.json()).toMatchObject({ 'violated-policies': ['tenant'] });
-    expect(server.calls[0]).toEqual([
-      'RL.ALL',
-      'rl:{t}:api:127.0.0.1',
-      'GCRA 6 10 60',
-      'rl:{t}:tenant:acme',
-      'FIXED 8 60 COST 4',
-    ]);
-  });
-
-  it('answers 413 to a cost above the limit, and 429 through onDenied', async () => {
-    const { limiter } = over();
-    const url = await listen(limited({ limiter, rules: api, cost: () => 7 }));
-    const never = await fetch(url);
-    expect(never.status).toBe(413);
-    expect(never.headers.get('Retry-After')).toBeNull();
-    const onDenied: ExpressOptions['onDenied'] = (_request, response, _next, decision) => {
-      response.end(`again in ${decision.retryAfterMs}`);
-    };
-    const cost = 6;
-    const own = await listen(limited({ limiter, rules: api, cost, onDenied }));
-    await fetch(own);
-    const denied = await fetch(own);
-    expect(denied.status).toBe(429);
-    expect(denied.headers.get('Retry-After')).toBe('36');
-    expect(await denied.text()).toBe('again in 36000');
   });
 
   it('keeps the headers, the degraded header and the decision of an outer limiter', async () => {
@@ -203,16 +50,6 @@ describe('Express', () => {
     expect(response.headers.get('RateLimit-Policy')).toBe('"api";q=6;w=36, "day";q=9;w=86400');
   });
 
-  it('reports a reset for each rule that denies', async () => {
-    const { limiter } = over();
-    const rule = [api, fixed('day', 6, '1d')];
-    const url = await listen(limited({ limiter, rules: rule }));
-    for (let call = 0; call < 6; call += 1) await fetch(url);
-    const denied = await fetch(url);
-    expect(denied.headers.get('RateLimit')).toBe('"api";r=0;t=6, "day";r=0;t=86400');
-    expect(denied.headers.get('Retry-After')).toBe('86400');
-  });
-
   it('rejects invalid options at setup', () => {
     const { limiter } = over();
     expect(() => rateLimit({ limiter, rules: [api, fixed('api', 9, '1d')] })).toThrow(
@@ -229,23 +66,14 @@ describe('Express', () => {
     expect(() => rateLimit({ limiter, rules: api, headers })).toThrow(/headers: expected some of/);
   });
 
-  it('does not limit a skipped request, and adds the decision to a limited one', async () => {
-    const { server, limiter } = over();
-    const skip = ({ url }: { url?: string | undefined }) => url === '/?health';
-    const app = limited({ limiter, rules: api, skip }, (req, res) => {
-      res.json({ left: (req as { rateLimit?: { remaining: number } }).rateLimit?.remaining });
-    });
-    const url = await listen(app);
-    expect(await (await fetch(`${url}?health`)).json()).toEqual({});
-    expect(await (await fetch(url)).json()).toEqual({ left: 5 });
-    expect(server.calls).toHaveLength(1);
-  });
-
   it.each([[false], [true]])(
     'holds a lease until the response ends, with several rules: %s',
     async (several) => {
       const { server, limiter } = over();
       const one = lease('one', 1, '60s');
+      const all = (own: number[]) => [...own, 2, [1, 6, 5, 0, 6000], own];
+      const [grant, deny] = [GRANTED, DENIED].map((own) => (several ? all(own) : own));
+      server.script(grant, deny, 1, grant, 1, grant, deny, 1);
       const waiting: express.Response[] = [];
       const rule = several ? [api, one] : one;
       const app = limited({ limiter, rules: rule }, (_, res) => void waiting.push(res));
@@ -280,21 +108,6 @@ describe('Express', () => {
 });
 
 describe('Hono', () => {
-  it('limits, sets the headers, and answers with a problem', async () => {
-    const { limiter } = over();
-    const app = new Hono<{ Variables: { rateLimit: { remaining: number } } }>();
-    app.use(honoRateLimit({ limiter, rules: api, peer: () => '192.0.2.7' }));
-    app.get('/', (context) => context.text(String(context.get('rateLimit').remaining)));
-    const first = await app.request('/');
-    expect(await first.text()).toBe('5');
-    expect(first.headers.get('RateLimit')).toBe('"api";r=5;t=6');
-    for (let call = 0; call < 5; call += 1) await app.request('/');
-    const denied = await app.request('/');
-    expect(denied.status).toBe(429);
-    expect(denied.headers.get('Content-Type')).toBe('application/problem+json');
-    expect(denied.headers.get('Retry-After')).toBe('6');
-  });
-
   it('keeps the headers and the degraded header of an outer limiter', async () => {
     const { limiter } = over();
     const away = over();
@@ -313,6 +126,7 @@ describe('Hono', () => {
 
   it('reads the peer, and releases the lease when the body ends or the client leaves', async () => {
     const { server, limiter } = over();
+    server.script(GRANTED, DENIED, 1, GRANTED, 1);
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rules: lease('one', 1, '60s') }));
     let end = () => {};
@@ -329,7 +143,7 @@ describe('Hono', () => {
       const listening = serveHono({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }, (info) => {
         resolve(info.port);
       });
-      closing.push(() => listening.close());
+      onTestFinished(() => void listening.close());
     });
     const released = () => server.calls.filter(([command]) => command === 'RL.RELEASE').length;
     const url = `http://127.0.0.1:${port}/`;
@@ -344,20 +158,6 @@ describe('Hono', () => {
     await fetch(url, { signal: gone.signal });
     gone.abort();
     await until(() => released() === 2);
-  });
-
-  it('answers 503 when onError denies', async () => {
-    const { server, limiter } = over({ onError: 'deny' });
-    server.fail();
-    const other = new Hono();
-    const degradedHeader = 'x-degraded';
-    other.use('/closed', honoRateLimit({ limiter, rules: api, key: () => 'x' }));
-    const open = gcra('open', 1, 1, '1s', { onError: 'allow' });
-    other.use('/open', honoRateLimit({ limiter, rules: open, key: () => 'x', degradedHeader }));
-    other.get('/open', (context) => context.text(context.req.header('x-degraded') ?? 'no'));
-    expect((await other.request('/closed')).status).toBe(503);
-    expect(await (await other.request('/open')).text()).toBe('1');
-    server.answer();
   });
 });
 

@@ -1,5 +1,4 @@
 /** Creates a limiter over a fake server and its clock. */
-
 import { type Clock, gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import { RunClock } from '../src/net/clock.js';
 import type { Dialling } from '../src/net/generations.js';
@@ -17,6 +16,10 @@ export function over(options: LimiterOptions = {}): { server: FakeServer; limite
 export function dialling(clock: Clock, timeoutMs: number): Dialling {
   return { run: new RunClock(clock, 25), timeoutMs, silenceMs: 100, pauseMs: 1000 };
 }
+
+/** The replies that grant and deny the only permit of a lease of 60 s. */
+export const GRANTED = [1, 1, 0, 0, 60_000];
+export const DENIED = [0, 1, 0, 60_000, 60_000];
 
 export async function times<T>(count: number, call: (at: number) => Promise<T>): Promise<T[]> {
   const all: T[] = [];
