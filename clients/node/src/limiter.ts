@@ -342,15 +342,7 @@ export class Limiter {
    * needs its own name.
    * @throws DeniedError if the rule denies the permit.
    */
-  async lease(
-    rule: Rule,
-    subject: Subject,
-    options: {
-      id?: string | undefined;
-      tag?: string | undefined;
-      signal?: AbortSignal | undefined;
-    } = {},
-  ): Promise<Lease> {
+  async lease(rule: Rule, subject: Subject, options: SeveralOptions = {}): Promise<Lease> {
     if (rule?.kind !== 'lease') throw new InvalidArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
     const ask = { ...this.#asking.one(rule, subject, options, TYPES.several), id };

@@ -192,15 +192,6 @@ describe('Express', () => {
     expect((await fetch(url)).status).toBe(200);
     expect(refunds(server)).toEqual([]);
   });
-
-  it('refunds nothing that onError allowed', async () => {
-    const { server, limiter } = over();
-    server.fail();
-    const url = await listen(limited({ limiter, rules: rules('failures'), key }, answer));
-    expect((await fetch(url)).status).toBe(200);
-    server.answer();
-    expect(refunds(server)).toEqual([]);
-  });
 });
 
 describe('units of this process', () => {

@@ -3,11 +3,30 @@ import { type Clock, gcra, Limiter, type LimiterOptions } from '../src/index.js'
 import { RunClock } from '../src/net/clock.js';
 import type { Dialling } from '../src/net/generations.js';
 import { FakeServer } from '../src/testing.js';
+import type { Call } from '../src/wire/words.js';
 
 export const api = gcra('api', 6, 10, '60s');
 
 export function over(options: LimiterOptions = {}): { server: FakeServer; limiter: Limiter } {
   const server = new FakeServer();
+  const made = { clock: server.clock, logErrors: false, ...options };
+  return { server, limiter: new Limiter(server, made) };
+}
+
+/** A server that decides at once, and answers `ms` later. */
+class Far extends FakeServer {
+  ms = 0;
+
+  override async send(call: Call): Promise<unknown> {
+    const reply = await super.send(call);
+    await new Promise<void>((resolve) => void this.clock.after(this.ms, resolve));
+    return reply;
+  }
+}
+
+export function far(ms: number, options: LimiterOptions = {}) {
+  const server = new Far();
+  server.ms = ms;
   const made = { clock: server.clock, logErrors: false, ...options };
   return { server, limiter: new Limiter(server, made) };
 }

@@ -14,7 +14,6 @@ import {
   policy,
   quota,
   slidingLog,
-  tokenBucket,
   UnavailableError,
 } from '../src/index.js';
 import { after, api, over, times } from './fakes.js';
@@ -52,17 +51,6 @@ describe('a decision', () => {
     ]);
   });
 
-  it('on several rules has the numbers of the deciding one; a denial takes nothing', async () => {
-    const { limiter } = over();
-    const tenant = fixed('tenant', 8, '60s');
-    const ask = () => limiter.checkAll([api.of('42'), tenant.of('7').cost(4)]);
-    const [first, , third] = await times(3, ask);
-    expect(first).toMatchObject({ allowed: true, rule: 'tenant', limit: 8, remaining: 4 });
-    expect(third).toMatchObject({ allowed: false, rule: 'tenant', retryAfterMs: 60_000 });
-    expect(third?.rows[0]).toMatchObject({ allowed: true, remaining: 4 });
-    expect((await limiter.peek(api, '42')).remaining).toBe(3);
-  });
-
   it('changes after a refund and forget, but not after a peek', async () => {
     const { limiter } = over();
     await limiter.check(api, '42', { cost: 6 });
@@ -82,32 +70,11 @@ describe('timeoutMs', () => {
 });
 
 describe('onError', () => {
-  it('allows by default, and the decision has the source error', async () => {
-    const { server, limiter } = over();
-    server.fail();
-    const decision = await limiter.check(api, '42');
-    expect(decision).toMatchObject({ allowed: true, source: 'error', degraded: true });
-    expect(decision.headers()).toEqual({});
-  });
-
   it('of a rule overrides that of the limiter', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     const open = gcra('open', 6, 10, '60s', { onError: 'allow' });
     expect((await limiter.check(open, '42')).allowed).toBe(true);
-  });
-
-  it('local enforces the localShare of the rule', async () => {
-    const { server, limiter } = over({ onError: 'local' });
-    const rule = tokenBucket('local', 100, 100, '60s', { localShare: 0.1 });
-    server.fail();
-    const decisions = await times(12, () => limiter.check(rule, '42'));
-    expect(decisions.filter(({ allowed }) => allowed)).toHaveLength(10);
-    expect(decisions[11]).toMatchObject({ source: 'local', retryAfterMs: 6000, degraded: true });
-    await server.advance(5999);
-    expect((await limiter.check(rule, '42')).allowed).toBe(false);
-    await server.advance(1);
-    expect((await limiter.check(rule, '42')).allowed).toBe(true);
   });
 
   it('local with a share below one unit allows one unit in a longer time', async () => {
@@ -179,29 +146,6 @@ describe('onError', () => {
     }
     const most = await limiter.check(tenth, '42', { cost: 9, partial: true, leave: 20 });
     expect(most).toMatchObject({ allowed: true, granted: 1, remaining: 2 });
-  });
-
-  it('of several rules is the strictest of them', async () => {
-    const { server, limiter } = over();
-    server.fail();
-    const closed = gcra('closed', 6, 10, '60s', { onError: 'deny' });
-    const local = gcra('local', 1, 1, '60s', { onError: 'local' });
-    const ask = (...rules: (typeof api)[]) => limiter.checkAll(rules.map((rule) => rule.of('42')));
-    expect((await ask(api, local, closed)).allowed).toBe(false);
-    expect(await ask(api, local)).toMatchObject({ allowed: true, source: 'local' });
-    expect(await ask(api, local)).toMatchObject({ allowed: false, retryAfterMs: 60_000 });
-  });
-
-  it('shows in the counters, which count decisions but not peeks', async () => {
-    const { server, limiter } = over({ denialCache: 9 });
-    await times(8, () => limiter.check(api, '42'));
-    await limiter.peek(api, '42');
-    server.fail();
-    await limiter.check(api, '43');
-    server.fail(new Error('WRONGTYPE x'));
-    await expect(limiter.check(api, '44')).rejects.toBeInstanceOf(CommandRejectedError);
-    const counters = { allowed: 7, denied: 2, degraded: 1, local: 1, rejected: 1 };
-    expect(limiter.counters).toEqual({ ...counters, unsettled: 0 });
   });
 
   it('does not apply to a rejected command, which throws and is counted', async () => {

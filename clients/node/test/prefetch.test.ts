@@ -5,33 +5,11 @@ import {
   gcra,
   InvalidArgumentError,
   Limiter,
-  type LimiterOptions,
   leakyBucket,
   lease,
   policy,
 } from '../src/index.js';
-import { FakeServer } from '../src/testing.js';
-import type { Call } from '../src/wire/words.js';
-import { after, api, over, times } from './fakes.js';
-
-/** A server that decides at once, and answers `ms` later. */
-class Far extends FakeServer {
-  constructor(private readonly ms: number) {
-    super();
-  }
-
-  override async send(call: Call): Promise<unknown> {
-    const reply = await super.send(call);
-    await new Promise<void>((resolve) => void this.clock.after(this.ms, resolve));
-    return reply;
-  }
-}
-
-function far(ms: number, options: LimiterOptions = {}): { server: Far; limiter: Limiter } {
-  const server = new Far(ms);
-  const made = { clock: server.clock, logErrors: false, ...options };
-  return { server, limiter: new Limiter(server, made) };
-}
+import { after, api, far, over, times } from './fakes.js';
 
 describe('prefetch', () => {
   const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
@@ -42,24 +20,6 @@ describe('prefetch', () => {
     const decisions = await Promise.all(calls);
     expect(decisions.filter(({ allowed }) => allowed)).toHaveLength(100);
     expect(server.calls).toHaveLength(15);
-  });
-
-  it('refunds unused permits on close', async () => {
-    const { server, limiter } = over();
-    await times(3, () => limiter.check(hot, '42'));
-    await limiter.close();
-    expect(server.calls[1]).toEqual([
-      'RL.REFUND',
-      'rl:hot:42',
-      'GCRA',
-      '100',
-      '100',
-      '60',
-      'COST',
-      '7',
-    ]);
-    const { limiter: other } = { limiter: new Limiter(server, { clock: server.clock }) };
-    expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
   });
 
   it('does not use permits of another rule with the same name', async () => {

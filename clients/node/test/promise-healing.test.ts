@@ -90,24 +90,6 @@ describe('the calls of leases', () => {
     expect(server.sent.slice(before)).toEqual(['RL.RELEASE']);
   });
 
-  it('repeat a release with longer and longer pauses until the ttl is over or close', async () => {
-    for (const closes of [false, true]) {
-      const { server, limiter } = over({ breakerFailures: 1000 });
-      server.reply = granted;
-      const held = await limiter.lease(jobs, '7');
-      server.reply = () => new Error('LOADING');
-      await held.release();
-      if (closes) await limiter.close();
-      await server.clock.advance(700);
-      const count = () => server.sent.filter((command) => command === 'RL.RELEASE').length;
-      expect(count()).toBe(closes ? 1 : 4);
-      await server.clock.advance(120_000);
-      const all = count();
-      await server.clock.advance(120_000);
-      expect(count()).toBe(all);
-    }
-  });
-
   it('count for the breaker, which is asked before the bound of calls in flight', async () => {
     const { server, limiter } = over({ maxInFlight: 1, maxWaiting: 0, breakerFailures: 1 });
     server.reply = granted;

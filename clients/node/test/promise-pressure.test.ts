@@ -1,42 +1,9 @@
 /** Tests what a limiter does while the server is slow, busy or closed, beyond the timelines. */
 import express from 'express';
-import { Hono } from 'hono';
-import { Registry } from 'prom-client';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import {
-  type Call,
-  type Connection,
-  fixed,
-  gcra,
-  Limiter,
-  type LimiterOptions,
-  lease,
-  policy,
-} from '../src/index.js';
-import { metrics } from '../src/prometheus.js';
-import { FakeClock, FakeServer } from '../src/testing.js';
-import { rateLimit } from '../src/web/express.js';
-import { rateLimit as honoRateLimit } from '../src/web/hono.js';
-import { after, api, GRANTED, over, times } from './fakes.js';
+import { fixed, gcra, Limiter, lease } from '../src/index.js';
+import { after, api, far, GRANTED, over, times } from './fakes.js';
 import { limited, listen, sent, until } from './listening.js';
-
-/** A server that decides at once, and answers `ms` later. */
-class Far extends FakeServer {
-  ms = 0;
-
-  override async send(call: Call): Promise<unknown> {
-    const reply = await super.send(call);
-    await new Promise<void>((resolve) => void this.clock.after(this.ms, resolve));
-    return reply;
-  }
-}
-
-function far(ms: number, options: LimiterOptions = {}) {
-  const server = new Far();
-  server.ms = ms;
-  const made = { clock: server.clock, logErrors: false, ...options };
-  return { server, limiter: new Limiter(server, made) };
-}
 
 describe('several calls with one time', () => {
   const day = fixed('day', 2, '1d');
@@ -71,15 +38,6 @@ describe('several calls with one time', () => {
 describe('known denials', () => {
   const one = fixed('one', 1, '1h');
 
-  it('are evicted by tenths, those first that end first', async () => {
-    const { server, limiter } = over({ knownDenials: 20 });
-    const ask = (at: number) => limiter.check(fixed('f', 1, `${at + 1}m`), `${at}`);
-    for (let at = 0; at < 21; at += 1) await times(2, () => ask(at));
-    server.fail();
-    const sources = await times(21, ask);
-    expect(sources.map(({ allowed }) => allowed)).toEqual([true, true, ...Array(19).fill(false)]);
-  });
-
   it('are not kept if there may be none', async () => {
     const { server, limiter } = over({ knownDenials: 0 });
     await times(2, () => limiter.check(one, '1'));
@@ -95,18 +53,6 @@ describe('known denials', () => {
     server.fail();
     expect((await limiter.check(one, '1')).allowed).toBe(false);
     expect((await limiter.check(one, '2')).allowed).toBe(true);
-  });
-
-  it('count from the reading of their replies', async () => {
-    const { server, limiter } = far(0, { maxInFlight: 1, timeoutMs: 1000 });
-    await after(server, 0, limiter.check(one, '1'));
-    server.ms = 80;
-    const calls = [limiter.check(api, '1'), limiter.check(one, '1')];
-    await after(server, 200, Promise.all(calls));
-    server.fail();
-    // It was read after 160 ms, 40 ms ago.
-    const denied = await limiter.check(one, '1');
-    expect(denied).toMatchObject({ allowed: false, degraded: true, retryAfterMs: 3_599_880 });
   });
 
   it('give back to the limit of this process what a request does not count', async () => {
@@ -181,32 +127,6 @@ describe('close', () => {
     const closed = limiter.close().then(() => server.clock.nowMs() - began);
     expect(await after(server, 1000, closed)).toBe(200);
     expect((await call).reason).toBe('timeout');
-  });
-});
-
-describe('a banned caller', () => {
-  const search = policy('search');
-  /** A connection to a server whose policy blocks all callers. */
-  const blocking: Connection = { send: async () => [0, 0, 0, -1, 0, 0, -1] };
-  const made = () => new Limiter(blocking, { clock: new FakeClock(), logErrors: false });
-
-  it('is answered 403 by Express and Hono, without Retry-After', async () => {
-    const limiter = made();
-    const url = await listen(express().use(rateLimit({ limiter, rules: search })));
-    const app = new Hono().use(honoRateLimit({ limiter, rules: search, key: () => 'x' }));
-    for (const response of [await fetch(url), await app.request('/')]) {
-      expect(response.status).toBe(403);
-      expect(response.headers.get('Retry-After')).toBeNull();
-      expect(await response.json()).toMatchObject({ title: 'Forbidden', status: 403 });
-    }
-  });
-
-  it('has an outcome of its own in the metrics', async () => {
-    const limiter = made();
-    const registry = new Registry();
-    metrics(limiter, registry);
-    expect(await limiter.check(search, '1')).toMatchObject({ never: true, banned: true });
-    expect(await registry.metrics()).toContain('outcome="banned"');
   });
 });
 

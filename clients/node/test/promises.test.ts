@@ -2,7 +2,6 @@
 import { describe, expect, it } from 'vitest';
 import {
   CommandRejectedError,
-  DeniedError,
   fixed,
   gcra,
   Limiter,
@@ -13,7 +12,7 @@ import {
 } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
 import type { Call } from '../src/wire/words.js';
-import { after, api, DENIED, GRANTED, over, times } from './fakes.js';
+import { after, api, GRANTED, over, times } from './fakes.js';
 
 const one = fixed('one', 1, '1h');
 const day = fixed('day', 9, '1d');
@@ -103,34 +102,6 @@ describe('a cached denial', () => {
     expect((await limiter.check(one, '42')).source).toBe('local');
     await server.advance(1);
     expect((await limiter.check(one, '42')).source).toBe('server');
-  });
-
-  it('expires after denialCacheMaxMs, so that an unblocked key is allowed again', async () => {
-    for (const [denialCacheMaxMs, wantedMs] of [
-      [undefined, 1000],
-      [250, 250],
-    ]) {
-      const { server, limiter } = over({ denialCache: 9, denialCacheMaxMs });
-      await times(2, () => limiter.check(one, '42'));
-      // Another process deletes the key.
-      await server.send({ args: ['DEL', 'rl:one:42'], keys: ['rl:one:42'], readOnly: false });
-      await server.advance((wantedMs as number) - 1);
-      expect(await limiter.check(one, '42')).toMatchObject({ allowed: false, source: 'local' });
-      await server.advance(1);
-      expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
-    }
-  });
-
-  it('is not stored for a lease, nor used for one of the same name', async () => {
-    const { server, limiter } = over({ denialCache: 9 });
-    const jobs = lease('jobs', 1, '60s');
-    server.script(GRANTED, DENIED, DENIED, 1);
-    const held = await limiter.lease(jobs, '42', { id: 'a' });
-    await times(2, () =>
-      expect(limiter.lease(jobs, '42', { id: 'b' })).rejects.toThrow(DeniedError),
-    );
-    expect(verbs(server)).toEqual(['RL.LEASE', 'RL.LEASE', 'RL.LEASE']);
-    await held.release();
   });
 });
 

@@ -39,7 +39,7 @@ export class Changing {
     const reply = await this.decider.answer(call, { signal, budget }, [ask]);
     for (const memory of here) memory?.forget(ask.key);
     const decision = settledOf(reply, ask.rule);
-    this.decider.tell({ kind: verb, decision, asks: [ask], askedAtMs });
+    this.decider.hooks.tell({ kind: verb, decision, asks: [ask], askedAtMs });
     return decision;
   }
 

@@ -13,7 +13,7 @@ import type { OnDecision } from '../rules/options.js';
 import { allDecisionOf, countedOf, decisionOf, type Hit, tooManyOf } from '../wire/replies.js';
 import { type Ask, type Call, hitCall, isHeld, probe } from '../wire/words.js';
 import type { DenialCache, KnownDenials } from './denials.js';
-import { ErrorLog, Hooks, type Told } from './events.js';
+import { ErrorLog, Hooks } from './events.js';
 import { isLocal, withoutAnswer } from './fallback.js';
 import { type LocalAsk, LocalLimiter } from './local.js';
 import type { Calls, Extras } from './steps.js';
@@ -147,12 +147,8 @@ export class Decider {
     }
     if (this.hooks.isEmpty) return decision;
     const asks = 'rule' in asked ? [asked] : asked;
-    this.tell({ kind, decision, asks, askedAtMs });
+    this.hooks.tell({ kind, decision, asks, askedAtMs });
     return decision;
-  }
-
-  tell(told: Told): void {
-    this.hooks.tell(told);
   }
 
   /**
@@ -209,7 +205,7 @@ export class Decider {
     if (!(error instanceof CommandRejectedError)) return;
     this.counters.rejected += 1;
     if (asks.length === 0) return;
-    this.tell({ kind: 'rejected', decision: undefined, error, asks, askedAtMs });
+    this.hooks.tell({ kind: 'rejected', decision: undefined, error, asks, askedAtMs });
   }
 
   /** Returns once the server has answered a call of the key; see `Limiter.ready`. */

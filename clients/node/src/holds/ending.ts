@@ -191,9 +191,9 @@ export class Ending {
       this.decider.counters.unsettled += 1;
       // A rejection was reported when it arrived.
       if (error instanceof CommandRejectedError) return;
-      this.decider.tell({ kind, decision, error, asks: [ask], askedAtMs });
+      this.decider.hooks.tell({ kind, decision, error, asks: [ask], askedAtMs });
     } else if (decision !== undefined) {
-      this.decider.tell({ kind, decision, asks: [ask], askedAtMs });
+      this.decider.hooks.tell({ kind, decision, asks: [ask], askedAtMs });
       if (!decision.allowed && !hasRun) await end.onUnknown?.();
     }
   }

@@ -16,9 +16,8 @@ import { InvalidArgumentError, UnavailableError } from '../rules/errors.js';
 import { fixed, type Rule } from '../rules/forms.js';
 import { withoutLimit } from '../wire/words.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
-import { requiredKeyOf, type WithHeaders } from './key-of.js';
 
-export type { WithHeaders } from './key-of.js';
+export { storeKeyOf as keyOf, type WithHeaders } from './key-of.js';
 
 /** The reply of a store. */
 export interface HitCount {
@@ -218,16 +217,4 @@ export class RedisThrottleStore {
   #at(ms: number): Date {
     return new Date(Date.now() + Math.max(1, ms));
   }
-}
-
-/**
- * Returns a function for the option `keyGenerator` that joins the values of one or more header
- * fields, such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the
- * same key only if all their fields are equal. A request without one of the fields, or with one
- * more than once, is answered 400.
- *
- * @throws InvalidArgumentError without a name, or for one that no header field can have.
- */
-export function keyOf(...headers: string[]): (request: WithHeaders) => string {
-  return requiredKeyOf(headers);
 }

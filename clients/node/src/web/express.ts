@@ -8,10 +8,12 @@ import { checkStyles, type HeaderStyle, type Problem } from '../rules/headers.js
 import { isClosed, whenClosed } from './closing.js';
 import type { OnHead } from './counting.js';
 import {
+  cleanOnce,
   LISTS,
   type MiddlewareOptions,
   OF_MIDDLEWARE,
   PROBLEM_HEADERS,
+  release,
   requestLimiter,
 } from './request.js';
 
@@ -101,7 +103,7 @@ export function rateLimit<
     const gone = new AbortController();
     const leave = () => gone.abort(new Error('the client has left'));
     try {
-      if (marker !== undefined) clean(request, marker);
+      if (marker !== undefined) cleanOnce(request, marker, () => delete request.headers[marker]);
       const unfollow = whenClosed(request, response, leave);
       const outcome = await decide(request, gone.signal).finally(unfollow);
       const { decision, headers, problem, leases, needsLease, onHead } = outcome;
@@ -180,19 +182,6 @@ function send(response: ServerResponse, problem: Problem): void {
 }
 
 /**
- * The names of the request headers that this package controls. The client's values are removed once
- * per request.
- */
-const cleaned = new WeakMap<IncomingMessage, Set<string>>();
-
-/** Removes the client's value of a header that only the middleware may set. */
-function clean(request: IncomingMessage, name: string): void {
-  const names = cleaned.get(request) ?? new Set();
-  if (!names.has(name)) delete request.headers[name];
-  cleaned.set(request, names.add(name));
-}
-
-/**
  * Releases the leases when the response has ended. If the client leaves before, the application may
  * still work for it. The leases then expire, unless the application ends the response before.
  */
@@ -213,10 +202,6 @@ function holdUntilEnd(
     if (hasEnded || response.writableEnded) release(leases);
     else for (const lease of leases) lease.lapse();
   });
-}
-
-function release(leases: readonly Lease[]): void {
-  for (const lease of leases) void lease.release();
 }
 
 /**

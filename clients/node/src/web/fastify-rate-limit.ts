@@ -12,9 +12,9 @@ import { fixed, type Rule } from '../rules/forms.js';
 import { rateLimitHeaders } from '../rules/headers.js';
 import { withoutLimit } from '../wire/words.js';
 import { hitsOf, isClosed, isMissing, withStatus } from './hits.js';
-import { joined, requiredKeyOf, type WithHeaders } from './key-of.js';
+import { joined } from './key-of.js';
 
-export type { WithHeaders } from './key-of.js';
+export { storeKeyOf as keyOf, type WithHeaders } from './key-of.js';
 
 export interface FastifyStoreOptions {
   limiter: Limiter;
@@ -181,18 +181,6 @@ function growthOf(options: FastifyRateLimitOptions): Growth | undefined {
 function spaceOf({ groupId, routeInfo }: FastifyRateLimitOptions): readonly string[] {
   if (groupId !== undefined) return [groupId];
   return routeInfo === undefined ? [] : [String(routeInfo.method ?? ''), routeInfo.url ?? ''];
-}
-
-/**
- * Returns a function for the option `keyGenerator` that joins the values of one or more header
- * fields, such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the
- * same key only if all their fields are equal. A request without one of the fields, or with one
- * more than once, is answered 400.
- *
- * @throws InvalidArgumentError without a name, or for one that no header field can have.
- */
-export function keyOf(...headers: string[]): (request: WithHeaders) => string {
-  return requiredKeyOf(headers);
 }
 
 /** `continue`: each denial starts the window again. `double`: it also doubles it. */

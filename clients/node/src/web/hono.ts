@@ -6,10 +6,12 @@ import type { Decision } from '../rules/decision.js';
 import { whenClosed } from './closing.js';
 import { headerKey, isRepeated } from './key-of.js';
 import {
+  cleanOnce,
   LISTS,
   type MiddlewareOptions,
   OF_MIDDLEWARE,
   PROBLEM_HEADERS,
+  release,
   requestLimiter,
 } from './request.js';
 
@@ -93,7 +95,10 @@ export function rateLimit<Context extends ContextLike = HonoContext>(
   const { onDenied, degradedHeader, peer = nodePeer } = options;
 
   return async function rateLimitMiddleware(context, next) {
-    if (degradedHeader !== undefined) clean(context, degradedHeader.toLowerCase());
+    if (degradedHeader !== undefined) {
+      const name = degradedHeader.toLowerCase();
+      cleanOnce(context, name, () => mark(context, name, false));
+    }
     const client = context.req.raw.signal;
     const outcome = await decide(context, client).catch((error) => {
       if (!client.aborted) throw error;
@@ -166,19 +171,6 @@ function nodePeer({ env }: Pick<ContextLike, 'env'>): string | null | undefined 
   return socket?.destroyed ? null : socket?.remoteAddress;
 }
 
-/**
- * The names of the request headers that this package controls. The client's values are removed once
- * per request.
- */
-const cleaned = new WeakMap<ContextLike, Set<string>>();
-
-/** Removes the client's value of a header that only the middleware may set. */
-function clean(context: ContextLike, name: string): void {
-  const names = cleaned.get(context) ?? new Set();
-  if (!names.has(name)) mark(context, name, false);
-  cleaned.set(context, names.add(name));
-}
-
 /** Sets or removes a header. A request's headers are immutable, so the request is replaced. */
 function mark({ req }: ContextLike, name: string, degraded: boolean): void {
   if (!degraded && !req.raw.headers.has(name)) return;
@@ -209,10 +201,6 @@ function whenGone({ env }: ContextLike, client: AbortSignal, act: () => void): (
 /** Ends the renewals of leases whose work may go on. */
 function lapse(leases: readonly Lease[]): void {
   for (const lease of leases) lease.lapse();
-}
-
-function release(leases: readonly Lease[]): void {
-  for (const lease of leases) void lease.release();
 }
 
 /** Returns the response, and releases its leases when its body ends or is cancelled. */

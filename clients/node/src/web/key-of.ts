@@ -85,3 +85,15 @@ export function requiredKeyOf(
     return found;
   };
 }
+
+/**
+ * Returns a function for the option `keyGenerator` that joins the values of one or more header
+ * fields, such as `keyOf('X-Tenant', 'X-Api-Key')`. The values are encoded: two requests have the
+ * same key only if all their fields are equal. A request without one of the fields, or with one
+ * more than once, is answered 400.
+ *
+ * @throws InvalidArgumentError without a name, or for one that no header field can have.
+ */
+export function storeKeyOf(...headers: string[]): (request: WithHeaders) => string {
+  return requiredKeyOf(headers);
+}

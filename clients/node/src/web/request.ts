@@ -334,3 +334,17 @@ export const PROBLEM_HEADERS: Readonly<Record<string, string>> = Object.freeze({
 
 /** The header fields that are lists. A limiter appends its values to those of another limiter. */
 export const LISTS: ReadonlySet<string> = new Set(['RateLimit', 'RateLimit-Policy']);
+
+/** The names of the request headers that this package controls, by request. */
+const cleaned = new WeakMap<object, Set<string>>();
+
+/** Removes the client's value of a header that only the middleware may set, once per request. */
+export function cleanOnce(request: object, name: string, remove: () => unknown): void {
+  const names = cleaned.get(request) ?? new Set();
+  if (!names.has(name)) remove();
+  cleaned.set(request, names.add(name));
+}
+
+export function release(leases: readonly Lease[]): void {
+  for (const lease of leases) void lease.release();
+}
