@@ -1,4 +1,4 @@
-/** Runs the shared cases of events: those of the hook, and what logs, metrics and spans make of them. */
+/** Runs the shared cases of events: the hook, the JSON log, metrics and spans. */
 import { PassThrough } from 'node:stream';
 import { context, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';

@@ -1,4 +1,4 @@
-/** What an answer means: reads replies as decisions. */
+/** Reads replies as decisions. It does no I/O and reads no clock. */
 import { Decision, orNever } from '../rules/decision.js';
 import { CommandRejectedError } from '../rules/errors.js';
 import type { Leave, Rule } from '../rules/forms.js';

@@ -1,4 +1,4 @@
-/** What a call sends: builds commands from rules and keys. It does no I/O and reads no clock. */
+/** Builds the commands of calls from rules and keys. It does no I/O and reads no clock. */
 import { type Duration, duration, integer, MAX_LIMIT, microseconds } from '../rules/durations.js';
 import { InvalidArgumentError } from '../rules/errors.js';
 import type { Leave, Rule } from '../rules/forms.js';
