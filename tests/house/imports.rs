@@ -24,7 +24,7 @@ const RUST: [&str; 12] = [
     "gateway/src",
     "lab/src",
 ];
-const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
+const TYPESCRIPT: &str = "clients/node/src";
 /// The folders with Python files. The second one holds programs, which import each other by bare
 /// names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
@@ -228,10 +228,9 @@ fn rust_imports_have_no_circle_and_the_order_of_the_rooms() {
 }
 
 #[test]
-fn typescript_imports_have_no_circle() {
-    for folder in TYPESCRIPT {
-        assert_no_circle(folder, ".ts", typescript);
-    }
+fn typescript_imports_have_no_circle_and_the_order_of_the_rooms() {
+    assert_no_circle(TYPESCRIPT, ".ts", typescript);
+    assert_order_of_rooms(&typescript(&sources(&format!("{TYPESCRIPT}/"), ".ts")));
 }
 
 #[test]
