@@ -6,6 +6,7 @@ import Redis5 from 'ioredis-5';
 import { createClient } from 'redis';
 import { createClient as createClient5 } from 'redis-5';
 import type { Client, Clock } from '../src/index.js';
+import { slotOf } from '../src/net/slots.js';
 
 const listened = (client: { on(event: 'error', listener: () => void): unknown }) =>
   client.on('error', () => {}) as Client;
@@ -16,6 +17,35 @@ export const drivers = {
   'node-redis 5': () => listened(createClient5({ RESP: 2 })),
   'ioredis 6': () => listened(new Redis({ lazyConnect: true })),
   'ioredis 5': () => listened(new (Redis5 as unknown as typeof Redis)({ lazyConnect: true })),
+};
+
+/** The node of a cluster that its clients know at first. */
+const SEED = { host: 'a', port: 1 };
+const silent = { on() {}, off() {}, destroy() {}, connect: async () => {} };
+
+/** Creates a client of a cluster for each driver. It only lends its configuration. */
+const ofNodeRedis = (client: unknown) =>
+  ({
+    ...silent,
+    isOpen: true,
+    sendCommand() {},
+    masters: [{ ...SEED, client }],
+  }) as unknown as Client;
+const ofIoRedis = (client: unknown) =>
+  ({
+    ...silent,
+    isCluster: true,
+    status: 'ready',
+    options: {},
+    nodes: () => [client],
+  }) as unknown as Client;
+
+export const clusters: Record<keyof typeof drivers, () => Client> = {
+  'node-redis 6': () => ofNodeRedis(createClient({ RESP: 2, socket: SEED })),
+  'node-redis 5': () => ofNodeRedis(createClient5({ RESP: 2, socket: SEED })),
+  'ioredis 6': () => ofIoRedis(new Redis({ ...SEED, lazyConnect: true })),
+  'ioredis 5': () =>
+    ofIoRedis(new (Redis5 as unknown as typeof Redis)({ ...SEED, lazyConnect: true })),
 };
 
 /** A reply in the words of cases.json. */
@@ -112,6 +142,8 @@ export class Script {
   /** The number of the connection on which the last command arrived. */
   generation = 0;
   isOver = false;
+  /** Of a cluster: the name of the node of each key. */
+  nodes: ReadonlyMap<string, string> | undefined;
   #opened = 0;
   readonly #items: Answer[] = [];
   readonly #byKey = new Map<string, Answer[]>();
@@ -131,7 +163,7 @@ export class Script {
   }
 
   /** Opens a connection, or refuses it, in place of `net.createConnection`. */
-  dial(): Socket {
+  dial({ host, port }: { host?: string; port?: number } = {}): Socket {
     this.dials += 1;
     const isRefused = this.isOver || this.#items[0] === 'refuse';
     if (isRefused && !this.isOver) this.#items.shift();
@@ -140,7 +172,8 @@ export class Script {
     const isSlow = typeof item === 'object' && 'dial_ms' in item;
     if (isSlow) this.#items.shift();
     const dialMs = isSlow ? item.dial_ms : 0;
-    const socket = new ScriptedSocket(this.#opened, (words, isFirst) =>
+    const node = this.nodes === undefined ? '' : `${host}:${port} `;
+    const socket = new ScriptedSocket(this.#opened, node, (words, isFirst) =>
       this.#arrived(socket, words, isFirst),
     );
     if (dialMs === 0) process.nextTick(() => socket.connect());
@@ -162,7 +195,7 @@ export class Script {
     if (isFirst) this.pieces += 1;
     const answer = socket.turn();
     const opens = HANDSHAKE.has((words[0] as string).toUpperCase());
-    const item = opens ? 'OK' : this.#item(socket, words);
+    const item = opens ? 'OK' : words[0] === 'CLUSTER' ? this.#slots() : this.#item(socket, words);
     if (item === 'silent') return;
     if (item === 'lost' || item === 'close') socket.destroy();
     else if (typeof item === 'object' && 'delay_ms' in item) {
@@ -170,11 +203,18 @@ export class Script {
     } else if (typeof item !== 'object' || !('dial_ms' in item)) answer(item);
   }
 
+  #slots(): Reply {
+    return [...(this.nodes ?? [])].map(([key, node]) => {
+      const [host = '', port] = node.split(':');
+      return [slotOf(key), slotOf(key), [host, Number(port), 'id']];
+    });
+  }
+
   /** Records a command and returns the item that answers it. */
   #item(socket: ScriptedSocket, words: readonly string[]): Answer {
     if (this.isOver) return { error: 'ERR the timeline is over' };
     this.generation = socket.number;
-    this.sent.push(words.join(' '));
+    this.sent.push(socket.node + words.join(' '));
     for (const word of words.slice(1)) {
       const item = this.#byKey.get(word)?.shift();
       if (item !== undefined) return item;
@@ -196,6 +236,8 @@ class ScriptedSocket extends Duplex {
 
   constructor(
     readonly number: number,
+    /** Of a cluster: the name of the node, and a space. */
+    readonly node: string,
     private readonly onCommand: (words: readonly string[], isFirst: boolean) => void,
   ) {
     super();

@@ -25,6 +25,8 @@ export interface Timeline {
   languages?: string[];
   options?: Record<string, unknown>;
   rules: { name: string }[];
+  /** Of a cluster: the name of the node of each subject, under all rules. */
+  nodes?: Record<string, string>;
   steps: Step[];
 }
 
@@ -70,7 +72,12 @@ function keyOf(one: Step): string | undefined {
   if (typeof given === 'string') return given;
   if (!Array.isArray(given) || Array.isArray(given[0])) return undefined;
   const [rule, subject, id] = given;
-  return 'lease' in one ? id : `rl:${rule}:${subject.replaceAll(':', '%3A')}`;
+  return 'lease' in one ? id : storedAt(rule, subject);
+}
+
+/** Returns the key of a subject under a rule. */
+function storedAt(rule: string, subject: string): string {
+  return `rl:${rule}:${subject.replaceAll(':', '%3A')}`;
 }
 
 /** Returns the options of an action: its third element, which may be the cost alone. */
@@ -130,6 +137,16 @@ export class Runner {
     private readonly open: () => Client,
   ) {
     this.#rules = new Map(timeline.rules.map((spec) => [spec.name, ruleOf(spec)]));
+    this.#move(timeline.nodes);
+  }
+
+  /** Moves the slots of a cluster to these nodes. */
+  #move(nodes: Record<string, string> | undefined): void {
+    if (nodes === undefined) return;
+    const all = [...this.#rules.keys()].flatMap((rule) =>
+      Object.entries(nodes).map(([subject, node]) => [storedAt(rule, subject), node] as const),
+    );
+    this.script.nodes = new Map(all);
   }
 
   /**
@@ -142,7 +159,8 @@ export class Runner {
   ): Promise<void> {
     // The pause between two dials differs by chance, except in timelines.
     vi.spyOn(Math, 'random').mockReturnValue(0);
-    vi.spyOn(net, 'createConnection').mockImplementation(() => this.script.dial());
+    vi.spyOn(net, 'createConnection').mockImplementation(((to: object) =>
+      this.script.dial(to)) as never);
     const options = Object.entries(this.timeline.options ?? {});
     const named = Object.fromEntries(options.map(([name, value]) => [camel(name), value]));
     const made: LimiterOptions = { ...named, clock: this.clock };
@@ -164,6 +182,7 @@ export class Runner {
     const { dials } = script;
     expect(clock.nowMs(), `the step at ${step.at} begins late`).toBeLessThanOrEqual(step.at);
     await clock.runUntil(step.at - BEFORE_MS);
+    this.#move(step.nodes);
     script.add(answersOf(step));
     for (const one of step.calls ?? []) {
       for (let left = one.times ?? 1; left > 0; left -= 1) script.add(answersOf(one), keyOf(one));

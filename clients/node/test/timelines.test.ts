@@ -1,6 +1,6 @@
 /** Runs the timelines that all clients share, over connections of each driver. */
 import { afterEach, describe, it, vi } from 'vitest';
-import { drivers } from './scripted.js';
+import { clusters, drivers } from './scripted.js';
 import { table } from './shared-cases.js';
 import { Runner, type Timeline } from './timeline-runner.js';
 
@@ -12,6 +12,9 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-describe.each(Object.entries(drivers))('%s', (_, open) => {
-  it.each(timelines)('$name', (timeline) => new Runner(timeline, open).run());
+describe.each(Object.entries(drivers))('%s', (driver, open) => {
+  const cluster = clusters[driver as keyof typeof drivers];
+  it.each(timelines)('$name', (timeline) =>
+    new Runner(timeline, timeline.nodes === undefined ? open : cluster).run(),
+  );
 });
