@@ -11,7 +11,7 @@ import {
   lease,
   quota,
 } from '../src/index.js';
-import { after, api, over } from './fakes.js';
+import { api, over } from './fakes.js';
 
 const day = fixed('day', 100, '1d');
 const month = quota('month', 1000, 'month');
@@ -159,15 +159,6 @@ describe('an admission', () => {
     expect(await limiter.check(day, '7', { cost: 2 })).toMatchObject({ source: 'local' });
     await admitted.finish();
     expect(await limiter.check(day, '7', { cost: 2 })).toMatchObject({ source: 'server' });
-  });
-
-  it('is given back by a deadline that passes on entering', async () => {
-    const { server, limiter } = over({ onError: 'deny' });
-    server.hang();
-    server.script(BOTH, SETTLED, 1);
-    const denied = after(server, 100, limiter.admit([month.of('7').reserve(5), jobs.of('7')]));
-    await expect(denied).rejects.toMatchObject({ code: 'RL_DENIED' });
-    expect(server.calls.map(([command]) => command)).toEqual(['RL.ALL', 'RL.CANCEL', 'RL.RELEASE']);
   });
 });
 

@@ -18,25 +18,6 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(before);
   });
 
-  it('is off by default', async () => {
-    const { server, limiter } = over();
-    await times(9, () => limiter.check(api, '42'));
-    expect(server.calls).toHaveLength(9);
-  });
-
-  it('applies to one rule, subject and cost, until a refund or forget', async () => {
-    const { server, limiter } = over({ denialCache: 100 });
-    await limiter.check(api, '42', { cost: 5 });
-    await limiter.check(api, '42', { cost: 2 });
-    expect(await limiter.check(api, '42')).toMatchObject({ allowed: true, source: 'server' });
-    await limiter.refund(api, '42', { cost: 2 });
-    expect((await limiter.check(api, '42', { cost: 2 })).allowed).toBe(true);
-    await limiter.check(api, '42');
-    await limiter.forget(api, '42');
-    expect((await limiter.check(api, '42')).allowed).toBe(true);
-    expect(server.calls).toHaveLength(8);
-  });
-
   it('does not use a denial of another rule with the same name', async () => {
     const { limiter } = over({ denialCache: 9 });
     const plan = (limit: number) => gcra('plan', limit, limit, '60s');

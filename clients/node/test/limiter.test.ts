@@ -70,13 +70,6 @@ describe('timeoutMs', () => {
 });
 
 describe('onError', () => {
-  it('of a rule overrides that of the limiter', async () => {
-    const { server, limiter } = over({ onError: 'deny' });
-    server.fail();
-    const open = gcra('open', 6, 10, '60s', { onError: 'allow' });
-    expect((await limiter.check(open, '42')).allowed).toBe(true);
-  });
-
   it('local with a share below one unit allows one unit in a longer time', async () => {
     const { server, limiter } = over({ onError: 'local' });
     const rule = slidingLog('sms', 2, '1m', { localShare: 0.1 });
@@ -148,17 +141,8 @@ describe('onError', () => {
     expect(most).toMatchObject({ allowed: true, granted: 1, remaining: 2 });
   });
 
-  it('does not apply to a rejected command, which throws and is counted', async () => {
+  it('does not apply to an error in the use of the driver', async () => {
     const { server, limiter } = over();
-    for (const text of [
-      'WRONGTYPE of another kind',
-      "ERR unknown command 'RL.GCRA'",
-      'NOPERM no',
-    ]) {
-      server.fail(new Error(text));
-      await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
-    }
-    expect(limiter.counters).toMatchObject({ allowed: 0, denied: 0, rejected: 3 });
     server.fail(new TypeError('a driver was given what it cannot send'));
     await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(CommandRejectedError);
   });
@@ -271,8 +255,6 @@ describe('a signal', () => {
 
 describe('options', () => {
   it.each([
-    ['timeoutMs', 0],
-    ['maxInFlight', 0],
     ['denialCache', -1],
     ['breakerFailures', 0],
     ['breakerPauseMs', 0],

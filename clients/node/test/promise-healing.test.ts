@@ -74,22 +74,6 @@ describe('the calls of leases', () => {
     expect(count()).toBe(66);
   });
 
-  it('pass an open circuit while a connection is up', async () => {
-    const { server, limiter } = over({ breakerFailures: 1, breakerPauseMs: 50_000 });
-    server.reply = granted;
-    const held = await limiter.lease(jobs, '7');
-    server.reply = () => new Error('OOM command not allowed');
-    await limiter.check(api, '1');
-    server.up = false;
-    await server.clock.advance(20_000);
-    expect(server.sent.filter((command) => command === 'RL.LEASE')).toHaveLength(2 - 1);
-    const before = server.sent.length;
-    server.up = true;
-    server.reply = () => 1;
-    await held.release();
-    expect(server.sent.slice(before)).toEqual(['RL.RELEASE']);
-  });
-
   it('count for the breaker, which is asked before the bound of calls in flight', async () => {
     const { server, limiter } = over({ maxInFlight: 1, maxWaiting: 0, breakerFailures: 1 });
     server.reply = granted;
@@ -104,16 +88,5 @@ describe('the calls of leases', () => {
     await server.clock.advance(200);
     await first;
     await limiter.close();
-  });
-
-  it('do not repeat a release that was rejected', async () => {
-    const { server, limiter } = over();
-    server.reply = granted;
-    const held = await limiter.lease(jobs, '7');
-    server.reply = () => new Error('NOPERM no permissions');
-    await held.release();
-    await server.clock.advance(60_000);
-    expect(server.sent).toEqual(['RL.LEASE', 'RL.RELEASE']);
-    expect(limiter.counters.rejected).toBe(1);
   });
 });

@@ -15,7 +15,6 @@ import type { Call } from '../src/wire/words.js';
 import { after, api, GRANTED, over, times } from './fakes.js';
 
 const one = fixed('one', 1, '1h');
-const day = fixed('day', 9, '1d');
 const verbs = ({ calls }: FakeServer) => calls.map(([command]) => command);
 
 /** A server that decides, and answers 50 ms later. */
@@ -46,23 +45,6 @@ describe('a call that has ended', () => {
   });
 });
 
-describe('checkEach', () => {
-  it('refunds the costs of the earlier rules, and checks no further rule', async () => {
-    const { server, limiter } = over();
-    await limiter.check(one, '42');
-    const denied = await limiter.checkEach([
-      api.of('42').cost(3),
-      day.of('x').cost(2),
-      one.of('42'),
-      fixed('later', 1, '1h').of('42'),
-    ]);
-    expect(denied).toMatchObject({ allowed: false, rule: 'one' });
-    expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(6);
-    expect((await limiter.peek(day, 'x', { cost: 0 })).remaining).toBe(9);
-    expect(server.calls.some(([, key]) => key === 'rl:later:42')).toBe(false);
-  });
-});
-
 describe('wait', () => {
   it('does not sleep longer than maxWaitMs in all', async () => {
     const { server, limiter } = over();
@@ -78,17 +60,6 @@ describe('wait', () => {
     });
     const { decision, tookMs } = await after(server, 60_000, waiting);
     expect([decision.allowed, tookMs]).toEqual([false, 12_000]);
-  });
-
-  it('returns at once for a cost above the limit, and for a server that is away', async () => {
-    const { server, limiter } = over();
-    const bound = { maxWaitMs: 1e9 };
-    expect((await limiter.wait(api, '42', { ...bound, cost: 7 })).never).toBe(true);
-    server.fail();
-    const closed = gcra('closed', 1, 1, '1s', { onError: 'deny' });
-    const refused = await limiter.wait(closed, '42', bound);
-    expect([refused.allowed, refused.source]).toEqual([false, 'error']);
-    expect(server.clock.pending).toBe(0);
   });
 });
 
@@ -130,19 +101,6 @@ describe('prefetched permits', () => {
 });
 
 describe('without an answer', () => {
-  it('a local denial takes from none of its rules', async () => {
-    const { server, limiter } = over({ onError: 'local' });
-    server.fail();
-    const many = fixed('many', 10, '1m');
-    const few = fixed('few', 1, '1m');
-    const ask = () => {
-      return limiter.checkAll([many.of('42'), few.of('42')]);
-    };
-    const decisions = await times(4, ask);
-    expect(decisions.map(({ allowed }) => allowed)).toEqual([true, false, false, false]);
-    expect((await limiter.peek(many, '42', { cost: 0 })).remaining).toBe(9);
-  });
-
   it('a local limiter with a fractional rate loses no units', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
