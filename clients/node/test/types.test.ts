@@ -37,4 +37,4 @@ it('the program of each framework compiles under --strict', () => {
     return `${file?.fileName}: ${ts.flattenDiagnosticMessageText(messageText, '\n')}`;
   });
   expect(texts).toEqual([]);
-}, 60_000);
+});
