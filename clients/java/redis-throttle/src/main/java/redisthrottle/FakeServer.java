@@ -14,7 +14,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,8 +25,17 @@ import org.jspecify.annotations.Nullable;
  * #script}. The program {@code redis-throttle-lab serve} decides all of them without a Redis.
  */
 public final class FakeServer implements Connector {
+  /** The kinds that it decides, by their words. */
+  private static final Map<String, Kind> BY_WORD =
+      Map.of(
+          "GCRA", Kind.GCRA,
+          "TOKENBUCKET", Kind.TOKEN_BUCKET,
+          "LEAKYBUCKET", Kind.LEAKY_BUCKET,
+          "FIXED", Kind.FIXED,
+          "SLIDING", Kind.SLIDING,
+          "SLIDINGLOG", Kind.SLIDING_LOG);
+
   private final ManualClock clock = new ManualClock();
-  private final ReentrantLock lock = new ReentrantLock();
   private final Loop loop = new Loop(clock.view());
   private final Local local = new Local(loop);
 
@@ -125,13 +133,10 @@ public final class FakeServer implements Connector {
       if (isSilent) {
         return new CompletableFuture<>();
       }
-      lock.lock();
       try {
         return CompletableFuture.completedFuture(run(words));
       } catch (ServerErrorException e) {
         return CompletableFuture.failedFuture(e);
-      } finally {
-        lock.unlock();
       }
     }
 
@@ -147,7 +152,7 @@ public final class FakeServer implements Connector {
   }
 
   /** Runs a command, and returns its reply. */
-  private Object run(List<String> words) {
+  private synchronized Object run(List<String> words) {
     Object reply;
     try {
       reply = decided(words.get(0), words.get(1), words.subList(2, words.size()));
@@ -294,24 +299,16 @@ public final class FakeServer implements Connector {
   }
 
   private static @Nullable Rule rule(List<String> words) {
-    return switch (words.get(0)) {
-      case "GCRA", "TOKENBUCKET", "LEAKYBUCKET" -> bucket(words);
-      case "SLIDING" -> Rule.sliding("fake", units(words, 1), duration(words.get(2)));
-      case "SLIDINGLOG" -> Rule.slidingLog("fake", units(words, 1), duration(words.get(2)));
-      case "FIXED" -> {
-        FixedRule fixed = Rule.fixed("fake", units(words, 1), duration(words.get(2)));
-        yield words.contains("ALIGNED") ? fixed.aligned() : fixed;
-      }
-      default -> null;
-    };
-  }
-
-  private static Rule bucket(List<String> words) {
+    Kind kind = BY_WORD.get(words.get(0));
+    if (kind == null) {
+      return null;
+    }
     long limit = units(words, 1);
+    if (kind == Kind.FIXED || kind == Kind.SLIDING || kind == Kind.SLIDING_LOG) {
+      Duration window = duration(words.get(2));
+      return new Rule(RuleForms.window(kind, "fake", limit, window).withWords(words));
+    }
     Duration period = duration(words.get(3));
-    Kind kind =
-        Map.of("GCRA", Kind.GCRA, "TOKENBUCKET", Kind.TOKEN_BUCKET)
-            .getOrDefault(words.get(0), Kind.LEAKY_BUCKET);
     return new Rule(RuleForms.bucket(kind, "limit", "fake", limit, units(words, 2), period));
   }
 

@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.lettuce.core.RedisCredentials;
 import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -15,9 +14,7 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
-import reactor.core.publisher.Mono;
 import redisthrottle.Admission;
 import redisthrottle.Backend;
 import redisthrottle.CommandRejectedException;
@@ -224,29 +221,6 @@ class SingleTest {
           assertEquals("WRONGPASS", thrown.kind());
         }
       }
-    }
-  }
-
-  @Test
-  void asks_the_provider_for_the_password_at_each_dial() {
-    AtomicReference<String> password = new AtomicReference<>("wrong");
-    try (Server server = Server.withModule("--requirepass", "secret")) {
-      RedisURI uri = server.uri();
-      uri.setCredentialsProvider(
-          () -> Mono.fromSupplier(() -> RedisCredentials.just(null, password.get())));
-      try (Limiter limiter = limiter(uri, PATIENT)) {
-        assertThrows(CommandRejectedException.class, () -> limiter.check(API.of("a")));
-        password.set("secret");
-        Server.await("a decision", () -> isDecided(limiter));
-      }
-    }
-  }
-
-  private static boolean isDecided(Limiter limiter) {
-    try {
-      return limiter.check(API.of("a")).source() == Source.SERVER;
-    } catch (CommandRejectedException e) {
-      return false;
     }
   }
 

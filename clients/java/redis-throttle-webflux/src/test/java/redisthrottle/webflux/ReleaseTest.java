@@ -142,17 +142,6 @@ class ReleaseTest {
       assertEquals(200, web.get("/").statusCode());
       awaitLeft(login, 3);
     }
-    Rule broken =
-        Rule.fixed("broken", 5, Duration.ofDays(1))
-            .count(
-                Count.when(
-                    status -> {
-                      throw new IllegalStateException("of a count");
-                    }));
-    try (Web web = Web.serve(filter(broken).build())) {
-      assertEquals(200, web.get("/").statusCode());
-      assertEquals(4, limiter.peek(broken.of("a").cost(0)).remaining());
-    }
   }
 
   @Test

@@ -2,7 +2,6 @@ package redisthrottle.webflux;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
-import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -19,10 +18,7 @@ import org.springframework.http.HttpStatusCode;
 import org.springframework.web.server.ServerWebExchange;
 import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Mono;
-import redisthrottle.CallOptions;
 import redisthrottle.Count;
-import redisthrottle.HeaderStyle;
-import redisthrottle.InvalidArgumentException;
 import redisthrottle.Lease;
 import redisthrottle.Limiter;
 import redisthrottle.LogLines;
@@ -96,54 +92,6 @@ class ThrottleWebFilterTest {
             denied.headers().allValues("RateLimit-Policy"));
       }
       assertEquals(200, web.get("/").statusCode());
-    }
-  }
-
-  @Test
-  void checks_several_rules_with_their_own_keys_cost_and_headers() {
-    Rule user = Rule.fixed("user", 5, DAY);
-    Rule tenant = Rule.fixed("tenant", 3, DAY);
-    ThrottleWebFilterBuilder options = filter().rule(user, exchange -> "a").rule(tenant);
-    options.ruleOf(exchange -> null).key(exchange -> "b").cost(exchange -> 2);
-    options.headers(List.of(HeaderStyle.X_RATELIMIT));
-    try (Web web = Web.serve(options.build())) {
-      HttpResponse<String> allowed = web.get("/");
-      assertEquals("1", field(allowed, "X-RateLimit-Remaining"));
-      assertEquals("", field(allowed, "RateLimit"));
-      HttpResponse<String> denied = web.get("/");
-      assertEquals(429, denied.statusCode());
-      assertTrue(denied.body().contains("\"violated-policies\":[\"tenant\"]"), denied.body());
-    }
-    assertEquals(3, limiter.peek(user.of("a").cost(0)).remaining());
-    assertEquals(1, limiter.peek(tenant.of("b").cost(0)).remaining());
-  }
-
-  @Test
-  void adds_no_limit_to_a_request_without_a_rule() {
-    try (Web web = Web.serve(filter().ruleOf(exchange -> null).build())) {
-      HttpResponse<String> response = web.get("/");
-      assertEquals(200, response.statusCode());
-      assertEquals("", field(response, "RateLimit"));
-    }
-  }
-
-  private static String tag(ServerWebExchange exchange) {
-    String tenant = header(exchange, "X-Tenant");
-    return "half".equals(tenant) ? "\ud800" : tenant;
-  }
-
-  @Test
-  void puts_the_keys_under_the_tag() {
-    Rule day = Rule.fixed("tagged", 5, DAY);
-    Rule hour = Rule.fixed("tagged-too", 5, Duration.ofHours(1));
-    ThrottleWebFilterBuilder options = filter().rule(day).rule(hour).key(exchange -> "a");
-    try (Web web = Web.serve(options.tag(ThrottleWebFilterTest::tag).build())) {
-      assertEquals(200, web.get("/", "X-Tenant", "acme").statusCode());
-      assertEquals(200, web.get("/").statusCode());
-      assertEquals(400, web.get("/", "X-Tenant", "half").statusCode());
-    }
-    for (CallOptions call : List.of(CallOptions.NONE.withTag("acme"), CallOptions.NONE)) {
-      assertEquals(4, limiter.peek(day.of("a").cost(0), call).remaining());
     }
   }
 
@@ -271,15 +219,5 @@ class ThrottleWebFilterTest {
       assertEquals(400, web.get("/cost").statusCode());
       assertEquals(0, web.served.size());
     }
-  }
-
-  @Test
-  void refuses_mistakes_when_it_is_built() {
-    Rule api = Rule.gcra("api", 1, 1, MINUTE);
-    ThrottleWebFilterBuilder options = filter();
-    assertThrows(InvalidArgumentException.class, options::build);
-    assertThrows(InvalidArgumentException.class, () -> options.rule(api).rule(api));
-    assertThrows(InvalidArgumentException.class, () -> options.degradedHeader("a b"));
-    assertThrows(InvalidArgumentException.class, () -> options.onDenied(null));
   }
 }
