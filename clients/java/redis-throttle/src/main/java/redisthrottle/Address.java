@@ -1,8 +1,8 @@
 package redisthrottle;
 
-import java.util.ArrayList;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
 import java.util.Arrays;
-import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /** An address of 4 or 16 bytes. It is read without a look-up of names. */
@@ -70,15 +70,7 @@ record Address(byte[] bytes) {
 
   /** Returns true for IPv4 as IPv6 writes it: {@code ::ffff:a.b.c.d}. */
   static boolean isMapped(byte[] bytes) {
-    if (bytes.length != 16) {
-      return false;
-    }
-    for (int at = 0; at < 12; at++) {
-      if (bytes[at] != (byte) (at < 10 ? 0 : 0xff)) {
-        return false;
-      }
-    }
-    return true;
+    return bytes.length == 16 && Arrays.equals(bytes, mapped(lastFour(bytes)));
   }
 
   /** Returns the IPv4 address at the end of an address of IPv6. */
@@ -107,59 +99,37 @@ record Address(byte[] bytes) {
   }
 
   private static byte @Nullable [] sixteen(String text) {
-    int gap = text.indexOf("::");
-    if (gap >= 0 && text.indexOf("::", gap + 1) >= 0) {
+    String last = text.substring(text.lastIndexOf(':') + 1);
+    boolean isEnd = last.matches("[0-9A-Fa-f]{0,4}") || four(last) != null;
+    if (!isEnd || !text.matches("([0-9A-Fa-f]{0,4}:)+[^:]*")) {
       return null;
     }
-    List<Byte> front = halves(gap < 0 ? text : text.substring(0, gap), gap < 0);
-    List<Byte> back = gap < 0 ? List.of() : halves(text.substring(gap + 2), true);
-    if (front == null || back == null) {
+    byte[] bytes;
+    try {
+      // A text with a colon is never looked up.
+      bytes = InetAddress.getByName(text).getAddress();
+    } catch (UnknownHostException e) {
       return null;
     }
-    int size = front.size() + back.size();
-    if (gap < 0 ? size != 16 : size > 14) {
-      return null;
-    }
-    byte[] bytes = new byte[16];
-    for (int at = 0; at < front.size(); at++) {
-      bytes[at] = front.get(at);
-    }
-    for (int at = 0; at < back.size(); at++) {
-      bytes[16 - back.size() + at] = back.get(at);
-    }
-    return bytes;
+    return bytes.length == 16 ? bytes : mapped(bytes);
   }
 
-  /** Reads groups of 16 bits; the last one may be IPv4. */
-  private static @Nullable List<Byte> halves(String text, boolean isEnd) {
-    List<Byte> bytes = new ArrayList<>();
-    if (text.isEmpty()) {
-      return bytes;
-    }
-    String[] groups = text.split(":", -1);
-    for (int at = 0; at < groups.length; at++) {
-      byte[] last = isEnd && at == groups.length - 1 ? four(groups[at]) : null;
-      if (last != null) {
-        for (byte one : last) {
-          bytes.add(one);
-        }
-      } else if (groups[at].matches("[0-9A-Fa-f]{1,4}")) {
-        int value = Integer.parseInt(groups[at], 16);
-        bytes.add((byte) (value >> 8));
-        bytes.add((byte) value);
-      } else {
-        return null;
-      }
-    }
+  /** Returns an address of IPv4 as IPv6 writes it. */
+  private static byte[] mapped(byte[] four) {
+    byte[] bytes = new byte[16];
+    Arrays.fill(bytes, 10, 12, (byte) 0xff);
+    System.arraycopy(four, 0, bytes, 12, 4);
     return bytes;
   }
 
   private static String dotted(byte[] four) {
-    StringBuilder text = new StringBuilder();
-    for (int at = 0; at < 4; at++) {
-      text.append(at == 0 ? "" : ".").append(four[at] & 0xff);
-    }
-    return text.toString();
+    return (four[0] & 0xff)
+        + "."
+        + (four[1] & 0xff)
+        + "."
+        + (four[2] & 0xff)
+        + "."
+        + (four[3] & 0xff);
   }
 
   /** Writes an address of IPv6 as in RFC 5952: the longest run of zeros is left out. */
@@ -191,15 +161,5 @@ record Address(byte[] bytes) {
       text.append(isAfterGap ? "" : ":").append(Integer.toHexString(groups[at]));
     }
     return text.toString();
-  }
-
-  @Override
-  public boolean equals(@Nullable Object other) {
-    return other instanceof Address address && Arrays.equals(bytes, address.bytes);
-  }
-
-  @Override
-  public int hashCode() {
-    return Arrays.hashCode(bytes);
   }
 }
