@@ -31,16 +31,4 @@ class BreakerTest {
     assertOpensUntil(110);
     assertTrue(breaker.enter());
   }
-
-  @Test
-  void the_pause_of_a_failed_probe_begins_with_the_probe() {
-    failAt(0);
-    failAt(10);
-    clock.runUntil(150 * MS);
-    assertTrue(breaker.enter());
-    failAt(190);
-    breaker.probeEnded();
-    failAt(200);
-    assertOpensUntil(250);
-  }
 }

@@ -128,48 +128,6 @@ class LeaseTest extends WebTest {
   }
 
   @Test
-  void takes_nothing_from_the_rules_when_the_lease_is_denied() throws Exception {
-    Rule day = Rule.fixed(name("day"), 9, MINUTE);
-    serve(
-        (request, response) -> {
-          hold(request, response);
-          if (request.getRequestURI().equals("/")) {
-            assertStatusInside(429);
-          }
-        },
-        leasing().rule(day).build());
-    HttpResponse<String> answer = get("/");
-    assertEquals(200, answer.statusCode());
-    assertTrue(field(answer, "RateLimit").contains(day.name()), field(answer, "RateLimit"));
-    awaitFree();
-    assertEquals(8, left(day, "a"));
-    assertStatus(200, "/second");
-    awaitFree();
-    assertEquals(7, left(day, "a"));
-    assertEquals(2, runs.get());
-  }
-
-  private void assertStatusInside(int status) throws ServletException {
-    try {
-      assertStatus(status, "/inside");
-    } catch (Exception e) {
-      throw new ServletException(e);
-    }
-  }
-
-  @Test
-  void takes_no_lease_when_a_rule_denies() throws Exception {
-    Rule day = Rule.fixed(name("day"), 1, MINUTE);
-    serve(this::hold, leasing().rule(day).build());
-    assertStatus(200, "/");
-    awaitFree();
-    HttpResponse<String> denied = get("/");
-    assertEquals(429, denied.statusCode());
-    assertTrue(denied.body().contains("[\"" + day.name() + "\"]"), denied.body());
-    assertTrue(isFree());
-  }
-
-  @Test
   void releases_the_outer_lease_when_an_inner_filter_does_not_go_on() throws Exception {
     Rule day = Rule.fixed(name("day"), 1, MINUTE);
     ThrottleFilter inner =

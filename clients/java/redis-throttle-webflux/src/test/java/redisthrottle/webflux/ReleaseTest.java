@@ -101,25 +101,6 @@ class ReleaseTest {
   }
 
   @Test
-  void releases_all_leases_of_an_admission() {
-    Rule jobs = lease("admission");
-    Rule exports = lease("admission-too");
-    Rule day = Rule.fixed("admission-day", 5, Duration.ofDays(1)).count(Count.FAILURES);
-    ThrottleWebFilterBuilder options = filter(jobs).rule(exports).rule(day);
-    try (Web web = Web.serve(options.build())) {
-      var pending = web.begin("/wait");
-      Server.await("the request is served", () -> !web.served.isEmpty());
-      assertEquals(4, limiter.peek(day.of("a").cost(0)).remaining());
-      assertEquals(429, web.get("/").statusCode());
-      web.ending.complete(null);
-      assertEquals(200, pending.join().statusCode());
-      awaitFree(jobs);
-      awaitFree(exports);
-      awaitLeft(day, 5);
-    }
-  }
-
-  @Test
   void releases_the_lease_when_the_client_goes_away_in_a_stream() throws IOException {
     Rule jobs = lease("stream");
     try (Web web = Web.serve(filter(jobs).build())) {
