@@ -150,12 +150,6 @@ final class Errors {
     return isReply ? String.valueOf(inner.getMessage()) : "";
   }
 
-  /** Returns true if the server sent this error. */
-  static boolean isAnswer(Throwable error) {
-    return error instanceof CommandRejectedException
-        || error instanceof UnavailableException away && away.reason() == Reason.SERVER;
-  }
-
   static boolean mayHaveRun(@Nullable Throwable error) {
     return error instanceof UnavailableException away && away.mayHaveRun();
   }

@@ -20,10 +20,6 @@ final class Shared<T> {
     return one;
   }
 
-  boolean isEnded() {
-    return ended != null;
-  }
-
   void complete(T value) {
     if (ended == null) {
       ended = CompletableFuture.completedFuture(value);
