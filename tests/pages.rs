@@ -34,7 +34,7 @@ const MAX_WORDS: [(&str, usize); 30] = [
     ("docs/gateway.md", 1_500),
     ("docs/guarantees.md", 2_600),
     ("docs/lab.md", 1_320),
-    ("docs/leases.md", 1_080),
+    ("docs/leases.md", 1_000),
     ("docs/moving-from-redis-cell.md", 770),
     ("docs/operations.md", 2_980),
     ("docs/performance.md", 1_710),

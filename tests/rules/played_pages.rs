@@ -84,6 +84,14 @@ fn reference_shows_the_replies_of_a_real_server() {
 }
 
 #[test]
+fn page_on_leases_shows_the_replies_of_a_real_server() {
+    let sessions = sessions("leases.md");
+    let rows: Vec<_> = sessions.iter().map(|(_, rows)| rows.len()).collect();
+    assert_eq!(rows, [8]);
+    sessions.iter().for_each(|(title, rows)| play(title, rows));
+}
+
+#[test]
 fn section_on_a_gateway_shows_the_replies_of_a_real_server() {
     let text = page("quotas-and-reservations.md");
     let section = text.split("\n## ").find(|section| section.starts_with("An LLM gateway"));
