@@ -19,9 +19,10 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().zip(text.lines().skip(1))
 }
 
-/// Returns the calls of each section of a page, from all its tables and blocks.
+/// Returns the calls of each section of a page, from all its tables and blocks. A call may go on
+/// after a backslash.
 fn sessions(name: &str) -> Vec<(String, Vec<Row>)> {
-    let text = page(name);
+    let text = page(name).replace("\\\n", " ");
     let sections = text.split("\n## ").map(|section| {
         let title = section.lines().next().unwrap_or_default().to_owned();
         let in_blocks = pairs(section).filter_map(|(call, reply)| row_of_lines(call, reply));
@@ -92,15 +93,11 @@ fn page_on_leases_shows_the_replies_of_a_real_server() {
 }
 
 #[test]
-fn section_on_a_gateway_shows_the_replies_of_a_real_server() {
-    let text = page("quotas-and-reservations.md");
-    let section = text.split("\n## ").find(|section| section.starts_with("An LLM gateway"));
-    // A call may go on after a backslash.
-    let section = section.expect("the section").replace("\\\n", " ");
-    let rows: Vec<_> =
-        pairs(&section).filter_map(|(call, reply)| row_of_lines(call, reply)).collect();
-    assert_eq!(rows.len(), 7, "{rows:?}");
-    play("An LLM gateway", &rows);
+fn page_on_quotas_shows_the_replies_of_a_real_server() {
+    let sessions = sessions("quotas-and-reservations.md");
+    let rows: Vec<_> = sessions.iter().map(|(_, rows)| rows.len()).collect();
+    assert_eq!(rows, [2, 9, 7]);
+    sessions.iter().for_each(|(title, rows)| play(title, rows));
 }
 
 /// Asserts that every line with a time is recognised as a call, so that none is skipped.
