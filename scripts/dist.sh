@@ -121,10 +121,10 @@ checksums() {
         xargs sha256sum >SHA256SUMS)
 }
 
-# Adds the function library, the reference of the commands and the comparison with other limiters.
+# Adds the function library and its page, and the reference of the commands.
 add_library_and_pages() {
     install -D -m 644 -t "$1/functions" functions/*.lua
-    install -D -m 644 -t "$2" docs/commands.md docs/why.md docs/without-the-module.md
+    install -D -m 644 -t "$2" docs/commands.md docs/without-the-module.md
 }
 
 add_gateway_examples() {
@@ -160,8 +160,8 @@ redis-throttle-exporter is for Prometheus; prometheus/ has alerts and a dashboar
 redis-throttle-gateway limits requests behind Envoy, nginx, Caddy and HAProxy; gateway/ has a file of
 limits to begin with, and the configuration of each proxy.
 functions/ has the limiter for servers that load no modules, as a library and as a script.
-kubernetes/ runs a server with the module in Kubernetes. docs/ has the reference of the commands, the
-function library and a comparison with other limiters.
+kubernetes/ runs a server with the module in Kubernetes. docs/ has the reference of the commands and
+the page of the function library.
 END
     checksums "$tree"
     tar --create --directory "$dist" --sort=name --owner=0 --group=0 --numeric-owner \

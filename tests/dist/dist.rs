@@ -144,7 +144,6 @@ fn server_starts_from_the_tarball_in_a_clean_folder() {
         "LICENSES-THIRD-PARTY",
         "SHA256SUMS",
         "docs/commands.md",
-        "docs/why.md",
         "docs/without-the-module.md",
         "functions/redis_throttle.lua",
         "functions/redis_throttle_script.lua",

@@ -71,7 +71,6 @@ fn module_package_installs_the_library_pages_and_examples_and_its_module_loads()
         "examples/kubernetes/prometheus-rule.yaml",
         "examples/kubernetes/redis-throttle.yaml",
         "redis.conf.example",
-        "why.md",
         "without-the-module.md",
     ];
     let mut expected =
