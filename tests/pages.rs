@@ -21,6 +21,9 @@ const MAX_WORDS: [(&str, usize); 30] = [
     ("clients/SPEC.md", 5_400),
     ("clients/TIMELINES.md", 1_000),
     ("docs/algorithms.md", 2_960),
+    ("docs/alternatives/README.md", 1_000),
+    ("docs/alternatives/redis-cell.md", 1_000),
+    ("docs/alternatives/redis-gcra.md", 1_000),
     ("docs/clients/README.md", 2_630),
     ("docs/clients/drivers.md", 1_210),
     ("docs/clients/frameworks.md", 2_820),
@@ -35,14 +38,11 @@ const MAX_WORDS: [(&str, usize); 30] = [
     ("docs/guarantees.md", 2_600),
     ("docs/lab.md", 1_320),
     ("docs/leases.md", 1_000),
-    ("docs/moving-from-redis-cell.md", 770),
     ("docs/operations.md", 3_000),
     ("docs/performance.md", 1_710),
     ("docs/policies.md", 2_000),
     ("docs/quick-start.md", 800),
     ("docs/quotas-and-reservations.md", 2_000),
-    ("docs/redis-gcra.md", 550),
-    ("docs/why.md", 840),
     ("docs/without-the-module.md", 1_080),
 ];
 
@@ -53,7 +53,7 @@ fn root() -> &'static Path {
 /// Returns the text of every page of the repository, by its path from the root.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut pages = BTreeMap::new();
-    for folder in ["", "clients", "docs", "docs/bench", "docs/clients"] {
+    for folder in ["", "clients", "docs", "docs/alternatives", "docs/bench", "docs/clients"] {
         for entry in fs::read_dir(root().join(folder)).expect("a folder of the repository") {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|extension| extension == "md") {

@@ -107,7 +107,7 @@ fn printed(reply: &redis::Value) -> String {
 
 #[test]
 fn page_on_redis_gcra_shows_the_replies_of_a_real_server() {
-    let page = "docs/redis-gcra.md";
+    let page = "docs/alternatives/redis-gcra.md";
     let setting = "\nloadmodule /usr/lib/redis/modules/libredis_throttle.so\nrl.gcra yes\n";
     assert!(pages::page(page).contains(setting), "the lines of the configuration");
     let server = Server::setup().line("rl.gcra yes").start();
@@ -122,7 +122,7 @@ fn page_on_redis_gcra_shows_the_replies_of_a_real_server() {
 
 #[test]
 fn page_on_moving_from_redis_cell_shows_the_replies_of_a_real_server() {
-    let page = "docs/moving-from-redis-cell.md";
+    let page = "docs/alternatives/redis-cell.md";
     let text = pages::page(page);
     let setting = "\nloadmodule /usr/lib/redis/modules/libredis_throttle.so\nrl.redis-cell yes\n";
     assert!(text.contains(setting), "the lines of the configuration");

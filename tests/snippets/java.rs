@@ -69,7 +69,7 @@ pub fn one_call_in(cluster: &Cluster, driver: &str, loss: Loss) -> (i64, String)
 
 #[test]
 fn rgcra_of_redisson_gets_the_replies_that_the_page_on_redis_gcra_shows() {
-    let shown = pages::calls("docs/redis-gcra.md", "## The command");
+    let shown = pages::calls("docs/alternatives/redis-gcra.md", "## The command");
     let server = Server::setup().with_tcp().line("rl.gcra yes").start();
     server.client().freeze(BASE_US);
     let (mut counts, mut expected) = (Vec::new(), String::new());
