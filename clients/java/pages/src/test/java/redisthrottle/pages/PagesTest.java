@@ -33,6 +33,7 @@ import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 import org.junit.jupiter.api.io.TempDir;
+import redisthrottle.Decision;
 import redisthrottle.DeniedException;
 import redisthrottle.Limiter;
 import redisthrottle.OnError;
@@ -179,6 +180,13 @@ class PagesTest {
       case "Limits" -> {
         Object limiter = invoke(type, "open", Server.CLIENT, server.uri());
         assertInstanceOf(Limiter.class, limiter).close();
+      }
+      case "Api" -> {
+        try (Limiter limiter = limiter(server)) {
+          Decision first = (Decision) invoke(type, "check", limiter, "user:42");
+          assertEquals(99, first.remaining());
+          limiter.assertDecides((Rule) field(type, "API"));
+        }
       }
       case "Rules" -> {
         Rule login = (Rule) field(type, "LOGIN");
