@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use support::played::{Row, instant, on_a_line, row, row_of_lines, words};
-use support::{BASE_US, Server};
+use support::{BASE_US, Server, raw_error};
 
 /// Returns the text of a page in `docs`.
 fn page(name: &str) -> String {
@@ -61,25 +61,34 @@ fn cookbook_shows_the_replies_of_a_real_server() {
 /// The time at which the calls of the reference are made: 2026-01-01 00:00:00 UTC.
 const REFERENCE_US: i64 = 1_767_225_600_000_000;
 
+/// Returns the lines of a section's blocks without a language.
+fn lines_of_blocks(section: &str) -> Vec<&str> {
+    let blocks = section.split("\n```").skip(1).step_by(2);
+    blocks.filter_map(|block| block.strip_prefix('\n')).flat_map(str::lines).collect()
+}
+
+/// Makes the calls in lines `CALL -> REPLY` on a new server, at one instant.
+fn play_lines(lines: &[&str]) {
+    let server = Server::setup().line("rl.redis-cell yes").line("rl.gcra yes").start();
+    let mut client = server.client();
+    client.freeze(REFERENCE_US);
+    for line in lines {
+        let (call, expected) = line.split_once(" -> ").expect(line);
+        let reply = client.call(&words(call));
+        let shown = raw_error(&reply).unwrap_or_else(|| on_a_line(&reply));
+        assert_eq!(shown, expected.trim(), "{line}");
+    }
+}
+
 #[test]
 fn reference_shows_the_replies_of_a_real_server() {
     let (text, mut played) = (page("commands.md"), 0);
     for section in text.split("\n## ").skip(1) {
-        let blocks = section.split("\n```\n").skip(1).step_by(2);
-        let lines: Vec<_> = blocks.flat_map(str::lines).collect();
-        if lines.is_empty() {
-            continue;
+        let lines = lines_of_blocks(section);
+        if !lines.is_empty() {
+            play_lines(&lines);
         }
-        let server = Server::setup().line("rl.redis-cell yes").line("rl.gcra yes").start();
-        let mut client = server.client();
-        client.freeze(REFERENCE_US);
-        for line in lines {
-            let (call, reply) = line.split_once(" -> ").expect(line);
-            let call = words(call);
-            let call: Vec<_> = call.iter().map(String::as_str).collect();
-            assert_eq!(on_a_line(&client.call(&call)), reply.trim(), "{line}");
-            played += 1;
-        }
+        played += lines.len();
     }
     assert!(played > 50, "{played} calls");
 }
@@ -98,6 +107,24 @@ fn page_on_quotas_shows_the_replies_of_a_real_server() {
     let rows: Vec<_> = sessions.iter().map(|(_, rows)| rows.len()).collect();
     assert_eq!(rows, [2, 9, 7]);
     sessions.iter().for_each(|(title, rows)| play(title, rows));
+}
+
+#[test]
+fn pages_on_alternatives_show_the_replies_of_a_real_server() {
+    for (name, expected) in
+        [("cloud", 5), ("increx", 5), ("lua", 3), ("redis-cell", 15), ("redis-gcra", 8)]
+    {
+        let (text, mut played) = (page(&format!("alternatives/{name}.md")), 0);
+        for section in text.split("\n## ").skip(1) {
+            let mut lines = lines_of_blocks(section);
+            lines.retain(|line| line.contains(" -> "));
+            if !lines.is_empty() {
+                play_lines(&lines);
+            }
+            played += lines.len();
+        }
+        assert_eq!(played, expected, "{name}");
+    }
 }
 
 /// Asserts that every line with a time is recognised as a call, so that none is skipped.
