@@ -4,6 +4,8 @@
 mod english;
 #[path = "pages/programs.rs"]
 mod programs;
+#[path = "pages/proofs.rs"]
+mod proofs;
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +18,7 @@ const README_MAX_LINES: usize = 170;
 const MAX_WORDS: [(&str, usize); 36] = [
     ("README.md", 1_500),
     ("ARCHITECTURE.md", 2_310),
-    ("CONTRIBUTING.md", 1_330),
+    ("CONTRIBUTING.md", 1_500),
     ("SECURITY.md", 560),
     ("clients/SPEC.md", 5_400),
     ("clients/TIMELINES.md", 1_000),
@@ -180,8 +182,9 @@ fn every_page_stays_within_its_word_limit() {
         let count = words(&pages.remove(Path::new(page)).expect(page));
         assert!(count <= max, "{page} has {count} words, at most {max} are allowed");
     }
-    let is_exempt =
-        |page: &PathBuf| page == Path::new("CHANGELOG.md") || page.starts_with("docs/bench");
+    let is_generated =
+        |page: &Path| page == Path::new("docs/proofs.md") || page.starts_with("docs/bench");
+    let is_exempt = |page: &PathBuf| page == Path::new("CHANGELOG.md") || is_generated(page);
     let others = pages.into_keys().filter(|page| !is_exempt(page));
     assert_eq!(
         others.collect::<Vec<_>>(),
