@@ -276,29 +276,6 @@ fn sources_in_other_languages_have_the_same_limits() {
 }
 
 #[test]
-fn every_test_named_in_the_guarantees_exists() {
-    let page = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
-    let code: String = ["engine", "src", "tests"]
-        .iter()
-        .flat_map(|folder| sources(folder))
-        .map(|(_, text)| text)
-        .collect();
-    let quoted: Vec<_> = page.split('`').skip(1).step_by(2).collect();
-    let is_test = |name: &&&str| {
-        name.matches('_').count() > 2
-            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-    };
-    let tests: Vec<_> = quoted.iter().filter(is_test).collect();
-    assert!(tests.len() > 40, "{tests:?}");
-    for name in tests {
-        assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
-    }
-    for file in quoted.iter().filter(|name| name.ends_with(".rs")) {
-        assert!(root().join(file).exists(), "there is no {file}");
-    }
-}
-
-#[test]
 fn no_file_contains_a_registry_host_or_a_home_path() {
     // The names are joined from parts, so that this file does not contain them.
     let mut unwanted: Vec<String> =
