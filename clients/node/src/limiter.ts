@@ -41,7 +41,7 @@ import {
   type WaitOptions,
   withDefaults,
 } from './rules/options.js';
-import { type Ask, Backends } from './wire/backends.js';
+import { Backends, type Searched } from './wire/backends.js';
 import type { Hit } from './wire/replies.js';
 import * as replies from './wire/replies.js';
 import * as words from './wire/words.js';
@@ -78,9 +78,9 @@ export class Limiter {
     const terms = { run, timeoutMs, silenceMs, pauseMs: checked.breakerPauseMs };
     const connection = connectionOf(client, terms);
     const nodes = new Nodes(connection, run, checked);
-    const ask: Ask = (sender, call, search) =>
+    const send: Searched = (sender, call, search) =>
       searched(nodes, sender, call, connection.nodeOf?.(call), search);
-    this.#backends = new Backends(connection, run, ask, timeoutMs, checked.backend);
+    this.#backends = new Backends(connection, run, send, timeoutMs, checked.backend);
     this.#clock = clock;
     this.#run = run;
     this.#timeoutMs = timeoutMs;

@@ -91,13 +91,13 @@ export interface Sender {
  *
  * @param waiting The search.
  */
-export type Ask = (sender: Sender, call: Call, waiting: Waiting) => Promise<unknown>;
+export type Searched = (sender: Sender, call: Call, waiting: Waiting) => Promise<unknown>;
 
 /** Sends each call to the back end that the server has. */
 export class Backends {
   readonly #connection: Sender;
   readonly #clock: Clock;
-  readonly #ask: Ask;
+  readonly #searched: Searched;
   readonly #timeoutMs: number;
   readonly #wanted: Backend | 'auto';
   #choice: Choice | undefined;
@@ -110,7 +110,7 @@ export class Backends {
   constructor(
     connection: Sender,
     clock: Clock,
-    ask: Ask,
+    searched: Searched,
     timeoutMs: number,
     wanted: Backend | 'auto' = 'auto',
   ) {
@@ -119,7 +119,7 @@ export class Backends {
     }
     this.#connection = connection;
     this.#clock = clock;
-    this.#ask = ask;
+    this.#searched = searched;
     this.#timeoutMs = timeoutMs;
     this.#wanted = wanted;
     if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
@@ -232,11 +232,11 @@ export class Backends {
     }
     // A process whose servers have the module need not load the library's text.
     const library = await import('./library.js');
-    const ask = (node: Sender, ...args: string[]) =>
-      this.#ask(node, { args, keys: call.keys, readOnly: false }, waiting);
+    const send = (node: Sender, ...args: string[]) =>
+      this.#searched(node, { args, keys: call.keys, readOnly: false }, waiting);
     if (wanted !== 'script') {
       try {
-        await this.#onPrimaries((node) => load(library, (...args) => ask(node, ...args)));
+        await this.#onPrimaries((node) => load(library, (...args) => send(node, ...args)));
         return { backend: 'functions' };
       } catch (error) {
         const isRefused = error instanceof CommandRejectedError || says(error, /^READONLY/);
@@ -247,9 +247,9 @@ export class Backends {
     await this.#onPrimaries(async (node) => {
       // Send EVALSHA first, because a server refuses it to an unauthenticated client. For a text as
       // long as the script, the server would close that client's connection.
-      await ask(node, 'EVALSHA', library.scriptSha1, '0', 'VERSION').catch((error) => {
+      await send(node, 'EVALSHA', library.scriptSha1, '0', 'VERSION').catch((error) => {
         if (!says(error, NO_SCRIPT)) throw error;
-        return ask(node, 'EVAL', library.script, '0', 'VERSION');
+        return send(node, 'EVAL', library.script, '0', 'VERSION');
       });
     });
     return { backend: 'script', sha1: library.scriptSha1 };
@@ -259,7 +259,7 @@ export class Backends {
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
     const asked = probe(call.keys[0] as string);
     try {
-      await this.#ask(this.#connection, asked, waiting);
+      await this.#searched(this.#connection, asked, waiting);
       return true;
     } catch (error) {
       const known = classified(error);
@@ -297,17 +297,17 @@ export class Backends {
  */
 async function load(
   library: { readonly version: string; readonly functions: string },
-  ask: (...args: string[]) => Promise<unknown>,
+  send: (...args: string[]) => Promise<unknown>,
 ): Promise<void> {
   for (let left = LOADS_MAX - 1; ; left -= 1) {
-    const there = await ask('FCALL', 'rl_version', '0').catch((error) => {
+    const there = await send('FCALL', 'rl_version', '0').catch((error) => {
       if (!says(error, NO_FUNCTION)) throw error;
     });
     if (there !== undefined && !isOlder(String(there), library.version)) return;
     // Use REPLACE only over an older version, so that no newer or foreign library is overwritten.
     const replace = there === undefined ? [] : ['REPLACE'];
     try {
-      await ask('FUNCTION', 'LOAD', ...replace, library.functions);
+      await send('FUNCTION', 'LOAD', ...replace, library.functions);
       return;
     } catch (error) {
       if (left === 0 || !says(error, LIBRARY_EXISTS)) throw error;

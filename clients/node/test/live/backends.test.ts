@@ -13,7 +13,7 @@ import { searched } from '../../src/net/search.js';
 import { UntilGivenUp } from '../../src/rules/aborting.js';
 import { systemClock } from '../../src/rules/clock.js';
 import { withDefaults } from '../../src/rules/options.js';
-import { type Ask, Backends } from '../../src/wire/backends.js';
+import { Backends, type Searched } from '../../src/wire/backends.js';
 import { functions, version } from '../../src/wire/library.js';
 import { dialling } from '../fakes.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
@@ -90,7 +90,8 @@ describe('the library', () => {
         const terms = dialling(systemClock, 60_000);
         const connection = connectionOf(redis[at] as unknown as Client, terms);
         const nodes = new Nodes(connection, terms.run, withDefaults({}));
-        const ask: Ask = (sender, call, search) => searched(nodes, sender, call, undefined, search);
+        const ask: Searched = (sender, call, search) =>
+          searched(nodes, sender, call, undefined, search);
         const backends = new Backends(connection, terms.run, ask, 60_000, backend);
         await connection.connect?.(undefined);
         const sent = new Promise((answer, fail) => {
