@@ -31,7 +31,7 @@ const MAX_WORDS: [(&str, usize); 37] = [
     ("docs/alternatives/redis-cell.md", 1_000),
     ("docs/alternatives/redis-gcra.md", 1_000),
     ("docs/clients/README.md", 2_630),
-    ("docs/clients/drivers.md", 1_210),
+    ("docs/clients/drivers.md", 1_500),
     ("docs/clients/frameworks.md", 2_820),
     ("docs/clients/go.md", 1_000),
     ("docs/clients/java.md", 1_000),
