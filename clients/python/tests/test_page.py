@@ -28,7 +28,7 @@ def test_the_specification_names_every_option_of_the_middleware() -> None:
 
 def test_the_pages_name_every_method_and_field() -> None:
     shared = CLIENTS.split("\n## Calls\n")[1].split("\n## ")[0]
-    section = shared + PAGE.split("\n## Quick start\n")[1].split("\n## ")[0]
+    section = shared + PAGE.split("\n## Rules and calls\n")[1].split("\n## ")[0]
     calls = {name for name in vars(Limiter) if not name.startswith("_")}
     assert [name for name in sorted(calls) if f"`{name}" not in section] == []
     table = SPECIFICATION.split("\n## Decisions\n")[1].split("\n## ")[0]

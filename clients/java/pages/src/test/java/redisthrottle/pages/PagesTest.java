@@ -239,10 +239,10 @@ class PagesTest {
     }
   }
 
-  /** The page on frameworks has an application.yaml, which is all that an application needs. */
+  /** The page has an application.yaml, which is all that an application needs. */
   @Test
   void application_yaml_limits_an_application() throws IOException {
-    Matcher blocks = YAML.matcher(Files.readString(ROOT.resolve("docs/clients/frameworks.md")));
+    Matcher blocks = YAML.matcher(Files.readString(ROOT.resolve("docs/clients/java.md")));
     assertTrue(blocks.find(), "no application.yaml");
     try (Server server = server()) {
       String yaml = onServer(blocks.group(1), server.uri().getPort());

@@ -34,9 +34,9 @@ class GatewayTest {
   private static Server server;
   private static Gateway gateway;
 
-  /** Returns the properties of the route that the page on frameworks shows. */
+  /** Returns the properties of the route that the page of the client shows. */
   private static Map<String, Object> shown() throws IOException {
-    String page = Files.readString(Path.of("../../../docs/clients/frameworks.md"));
+    String page = Files.readString(Path.of("../../../docs/clients/java.md"));
     Matcher block = Pattern.compile("(?ms)^```yaml\n(spring\\.cloud.*?)^```$").matcher(page);
     assertTrue(block.find(), "no route");
     byte[] yaml = block.group(1).getBytes(StandardCharsets.UTF_8);
