@@ -9,7 +9,7 @@ use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
-use crate::policies::{manage as policy_commands, metrics, r#use as usage};
+use crate::policies::{applied, manage as policy_commands, metrics};
 use crate::{block, clock, config, ending, info, redis_cell, reply, reservations, rule_set, top};
 use redis_throttle_engine::algorithms::{Algorithm, NewState};
 use redis_throttle_engine::bounds::Cost;
@@ -27,7 +27,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
         Action::Decide(algorithm) => decide(index, call, algorithm),
-        Action::Use => usage::take(index, call),
+        Action::Use => applied::take(index, call),
         Action::Peek => peek(index, call),
         Action::Charge => charge(index, call),
         Action::Refund => refund(index, call),
@@ -67,7 +67,7 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
 fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return usage::charge(index, call),
+            Err(GrammarError::UseNotHere) => return applied::charge(index, call),
             request => request?,
         };
     request.options.unconditional()?;
@@ -78,7 +78,7 @@ fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return usage::refund(index, call),
+            Err(GrammarError::UseNotHere) => return applied::refund(index, call),
             request => request?,
         };
     request.options.unconditional()?;
@@ -116,7 +116,7 @@ fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let request = match grammar::rule::rule(call.args_after_key(), config::sliding_log_slots()) {
         Ok(Asked::Units(request)) => request,
         Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
-        Err(GrammarError::UseNotHere) => return usage::peek(index, call),
+        Err(GrammarError::UseNotHere) => return applied::peek(index, call),
         Err(GrammarError::ReserveNotHere) => return reservations::peek(index, call),
         Err(error) => return Err(error.into()),
     };

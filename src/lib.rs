@@ -29,12 +29,12 @@ mod leases {
     pub mod set;
 }
 mod policies {
+    pub mod applied;
     pub mod file;
     pub mod manage;
     pub mod metrics;
     pub mod statistics;
     pub mod table;
-    pub mod r#use;
 }
 mod redis_cell;
 mod replication;

@@ -10,7 +10,7 @@ use crate::api::key::{KeyKind, ReadKey};
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
-use crate::policies::r#use::Applied;
+use crate::policies::applied::Applied;
 use crate::{clock, config, ending, reply, top};
 use redis_throttle_engine::algorithms::{NewState, Rule};
 use redis_throttle_engine::bounds::Cost;

@@ -7,7 +7,7 @@ use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed};
 use crate::leases::{command as leases, set as holders};
-use crate::policies::r#use::Applied;
+use crate::policies::applied::Applied;
 use crate::reservations::Reserving;
 use crate::{clock, config, ending, reply, top};
 use arrayvec::ArrayVec;
