@@ -253,35 +253,3 @@ pub const fn operating(name: &'static CStr, summary: &'static CStr) -> Descripti
         ..deciding(name, summary)
     }
 }
-
-/// The command that bans a key. It forgives what the key owes, so only trusted callers may use it.
-pub const BLOCK: Command = Command {
-    description: Description {
-        complexity: CONSTANT,
-        since: c"0.3.0",
-        arity: 3,
-        arguments: &[KEY, BANNED_FOR],
-        ..settling(c"rl.block", c"Bans a key: every call is denied until the ban ends.")
-    },
-    action: Action::Block,
-    counters: None,
-};
-
-/// The row of `RL.TOP`.
-pub const TOP: Command = Command {
-    description: Description {
-        complexity: c"O(N) with N slots, rl.top-slots",
-        since: c"0.3.0",
-        arity: -1,
-        tips: Some(c"nondeterministic_output request_policy:all_nodes"),
-        arguments: &[TOP_ACTION],
-        ..operating(c"rl.top", c"Returns the keys that are denied most, or called most.")
-    },
-    action: Action::Top,
-    counters: None,
-};
-
-/// Creates the row of a subcommand of `RL.POLICY`.
-pub const fn policy(verb: PolicyVerb, description: Description) -> Command {
-    Command { description, action: Action::Policy(verb), counters: None }
-}
