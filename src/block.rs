@@ -3,6 +3,7 @@
 use crate::api::Refused;
 use crate::api::call::Call;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
+use crate::commands::table::CommandId;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, Commit, CommitError, Committed, KeyWrite};
@@ -13,12 +14,9 @@ use redis_throttle_engine::ban::Ban;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::state::decimal;
 
-/// The index of no command: nothing is counted for it.
-const NO_COMMAND: usize = usize::MAX;
-
 /// Bans a key until a duration from now, in place of the state that the key has.
 #[cold]
-pub fn block(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn block(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let duration = grammar::ban::ban(call.args_after_key())?;
     let key = call.only_key()?.open_for_writing();
     fault::point(Point::Decide);
@@ -26,7 +24,7 @@ pub fn block(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
         return Err(CommandError::NotAState);
     }
     let ban = Ban::new(clock::now(), duration);
-    ending::store(index, key, Some(ban))?.announce(call)?;
+    ending::store(id, key, Some(ban))?.announce(call)?;
     call.context().reply_ok();
     Ok(())
 }
@@ -60,17 +58,17 @@ impl Commit for Ban {
     /// frees it in the background.
     fn commit<'call>(
         &self,
-        index: usize,
+        id: CommandId,
         mut key: WriteKey<'_, 'call>,
     ) -> Result<Committed<'call>, CommitError> {
         let write = KeyWrite::of_ban(&self.next());
         if key.kind() != KeyKind::SortedSet {
-            return keyspace::commit_out_of_line(index, key, &write);
+            return keyspace::commit_out_of_line(Some(id), key, &write);
         }
         key.unlink().map_err(|Refused| CommitError::NotStored)?;
         let unlinked = key.replicate_unlink();
         // The key was there, so no command has created it.
-        let committed = keyspace::commit_out_of_line(NO_COMMAND, key, &write)?;
+        let committed = keyspace::commit_out_of_line(None, key, &write)?;
         let replicated = unlinked.and(committed.replicated);
         let changes = MemberChanges { replaced: true, becomes_string: true, ..Default::default() };
         Ok(Committed { event: Event::SortedSet(changes), replicated, ..committed })

@@ -11,6 +11,7 @@
 use crate::api::call::Call;
 use crate::api::key::WriteKey;
 use crate::api::reply::Context;
+use crate::commands::table::CommandId;
 use crate::fault::{self, Point};
 use crate::info;
 use crate::keyspace::{Commit, CommitError, Committed};
@@ -19,7 +20,7 @@ use crate::keyspace::{Commit, CommitError, Committed};
 #[must_use]
 pub struct Stored<'call>(Option<Committed<'call>>);
 
-/// Commits `write`, if there is one, for the command at `index` of the table, and closes the key.
+/// Commits `write`, if there is one, for command `id`, and closes the key.
 /// The reply must already be complete, so that nothing can fail after the commit.
 ///
 /// # Errors
@@ -27,14 +28,14 @@ pub struct Stored<'call>(Option<Committed<'call>>);
 /// [`CommitError::NotStored`] if the server does not accept the change.
 #[inline(always)]
 pub fn store<'call, W: Commit>(
-    index: usize,
+    id: CommandId,
     key: WriteKey<'_, 'call>,
     write: Option<W>,
 ) -> Result<Stored<'call>, CommitError> {
     fault::point(Point::Reply);
     let Some(write) = write else { return Ok(Stored(None)) };
     fault::point(Point::Store);
-    Ok(Stored(Some(write.commit(index, key)?)))
+    Ok(Stored(Some(write.commit(id, key)?)))
 }
 
 impl<'call> Stored<'call> {
@@ -72,9 +73,9 @@ impl Reply for bool {
     }
 }
 
-/// Counts the decision for the command at `index` of the table, and sends `reply`.
+/// Counts the decision for command `id`, and sends `reply`.
 #[inline(always)]
-pub fn answer(index: usize, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
-    info::count_decision(index, is_allowed);
+pub fn answer(id: CommandId, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
+    info::count_decision(id, is_allowed);
     reply.send(call.context());
 }

@@ -5,7 +5,7 @@ use crate::api::call::{Call, Commands};
 use crate::api::command::KeyRange;
 use crate::api::load::{End, Loader, Unregistered};
 use crate::api::{self, Refused};
-use crate::commands::table::{ACL_CATEGORY, COMMANDS, functions};
+use crate::commands::table::{ACL_CATEGORY, COMMANDS, CommandId, functions};
 use crate::policies::file::FileError;
 use crate::policies::{file as policy_file, table as policies};
 use crate::{clock, config, error, fault, handler, info, top};
@@ -42,12 +42,12 @@ impl Commands for Table {
     const PANICKED: &'static CStr = error::INTERNAL;
 
     fn keys(index: usize) -> Option<KeyRange> {
-        COMMANDS[index].description.keys.map(|(range, _)| range)
+        CommandId::ALL[index].row().description.keys.map(|(range, _)| range)
     }
 
     #[inline]
     fn run(index: usize, call: &mut Call<'_>) {
-        handler::run(index, call);
+        handler::run(CommandId::ALL[index], call);
     }
 }
 

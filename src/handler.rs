@@ -4,7 +4,7 @@
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
 use crate::commands::row::Action;
-use crate::commands::table::COMMANDS;
+use crate::commands::table::CommandId;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
@@ -22,24 +22,24 @@ use redis_throttle_engine::grammar::request::Asked;
 use redis_throttle_engine::grammar::top::TopRequest;
 use redis_throttle_engine::time::Instant;
 
-/// Runs the command at `index` of the table. The command replies once, at its very end.
-pub fn run(index: usize, call: &mut Call<'_>) {
+/// Runs command `id`. The command replies once, at its very end.
+pub fn run(id: CommandId, call: &mut Call<'_>) {
     fault::point(Point::Parse);
-    let result = match COMMANDS[index].action {
-        Action::Decide(algorithm) => decide(index, call, algorithm),
-        Action::Use => applied::take(index, call),
-        Action::Peek => peek(index, call),
-        Action::Charge => charge(index, call),
-        Action::Refund => refund(index, call),
-        Action::Reserve(verb) => reservations::run(index, call, verb),
-        Action::DecideAll => rule_set::decide(index, call),
-        Action::PeekAll => rule_set::peek(index, call),
-        Action::Lease => leases::take(index, call),
-        Action::Renew => leases::renew(index, call),
-        Action::Release => leases::release(index, call),
-        Action::Block => block::block(index, call),
-        Action::Throttle => redis_cell::throttle(index, call),
-        Action::ThrottleAsRedis => redis_cell::throttle_as_redis(index, call),
+    let result = match id.row().action {
+        Action::Decide(algorithm) => decide(id, call, algorithm),
+        Action::Use => applied::take(id, call),
+        Action::Peek => peek(id, call),
+        Action::Charge => charge(id, call),
+        Action::Refund => refund(id, call),
+        Action::Reserve(verb) => reservations::run(id, call, verb),
+        Action::DecideAll => rule_set::decide(id, call),
+        Action::PeekAll => rule_set::peek(id, call),
+        Action::Lease => leases::take(id, call),
+        Action::Renew => leases::renew(id, call),
+        Action::Release => leases::release(id, call),
+        Action::Block => block::block(id, call),
+        Action::Throttle => redis_cell::throttle(id, call),
+        Action::ThrottleAsRedis => redis_cell::throttle_as_redis(id, call),
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
         Action::Top => show_top(call),
@@ -54,35 +54,35 @@ pub fn run(index: usize, call: &mut Call<'_>) {
 }
 
 /// Decides a call and stores the result.
-fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
+fn decide(id: CommandId, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let request =
         grammar::rule::request(algorithm, call.args_after_key(), config::sliding_log_slots())?;
     let now = clock::now();
-    apply(index, call, Some((request.options.cost, now)), |key| {
+    apply(id, call, Some((request.options.cost, now)), |key| {
         Ok(keyspace::decide(key, &request, Mode::Take, now)?)
     })
 }
 
 /// Charges the cost of a call and replies with the resulting state.
-fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+fn charge(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return applied::charge(index, call),
+            Err(GrammarError::UseNotHere) => return applied::charge(id, call),
             request => request?,
         };
     request.options.unconditional()?;
-    apply(index, call, None, |key| Ok(keyspace::charge(key, &request)?))
+    apply(id, call, None, |key| Ok(keyspace::charge(key, &request)?))
 }
 
 /// Refunds the cost of a call and replies with the resulting state.
-fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+fn refund(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
-            Err(GrammarError::UseNotHere) => return applied::refund(index, call),
+            Err(GrammarError::UseNotHere) => return applied::refund(id, call),
             request => request?,
         };
     request.options.unconditional()?;
-    apply(index, call, None, |key| Ok(keyspace::refund(key, &request)?))
+    apply(id, call, None, |key| Ok(keyspace::refund(key, &request)?))
 }
 
 /// The result of a call on the state of a key.
@@ -93,7 +93,7 @@ type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 /// its cost and its instant.
 #[inline(always)]
 fn apply(
-    index: usize,
+    id: CommandId,
     call: &mut Call<'_>,
     counted: Option<(Cost, Instant)>,
     act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
@@ -103,27 +103,27 @@ fn apply(
     let decision = outcome.decision;
     let write = KeyWrite::of(&outcome.next);
     let integers = decision.integers();
-    ending::store(index, key, write)?.announce(call)?;
+    ending::store(id, key, write)?.announce(call)?;
     if let Some((cost, now)) = counted {
         top::count(call, call.key_name(), cost, !decision.verdict.is_allowed(), now);
     }
-    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
+    ending::answer(id, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
 
 /// Decides a call and stores nothing.
-fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let request = match grammar::rule::rule(call.args_after_key(), config::sliding_log_slots()) {
         Ok(Asked::Units(request)) => request,
-        Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
-        Err(GrammarError::UseNotHere) => return applied::peek(index, call),
-        Err(GrammarError::ReserveNotHere) => return reservations::peek(index, call),
+        Ok(Asked::Lease(request)) => return leases::peek(id, call, &request),
+        Err(GrammarError::UseNotHere) => return applied::peek(id, call),
+        Err(GrammarError::ReserveNotHere) => return reservations::peek(id, call),
         Err(error) => return Err(error.into()),
     };
     let key = call.only_key()?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
     fault::point(Point::Reply);
-    ending::answer(index, call, decision.verdict.is_allowed(), &decision.integers());
+    ending::answer(id, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! because a crash report may read `INFO` on another thread.
 
 use crate::api::info::{Info, Section};
-use crate::commands::table::COMMANDS;
+use crate::commands::table::{COMMANDS, CommandId};
 use crate::policies::table as policies;
 use crate::{api, clock, fault, top};
 use redis_throttle_engine::calendar::zone;
@@ -34,20 +34,16 @@ const TZDB_VERSION: [u8; zone::DATABASE_VERSION.len() + 1] = {
     text
 };
 
-/// Counts a decision of the command at `index` of the table.
-pub fn count_decision(index: usize, allowed: bool) {
+/// Counts a decision of command `id`.
+pub fn count_decision(id: CommandId, allowed: bool) {
     let counters = if allowed { &ALLOWED } else { &DENIED };
-    if let Some(counter) = counters.get(index) {
-        count(counter);
-    }
+    count(&counters[id as usize]);
 }
 
-/// Counts a key that the command at `index` of the table created.
+/// Counts a key that command `id` created.
 #[cold]
-pub fn count_created(index: usize) {
-    if let Some(counter) = CREATED.get(index) {
-        count(counter);
-    }
+pub fn count_created(id: CommandId) {
+    count(&CREATED[id as usize]);
 }
 
 /// Counts an error reply.

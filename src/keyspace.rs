@@ -3,6 +3,7 @@
 use crate::api::Refused;
 use crate::api::call::Call;
 use crate::api::key::{ChangedKey, Event, KeyKind, ReadKey, WriteKey};
+use crate::commands::table::CommandId;
 use crate::fault::{self, Point};
 use crate::{clock, info, replication};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, Rule, State};
@@ -198,15 +199,14 @@ pub enum CommitError {
 
 /// A change to one key, of any type of value.
 pub trait Commit {
-    /// Stores and replicates the change that the command at `index` of the table makes, and closes
-    /// the key.
+    /// Stores and replicates the change that command `id` makes, and closes the key.
     ///
     /// # Errors
     ///
     /// [`CommitError::NotStored`] if the server does not accept the change.
     fn commit<'call>(
         &self,
-        index: usize,
+        id: CommandId,
         key: WriteKey<'_, 'call>,
     ) -> Result<Committed<'call>, CommitError>;
 }
@@ -215,14 +215,14 @@ impl Commit for KeyWrite {
     #[inline(always)]
     fn commit<'call>(
         &self,
-        index: usize,
+        id: CommandId,
         key: WriteKey<'_, 'call>,
     ) -> Result<Committed<'call>, CommitError> {
-        commit(index, key, self)
+        commit(Some(id), key, self)
     }
 }
 
-/// Stores and replicates `write` for the command at `index` of the table, and closes the key.
+/// Stores and replicates `write`, and closes the key. `creator` is counted if the key was missing.
 ///
 /// The key always has an expiry afterwards, even if another client removed the old one. An expiry
 /// that is neither too early nor too late for the new state is kept, on replicas too: reading it
@@ -235,7 +235,7 @@ impl Commit for KeyWrite {
 // several. With a single copy, each call of one rule would take fifty instructions more.
 #[inline(always)]
 pub fn commit<'call>(
-    index: usize,
+    creator: Option<CommandId>,
     mut key: WriteKey<'_, 'call>,
     write: &KeyWrite,
 ) -> Result<Committed<'call>, CommitError> {
@@ -249,8 +249,8 @@ pub fn commit<'call>(
     // A missing key has no expiry, so calls that keep an expiry do not ask.
     let creates = new_expiry_ms.is_some() && key.kind() == KeyKind::Missing;
     store(&mut key, &kept.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
-    if creates {
-        info::count_created(index);
+    if creates && let Some(id) = creator {
+        info::count_created(id);
     }
     let replicated = replication::send(&key, &kept.change, new_expiry_ms);
     Ok(Committed { key: key.close(), event: Event::Set, replicated })
@@ -264,11 +264,11 @@ pub fn commit<'call>(
 /// [`CommitError::NotStored`] if the server does not accept the change.
 #[inline(never)]
 pub fn commit_out_of_line<'call>(
-    index: usize,
+    creator: Option<CommandId>,
     key: WriteKey<'_, 'call>,
     write: &KeyWrite,
 ) -> Result<Committed<'call>, CommitError> {
-    commit(index, key, write)
+    commit(creator, key, write)
 }
 
 /// A change that is committed out of line: a ban that had to be re-based.
@@ -277,10 +277,10 @@ pub struct Rebased(pub KeyWrite);
 impl Commit for Rebased {
     fn commit<'call>(
         &self,
-        index: usize,
+        id: CommandId,
         key: WriteKey<'_, 'call>,
     ) -> Result<Committed<'call>, CommitError> {
-        commit_out_of_line(index, key, &self.0)
+        commit_out_of_line(Some(id), key, &self.0)
     }
 }
 

@@ -3,6 +3,7 @@
 //! the guarantees of the module's other commands.
 
 use crate::api::call::Call;
+use crate::commands::table::CommandId;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, Digits, KeyWrite, Rebased};
@@ -12,15 +13,15 @@ use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::redis_cell::Verdict;
 
 /// Decides a call of `CL.THROTTLE` and stores the result.
-pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn throttle(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::redis_cell::throttle(call.args_after_key())?;
-    decide(index, call, &request)
+    decide(id, call, &request)
 }
 
 /// Decides a call of `GCRA` and stores the result.
-pub fn throttle_as_redis(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn throttle_as_redis(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     match grammar::redis_gcra::gcra(call.args_after_key())?.counted() {
-        Ok(request) => decide(index, call, &request),
+        Ok(request) => decide(id, call, &request),
         Err(error) => {
             // The error of the key comes first.
             let key = call.only_key()?.open_for_writing();
@@ -35,7 +36,7 @@ pub fn throttle_as_redis(index: usize, call: &mut Call<'_>) -> Result<(), Comman
 // two, the compiler inlines less, and each call takes a hundred instructions more.
 #[inline(never)]
 fn decide(
-    index: usize,
+    id: CommandId,
     call: &mut Call<'_>,
     request: &ThrottleRequest,
 ) -> Result<(), CommandError> {
@@ -48,9 +49,9 @@ fn decide(
         Digits::Banned(live) => {
             let repair = live.repair(request.quantity).as_ref().map(KeyWrite::of_ban);
             let integers = reply::redis_cell(&request.rule.denial(live.left(), request.quantity));
-            ending::store(index, key, repair.map(Rebased))?.announce(call)?;
+            ending::store(id, key, repair.map(Rebased))?.announce(call)?;
             top::count(call, call.key_name(), request.quantity, true, now);
-            ending::answer(index, call, false, &integers);
+            ending::answer(id, call, false, &integers);
             return Ok(());
         }
     };
@@ -58,9 +59,9 @@ fn decide(
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
-    ending::store(index, key, write)?.announce(call)?;
+    ending::store(id, key, write)?.announce(call)?;
     let is_allowed = decision.verdict == Verdict::Allowed;
     top::count(call, call.key_name(), request.quantity, !is_allowed, now);
-    ending::answer(index, call, is_allowed, &integers);
+    ending::answer(id, call, is_allowed, &integers);
     Ok(())
 }

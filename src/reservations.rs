@@ -7,6 +7,7 @@
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
+use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite};
@@ -27,23 +28,27 @@ use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
 
 /// Makes, commits or cancels a reservation, and replies with the resulting state.
-pub fn run(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
+pub fn run(
+    command: CommandId,
+    call: &mut Call<'_>,
+    verb: ReservationVerb,
+) -> Result<(), CommandError> {
     let slots = config::sliding_log_slots();
     let ReservationRequest { id, source, step } = reservation(verb, call.args_after_key(), slots)?;
     match (source, step) {
         (RuleSource::Call(rule), _) => {
-            take_step(index, call, &rule, id, step, clock::now()).map(|_| ())
+            take_step(command, call, &rule, id, step, clock::now()).map(|_| ())
         }
         (RuleSource::Policy(usage), Step::Reserve(hold)) => {
             let now = clock::now();
             let reserving = ByPolicy::new(&usage, call.key_name(), id, hold, true, now)?;
-            let taken = reserving.take(index, call, now);
+            let taken = reserving.take(command, call, now);
             if taken.is_err() {
                 reserving.applied.count_error();
             }
             taken
         }
-        (RuleSource::Policy(usage), _) => settle(index, call, &usage, id, step),
+        (RuleSource::Policy(usage), _) => settle(command, call, &usage, id, step),
     }
 }
 
@@ -51,7 +56,7 @@ pub fn run(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(
 /// that can fail, the reply included, comes before the key changes. Returns the units that a commit
 /// used.
 fn take_step(
-    index: usize,
+    command: CommandId,
     call: &mut Call<'_>,
     rule: &Rule,
     id: &[u8],
@@ -63,18 +68,18 @@ fn take_step(
     let committed = next.kept().map_or(Cost::ZERO, |next| next.state.committed());
     let write = KeyWrite::of(&next);
     let integers = decision.integers();
-    ending::store(index, key, write)?.announce(call)?;
+    ending::store(command, key, write)?.announce(call)?;
     let is_allowed = decision.verdict.is_allowed();
     if let Step::Reserve(hold) = step {
         top::count(call, call.key_name(), hold.cost, !is_allowed, now);
     }
-    ending::answer(index, call, is_allowed, &integers);
+    ending::answer(command, call, is_allowed, &integers);
     Ok(committed)
 }
 
 /// Decides a reservation, which starts with the word `RESERVE`, and stores nothing.
 #[cold]
-pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+pub fn peek(command: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let request = hold(call.args_after_word(), config::sliding_log_slots())?;
     let now = clock::now();
     let mut reserving = Reserving::new(request, call.key_name(), false, now)?;
@@ -89,11 +94,11 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     match reserving.policy() {
         None => {
             let integers = decision.integers();
-            ending::answer(index, call, reply::is_yes(&integers), &integers);
+            ending::answer(command, call, reply::is_yes(&integers), &integers);
         }
         Some(applied) => {
             let integers = applied.integers(&decision);
-            ending::answer(index, call, reply::is_yes(&integers), &integers);
+            ending::answer(command, call, reply::is_yes(&integers), &integers);
         }
     }
     Ok(())
@@ -103,7 +108,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
 /// Another algorithm's state never counts as missing. The units of a commit are counted.
 #[cold]
 fn settle(
-    index: usize,
+    command: CommandId,
     call: &mut Call<'_>,
     usage: &Usage<'_>,
     id: &[u8],
@@ -111,7 +116,7 @@ fn settle(
 ) -> Result<(), CommandError> {
     let now = clock::now();
     let applied = reservable(usage, call.key_name(), false, now)?;
-    let committed = take_step(index, call, &applied.request.rule, id, step, now)?;
+    let committed = take_step(command, call, &applied.request.rule, id, step, now)?;
     if !committed.is_zero() {
         applied.count_charge(committed);
     }
@@ -293,7 +298,12 @@ impl<'call> ByPolicy<'call> {
     /// Decides the reservation, stores it and replies. Everything that can fail, the reply
     /// included, comes before the key changes.
     #[cold]
-    fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+    fn take(
+        &self,
+        command: CommandId,
+        call: &mut Call<'_>,
+        now: Instant,
+    ) -> Result<(), CommandError> {
         let (decision, created, integers);
         if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
             (decision, created) = (unseen?, false);
@@ -306,12 +316,12 @@ impl<'call> ByPolicy<'call> {
             let write = KeyWrite::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
             integers = self.applied.integers(&decision);
-            ending::store(index, key, write)?.announce(call)?;
+            ending::store(command, key, write)?.announce(call)?;
         }
         self.applied.count_reserved(&decision, created, now);
         let denies = self.applied.row(decision).denies();
         top::count(call, call.key_name(), self.hold.cost, denies, now);
-        ending::answer(index, call, reply::is_yes(&integers), &integers);
+        ending::answer(command, call, reply::is_yes(&integers), &integers);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, KeyName, ReadKey, WriteKey};
+use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed};
@@ -64,7 +65,7 @@ type Decided = Result<(Row, Option<Write>), RuleError>;
 
 /// Decides a call under all its rules and stores the result. Everything that can fail, the reply
 /// included, comes before the first key changes.
-pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn decide(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
     read(&mut rules, call, true, now)?;
@@ -83,19 +84,19 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
             fault::point(Point::Store);
             for (key, write) in keys.drain(..).zip(&writes) {
                 if let (Some(key), Some(write)) = (key, write) {
-                    committed.push(commit(index, key, write));
+                    committed.push(commit(id, key, write));
                 }
             }
         }
     }
     announce_each(&mut committed, call).map_err(|error| count_error(&rules, error.into()))?;
     count(call, &rules, &rows, reply.is_allowed(), now);
-    ending::answer(index, call, reply.is_allowed(), &reply);
+    ending::answer(id, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
 /// Decides a call under all its rules and stores nothing.
-pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
     read(&mut rules, call, false, now)?;
@@ -105,7 +106,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now)?;
     let reply = reply::Several::of(&rows);
     fault::point(Point::Reply);
-    ending::answer(index, call, reply.is_allowed(), &reply);
+    ending::answer(id, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
@@ -189,13 +190,13 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
 }
 
 fn commit<'call>(
-    index: usize,
+    id: CommandId,
     key: WriteKey<'_, 'call>,
     write: &Write,
 ) -> Result<Committed<'call>, CommitError> {
     match write {
-        Write::State(write) => keyspace::commit_out_of_line(index, key, write),
-        Write::Lease(write) => holders::commit(index, key, write),
+        Write::State(write) => keyspace::commit_out_of_line(Some(id), key, write),
+        Write::Lease(write) => holders::commit(id, key, write),
     }
 }
 

@@ -21,10 +21,20 @@ pub const ACL_CATEGORY: &CStr = c"rl";
 /// and the command's counters in `INFO`.
 macro_rules! commands {
     ($($id:ident($action:expr $(, $counters:literal)?): $description:expr,)*) => {
-        /// The index of each command in the table.
-        #[derive(Clone, Copy)]
-        enum Id {
+        /// A command of the table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum CommandId {
             $($id,)*
+        }
+
+        impl CommandId {
+            /// All commands, in the order of the table.
+            pub const ALL: [Self; COMMANDS_LEN] = [$(Self::$id),*];
+
+            /// Returns the command's row in the table.
+            pub fn row(self) -> &'static Command {
+                &COMMANDS[self as usize]
+            }
         }
 
         /// All commands.
@@ -36,10 +46,10 @@ macro_rules! commands {
 
         /// Returns the function of each command, in the order of the table.
         pub const fn functions<C: Commands>() -> [CommandFunction; COMMANDS_LEN] {
-            [$(trampoline::<C, { Id::$id as usize }>),*]
+            [$(trampoline::<C, { CommandId::$id as usize }>),*]
         }
 
-        const COMMANDS_LEN: usize = [$(Id::$id),*].len();
+        const COMMANDS_LEN: usize = [$(CommandId::$id),*].len();
     };
 }
 

@@ -5,6 +5,7 @@ use crate::api::call::Call;
 use crate::api::key::ReadKey;
 use crate::api::reply::Value;
 use crate::api::sorted_set::Member;
+use crate::commands::table::CommandId;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::keyspace::{self, KeyWrite, Rebased};
@@ -20,7 +21,7 @@ use redis_throttle_engine::time::Instant;
 use redis_throttle_engine::{grammar, leases as lease};
 
 /// Decides a call that takes a lease, and stores the lease.
-pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease::lease(call.args_after_key())?;
     let mut key = call.only_key()?.open_for_writing();
     let now = clock::now();
@@ -29,22 +30,26 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
         Err(error) => {
             let (denial, repair) = decide_banned(&key, &request, Mode::Take, now, error)?;
             let integers = denial.integers();
-            ending::store(index, key, repair.map(Rebased))?.announce(call)?;
+            ending::store(id, key, repair.map(Rebased))?.announce(call)?;
             top::count(call, call.key_name(), Cost::ONE, true, now);
-            ending::answer(index, call, false, &integers);
+            ending::answer(id, call, false, &integers);
             return Ok(());
         }
     };
     let integers = decision.integers();
-    ending::store(index, key, write.as_ref())?.announce(call)?;
+    ending::store(id, key, write.as_ref())?.announce(call)?;
     top::count(call, call.key_name(), Cost::ONE, !decision.verdict.is_allowed(), now);
-    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
+    ending::answer(id, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
 
 /// Decides a call that takes a lease, and stores nothing.
 #[cold]
-pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result<(), CommandError> {
+pub fn peek(
+    id: CommandId,
+    call: &Call<'_>,
+    request: &LeaseRequest<'_>,
+) -> Result<(), CommandError> {
     let mut key = call.only_key()?.open_for_reading();
     let now = clock::now();
     let decision = match decide(&mut key, request, Mode::Take, now) {
@@ -52,33 +57,33 @@ pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result
         Err(error) => decide_banned(&key, request, Mode::Take, now, error)?.0,
     };
     fault::point(Point::Reply);
-    ending::answer(index, call, decision.verdict.is_allowed(), &decision.integers());
+    ending::answer(id, call, decision.verdict.is_allowed(), &decision.integers());
     Ok(())
 }
 
 /// Renews a lease. Replies with 1, or with 0 if the holder has no live lease.
-pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let (id, ttl) = grammar::lease::renew(call.args_after_key())?;
-    settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
+pub fn renew(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (holder, ttl) = grammar::lease::renew(call.args_after_key())?;
+    settle(id, call, holder, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
 }
 
 /// Releases a lease. Replies with 1, or with 0 if the holder has no live lease.
-pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let id = grammar::lease::release(call.args_after_key())?;
-    settle(index, call, id, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
+pub fn release(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let holder = grammar::lease::release(call.args_after_key())?;
+    settle(id, call, holder, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
 }
 
 /// Runs `act`, and stores the change that it returns for a live lease. Replies with 1, or with 0 if
-/// the holder `id` has no live lease.
+/// `holder` has no live lease.
 fn settle(
-    index: usize,
+    id: CommandId,
     call: &mut Call<'_>,
-    id: &[u8],
+    holder: &[u8],
     act: impl FnOnce(&mut Stored<'_, '_, '_>, Instant) -> Result<Option<Change>, HoldersError>,
 ) -> Result<(), CommandError> {
     let now = clock::now();
     let mut key = call.only_key()?.open_for_writing();
-    let me = Member::new(id).ok_or(HoldersError::NotTold)?;
+    let me = Member::new(holder).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
     let mut stored = match Stored::new(key.as_mut(), &me, now) {
         Ok(stored) => stored,
@@ -86,7 +91,7 @@ fn settle(
             // A ban ended all leases.
             live_ban(&key, now).ok_or(error)?;
             fault::point(Point::Reply);
-            ending::answer(index, call, false, &false);
+            ending::answer(id, call, false, &false);
             return Ok(());
         }
     };
@@ -94,8 +99,8 @@ fn settle(
     let has_expired = stored.has_expired();
     let is_live = change.is_some();
     let write = change.map(|change| HolderWrite { change, id: me, now, has_expired });
-    ending::store(index, key, write.as_ref())?.announce(call)?;
-    ending::answer(index, call, is_live, &is_live);
+    ending::store(id, key, write.as_ref())?.announce(call)?;
+    ending::answer(id, call, is_live, &is_live);
     Ok(())
 }
 

@@ -19,6 +19,7 @@
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
 use crate::api::sorted_set::Member;
+use crate::commands::table::CommandId;
 use crate::keyspace::{self, Commit, CommitError, Committed};
 use crate::{clock, info};
 use arrayvec::ArrayVec;
@@ -186,22 +187,21 @@ pub enum Change {
 impl Commit for &HolderWrite {
     fn commit<'call>(
         &self,
-        index: usize,
+        id: CommandId,
         key: WriteKey<'_, 'call>,
     ) -> Result<Committed<'call>, CommitError> {
-        commit(index, key, self)
+        commit(id, key, self)
     }
 }
 
-/// Stores and replicates `write` for the command at `index` of the table, and closes the key. When
-/// a holder is added, a few expired holders are removed. When the last live lease is released, the
-/// key is unlinked.
+/// Stores and replicates `write` for command `id`, and closes the key. When a holder is added, some
+/// expired holders are removed. When the last live lease is released, the key is unlinked.
 ///
 /// # Errors
 ///
 /// [`CommitError::NotStored`] if the server does not accept the change.
 pub fn commit<'call>(
-    index: usize,
+    id: CommandId,
     mut key: WriteKey<'_, 'call>,
     write: &HolderWrite,
 ) -> Result<Committed<'call>, CommitError> {
@@ -212,7 +212,7 @@ pub fn commit<'call>(
     };
     let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
     if creates {
-        info::count_created(index);
+        info::count_created(id);
     }
     Ok(Committed { key: key.close(), event, replicated })
 }

@@ -6,6 +6,7 @@
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
+use crate::commands::table::CommandId;
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
 use crate::keyspace;
@@ -40,11 +41,11 @@ pub struct Unfit<'call> {
 }
 
 /// Decides a call under a policy and stores the result.
-pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn take(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
     let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(true))?;
-    let taken = applied.take(index, call, now);
+    let taken = applied.take(id, call, now);
     if taken.is_err() {
         applied.count_error();
     }
@@ -53,7 +54,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Decides a call under a policy, without storing or counting it.
 #[cold]
-pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+pub fn peek(id: CommandId, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
     let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
@@ -63,22 +64,22 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     };
     let integers = applied.integers(&decision);
     fault::point(Point::Reply);
-    ending::answer(index, call, reply::is_yes(&integers), &integers);
+    ending::answer(id, call, reply::is_yes(&integers), &integers);
     Ok(())
 }
 
 /// Charges the cost of a call to the rule of a policy.
 #[cold]
-pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    settle(index, call, true, |request, stored, now| {
+pub fn charge(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+    settle(id, call, true, |request, stored, now| {
         Ok(request.rule.charge(stored, now, request.options.cost)?)
     })
 }
 
 /// Refunds the cost of a call to the rule of a policy.
 #[cold]
-pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    settle(index, call, false, |request, stored, now| {
+pub fn refund(id: CommandId, call: &mut Call<'_>) -> Result<(), CommandError> {
+    settle(id, call, false, |request, stored, now| {
         Ok(request.rule.refund(stored, now, request.options.cost)?)
     })
 }
@@ -89,7 +90,7 @@ type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 /// Charges or refunds under the rule of a policy, also in shadow mode, and stores the result.
 /// `takes` is true for a charge.
 fn settle(
-    index: usize,
+    id: CommandId,
     call: &mut Call<'_>,
     takes: bool,
     act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
@@ -106,7 +107,7 @@ fn settle(
         decision = outcome.decision;
         integers = decision.integers();
         let write = keyspace::KeyWrite::of(&outcome.next);
-        ending::store(index, key, write)?.announce(call)?;
+        ending::store(id, key, write)?.announce(call)?;
         if takes && !decision.verdict.is_banned() {
             applied.count_charge(applied.request.options.cost);
         }
@@ -117,7 +118,7 @@ fn settle(
         integers = decision.integers();
         fault::point(Point::Reply);
     }
-    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
+    ending::answer(id, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
 
@@ -230,7 +231,7 @@ impl<'call> Applied<'call> {
     /// Decides the call, stores the result and replies. Everything that can fail, the reply
     /// included, comes before the key changes.
     #[inline(always)]
-    fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+    fn take(&self, id: CommandId, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
         let (decision, created, integers);
         if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
             (decision, created) = (unseen, false);
@@ -245,12 +246,12 @@ impl<'call> Applied<'call> {
             let write = keyspace::KeyWrite::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
             integers = self.integers(&decision);
-            ending::store(index, key, write)?.announce(call)?;
+            ending::store(id, key, write)?.announce(call)?;
         }
         self.count(&decision, created, now);
         let row = self.row(decision);
         top::count(call, call.key_name(), row.cost, row.denies(), now);
-        ending::answer(index, call, reply::is_yes(&integers), &integers);
+        ending::answer(id, call, reply::is_yes(&integers), &integers);
         Ok(())
     }
 
